@@ -1,0 +1,434 @@
+#include "client/cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/base/violations.h"
+#include "common/codec/text_file.h"
+#include "common/rpc/status_mapping.h"
+#include "common/store/profile_store.h"
+#include "tests/support/fake_planner.h"
+#include "tests/support/fake_worker.h"
+#include "tests/support/silent_port.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using testing::FakePlanner;
+using testing::FakeWorker;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using ::testing::Not;
+using testing::SilentPort;
+
+constexpr char kRequest[] = R"(
+tables:
+- {name: a, num_embeddings: 100, embedding_dim: 8, pooling_factor: 2, zipf_exponent: 1}
+- {name: b, num_embeddings: 50, embedding_dim: 16, pooling_factor: 1, zipf_exponent: 1}
+topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}
+global_batch_size: 64
+)";
+
+constexpr char kPlan[] = R"({"world_size": 2, "local_world_size": 2, "tables": [
+  {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 100, "cols": 8, "rank": 0}]},
+  {"name": "b", "sharding_type": "column_wise", "compute_kernel": "fused",
+   "shards": [{"rows": 50, "cols": 8, "rank": 0}, {"rows": 50, "col_offset": 8, "cols": 8, "rank": 1}]}]})";
+
+class CommandLineTest : public ::testing::Test {
+ protected:
+  CommandLineTest()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                ("cli_" + std::to_string(getpid()) + "_" +
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    request_ = Write("request.yaml", kRequest);
+    plan_ = Write("plan.json", kPlan);
+    planner_.plan = [](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
+      response->mutable_plan()->set_world_size(2);
+      for (const v1::Table& table : request.tables()) {
+        v1::TablePlan* plan = response->mutable_plan()->add_tables();
+        plan->set_name(table.name());
+        plan->set_sharding_type("table_wise");
+        plan->set_compute_kernel("fused");
+        v1::Shard* shard = plan->add_shards();
+        shard->set_rows(table.num_embeddings());
+        shard->set_cols(table.embedding_dim());
+      }
+      response->mutable_cost()->set_embedding_cost_ms(7.5);
+      response->mutable_search()->set_strategy(request.search().strategy());
+      response->mutable_search()->set_search_ms(1.5);
+      return grpc::Status::OK;
+    };
+  }
+  ~CommandLineTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = (folder_ / name).string();
+    EXPECT_THAT(WriteTextFile(path, text), IsOk());
+    return path;
+  }
+
+  // Returns the exit code; the output is in out_ and err_.
+  int Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "neuroshard");
+    std::vector<const char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    std::ostringstream out;
+    std::ostringstream err;
+    const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), {out, err, false});
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  std::filesystem::path folder_;
+  std::string request_;
+  std::string plan_;
+  FakePlanner planner_;
+  std::string out_;
+  std::string err_;
+};
+
+TEST_F(CommandLineTest, EveryCommandHasHelp) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{},
+                                             {"plan"},
+                                             {"evaluate"},
+                                             {"eval-tasks"},
+                                             {"sweep"},
+                                             {"sweep", "compute"},
+                                             {"sweep", "comm"},
+                                             {"validate"},
+                                             {"models"},
+                                             {"models", "list"},
+                                             {"models", "show"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.push_back("--help");
+    EXPECT_EQ(Run(arguments), 0);
+    EXPECT_THAT(out_, HasSubstr("Usage:"));
+    EXPECT_THAT(err_, IsEmpty());
+  }
+}
+
+TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {},
+           {"fly"},
+           {"plan"},
+           {"plan", request_, "--format", "xml"},
+           {"plan", request_, "--planner", "nowhere"},
+           {"plan", request_, "--time-budget-ms", "-1"},
+           {"plan", request_, "--seed", "x"},
+           {"plan", request_, "--unknown"},
+           {"eval-tasks", "--tables", "t.csv"},
+           {"eval-tasks", "--tables", "t", "--tasks", "t", "--devices", "0", "--memory-gib", "4",
+            "--model", "m", "--strategy", "s"},
+           {"eval-tasks", "--tables", "t", "--tasks", "t", "--devices", "4", "--memory-gib", "-4",
+            "--model", "m", "--strategy", "s"},
+           {"sweep"},
+           {"sweep", "compute", "c.yaml", "--workers", "a:1"},
+           {"sweep", "compute", "c.yaml", "--workers", "a:1,a:1", "--store", "s.db"},
+           {"validate", request_, plan_},
+           {"validate", request_, plan_, "--workers", "a:1,b:1,a:1"},
+           {"models"},
+           {"models", "show"}}) {
+    EXPECT_EQ(Run(arguments), 2) << ::testing::PrintToString(arguments);
+    EXPECT_THAT(out_, IsEmpty());
+    EXPECT_THAT(err_, Not(IsEmpty()));
+  }
+}
+
+TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--strategy", "random",
+                 "--time-budget-ms", "5", "--seed", "9", "--model", "cpu", "--format", "json"}),
+            0)
+      << err_;
+  ASSERT_EQ(planner_.requests().size(), 1u);
+  const v1::ShardPlanRequest request = planner_.requests().front();
+  EXPECT_EQ(request.tables_size(), 2);
+  EXPECT_EQ(request.search().strategy(), "random");
+  EXPECT_EQ(request.search().time_budget_ms(), 5);
+  EXPECT_EQ(request.search().seed(), 9u);
+  EXPECT_EQ(request.cost_model().name(), "cpu");
+  const auto json = nlohmann::json::parse(out_);
+  EXPECT_EQ(json["cost"]["embedding_cost_ms"], 7.5);
+  EXPECT_EQ(json["plan"]["tables"][1]["name"], "b");
+}
+
+TEST_F(CommandLineTest, EveryFormatOfPlanIsOneDocument) {
+  for (const char* format : {"json", "torchrec", "neuroshard"}) {
+    EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--format", format}), 0)
+        << err_;
+    EXPECT_TRUE(nlohmann::json::accept(out_)) << out_;
+  }
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--stream"}), 0);
+  EXPECT_THAT(out_, HasSubstr("cost 7.500 ms"));
+  EXPECT_THAT(err_, HasSubstr("progress"));
+}
+
+TEST_F(CommandLineTest, PlanWritesItsFileWholeOrNotAtAll) {
+  const std::string file = (folder_ / "out.json").string();
+  EXPECT_EQ(
+      Run({"plan", request_, "--planner", planner_.address(), "--format", "json", "--out", file}),
+      0);
+  EXPECT_THAT(out_, IsEmpty());
+  const auto text = ReadTextFile(file);
+  ASSERT_THAT(text, IsOk());
+  EXPECT_TRUE(nlohmann::json::accept(*text));
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--out",
+                 (folder_ / "no" / "out.json").string()}),
+            1);
+  planner_.failures = {{grpc::StatusCode::FAILED_PRECONDITION, "no plan exists"}};
+  const std::string other = (folder_ / "other.json").string();
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--out", other}), 1);
+  EXPECT_THAT(err_, HasSubstr("no plan exists"));
+  EXPECT_FALSE(std::filesystem::exists(other));
+}
+
+TEST_F(CommandLineTest, ViolationsAreListedOneALine) {
+  Violations violations;
+  violations.Add("tables[3].embedding_dim", "must be at least 1, got -4");
+  violations.Add("topology", "is required");
+  planner_.failures = {ToGrpc(violations.ToStatus())};
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address()}), 1);
+  EXPECT_EQ(err_,
+            "error: 2 faults in the input\n  tables[3].embedding_dim: must be at least 1, got -4\n "
+            " topology: is required\n");
+}
+
+TEST_F(CommandLineTest, ACutListOfFaultsSaysSo) {
+  std::string many = "topology: {}\n";
+  for (int i = 0; i < 150; ++i) many += fmt::format("unknown_{}: 1\n", i);
+  EXPECT_EQ(Run({"plan", Write("many.yaml", many), "--planner", planner_.address()}), 1);
+  EXPECT_THAT(err_, ::testing::StartsWith("error: at least 100 faults in the input\n"));
+}
+
+TEST_F(CommandLineTest, BadFilesAreNamed) {
+  EXPECT_EQ(Run({"plan", "/nowhere.yaml", "--planner", planner_.address()}), 1);
+  EXPECT_THAT(err_, HasSubstr("/nowhere.yaml"));
+  EXPECT_EQ(Run({"plan", Write("bad.yaml", "tables: [{nam: x}]"), "--planner", planner_.address()}),
+            1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("bad.yaml"), HasSubstr("nam")));
+  EXPECT_EQ(Run({"evaluate", request_, Write("bad.json", "{\"plan\": [}"), "--planner",
+                 planner_.address()}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("bad.json"));
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(CommandLineTest, APlannerThatIsNotThereIsNamed) {
+  EXPECT_EQ(Run({"models", "list", "--planner", "127.0.0.1:1"}), 1);
+  EXPECT_THAT(err_, HasSubstr("planner at 127.0.0.1:1"));
+}
+
+TEST_F(CommandLineTest, APlannerThatNeverAnswersIsLeftAtTheTimeout) {
+  const SilentPort silent;
+  EXPECT_EQ(Run({"models", "list", "--planner", silent.address(), "--timeout-s", "1"}), 1);
+  EXPECT_THAT(err_, HasSubstr("planner at " + silent.address()));
+}
+
+TEST_F(CommandLineTest, EvaluateFailsWhenThePlanIsIllegal) {
+  planner_.evaluation.set_legal(true);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(3);
+  EXPECT_EQ(Run({"evaluate", request_, plan_, "--planner", planner_.address()}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("cost 3.000 ms"), HasSubstr("legal")));
+  planner_.evaluation.set_legal(false);
+  v1::PlanViolation* violation = planner_.evaluation.add_violations();
+  violation->set_field("plan.tables[0]");
+  violation->set_description("too wide");
+  EXPECT_EQ(Run({"evaluate", request_, plan_, "--planner", planner_.address()}), 1);
+  EXPECT_THAT(out_, HasSubstr("plan.tables[0]: too wide"));
+  EXPECT_EQ(Run({"evaluate", request_, plan_, "--planner", planner_.address(), "--format", "json"}),
+            1);
+  EXPECT_EQ(nlohmann::json::parse(out_)["violations"][0]["description"], "too wide");
+}
+
+TEST_F(CommandLineTest, AModelOnTheCommandLineIsItsNewestVersion) {
+  const std::string pinned =
+      Write("pinned.yaml", std::string(kRequest) + "cost_model: {name: gpu, version: 7}\n");
+  planner_.evaluation.set_legal(true);
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"plan", pinned}, {"evaluate", pinned, plan_}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--planner", planner_.address(), "--model", "cpu"});
+    EXPECT_EQ(Run(arguments), 0) << err_;
+    const v1::CostModelRef asked = planner_.requests().back().cost_model();
+    EXPECT_EQ(asked.name(), "cpu");
+    EXPECT_EQ(asked.version(), 0);
+  }
+}
+
+TEST_F(CommandLineTest, EvaluateTakesWhatPlanPrinted) {
+  const std::string file = (folder_ / "response.json").string();
+  EXPECT_EQ(
+      Run({"plan", request_, "--planner", planner_.address(), "--format", "json", "--out", file}),
+      0);
+  planner_.evaluation.set_legal(true);
+  EXPECT_EQ(Run({"evaluate", request_, file, "--planner", planner_.address()}), 0) << err_;
+}
+
+TEST_F(CommandLineTest, EvalTasksAsksForEveryTaskAndStrategy) {
+  std::string csv = "index,row,pooling_factor";
+  for (int bin = 0; bin < 17; ++bin) csv += fmt::format(",bin_{}", bin);
+  for (int i = 0; i < 3; ++i)
+    csv += fmt::format("\n{},{},2.5,1{}", i, 100 + i, ",0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0");
+  const std::string tables = Write("tables.csv", csv + "\n");
+  const std::string tasks = Write("tasks.txt", "0,2,2 8,16,4\n1 4\n0 4\n");
+  planner_.model.set_global_batch_size(512);
+  planner_.failures = {
+      grpc::Status::OK, grpc::Status::OK, {grpc::StatusCode::FAILED_PRECONDITION, "too small"}};
+  EXPECT_EQ(Run({"eval-tasks", "--strategy", "neuroshard,random", "--tables", tables, "--tasks",
+                 tasks, "--devices", "4", "--memory-gib", "2", "--model", "m", "--limit", "2",
+                 "--planner", planner_.address(), "--format", "json"}),
+            0)
+      << err_;
+  const auto json = nlohmann::json::parse(out_);
+  ASSERT_EQ(json["results"].size(), 2u);
+  EXPECT_EQ(json["results"][0]["strategy"], "neuroshard");
+  EXPECT_EQ(json["results"][0]["solved"], 2);
+  EXPECT_EQ(json["results"][1]["solved"], 1);
+  EXPECT_THAT(json["results"][1]["tasks"][0]["error"].get<std::string>(), HasSubstr("too small"));
+  ASSERT_EQ(planner_.requests().size(), 4u);
+  const v1::ShardPlanRequest first = planner_.requests().front();
+  EXPECT_EQ(first.tables_size(), 3);
+  EXPECT_EQ(first.tables(1).embedding_dim(), 16);
+  EXPECT_EQ(first.memory().rule(), "weights_only");
+  EXPECT_EQ(first.global_batch_size(), 512) << "the model's";
+  int devices = 0;
+  for (const v1::HostGroup& host : first.topology().hosts())
+    devices += (host.has_count() ? host.count() : 1) * host.num_devices();
+  EXPECT_EQ(devices, 4);
+
+  EXPECT_EQ(Run({"eval-tasks", "--strategy", "neuroshard", "--tables", tables, "--tasks",
+                 Write("wrong.txt", "0 4\n3 4\n"), "--devices", "4", "--memory-gib", "2", "--model",
+                 "m", "--planner", planner_.address()}),
+            1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("wrong.txt: task 1"), HasSubstr("got 3")));
+  EXPECT_EQ(planner_.requests().size(), 4u) << "nothing is asked for a faulty file";
+}
+
+TEST_F(CommandLineTest, ModelsAreListedAndShown) {
+  v1::CostModelSummary* model = planner_.models.add_models();
+  model->set_name("cpu");
+  model->set_version(2);
+  model->set_is_default(true);
+  model->add_num_devices(2);
+  model->add_num_devices(4);
+  v1::RefusedCostModel* refused = planner_.models.add_refused();
+  refused->set_path("bad/1");
+  refused->set_reason("no model.yaml");
+  EXPECT_EQ(Run({"models", "list", "--planner", planner_.address()}), 0);
+  EXPECT_THAT(
+      out_, AllOf(HasSubstr("cpu"), HasSubstr("2,4"), HasSubstr("refused: bad/1: no model.yaml")));
+  *planner_.model.mutable_summary() = *model;
+  (*planner_.model.mutable_details())["metrics.compute.kendall_tau"] = "0.97";
+  EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address()}), 0);
+  EXPECT_THAT(out_, HasSubstr("metrics.compute.kendall_tau"));
+  EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address(), "--format", "json"}), 0);
+  EXPECT_TRUE(nlohmann::json::accept(out_));
+}
+
+constexpr char kCommSweep[] = "kind: comm\nnum_samples: 5\nnum_ranks: [2]\nbatch_size: 64\n";
+
+TEST_F(CommandLineTest, ASweepFillsTheStoreAndTheSameCommandResumes) {
+  FakeWorker a;
+  const std::string config = Write("sweep.yaml", kCommSweep);
+  const std::string store = (folder_ / "store.db").string();
+  {
+    FakeWorker dying({.dies_after_samples = 4});
+    EXPECT_EQ(Run({"sweep", "comm", config, "--store", store, "--reconnect", "0", "--workers",
+                   a.address() + "," + dying.address()}),
+              1);
+    EXPECT_THAT(err_, HasSubstr("run the same command again"));
+  }
+  FakeWorker b;
+  EXPECT_EQ(Run({"sweep", "comm", "--workers", a.address() + "," + b.address(), config, "--store",
+                 store, "--format", "json"}),
+            0)
+      << err_;
+  const auto json = nlohmann::json::parse(out_);
+  EXPECT_EQ(json["samples"], 10);
+  EXPECT_EQ(json["done_before"], 4);
+  EXPECT_EQ(json["recorded"], 6);
+  EXPECT_EQ(json["complete"], true);
+  const auto opened = ProfileStore::Open(store, StoreMode::kReadOnly);
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ((*opened)->ReadCommRecords()->size(), 10u);
+}
+
+TEST_F(CommandLineTest, ASweepOfTheOtherKindOrWithFaultsIsRefused) {
+  const std::string store = (folder_ / "store.db").string();
+  EXPECT_EQ(Run({"sweep", "compute", Write("sweep.yaml", kCommSweep), "--workers", "a:1", "--store",
+                 store}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("neuroshard sweep comm"));
+  EXPECT_EQ(Run({"sweep", "comm", Write("bad.yaml", std::string(kCommSweep) + "colour: red\n"),
+                 "--workers", "a:1", "--store", store}),
+            1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("bad.yaml"), HasSubstr("colour")));
+  EXPECT_FALSE(std::filesystem::exists(store)) << "nothing to store yet";
+  EXPECT_EQ(Run({"sweep", "comm", (folder_ / "sweep.yaml").string(), "--workers", "a:1", "--store",
+                 "/nowhere/store.db"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
+}
+
+TEST_F(CommandLineTest, ValidatePutsMeasuredBesidePredicted) {
+  FakeWorker a;
+  FakeWorker b;
+  planner_.evaluation.set_legal(true);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(10);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::RankCost* cost = planner_.evaluation.mutable_cost()->add_ranks();
+    cost->set_rank(rank);
+    cost->set_compute_ms(6);
+  }
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
+                 "--planner", planner_.address(), "--format", "json"}),
+            0)
+      << err_;
+  const auto json = nlohmann::json::parse(out_);
+  ASSERT_EQ(json["ranks"].size(), 2u);
+  // The fake answers 1 + 2 ms compute and 1 ms for each collective.
+  EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["measured_ms"], 3.0);
+  EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["relative_error"], 1.0);
+  EXPECT_EQ(json["embedding_cost"]["measured_ms"], 5.0);
+  EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 10.0);
+}
+
+TEST_F(CommandLineTest, ValidateWithTooFewDevicesMeasuresComputeOnlyAndSaysSo) {
+  FakeWorker a;
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address()}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("2 ranks on 1 devices"), HasSubstr("measured - ms")));
+  EXPECT_EQ(a.measured().size(), 2u);
+}
+
+TEST_F(CommandLineTest, ValidateReportsARankThatDoesNotFit) {
+  FakeWorker a({.out_of_memory = {"rank-0"}});
+  FakeWorker b;
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address()}), 1);
+  EXPECT_THAT(out_, AllOf(HasSubstr("rank 0: out_of_memory: needs more than there is"),
+                          HasSubstr("forward communication was not measured")));
+}
+
+TEST_F(CommandLineTest, ValidateRefusesAPlanThatIsNotForTheRequest) {
+  const std::string other = Write("other.json", R"({"world_size": 2, "tables": [
+    {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 99, "cols": 9, "rank": 5}]},
+    {"name": "z", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 1, "cols": 1, "rank": 0}]}]})");
+  EXPECT_EQ(Run({"validate", request_, other, "--workers", "127.0.0.1:1"}), 1);
+  EXPECT_THAT(
+      err_, AllOf(HasSubstr("shards[0].rank"), HasSubstr("shards[0].rows"),
+                  HasSubstr("shards[0].cols"), HasSubstr("\"z\""), HasSubstr("\"b\" is missing")));
+}
+
+}  // namespace
+}  // namespace neuroshard

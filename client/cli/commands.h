@@ -1,0 +1,20 @@
+// The commands of `neuroshard`. Each Add puts one command with its options on the app; when it is
+// chosen, parsing runs it and sets *exit_code. Console and exit_code must outlive the parse.
+#pragma once
+
+#include "client/cli/console.h"
+
+namespace CLI {
+class App;
+}
+
+namespace neuroshard {
+
+void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code);
+
+}  // namespace neuroshard

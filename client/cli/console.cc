@@ -1,0 +1,43 @@
+#include "client/cli/console.h"
+
+#include <cstddef>
+#include <ostream>
+#include <vector>
+
+#include "client/cli/exit_code.h"
+#include "common/base/violations.h"
+#include "common/codec/text_file.h"
+
+namespace neuroshard {
+
+int ReportFailure(const Console& console, const Status& status) {
+  const std::vector<Violation> violations = Violations::FromStatus(status);
+  if (violations.empty()) {
+    console.err << "error: " << Message(status) << '\n';
+  } else {
+    // A long list is cut where it was made or sent (violations.h, status_mapping.h).
+    const std::size_t listed = violations.size() - (violations.back().field == "..." ? 1 : 0);
+    const bool cut = listed < violations.size() || listed >= Violations::kMaxKept;
+    console.err << "error: " << (cut ? "at least " : "") << listed
+                << (listed == 1 ? " fault" : " faults") << " in the input\n";
+    for (const Violation& violation : violations) {
+      console.err << "  " << violation.field << ": " << violation.description << '\n';
+    }
+  }
+  return kExitFailure;
+}
+
+int WriteResult(const Console& console, const std::string& path, const std::string& text) {
+  if (path.empty()) {
+    console.out << text;
+    console.out.flush();
+    if (console.out.good()) return kExitSuccess;
+    return ReportFailure(console, absl::DataLossError("standard output cannot be written"));
+  }
+  if (const Status status = WriteTextFile(path, text); !status.ok())
+    return ReportFailure(console, status);
+  console.err << "written to " << path << '\n';
+  return kExitSuccess;
+}
+
+}  // namespace neuroshard

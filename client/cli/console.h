@@ -1,0 +1,24 @@
+// Where a command writes: results to `out`, everything for a person meanwhile to `err`.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool err_is_terminal = false;
+};
+
+// Prints a failure, each violation on a line of its own, and returns kExitFailure.
+int ReportFailure(const Console& console, const Status& status);
+
+// Writes a command's result to `out`, or to the file when one is named: the whole of it or nothing.
+// Returns the exit code.
+int WriteResult(const Console& console, const std::string& path, const std::string& text);
+
+}  // namespace neuroshard

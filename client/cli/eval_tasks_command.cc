@@ -1,0 +1,186 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
+#include "client/cli/planner_options.h"
+#include "client/cli/task_results.h"
+#include "client/stub/planner_client.h"
+#include "common/base/bytes.h"
+#include "common/codec/request_codec.h"
+#include "common/codec/table_csv.h"
+#include "common/codec/task_file.h"
+
+namespace neuroshard {
+namespace {
+
+struct EvalTasksOptions {
+  std::string tables_file;
+  std::string tasks_file;
+  int num_devices = 0;
+  double memory_gib = 0;
+  std::string model;
+  std::vector<std::string> strategies;
+  std::optional<std::int64_t> time_budget_ms;
+  int limit = 0;
+  std::int64_t batch_size = 0;
+  std::uint64_t seed = 0;
+  PlannerOptions planner;
+  std::string format;
+};
+
+v1::ShardPlanRequest RequestOf(const EvalTasksOptions& options, std::int64_t batch_size,
+                               std::vector<Table> tables) {
+  PlanRequest request;
+  request.tables = std::move(tables);
+  request.topology.devices.assign(
+      static_cast<std::size_t>(options.num_devices),
+      Device{0, std::llround(options.memory_gib * static_cast<double>(kGiB))});
+  if (batch_size > 0) request.global_batch_size = batch_size;
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  request.cost_model.name = options.model;
+  request.search.seed = options.seed;
+  if (options.time_budget_ms)
+    request.search.time_budget = std::chrono::milliseconds(*options.time_budget_ms);
+  return EncodePlanRequest(request);
+}
+
+// Whether a failure is an answer about this task, or would be the same for every task.
+bool IsAboutTheTask(const Status& status) {
+  return status.code() == absl::StatusCode::kFailedPrecondition ||
+         status.code() == absl::StatusCode::kDeadlineExceeded ||
+         status.code() == absl::StatusCode::kResourceExhausted ||
+         status.code() == absl::StatusCode::kInternal;
+}
+
+StatusOr<TaskResult> SolveTask(const PlannerClient& planner, const v1::ShardPlanRequest& request,
+                               int task) {
+  TaskResult result;
+  result.task = task;
+  const auto response = planner.ShardPlan(request);
+  if (!response.ok()) {
+    if (!IsAboutTheTask(response.status())) return response.status();
+    result.error = Message(response.status());
+    return result;
+  }
+  result.cost_ms = response->cost().embedding_cost_ms();
+  result.splits = response->search().splits();
+  result.search_ms = response->search().search_ms();
+  return result;
+}
+
+// The tables of each task that is asked for. All are made before the first is solved, so that a
+// wrong index in the last does not cost the answers to the others.
+StatusOr<std::vector<std::vector<Table>>> ReadTasks(const EvalTasksOptions& options) {
+  NS_ASSIGN_OR_RETURN(const std::vector<Table> tables, ReadTableCsv(options.tables_file));
+  NS_ASSIGN_OR_RETURN(std::vector<BenchmarkTask> tasks, ReadTaskFile(options.tasks_file));
+  if (options.limit > 0 && static_cast<std::size_t>(options.limit) < tasks.size())
+    tasks.resize(static_cast<std::size_t>(options.limit));
+  std::vector<std::vector<Table>> tables_of_tasks;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    auto task_tables = TablesOfTask(tables, tasks[t]);
+    if (!task_tables.ok())
+      return Annotate(task_tables.status(), fmt::format("{}: task {}", options.tasks_file, t));
+    tables_of_tasks.push_back(*std::move(task_tables));
+  }
+  return tables_of_tasks;
+}
+
+// Every strategy on a task before the next task, so that an interrupted look at stderr already
+// compares.
+StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
+                                               const Console& console) {
+  NS_ASSIGN_OR_RETURN(std::vector<std::vector<Table>> tasks, ReadTasks(options));
+  const PlannerClient planner(options.planner.address, options.planner.policy());
+  // Also finds out about a missing model once, rather than as a task that cannot be solved.
+  v1::CostModelRef model;
+  model.set_name(options.model);
+  NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse described, planner.GetCostModel(model));
+  const std::int64_t batch_size =
+      options.batch_size > 0 ? options.batch_size : described.global_batch_size();
+
+  std::vector<StrategyResult> results;
+  for (const std::string& strategy : options.strategies) results.push_back({strategy, {}});
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    v1::ShardPlanRequest request = RequestOf(options, batch_size, std::move(tasks[t]));
+    console.err << fmt::format("task {}/{}", t + 1, tasks.size());
+    for (StrategyResult& result : results) {
+      request.mutable_search()->set_strategy(result.strategy);
+      StatusOr<TaskResult> solved = SolveTask(planner, request, static_cast<int>(t));
+      if (!solved.ok()) {
+        console.err << std::endl;  // the error gets a line of its own
+        return solved.status();
+      }
+      console.err << fmt::format(
+          "  {} {}", result.strategy,
+          solved->cost_ms ? fmt::format("{:.3f} ms", *solved->cost_ms) : "unsolved");
+      result.tasks.push_back(*std::move(solved));
+    }
+    console.err << std::endl;
+  }
+  return results;
+}
+
+int RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
+  const auto results = SolveAll(options, console);
+  if (!results.ok()) return ReportFailure(console, results.status());
+  if (options.format == "json") return WriteResult(console, "", TaskResultsAsJson(*results));
+  for (const StrategyResult& result : *results) {
+    for (const TaskResult& task : result.tasks) {
+      if (!task.cost_ms)
+        console.err << fmt::format("{}: task {} unsolved: {}\n", result.strategy, task.task,
+                                   task.error);
+    }
+  }
+  return WriteResult(console, "", TaskResultsAsTable(*results));
+}
+
+}  // namespace
+
+void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<EvalTasksOptions>();
+  CLI::App* command = app.add_subcommand(
+      "eval-tasks", "Plan every task of a NeuroShard benchmark file with several strategies");
+  command->add_option("--tables", options->tables_file, "CSV of tables")->required();
+  command
+      ->add_option("--tasks", options->tasks_file, "Tasks, one a line: table indices, space, dims")
+      ->required();
+  command->add_option("--devices", options->num_devices, "Devices of each task")
+      ->required()
+      ->check(CLI::Range(1, 16'384));
+  command
+      ->add_option("--memory-gib", options->memory_gib,
+                   "Memory of each device; weights alone count against it")
+      ->required()
+      ->check(CLI::Range(1e-6, 1e6));
+  command->add_option("--model", options->model, "Cost model")->required();
+  command->add_option("--strategy", options->strategies, "Strategies, comma-separated")
+      ->required()
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      ->add_option("--time-budget-ms", options->time_budget_ms,
+                   "Time for optimising each plan; default: the strategy's")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
+  command->add_option("--limit", options->limit, "Only the first so many tasks")
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option("--batch-size", options->batch_size, "Global batch size; default: the model's")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  command->add_option("--seed", options->seed, "Seed of everything random")->capture_default_str();
+  AddPlannerOptions(*command, options->planner);
+  AddFormatOption(*command, options->format);
+  command->callback(
+      [options, &console, exit_code] { *exit_code = RunEvalTasks(*options, console); });
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,80 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "client/cli/commands.h"
+#include "client/cli/cost_table.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
+#include "client/cli/input_file.h"
+#include "client/cli/planner_options.h"
+#include "client/stub/planner_client.h"
+#include "common/codec/message_text.h"
+
+namespace neuroshard {
+namespace {
+
+struct EvaluateOptions {
+  std::string request_file;
+  std::string plan_file;
+  PlannerOptions planner;
+  std::string model;
+  std::string format;
+};
+
+std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response) {
+  std::string text;
+  if (response.has_cost()) {
+    text += CostTable(response.cost());
+    text +=
+        fmt::format("cost {:.3f} ms, model {} version {}\n", response.cost().embedding_cost_ms(),
+                    response.cost_model().name(), response.cost_model().version());
+  }
+  for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
+  if (response.legal()) return text + "legal\n";
+  text += fmt::format("illegal: breaks {} {}\n", response.violations_size(),
+                      response.violations_size() == 1 ? "rule" : "rules");
+  for (const v1::PlanViolation& violation : response.violations()) {
+    text += fmt::format("  {}: {}\n", violation.field(), violation.description());
+  }
+  return text;
+}
+
+int RunEvaluate(const EvaluateOptions& options, const Console& console) {
+  auto request = ReadRequestFile(options.request_file);
+  if (!request.ok()) return ReportFailure(console, request.status());
+  auto plan = ReadPlanFile(options.plan_file);
+  if (!plan.ok()) return ReportFailure(console, plan.status());
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = *std::move(request);
+  *question.mutable_plan() = std::move(plan->plan);
+  OverrideModel(options.model, *question.mutable_request());
+  const auto response =
+      PlannerClient(options.planner.address, options.planner.policy()).EvaluatePlan(question);
+  if (!response.ok()) return ReportFailure(console, response.status());
+  const std::string text =
+      options.format == "json" ? MessageToJson(*response) + '\n' : EvaluationAsTable(*response);
+  const int written = WriteResult(console, "", text);
+  return response->legal() ? written : kExitFailure;
+}
+
+}  // namespace
+
+void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<EvaluateOptions>();
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "Check and price a plan made elsewhere; exit 1 when it breaks a rule");
+  command->add_option("REQUEST", options->request_file, "Request that the plan is for")->required();
+  command
+      ->add_option("PLAN", options->plan_file, "JSON: output of plan --format json, or a bare plan")
+      ->required();
+  AddPlannerOptions(*command, options->planner);
+  command->add_option("--model", options->model,
+                      "Cost model, its newest version; default: the request's");
+  AddFormatOption(*command, options->format, "table or json (EvaluatePlanResponse)");
+  command->callback(
+      [options, &console, exit_code] { *exit_code = RunEvaluate(*options, console); });
+}
+
+}  // namespace neuroshard

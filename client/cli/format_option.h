@@ -1,0 +1,16 @@
+// --format of the commands that print a table or one JSON document.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace neuroshard {
+
+// `format` is "table" unless the command line says "json"; it must outlive the parse.
+void AddFormatOption(CLI::App& command, std::string& format,
+                     const std::string& description = "table or json");
+
+}  // namespace neuroshard

@@ -1,0 +1,113 @@
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
+#include "client/cli/planner_options.h"
+#include "client/cli/text_table.h"
+#include "client/stub/planner_client.h"
+#include "common/codec/message_text.h"
+
+namespace neuroshard {
+namespace {
+
+struct ModelsOptions {
+  PlannerOptions planner{.timeout_s = 30};
+  std::string name;
+  int version = 0;
+  std::string format;
+};
+
+std::string ModelsAsTable(const v1::ListCostModelsResponse& response) {
+  constexpr auto kLeft = TextTable::Align::kLeft;
+  TextTable table({{"name", kLeft},
+                   {"version"},
+                   {"default", kLeft},
+                   {"kind", kLeft},
+                   {"backend", kLeft},
+                   {"ranks", kLeft},
+                   {"device", kLeft}});
+  for (const v1::CostModelSummary& model : response.models()) {
+    table.AddRow({model.name(), fmt::format("{}", model.version()), model.is_default() ? "yes" : "",
+                  model.kind(), model.backend(),
+                  fmt::format("{}", fmt::join(model.num_devices(), ",")), model.device()});
+  }
+  std::string text = table.ToString();
+  for (const v1::RefusedCostModel& refused : response.refused()) {
+    text += fmt::format("refused: {}: {}\n", refused.path(), refused.reason());
+  }
+  return text;
+}
+
+std::string ModelAsTable(const v1::GetCostModelResponse& response) {
+  const v1::CostModelSummary& summary = response.summary();
+  TextTable table({{"field", TextTable::Align::kLeft}, {"value", TextTable::Align::kLeft}});
+  table.AddRow({"name", summary.name()});
+  table.AddRow({"version", fmt::format("{}", summary.version())});
+  table.AddRow({"default", summary.is_default() ? "yes" : "no"});
+  table.AddRow({"kind", summary.kind()});
+  table.AddRow({"device", summary.device()});
+  table.AddRow({"backend", summary.backend()});
+  table.AddRow({"ranks", fmt::format("{}", fmt::join(summary.num_devices(), ","))});
+  if (response.global_batch_size() > 0)
+    table.AddRow({"global_batch_size", fmt::format("{}", response.global_batch_size())});
+  if (!response.weight_dtype().empty()) table.AddRow({"weight_dtype", response.weight_dtype()});
+  if (!response.optimizer().empty()) table.AddRow({"optimizer", response.optimizer()});
+  table.AddRow({"features", fmt::format("{}", fmt::join(response.features(), " "))});
+  // A protobuf map has no order of its own.
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>(response.details().begin(), response.details().end())) {
+    table.AddRow({name, value});
+  }
+  return table.ToString();
+}
+
+int RunList(const ModelsOptions& options, const Console& console) {
+  const auto response =
+      PlannerClient(options.planner.address, options.planner.policy()).ListCostModels();
+  if (!response.ok()) return ReportFailure(console, response.status());
+  return WriteResult(
+      console, "",
+      options.format == "json" ? MessageToJson(*response) + '\n' : ModelsAsTable(*response));
+}
+
+int RunShow(const ModelsOptions& options, const Console& console) {
+  v1::CostModelRef model;
+  model.set_name(options.name);
+  model.set_version(options.version);
+  const auto response =
+      PlannerClient(options.planner.address, options.planner.policy()).GetCostModel(model);
+  if (!response.ok()) return ReportFailure(console, response.status());
+  return WriteResult(
+      console, "",
+      options.format == "json" ? MessageToJson(*response) + '\n' : ModelAsTable(*response));
+}
+
+void AddCommonOptions(CLI::App& command, ModelsOptions& options) {
+  AddPlannerOptions(command, options.planner);
+  AddFormatOption(command, options.format);
+}
+
+}  // namespace
+
+void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<ModelsOptions>();
+  CLI::App* models = app.add_subcommand("models", "Cost models that a planner has loaded");
+  models->require_subcommand(1);
+  CLI::App* list = models->add_subcommand("list", "All of them, and those that were refused");
+  AddCommonOptions(*list, *options);
+  list->callback([options, &console, exit_code] { *exit_code = RunList(*options, console); });
+  CLI::App* show = models->add_subcommand("show", "One of them, with its metrics and provenance");
+  show->add_option("NAME", options->name, "Name of the model")->required();
+  show->add_option("--version", options->version, "Version; default: the newest")
+      ->check(CLI::Range(1, 1'000'000'000));
+  AddCommonOptions(*show, *options);
+  show->callback([options, &console, exit_code] { *exit_code = RunShow(*options, console); });
+}
+
+}  // namespace neuroshard

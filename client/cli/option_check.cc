@@ -1,0 +1,22 @@
+#include "client/cli/option_check.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace neuroshard {
+
+std::string CheckAddress(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const std::string fault = fmt::format("must be HOST:PORT, got \"{}\"", text);
+  if (colon == std::string::npos || colon == 0) return fault;
+  const bool bracketed = text.front() == '[' && text[colon - 1] == ']';
+  if (!bracketed && text.find(':') != colon) return fault;
+  int port = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
+  if (error != std::errc() || rest != end || port < 1 || port > 65'535) return fault;
+  return "";
+}
+
+}  // namespace neuroshard

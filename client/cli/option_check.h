@@ -1,0 +1,12 @@
+// What the command line itself refuses, with exit code 2.
+#pragma once
+
+#include <string>
+
+namespace neuroshard {
+
+// Empty when `text` is HOST:PORT with a port in [1, 65535] ("[::1]:50051" for IPv6); otherwise what
+// is wrong. For CLI::Option::check.
+std::string CheckAddress(const std::string& text);
+
+}  // namespace neuroshard

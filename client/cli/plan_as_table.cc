@@ -1,0 +1,23 @@
+#include <fmt/format.h>
+
+#include "client/cli/cost_table.h"
+#include "client/cli/plan_output.h"
+
+namespace neuroshard {
+
+std::string PlanAsTable(const v1::ShardPlanResponse& response) {
+  std::string text = CostTable(response.cost());
+  text += fmt::format(
+      "cost {:.3f} ms, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
+      "tables on {} ranks\n",
+      response.cost().embedding_cost_ms(), response.search().splits(),
+      response.search().splits() == 1 ? "" : "s", response.search().strategy(),
+      response.search().search_ms(),
+      response.search().time_limit_reached() ? " (cut by its time limit)" : "",
+      response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
+      response.plan().world_size());
+  for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
+  return text;
+}
+
+}  // namespace neuroshard

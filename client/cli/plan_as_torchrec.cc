@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "client/cli/plan_output.h"
+
+namespace neuroshard {
+namespace {
+
+// The position of every rank on its host.
+std::vector<int> LocalRanks(const v1::Topology& topology) {
+  std::vector<int> local;
+  for (const v1::HostGroup& group : topology.hosts()) {
+    const int count = group.has_count() ? group.count() : 1;
+    for (int host = 0; host < count; ++host) {
+      for (int device = 0; device < group.num_devices(); ++device) local.push_back(device);
+    }
+  }
+  return local;
+}
+
+}  // namespace
+
+std::string PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
+                           const std::string& device_type) {
+  const std::vector<int> local_ranks = LocalRanks(topology);
+  const auto placement = [&](int rank) {
+    if (device_type == "cpu") return fmt::format("rank:{}/cpu", rank);
+    return fmt::format("rank:{}/{}:{}", rank, device_type,
+                       local_ranks.at(static_cast<std::size_t>(rank)));
+  };
+  auto modules = nlohmann::ordered_json::object();
+  for (const v1::TablePlan& table : plan.tables()) {
+    auto ranks = nlohmann::ordered_json::array();
+    auto shards = nlohmann::ordered_json::array();
+    for (const v1::Shard& shard : table.shards()) {
+      ranks.push_back(shard.rank());
+      shards.push_back({{"shard_offsets", {shard.row_offset(), shard.col_offset()}},
+                        {"shard_sizes", {shard.rows(), shard.cols()}},
+                        {"placement", placement(shard.rank())}});
+    }
+    modules[table.module()][table.name()] = {{"sharding_type", table.sharding_type()},
+                                             {"compute_kernel", table.compute_kernel()},
+                                             {"ranks", ranks},
+                                             {"shards", shards}};
+  }
+  return nlohmann::ordered_json{{"plan", modules}}.dump(2) + '\n';
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,108 @@
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/input_file.h"
+#include "client/cli/plan_output.h"
+#include "client/cli/planner_options.h"
+#include "client/stub/planner_client.h"
+#include "common/codec/message_text.h"
+
+namespace neuroshard {
+namespace {
+
+struct PlanOptions {
+  std::string request_file;
+  PlannerOptions planner;
+  std::string strategy;
+  std::optional<std::int64_t> time_budget_ms;
+  std::optional<std::uint64_t> seed;
+  std::string model;
+  std::string format = "table";
+  std::string device_type = "cuda";
+  std::string out_file;
+  bool stream = false;
+};
+
+void Override(const PlanOptions& options, v1::ShardPlanRequest& request) {
+  if (!options.strategy.empty()) request.mutable_search()->set_strategy(options.strategy);
+  if (options.time_budget_ms) request.mutable_search()->set_time_budget_ms(*options.time_budget_ms);
+  if (options.seed) request.mutable_search()->set_seed(*options.seed);
+  OverrideModel(options.model, request);
+}
+
+StatusOr<v1::ShardPlanResponse> AskForPlan(const PlanOptions& options,
+                                           const v1::ShardPlanRequest& request,
+                                           const Console& console) {
+  const PlannerClient planner(options.planner.address, options.planner.policy());
+  if (!options.stream) return planner.ShardPlan(request);
+  return planner.ShardPlanStream(request, [&console](const v1::ShardPlanUpdate& update) {
+    console.err << fmt::format("progress {:3.0f}%", update.progress() * 100);
+    if (update.best_cost_ms() > 0)
+      console.err << fmt::format("  best {:.3f} ms", update.best_cost_ms());
+    console.err << std::endl;
+  });
+}
+
+StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequest& request,
+                             const v1::ShardPlanResponse& response) {
+  if (options.format == "json") return MessageToJson(response) + '\n';
+  if (options.format == "torchrec")
+    return PlanAsTorchRec(response.plan(), request.topology(), options.device_type);
+  if (options.format == "neuroshard") return PlanAsNeuroShard(response.plan());
+  return PlanAsTable(response);
+}
+
+int RunPlan(const PlanOptions& options, const Console& console) {
+  auto request = ReadRequestFile(options.request_file);
+  if (!request.ok()) return ReportFailure(console, request.status());
+  Override(options, *request);
+  const auto response = AskForPlan(options, *request, console);
+  if (!response.ok()) return ReportFailure(console, response.status());
+  const auto text = Format(options, *request, *response);
+  if (!text.ok()) return ReportFailure(console, text.status());
+  if (options.format != "table") {
+    for (const std::string& warning : response->warnings())
+      console.err << "warning: " << warning << '\n';
+  }
+  return WriteResult(console, options.out_file, *text);
+}
+
+}  // namespace
+
+void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "Ask a planner for a sharding plan");
+  command
+      ->add_option("REQUEST", options->request_file,
+                   "Request in YAML, or in JSON when the name ends in .json")
+      ->required();
+  AddPlannerOptions(*command, options->planner);
+  command->add_option("--strategy", options->strategy, "Search strategy; default: the request's");
+  command
+      ->add_option("--time-budget-ms", options->time_budget_ms,
+                   "Time for optimising after the first plan; default: the request's")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
+  command->add_option("--seed", options->seed, "Seed of everything random; default: the request's");
+  command->add_option("--model", options->model,
+                      "Cost model, its newest version; default: the request's");
+  command
+      ->add_option("--format", options->format,
+                   "table, json (ShardPlanResponse), torchrec or neuroshard")
+      ->check(CLI::IsMember({"table", "json", "torchrec", "neuroshard"}))
+      ->capture_default_str();
+  command->add_option("--device-type", options->device_type, "Device in torchrec placements")
+      ->check(CLI::IsMember({"cuda", "cpu"}))
+      ->capture_default_str();
+  command->add_option("--out", options->out_file,
+                      "Write to this file, all or nothing, instead of stdout");
+  command->add_flag("--stream", options->stream, "Show the progress of the search on stderr");
+  command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });
+}
+
+}  // namespace neuroshard

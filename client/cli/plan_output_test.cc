@@ -1,0 +1,144 @@
+#include "client/cli/plan_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/codec/message_text.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::StatusIs;
+
+template <typename M>
+M FromYaml(const std::string& text) {
+  M message;
+  EXPECT_THAT(ParseMessageText(text, TextFormat::kYaml, &message), IsOk());
+  return message;
+}
+
+// Two hosts with two devices each; one table whole, one in columns.
+v1::Plan SomePlan() {
+  return FromYaml<v1::Plan>(R"(
+world_size: 4
+local_world_size: 2
+tables:
+- {name: user, module: sparse.ebc, sharding_type: table_wise, compute_kernel: fused,
+   shards: [{rows: 10, cols: 8, rank: 3}]}
+- {name: item, module: sparse.ebc, sharding_type: column_wise, compute_kernel: fused,
+   shards: [{rows: 20, cols: 32, rank: 0}, {rows: 20, col_offset: 32, cols: 16, rank: 1},
+            {rows: 20, col_offset: 48, cols: 16, rank: 0}]}
+)");
+}
+
+TEST(PlanAsTorchRecTest, Golden) {
+  const auto topology =
+      FromYaml<v1::Topology>("hosts: [{count: 2, num_devices: 2, memory_bytes: 1000}]");
+  EXPECT_EQ(nlohmann::json::parse(PlanAsTorchRec(SomePlan(), topology, "cuda")),
+            nlohmann::json::parse(R"({
+    "plan": {"sparse.ebc": {
+      "user": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [3],
+        "shards": [{"shard_offsets": [0, 0], "shard_sizes": [10, 8], "placement": "rank:3/cuda:1"}]},
+      "item": {"sharding_type": "column_wise", "compute_kernel": "fused", "ranks": [0, 1, 0],
+        "shards": [{"shard_offsets": [0, 0], "shard_sizes": [20, 32], "placement": "rank:0/cuda:0"},
+                   {"shard_offsets": [0, 32], "shard_sizes": [20, 16], "placement": "rank:1/cuda:1"},
+                   {"shard_offsets": [0, 48], "shard_sizes": [20, 16], "placement": "rank:0/cuda:0"}]}}}})"));
+}
+
+TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {
+  const auto topology = FromYaml<v1::Topology>("hosts: [{num_devices: 4, memory_bytes: 1000}]");
+  const std::string text = PlanAsTorchRec(SomePlan(), topology, "cpu");
+  EXPECT_THAT(text, HasSubstr("\"rank:3/cpu\""));
+  EXPECT_LT(text.find("user"), text.find("item"));
+}
+
+TEST(PlanAsTorchRecTest, HostsOfDifferentSizeNumberTheirOwnDevices) {
+  const auto topology = FromYaml<v1::Topology>(
+      "hosts: [{num_devices: 3, memory_bytes: 9}, {num_devices: 1, memory_bytes: 9}]");
+  EXPECT_THAT(PlanAsTorchRec(SomePlan(), topology, "cuda"), HasSubstr("\"rank:3/cuda:0\""));
+}
+
+// Replays a plan in NeuroShard's format: the multiset of (table, dim, device).
+std::vector<std::string> Replay(const nlohmann::json& plan, std::vector<std::int64_t> dims) {
+  std::vector<std::size_t> origin;
+  for (std::size_t i = 0; i < dims.size(); ++i) origin.push_back(i);
+  for (const std::size_t index : plan["column_splits"]) {
+    dims[index] /= 2;
+    dims.push_back(dims[index]);
+    origin.push_back(origin[index]);
+  }
+  std::vector<std::string> placed;
+  EXPECT_EQ(plan["assignment"].size(), dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    placed.push_back(fmt::format("{} {} on {}", plan["tables"][origin[i]].get<std::string>(),
+                                 dims[i], plan["assignment"][i].get<int>()));
+  }
+  return placed;
+}
+
+TEST(PlanAsNeuroShardTest, ReplayingTheSplitsGivesThePlan) {
+  const auto text = PlanAsNeuroShard(SomePlan());
+  ASSERT_THAT(text, IsOk());
+  const auto plan = nlohmann::json::parse(*text);
+  EXPECT_EQ(plan["format"], "neuroshard-plan/1");
+  EXPECT_EQ(plan["num_devices"], 4);
+  EXPECT_THAT(Replay(plan, {8, 64}),
+              ::testing::UnorderedElementsAre("user 8 on 3", "item 32 on 0", "item 16 on 1",
+                                              "item 16 on 0"));
+}
+
+TEST(PlanAsNeuroShardTest, WidthsInAnyOrderAreHalves) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 2
+tables:
+- {name: t, shards: [{rows: 1, cols: 8, rank: 0}, {rows: 1, col_offset: 8, cols: 16, rank: 1}, {rows: 1, col_offset: 24, cols: 4, rank: 0},
+                     {rows: 1, col_offset: 28, cols: 4, rank: 1}]}
+)");
+  const auto text = PlanAsNeuroShard(plan);
+  ASSERT_THAT(text, IsOk());
+  EXPECT_THAT(Replay(nlohmann::json::parse(*text), {32}),
+              ::testing::UnorderedElementsAre("t 16 on 1", "t 8 on 0", "t 4 on 0", "t 4 on 1"));
+}
+
+TEST(PlanAsNeuroShardTest, WhatIsNotMadeByHalvingIsRefused) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 2
+tables: [{name: thirds, shards: [{rows: 1, cols: 4}, {rows: 1, col_offset: 4, cols: 4}, {rows: 1, col_offset: 8, cols: 4}]}]
+)");
+  EXPECT_THAT(PlanAsNeuroShard(plan),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("thirds")));
+}
+
+TEST(PlanAsTableTest, Golden) {
+  const auto response = FromYaml<v1::ShardPlanResponse>(R"(
+plan: {world_size: 2, tables: [{name: a}, {name: b}]}
+cost:
+  embedding_cost_ms: 12.5
+  ranks:
+  - {rank: 0, compute_ms: 10, forward_comm_ms: 1.25, backward_comm_ms: 1.25, total_ms: 12.5, dim_sum: 64,
+     memory: {total_bytes: 536870912, capacity_bytes: 1073741824}}
+  - {rank: 1, compute_ms: 9, forward_comm_ms: 1, backward_comm_ms: 1, total_ms: 11, dim_sum: 128,
+     memory: {total_bytes: 1024, capacity_bytes: 1073741824}}
+search: {strategy: neuroshard, search_ms: 3.21, splits: 2}
+cost_model: {name: cpu, version: 3}
+warnings: [pooling assumed]
+)");
+  EXPECT_EQ(PlanAsTable(response),
+            "rank  compute_ms  forward_comm_ms  backward_comm_ms  total_ms  dims      memory       "
+            " of   used\n"
+            "   0      10.000            1.250             1.250    12.500    64  512.00 MiB  1.00 "
+            "GiB  50.0%\n"
+            "   1       9.000            1.000             1.000    11.000   128    1.00 KiB  1.00 "
+            "GiB   0.0%\n"
+            "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu "
+            "version 3, 2 tables on 2 ranks\n"
+            "warning: pooling assumed\n");
+}
+
+}  // namespace
+}  // namespace neuroshard

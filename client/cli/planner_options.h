@@ -1,0 +1,35 @@
+// Options that every command which asks a planner has.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "client/stub/call_policy.h"
+#include "neuroshard/v1/planner.pb.h"
+
+namespace CLI {
+class App;
+}
+
+namespace neuroshard {
+
+inline constexpr char kDefaultPlanner[] = "127.0.0.1:50051";
+
+struct PlannerOptions {
+  std::string address = kDefaultPlanner;
+  int timeout_s = 600;  // a search may take long; commands that only look something up set less
+
+  CallPolicy policy() const {
+    CallPolicy policy;
+    policy.deadline = std::chrono::seconds(timeout_s);
+    return policy;
+  }
+};
+
+// What --model says, unless it is empty: that model's newest version, whatever the request names.
+void OverrideModel(const std::string& model, v1::ShardPlanRequest& request);
+
+// --planner and --timeout-s. `options` must outlive the parse.
+void AddPlannerOptions(CLI::App& command, PlannerOptions& options);
+
+}  // namespace neuroshard

@@ -1,0 +1,242 @@
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
+#include "client/cli/worker_options.h"
+#include "client/sweep/comm_sampling.h"
+#include "client/sweep/comm_sweep.h"
+#include "client/sweep/compute_sampling.h"
+#include "client/sweep/compute_sweep.h"
+#include "client/sweep/sweep_config.h"
+#include "client/sweep/sweep_hash.h"
+#include "common/base/stop_signal.h"
+#include "common/codec/table_csv.h"
+#include "common/codec/text_file.h"
+#include "common/rpc/process_signals.h"
+#include "common/store/profile_store.h"
+
+namespace neuroshard {
+namespace {
+
+struct SweepOptions {
+  std::string config_file;
+  std::vector<std::string> workers;
+  std::string store_file;
+  int reconnect_s = 60;
+  int sample_timeout_s = 300;
+  int devices_per_worker = 0;
+  std::string format;
+};
+
+using Samples = std::variant<std::vector<ComputeSample>, std::vector<CommSample>>;
+
+std::int64_t Count(const Samples& samples) {
+  return std::visit([](const auto& list) { return static_cast<std::int64_t>(list.size()); },
+                    samples);
+}
+
+// What a configuration asks for. Made before the store is opened, so that a faulty configuration
+// leaves no store behind.
+struct SweepPlan {
+  std::string label;
+  SweepInfo info;
+  MeasurementSettings settings;
+  Samples samples;
+};
+
+// A sweep that is in the store, with what it still lacks.
+struct StoredSweep {
+  std::string label;
+  std::int64_t sweep_id = 0;
+  std::int64_t num_samples = 0;
+  MeasurementSettings settings;
+  Samples pending;
+
+  std::int64_t num_pending() const { return Count(pending); }
+};
+
+StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info,
+                                const std::filesystem::path& config_file) {
+  const std::string csv_path = (config_file.parent_path() / config.tables).string();
+  NS_ASSIGN_OR_RETURN(const std::string csv, ReadTextFile(csv_path));
+  const auto tables = ParseTableCsv(csv);
+  if (!tables.ok()) return Annotate(tables.status(), csv_path);
+  auto samples = MakeComputeSamples(config, *tables);
+  if (!samples.ok()) return Annotate(samples.status(), config_file.string());
+  info.config_hash = SweepHash(config, csv);
+  return SweepPlan{"compute", std::move(info), config.settings, *std::move(samples)};
+}
+
+SweepPlan PlanComm(const CommSweepConfig& config, SweepInfo info) {
+  info.config_hash = SweepHash(config, "");
+  return {"comm", std::move(info), config.settings, MakeCommSamples(config)};
+}
+
+StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
+  const std::filesystem::path path(options.config_file);
+  NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.config_file));
+  NS_ASSIGN_OR_RETURN(const SweepConfig config, ParseSweepConfig(text, options.config_file));
+  SweepInfo info{path.stem().string(), "", text};
+  if (const auto* compute = std::get_if<ComputeSweepConfig>(&config);
+      compute != nullptr && kind == SweepKind::kCompute) {
+    return PlanCompute(*compute, std::move(info), path);
+  }
+  if (const auto* comm = std::get_if<CommSweepConfig>(&config);
+      comm != nullptr && kind == SweepKind::kComm) {
+    return PlanComm(*comm, std::move(info));
+  }
+  return InvalidArgument(
+      "{}: the file describes the other kind of sweep; `neuroshard sweep {}` runs it",
+      options.config_file, kind == SweepKind::kCompute ? "comm" : "compute");
+}
+
+// The samples of a sweep without a record.
+StatusOr<Samples> Pending(SweepKind kind, std::int64_t sweep_id, const ProfileStore& store) {
+  if (kind == SweepKind::kCompute) {
+    NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep_id));
+    return pending;
+  }
+  NS_ASSIGN_OR_RETURN(Samples pending, store.PendingCommSamples(sweep_id));
+  return pending;
+}
+
+StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore& store) {
+  const auto sweep_id =
+      kind == SweepKind::kCompute
+          ? store.BeginComputeSweep(plan.info, std::get<std::vector<ComputeSample>>(plan.samples))
+          : store.BeginCommSweep(plan.info, std::get<std::vector<CommSample>>(plan.samples));
+  NS_RETURN_IF_ERROR(sweep_id.status());
+  NS_ASSIGN_OR_RETURN(Samples pending, Pending(kind, *sweep_id, store));
+  return StoredSweep{plan.label, *sweep_id, Count(plan.samples), plan.settings, std::move(pending)};
+}
+
+std::string ReportAsJson(const StoredSweep& sweep, const SweepReport& report,
+                         std::int64_t missing) {
+  auto given_up = nlohmann::ordered_json::array();
+  for (const GivenUpSample& sample : report.given_up)
+    given_up.push_back({{"sample_id", sample.sample_id}, {"reason", sample.reason}});
+  const nlohmann::ordered_json json = {
+      {"kind", sweep.label},          {"sweep_id", sweep.sweep_id},
+      {"samples", sweep.num_samples}, {"done_before", sweep.num_samples - sweep.num_pending()},
+      {"recorded", report.recorded},  {"out_of_memory", report.out_of_memory},
+      {"missing", missing},           {"complete", missing == 0},
+      {"given_up", given_up},         {"error", report.status.ok() ? "" : Message(report.status)}};
+  return json.dump(2) + '\n';
+}
+
+std::string ReportAsText(const StoredSweep& sweep, const SweepReport& report,
+                         std::int64_t missing) {
+  return fmt::format(
+      "{} sweep {}: {} samples, {} measured now ({} out of memory), {} before, {} missing\n",
+      sweep.label, sweep.sweep_id, sweep.num_samples, report.recorded, report.out_of_memory,
+      sweep.num_samples - sweep.num_pending(), missing);
+}
+
+SweepReport Measure(const SweepRun& run, StoredSweep& sweep) {
+  if (auto* compute = std::get_if<std::vector<ComputeSample>>(&sweep.pending))
+    return RunComputeSweep(run, *compute);
+  return RunCommSweep(run, std::get<std::vector<CommSample>>(sweep.pending));
+}
+
+int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console) {
+  CatchProcessSignals();
+  ManualStop stop;
+  const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
+  const auto plan = PlanSweep(options, kind);
+  if (!plan.ok()) return ReportFailure(console, plan.status());
+  const auto store = ProfileStore::Open(options.store_file, StoreMode::kReadWrite);
+  if (!store.ok()) return ReportFailure(console, store.status());
+  auto sweep = Begin(kind, *plan, **store);
+  if (!sweep.ok()) return ReportFailure(console, sweep.status());
+
+  FleetOptions fleet;
+  fleet.workers = options.workers;
+  fleet.devices_per_worker = options.devices_per_worker;
+  fleet.reconnect_window = std::chrono::seconds(options.reconnect_s);
+  fleet.sample_deadline = std::chrono::seconds(options.sample_timeout_s);
+  const SteadyClock clock;
+  ProgressDisplay display(console.err, clock,
+                          console.err_is_terminal ? DisplayMode::kTerminal : DisplayMode::kLog);
+  display.Begin(sweep->label, sweep->num_samples, sweep->num_samples - sweep->num_pending());
+  const SweepReport report =
+      Measure({**store, sweep->sweep_id, sweep->settings, fleet, clock, stop, display}, *sweep);
+  display.End();
+
+  // Asked again: another client may have measured a part.
+  const auto left = Pending(kind, sweep->sweep_id, **store);
+  if (!left.ok()) return ReportFailure(console, left.status());
+  const std::int64_t missing = Count(*left);
+  const bool complete = report.status.ok() && missing == 0;
+  const int written = WriteResult(console, "",
+                                  options.format == "json" ? ReportAsJson(*sweep, report, missing)
+                                                           : ReportAsText(*sweep, report, missing));
+  if (complete) return written;
+  if (!report.status.ok()) ReportFailure(console, report.status);
+  console.err << "everything measured is in " << options.store_file
+              << "; run the same command again to measure the rest\n";
+  return report.status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
+}
+
+void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKind kind,
+             const Console& console, int* exit_code) {
+  const auto options = std::make_shared<SweepOptions>();
+  CLI::App* command = sweep.add_subcommand(name, description);
+  command
+      ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
+      ->required();
+  AddWorkersOption(*command, options->workers);
+  command
+      ->add_option("--store", options->store_file,
+                   "Profile store; made when missing. The same command again resumes")
+      ->required();
+  command
+      ->add_option("--reconnect", options->reconnect_s,
+                   "Try so many seconds to reach a worker (again) before doing without it")
+      ->check(CLI::Range(0, 86'400))
+      ->capture_default_str();
+  if (kind == SweepKind::kCompute) {
+    command
+        ->add_option("--devices-per-worker", options->devices_per_worker,
+                     "Measure on so many devices of each worker at a time, 0 for all; CPU devices "
+                     "that share cores disturb each other")
+        ->check(CLI::Range(0, 1024))
+        ->capture_default_str();
+  }
+  command
+      ->add_option("--sample-timeout-s", options->sample_timeout_s,
+                   "A worker that takes longer for a sample is treated as broken")
+      ->check(CLI::Range(1, 86'400))
+      ->capture_default_str();
+  AddFormatOption(*command, options->format);
+  command->callback([options, kind, &console, exit_code] {
+    CheckDistinctWorkers(options->workers);
+    *exit_code = RunSweep(*options, kind, console);
+  });
+}
+
+}  // namespace
+
+void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code) {
+  CLI::App* sweep =
+      app.add_subcommand("sweep", "Measure many samples on workers, for pre-training");
+  sweep->require_subcommand(1);
+  sweep->footer(
+      "SIGINT and SIGTERM stop a sweep with exit code 130; nothing measured is lost, the same "
+      "command resumes.");
+  AddKind(*sweep, "compute", "Embedding forward and backward of random table sets",
+          SweepKind::kCompute, console, exit_code);
+  AddKind(*sweep, "comm", "All-to-alls between devices of all workers", SweepKind::kComm, console,
+          exit_code);
+}
+
+}  // namespace neuroshard

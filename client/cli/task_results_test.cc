@@ -1,0 +1,48 @@
+#include "client/cli/task_results.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace neuroshard {
+namespace {
+
+std::vector<StrategyResult> SomeResults() {
+  return {
+      {"neuroshard", {{0, 10.0, 2, 4.0, ""}, {1, 20.0, 0, 8.0, ""}, {2, 60.0, 1, 6.0, ""}}},
+      {"random",
+       {{0, 20.0, 0, 1.0, ""}, {1, std::nullopt, 0, 0, "no plan fits"}, {2, 75.0, 0, 2.0, ""}}},
+      {"broken",
+       {{0, std::nullopt, 0, 0, "x"}, {1, std::nullopt, 0, 0, "x"}, {2, std::nullopt, 0, 0, "x"}}}};
+}
+
+// The shape is binding: scripts outside the project read it (design, section 11).
+TEST(TaskResultsTest, JsonGolden) {
+  EXPECT_EQ(nlohmann::json::parse(TaskResultsAsJson(SomeResults())),
+            nlohmann::json::parse(R"({"results": [
+    {"strategy": "neuroshard", "solved": 3, "mean_cost_ms": 30.0, "mean_search_ms": 6.0, "p50_search_ms": 6.0, "max_search_ms": 8.0,
+     "tasks": [{"task": 0, "solved": true, "cost_ms": 10.0, "splits": 2, "search_ms": 4.0},
+               {"task": 1, "solved": true, "cost_ms": 20.0, "splits": 0, "search_ms": 8.0},
+               {"task": 2, "solved": true, "cost_ms": 60.0, "splits": 1, "search_ms": 6.0}]},
+    {"strategy": "random", "solved": 2, "mean_cost_ms": 47.5, "mean_search_ms": 1.5, "p50_search_ms": 1.0, "max_search_ms": 2.0,
+     "tasks": [{"task": 0, "solved": true, "cost_ms": 20.0, "splits": 0, "search_ms": 1.0},
+               {"task": 1, "solved": false, "cost_ms": null, "splits": null, "search_ms": null, "error": "no plan fits"},
+               {"task": 2, "solved": true, "cost_ms": 75.0, "splits": 0, "search_ms": 2.0}]},
+    {"strategy": "broken", "solved": 0, "mean_cost_ms": null, "mean_search_ms": null, "p50_search_ms": null, "max_search_ms": null,
+     "tasks": [{"task": 0, "solved": false, "cost_ms": null, "splits": null, "search_ms": null, "error": "x"},
+               {"task": 1, "solved": false, "cost_ms": null, "splits": null, "search_ms": null, "error": "x"},
+               {"task": 2, "solved": false, "cost_ms": null, "splits": null, "search_ms": null, "error": "x"}]}]})"));
+}
+
+TEST(TaskResultsTest, TableGolden) {
+  EXPECT_EQ(
+      TaskResultsAsTable(SomeResults()),
+      "strategy    solved  mean_cost_ms  cost_ratio  mean_search_ms  p50_search_ms  max_search_ms\n"
+      "neuroshard     3/3        30.000       1.000           6.000          6.000          8.000\n"
+      "random         2/3        47.500       1.357           1.500          1.000          2.000\n"
+      "broken         0/3             -           -               -              -              "
+      "-\n");
+}
+
+}  // namespace
+}  // namespace neuroshard

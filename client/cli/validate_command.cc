@@ -1,0 +1,132 @@
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
+#include "client/cli/input_file.h"
+#include "client/cli/option_check.h"
+#include "client/cli/planner_options.h"
+#include "client/cli/validation_output.h"
+#include "client/cli/worker_options.h"
+#include "client/stub/planner_client.h"
+#include "client/validate/plan_shards.h"
+#include "client/validate/validation.h"
+#include "common/base/clock.h"
+#include "common/base/stop_signal.h"
+#include "common/base/violations.h"
+#include "common/codec/plan_codec.h"
+#include "common/codec/request_codec.h"
+#include "common/rpc/process_signals.h"
+
+namespace neuroshard {
+namespace {
+
+struct ValidateOptions {
+  std::string request_file;
+  std::string plan_file;
+  std::vector<std::string> workers;
+  std::string planner;
+  std::string model;
+  std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
+  std::string format;
+};
+
+// What the planner says about the plan now, or what the plan's file says it said when it made it.
+StatusOr<std::optional<PlanCost>> Predict(const ValidateOptions& options,
+                                          const v1::ShardPlanRequest& request,
+                                          const PlanFile& file) {
+  if (options.planner.empty()) {
+    if (!file.cost) return std::optional<PlanCost>();
+    return std::optional<PlanCost>(DecodePlanCost(*file.cost));
+  }
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = request;
+  *question.mutable_plan() = file.plan;
+  OverrideModel(options.model, *question.mutable_request());
+  NS_ASSIGN_OR_RETURN(const auto response, PlannerClient(options.planner).EvaluatePlan(question));
+  if (!response.legal()) {
+    Violations violations;
+    for (const v1::PlanViolation& violation : response.violations())
+      violations.Add(violation.field(), violation.description());
+    return violations.ToStatus();
+  }
+  return std::optional<PlanCost>(DecodePlanCost(response.cost()));
+}
+
+StatusOr<ValidationReport> Measure(const ValidateOptions& options,
+                                   const v1::ShardPlanRequest& message,
+                                   const v1::Plan& plan_message, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
+  NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(plan_message));
+  NS_ASSIGN_OR_RETURN(const std::vector<RankShards> ranks, ShardsByRank(request, plan));
+  for (const std::string& warning : request.warnings) console.err << "warning: " << warning << '\n';
+  ValidationOptions validation;
+  validation.workers = options.workers;
+  validation.settings.max_time_ms = options.max_time_ms;
+  CatchProcessSignals();  // not earlier: waiting for the planner may simply be ended
+  ManualStop stop;
+  const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
+  const SteadyClock clock;
+  ProgressDisplay display(console.err, clock, DisplayMode::kLog);
+  return Validate(request, ranks, validation, stop, display);
+}
+
+int RunValidate(const ValidateOptions& options, const Console& console) {
+  const auto request = ReadRequestFile(options.request_file);
+  if (!request.ok()) return ReportFailure(console, request.status());
+  const auto file = ReadPlanFile(options.plan_file);
+  if (!file.ok()) return ReportFailure(console, file.status());
+  const auto predicted = Predict(options, *request, *file);
+  if (!predicted.ok()) return ReportFailure(console, predicted.status());
+  const auto report = Measure(options, *request, file->plan, console);
+  if (!report.ok()) {
+    ReportFailure(console, report.status());
+    return absl::IsCancelled(report.status()) ? kExitInterrupted : kExitFailure;
+  }
+  const int written =
+      WriteResult(console, "",
+                  options.format == "json" ? ValidationAsJson(*report, *predicted)
+                                           : ValidationAsTable(*report, *predicted));
+  for (const MeasuredRank& rank : report->ranks) {
+    if (!rank.problem.empty()) return kExitFailure;
+  }
+  return written;
+}
+
+}  // namespace
+
+void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<ValidateOptions>();
+  CLI::App* command = app.add_subcommand(
+      "validate",
+      "Run a plan on workers; predicted against measured. Exit 1 when a rank cannot run");
+  command->add_option("REQUEST", options->request_file, "Request that the plan is for")->required();
+  command
+      ->add_option("PLAN", options->plan_file, "JSON: output of plan --format json, or a bare plan")
+      ->required();
+  AddWorkersOption(*command, options->workers);
+  command
+      ->add_option("--planner", options->planner,
+                   "Planner that predicts and checks; default: the prediction in PLAN")
+      ->type_name("HOST:PORT")
+      ->check(CheckAddress);
+  command->add_option("--model", options->model, "Cost model of --planner; default: the request's");
+  command
+      ->add_option("--max-time-ms", options->max_time_ms, "Longest time for each measured series")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{600'000}))
+      ->capture_default_str();
+  AddFormatOption(*command, options->format);
+  command->callback([options, &console, exit_code] {
+    CheckDistinctWorkers(options->workers);
+    *exit_code = RunValidate(*options, console);
+  });
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,26 @@
+// Predicted next to measured.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "client/validate/validation.h"
+#include "common/domain/plan_cost.h"
+
+namespace neuroshard {
+
+// A line for each rank and stage: predicted, measured, relative error = (predicted - measured) /
+// measured; then the plan's cost (max over ranks) and the notes. "-" for what is not known.
+std::string ValidationAsTable(const ValidationReport& report,
+                              const std::optional<PlanCost>& predicted);
+
+// {"ranks": [{"rank", "worker", "device", "problem",
+//             "stages": {"compute"|"backward_comm"|"forward_comm"|"total": {"predicted_ms",
+//             "measured_ms", "relative_error"}}, "measured_forward_compute_ms",
+//             "measured_backward_compute_ms", "measured_start_offset_ms"}],
+//  "embedding_cost": {"predicted_ms", "measured_ms", "relative_error"}, "notes": [...]}; null for
+//  what is not known.
+std::string ValidationAsJson(const ValidationReport& report,
+                             const std::optional<PlanCost>& predicted);
+
+}  // namespace neuroshard

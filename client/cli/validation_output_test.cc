@@ -1,0 +1,60 @@
+#include "client/cli/validation_output.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace neuroshard {
+namespace {
+
+ValidationReport SomeReport() {
+  ValidationReport report;
+  report.ranks = {
+      {"h:1", 0, 4.0, 6.0, 2.0, 3.0, 0.0, ""},
+      {"h:2", 1, std::nullopt, std::nullopt, 2.0, std::nullopt, 0.0, "out_of_memory: big"}};
+  report.notes = {"forward communication was not measured"};
+  return report;
+}
+
+PlanCost SomePrediction() {
+  PlanCost cost;
+  cost.embedding_cost_ms = 18;
+  cost.ranks.resize(2);
+  cost.ranks[0].compute_ms = 12;
+  cost.ranks[0].backward_comm_ms = 1;
+  cost.ranks[0].forward_comm_ms = 3;
+  cost.ranks[1].compute_ms = 18;
+  return cost;
+}
+
+TEST(ValidationOutputTest, TableGolden) {
+  EXPECT_EQ(ValidationAsTable(SomeReport(), SomePrediction()),
+            "rank  stage          predicted_ms  measured_ms    error  device\n"
+            "   0  compute              12.000       10.000   +20.0%  h:1 device 0\n"
+            "   0  backward_comm         1.000        2.000   -50.0%  h:1 device 0\n"
+            "   0  forward_comm          3.000        3.000    +0.0%  h:1 device 0\n"
+            "   0  total                16.000       15.000    +6.7%  h:1 device 0\n"
+            "   1  compute              18.000            -        -  h:2 device 1\n"
+            "   1  backward_comm         0.000        2.000  -100.0%  h:2 device 1\n"
+            "   1  forward_comm          0.000            -        -  h:2 device 1\n"
+            "   1  total                18.000            -        -  h:2 device 1\n"
+            "plan cost: predicted 18.000 ms, measured - ms, error -\n"
+            "rank 1: out_of_memory: big\n"
+            "note: forward communication was not measured\n");
+}
+
+TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {
+  const auto json = nlohmann::json::parse(ValidationAsJson(SomeReport(), std::nullopt));
+  EXPECT_TRUE(json["embedding_cost"]["predicted_ms"].is_null());
+  EXPECT_TRUE(json["embedding_cost"]["measured_ms"].is_null());
+  const auto& rank = json["ranks"][0];
+  EXPECT_EQ(rank["stages"]["compute"]["measured_ms"], 10.0);
+  EXPECT_TRUE(rank["stages"]["compute"]["relative_error"].is_null());
+  EXPECT_EQ(rank["measured_forward_compute_ms"], 4.0);
+  EXPECT_EQ(json["ranks"][1]["problem"], "out_of_memory: big");
+  const auto predicted = nlohmann::json::parse(ValidationAsJson(SomeReport(), SomePrediction()));
+  EXPECT_DOUBLE_EQ(predicted["ranks"][0]["stages"]["compute"]["relative_error"], 0.2);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,36 @@
+#include "client/stub/channel.h"
+
+#include "common/rpc/status_mapping.h"
+
+namespace neuroshard {
+namespace {
+
+// A server that was restarted on its address is found again within about this time.
+constexpr int kLongestReconnectMs = 1'000;
+// What one attempt to connect may take, TCP and HTTP/2 handshake together: a busy host needs more
+// than the backoff. (gRPC has one argument for it, whose name speaks of the backoff.)
+constexpr int kConnectMs = 10'000;
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+  arguments.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+Status CallStatus(const grpc::Status& status, const std::string& role, const std::string& address) {
+  if (status.ok()) return absl::OkStatus();
+  const Status plain = FromGrpc(status);
+  Status named(plain.code(), fmt::format("{} at {}: {}", role, address, Message(plain)));
+  plain.ForEachPayload(
+      [&named](auto type, const auto& payload) { named.SetPayload(type, payload); });
+  return named;
+}
+
+}  // namespace neuroshard

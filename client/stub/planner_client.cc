@@ -1,0 +1,97 @@
+#include "client/stub/planner_client.h"
+
+#include <utility>
+
+#include "client/stub/channel.h"
+#include "client/stub/retry.h"
+#include "neuroshard/v1/planner.grpc.pb.h"
+
+namespace neuroshard {
+
+class PlannerClient::Impl {
+ public:
+  Impl(std::string address, CallPolicy policy)
+      : address_(std::move(address)),
+        policy_(policy),
+        stub_(v1::PlannerService::NewStub(OpenChannel(address_))) {}
+
+  template <typename Request, typename Response>
+  StatusOr<Response> Call(grpc::Status (v1::PlannerService::Stub::*method)(grpc::ClientContext*,
+                                                                           const Request&,
+                                                                           Response*),
+                          const Request& request) const {
+    Response response;
+    NS_RETURN_IF_ERROR(RetryUnavailable(policy_, [&] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
+      response.Clear();
+      return CallStatus((*stub_.*method)(&context, request, &response), "planner", address_);
+    }));
+    return response;
+  }
+
+  StatusOr<v1::ShardPlanResponse> Stream(
+      const v1::ShardPlanRequest& request,
+      const std::function<void(const v1::ShardPlanUpdate&)>& on_update) const {
+    v1::ShardPlanUpdate update;
+    bool received = false;
+    Status broken_after_start;
+    NS_RETURN_IF_ERROR(RetryUnavailable(policy_, [&] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
+      const auto reader = stub_->ShardPlanStream(&context, request);
+      while (reader->Read(&update)) {
+        received = true;
+        on_update(update);
+      }
+      const Status status = CallStatus(reader->Finish(), "planner", address_);
+      if (!received) return status;
+      // The caller has seen part of an answer; a second one from the start would contradict it.
+      broken_after_start = status;
+      return absl::OkStatus();
+    }));
+    NS_RETURN_IF_ERROR(broken_after_start);
+    if (!update.final() || !update.has_best()) {
+      return Internal("planner at {}: the stream ended without a final plan", address_);
+    }
+    return std::move(*update.mutable_best());
+  }
+
+ private:
+  std::string address_;
+  CallPolicy policy_;
+  std::unique_ptr<v1::PlannerService::Stub> stub_;
+};
+
+PlannerClient::PlannerClient(std::string address, CallPolicy policy)
+    : impl_(std::make_unique<Impl>(std::move(address), policy)) {}
+PlannerClient::~PlannerClient() = default;
+
+StatusOr<v1::ShardPlanResponse> PlannerClient::ShardPlan(
+    const v1::ShardPlanRequest& request) const {
+  return impl_->Call(&v1::PlannerService::Stub::ShardPlan, request);
+}
+
+StatusOr<v1::ShardPlanResponse> PlannerClient::ShardPlanStream(
+    const v1::ShardPlanRequest& request,
+    const std::function<void(const v1::ShardPlanUpdate&)>& on_update) const {
+  return impl_->Stream(request, on_update);
+}
+
+StatusOr<v1::EvaluatePlanResponse> PlannerClient::EvaluatePlan(
+    const v1::EvaluatePlanRequest& request) const {
+  return impl_->Call(&v1::PlannerService::Stub::EvaluatePlan, request);
+}
+
+StatusOr<v1::ListCostModelsResponse> PlannerClient::ListCostModels() const {
+  return impl_->Call(&v1::PlannerService::Stub::ListCostModels, v1::ListCostModelsRequest());
+}
+
+StatusOr<v1::GetCostModelResponse> PlannerClient::GetCostModel(
+    const v1::CostModelRef& model) const {
+  v1::GetCostModelRequest request;
+  *request.mutable_cost_model() = model;
+  return impl_->Call(&v1::PlannerService::Stub::GetCostModel, request);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,39 @@
+// Calls of PlannerService as plain functions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "client/stub/call_policy.h"
+#include "common/base/status.h"
+#include "neuroshard/v1/planner.pb.h"
+
+namespace neuroshard {
+
+// Thread-safe. Every call is repeatable (plans are pure functions of the request), so UNAVAILABLE
+// is retried with backoff within the policy. Errors name the address; Violations::FromStatus gives
+// the faulty fields of an INVALID_ARGUMENT.
+class PlannerClient {
+ public:
+  explicit PlannerClient(std::string address, CallPolicy policy = {});
+  ~PlannerClient();
+
+  StatusOr<v1::ShardPlanResponse> ShardPlan(const v1::ShardPlanRequest& request) const;
+
+  // Calls on_update for every message, on the calling thread, and returns the final plan. Retried
+  // only while nothing was received.
+  StatusOr<v1::ShardPlanResponse> ShardPlanStream(
+      const v1::ShardPlanRequest& request,
+      const std::function<void(const v1::ShardPlanUpdate&)>& on_update) const;
+
+  StatusOr<v1::EvaluatePlanResponse> EvaluatePlan(const v1::EvaluatePlanRequest& request) const;
+  StatusOr<v1::ListCostModelsResponse> ListCostModels() const;
+  StatusOr<v1::GetCostModelResponse> GetCostModel(const v1::CostModelRef& model) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace neuroshard

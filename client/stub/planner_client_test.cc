@@ -1,0 +1,114 @@
+#include "client/stub/planner_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/violations.h"
+#include "common/rpc/status_mapping.h"
+#include "tests/support/fake_planner.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FakePlanner;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::StatusIs;
+
+CallPolicy QuickPolicy() {
+  CallPolicy policy;
+  policy.deadline = std::chrono::milliseconds(30'000);
+  policy.first_backoff = std::chrono::milliseconds(1);
+  policy.longest_backoff = std::chrono::milliseconds(2);
+  return policy;
+}
+
+grpc::Status Draining() { return {grpc::StatusCode::UNAVAILABLE, "draining"}; }
+
+TEST(PlannerClientTest, UnavailableIsTriedAgainAndThenAnswered) {
+  FakePlanner planner;
+  planner.failures = {Draining(), Draining()};
+  planner.plan = [](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
+    response->set_request_id(request.request_id());
+    return grpc::Status::OK;
+  };
+  v1::ShardPlanRequest request;
+  request.set_request_id("mine");
+  const auto response = PlannerClient(planner.address(), QuickPolicy()).ShardPlan(request);
+  ASSERT_THAT(response, IsOk());
+  EXPECT_EQ(response->request_id(), "mine");
+  EXPECT_EQ(planner.calls(), 3);
+}
+
+TEST(PlannerClientTest, AttemptsAreBounded) {
+  FakePlanner planner;
+  planner.failures.assign(10, Draining());
+  const auto response = PlannerClient(planner.address(), QuickPolicy()).ShardPlan({});
+  EXPECT_THAT(response, StatusIs(absl::StatusCode::kUnavailable, HasSubstr(planner.address())));
+  EXPECT_EQ(planner.calls(), 4);
+}
+
+TEST(PlannerClientTest, OtherFailuresAreFinalAndKeepTheirViolations) {
+  FakePlanner planner;
+  Violations violations;
+  violations.Add("tables[3].embedding_dim", "must be at least 1, got -4");
+  planner.failures = {ToGrpc(violations.ToStatus())};
+  const auto response = PlannerClient(planner.address(), QuickPolicy()).ShardPlan({});
+  EXPECT_THAT(response, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Violations::FromStatus(response.status()),
+              ElementsAre(Violation{"tables[3].embedding_dim", "must be at least 1, got -4"}));
+  EXPECT_EQ(planner.calls(), 1);
+}
+
+TEST(PlannerClientTest, NobodyListeningIsUnavailableAndNamesTheAddress) {
+  EXPECT_THAT(PlannerClient("127.0.0.1:1", QuickPolicy()).ListCostModels(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("planner at 127.0.0.1:1")));
+}
+
+TEST(PlannerClientTest, AStreamShowsItsProgressAndReturnsTheFinalPlan) {
+  FakePlanner planner;
+  planner.plan = [](const v1::ShardPlanRequest&, v1::ShardPlanResponse* response) {
+    response->set_seed(5);
+    return grpc::Status::OK;
+  };
+  std::vector<double> progress;
+  const auto response = PlannerClient(planner.address(), QuickPolicy())
+                            .ShardPlanStream({}, [&](const v1::ShardPlanUpdate& update) {
+                              progress.push_back(update.progress());
+                            });
+  ASSERT_THAT(response, IsOk());
+  EXPECT_EQ(response->seed(), 5u);
+  EXPECT_THAT(progress, ElementsAre(0.5, 1.0));
+}
+
+TEST(PlannerClientTest, AStreamThatBreaksAfterItsStartIsNotRepeated) {
+  FakePlanner planner;
+  planner.stream_breaks = true;
+  EXPECT_THAT(
+      PlannerClient(planner.address(), QuickPolicy()).ShardPlanStream({}, [](const auto&) {}),
+      StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(planner.calls(), 1);
+}
+
+TEST(PlannerClientTest, AStreamThatDidNotStartIsTriedAgain) {
+  FakePlanner planner;
+  planner.failures = {Draining()};
+  EXPECT_THAT(
+      PlannerClient(planner.address(), QuickPolicy()).ShardPlanStream({}, [](const auto&) {}),
+      IsOk());
+  EXPECT_EQ(planner.calls(), 2);
+}
+
+TEST(PlannerClientTest, AnswersAboveTheDefaultLimitOfGrpcArrive) {
+  FakePlanner planner;
+  planner.plan = [](const v1::ShardPlanRequest&, v1::ShardPlanResponse* response) {
+    response->add_warnings(std::string(8 << 20, 'x'));
+    return grpc::Status::OK;
+  };
+  EXPECT_THAT(PlannerClient(planner.address(), QuickPolicy()).ShardPlan({}), IsOk());
+}
+
+}  // namespace
+}  // namespace neuroshard

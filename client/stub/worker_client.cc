@@ -1,0 +1,192 @@
+#include "client/stub/worker_client.h"
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+#include <utility>
+
+#include "client/stub/channel.h"
+#include "client/stub/compute_stream.h"
+#include "client/stub/retry.h"
+#include "common/codec/measurement_codec.h"
+#include "neuroshard/v1/worker.grpc.pb.h"
+
+namespace neuroshard {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
+
+// Questions that a healthy worker answers at once, however busy its devices are.
+constexpr milliseconds kQuickDeadline{5'000};
+// The group's own timeout is the one that should speak; this is for a worker that does not keep it.
+constexpr milliseconds kConnectDeadline{60'000};
+
+// Calls in progress, so that another thread can end them.
+class CancellableCalls {
+ public:
+  // Runs `call` with a context that CancelAll ends.
+  template <typename Call>
+  grpc::Status Run(milliseconds deadline, const Call& call) {
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + deadline);
+    {
+      const std::lock_guard lock(mutex_);
+      if (cancelled_) return {grpc::StatusCode::CANCELLED, "cancelled"};
+      contexts_.push_back(&context);
+    }
+    grpc::Status status = call(context);
+    const std::lock_guard lock(mutex_);
+    contexts_.remove(&context);
+    return status;
+  }
+
+  void CancelAll() {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<grpc::ClientContext*> contexts_;
+  bool cancelled_ = false;
+};
+
+WorkerDescription Describe(const v1::WorkerInfo& info) {
+  WorkerDescription description{info.version(), info.git_commit(), info.hostname(), {}};
+  for (const v1::WorkerDevice& device : info.devices()) {
+    description.devices.push_back({device.index(), device.name(), device.backend(),
+                                   device.collective_backend(), device.memory_bytes(),
+                                   device.running_job()});
+  }
+  return description;
+}
+
+}  // namespace
+
+class WorkerClient::Impl {
+ public:
+  Impl(std::string address, CallPolicy policy)
+      : address_(std::move(address)),
+        policy_(policy),
+        stub_(v1::WorkerService::NewStub(OpenChannel(address_))) {}
+
+  const std::string& address() const { return address_; }
+  const CallPolicy& policy() const { return policy_; }
+  v1::WorkerService::Stub& stub() const { return *stub_; }
+  CancellableCalls& calls() const { return calls_; }
+  Status ToStatus(const grpc::Status& status) const {
+    return CallStatus(status, "worker", address_);
+  }
+
+ private:
+  std::string address_;
+  CallPolicy policy_;
+  std::unique_ptr<v1::WorkerService::Stub> stub_;
+  mutable CancellableCalls calls_;
+};
+
+WorkerClient::WorkerClient(std::string address, CallPolicy policy)
+    : impl_(std::make_unique<Impl>(std::move(address), policy)) {}
+WorkerClient::~WorkerClient() = default;
+
+const std::string& WorkerClient::address() const { return impl_->address(); }
+
+StatusOr<WorkerDescription> WorkerClient::GetWorkerInfo() const {
+  v1::WorkerInfo info;
+  const milliseconds deadline = std::min(kQuickDeadline, impl_->policy().deadline);
+  NS_RETURN_IF_ERROR(RetryUnavailable(impl_->policy(), [&] {
+    return impl_->ToStatus(impl_->calls().Run(deadline, [&](grpc::ClientContext& context) {
+      return impl_->stub().GetWorkerInfo(&context, v1::GetWorkerInfoRequest(), &info);
+    }));
+  }));
+  return Describe(info);
+}
+
+std::unique_ptr<ComputeStream> WorkerClient::OpenComputeStream(
+    int device, const MeasurementSettings& settings) const {
+  return MakeComputeStream(impl_->stub(), impl_->address(), device, settings);
+}
+
+StatusOr<std::map<int, std::string>> WorkerClient::OpenCommGroup(const CommGroupSpec& spec) const {
+  v1::OpenCommGroupRequest request;
+  request.set_group_id(spec.group_id);
+  request.set_world_size(spec.world_size);
+  request.set_timeout_ms(spec.timeout.count());
+  request.set_idle_timeout_ms(spec.idle_timeout.count());
+  for (const auto& [rank, device] : spec.device_of_rank) {
+    v1::LocalRank* local = request.add_local_ranks();
+    local->set_rank(rank);
+    local->set_device(device);
+  }
+  v1::OpenCommGroupResponse response;
+  NS_RETURN_IF_ERROR(
+      impl_->ToStatus(impl_->calls().Run(kConnectDeadline, [&](grpc::ClientContext& context) {
+        return impl_->stub().OpenCommGroup(&context, request, &response);
+      })));
+  std::map<int, std::string> addresses;
+  for (const v1::RankAddress& address : response.addresses())
+    addresses[address.rank()] = address.address();
+  for (const auto& [rank, device] : spec.device_of_rank) {
+    if (addresses.count(rank) == 0)
+      return Internal("worker at {}: no address for rank {}", impl_->address(), rank);
+  }
+  return addresses;
+}
+
+Status WorkerClient::ConnectCommGroup(const std::string& group_id,
+                                      const std::vector<std::string>& addresses) const {
+  v1::ConnectCommGroupRequest request;
+  request.set_group_id(group_id);
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    v1::RankAddress* address = request.add_addresses();
+    address->set_rank(static_cast<int>(rank));
+    address->set_address(addresses[rank]);
+  }
+  v1::ConnectCommGroupResponse response;
+  return impl_->ToStatus(impl_->calls().Run(kConnectDeadline, [&](grpc::ClientContext& context) {
+    return impl_->stub().ConnectCommGroup(&context, request, &response);
+  }));
+}
+
+StatusOr<std::vector<CommMeasurement>> WorkerClient::ProfileComm(
+    const std::string& group_id, const MeasurementSettings& settings, const CommSample& sample,
+    milliseconds deadline) const {
+  v1::ProfileCommRequest request;
+  request.set_group_id(group_id);
+  *request.mutable_settings() = EncodeMeasurementSettings(settings);
+  *request.mutable_sample() = EncodeCommSample(sample);
+  v1::ProfileCommResponse response;
+  NS_RETURN_IF_ERROR(
+      impl_->ToStatus(impl_->calls().Run(deadline, [&](grpc::ClientContext& context) {
+        return impl_->stub().ProfileComm(&context, request, &response);
+      })));
+  std::vector<CommMeasurement> measurements;
+  for (const v1::CommMeasurement& message : response.measurements()) {
+    NS_ASSIGN_OR_RETURN(CommMeasurement measurement, DecodeCommMeasurement(message));
+    if (measurement.sample_id != sample.sample_id) {
+      return Internal("worker at {}: answered sample {} with a record of sample {}",
+                      impl_->address(), sample.sample_id, measurement.sample_id);
+    }
+    measurements.push_back(std::move(measurement));
+  }
+  return measurements;
+}
+
+Status WorkerClient::CloseCommGroup(const std::string& group_id) const {
+  v1::CloseCommGroupRequest request;
+  request.set_group_id(group_id);
+  CallPolicy policy = impl_->policy();
+  policy.max_attempts = std::min(policy.max_attempts, 2);  // a group closes by itself as well
+  return RetryUnavailable(policy, [&] {
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + kQuickDeadline);
+    v1::CloseCommGroupResponse response;
+    return impl_->ToStatus(impl_->stub().CloseCommGroup(&context, request, &response));
+  });
+}
+
+void WorkerClient::Cancel() const { impl_->calls().CancelAll(); }
+
+}  // namespace neuroshard

@@ -1,0 +1,141 @@
+#include "client/stub/worker_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/fake_worker.h"
+#include "tests/support/silent_port.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::FakeWorker;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using ::testing::Pair;
+using testing::SilentPort;
+using testing::StatusIs;
+using ::testing::UnorderedElementsAre;
+
+constexpr milliseconds kLong{30'000};
+
+ComputeSample Sample(const std::string& id) {
+  MeasuredShard shard;
+  shard.rows = 10;
+  shard.cols = 4;
+  return {id, {shard}, 8, Optimizer::kSgd, 1};
+}
+
+TEST(WorkerClientTest, DescribesTheWorker) {
+  FakeWorker worker({.num_devices = 2});
+  const auto info = WorkerClient(worker.address()).GetWorkerInfo();
+  ASSERT_THAT(info, IsOk());
+  ASSERT_EQ(info->devices.size(), 2u);
+  EXPECT_EQ(info->devices[1].index, 1);
+}
+
+TEST(WorkerClientTest, AWorkerThatNeverAnswersIsLeftAtTheDeadline) {
+  const SilentPort silent;
+  CallPolicy policy;
+  policy.deadline = milliseconds(300);
+  EXPECT_THAT(
+      WorkerClient(silent.address(), policy).GetWorkerInfo(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("worker at " + silent.address())));
+}
+
+TEST(ComputeStreamTest, AnswersEachSampleAndEndsInOrder) {
+  FakeWorker worker({.out_of_memory = {"b"}});
+  const WorkerClient client(worker.address());
+  const auto stream = client.OpenComputeStream(0, {});
+  const auto first = stream->Measure(Sample("a"), kLong);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_EQ(first->total_ms(), 3.0);
+  const auto second = stream->Measure(Sample("b"), kLong);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(second->outcome, Outcome::kOutOfMemory);
+  EXPECT_THAT(stream->Finish(), IsOk());
+}
+
+TEST(ComputeStreamTest, AWorkerThatDoesNotAnswerIsLeftAtTheDeadline) {
+  FakeWorker worker({.hangs = {"a"}});
+  const WorkerClient client(worker.address());
+  const auto stream = client.OpenComputeStream(0, {});
+  EXPECT_THAT(stream->Measure(Sample("a"), milliseconds(50)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(stream->Measure(Sample("b"), kLong).ok()) << "the stream is over";
+}
+
+TEST(ComputeStreamTest, CancelEndsAMeasurementInProgress) {
+  FakeWorker worker({.hangs = {"a"}});
+  const WorkerClient client(worker.address());
+  const auto stream = client.OpenComputeStream(0, {});
+  std::thread other([&] { stream->Cancel(); });
+  EXPECT_THAT(stream->Measure(Sample("a"), kLong), StatusIs(absl::StatusCode::kCancelled));
+  other.join();
+  EXPECT_FALSE(stream->Measure(Sample("b"), kLong).ok());
+}
+
+TEST(ComputeStreamTest, FailuresOfTheWorkerKeepTheirCodeAndNameIt) {
+  FakeWorker worker({.refused = {"a"}});
+  const WorkerClient client(worker.address());
+  EXPECT_THAT(client.OpenComputeStream(0, {})->Measure(Sample("a"), kLong),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(worker.address())));
+  EXPECT_THAT(WorkerClient("127.0.0.1:1").OpenComputeStream(0, {})->Measure(Sample("a"), kLong),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));
+}
+
+TEST(ComputeStreamTest, AStreamThatIsDroppedUnusedOrHalfwayIsNoTrouble) {
+  FakeWorker worker;
+  const WorkerClient client(worker.address());
+  EXPECT_THAT(client.OpenComputeStream(0, {})->Finish(), IsOk());
+  EXPECT_THAT(client.OpenComputeStream(0, {})->Measure(Sample("a"), kLong), IsOk());
+}
+
+TEST(WorkerClientTest, CommGroupFromOpenToClose) {
+  FakeWorker worker({.num_devices = 2});
+  const WorkerClient client(worker.address());
+  CommGroupSpec spec;
+  spec.group_id = "g";
+  spec.world_size = 2;
+  spec.device_of_rank = {{0, 1}, {1, 0}};
+  const auto addresses = client.OpenCommGroup(spec);
+  ASSERT_THAT(addresses, IsOk());
+  EXPECT_THAT(*addresses, UnorderedElementsAre(Pair(0, "rank 0"), Pair(1, "rank 1")));
+  EXPECT_THAT(client.ConnectCommGroup("g", {"rank 0", "rank 1"}), IsOk());
+  CommSample sample;
+  sample.sample_id = "m";
+  sample.dim_sums = {4, 8};
+  sample.batch_size = 8;
+  const auto measurements = client.ProfileComm("g", {}, sample, kLong);
+  ASSERT_THAT(measurements, IsOk());
+  EXPECT_EQ(measurements->size(), 2u);
+  EXPECT_THAT(client.CloseCommGroup("g"), IsOk());
+  EXPECT_EQ(worker.open_groups(), 0);
+}
+
+TEST(WorkerClientTest, CancelEndsCallsNowAndLaterButNotClose) {
+  FakeWorker worker({.hangs = {"m"}});
+  const WorkerClient client(worker.address());
+  CommGroupSpec spec;
+  spec.group_id = "g";
+  spec.world_size = 1;
+  spec.device_of_rank = {{0, 0}};
+  ASSERT_THAT(client.OpenCommGroup(spec), IsOk());
+  std::thread other([&] { client.Cancel(); });
+  CommSample sample;
+  sample.sample_id = "m";
+  sample.dim_sums = {4};
+  sample.batch_size = 8;
+  EXPECT_THAT(client.ProfileComm("g", {}, sample, kLong), StatusIs(absl::StatusCode::kCancelled));
+  other.join();
+  EXPECT_THAT(client.OpenCommGroup(spec), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(client.GetWorkerInfo(), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(client.CloseCommGroup("g"), IsOk());
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,113 @@
+#include "client/sweep/comm_group.h"
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace neuroshard {
+
+CommGroup::CommGroup(std::vector<const WorkerClient*> workers, std::vector<RankPlacement> placement,
+                     std::string group_id)
+    : workers_(std::move(workers)),
+      placement_(std::move(placement)),
+      group_id_(std::move(group_id)) {
+  for (const RankPlacement& rank : placement_) {
+    if (std::find(members_.begin(), members_.end(), rank.worker) == members_.end())
+      members_.push_back(rank.worker);
+  }
+}
+
+CommGroup::~CommGroup() { Close(); }
+
+StatusOr<std::unique_ptr<CommGroup>> CommGroup::Open(std::vector<const WorkerClient*> workers,
+                                                     const std::vector<RankPlacement>& placement,
+                                                     const std::string& group_id,
+                                                     std::chrono::milliseconds timeout) {
+  std::unique_ptr<CommGroup> group(new CommGroup(std::move(workers), placement, group_id));
+  NS_RETURN_IF_ERROR(group->Connect(timeout));
+  return group;
+}
+
+Status CommGroup::Connect(std::chrono::milliseconds timeout) {
+  std::mutex mutex;
+  std::vector<std::string> addresses(placement_.size());
+  NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
+    CommGroupSpec spec;
+    spec.group_id = group_id_;
+    spec.world_size = world_size();
+    spec.timeout = timeout;
+    for (std::size_t rank = 0; rank < placement_.size(); ++rank) {
+      if (placement_[rank].worker == worker)
+        spec.device_of_rank[static_cast<int>(rank)] = placement_[rank].device;
+    }
+    NS_ASSIGN_OR_RETURN(const auto local,
+                        workers_[static_cast<std::size_t>(worker)]->OpenCommGroup(spec));
+    const std::lock_guard lock(mutex);
+    for (const auto& [rank, device] : spec.device_of_rank)
+      addresses[static_cast<std::size_t>(rank)] = local.at(rank);
+    return absl::OkStatus();
+  }));
+  return OnEveryWorker([&](int worker) {
+    return workers_[static_cast<std::size_t>(worker)]->ConnectCommGroup(group_id_, addresses);
+  });
+}
+
+StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSettings& settings,
+                                                          const CommSample& sample,
+                                                          std::chrono::milliseconds deadline) {
+  std::mutex mutex;
+  std::vector<CommMeasurement> all;
+  NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
+    NS_ASSIGN_OR_RETURN(auto local, workers_[static_cast<std::size_t>(worker)]->ProfileComm(
+                                        group_id_, settings, sample, deadline));
+    const std::lock_guard lock(mutex);
+    std::move(local.begin(), local.end(), std::back_inserter(all));
+    return absl::OkStatus();
+  }));
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  bool complete = all.size() == placement_.size();
+  for (std::size_t rank = 0; complete && rank < all.size(); ++rank)
+    complete = all[rank].rank == static_cast<int>(rank);
+  if (!complete) {
+    return Internal(
+        "group {}: the workers did not answer sample {} with one record for each of {} ranks",
+        group_id_, sample.sample_id, placement_.size());
+  }
+  return all;
+}
+
+template <typename Call>
+Status CommGroup::OnEveryWorker(const Call& call) {
+  std::mutex mutex;
+  Status first_failure;
+  std::vector<std::thread> threads;
+  for (const int member : members_) {
+    threads.emplace_back([&, member] {
+      const Status status = call(member);
+      if (status.ok()) return;
+      {
+        const std::lock_guard lock(mutex);
+        if (!first_failure.ok()) return;
+        first_failure = status;
+      }
+      Close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return first_failure;
+}
+
+void CommGroup::Close() {
+  std::vector<std::thread> threads;
+  for (const int member : members_) {
+    threads.emplace_back([this, member] {
+      // A worker that is gone cannot close; one that is not closes by itself after its idle
+      // timeout.
+      Status ignored = workers_[static_cast<std::size_t>(member)]->CloseCommGroup(group_id_);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,55 @@
+// A communicator over devices of several workers, driven from here.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/stub/worker_client.h"
+#include "client/sweep/rank_placement.h"
+#include "common/base/status.h"
+#include "common/domain/measurement.h"
+
+namespace neuroshard {
+
+// One thread. The workers must outlive the group. WorkerClient::Cancel on them ends a call in
+// progress.
+class CommGroup {
+ public:
+  // placement[r] is rank r's device; its `worker` is a position in `workers`. A failure on one
+  // worker closes the group on all, and is the status returned.
+  static StatusOr<std::unique_ptr<CommGroup>> Open(std::vector<const WorkerClient*> workers,
+                                                   const std::vector<RankPlacement>& placement,
+                                                   const std::string& group_id,
+                                                   std::chrono::milliseconds timeout);
+  // Closes the group on every worker.
+  ~CommGroup();
+  CommGroup(const CommGroup&) = delete;
+  CommGroup& operator=(const CommGroup&) = delete;
+
+  int world_size() const { return static_cast<int>(placement_.size()); }
+
+  // The records of all ranks, in rank order. After an error the group is of no more use.
+  StatusOr<std::vector<CommMeasurement>> Profile(const MeasurementSettings& settings,
+                                                 const CommSample& sample,
+                                                 std::chrono::milliseconds deadline);
+
+ private:
+  CommGroup(std::vector<const WorkerClient*> workers, std::vector<RankPlacement> placement,
+            std::string group_id);
+
+  Status Connect(std::chrono::milliseconds timeout);
+  // Calls `call(worker)` for every worker of the group at once; the first failure closes the group,
+  // so that the others do not wait for a peer that will not come. Returns that failure.
+  template <typename Call>
+  Status OnEveryWorker(const Call& call);
+  void Close();
+
+  std::vector<const WorkerClient*> workers_;
+  std::vector<RankPlacement> placement_;
+  std::string group_id_;
+  std::vector<int> members_;  // positions in workers_ that have ranks
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,107 @@
+#include "client/sweep/comm_sampling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+namespace neuroshard {
+namespace {
+
+CommSweepConfig SmallConfig() {
+  CommSweepConfig config;
+  config.seed = 3;
+  config.num_samples = 100;
+  config.num_ranks = {2, 4};
+  config.batch_size = 512;
+  return config;
+}
+
+TEST(CommSamplingTest, EveryPlacementIsMeasuredInBothDirections) {
+  const std::vector<CommSample> samples = MakeCommSamples(SmallConfig());
+  ASSERT_EQ(samples.size(), 400u);
+  std::set<std::string> ids;
+  for (std::size_t i = 0; i < samples.size(); i += 2) {
+    const CommSample& backward = samples[i];
+    const CommSample& forward = samples[i + 1];
+    EXPECT_EQ(backward.direction, CommDirection::kBackward);
+    EXPECT_EQ(forward.direction, CommDirection::kForward);
+    EXPECT_EQ(backward.dim_sums, forward.dim_sums);
+    EXPECT_TRUE(backward.start_offsets_ms.empty());
+    ids.insert(backward.sample_id);
+    ids.insert(forward.sample_id);
+  }
+  EXPECT_EQ(ids.size(), samples.size());
+  EXPECT_EQ(samples[0].sample_id, "m000000b");
+  EXPECT_EQ(samples[0].dim_sums.size(), 2u);
+  EXPECT_EQ(samples[399].dim_sums.size(), 4u);
+}
+
+TEST(CommSamplingTest, OffsetsAreWholeUnitsFromZeroAndBelowTheBound) {
+  CommSweepConfig config = SmallConfig();
+  config.start_offset_unit_ms = 0.25;
+  double largest_ms = 0;
+  for (const CommSample& sample : MakeCommSamples(config)) {
+    if (sample.direction == CommDirection::kBackward) continue;
+    ASSERT_EQ(sample.start_offsets_ms.size(), sample.dim_sums.size());
+    EXPECT_EQ(*std::min_element(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end()),
+              0.0);
+    for (const double offset_ms : sample.start_offsets_ms) {
+      EXPECT_EQ(std::fmod(offset_ms, 0.25), 0.0);
+      largest_ms = std::max(largest_ms, offset_ms);
+    }
+  }
+  EXPECT_LE(largest_ms, 18 * 0.25);  // s is at most 19, its draws at most 18
+  EXPECT_GT(largest_ms, 10 * 0.25);
+}
+
+TEST(CommSamplingTest, TotalsComeFromTheConfiguredTables) {
+  CommSweepConfig config = SmallConfig();
+  config.dims = {4};
+  for (const CommSample& sample : MakeCommSamples(config)) {
+    const std::int64_t total =
+        std::accumulate(sample.dim_sums.begin(), sample.dim_sums.end(), std::int64_t{0});
+    EXPECT_GE(total, 10 * 4);
+    EXPECT_LE(total, 59 * 4);
+  }
+}
+
+TEST(CommSamplingTest, WithoutRandomPlacementRanksAreBalanced) {
+  CommSweepConfig config = SmallConfig();
+  config.max_random_placement = 0;
+  for (const CommSample& sample : MakeCommSamples(config)) {
+    const auto [least, most] = std::minmax_element(sample.dim_sums.begin(), sample.dim_sums.end());
+    EXPECT_LE(*most - *least, 128) << sample.sample_id;  // one widest table
+  }
+}
+
+TEST(CommSamplingTest, WithRandomPlacementBalanceVaries) {
+  double worst = 0;
+  for (const CommSample& sample : MakeCommSamples(SmallConfig())) {
+    const auto [least, most] = std::minmax_element(sample.dim_sums.begin(), sample.dim_sums.end());
+    worst = std::max(worst, static_cast<double>(*most - *least));
+  }
+  EXPECT_GT(worst, 256);
+}
+
+TEST(CommSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
+  CommSweepConfig config = SmallConfig();
+  const auto first = MakeCommSamples(config);
+  EXPECT_EQ(first, MakeCommSamples(config));
+  config.seed = 4;
+  EXPECT_NE(first, MakeCommSamples(config));
+}
+
+TEST(CommSamplingTest, AnOffsetBoundOfOneMeansNoOffsets) {
+  CommSweepConfig config = SmallConfig();
+  config.max_start_offset = 2;
+  for (const CommSample& sample : MakeCommSamples(config)) {
+    for (const double offset_ms : sample.start_offsets_ms) EXPECT_EQ(offset_ms, 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard

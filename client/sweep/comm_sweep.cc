@@ -1,0 +1,196 @@
+#include "client/sweep/comm_sweep.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "client/stub/backoff.h"
+#include "client/stub/worker_client.h"
+#include "client/sweep/comm_group.h"
+#include "client/sweep/failure_kind.h"
+#include "client/sweep/monitored_threads.h"
+#include "client/sweep/patience.h"
+#include "client/sweep/rank_placement.h"
+#include "client/sweep/stop_latch.h"
+#include "client/sweep/sweep_tally.h"
+
+namespace neuroshard {
+namespace {
+
+struct CommAttempt {
+  CommSample sample;
+  int failures = 0;
+};
+using CommQueue = std::deque<CommAttempt>;
+
+// What a step of a queue leads to.
+enum class Next { kGoOn, kTryAgain, kEndQueue, kEndRun };
+struct StepResult {
+  Next next = Next::kGoOn;
+  Status status;  // why, unless kGoOn
+};
+
+class CommSweep {
+ public:
+  CommSweep(const SweepRun& run, std::vector<CommSample> pending)
+      : run_(run), tally_(run.display, run.fleet.max_given_up), run_tag_(std::random_device{}()) {
+    CallPolicy policy;
+    policy.max_attempts = 1;  // Patience does the retries
+    for (const std::string& address : run.fleet.workers) {
+      workers_.push_back(std::make_unique<WorkerClient>(address, policy));
+    }
+    for (CommSample& sample : pending) {
+      const int num_ranks = static_cast<int>(sample.dim_sums.size());
+      queues_[num_ranks].push_back({std::move(sample), 0});
+    }
+  }
+
+  SweepReport Run() {
+    const bool stopped = RunMonitored({[this] { MeasureAll(); }}, run_.stop, run_.display, [this] {
+      latch_.Stop();
+      for (const auto& worker : workers_) worker->Cancel();
+    });
+    if (stopped && !AllSettled()) tally_.Fail(absl::CancelledError("stopped"));
+    return tally_.report();
+  }
+
+ private:
+  bool AllSettled() const {
+    for (const auto& [num_ranks, queue] : queues_) {
+      if (!queue.empty()) return false;
+    }
+    return true;
+  }
+
+  void MeasureAll() {
+    for (auto& [num_ranks, queue] : queues_) {
+      const StepResult end = MeasureQueue(num_ranks, queue);
+      if (latch_.Stopped()) return;
+      if (end.next == Next::kGoOn) continue;
+      tally_.Fail(end.status);
+      if (end.next == Next::kEndRun) return;
+      run_.display.Note(Message(end.status));
+    }
+  }
+
+  // kGoOn when the queue is empty, kEndQueue or kEndRun when it cannot become so.
+  StepResult MeasureQueue(int num_ranks, CommQueue& queue) {
+    Patience patience(
+        run_.clock, run_.fleet.reconnect_window,
+        Backoff(run_.fleet.first_backoff, run_.fleet.longest_backoff, std::random_device{}()));
+    std::unique_ptr<CommGroup> group;
+    bool reported = false;
+    while (!queue.empty()) {
+      StepResult step = group ? StepResult{} : Regroup(num_ranks, group);
+      if (step.next == Next::kGoOn) step = MeasureNext(*group, queue);
+      if (step.next == Next::kGoOn) {
+        patience.Success();
+        reported = false;
+        continue;
+      }
+      group.reset();
+      if (latch_.Stopped() || step.next != Next::kTryAgain) return step;
+      if (!reported) {
+        run_.display.Note(
+            fmt::format("group of {} ranks: {}; trying again", num_ranks, Message(step.status)));
+      }
+      reported = true;
+      if (!patience.WaitToRetry(latch_)) {
+        return {Next::kEndRun,
+                Unavailable("no group of {} ranks for {} s: {}", num_ranks,
+                            run_.fleet.reconnect_window.count() / 1000, Message(step.status))};
+      }
+    }
+    return {};
+  }
+
+  // Opens a group on the free devices of the workers that answer now.
+  StepResult Regroup(int num_ranks, std::unique_ptr<CommGroup>& group) {
+    std::vector<std::vector<int>> free_devices(workers_.size());
+    int known_devices = 0;
+    Status not_free;
+    Status unreachable;
+    std::vector<const WorkerClient*> clients;
+    for (std::size_t w = 0; w < workers_.size(); ++w) {
+      clients.push_back(workers_[w].get());
+      const StatusOr<WorkerDescription> info = workers_[w]->GetWorkerInfo();
+      if (!info.ok()) {
+        unreachable = info.status();
+        continue;
+      }
+      for (const WorkerDeviceDescription& device : info->devices) {
+        ++known_devices;
+        if (device.running_job.empty()) {
+          free_devices[w].push_back(device.index);
+        } else {
+          not_free = ResourceExhausted("device {} of {} is held by {}", device.index,
+                                       workers_[w]->address(), device.running_job);
+        }
+      }
+    }
+    const auto placement = PlaceRanks(free_devices, num_ranks);
+    if (!placement.has_value()) {
+      if (!unreachable.ok()) return {Next::kTryAgain, unreachable};
+      if (known_devices >= num_ranks) return {Next::kTryAgain, not_free};
+      return {Next::kEndQueue,
+              FailedPrecondition("samples of {} ranks need {} devices, the workers have {}",
+                                 num_ranks, num_ranks, known_devices)};
+    }
+    const std::string group_id = fmt::format("sweep-{:08x}-{}", run_tag_, ++groups_opened_);
+    auto opened = CommGroup::Open(clients, *placement, group_id, run_.fleet.group_timeout);
+    if (!opened.ok()) return {Next::kTryAgain, opened.status()};
+    group = *std::move(opened);
+    return {};
+  }
+
+  StepResult MeasureNext(CommGroup& group, CommQueue& queue) {
+    const auto measurements =
+        group.Profile(run_.settings, queue.front().sample, run_.fleet.sample_deadline);
+    if (!measurements.ok()) return HandleFailure(measurements.status(), queue);
+    const Status stored = run_.store.AddCommMeasurements(
+        run_.sweep_id, queue.front().sample.sample_id, *measurements);
+    const bool by_a_second_client = stored.code() == absl::StatusCode::kAlreadyExists;
+    if (!stored.ok() && !by_a_second_client) return {Next::kEndRun, stored};
+    queue.pop_front();
+    if (by_a_second_client) {
+      tally_.RecordedElsewhere();
+      return {};
+    }
+    bool out_of_memory = false;
+    for (const CommMeasurement& rank : *measurements)
+      out_of_memory |= rank.outcome == Outcome::kOutOfMemory;
+    tally_.Recorded(out_of_memory);
+    return {};
+  }
+
+  StepResult HandleFailure(const Status& status, CommQueue& queue) {
+    CommAttempt attempt = std::move(queue.front());
+    queue.pop_front();
+    const FailureKind kind = ClassifyFailure(status);
+    if (kind == FailureKind::kConnection && !latch_.Stopped()) ++attempt.failures;
+    if (kind != FailureKind::kSample && attempt.failures < run_.fleet.max_failures_per_sample) {
+      queue.push_back(std::move(attempt));
+    } else if (!tally_.GiveUp(attempt.sample.sample_id, Message(status))) {
+      return {Next::kEndRun, status};
+    }
+    return {Next::kTryAgain, status};
+  }
+
+  const SweepRun& run_;
+  SweepTally tally_;
+  StopLatch latch_;
+  const unsigned run_tag_;
+  int groups_opened_ = 0;
+  std::vector<std::unique_ptr<WorkerClient>> workers_;
+  std::map<int, CommQueue> queues_;  // by number of ranks; touched by the measuring thread alone
+};
+
+}  // namespace
+
+SweepReport RunCommSweep(const SweepRun& run, std::vector<CommSample> pending) {
+  return CommSweep(run, std::move(pending)).Run();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,23 @@
+// The sample points of a compute sweep.
+#pragma once
+
+#include <vector>
+
+#include "client/sweep/sweep_config.h"
+#include "common/domain/table.h"
+
+namespace neuroshard {
+
+// config.num_samples samples, a pure function of its arguments; sample i ("c000123") does not
+// depend on how many there are.
+//
+// NeuroShard, section 3: each sample draws a number of tables from [min_tables, max_tables], then
+// that many different augmented tables (table x dim), uniformly, whose fp32 weights fit
+// max_weights_bytes together. Where the paper redraws a sample that does not fit, here only the
+// table is redrawn; otherwise large counts would hardly survive a small limit. A sample that finds
+// no further table that fits stays smaller, but never below min_tables. INVALID_ARGUMENT when
+// min_tables tables cannot fit.
+StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig& config,
+                                                        const std::vector<Table>& tables);
+
+}  // namespace neuroshard

@@ -1,0 +1,152 @@
+#include "client/sweep/compute_sampling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+std::vector<Table> SomeTables() {
+  std::vector<Table> tables;
+  for (int i = 0; i < 40; ++i) {
+    Table table;
+    table.name = fmt::format("table_{}", i);
+    table.num_embeddings = 100 << (i % 15);
+    table.pooling_factor = 1.5 * i;
+    table.reuse_histogram[static_cast<std::size_t>(i % kReuseBins)] = 1.0;
+    tables.push_back(table);
+  }
+  return tables;
+}
+
+ComputeSweepConfig SmallConfig() {
+  ComputeSweepConfig config;
+  config.seed = 7;
+  config.num_samples = 300;
+  config.max_weights_bytes = 256 * kMiB;
+  config.batch_size = 512;
+  return config;
+}
+
+std::int64_t WeightsBytes(const ComputeSample& sample) {
+  std::int64_t bytes = 0;
+  for (const MeasuredShard& shard : sample.shards) bytes += shard.rows * shard.cols * 4;
+  return bytes;
+}
+
+TEST(ComputeSamplingTest, EverySampleIsWithinTheLimits) {
+  const ComputeSweepConfig config = SmallConfig();
+  const auto samples = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->size(), 300u);
+  for (const ComputeSample& sample : *samples) {
+    EXPECT_GE(sample.shards.size(), 1u);
+    EXPECT_LE(sample.shards.size(), 15u);
+    EXPECT_LE(WeightsBytes(sample), config.max_weights_bytes) << sample.sample_id;
+    EXPECT_EQ(sample.batch_size, 512);
+    std::set<std::pair<std::string, std::int64_t>> distinct;
+    for (const MeasuredShard& shard : sample.shards) {
+      EXPECT_THAT(config.dims, testing::Contains(shard.cols));
+      distinct.emplace(shard.table, shard.cols);
+    }
+    EXPECT_EQ(distinct.size(), sample.shards.size())
+        << "an augmented table twice in " << sample.sample_id;
+  }
+}
+
+TEST(ComputeSamplingTest, ShardsCarryTheStatisticsOfTheirTable) {
+  const std::vector<Table> tables = SomeTables();
+  const auto samples = MakeComputeSamples(SmallConfig(), tables);
+  ASSERT_TRUE(samples.ok());
+  for (const MeasuredShard& shard : samples->front().shards) {
+    const Table& table = tables[static_cast<std::size_t>(std::stoi(shard.table.substr(6)))];
+    EXPECT_EQ(shard.rows, table.num_embeddings);
+    EXPECT_EQ(shard.pooling_factor, table.pooling_factor);
+    EXPECT_EQ(shard.reuse_histogram, table.reuse_histogram);
+  }
+}
+
+TEST(ComputeSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
+  ComputeSweepConfig config = SmallConfig();
+  const auto first = MakeComputeSamples(config, SomeTables());
+  const auto again = MakeComputeSamples(config, SomeTables());
+  config.seed = 8;
+  const auto other = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(first.ok() && again.ok() && other.ok());
+  EXPECT_EQ(*first, *again);
+  EXPECT_NE(*first, *other);
+}
+
+TEST(ComputeSamplingTest, ASampleDoesNotDependOnHowManyThereAre) {
+  ComputeSweepConfig config = SmallConfig();
+  const auto many = MakeComputeSamples(config, SomeTables());
+  config.num_samples = 10;
+  const auto few = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(many.ok() && few.ok());
+  EXPECT_THAT(std::vector<ComputeSample>(many->begin(), many->begin() + 10),
+              testing::ElementsAreArray(*few));
+}
+
+TEST(ComputeSamplingTest, IdsAreUniqueAndReadable) {
+  const auto samples = MakeComputeSamples(SmallConfig(), SomeTables());
+  ASSERT_TRUE(samples.ok());
+  EXPECT_EQ((*samples)[0].sample_id, "c000000");
+  EXPECT_EQ((*samples)[123].sample_id, "c000123");
+}
+
+TEST(ComputeSamplingTest, RepeatsAreTheSameSamplesInLaterPasses) {
+  ComputeSweepConfig config = SmallConfig();
+  config.num_samples = 10;
+  const auto once = MakeComputeSamples(config, SomeTables());
+  config.repeats = 3;
+  const auto thrice = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(once.ok() && thrice.ok());
+  ASSERT_EQ(thrice->size(), 30u);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ((*thrice)[i], (*once)[i]);
+    ComputeSample second = (*thrice)[10 + i];
+    EXPECT_EQ(second.sample_id, (*once)[i].sample_id + ".2");
+    second.sample_id = (*once)[i].sample_id;
+    EXPECT_EQ(second, (*once)[i]);
+    EXPECT_EQ((*thrice)[20 + i].sample_id, (*once)[i].sample_id + ".3");
+  }
+}
+
+TEST(ComputeSamplingTest, EveryCountOfTablesOccurs) {
+  const auto samples = MakeComputeSamples(SmallConfig(), SomeTables());
+  ASSERT_TRUE(samples.ok());
+  std::set<std::size_t> counts;
+  for (const ComputeSample& sample : *samples) counts.insert(sample.shards.size());
+  EXPECT_EQ(counts.size(), 15u);
+}
+
+TEST(ComputeSamplingTest, LimitsThatNothingFitsAreRefused) {
+  ComputeSweepConfig config = SmallConfig();
+  config.max_weights_bytes = 100;
+  EXPECT_EQ(MakeComputeSamples(config, SomeTables()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ComputeSamplingTest, LimitsThatSingleTablesFitButNotTheMinimumAreRefused) {
+  ComputeSweepConfig config = SmallConfig();
+  config.dims = {128};
+  config.min_tables = 3;
+  Table table;
+  table.num_embeddings = 1000;
+  config.max_weights_bytes = 1000 * 128 * 4 * 2;
+  const std::vector<Table> tables(5, table);
+  EXPECT_EQ(MakeComputeSamples(config, tables).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ComputeSamplingTest, RowsThatWouldOverflowDoNotFit) {
+  ComputeSweepConfig config = SmallConfig();
+  Table table;
+  table.num_embeddings = std::int64_t{1} << 62;
+  EXPECT_FALSE(MakeComputeSamples(config, {table}).ok());
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,165 @@
+#include "client/sweep/compute_sweep.h"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "client/stub/backoff.h"
+#include "client/stub/worker_client.h"
+#include "client/sweep/failure_kind.h"
+#include "client/sweep/monitored_threads.h"
+#include "client/sweep/open_streams.h"
+#include "client/sweep/patience.h"
+#include "client/sweep/sample_queue.h"
+#include "client/sweep/stop_latch.h"
+#include "client/sweep/sweep_tally.h"
+
+namespace neuroshard {
+namespace {
+
+class ComputeSweep {
+ public:
+  ComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending)
+      : run_(run), queue_(std::move(pending)), tally_(run.display, run.fleet.max_given_up) {}
+
+  SweepReport Run() {
+    if (queue_.unsettled() == 0) return {};
+    std::vector<std::function<void()>> loops;
+    for (const std::string& address : run_.fleet.workers) {
+      loops.push_back([this, address] { WorkerLoop(address); });
+    }
+    const bool stopped = RunMonitored(loops, run_.stop, run_.display, [this] { StopAll(); });
+    if (queue_.unsettled() > 0) {
+      tally_.Fail(stopped ? absl::CancelledError("stopped")
+                          : Unavailable("no worker is left, {} samples are not measured yet",
+                                        queue_.unsettled()));
+    }
+    return tally_.report();
+  }
+
+ private:
+  void StopAll() {
+    queue_.Close();
+    latch_.Stop();
+    streams_.CancelAll();
+  }
+
+  Patience NewPatience() const {
+    return Patience(
+        run_.clock, run_.fleet.reconnect_window,
+        Backoff(run_.fleet.first_backoff, run_.fleet.longest_backoff, std::random_device{}()));
+  }
+
+  // Finds the worker's devices, then feeds each in a thread of its own.
+  void WorkerLoop(const std::string& address) {
+    CallPolicy policy;
+    policy.max_attempts = 1;  // Patience does the retries
+    const WorkerClient client(address, policy);
+    Patience patience = NewPatience();
+    StatusOr<WorkerDescription> info = client.GetWorkerInfo();
+    if (!info.ok()) run_.display.Note(Message(info.status()));
+    while (!info.ok()) {
+      if (!patience.WaitToRetry(latch_)) return NoteDropped(address, info.status());
+      info = client.GetWorkerInfo();
+    }
+    if (info->devices.empty())
+      run_.display.Note(fmt::format("worker at {}: has no devices", address));
+    const auto limit = static_cast<std::size_t>(run_.fleet.devices_per_worker);
+    if (limit > 0 && info->devices.size() > limit) info->devices.resize(limit);
+    std::vector<std::thread> devices;
+    for (const WorkerDeviceDescription& device : info->devices) {
+      devices.emplace_back([this, &client, index = device.index] { DeviceLoop(client, index); });
+    }
+    for (std::thread& device : devices) device.join();
+  }
+
+  void DeviceLoop(const WorkerClient& client, int device) {
+    Patience patience = NewPatience();
+    bool reported = false;  // a fault is told once, until something works again
+    while (true) {
+      // Asked first, so that a worker that is away does not use up the attempts of samples.
+      Status status = client.GetWorkerInfo().status();
+      if (status.ok()) status = MeasureOnStream(client, device, patience, reported);
+      if (status.ok() || latch_.Stopped()) return;
+      if (!reported)
+        run_.display.Note(fmt::format("device {}: {}; trying again", device, Message(status)));
+      reported = true;
+      if (!patience.WaitToRetry(latch_))
+        return NoteDropped(fmt::format("{} device {}", client.address(), device), status);
+    }
+  }
+
+  void NoteDropped(const std::string& what, const Status& status) {
+    if (latch_.Stopped()) return;
+    run_.display.Note(fmt::format("{}: dropped after {} s without success: {}", what,
+                                  run_.fleet.reconnect_window.count() / 1000, Message(status)));
+  }
+
+  // OK: nothing is left to measure.
+  Status MeasureOnStream(const WorkerClient& client, int device, Patience& patience,
+                         bool& reported) {
+    const std::unique_ptr<ComputeStream> stream = client.OpenComputeStream(device, run_.settings);
+    streams_.Add(stream.get());
+    Status status = MeasureUntilBroken(*stream, patience, reported);
+    streams_.Remove(stream.get());
+    return status;
+  }
+
+  Status MeasureUntilBroken(ComputeStream& stream, Patience& patience, bool& reported) {
+    while (std::optional<ComputeAttempt> attempt = queue_.Take()) {
+      const StatusOr<ComputeMeasurement> measurement =
+          stream.Measure(attempt->sample, run_.fleet.sample_deadline);
+      if (!measurement.ok()) {
+        HandleFailure(std::move(*attempt), measurement.status(), patience);
+        return measurement.status();
+      }
+      const Status stored = run_.store.AddComputeMeasurement(run_.sweep_id, *measurement);
+      queue_.Settle();
+      if (stored.ok()) {
+        tally_.Recorded(measurement->outcome == Outcome::kOutOfMemory);
+      } else if (stored.code() == absl::StatusCode::kAlreadyExists) {
+        tally_.RecordedElsewhere();
+      } else {
+        tally_.Fail(stored);
+        StopAll();
+        return stored;
+      }
+      patience.Success();
+      reported = false;
+    }
+    if (queue_.unsettled() == 0) latch_.Stop();  // whoever waits for a lost worker need not
+    Status ignored = stream.Finish();            // every record of it is already stored
+    return absl::OkStatus();
+  }
+
+  void HandleFailure(ComputeAttempt attempt, const Status& status, Patience& patience) {
+    const FailureKind kind = ClassifyFailure(status);
+    if (kind == FailureKind::kConnection && !latch_.Stopped()) ++attempt.failures;
+    if (kind != FailureKind::kSample && attempt.failures < run_.fleet.max_failures_per_sample) {
+      queue_.Return(std::move(attempt));
+      return;
+    }
+    const bool go_on = tally_.GiveUp(attempt.sample.sample_id, Message(status));
+    queue_.Settle();
+    // The worker did answer: it is the sample that does not work.
+    if (kind == FailureKind::kSample) patience.Success();
+    if (!go_on) StopAll();
+  }
+
+  const SweepRun& run_;
+  SampleQueue queue_;
+  SweepTally tally_;
+  StopLatch latch_;
+  OpenStreams streams_;
+};
+
+}  // namespace
+
+SweepReport RunComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending) {
+  return ComputeSweep(run, std::move(pending)).Run();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,65 @@
+// What every sweep run needs and what it reports.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/sweep/progress_display.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/measurement.h"
+#include "common/store/profile_store.h"
+
+namespace neuroshard {
+
+struct FleetOptions {
+  std::vector<std::string> workers;  // HOST:PORT, each once
+  // Compute samples run on at most so many devices of each worker at a time; 0: on all. Devices
+  // that share a processor disturb each other's measurements.
+  int devices_per_worker = 0;
+  // A worker or device that gave nothing for this long is dropped for the rest of the run. A
+  // restarted worker on the same address is used again within it.
+  std::chrono::milliseconds reconnect_window{60'000};
+  std::chrono::milliseconds first_backoff{200};
+  std::chrono::milliseconds longest_backoff{5'000};
+  // For one sample, start to record; a worker that takes longer is treated as broken.
+  std::chrono::milliseconds sample_deadline{300'000};
+  // A peer of a group that stalls longer aborts the group.
+  std::chrono::milliseconds group_timeout{30'000};
+  // A sample that broke this many streams is given up in this run: it may be what kills the
+  // workers.
+  int max_failures_per_sample = 5;
+  // More samples given up end the run: the fault is then hardly theirs.
+  int max_given_up = 10;
+};
+
+// References must outlive the run. `stop` ends it early; it is polled, from one thread.
+struct SweepRun {
+  ProfileStore& store;
+  std::int64_t sweep_id;
+  MeasurementSettings settings;
+  FleetOptions fleet;
+  const Clock& clock;
+  const StopSignal& stop;
+  ProgressDisplay& display;
+};
+
+struct GivenUpSample {
+  std::string sample_id;
+  std::string reason;
+};
+
+struct SweepReport {
+  // OK: every pending sample has its record. CANCELLED: stopped. UNAVAILABLE: no worker is left.
+  // Otherwise why the run ended. Whatever was measured is in the store in every case; the same
+  // sweep again continues.
+  Status status;
+  std::int64_t recorded = 0;  // by this run
+  std::int64_t out_of_memory = 0;
+  std::vector<GivenUpSample> given_up;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,77 @@
+#include "client/validate/plan_shards.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/base/violations.h"
+
+namespace neuroshard {
+namespace {
+
+MeasuredShard Measured(const Table& table, const Shard& shard) {
+  return {table.name,
+          shard.rows,
+          shard.cols,
+          table.pooling_factor,
+          table.reuse_histogram,
+          table.weight_dtype,
+          table.pooling_mode,
+          table.weighted};
+}
+
+void CheckShard(const Table& table, const Shard& shard, int num_ranks, const std::string& field,
+                Violations& violations) {
+  if (shard.rank < 0 || shard.rank >= num_ranks) {
+    violations.Add(field + ".rank",
+                   fmt::format("must be in [0, {}), got {}", num_ranks, shard.rank));
+  }
+  if (shard.row_offset != 0 || shard.rows != table.num_embeddings) {
+    violations.Add(field + ".rows",
+                   fmt::format("must be all {} rows of the table, got {} from {}",
+                               table.num_embeddings, shard.rows, shard.row_offset));
+  }
+  if (shard.col_offset < 0 || shard.cols < 1 ||
+      shard.cols > table.embedding_dim - shard.col_offset) {
+    violations.Add(field + ".cols",
+                   fmt::format("must lie within the table's {} columns, got {} from {}",
+                               table.embedding_dim, shard.cols, shard.col_offset));
+  }
+}
+
+}  // namespace
+
+StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan) {
+  const int num_ranks = request.topology.num_ranks();
+  Violations violations;
+  std::map<std::string, const Table*> missing;
+  for (const Table& table : request.tables) missing[table.name] = &table;
+  std::vector<RankShards> ranks(static_cast<std::size_t>(num_ranks));
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table_plan = plan.tables[t];
+    const std::string field = fmt::format("plan.tables[{}]", t);
+    const auto found = missing.find(table_plan.name);
+    if (found == missing.end()) {
+      violations.Add(field + ".name",
+                     fmt::format("\"{}\" is not a table of the request, or was planned before",
+                                 table_plan.name));
+      continue;
+    }
+    const Table& table = *found->second;
+    missing.erase(found);
+    for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
+      const Shard& shard = table_plan.shards[s];
+      CheckShard(table, shard, num_ranks, fmt::format("{}.shards[{}]", field, s), violations);
+      if (!violations.empty()) continue;
+      RankShards& rank = ranks[static_cast<std::size_t>(shard.rank)];
+      rank.shards.push_back(Measured(table, shard));
+      rank.dim_sum += shard.cols;
+    }
+  }
+  for (const auto& [name, table] : missing)
+    violations.Add("plan.tables", fmt::format("table \"{}\" is missing", name));
+  NS_RETURN_IF_ERROR(violations.ToStatus());
+  return ranks;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,60 @@
+// Runs a plan on workers and measures what it costs.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/sweep/progress_display.h"
+#include "client/validate/plan_shards.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/measurement.h"
+#include "common/domain/plan_request.h"
+
+namespace neuroshard {
+
+// One rank as measured. Absent: not measured; the report's notes or `problem` say why.
+struct MeasuredRank {
+  std::string worker;  // HOST:PORT of the device that ran the rank's lookups
+  int device = 0;
+  std::optional<double> forward_compute_ms;  // 0 for a rank without shards
+  std::optional<double> backward_compute_ms;
+  std::optional<double> backward_comm_ms;
+  std::optional<double> forward_comm_ms;
+  double start_offset_ms = 0;  // with which the rank entered the forward collective
+  std::string problem;         // e.g. out of memory, in the worker's words
+
+  std::optional<double> compute_ms() const;
+  std::optional<double> total_ms() const;  // all three stages
+};
+
+struct ValidationReport {
+  std::vector<MeasuredRank> ranks;
+  std::vector<std::string> notes;  // what could not be measured, and why
+
+  // max over ranks of total_ms; absent unless every rank has one.
+  std::optional<double> embedding_cost_ms() const;
+};
+
+struct ValidationOptions {
+  std::vector<std::string> workers;  // HOST:PORT
+  MeasurementSettings settings;
+  std::chrono::milliseconds sample_deadline{600'000};
+  std::chrono::milliseconds group_timeout{30'000};
+};
+
+// Each rank's shards are looked up on a worker's device (ranks go round the workers and their
+// devices; all devices work at the same time, ranks that share a device one after the other). Then,
+// when every rank has a device of its own: the backward all-to-all of the plan's dim sums, and the
+// forward one entered with the measured start offsets (compute + backward communication minus its
+// minimum). Running out of memory is reported in the rank, not an error. UNAVAILABLE and the like
+// when a worker does not do its part; CANCELLED when `stop` ended it, with the workers' devices
+// given back either way. `display` gets a note for every step.
+StatusOr<ValidationReport> Validate(const PlanRequest& request,
+                                    const std::vector<RankShards>& ranks,
+                                    const ValidationOptions& options, const StopSignal& stop,
+                                    ProgressDisplay& display);
+
+}  // namespace neuroshard

@@ -1,0 +1,25 @@
+// The time, injected, so that tests own it.
+#pragma once
+
+#include <chrono>
+
+namespace neuroshard {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint Now() const = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+};
+
+inline double MillisecondsBetween(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,73 @@
+// Status values across module borders: absl::Status and absl::StatusOr, with constructors that
+// format.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace neuroshard {
+
+using absl::Status;
+using absl::StatusOr;
+
+template <typename... Args>
+[[nodiscard]] Status InvalidArgument(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+[[nodiscard]] Status FailedPrecondition(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::FailedPreconditionError(fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+[[nodiscard]] Status NotFound(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::NotFoundError(fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+[[nodiscard]] Status ResourceExhausted(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::ResourceExhaustedError(fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+[[nodiscard]] Status Unavailable(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::UnavailableError(fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+[[nodiscard]] Status Internal(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InternalError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// absl's message() is not a std::string_view in Debian's build; this is.
+[[nodiscard]] inline std::string Message(const Status& status) {
+  return std::string(status.message().data(), status.message().size());
+}
+
+// The same code and payloads-free message with "context: " in front. OK stays OK.
+[[nodiscard]] inline Status Annotate(const Status& status, const std::string& context) {
+  if (status.ok()) return status;
+  return Status(status.code(), context + ": " + Message(status));
+}
+
+}  // namespace neuroshard
+
+#define NS_CONCAT_INNER(a, b) a##b
+#define NS_CONCAT(a, b) NS_CONCAT_INNER(a, b)
+
+#define NS_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                      \
+    if (::neuroshard::Status ns_status_ = (expression); !ns_status_.ok()) { \
+      return ns_status_;                                                    \
+    }                                                                       \
+  } while (false)
+
+#define NS_ASSIGN_OR_RETURN_IMPL(result, target, expression) \
+  auto result = (expression);                                \
+  if (!result.ok()) return std::move(result).status();       \
+  target = *std::move(result)
+
+// NS_ASSIGN_OR_RETURN(auto x, F()): x = F()'s value, or return F()'s status.
+#define NS_ASSIGN_OR_RETURN(target, expression) \
+  NS_ASSIGN_OR_RETURN_IMPL(NS_CONCAT(ns_result_, __LINE__), target, expression)

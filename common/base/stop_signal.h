@@ -1,0 +1,42 @@
+// Cancellation as a value: whoever works on something long looks at a StopSignal, and can only
+// look.
+#pragma once
+
+#include <atomic>
+
+namespace neuroshard {
+
+class StopSignal {
+ public:
+  virtual ~StopSignal() = default;
+  // Once true, stays true. Cheap enough for every search step; safe to call from any thread.
+  virtual bool ShouldStop() const = 0;
+};
+
+class NeverStop final : public StopSignal {
+ public:
+  bool ShouldStop() const override { return false; }
+};
+
+// Stops when told to, from any thread.
+class ManualStop final : public StopSignal {
+ public:
+  void Stop() { stopped_.store(true, std::memory_order_relaxed); }
+  bool ShouldStop() const override { return stopped_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> stopped_{false};
+};
+
+// Stops as soon as one of the two does. Both must outlive it.
+class EitherStop final : public StopSignal {
+ public:
+  EitherStop(const StopSignal& first, const StopSignal& second) : first_(first), second_(second) {}
+  bool ShouldStop() const override { return first_.ShouldStop() || second_.ShouldStop(); }
+
+ private:
+  const StopSignal& first_;
+  const StopSignal& second_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,42 @@
+// All faults of one input, each with the path of the field it is about ("tables[3].embedding_dim").
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+struct Violation {
+  std::string field;
+  std::string description;
+
+  bool operator==(const Violation&) const = default;
+};
+
+class Violations {
+ public:
+  // An error that lists more helps nobody and may outgrow a message; the rest is counted.
+  static constexpr std::size_t kMaxKept = 100;
+
+  void Add(std::string field, std::string description);
+
+  bool empty() const { return count_ == 0; }
+  std::size_t count() const { return count_; }
+  const std::vector<Violation>& kept() const { return kept_; }
+
+  // OK when empty; otherwise INVALID_ARGUMENT whose message lists all kept violations ("field:
+  // description; ...") and which carries them for FromStatus.
+  Status ToStatus() const;
+
+  // The violations that ToStatus put into a status; empty when it has none.
+  static std::vector<Violation> FromStatus(const Status& status);
+
+ private:
+  std::vector<Violation> kept_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace neuroshard

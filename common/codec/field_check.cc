@@ -1,0 +1,63 @@
+#include "common/codec/field_check.h"
+
+#include <cmath>
+
+namespace neuroshard {
+
+void FieldCheck::Fail(std::string_view field, std::string description) const {
+  violations_.Add(PathOf(field), std::move(description));
+}
+
+bool FieldCheck::InRange(std::string_view field, std::int64_t value, std::int64_t low,
+                         std::int64_t high) const {
+  if (value < low) {
+    Fail(field, fmt::format("must be at least {}, got {}", low, value));
+  } else if (value > high) {
+    Fail(field, fmt::format("must be at most {}, got {}", high, value));
+  } else {
+    return true;
+  }
+  return false;
+}
+
+bool FieldCheck::InRange(std::string_view field, double value, double low, double high) const {
+  if (std::isnan(value)) {
+    Fail(field, fmt::format("must be a number from {} to {}, got nan", low, high));
+  } else if (value < low) {
+    Fail(field, fmt::format("must be at least {}, got {}", low, value));
+  } else if (value > high) {
+    Fail(field, fmt::format("must be at most {}, got {}", high, value));
+  } else {
+    return true;
+  }
+  return false;
+}
+
+bool FieldCheck::IsText(std::string_view field, std::string_view text,
+                        std::size_t max_bytes) const {
+  if (text.size() > max_bytes) {
+    Fail(field, fmt::format("must be at most {} bytes, got {}", max_bytes, text.size()));
+    return false;
+  }
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7F) {
+      Fail(field,
+           fmt::format("must not contain control characters, got {} with 0x{:02x} at byte {}",
+                       Quoted(text), byte, i));
+      return false;
+    }
+  }
+  return true;
+}
+
+bool FieldCheck::IsNonEmptyText(std::string_view field, std::string_view text,
+                                std::size_t max_bytes) const {
+  if (text.empty()) {
+    Fail(field, "must not be empty");
+    return false;
+  }
+  return IsText(field, text, max_bytes);
+}
+
+}  // namespace neuroshard

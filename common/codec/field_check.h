@@ -1,0 +1,61 @@
+// The checks that decoders share: each looks at one field and adds a Violation that names it, the
+// value and what is allowed.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/printable_text.h"
+#include "common/base/violations.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+// Checks of the fields of one message, which is at `path` of the whole ("tables[3]"; empty for the
+// message itself).
+class FieldCheck {
+ public:
+  FieldCheck(std::string path, Violations& violations)
+      : path_(std::move(path)), violations_(violations) {}
+
+  std::string PathOf(std::string_view field) const {
+    return path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
+  }
+
+  void Fail(std::string_view field, std::string description) const;
+
+  // low <= value <= high.
+  bool InRange(std::string_view field, std::int64_t value, std::int64_t low,
+               std::int64_t high) const;
+  // Also refuses NaN.
+  bool InRange(std::string_view field, double value, double low, double high) const;
+
+  // At most max_bytes and without control characters, which would garble logs and tables.
+  bool IsText(std::string_view field, std::string_view text, std::size_t max_bytes) const;
+  bool IsNonEmptyText(std::string_view field, std::string_view text, std::size_t max_bytes) const;
+
+  // The word of E that `text` spells; a violation that lists all words, and `absent`, when there is
+  // none.
+  template <typename E>
+  E WordOf(std::string_view field, std::string_view text, E absent) const {
+    if (const std::optional<E> value = FromText<E>(text)) return *value;
+    Fail(field, fmt::format("must be one of {}, got {}", AllWords<E>(), Quoted(text)));
+    return absent;
+  }
+  template <typename E>
+  E WordOrDefault(std::string_view field, std::string_view text, E absent) const {
+    return text.empty() ? absent : WordOf(field, text, absent);
+  }
+
+ private:
+  std::string path_;
+  Violations& violations_;
+};
+
+}  // namespace neuroshard

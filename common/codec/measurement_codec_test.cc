@@ -1,0 +1,130 @@
+#include "common/codec/measurement_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/base/violations.h"
+
+namespace neuroshard {
+namespace {
+
+using testing::HasSubstr;
+
+ComputeSample SomeComputeSample() {
+  ComputeSample sample;
+  sample.sample_id = "c1";
+  MeasuredShard shard;
+  shard.table = "t";
+  shard.rows = 100;
+  shard.cols = 16;
+  shard.pooling_factor = 2.5;
+  shard.reuse_histogram[3] = 1;
+  shard.pooling_mode = PoolingMode::kMean;
+  shard.weighted = true;
+  sample.shards = {shard, shard};
+  sample.batch_size = 512;
+  sample.optimizer = Optimizer::kRowwiseAdagrad;
+  sample.seed = 77;
+  return sample;
+}
+
+CommSample SomeCommSample() {
+  return {"m1", CommDirection::kBackward, {64, 0, 32}, {0, 1.5, 2}, 768, 2};
+}
+
+MeasurementEnvironment SomeEnvironment() {
+  return {"1.0", "abc", "host", "cpu model", "cpu", {{"os", "Debian"}}, 1234};
+}
+
+TimedSeries SomeSeries() { return {{1, 2, 3}, 2, 0.5, StopReason::kMaxTime, 3}; }
+
+TEST(MeasurementCodecTest, EverythingComesBack) {
+  const MeasurementSettings settings{0, 2, 7, 0.5, 99, false};
+  EXPECT_EQ(*DecodeMeasurementSettings(EncodeMeasurementSettings(settings)), settings);
+  EXPECT_EQ(*DecodeComputeSample(EncodeComputeSample(SomeComputeSample())), SomeComputeSample());
+  EXPECT_EQ(*DecodeCommSample(EncodeCommSample(SomeCommSample())), SomeCommSample());
+  const ComputeMeasurement compute{"c1",         Outcome::kOk, "",
+                                   SomeSeries(), SomeSeries(), SomeEnvironment()};
+  EXPECT_EQ(*DecodeComputeMeasurement(EncodeComputeMeasurement(compute)), compute);
+  const CommMeasurement comm{"m1", 2, Outcome::kOk, "", SomeSeries(), SomeEnvironment()};
+  EXPECT_EQ(*DecodeCommMeasurement(EncodeCommMeasurement(comm)), comm);
+}
+
+TEST(MeasurementCodecTest, OutOfMemoryHasNoSeries) {
+  ComputeMeasurement measurement;
+  measurement.sample_id = "c1";
+  measurement.outcome = Outcome::kOutOfMemory;
+  measurement.detail = "needs 3 GiB";
+  EXPECT_EQ(*DecodeComputeMeasurement(EncodeComputeMeasurement(measurement)), measurement);
+  measurement.outcome = Outcome::kOk;
+  EXPECT_THAT(Message(DecodeComputeMeasurement(EncodeComputeMeasurement(measurement)).status()),
+              HasSubstr("forward.samples_ms: must have at least one entry"));
+}
+
+TEST(MeasurementCodecTest, AbsentSettingsAreTheDefaults) {
+  EXPECT_EQ(*DecodeMeasurementSettings({}), MeasurementSettings());
+  v1::MeasurementSettings few;
+  few.set_max_iterations(2);
+  EXPECT_EQ(DecodeMeasurementSettings(few)->min_iterations, 2);
+  v1::MeasurementSettings many;
+  many.set_min_iterations(80);
+  EXPECT_EQ(DecodeMeasurementSettings(many)->max_iterations, 80);
+}
+
+TEST(MeasurementCodecTest, ListsFaultySettings) {
+  v1::MeasurementSettings message;
+  message.set_warmup_iterations(-1);
+  message.set_min_iterations(10);
+  message.set_max_iterations(5);
+  message.set_target_relative_error(std::nan(""));
+  message.set_max_time_ms(600'001);
+  const Status status = DecodeMeasurementSettings(message).status();
+  EXPECT_EQ(Violations::FromStatus(status).size(), 4u);
+  EXPECT_THAT(Message(status), HasSubstr("min_iterations: must be at most max_iterations = 5"));
+}
+
+TEST(MeasurementCodecTest, ListsFaultyComputeSamples) {
+  v1::ComputeSample message = EncodeComputeSample(SomeComputeSample());
+  message.mutable_shards(1)->set_rows(0);
+  message.mutable_shards(1)->set_reuse_histogram(3, 0.5);
+  message.set_batch_size(0);
+  message.set_optimizer("adam");
+  const Status status = DecodeComputeSample(message).status();
+  EXPECT_EQ(Violations::FromStatus(status).size(), 4u);
+  EXPECT_THAT(Message(status), HasSubstr("shards[1].rows: must be at least 1, got 0"));
+  EXPECT_THAT(Message(status), HasSubstr("optimizer: must be one of sgd, rowwise_adagrad"));
+  message.clear_shards();
+  EXPECT_THAT(Message(DecodeComputeSample(message).status()),
+              HasSubstr("1 to 4096 entries, got 0"));
+}
+
+TEST(MeasurementCodecTest, ListsFaultyCommSamples) {
+  v1::CommSample message = EncodeCommSample(SomeCommSample());
+  message.set_direction("sideways");
+  message.set_dim_sums(0, -1);
+  message.set_start_offsets_ms(1, std::nan(""));
+  message.set_batch_size(100);
+  const Status status = DecodeCommSample(message).status();
+  EXPECT_EQ(Violations::FromStatus(status).size(), 4u);
+  EXPECT_THAT(Message(status), HasSubstr("batch_size: must be a multiple of the 3 ranks, got 100"));
+  message.mutable_start_offsets_ms()->RemoveLast();
+  EXPECT_THAT(Message(DecodeCommSample(message).status()),
+              HasSubstr("as many entries as dim_sums"));
+}
+
+TEST(MeasurementCodecTest, ARecordFromABrokenWorkerIsRefused) {
+  v1::CommMeasurement message =
+      EncodeCommMeasurement({"m", 1, Outcome::kOk, "", SomeSeries(), SomeEnvironment()});
+  message.mutable_series()->set_median_ms(std::nan(""));
+  message.mutable_series()->set_stop_reason("tired");
+  message.set_rank(-1);
+  EXPECT_EQ(Violations::FromStatus(DecodeCommMeasurement(message).status()).size(), 3u);
+  message.set_outcome("exploded");
+  EXPECT_THAT(Message(DecodeCommMeasurement(message).status()),
+              HasSubstr("outcome: must be one of ok, out_of_memory"));
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,199 @@
+#include "common/codec/message_text.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <set>
+
+#include "common/base/printable_text.h"
+#include "common/base/violations.h"
+#include "common/codec/field_check.h"
+#include "common/codec/scalar_text.h"
+#include "common/codec/text_value.h"
+
+namespace neuroshard {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using ProtoMessage = google::protobuf::Message;
+using google::protobuf::Reflection;
+using Kind = TextValue::Kind;
+
+std::string_view Name(Kind kind) {
+  switch (kind) {
+    case Kind::kNull:
+      return "null";
+    case Kind::kPlain:
+      return "a scalar";
+    case Kind::kText:
+      return "text";
+    case Kind::kNumber:
+      return "a number";
+    case Kind::kBool:
+      return "a bool";
+    case Kind::kSequence:
+      return "a list";
+    case Kind::kMapping:
+      return "a mapping";
+  }
+  return "?";
+}
+
+std::string Shown(const TextValue& value) {
+  if (value.kind == Kind::kSequence || value.kind == Kind::kMapping || value.kind == Kind::kNull) {
+    return std::string(Name(value.kind));
+  }
+  return value.kind == Kind::kText ? Quoted(value.text) + " in quotes" : Quoted(value.text);
+}
+
+const FieldDescriptor* FindField(const Descriptor& type, const std::string& name) {
+  if (const FieldDescriptor* field = type.FindFieldByName(name)) return field;
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->json_name() == name) return type.field(i);
+  }
+  return nullptr;
+}
+
+std::string FieldNames(const Descriptor& type) {
+  std::string names;
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (i > 0) names += ", ";
+    names += type.field(i)->name();
+  }
+  return names;
+}
+
+// Fills messages from values and collects what does not fit.
+class Filler {
+ public:
+  explicit Filler(Violations& violations) : violations_(violations) {}
+
+  void Fill(const TextValue& value, const std::string& path, ProtoMessage& message) {
+    if (value.kind != Kind::kMapping) {
+      Fail(path, value, fmt::format("must be a mapping, got {}", Shown(value)));
+      return;
+    }
+    const Descriptor& type = *message.GetDescriptor();
+    std::set<const FieldDescriptor*> seen;
+    for (std::size_t i = 0; i < value.items.size(); ++i) {
+      const TextValue& item = value.items[i];
+      const FieldDescriptor* field = FindField(type, value.keys[i]);
+      if (field == nullptr) {
+        Fail(Join(path, PrintableKey(value.keys[i])), item,
+             fmt::format("unknown field; known: {}", FieldNames(type)));
+        continue;
+      }
+      const std::string field_path = Join(path, field->name());
+      if (!seen.insert(field).second) {
+        Fail(field_path, item, "is given twice");
+        continue;
+      }
+      if (item.kind == Kind::kNull) continue;
+      FillField(item, field_path, *field, message);
+    }
+  }
+
+ private:
+  static std::string Join(const std::string& path, const std::string& name) {
+    return path.empty() ? name : path + "." + name;
+  }
+
+  static std::string PrintableKey(const std::string& key) {
+    const std::string quoted = Quoted(key);
+    const bool plain = quoted.size() == key.size() + 2 && !key.empty() && IsUtf8(key);
+    return plain ? key : IsUtf8(key) ? quoted : "(not UTF-8)";
+  }
+
+  void Fail(const std::string& path, const TextValue& value, std::string description) {
+    if (value.line > 0) description += fmt::format(" (line {})", value.line);
+    violations_.Add(path.empty() ? "(document)" : path, std::move(description));
+  }
+
+  void FillField(const TextValue& value, const std::string& path, const FieldDescriptor& field,
+                 ProtoMessage& message) {
+    const Reflection& reflection = *message.GetReflection();
+    if (const auto* oneof = field.real_containing_oneof();
+        oneof != nullptr && reflection.HasOneof(message, oneof)) {
+      Fail(path, value,
+           fmt::format("must not be given together with {}",
+                       reflection.GetOneofFieldDescriptor(message, oneof)->name()));
+      return;
+    }
+    if (field.is_map()) {
+      FillMap(value, path, field, message);
+    } else if (field.is_repeated()) {
+      if (value.kind != Kind::kSequence) {
+        Fail(path, value, fmt::format("must be a list, got {}", Shown(value)));
+        return;
+      }
+      for (std::size_t i = 0; i < value.items.size(); ++i) {
+        FillOne(value.items[i], fmt::format("{}[{}]", path, i), field, message);
+      }
+    } else {
+      FillOne(value, path, field, message);
+    }
+  }
+
+  void FillMap(const TextValue& value, const std::string& path, const FieldDescriptor& field,
+               ProtoMessage& message) {
+    if (value.kind != Kind::kMapping) {
+      Fail(path, value, fmt::format("must be a mapping, got {}", Shown(value)));
+      return;
+    }
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < value.items.size(); ++i) {
+      const std::string entry_path = fmt::format("{}[{}]", path, PrintableKey(value.keys[i]));
+      if (!seen.insert(value.keys[i]).second) {
+        Fail(entry_path, value.items[i], "is given twice");
+        continue;
+      }
+      ProtoMessage& entry = *message.GetReflection()->AddMessage(&message, &field);
+      TextValue key;
+      key.kind = Kind::kText;
+      key.line = value.items[i].line;
+      key.text = value.keys[i];
+      FillOne(key, entry_path, *entry.GetDescriptor()->map_key(), entry);
+      FillOne(value.items[i], entry_path, *entry.GetDescriptor()->map_value(), entry);
+    }
+  }
+
+  // Sets a singular field, or adds to a repeated one.
+  void FillOne(const TextValue& value, const std::string& path, const FieldDescriptor& field,
+               ProtoMessage& message) {
+    const Reflection& reflection = *message.GetReflection();
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Fill(value, path,
+           field.is_repeated() ? *reflection.AddMessage(&message, &field)
+                               : *reflection.MutableMessage(&message, &field));
+      return;
+    }
+    if (const std::string fault = SetScalar(value, field, message); !fault.empty()) {
+      Fail(path, value, fault + ", got " + Shown(value));
+    }
+  }
+
+  Violations& violations_;
+};
+
+}  // namespace
+
+TextFormat TextFormatOfPath(std::string_view path) {
+  return path.ends_with(".json") ? TextFormat::kJson : TextFormat::kYaml;
+}
+
+Status ParseMessageText(std::string_view text, TextFormat format, ProtoMessage* message) {
+  message->Clear();
+  if (text.size() > kMaxTextBytes) {
+    return InvalidArgument("is {} bytes long, at most {} are read", text.size(), kMaxTextBytes);
+  }
+  NS_ASSIGN_OR_RETURN(const TextValue document, format == TextFormat::kJson
+                                                    ? ParseJsonDocument(text)
+                                                    : ParseYamlDocument(text));
+  Violations violations;
+  Filler(violations).Fill(document, "", *message);
+  if (!violations.empty()) message->Clear();
+  return violations.ToStatus();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,52 @@
+// Messages as people write them: YAML or JSON of the same shape as the message, checked against its
+// descriptor.
+//
+// Field names are the proto's (`embedding_dim`) or protobuf JSON's (`embeddingDim`). Integers may
+// be written as quoted decimal strings, as protobuf JSON does, or as integral floats (1e9). A text
+// field takes any YAML scalar as it is written. Bools are true or false. Bytes are base64. null
+// means absent. NaN and infinities are let through to float fields, so that the decoder behind can
+// say which field it is about.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace neuroshard {
+
+enum class TextFormat { kYaml, kJson };
+
+// kJson for names that end in ".json", kYaml otherwise.
+TextFormat TextFormatOfPath(std::string_view path);
+
+// Bounds on a text, so that a hostile one cannot exhaust memory or stack; exceeding one is
+// INVALID_ARGUMENT and quotes it.
+inline constexpr std::size_t kMaxTextBytes = std::size_t{256} << 20;
+inline constexpr int kMaxTextDepth = 64;
+// Values, keys of YAML among them, after aliases are expanded.
+inline constexpr std::size_t kMaxTextValues = 8'000'000;
+
+// Clears `message` and fills it from `text`. INVALID_ARGUMENT: a syntax error with its line and
+// column, or every unknown field, wrong type, number out of its field's range and duplicate key at
+// once, each with its path. `message` is then left cleared.
+Status ParseMessageText(std::string_view text, TextFormat format,
+                        google::protobuf::Message* message);
+
+// Whether to print fields that have no presence (not `optional`, not a message) and hold their
+// default.
+enum class JsonDefaults { kOmit, kPrint };
+
+// JSON with the proto's field names in the order of the proto, indented by two. Unlike protobuf's
+// own printer, 64-bit integers are numbers, so that scripts need no conversion. Absent messages and
+// absent `optional` fields are left out. NaN and infinities are the strings "NaN", "Infinity",
+// "-Infinity". ParseMessageText reads it back to the same message.
+std::string MessageToJson(const google::protobuf::Message& message,
+                          JsonDefaults defaults = JsonDefaults::kPrint);
+
+}  // namespace neuroshard

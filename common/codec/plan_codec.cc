@@ -1,0 +1,131 @@
+#include "common/codec/plan_codec.h"
+
+#include <string>
+
+#include "common/base/violations.h"
+#include "common/codec/field_check.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
+constexpr std::int64_t kMaxRank =
+    (std::int64_t{1} << 26) - 1;  // hosts x devices a request can have
+constexpr std::size_t kMaxNameBytes = 512;
+
+Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
+  check.InRange("row_offset", message.row_offset(), 0, kMaxExtent);
+  check.InRange("rows", message.rows(), 0, kMaxExtent);
+  check.InRange("col_offset", message.col_offset(), 0, kMaxExtent);
+  check.InRange("cols", message.cols(), 0, kMaxExtent);
+  check.InRange("rank", std::int64_t{message.rank()}, 0, kMaxRank);
+  return {message.row_offset(), message.rows(), message.col_offset(), message.cols(),
+          message.rank()};
+}
+
+MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
+  return {message.weights_bytes(), message.optimizer_bytes(), message.input_bytes(),
+          message.output_bytes(), message.reserve_bytes()};
+}
+
+}  // namespace
+
+v1::Plan EncodePlan(const Plan& plan) {
+  v1::Plan message;
+  message.set_world_size(plan.world_size);
+  message.set_local_world_size(plan.local_world_size);
+  for (const TablePlan& table : plan.tables) {
+    v1::TablePlan& encoded = *message.add_tables();
+    encoded.set_name(table.name);
+    encoded.set_module(table.module);
+    encoded.set_sharding_type(std::string(ToText(table.sharding_type)));
+    encoded.set_compute_kernel(std::string(ToText(table.compute_kernel)));
+    for (const Shard& shard : table.shards) {
+      v1::Shard& piece = *encoded.add_shards();
+      piece.set_row_offset(shard.row_offset);
+      piece.set_rows(shard.rows);
+      piece.set_col_offset(shard.col_offset);
+      piece.set_cols(shard.cols);
+      piece.set_rank(shard.rank);
+    }
+  }
+  return message;
+}
+
+StatusOr<Plan> DecodePlan(const v1::Plan& message) {
+  Violations violations;
+  const FieldCheck check("plan", violations);
+  Plan plan;
+  check.InRange("world_size", std::int64_t{message.world_size()}, 0, kMaxRank + 1);
+  check.InRange("local_world_size", std::int64_t{message.local_world_size()}, 0, kMaxRank + 1);
+  plan.world_size = message.world_size();
+  plan.local_world_size = message.local_world_size();
+  for (int i = 0; i < message.tables_size(); ++i) {
+    const v1::TablePlan& table = message.tables(i);
+    const FieldCheck table_check(fmt::format("plan.tables[{}]", i), violations);
+    TablePlan decoded;
+    table_check.IsNonEmptyText("name", table.name(), kMaxNameBytes);
+    table_check.IsText("module", table.module(), kMaxNameBytes);
+    decoded.name = table.name();
+    decoded.module = table.module();
+    decoded.sharding_type =
+        table_check.WordOf("sharding_type", table.sharding_type(), ShardingType::kTableWise);
+    decoded.compute_kernel =
+        table_check.WordOf("compute_kernel", table.compute_kernel(), ComputeKernel::kFused);
+    for (int s = 0; s < table.shards_size(); ++s) {
+      const FieldCheck shard_check(fmt::format("plan.tables[{}].shards[{}]", i, s), violations);
+      decoded.shards.push_back(DecodeShard(table.shards(s), shard_check));
+    }
+    plan.tables.push_back(std::move(decoded));
+  }
+  NS_RETURN_IF_ERROR(violations.ToStatus());
+  return plan;
+}
+
+v1::PlanCost EncodePlanCost(const PlanCost& cost) {
+  v1::PlanCost message;
+  message.set_embedding_cost_ms(cost.embedding_cost_ms);
+  for (std::size_t i = 0; i < cost.ranks.size(); ++i) {
+    const RankCost& rank = cost.ranks[i];
+    v1::RankCost& encoded = *message.add_ranks();
+    encoded.set_rank(static_cast<std::int32_t>(i));
+    encoded.set_compute_ms(rank.compute_ms);
+    if (rank.forward_compute_ms) encoded.set_forward_compute_ms(*rank.forward_compute_ms);
+    if (rank.backward_compute_ms) encoded.set_backward_compute_ms(*rank.backward_compute_ms);
+    encoded.set_forward_comm_ms(rank.forward_comm_ms);
+    encoded.set_backward_comm_ms(rank.backward_comm_ms);
+    encoded.set_total_ms(rank.total_ms());
+    encoded.set_start_offset_ms(rank.start_offset_ms);
+    encoded.set_dim_sum(rank.dim_sum);
+    v1::MemoryUse& memory = *encoded.mutable_memory();
+    memory.set_weights_bytes(rank.memory.weights_bytes);
+    memory.set_optimizer_bytes(rank.memory.optimizer_bytes);
+    memory.set_input_bytes(rank.memory.input_bytes);
+    memory.set_output_bytes(rank.memory.output_bytes);
+    memory.set_reserve_bytes(rank.memory.reserve_bytes);
+    memory.set_total_bytes(rank.memory.total_bytes());
+    memory.set_capacity_bytes(rank.capacity_bytes);
+  }
+  return message;
+}
+
+PlanCost DecodePlanCost(const v1::PlanCost& message) {
+  PlanCost cost;
+  cost.embedding_cost_ms = message.embedding_cost_ms();
+  for (const v1::RankCost& encoded : message.ranks()) {
+    RankCost rank;
+    rank.compute_ms = encoded.compute_ms();
+    if (encoded.has_forward_compute_ms()) rank.forward_compute_ms = encoded.forward_compute_ms();
+    if (encoded.has_backward_compute_ms()) rank.backward_compute_ms = encoded.backward_compute_ms();
+    rank.forward_comm_ms = encoded.forward_comm_ms();
+    rank.backward_comm_ms = encoded.backward_comm_ms();
+    rank.start_offset_ms = encoded.start_offset_ms();
+    rank.dim_sum = encoded.dim_sum();
+    rank.memory = DecodeMemoryUse(encoded.memory());
+    rank.capacity_bytes = encoded.memory().capacity_bytes();
+    cost.ranks.push_back(rank);
+  }
+  return cost;
+}
+
+}  // namespace neuroshard

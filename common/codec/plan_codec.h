@@ -1,0 +1,26 @@
+// Plan and PlanCost <-> their messages.
+#pragma once
+
+#include "common/base/status.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_cost.h"
+#include "neuroshard/v1/cost.pb.h"
+#include "neuroshard/v1/plan.pb.h"
+
+namespace neuroshard {
+
+v1::Plan EncodePlan(const Plan& plan);
+
+// INVALID_ARGUMENT listing everything that is not a plan at all: unknown sharding types and
+// kernels, unnamed tables, negative ranks, offsets or sizes outside [0, 2^48] (so that sums of two
+// do not overflow). Field paths start with "plan.". Whether the plan fits a request is CheckPlan's
+// business (server/evaluate).
+StatusOr<Plan> DecodePlan(const v1::Plan& message);
+
+v1::PlanCost EncodePlanCost(const PlanCost& cost);
+
+// Derived fields of the message (totals) are computed again, not read. Ranks are taken in the order
+// of the message.
+PlanCost DecodePlanCost(const v1::PlanCost& message);
+
+}  // namespace neuroshard

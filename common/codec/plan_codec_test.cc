@@ -1,0 +1,73 @@
+#include "common/codec/plan_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/violations.h"
+
+namespace neuroshard {
+namespace {
+
+Plan SomePlan() {
+  Plan plan;
+  plan.world_size = 2;
+  plan.local_world_size = 2;
+  plan.tables.push_back({"a",
+                         "sparse",
+                         ShardingType::kColumnWise,
+                         ComputeKernel::kFused,
+                         {{0, 100, 0, 32, 1}, {0, 100, 32, 32, 0}}});
+  plan.tables.push_back(
+      {"b", "", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 7, 0, 5, 1}}});
+  return plan;
+}
+
+TEST(PlanCodecTest, PlansComeBack) {
+  const auto plan = DecodePlan(EncodePlan(SomePlan()));
+  ASSERT_TRUE(plan.ok()) << Message(plan.status());
+  EXPECT_EQ(*plan, SomePlan());
+}
+
+TEST(PlanCodecTest, ListsWhatIsNoPlan) {
+  v1::Plan message = EncodePlan(SomePlan());
+  message.mutable_tables(0)->set_sharding_type("diagonal");
+  message.mutable_tables(0)->mutable_shards(1)->set_rank(-1);
+  message.mutable_tables(1)->clear_compute_kernel();
+  message.mutable_tables(1)->clear_name();
+  message.mutable_tables(1)->mutable_shards(0)->set_rows(std::int64_t{1} << 62);
+
+  const auto violations = Violations::FromStatus(DecodePlan(message).status());
+
+  std::vector<std::string> fields;
+  for (const Violation& violation : violations) fields.push_back(violation.field);
+  EXPECT_THAT(fields, testing::UnorderedElementsAre(
+                          "plan.tables[0].sharding_type", "plan.tables[0].shards[1].rank",
+                          "plan.tables[1].compute_kernel", "plan.tables[1].name",
+                          "plan.tables[1].shards[0].rows"));
+}
+
+TEST(PlanCodecTest, CostsComeBack) {
+  PlanCost cost;
+  cost.embedding_cost_ms = 3.5;
+  cost.ranks.resize(2);
+  cost.ranks[0].compute_ms = 1.5;
+  cost.ranks[0].forward_compute_ms = 0.5;
+  cost.ranks[0].backward_compute_ms = 1.0;
+  cost.ranks[0].forward_comm_ms = 0.25;
+  cost.ranks[0].backward_comm_ms = 0.125;
+  cost.ranks[0].start_offset_ms = 0.75;
+  cost.ranks[0].dim_sum = 96;
+  cost.ranks[0].memory = {1, 2, 3, 4, 5};
+  cost.ranks[0].capacity_bytes = 1000;
+
+  const v1::PlanCost message = EncodePlanCost(cost);
+
+  EXPECT_EQ(message.ranks(1).rank(), 1);
+  EXPECT_EQ(message.ranks(0).total_ms(), 1.875);
+  EXPECT_EQ(message.ranks(0).memory().total_bytes(), 15);
+  EXPECT_FALSE(message.ranks(1).has_forward_compute_ms());
+  EXPECT_EQ(DecodePlanCost(message), cost);
+}
+
+}  // namespace
+}  // namespace neuroshard

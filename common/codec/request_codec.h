@@ -1,0 +1,33 @@
+// ShardPlanRequest <-> PlanRequest. Decoding is where a request is checked: a PlanRequest that
+// exists is in range, so nobody behind this looks again. The ranges and defaults are those stated
+// in proto/neuroshard/v1/{planner,table,topology}.proto.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "common/domain/plan_request.h"
+#include "neuroshard/v1/planner.pb.h"
+
+namespace neuroshard {
+
+// Admission limits of a server; quoted in the error when exceeded. They are looked at before
+// anything that takes time per table.
+struct RequestLimits {
+  std::int64_t max_tables = 20'000;
+  std::int64_t max_devices = 16'384;
+};
+
+// RESOURCE_EXHAUSTED when the request is over a limit. INVALID_ARGUMENT with a Violation for every
+// faulty field otherwise
+// ("tables[3].embedding_dim: must be at least 1, got -4"). What had to be assumed is told in
+// PlanRequest::warnings, one line a kind. The strategy and the cost model stay text: whoever has
+// them knows their names.
+StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
+                                        const RequestLimits& limits);
+
+// The inverse: DecodePlanRequest(EncodePlanRequest(r)) == r for every r that DecodePlanRequest
+// returned without warnings.
+v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request);
+
+}  // namespace neuroshard

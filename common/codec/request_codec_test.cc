@@ -1,0 +1,363 @@
+#include "common/codec/request_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "common/base/violations.h"
+
+namespace neuroshard {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void SetHistogram(v1::Table& table, double first, double last) {
+  table.clear_reuse_histogram();
+  for (int bin = 0; bin < kReuseBins; ++bin) table.add_reuse_histogram(0);
+  table.set_reuse_histogram(0, first);
+  table.set_reuse_histogram(kReuseBins - 1, last);
+}
+
+v1::ShardPlanRequest GoodRequest(int num_tables = 3) {
+  v1::ShardPlanRequest request;
+  for (int i = 0; i < num_tables; ++i) {
+    v1::Table& table = *request.add_tables();
+    table.set_name("table_" + std::to_string(i));
+    table.set_num_embeddings(1000 + i);
+    table.set_embedding_dim(64);
+    table.set_pooling_factor(2.5);
+    SetHistogram(table, 0.25, 0.75);
+  }
+  v1::HostGroup& hosts = *request.mutable_topology()->add_hosts();
+  hosts.set_num_devices(4);
+  hosts.set_memory_bytes(1 << 30);
+  return request;
+}
+
+std::int64_t ThreadCpuMs() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
+
+StatusOr<PlanRequest> Decode(const v1::ShardPlanRequest& message) {
+  return DecodePlanRequest(message, RequestLimits{});
+}
+
+TEST(DecodePlanRequestTest, AbsentFieldsGetTheDocumentedDefaults) {
+  const auto request = Decode(GoodRequest());
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->global_batch_size, 65536);
+  EXPECT_EQ(request->optimizer, Optimizer::kSgd);
+  EXPECT_EQ(request->memory, MemoryModel());
+  EXPECT_EQ(request->cost_model, CostModelRef());
+  EXPECT_EQ(request->search, SearchOptions());
+  EXPECT_EQ(request->topology.devices.size(), 4u);
+  EXPECT_EQ(request->tables[1].weight_dtype, DataType::kFp32);
+  EXPECT_THAT(request->warnings, IsEmpty());
+}
+
+// One fault in a good request and the violation it must give.
+struct Fault {
+  std::string field;
+  std::string description;  // a part of it
+  std::function<void(v1::ShardPlanRequest&)> make;
+};
+
+std::vector<Fault> TableFaults() {
+  const auto table = [](auto change) {
+    return [change](v1::ShardPlanRequest& request) { change(*request.mutable_tables(1)); };
+  };
+  return {
+      {"tables[1].name", "must not be empty", table([](v1::Table& t) { t.clear_name(); })},
+      {"tables[1].name", "at most 512 bytes, got 513",
+       table([](v1::Table& t) { t.set_name(std::string(513, 'x')); })},
+      {"tables[1].name", "control characters",
+       table([](v1::Table& t) { t.set_name(std::string("a\0b", 3)); })},
+      {"tables[1].name", "must be unique, got \"table_0\", which is also tables[0].name",
+       table([](v1::Table& t) { t.set_name("table_0"); })},
+      {"tables[1].num_embeddings", "must be at least 1, got 0",
+       table([](v1::Table& t) { t.clear_num_embeddings(); })},
+      {"tables[1].num_embeddings", "must be at most 281474976710656",
+       table([](v1::Table& t) { t.set_num_embeddings(std::numeric_limits<std::int64_t>::max()); })},
+      {"tables[1].embedding_dim", "must be at least 1, got -4",
+       table([](v1::Table& t) { t.set_embedding_dim(-4); })},
+      {"tables[1].embedding_dim", "must be at most 65536, got 65537",
+       table([](v1::Table& t) { t.set_embedding_dim(65537); })},
+      {"tables[1].pooling_factor", "must be at least 0, got -0.5",
+       table([](v1::Table& t) { t.set_pooling_factor(-0.5); })},
+      {"tables[1].pooling_factor", "got nan",
+       table([](v1::Table& t) { t.set_pooling_factor(kNan); })},
+      {"tables[1].pooling_factor", "must be at most 1000000, got inf",
+       table([](v1::Table& t) { t.set_pooling_factor(kInfinity); })},
+      {"tables[1].reuse_histogram", "must have 17 entries, got 18",
+       table([](v1::Table& t) { t.add_reuse_histogram(0); })},
+      {"tables[1].reuse_histogram", "must sum to 1 (within 0.001), got 1.25",
+       table([](v1::Table& t) { SetHistogram(t, 0.5, 0.75); })},
+      {"tables[1].reuse_histogram", "must sum to 1 (within 0.001), got 0",
+       table([](v1::Table& t) { SetHistogram(t, 0, 0); })},
+      {"tables[1].reuse_histogram[16]", "must be at least 0, got -0.1",
+       table([](v1::Table& t) { SetHistogram(t, 1, -0.1); })},
+      {"tables[1].reuse_histogram[0]", "got nan",
+       table([](v1::Table& t) { SetHistogram(t, kNan, 1); })},
+      {"tables[1].zipf_exponent", "together with reuse_histogram",
+       table([](v1::Table& t) { t.set_zipf_exponent(1); })},
+      {"tables[1].zipf_exponent", "must be at most 4, got 4.5", table([](v1::Table& t) {
+         t.clear_reuse_histogram();
+         t.set_zipf_exponent(4.5);
+       })},
+      {"tables[1].weight_dtype", "must be one of fp32, fp16, bf16, got \"fp8\"",
+       table([](v1::Table& t) { t.set_weight_dtype("fp8"); })},
+      {"tables[1].pooling_mode", "must be one of sum, mean, got \"SUM\"",
+       table([](v1::Table& t) { t.set_pooling_mode("SUM"); })},
+      {"tables[1].features[0]", "must not be empty",
+       table([](v1::Table& t) { t.add_features(""); })},
+      {"tables[1].module", "at most 512",
+       table([](v1::Table& t) { t.set_module(std::string(600, 'm')); })},
+  };
+}
+
+std::vector<Fault> OtherFaults() {
+  using Request = v1::ShardPlanRequest;
+  const auto host = [](auto change) {
+    return [change](Request& request) { change(*request.mutable_topology()->mutable_hosts(0)); };
+  };
+  const auto search = [](auto change) {
+    return [change](Request& request) { change(*request.mutable_search()); };
+  };
+  return {
+      {"tables", "at least one", [](Request& r) { r.clear_tables(); }},
+      {"topology.hosts", "at least one", [](Request& r) { r.clear_topology(); }},
+      {"topology.hosts[0].count", "must be at least 1, got 0",
+       host([](v1::HostGroup& h) { h.set_count(0); })},
+      {"topology.hosts[0].num_devices", "must be at least 1, got 0",
+       host([](v1::HostGroup& h) { h.clear_num_devices(); })},
+      {"topology.hosts[0].num_devices", "must be at most 1024, got 1025",
+       host([](v1::HostGroup& h) { h.set_num_devices(1025); })},
+      {"topology.hosts[0].memory_bytes", "must be at least 1, got -1",
+       host([](v1::HostGroup& h) { h.set_memory_bytes(-1); })},
+      {"topology.hosts[0].device_memory_bytes", "num_devices = 4 entries, got 1",
+       host([](v1::HostGroup& h) { h.add_device_memory_bytes(1); })},
+      {"topology.hosts[0].device_memory_bytes[2]", "must be at least 1, got 0",
+       host([](v1::HostGroup& h) {
+         for (const int bytes : {5, 5, 0, 5}) h.add_device_memory_bytes(bytes);
+       })},
+      {"request_id", "at most 128", [](Request& r) { r.set_request_id(std::string(129, 'r')); }},
+      {"request_id", "control characters", [](Request& r) { r.set_request_id("a\nlevel=error"); }},
+      {"global_batch_size", "must be at least 1, got 0",
+       [](Request& r) { r.set_global_batch_size(0); }},
+      {"global_batch_size", "must be at most 1073741824",
+       [](Request& r) { r.set_global_batch_size(std::int64_t{1} << 31); }},
+      {"optimizer", "must be one of sgd, adagrad, rowwise_adagrad, adam, got \"lion\"",
+       [](Request& r) { r.set_optimizer("lion"); }},
+      {"memory.rule", "must be one of full, weights_only",
+       [](Request& r) { r.mutable_memory()->set_rule("none"); }},
+      {"memory.reserve_fraction", "less than 1, got 1",
+       [](Request& r) { r.mutable_memory()->set_reserve_fraction(1); }},
+      {"memory.reserve_fraction", "got nan",
+       [](Request& r) { r.mutable_memory()->set_reserve_fraction(kNan); }},
+      {"memory.reserve_bytes", "must be at least 0, got -5",
+       [](Request& r) { r.mutable_memory()->set_reserve_bytes(-5); }},
+      {"cost_model.version", "must be at least 0, got -1",
+       [](Request& r) { r.mutable_cost_model()->set_version(-1); }},
+      {"search.strategy", "at most 64",
+       search([](v1::SearchOptions& s) { s.set_strategy(std::string(65, 's')); })},
+      {"search.beam_width", "must be at least 1, got 0",
+       search([](v1::SearchOptions& s) { s.set_beam_width(0); })},
+      {"search.num_candidates", "must be at most 1000, got 1001",
+       search([](v1::SearchOptions& s) { s.set_num_candidates(1001); })},
+      {"search.max_length", "must be at least 0, got -1",
+       search([](v1::SearchOptions& s) { s.set_max_length(-1); })},
+      {"search.search_steps", "must be at most 101, got 102",
+       search([](v1::SearchOptions& s) { s.set_search_steps(102); })},
+      {"search.time_budget_ms", "must be at least 0, got -1",
+       search([](v1::SearchOptions& s) { s.set_time_budget_ms(-1); })},
+  };
+}
+
+void ExpectEachFault(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    v1::ShardPlanRequest message = GoodRequest();
+    fault.make(message);
+    const Status status = Decode(message).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << fault.field;
+    EXPECT_THAT(Violations::FromStatus(status),
+                ElementsAre(testing::AllOf(
+                    testing::Field(&Violation::field, fault.field),
+                    testing::Field(&Violation::description, HasSubstr(fault.description)))))
+        << fault.field << ": " << fault.description;
+  }
+}
+
+TEST(DecodePlanRequestTest, NamesEachTableFault) { ExpectEachFault(TableFaults()); }
+TEST(DecodePlanRequestTest, NamesEachOtherFault) { ExpectEachFault(OtherFaults()); }
+
+TEST(DecodePlanRequestTest, ReportsAllFaultsAtOnce) {
+  v1::ShardPlanRequest message = GoodRequest();
+  message.mutable_tables(0)->set_embedding_dim(-4);
+  message.mutable_tables(2)->set_pooling_factor(kNan);
+  message.mutable_topology()->mutable_hosts(0)->clear_num_devices();
+  message.set_optimizer("lion");
+  EXPECT_EQ(Violations::FromStatus(Decode(message).status()).size(), 4u);
+}
+
+TEST(DecodePlanRequestTest, AnErrorIsAlwaysText) {
+  v1::ShardPlanRequest message = GoodRequest();
+  // Two-byte characters, so that a cut at a fixed byte would split one.
+  std::string optimizer = "x";
+  for (int i = 0; i < 1000; ++i) optimizer += "\xC3\xA9";
+  message.set_optimizer(optimizer);
+  const std::string text = Message(Decode(message).status());
+  EXPECT_LT(text.size(), 300u);
+  EXPECT_THAT(text, HasSubstr("\xC3\xA9\"... (2001 bytes)"));
+}
+
+TEST(DecodePlanRequestTest, LimitsAreQuotedAndCheckedFirst) {
+  v1::ShardPlanRequest message = GoodRequest(4);
+  message.mutable_tables(0)->set_embedding_dim(-4);
+  const Status tables = DecodePlanRequest(message, {.max_tables = 3}).status();
+  EXPECT_EQ(tables.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(tables), HasSubstr("has 4 tables, this server takes at most 3"));
+  const Status devices = DecodePlanRequest(message, {.max_devices = 3}).status();
+  EXPECT_EQ(devices.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(devices), HasSubstr("has 4 devices, this server takes at most 3"));
+}
+
+TEST(DecodePlanRequestTest, HostileDeviceCountsDoNotOverflow) {
+  v1::ShardPlanRequest message = GoodRequest();
+  for (int i = 0; i < 10; ++i) {
+    v1::HostGroup& hosts = *message.mutable_topology()->add_hosts();
+    hosts.set_count(std::numeric_limits<std::int32_t>::max());
+    hosts.set_num_devices(std::numeric_limits<std::int32_t>::max());
+  }
+  EXPECT_EQ(Decode(message).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(DecodePlanRequestTest, HostsWithoutDevicesCostNoTime) {
+  v1::ShardPlanRequest message = GoodRequest();
+  for (int i = 0; i < 16'000; ++i) message.mutable_topology()->add_hosts()->set_count(65536);
+  const std::int64_t begin = ThreadCpuMs();
+  EXPECT_THAT(Message(Decode(message).status()), HasSubstr("topology.hosts[1].num_devices"));
+  // A step a host would be a billion of them.
+  EXPECT_LT(ThreadCpuMs() - begin, 300);
+}
+
+TEST(DecodePlanRequestTest, AMillionTablesAreRefusedAtOnce) {
+  v1::ShardPlanRequest message = GoodRequest(0);
+  for (int i = 0; i < 1'000'000; ++i) message.add_tables();
+  // Time of this thread alone, so that a busy machine does not count.
+  const std::int64_t begin = ThreadCpuMs();
+  EXPECT_EQ(Decode(message).status().code(), absl::StatusCode::kResourceExhausted);
+  // Looking at every table takes hundreds of milliseconds; not looking, microseconds.
+  EXPECT_LT(ThreadCpuMs() - begin, 100);
+}
+
+TEST(DecodePlanRequestTest, TotalMemoryIsBounded) {
+  v1::ShardPlanRequest message = GoodRequest(2000);
+  for (v1::Table& table : *message.mutable_tables()) {
+    table.set_num_embeddings(std::int64_t{1} << 48);
+    table.set_embedding_dim(65536);
+  }
+  EXPECT_THAT(Message(Decode(message).status()),
+              HasSubstr("tables: must take at most 1024.00 PiB"));
+}
+
+TEST(DecodePlanRequestTest, AssumptionsAreWarnedAboutOnceAKind) {
+  v1::ShardPlanRequest message = GoodRequest(6);
+  for (int i = 0; i < 5; ++i) message.mutable_tables(i)->clear_reuse_histogram();
+  message.mutable_tables(0)->clear_pooling_factor();
+  message.mutable_tables(4)->set_pooling_factor(0);  // never looked up: nothing to assume
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_THAT(
+      request->warnings,
+      ElementsAre(HasSubstr("pooling_factor is missing and taken as 1 for 1 table(s): \"table_0\""),
+                  HasSubstr("4 table(s): \"table_0\", \"table_1\", \"table_2\", ...")));
+  EXPECT_EQ(request->tables[0].pooling_factor, 1.0);
+  EXPECT_EQ(request->tables[3].reuse_histogram, DefaultReuseHistogram());
+  EXPECT_EQ(request->tables[4].reuse_histogram, ReuseHistogram{});
+}
+
+TEST(DecodePlanRequestTest, ZipfExponentBecomesAHistogram) {
+  v1::ShardPlanRequest message = GoodRequest();
+  message.set_global_batch_size(1024);
+  message.mutable_tables(0)->clear_reuse_histogram();
+  message.mutable_tables(0)->set_zipf_exponent(1.05);
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->tables[0].reuse_histogram, ZipfReuseHistogram(1000, 2560, 1.05));
+  EXPECT_THAT(request->warnings, IsEmpty());
+}
+
+TEST(DecodePlanRequestTest, ATableThatIsNeverLookedUpMayHaveNoHistogram) {
+  v1::ShardPlanRequest message = GoodRequest();
+  message.mutable_tables(0)->set_pooling_factor(0);
+  SetHistogram(*message.mutable_tables(0), 0, 0);
+  EXPECT_TRUE(Decode(message).ok());
+}
+
+TEST(DecodePlanRequestTest, HostsMayDiffer) {
+  v1::ShardPlanRequest message = GoodRequest();
+  message.mutable_topology()->mutable_hosts(0)->set_count(2);
+  v1::HostGroup& other = *message.mutable_topology()->add_hosts();
+  other.set_num_devices(2);
+  other.add_device_memory_bytes(7);
+  other.add_device_memory_bytes(8);
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  ASSERT_EQ(request->topology.num_ranks(), 10);
+  EXPECT_EQ(request->topology.devices[4], (Device{1, 1 << 30}));
+  EXPECT_EQ(request->topology.devices[9], (Device{2, 8}));
+}
+
+TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
+  v1::ShardPlanRequest message = GoodRequest();
+  message.set_request_id("launch 7");
+  message.set_global_batch_size(4096);
+  message.set_optimizer("rowwise_adagrad");
+  message.mutable_memory()->set_rule("weights_only");
+  message.mutable_memory()->set_reserve_fraction(0.125);
+  message.mutable_memory()->set_reserve_bytes(99);
+  message.mutable_cost_model()->set_name("cpu");
+  message.mutable_cost_model()->set_version(3);
+  v1::SearchOptions& search = *message.mutable_search();
+  search.set_strategy("random");
+  search.set_beam_width(5);
+  search.set_num_candidates(6);
+  search.set_max_length(0);
+  search.set_search_steps(8);
+  search.set_time_budget_ms(0);
+  search.set_seed(std::numeric_limits<std::uint64_t>::max());
+  v1::Table& table = *message.mutable_tables(2);
+  table.set_weight_dtype("bf16");
+  table.set_pooling_mode("mean");
+  table.set_weighted(true);
+  table.add_features("f");
+  table.set_module("sparse.ebc");
+  message.mutable_topology()->mutable_hosts(0)->set_count(2);
+  v1::HostGroup& other = *message.mutable_topology()->add_hosts();
+  other.set_num_devices(2);
+  other.add_device_memory_bytes(7);
+  other.add_device_memory_bytes(8);
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+
+  const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
+
+  EXPECT_EQ(encoded.topology().hosts_size(), 2);
+  const auto again = Decode(encoded);
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(*again, *request);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,223 @@
+#include "common/codec/scalar_text.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "common/base/printable_text.h"
+
+namespace neuroshard {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using ProtoMessage = google::protobuf::Message;
+using google::protobuf::Reflection;
+using Kind = TextValue::Kind;
+
+template <typename T>
+std::optional<T> Spelled(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// YAML allows a plus sign; from_chars does not, and would take "nan" and "inf", which are names
+// here.
+std::optional<std::string_view> Digits(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const std::string_view unsigned_text = text.starts_with('-') ? text.substr(1) : text;
+  if (unsigned_text.empty()) return std::nullopt;
+  const char first = unsigned_text.front();
+  if ((first < '0' || first > '9') && first != '.') return std::nullopt;
+  return text;
+}
+
+std::optional<double> ParseReal(std::string_view text) {
+  const std::string_view magnitude = text.starts_with('-') ? text.substr(1) : text;
+  const double sign = text.starts_with('-') ? -1.0 : 1.0;
+  if (magnitude == ".nan" || magnitude == ".NaN" || magnitude == ".NAN" || magnitude == "NaN") {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  if (magnitude == ".inf" || magnitude == ".Inf" || magnitude == ".INF" ||
+      magnitude == "Infinity") {
+    return sign * std::numeric_limits<double>::infinity();
+  }
+  const auto digits = Digits(text);
+  return digits ? Spelled<double>(*digits) : std::nullopt;
+}
+
+enum class IntegerFault { kNone, kNotAnInteger, kOutOfRange };
+
+// Decimal digits, or a float that is integral (1e9, 5.0) and small enough that a double holds it
+// exactly.
+template <typename T>
+IntegerFault ParseInteger(std::string_view text, T& value) {
+  const auto digits = Digits(text);
+  if (!digits) return IntegerFault::kNotAnInteger;
+  const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), value);
+  const bool whole = end == digits->data() + digits->size();
+  if (whole && error == std::errc()) return IntegerFault::kNone;
+  if (whole && error == std::errc::result_out_of_range) return IntegerFault::kOutOfRange;
+  const std::optional<double> real = Spelled<double>(*digits);
+  if (!real || *real != std::floor(*real)) return IntegerFault::kNotAnInteger;
+  // Both bounds are exact in a double: 0 or -2^n, and 2^n, which itself is already too much.
+  const double low = static_cast<double>(std::numeric_limits<T>::min());
+  const double beyond = std::ldexp(1.0, std::numeric_limits<T>::digits);
+  if (*real < low || *real >= beyond) return IntegerFault::kOutOfRange;
+  value = static_cast<T>(*real);
+  return IntegerFault::kNone;
+}
+
+bool IsNumeric(const TextValue& value) {
+  return value.kind == Kind::kPlain || value.kind == Kind::kNumber || value.kind == Kind::kText;
+}
+
+template <typename T, typename Setter>
+std::string SetInteger(const TextValue& value, Setter set) {
+  T parsed{};
+  const IntegerFault fault =
+      IsNumeric(value) ? ParseInteger(value.text, parsed) : IntegerFault::kNotAnInteger;
+  switch (fault) {
+    case IntegerFault::kNotAnInteger:
+      return "must be an integer";
+    case IntegerFault::kOutOfRange:
+      return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
+                         std::numeric_limits<T>::max());
+    case IntegerFault::kNone:
+      set(parsed);
+  }
+  return "";
+}
+
+// `reflection.Set<Type>` or `reflection.Add<Type>`, whichever the field wants.
+template <typename T>
+auto Setter(const FieldDescriptor& field, ProtoMessage& message,
+            void (Reflection::*set)(ProtoMessage*, const FieldDescriptor*, T) const,
+            void (Reflection::*add)(ProtoMessage*, const FieldDescriptor*, T) const) {
+  return [&field, &message, set, add](T value) {
+    (message.GetReflection()->*(field.is_repeated() ? add : set))(&message, &field,
+                                                                  std::move(value));
+  };
+}
+
+std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
+  if (value.kind != Kind::kPlain && value.kind != Kind::kText) return "must be text";
+  std::string text = value.text;
+  if (field.type() == FieldDescriptor::TYPE_BYTES) {
+    std::optional<std::string> bytes = FromBase64(text);
+    if (!bytes) return "must be base64";
+    text = *std::move(bytes);
+  } else if (!IsUtf8(text)) {
+    return "must be UTF-8";
+  }
+  if (field.is_repeated()) {
+    message.GetReflection()->AddString(&message, &field, std::move(text));
+  } else {
+    message.GetReflection()->SetString(&message, &field, std::move(text));
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string SetScalar(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return SetInteger<std::int32_t>(
+          value,
+          Setter<std::int32_t>(field, message, &Reflection::SetInt32, &Reflection::AddInt32));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return SetInteger<std::int64_t>(
+          value,
+          Setter<std::int64_t>(field, message, &Reflection::SetInt64, &Reflection::AddInt64));
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return SetInteger<std::uint32_t>(
+          value,
+          Setter<std::uint32_t>(field, message, &Reflection::SetUInt32, &Reflection::AddUInt32));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return SetInteger<std::uint64_t>(
+          value,
+          Setter<std::uint64_t>(field, message, &Reflection::SetUInt64, &Reflection::AddUInt64));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+    case FieldDescriptor::CPPTYPE_FLOAT: {
+      const std::optional<double> real = IsNumeric(value) ? ParseReal(value.text) : std::nullopt;
+      if (!real) return "must be a number";
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+        Setter<double>(field, message, &Reflection::SetDouble, &Reflection::AddDouble)(*real);
+      } else {
+        Setter<float>(field, message, &Reflection::SetFloat,
+                      &Reflection::AddFloat)(static_cast<float>(*real));
+      }
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_BOOL: {
+      const bool typed = value.kind == Kind::kPlain || value.kind == Kind::kBool;
+      if (!typed || (value.text != "true" && value.text != "false")) {
+        return "must be true or false";
+      }
+      Setter<bool>(field, message, &Reflection::SetBool,
+                   &Reflection::AddBool)(value.text == "true");
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_STRING:
+      return SetText(value, field, message);
+    case FieldDescriptor::CPPTYPE_ENUM:
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      break;
+  }
+  // The API spells vocabularies as text and has no enums (table.proto says why).
+  return "cannot be written as text";
+}
+
+std::string ToBase64(std::string_view bytes) {
+  constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t k = 0; k < 3; ++k) {
+      group = group << 8 |
+              (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : std::uint32_t{0});
+    }
+    for (std::size_t k = 0; k < 4; ++k) {
+      text += i + k <= bytes.size() ? kAlphabet[group >> (18 - 6 * k) & 0x3F] : '=';
+    }
+  }
+  return text;
+}
+
+std::optional<std::string> FromBase64(std::string_view text) {
+  while (text.ends_with('=')) text.remove_suffix(1);
+  if (text.size() % 4 == 1) return std::nullopt;
+  std::string bytes;
+  std::uint32_t group = 0;
+  int bits = 0;
+  for (const char c : text) {
+    std::uint32_t digit = 0;
+    if (c >= 'A' && c <= 'Z') {
+      digit = static_cast<std::uint32_t>(c - 'A');
+    } else if (c >= 'a' && c <= 'z') {
+      digit = static_cast<std::uint32_t>(c - 'a') + 26;
+    } else if (c >= '0' && c <= '9') {
+      digit = static_cast<std::uint32_t>(c - '0') + 52;
+    } else if (c == '+' || c == '-') {
+      digit = 62;
+    } else if (c == '/' || c == '_') {
+      digit = 63;
+    } else {
+      return std::nullopt;
+    }
+    group = group << 6 | digit;
+    bits += 6;
+    if (bits >= 8) {
+      bits -= 8;
+      bytes += static_cast<char>(group >> bits & 0xFF);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,34 @@
+// NeuroShard's benchmark tasks: one task a line, comma-separated table indices, a space, as many
+// comma-separated dims.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/table.h"
+
+namespace neuroshard {
+
+struct TaskTable {
+  std::int64_t index = 0;  // into the tables of the CSV
+  std::int64_t embedding_dim = 0;
+
+  bool operator==(const TaskTable&) const = default;
+};
+using BenchmarkTask = std::vector<TaskTable>;
+
+// INVALID_ARGUMENT lists every faulty line with its number. Empty lines are skipped; a file without
+// tasks is an error.
+StatusOr<std::vector<BenchmarkTask>> ParseTaskFile(std::string_view text);
+StatusOr<std::vector<BenchmarkTask>> ReadTaskFile(const std::string& path);
+
+// The tables of a task in its order, with the task's dims. A table drawn again is a table of its
+// own: the second use of table_7 is named "table_7_use2", the third "table_7_use3".
+// INVALID_ARGUMENT for an index that `tables` does not have.
+StatusOr<std::vector<Table>> TablesOfTask(const std::vector<Table>& tables,
+                                          const BenchmarkTask& task);
+
+}  // namespace neuroshard

@@ -1,0 +1,97 @@
+// YAML configuration into option structs: the struct holds the defaults, the file overrides them,
+// and every fault of the file is reported at once with the path of its key ("rpc.max_in_flight").
+//
+//   NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
+//   reader.Read("listen", &options.listen);
+//   ConfigReader rpc = reader.Section("rpc");
+//   rpc.Read("max_in_flight", &options.max_in_flight, {1, 10000});
+//   NS_RETURN_IF_ERROR(reader.Finish());
+//
+// A key that is absent leaves its field alone. A key that nobody has read by the time of Finish is
+// a fault, so misspelled keys do not pass silently. Copies and sections share one list of faults;
+// not for concurrent use.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+struct IntegerRange {
+  std::int64_t min = std::numeric_limits<std::int64_t>::min();
+  std::int64_t max = std::numeric_limits<std::int64_t>::max();
+};
+
+// Both ends included. Not-a-number is never in range.
+struct RealRange {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+};
+
+class ConfigReader {
+ public:
+  // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not YAML
+  // or not a mapping. An empty file is an empty mapping.
+  static StatusOr<ConfigReader> FromFile(const std::string& path);
+  // `source` stands for the file name in errors.
+  static StatusOr<ConfigReader> FromText(const std::string& text, const std::string& source);
+
+  bool Has(std::string_view key) const;
+
+  void Read(std::string_view key, std::int64_t* value, IntegerRange range = {});
+  void Read(std::string_view key, int* value, IntegerRange range = {});
+  void Read(std::string_view key, std::uint64_t* value);
+  void Read(std::string_view key, double* value, RealRange range = {});
+  void Read(std::string_view key, bool* value);
+  void Read(std::string_view key, std::string* value);
+  void Read(std::string_view key, std::vector<std::string>* values);
+  // Every element must be in range.
+  void Read(std::string_view key, std::vector<std::int64_t>* values, IntegerRange range = {});
+  void Read(std::string_view key, std::vector<double>* values, RealRange range = {});
+
+  // A word of one of the vocabularies of common/domain.
+  template <typename E>
+  void ReadWord(std::string_view key, E* value) {
+    std::string text(ToText(*value));
+    Read(key, &text);
+    if (const auto word = ::neuroshard::FromText<E>(text)) {
+      *value = *word;
+    } else {
+      AddViolation(key, "must be one of " + AllWords<E>() + ", got \"" + text + "\"");
+    }
+  }
+
+  // The mapping under `key`; empty when absent.
+  ConfigReader Section(std::string_view key);
+  // The mappings listed under `key`, with paths "key[0]", "key[1]"...; none when absent.
+  std::vector<ConfigReader> Sections(std::string_view key);
+
+  // A fault that only the owner of the options can see, e.g. that two values contradict each other.
+  void AddViolation(std::string_view key, std::string description);
+
+  // OK, or INVALID_ARGUMENT that names the file and lists every fault, including keys that nobody
+  // read. Call it once, on the reader of the whole file, after everything was read.
+  Status Finish();
+
+ private:
+  struct Document;
+  struct Mapping;
+
+  ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping);
+  template <typename T>
+  void ReadScalar(std::string_view key, std::string_view type, T* value);
+  template <typename T>
+  void ReadList(std::string_view key, std::string_view type, std::vector<T>* values);
+
+  std::shared_ptr<Document> document_;
+  std::shared_ptr<Mapping> mapping_;
+};
+
+}  // namespace neuroshard

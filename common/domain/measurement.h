@@ -1,0 +1,123 @@
+// Samples to measure and the records that measuring gives: raw series, spread, stop reason and
+// environment, never just a number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/domain/reuse_histogram.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+// A shard as a device sees it: a table of its own.
+struct MeasuredShard {
+  std::string table;  // informative
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  double pooling_factor = 1.0;
+  ReuseHistogram reuse_histogram{};
+  DataType weight_dtype = DataType::kFp32;
+  PoolingMode pooling_mode = PoolingMode::kSum;
+  bool weighted = false;
+
+  bool operator==(const MeasuredShard&) const = default;
+};
+
+// Shards that one device looks up together for one global batch.
+struct ComputeSample {
+  std::string sample_id;
+  std::vector<MeasuredShard> shards;
+  std::int64_t batch_size = 0;
+  Optimizer optimizer = Optimizer::kSgd;
+  std::uint64_t seed = 0;
+
+  bool operator==(const ComputeSample&) const = default;
+};
+
+// One all-to-all of pooled embeddings (or of their gradients): rank r holds dim_sums[r] columns for
+// the whole batch.
+struct CommSample {
+  std::string sample_id;
+  CommDirection direction = CommDirection::kForward;
+  std::vector<std::int64_t> dim_sums;
+  std::vector<double> start_offsets_ms;  // empty: all enter together
+  std::int64_t batch_size = 0;
+  std::int64_t element_bytes = 4;
+
+  bool operator==(const CommSample&) const = default;
+};
+
+struct MeasurementSettings {
+  int warmup_iterations = 3;
+  int min_iterations = 5;
+  int max_iterations = 50;
+  double target_relative_error = 0.02;  // of the median, 95% confidence half-width
+  std::int64_t max_time_ms = 2000;
+  bool flush_cache = true;
+
+  bool operator==(const MeasurementSettings&) const = default;
+};
+
+enum class Outcome { kOk, kOutOfMemory };
+enum class StopReason { kConverged, kMaxIterations, kMaxTime };
+
+template <>
+inline constexpr std::array kWords<Outcome> = {
+    Word<Outcome>{Outcome::kOk, "ok"}, Word<Outcome>{Outcome::kOutOfMemory, "out_of_memory"}};
+template <>
+inline constexpr std::array kWords<StopReason> = {
+    Word<StopReason>{StopReason::kConverged, "converged"},
+    Word<StopReason>{StopReason::kMaxIterations, "max_iterations"},
+    Word<StopReason>{StopReason::kMaxTime, "max_time"}};
+
+struct TimedSeries {
+  std::vector<double> samples_ms;
+  double median_ms = 0;
+  double relative_spread = 0;  // (p90 - p10) / median
+  StopReason stop_reason = StopReason::kConverged;
+  int warmup_iterations = 0;
+
+  bool operator==(const TimedSeries&) const = default;
+};
+
+struct MeasurementEnvironment {
+  std::string worker_version;
+  std::string git_commit;
+  std::string hostname;
+  std::string device;
+  std::string backend;
+  std::map<std::string, std::string> properties;
+  std::int64_t measured_at_unix_ms = 0;
+
+  bool operator==(const MeasurementEnvironment&) const = default;
+};
+
+struct ComputeMeasurement {
+  std::string sample_id;
+  Outcome outcome = Outcome::kOk;
+  std::string detail;
+  TimedSeries forward;
+  TimedSeries backward;  // with the fused optimizer update
+  MeasurementEnvironment environment;
+
+  double total_ms() const { return forward.median_ms + backward.median_ms; }
+  bool operator==(const ComputeMeasurement&) const = default;
+};
+
+// One rank's view of one collective: own completion minus own start.
+struct CommMeasurement {
+  std::string sample_id;
+  int rank = 0;
+  Outcome outcome = Outcome::kOk;
+  std::string detail;
+  TimedSeries series;
+  MeasurementEnvironment environment;
+
+  bool operator==(const CommMeasurement&) const = default;
+};
+
+}  // namespace neuroshard

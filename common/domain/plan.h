@@ -1,0 +1,40 @@
+// A sharding plan: which rectangle of which table lives on which rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+struct Shard {
+  std::int64_t row_offset = 0;
+  std::int64_t rows = 0;
+  std::int64_t col_offset = 0;
+  std::int64_t cols = 0;
+  int rank = 0;
+
+  bool operator==(const Shard&) const = default;
+};
+
+struct TablePlan {
+  std::string name;
+  std::string module;
+  ShardingType sharding_type = ShardingType::kTableWise;
+  ComputeKernel compute_kernel = ComputeKernel::kFused;
+  std::vector<Shard> shards;  // ascending (col_offset, row_offset)
+
+  bool operator==(const TablePlan&) const = default;
+};
+
+struct Plan {
+  int world_size = 0;
+  int local_world_size = 0;  // 0 when hosts differ
+  std::vector<TablePlan> tables;
+
+  bool operator==(const Plan&) const = default;
+};
+
+}  // namespace neuroshard

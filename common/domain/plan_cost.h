@@ -1,0 +1,35 @@
+// What a plan is predicted (or was measured) to cost, rank by rank; ms for one iteration over a
+// global batch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/domain/memory_use.h"
+
+namespace neuroshard {
+
+struct RankCost {
+  double compute_ms = 0;
+  std::optional<double> forward_compute_ms;  // when the model tells the two apart
+  std::optional<double> backward_compute_ms;
+  double forward_comm_ms = 0;
+  double backward_comm_ms = 0;
+  double start_offset_ms = 0;  // compute + backward comm, minus the minimum over ranks
+  std::int64_t dim_sum = 0;
+  MemoryUse memory;
+  std::int64_t capacity_bytes = 0;
+
+  double total_ms() const { return compute_ms + backward_comm_ms + forward_comm_ms; }
+  bool operator==(const RankCost&) const = default;
+};
+
+struct PlanCost {
+  double embedding_cost_ms = 0;  // max over ranks of total_ms
+  std::vector<RankCost> ranks;
+
+  bool operator==(const PlanCost&) const = default;
+};
+
+}  // namespace neuroshard

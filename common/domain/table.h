@@ -1,0 +1,32 @@
+// What the planner knows about one embedding table.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/domain/reuse_histogram.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+struct Table {
+  std::string name;
+  std::string module;
+  std::int64_t num_embeddings = 0;  // rows
+  std::int64_t embedding_dim = 0;   // columns
+  double pooling_factor = 1.0;      // mean ids per sample
+  ReuseHistogram reuse_histogram{};
+  DataType weight_dtype = DataType::kFp32;
+  PoolingMode pooling_mode = PoolingMode::kSum;
+  bool weighted = false;
+  std::vector<std::string> features;
+
+  bool operator==(const Table&) const = default;
+};
+
+// A cut in columns keeps both parts multiples of this (16-byte vectors of fp32; TorchRec and FBGEMM
+// ask for the same).
+inline constexpr std::int64_t kColumnAlignment = 4;
+
+}  // namespace neuroshard

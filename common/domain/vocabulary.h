@@ -1,0 +1,86 @@
+// The closed vocabularies of requests, models and measurements, with their spelling.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace neuroshard {
+
+enum class DataType { kFp32, kFp16, kBf16 };
+enum class PoolingMode { kSum, kMean };
+enum class Optimizer { kSgd, kAdagrad, kRowwiseAdagrad, kAdam };
+enum class MemoryRule { kFull, kWeightsOnly };
+enum class ShardingType { kTableWise, kColumnWise };
+enum class ComputeKernel { kFused };
+enum class CommDirection { kForward, kBackward };
+
+template <typename E>
+struct Word {
+  E value;
+  std::string_view text;
+};
+
+// kWords<E> lists every word of E once.
+template <typename E>
+inline constexpr int kWords = 0;
+template <>
+inline constexpr std::array kWords<DataType> = {Word<DataType>{DataType::kFp32, "fp32"},
+                                                Word<DataType>{DataType::kFp16, "fp16"},
+                                                Word<DataType>{DataType::kBf16, "bf16"}};
+template <>
+inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
+                                                   Word<PoolingMode>{PoolingMode::kMean, "mean"}};
+template <>
+inline constexpr std::array kWords<Optimizer> = {
+    Word<Optimizer>{Optimizer::kSgd, "sgd"}, Word<Optimizer>{Optimizer::kAdagrad, "adagrad"},
+    Word<Optimizer>{Optimizer::kRowwiseAdagrad, "rowwise_adagrad"},
+    Word<Optimizer>{Optimizer::kAdam, "adam"}};
+template <>
+inline constexpr std::array kWords<MemoryRule> = {
+    Word<MemoryRule>{MemoryRule::kFull, "full"},
+    Word<MemoryRule>{MemoryRule::kWeightsOnly, "weights_only"}};
+template <>
+inline constexpr std::array kWords<ShardingType> = {
+    Word<ShardingType>{ShardingType::kTableWise, "table_wise"},
+    Word<ShardingType>{ShardingType::kColumnWise, "column_wise"}};
+template <>
+inline constexpr std::array kWords<ComputeKernel> = {
+    Word<ComputeKernel>{ComputeKernel::kFused, "fused"}};
+template <>
+inline constexpr std::array kWords<CommDirection> = {
+    Word<CommDirection>{CommDirection::kForward, "forward"},
+    Word<CommDirection>{CommDirection::kBackward, "backward"}};
+
+template <typename E>
+constexpr std::string_view ToText(E value) {
+  for (const auto& word : kWords<E>) {
+    if (word.value == value) return word.text;
+  }
+  return "?";
+}
+
+template <typename E>
+constexpr std::optional<E> FromText(std::string_view text) {
+  for (const auto& word : kWords<E>) {
+    if (word.text == text) return word.value;
+  }
+  return std::nullopt;
+}
+
+// "sgd, adagrad, ...", for error messages.
+template <typename E>
+std::string AllWords() {
+  std::string all;
+  for (const auto& word : kWords<E>) {
+    if (!all.empty()) all += ", ";
+    all += word.text;
+  }
+  return all;
+}
+
+constexpr std::int64_t ElementBytes(DataType type) { return type == DataType::kFp32 ? 4 : 2; }
+
+}  // namespace neuroshard

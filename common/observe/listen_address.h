@@ -1,0 +1,36 @@
+// HOST:PORT that a server listens on.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+struct ListenAddress {
+  std::string host;  // without brackets
+  int port = 0;      // 0: let the system choose
+
+  bool operator==(const ListenAddress&) const = default;
+};
+
+// "127.0.0.1:50051", "localhost:0", "[::1]:50051". INVALID_ARGUMENT says what is wrong.
+StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
+
+// The inverse; IPv6 hosts get their brackets back.
+std::string ToText(const ListenAddress& address);
+
+struct ListeningSocket {
+  int fd = -1;            // the caller closes it
+  ListenAddress address;  // with the port that was bound
+};
+
+// A listening TCP socket. UNAVAILABLE with the system's reason ("Address already in use") when
+// there can be none.
+StatusOr<ListeningSocket> ListenOn(const ListenAddress& address);
+
+// After a third-party server failed to listen without saying why: the reason, found by listening
+// once more, or "unknown reason" when that succeeds.
+std::string WhyNotListening(const ListenAddress& address);
+
+}  // namespace neuroshard

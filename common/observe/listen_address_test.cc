@@ -1,0 +1,46 @@
+#include "common/observe/listen_address.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TEST(ListenAddressTest, ReadsWhatItWrites) {
+  for (const char* text : {"127.0.0.1:50051", "localhost:0", "[::1]:65535", "0.0.0.0:1"}) {
+    NS_ASSERT_OK_AND_ASSIGN(const ListenAddress address, ParseListenAddress(text));
+    EXPECT_EQ(ToText(address), text);
+  }
+}
+
+TEST(ListenAddressTest, SaysWhatIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"localhost", "no port"},
+      {":50051", "no host"},
+      {"a:65536", "[0, 65535]"},
+      {"a:-1", "[0, 65535]"},
+      {"::1:50051", "needs brackets"},
+      {"a:80x", "[0, 65535]"},
+      {"a:", "[0, 65535]"},
+      {"", "no port"},
+  };
+  for (const auto& [text, why] : cases) {
+    EXPECT_THAT(ParseListenAddress(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)))
+        << text;
+  }
+}
+
+TEST(ListenAddressTest, KnowsWhyNobodyCanListenThere) {
+  // 192.0.2.0/24 is reserved for documentation: no machine has it.
+  EXPECT_THAT(WhyNotListening({"192.0.2.1", 0}), HasSubstr("Cannot assign requested address"));
+  EXPECT_EQ(WhyNotListening({"127.0.0.1", 0}), "unknown reason");
+}
+
+}  // namespace
+}  // namespace neuroshard

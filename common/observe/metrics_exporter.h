@@ -1,0 +1,49 @@
+// Serves a Prometheus registry at http://HOST:PORT/metrics.
+//
+// Not with prometheus-cpp's Exposer: its web server gives threads 100 KiB of stack, which cannot be
+// created in a process whose libraries (OpenBLAS, glog) take nearly as much for thread-local
+// storage, and it takes seconds to stop. A scrape needs very little HTTP.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/base/status.h"
+
+namespace prometheus {
+class Registry;
+}  // namespace prometheus
+
+namespace neuroshard {
+
+// One thread, one connection at a time; a client gets a few seconds, so that none can keep others
+// out.
+class MetricsExporter {
+ public:
+  // `address` is HOST:PORT; port 0 lets the system choose. INVALID_ARGUMENT for a malformed
+  // address, UNAVAILABLE with the system's reason when it cannot be bound.
+  static StatusOr<std::unique_ptr<MetricsExporter>> Start(
+      const std::string& address, std::shared_ptr<prometheus::Registry> registry);
+  ~MetricsExporter();
+
+  MetricsExporter(const MetricsExporter&) = delete;
+  MetricsExporter& operator=(const MetricsExporter&) = delete;
+
+  // HOST:PORT with the port that was bound.
+  const std::string& address() const { return address_; }
+
+ private:
+  MetricsExporter(int listening_fd, int wake_fd, std::string address,
+                  std::shared_ptr<prometheus::Registry> registry);
+  void Run();
+  void Answer(int fd) const;
+
+  const int listening_fd_;
+  const int wake_fd_;  // an eventfd: readable once the thread shall end
+  const std::string address_;
+  const std::shared_ptr<prometheus::Registry> registry_;
+  std::thread thread_;  // last: starts when everything else is there
+};
+
+}  // namespace neuroshard

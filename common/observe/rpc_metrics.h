@@ -1,0 +1,39 @@
+// Metrics that every RPC server has. Labels are bounded: rpc is a method name of ours, code a gRPC
+// status code.
+//   neuroshard_rpc_requests_total{rpc,code}   calls answered
+//   neuroshard_rpc_duration_seconds{rpc}      histogram, from the handler's begin to its end
+//   neuroshard_rpc_in_flight{rpc}             calls being handled
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+class Registry;
+template <typename T>
+class Family;
+}  // namespace prometheus
+
+namespace neuroshard {
+
+// Thread-safe.
+class RpcMetrics {
+ public:
+  // `registry` must outlive this.
+  explicit RpcMetrics(prometheus::Registry& registry);
+
+  void Began(const std::string& rpc);
+  void Ended(const std::string& rpc, absl::StatusCode code, double duration_seconds);
+
+ private:
+  prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Family<prometheus::Histogram>& durations_;
+  prometheus::Family<prometheus::Gauge>& in_flight_;
+};
+
+}  // namespace neuroshard

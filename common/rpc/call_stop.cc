@@ -1,0 +1,57 @@
+#include "common/rpc/call_stop.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace neuroshard {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// Kept for checking, pricing, encoding and sending the answer: a tenth of the time, at least 5 ms
+// (a large plan's encoding) and at most 250 ms (nothing takes longer).
+nanoseconds AnswerMargin(nanoseconds remaining) {
+  return std::clamp<nanoseconds>(remaining / 10, milliseconds(5), milliseconds(250));
+}
+
+// Deadlines beyond this are no deadlines; also keeps the arithmetic far from overflow.
+constexpr nanoseconds kLongestDeadline = std::chrono::hours(24 * 365);
+
+constexpr milliseconds kCancelInterval{2};
+
+}  // namespace
+
+CallStop::CallStop(const grpc::ServerContextBase& context, const StopSignal& draining,
+                   const Clock& clock, std::optional<milliseconds> longest)
+    : context_(context), draining_(draining), clock_(clock) {
+  if (longest.has_value()) stop_at_ = clock.Now() + *longest;
+  const auto deadline = context.deadline();
+  const auto now = std::chrono::system_clock::now();
+  if (deadline > now + kLongestDeadline) return;
+  const nanoseconds remaining = deadline - now;
+  const TimePoint answer_at = clock.Now() + (remaining - AnswerMargin(remaining));
+  stop_at_ = stop_at_.has_value() ? std::min(*stop_at_, answer_at) : answer_at;
+}
+
+bool CallStop::ShouldStop() const {
+  return draining_.ShouldStop() || deadline_reached() || CancelSeen();
+}
+
+// A search asks at every step, and gRPC looks at its sockets for the answer, which takes longer
+// than a step.
+bool CallStop::CancelSeen() const {
+  if (cancel_seen_.load(std::memory_order_relaxed)) return true;
+  const TimePoint::duration now = clock_.Now().time_since_epoch();
+  if (now < look_again_at_.load(std::memory_order_relaxed)) return false;
+  look_again_at_.store(now + kCancelInterval, std::memory_order_relaxed);
+  if (!cancelled()) return false;
+  cancel_seen_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool CallStop::deadline_reached() const {
+  return stop_at_.has_value() && clock_.Now() >= *stop_at_;
+}
+
+}  // namespace neuroshard

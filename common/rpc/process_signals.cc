@@ -1,0 +1,68 @@
+#include "common/rpc/process_signals.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+// The one thing that a handler can reach. Written once, before the handlers are installed.
+int g_pipe[2] = {-1, -1};
+
+// Ends a SignalThread; no signal has this number.
+constexpr unsigned char kStop = 0;
+
+// Async-signal-safe.
+void Forward(int number) {
+  const int saved = errno;
+  const auto byte = static_cast<unsigned char>(number);
+  // A full pipe has thousands of signals waiting already; one more says nothing new.
+  [[maybe_unused]] const ssize_t written = write(g_pipe[1], &byte, 1);
+  errno = saved;
+}
+
+}  // namespace
+
+void CatchProcessSignals() {
+  if (g_pipe[0] >= 0) return;
+  if (pipe2(g_pipe, O_CLOEXEC) != 0) std::abort();
+  fcntl(g_pipe[1], F_SETFL, O_NONBLOCK);
+  struct sigaction action {};
+  action.sa_handler = Forward;
+  action.sa_flags = SA_RESTART;
+  sigfillset(&action.sa_mask);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+SignalThread::SignalThread(SignalHandlers handlers)
+    : handlers_(std::move(handlers)), thread_([this] { Run(); }) {}
+
+SignalThread::~SignalThread() {
+  Forward(kStop);
+  thread_.join();
+}
+
+void SignalThread::Run() {
+  bool terminating = false;
+  while (true) {
+    unsigned char number = kStop;
+    const ssize_t count = read(g_pipe[0], &number, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count != 1 || number == kStop) return;
+    if (number == SIGHUP) {
+      if (handlers_.on_hangup) handlers_.on_hangup();
+      continue;
+    }
+    if (terminating) std::_Exit(128 + number);
+    terminating = true;
+    if (handlers_.on_terminate) handlers_.on_terminate();
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,53 @@
+// What every RPC of a process passes on its way in and out: admission, metrics, exceptions and the
+// drain.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/observe/rpc_metrics.h"
+
+namespace neuroshard {
+
+// Thread-safe. Owned by main, shared by the services and the RpcServer.
+class RpcGate {
+ public:
+  // At most `max_in_flight` (>= 1) handlers run at the same time. `clock` and `metrics` must
+  // outlive the gate; metrics may be null.
+  RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics);
+
+  // The body of an RPC method: runs `handler` if the call is admitted and turns its status into
+  // gRPC's. Without running it: RESOURCE_EXHAUSTED quoting the limit when max_in_flight handlers
+  // run, UNAVAILABLE when the server drains. An exception that escapes `handler` becomes INTERNAL.
+  // `rpc` is the method's name, the metrics' label.
+  //   grpc::Status ListThings(grpc::ServerContext*, const Req* request, Resp* response) override {
+  //     return gate_.Serve("ListThings", [&] { return DoListThings(*request, response); });
+  //   }
+  grpc::Status Serve(const std::string& rpc, const std::function<Status()>& handler);
+
+  // Stops once running calls shall come to an end with what they have: the server drains.
+  const StopSignal& draining() const { return draining_; }
+  int in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
+
+  // Called by RpcServer, in this order. From StopAdmitting on, Serve answers UNAVAILABLE.
+  void StopAdmitting() { admitting_.store(false, std::memory_order_relaxed); }
+  void StopRunningCalls() { draining_.Stop(); }
+
+ private:
+  Status Run(const std::function<Status()>& handler);
+
+  const int max_in_flight_;
+  const Clock& clock_;
+  RpcMetrics* const metrics_;
+  std::atomic<int> in_flight_{0};
+  std::atomic<bool> admitting_{true};
+  ManualStop draining_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,91 @@
+// Hosts gRPC services: listening, health, reflection, limits and the drain.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/base/bytes.h"
+#include "common/base/status.h"
+#include "common/config/config_reader.h"
+#include "common/rpc/rpc_gate.h"
+
+namespace grpc {
+class Server;
+class Service;
+}  // namespace grpc
+
+namespace neuroshard {
+
+struct RpcServerOptions {
+  // HOST:PORT; port 0 lets the system choose.
+  std::string listen = "127.0.0.1:0";
+  // Handlers that run at the same time; more are RESOURCE_EXHAUSTED. For RpcGate.
+  int max_in_flight = 64;
+  // Largest message received; larger ones are RESOURCE_EXHAUSTED.
+  std::int64_t max_message_bytes = 64 * kMiB;
+  // Between health turning NOT_SERVING and new calls being refused, so that balancers can look
+  // away.
+  std::int64_t drain_notice_ms = 0;
+  // What running calls get to finish after that.
+  std::int64_t drain_grace_ms = 10'000;
+};
+
+// Keys `listen` of `root`, and `max_in_flight`, `max_message_bytes`, `drain_notice_ms`,
+// `drain_grace_ms` of its section `rpc`.
+void ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
+
+struct HostedService {
+  std::string name;  // full name, what health answers for
+  grpc::Service* service;
+};
+
+// Starting -> Serving -> Draining -> Stopped. Serves grpc.health.v1 (for "" and for every service
+// by name) and reflection besides the given services.
+//
+//   CatchProcessSignals();                                             // process_signals.h
+//   RpcGate gate(options.max_in_flight, clock, &rpc_metrics);
+//   PlannerServiceImpl service(..., gate);
+//   NS_ASSIGN_OR_RETURN(auto server, RpcServer::Start(
+//       options, {{v1::PlannerService::service_full_name(), &service}}, gate));
+//   SignalThread signals({.on_terminate = [&] { server->RequestDrain(); }});
+//   server->Wait();
+class RpcServer {
+ public:
+  // INVALID_ARGUMENT for a malformed address; UNAVAILABLE with the system's reason when it cannot
+  // be bound: two servers never share a port. Services and gate must outlive the server.
+  static StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
+                                                    const std::vector<HostedService>& services,
+                                                    RpcGate& gate);
+  // Stops at once, cancelling running calls, unless Wait has returned.
+  ~RpcServer();
+
+  // HOST:PORT with the port that was bound.
+  const std::string& address() const { return address_; }
+  int port() const { return port_; }
+
+  // Starts the drain and returns at once. Idempotent; any thread, but not a signal handler.
+  void RequestDrain();
+
+  // Blocks until a drain was requested and is over: health NOT_SERVING, drain_notice_ms, refuse new
+  // calls, stop running searches with their best so far, drain_grace_ms for running calls, then
+  // cancel what is left.
+  void Wait();
+
+ private:
+  RpcServer(const RpcServerOptions& options, RpcGate& gate);
+
+  const RpcServerOptions options_;
+  RpcGate& gate_;
+  std::string address_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::mutex mutex_;
+  std::condition_variable drain_was_requested_;
+  bool drain_requested_ = false;  // guarded by mutex_
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,340 @@
+// A real server on a real socket, with handlers that the test holds back.
+#include "common/rpc/rpc_server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "common/rpc/call_stop.h"
+#include "common/rpc/status_mapping.h"
+#include "neuroshard/v1/planner.grpc.pb.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::IsOk;
+using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kService[] = "neuroshard.v1.PlannerService";
+
+// ListCostModels waits until it is released or told to stop; GetCostModel fails as told;
+// EvaluatePlan throws.
+class HeldService final : public v1::PlannerService::Service {
+ public:
+  explicit HeldService(RpcGate& gate) : gate_(gate) {}
+
+  grpc::Status ListCostModels(grpc::ServerContext* context, const v1::ListCostModelsRequest*,
+                              v1::ListCostModelsResponse* response) override {
+    return gate_.Serve("ListCostModels", [&]() -> Status {
+      const CallStop stop(*context, gate_.draining(), clock_);
+      std::unique_lock<std::mutex> lock(mutex_);
+      ++running_;
+      changed_.notify_all();
+      while (!released_ && !stop.ShouldStop()) {
+        changed_.wait_for(lock, std::chrono::milliseconds(1));
+      }
+      saw_deadline_ = stop.deadline_reached();
+      saw_cancel_ = stop.cancelled();
+      --running_;
+      changed_.notify_all();
+      response->add_refused()->set_reason(released_ ? "released" : "best so far");
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::Status GetCostModel(grpc::ServerContext*, const v1::GetCostModelRequest*,
+                            v1::GetCostModelResponse*) override {
+    return gate_.Serve("GetCostModel", [&] { return failure_; });
+  }
+
+  grpc::Status EvaluatePlan(grpc::ServerContext*, const v1::EvaluatePlanRequest*,
+                            v1::EvaluatePlanResponse*) override {
+    return gate_.Serve("EvaluatePlan",
+                       []() -> Status { throw std::runtime_error("out of its depth"); });
+  }
+
+  void WaitUntilRunning(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return running_ == count; });
+  }
+  void Release() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+  bool saw_deadline() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return saw_deadline_;
+  }
+  bool saw_cancel() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return saw_cancel_;
+  }
+
+  Status failure_;
+
+ private:
+  RpcGate& gate_;
+  SteadyClock clock_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int running_ = 0;
+  bool released_ = false;
+  bool saw_deadline_ = false;
+  bool saw_cancel_ = false;
+};
+
+class RpcServerTest : public ::testing::Test {
+ protected:
+  RpcServerTest() : metrics_(registry_), gate_(2, clock_, &metrics_), service_(gate_) {}
+
+  void Start(RpcServerOptions options = {}) {
+    auto server = RpcServer::Start(options, {{kService, &service_}}, gate_);
+    ASSERT_THAT(server, IsOk());
+    server_ = *std::move(server);
+    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    stub_ = v1::PlannerService::NewStub(channel_);
+  }
+
+  StatusOr<std::string> List(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    v1::ListCostModelsResponse response;
+    const grpc::Status status = stub_->ListCostModels(&context, {}, &response);
+    if (!status.ok()) return FromGrpc(status);
+    return response.refused(0).reason();
+  }
+
+  std::future<StatusOr<std::string>> ListAsync() {
+    return std::async(std::launch::async, [this] { return List(); });
+  }
+
+  // grpc.health.v1.Health/Check without its generated code: field 1 of both messages, a string and
+  // an enum. 1 is SERVING, 2 is NOT_SERVING, 0 stands for an error.
+  int Health(const std::string& service) {
+    std::string request;
+    if (!service.empty()) {
+      request = std::string("\x0a") + static_cast<char>(service.size()) + service;
+    }
+    const std::string answer = CallRaw("/grpc.health.v1.Health/Check", request);
+    return answer.size() == 2 && answer[0] == 0x08 ? answer[1] : 0;
+  }
+
+  std::string CallRaw(const std::string& method, const std::string& request) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    grpc::CompletionQueue queue;
+    grpc::Slice slice(request);
+    const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+    call->StartCall();
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    if (!status.ok()) return "";
+    std::vector<grpc::Slice> slices;
+    if (!response.Dump(&slices).ok()) return "";
+    std::string bytes;
+    for (const grpc::Slice& one : slices) {
+      bytes.append(reinterpret_cast<const char*>(one.begin()), one.size());
+    }
+    return bytes;
+  }
+
+  SteadyClock clock_;
+  prometheus::Registry registry_;
+  RpcMetrics metrics_;
+  RpcGate gate_;
+  HeldService service_;
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::PlannerService::Stub> stub_;
+};
+
+TEST_F(RpcServerTest, ReportsTheBoundPortAndItsHealth) {
+  Start();
+  EXPECT_NE(server_->port(), 0);
+  EXPECT_EQ(server_->address(), "127.0.0.1:" + std::to_string(server_->port()));
+  EXPECT_EQ(Health(""), 1);
+  EXPECT_EQ(Health(kService), 1);
+  EXPECT_EQ(Health("neuroshard.v1.NoSuchService"), 0);
+}
+
+TEST_F(RpcServerTest, ReflectionListsTheServices) {
+  Start();
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::Slice list_services(std::string("\x3a\x01*"));  // field 7, list_services: "*"
+  call->WriteLast(grpc::ByteBuffer(&list_services, 1), grpc::WriteOptions(), nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::ByteBuffer response;
+  call->Read(&response, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::Slice slice;
+  ASSERT_TRUE(response.TrySingleSlice(&slice).ok());
+  EXPECT_THAT(std::string(slice.begin(), slice.end()), HasSubstr(kService));
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+}
+
+TEST_F(RpcServerTest, ASecondServerOnThePortIsRefused) {
+  Start();
+  RpcGate other_gate(1, clock_, nullptr);
+  HeldService other_service(other_gate);
+  EXPECT_THAT(
+      RpcServer::Start({.listen = server_->address()}, {{kService, &other_service}}, other_gate),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr(server_->address()), HasSubstr("Address already in use"))));
+  EXPECT_THAT(RpcServer::Start({.listen = "nonsense"}, {{kService, &other_service}}, other_gate),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("HOST:PORT")));
+}
+
+TEST_F(RpcServerTest, CallsBeyondTheLimitAreRefusedAndTheOthersFinish) {
+  Start();
+  auto first = ListAsync();
+  auto second = ListAsync();
+  service_.WaitUntilRunning(2);
+  EXPECT_THAT(List(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("2 calls")));
+  service_.Release();
+  EXPECT_EQ(*first.get(), "released");
+  EXPECT_EQ(*second.get(), "released");
+  EXPECT_THAT(List(), IsOk());
+  EXPECT_EQ(gate_.in_flight(), 0);
+}
+
+TEST_F(RpcServerTest, MessagesBeyondTheLimitAreRefused) {
+  Start({.max_message_bytes = 1024});
+  grpc::ClientContext context;
+  v1::GetCostModelRequest request;
+  request.mutable_cost_model()->set_name(std::string(2000, 'x'));
+  v1::GetCostModelResponse response;
+  EXPECT_THAT(FromGrpc(stub_->GetCostModel(&context, request, &response)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("1024")));
+}
+
+TEST_F(RpcServerTest, AHundredLongViolationsArriveAtADefaultClient) {
+  Violations violations;
+  for (int i = 0; i < 100; ++i) {
+    violations.Add(fmt::format("tables[{}].reuse_histogram", i),
+                   "must be 17 fractions that sum to 1, got " + std::string(500, '%'));
+  }
+  service_.failure_ = violations.ToStatus();
+  Start();
+  grpc::ClientContext context;
+  v1::GetCostModelResponse response;
+  const Status status = FromGrpc(stub_->GetCostModel(&context, {}, &response));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("tables[0].reuse_histogram: must be 17 fractions")));
+  const auto arrived = Violations::FromStatus(status);
+  ASSERT_GT(arrived.size(), 5u);
+  EXPECT_EQ(arrived[1].field, "tables[1].reuse_histogram");
+  EXPECT_THAT(arrived.back().description, HasSubstr("more"));
+}
+
+TEST_F(RpcServerTest, AnEscapedExceptionIsAnInternalErrorAndTheServerServesOn) {
+  Start();
+  grpc::ClientContext context;
+  v1::EvaluatePlanResponse response;
+  EXPECT_THAT(FromGrpc(stub_->EvaluatePlan(&context, {}, &response)),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("out of its depth")));
+  service_.Release();
+  EXPECT_THAT(List(), IsOk());
+}
+
+TEST_F(RpcServerTest, ADeadlineCutsTheWorkAndNotTheAnswer) {
+  Start();
+  // Generous for slow machines: the margin is a tenth of it.
+  EXPECT_EQ(*List(std::chrono::milliseconds(2000)), "best so far");
+  EXPECT_TRUE(service_.saw_deadline());
+}
+
+TEST_F(RpcServerTest, ACancelledCallStops) {
+  Start();
+  grpc::ClientContext context;
+  auto call = std::async(std::launch::async, [&] {
+    v1::ListCostModelsResponse response;
+    return stub_->ListCostModels(&context, {}, &response).error_code();
+  });
+  service_.WaitUntilRunning(1);
+  context.TryCancel();
+  EXPECT_EQ(call.get(), grpc::StatusCode::CANCELLED);
+  service_.WaitUntilRunning(0);
+  EXPECT_TRUE(service_.saw_cancel());
+}
+
+TEST_F(RpcServerTest, ADrainAnswersRunningCallsWithTheirBestSoFar) {
+  Start({.drain_grace_ms = 60'000});
+  auto first = ListAsync();
+  auto second = ListAsync();
+  service_.WaitUntilRunning(2);
+  std::thread waiter([this] { server_->Wait(); });
+  server_->RequestDrain();
+  server_->RequestDrain();
+  EXPECT_EQ(*first.get(), "best so far");
+  EXPECT_EQ(*second.get(), "best so far");
+  waiter.join();
+  EXPECT_THAT(List(), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(RpcServerTest, DuringTheNoticeHealthIsNotServingAndCallsStillSucceed) {
+  service_.Release();
+  // Ended below by the drain's own course; long enough that the checks always fall into it.
+  Start({.drain_notice_ms = 1500, .drain_grace_ms = 60'000});
+  ASSERT_THAT(List(), IsOk());
+  server_->RequestDrain();
+  std::thread waiter([this] { server_->Wait(); });
+  while (Health("") == 1) std::this_thread::yield();
+  EXPECT_EQ(Health(kService), 2);
+  EXPECT_THAT(List(), IsOk());
+  waiter.join();
+}
+
+TEST_F(RpcServerTest, ADrainingGateRefusesWithUnavailable) {
+  Start();
+  gate_.StopAdmitting();
+  EXPECT_THAT(List(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("draining")));
+}
+
+TEST(RpcServerOptionsTest, AreReadAndBounded) {
+  NS_ASSERT_OK_AND_ASSIGN(
+      ConfigReader reader,
+      ConfigReader::FromText("listen: '[::1]:7'\n"
+                             "rpc: {max_in_flight: 3, max_message_bytes: 1, drain_notice_ms: 5}",
+                             "f"));
+  RpcServerOptions options;
+  ReadRpcServerOptions(reader, &options);
+  EXPECT_THAT(reader.Finish(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("rpc.max_message_bytes: must be in [1024")));
+  EXPECT_EQ(options.listen, "[::1]:7");
+  EXPECT_EQ(options.max_in_flight, 3);
+  EXPECT_EQ(options.drain_notice_ms, 5);
+}
+
+}  // namespace
+}  // namespace neuroshard

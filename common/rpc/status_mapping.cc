@@ -1,0 +1,104 @@
+#include "common/rpc/status_mapping.h"
+
+#include <string>
+#include <utility>
+
+#include "common/base/violations.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace neuroshard {
+namespace {
+
+// Together below 8 KiB with room for the other trailers: the message is percent-encoded (one byte
+// may become three), the details are base64 (4/3 of their bytes) and repeat the message.
+constexpr std::size_t kMaxEncodedMessageBytes = 1500;
+constexpr std::size_t kMaxDetailsBytes = 4500;
+constexpr std::size_t kMaxFieldBytes = 200;
+constexpr std::size_t kMaxDescriptionBytes = 400;
+
+bool IsUtf8Continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// Bytes that percent-encoding leaves alone (gRPC over HTTP/2: space to '~' except '%').
+std::size_t EncodedBytes(char c) { return c >= ' ' && c <= '~' && c != '%' ? 1 : 3; }
+
+// The longest prefix whose encoding fits, never ending inside a UTF-8 character.
+std::string Cut(const std::string& text, std::size_t max_encoded_bytes) {
+  constexpr std::string_view kEllipsis = "...";
+  std::size_t encoded_bytes = 0;
+  std::size_t fits = 0;  // prefix that leaves room for the ellipsis
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!IsUtf8Continuation(text[i]) && encoded_bytes + kEllipsis.size() <= max_encoded_bytes) {
+      fits = i;
+    }
+    encoded_bytes += EncodedBytes(text[i]);
+  }
+  if (encoded_bytes <= max_encoded_bytes) return text;
+  return text.substr(0, fits).append(kEllipsis);
+}
+
+google::rpc::BadRequest EncodeViolations(const std::vector<Violation>& violations,
+                                         std::size_t max_bytes) {
+  // What "and N more" takes at most.
+  constexpr std::size_t kMoreBytes = 40;
+  google::rpc::BadRequest bad_request;
+  std::size_t bytes = kMoreBytes;
+  for (std::size_t i = 0; i < violations.size(); ++i) {
+    google::rpc::BadRequest::FieldViolation entry;
+    entry.set_field(Cut(violations[i].field, kMaxFieldBytes));
+    entry.set_description(Cut(violations[i].description, kMaxDescriptionBytes));
+    bytes += entry.ByteSizeLong() + 4;  // tag and length
+    if (bytes > max_bytes) {
+      auto& more = *bad_request.add_field_violations();
+      more.set_field("...");
+      // A status keeps only the first ones.
+      const bool kept_all = violations.size() < Violations::kMaxKept;
+      more.set_description(
+          fmt::format("and {}{} more", kept_all ? "" : "at least ", violations.size() - i));
+      break;
+    }
+    *bad_request.add_field_violations() = std::move(entry);
+  }
+  return bad_request;
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  const std::string message = Cut(Message(status), kMaxEncodedMessageBytes);
+  const std::vector<Violation> violations = Violations::FromStatus(status);
+  if (violations.empty()) return grpc::Status(code, message);
+
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(code));
+  details.set_message(message);
+  details.add_details()->PackFrom(
+      EncodeViolations(violations, kMaxDetailsBytes - details.ByteSizeLong()));
+  return grpc::Status(code, message, details.SerializeAsString());
+}
+
+Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  google::rpc::Status details;
+  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) {
+    return result;
+  }
+  Violations violations;
+  for (const auto& detail : details.details()) {
+    google::rpc::BadRequest bad_request;
+    if (!detail.UnpackTo(&bad_request)) continue;
+    for (const auto& entry : bad_request.field_violations()) {
+      violations.Add(entry.field(), entry.description());
+    }
+  }
+  violations.ToStatus().ForEachPayload(
+      [&result](absl::string_view type, const absl::Cord& payload) {
+        result.SetPayload(type, payload);
+      });
+  return result;
+}
+
+}  // namespace neuroshard

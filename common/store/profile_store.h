@@ -1,0 +1,135 @@
+// The profile store: sweeps, their planned samples, and one measurement record per sample, in one
+// SQLite file (README.md here).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/measurement.h"
+
+namespace neuroshard {
+
+class SqliteDatabase;
+
+enum class StoreMode { kReadWrite, kReadOnly };
+
+// What makes a sweep the same sweep again is config_hash: it must cover everything its samples were
+// made from (config and seed).
+struct SweepInfo {
+  std::string name;
+  std::string config_hash;
+  std::string config_text;
+};
+
+// A usable compute measurement: its outcome is ok.
+struct ComputeRecord {
+  ComputeSample sample;
+  double forward_ms = 0;   // NaN when only the total is known
+  double backward_ms = 0;  // NaN when only the total is known
+  double total_ms = 0;
+  bool imported = false;
+  MeasurementEnvironment environment;  // empty when imported
+};
+
+// A usable measurement of one collective: the outcome of every rank is ok.
+struct CommRecord {
+  CommSample sample;
+  std::vector<double> cost_ms;  // by rank
+  bool imported = false;
+  std::vector<MeasurementEnvironment> environments;  // by rank; empty when imported
+};
+
+// Foreign data: a cost without a raw series.
+struct ImportedComputeCost {
+  ComputeSample sample;
+  double total_ms = 0;
+};
+struct ImportedCommCost {
+  CommSample sample;
+  std::vector<double> cost_ms;  // by rank
+};
+
+enum class SweepKind { kCompute, kComm };
+
+// A sweep in the listing, with how far it is. samples = ok + out_of_memory + pending.
+struct SweepStatistics {
+  std::int64_t sweep_id = 0;
+  SweepKind kind = SweepKind::kCompute;
+  std::string name;
+  std::string config_hash;
+  bool imported = false;
+  std::int64_t samples = 0;
+  std::int64_t ok = 0;
+  std::int64_t out_of_memory = 0;  // for comm: of at least one rank
+
+  std::int64_t pending() const { return samples - ok - out_of_memory; }
+};
+
+// Every call that changes something is one transaction: when it returns OK the change survives
+// SIGKILL and power loss, otherwise nothing of it is there. Any thread may call any method; several
+// processes may have the same store open, writers wait for each other up to kBusyTimeoutMs and are
+// then UNAVAILABLE. Writing to a store opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file
+// is damaged.
+class ProfileStore {
+ public:
+  static constexpr int kSchemaVersion = 1;
+  static constexpr int kBusyTimeoutMs = 10'000;
+
+  // kReadWrite creates a missing file, not a missing directory. NOT_FOUND, PERMISSION_DENIED,
+  // FAILED_PRECONDITION (not a profile store, or one of a newer version) and DATA_LOSS name the
+  // file and the reason.
+  static StatusOr<std::unique_ptr<ProfileStore>> Open(const std::string& path, StoreMode mode);
+  ~ProfileStore();
+  ProfileStore(const ProfileStore&) = delete;
+  ProfileStore& operator=(const ProfileStore&) = delete;
+
+  // Creates the sweep and its samples, or finds the sweep of the same kind and config_hash again;
+  // returns its id. Sample ids must be unique within a sweep. FAILED_PRECONDITION when the sweep
+  // found has other samples.
+  StatusOr<std::int64_t> BeginComputeSweep(const SweepInfo& info,
+                                           const std::vector<ComputeSample>& samples);
+  StatusOr<std::int64_t> BeginCommSweep(const SweepInfo& info,
+                                        const std::vector<CommSample>& samples);
+
+  // Samples without a record, in the order in which the sweep lists them. NOT_FOUND: no such sweep.
+  StatusOr<std::vector<ComputeSample>> PendingComputeSamples(std::int64_t sweep_id) const;
+  StatusOr<std::vector<CommSample>> PendingCommSamples(std::int64_t sweep_id) const;
+
+  // The record of a sample, whatever its outcome. ALREADY_EXISTS when the sample has one; NOT_FOUND
+  // when the sweep has no such sample.
+  Status AddComputeMeasurement(std::int64_t sweep_id, const ComputeMeasurement& measurement);
+  // `measurements` has one entry for every rank of the sample, in any order, or the call is
+  // INVALID_ARGUMENT: a collective is measured on all ranks or not at all.
+  Status AddCommMeasurements(std::int64_t sweep_id, const std::string& sample_id,
+                             const std::vector<CommMeasurement>& measurements);
+
+  // Samples and costs in one go. The same import again (config_hash) changes nothing. Returns the
+  // sweep's id.
+  StatusOr<std::int64_t> ImportComputeCosts(const SweepInfo& info,
+                                            const std::vector<ImportedComputeCost>& costs);
+  StatusOr<std::int64_t> ImportCommCosts(const SweepInfo& info,
+                                         const std::vector<ImportedCommCost>& costs);
+
+  // Every record with outcome ok of every sweep, in the order of sweeps and samples; Statistics()
+  // tells how many are left out.
+  StatusOr<std::vector<ComputeRecord>> ReadComputeRecords() const;
+  StatusOr<std::vector<CommRecord>> ReadCommRecords() const;
+
+  // All sweeps, oldest first.
+  StatusOr<std::vector<SweepStatistics>> Statistics() const;
+
+ private:
+  ProfileStore(std::unique_ptr<SqliteDatabase> database, StoreMode mode);
+
+  Status CheckWritable() const;
+  template <typename Sample, typename Cost>
+  StatusOr<std::int64_t> Import(const SweepInfo& info, const std::vector<Cost>& costs);
+
+  std::unique_ptr<SqliteDatabase> database_;
+  StoreMode mode_;
+};
+
+}  // namespace neuroshard

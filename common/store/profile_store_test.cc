@@ -1,0 +1,478 @@
+#include "common/store/profile_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <set>
+#include <thread>
+
+namespace neuroshard {
+namespace {
+
+using testing::HasSubstr;
+
+// A directory of its own for every test.
+class ProfileStoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = testing::TempDir() + "store_" + test->name() + "_" + std::to_string(getpid());
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path() const { return directory_ + "/store.db"; }
+  std::unique_ptr<ProfileStore> MustOpen(StoreMode mode = StoreMode::kReadWrite) const {
+    auto store = ProfileStore::Open(Path(), mode);
+    EXPECT_TRUE(store.ok()) << Message(store.status());
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  Status OpenStatus(const std::string& path, StoreMode mode = StoreMode::kReadWrite) const {
+    return ProfileStore::Open(path, mode).status();
+  }
+
+  std::string directory_;
+};
+
+SweepInfo Info(const std::string& hash) { return {"test", hash, "seed: 1\n"}; }
+
+ComputeSample MakeComputeSample(int i) {
+  ComputeSample sample;
+  sample.sample_id = "c" + std::to_string(i);
+  for (int k = 0; k < 1 + i % 3; ++k) {
+    MeasuredShard shard;
+    shard.table = "table_" + std::to_string(k);
+    shard.rows = 1000 + k;
+    shard.cols = 4 << k;
+    shard.pooling_factor = 1.0 / 3 + k;
+    shard.reuse_histogram[0] = 0.1;
+    shard.reuse_histogram[16] = 0.9;
+    shard.weighted = k == 1;
+    sample.shards.push_back(shard);
+  }
+  sample.batch_size = 512;
+  sample.optimizer = Optimizer::kRowwiseAdagrad;
+  sample.seed = std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(i);
+  return sample;
+}
+
+CommSample MakeCommSample(int i) {
+  CommSample sample;
+  sample.sample_id = "m" + std::to_string(i);
+  sample.direction = i % 2 == 0 ? CommDirection::kForward : CommDirection::kBackward;
+  sample.dim_sums = {64 + i, 0, 128};
+  if (i % 2 == 0) sample.start_offsets_ms = {0.1, 0, 2.5};
+  sample.batch_size = 768;
+  return sample;
+}
+
+std::vector<ComputeSample> ComputeSamples(int n) {
+  std::vector<ComputeSample> samples;
+  for (int i = 0; i < n; ++i) samples.push_back(MakeComputeSample(i));
+  return samples;
+}
+
+std::vector<CommSample> CommSamples(int n) {
+  std::vector<CommSample> samples;
+  for (int i = 0; i < n; ++i) samples.push_back(MakeCommSample(i));
+  return samples;
+}
+
+TimedSeries Series(double median_ms) {
+  return {{median_ms, median_ms * 1.1, median_ms * 0.9}, median_ms, 0.2, StopReason::kMaxTime, 3};
+}
+
+MeasurementEnvironment Environment(std::int64_t at) {
+  return {"1.0", "abc", "host", "CPU \xE2\x84\xA2", "cpu", {{"os", "Debian"}}, at};
+}
+
+ComputeMeasurement ComputeResult(const std::string& id, Outcome outcome = Outcome::kOk) {
+  ComputeMeasurement result;
+  result.sample_id = id;
+  result.outcome = outcome;
+  if (outcome == Outcome::kOk) {
+    result.forward = Series(0.1);
+    result.backward = Series(0.2);
+  } else {
+    result.detail = "needs 3 GiB";
+  }
+  result.environment = Environment(1234);
+  return result;
+}
+
+std::vector<CommMeasurement> CommResults(const std::string& id, int ranks = 3) {
+  std::vector<CommMeasurement> results;
+  for (int rank = ranks - 1; rank >= 0; --rank) {
+    results.push_back({id, rank, Outcome::kOk, "", Series(1.0 + rank), Environment(rank)});
+  }
+  return results;
+}
+
+TEST_F(ProfileStoreTest, SamplesComeBackAsTheyWere) {
+  const auto compute = ComputeSamples(7);
+  const auto comm = CommSamples(5);
+  auto store = MustOpen();
+  const auto compute_sweep = store->BeginComputeSweep(Info("h"), compute);
+  const auto comm_sweep = store->BeginCommSweep(Info("h"), comm);
+  ASSERT_TRUE(compute_sweep.ok()) << Message(compute_sweep.status());
+  ASSERT_TRUE(comm_sweep.ok()) << Message(comm_sweep.status());
+  EXPECT_NE(*compute_sweep, *comm_sweep);
+
+  store = MustOpen();
+
+  EXPECT_EQ(*store->PendingComputeSamples(*compute_sweep), compute);
+  EXPECT_EQ(*store->PendingCommSamples(*comm_sweep), comm);
+  EXPECT_EQ(store->PendingCommSamples(*compute_sweep).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ProfileStoreTest, ASweepIsFoundAgainAndOnlyWhatIsMissingIsPending) {
+  const auto samples = ComputeSamples(3);
+  auto store = MustOpen();
+  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
+  ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c1")).ok());
+  store.reset();
+
+  store = MustOpen();
+  EXPECT_EQ(*store->BeginComputeSweep(Info("h"), samples), sweep);
+  EXPECT_THAT(*store->PendingComputeSamples(sweep), testing::ElementsAre(samples[0], samples[2]));
+
+  EXPECT_EQ(store->BeginComputeSweep(Info("h"), ComputeSamples(4)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  auto changed = samples;
+  changed[2].shards[0].pooling_factor = std::nextafter(changed[2].shards[0].pooling_factor, 9.0);
+  EXPECT_EQ(store->BeginComputeSweep(Info("h"), changed).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(*store->BeginComputeSweep(Info("other"), changed), sweep);
+}
+
+TEST_F(ProfileStoreTest, ASampleIsMeasuredOnce) {
+  auto store = MustOpen();
+  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(2));
+  ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0", Outcome::kOutOfMemory)).ok());
+
+  EXPECT_EQ(store->AddComputeMeasurement(sweep, ComputeResult("c0")).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->AddComputeMeasurement(sweep, ComputeResult("c9")).code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(store->AddComputeMeasurement(sweep + 1, ComputeResult("c1")).code(),
+            absl::StatusCode::kNotFound);
+  ComputeMeasurement broken = ComputeResult("c1");
+  broken.forward.median_ms = std::nan("");
+  EXPECT_EQ(store->AddComputeMeasurement(sweep, broken).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store->PendingComputeSamples(sweep)->size(), 1u);
+}
+
+TEST_F(ProfileStoreTest, ACollectiveIsRecordedOnAllRanksOrNotAtAll) {
+  auto store = MustOpen();
+  const std::int64_t sweep = *store->BeginCommSweep(Info("h"), CommSamples(1));
+  auto twice = CommResults("m0");
+  twice[0].rank = twice[1].rank;
+  auto outside = CommResults("m0");
+  outside[0].rank = 3;
+  auto foreign = CommResults("m0");
+  foreign[1].sample_id = "m1";
+  auto not_finite = CommResults("m0");
+  not_finite[2].series.median_ms = -1;  // rank 0, the last to be inserted
+
+  for (const auto& bad : {CommResults("m0", 2), twice, outside, foreign, not_finite}) {
+    EXPECT_EQ(store->AddCommMeasurements(sweep, "m0", bad).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(store->PendingCommSamples(sweep)->size(), 1u);
+  EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
+  EXPECT_EQ(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(store->PendingCommSamples(sweep)->empty());
+}
+
+TEST_F(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
+  auto store = MustOpen();
+  const auto samples = ComputeSamples(3);
+  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
+  ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c2")).ok());
+  ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0", Outcome::kOutOfMemory)).ok());
+  const auto comm = CommSamples(3);
+  const std::int64_t comm_sweep = *store->BeginCommSweep(Info("h"), comm);
+  ASSERT_TRUE(store->AddCommMeasurements(comm_sweep, "m1", CommResults("m1")).ok());
+  auto failed = CommResults("m0");
+  failed[1].outcome = Outcome::kOutOfMemory;
+  ASSERT_TRUE(store->AddCommMeasurements(comm_sweep, "m0", failed).ok());
+
+  const auto records = store->ReadComputeRecords();
+  ASSERT_TRUE(records.ok()) << Message(records.status());
+  ASSERT_EQ(records->size(), 1u);
+  EXPECT_EQ((*records)[0].sample, samples[2]);
+  EXPECT_EQ((*records)[0].forward_ms, 0.1);
+  EXPECT_EQ((*records)[0].total_ms, 0.1 + 0.2);
+  EXPECT_EQ((*records)[0].environment, Environment(1234));
+
+  const auto comm_records = store->ReadCommRecords();
+  ASSERT_TRUE(comm_records.ok()) << Message(comm_records.status());
+  ASSERT_EQ(comm_records->size(), 1u);
+  EXPECT_EQ((*comm_records)[0].sample, comm[1]);
+  EXPECT_THAT((*comm_records)[0].cost_ms, testing::ElementsAre(1.0, 2.0, 3.0));
+  EXPECT_EQ((*comm_records)[0].environments[2], Environment(2));
+
+  const auto statistics = *store->Statistics();
+  ASSERT_EQ(statistics.size(), 2u);
+  EXPECT_EQ(statistics[0].samples, 3);
+  EXPECT_EQ(statistics[0].ok, 1);
+  EXPECT_EQ(statistics[0].out_of_memory, 1);
+  EXPECT_EQ(statistics[0].pending(), 1);
+  EXPECT_EQ(statistics[1].kind, SweepKind::kComm);
+  EXPECT_EQ(statistics[1].ok, 1);
+  EXPECT_EQ(statistics[1].out_of_memory, 1);
+}
+
+TEST_F(ProfileStoreTest, ImportsCostsOnce) {
+  std::vector<ImportedComputeCost> costs;
+  for (int i = 0; i < 4; ++i) costs.push_back({MakeComputeSample(i), 1.5 * i});
+  std::vector<ImportedCommCost> comm_costs = {{MakeCommSample(0), {1, 2, 3}}};
+  auto store = MustOpen();
+  const std::int64_t sweep = *store->ImportComputeCosts(Info("h"), costs);
+  EXPECT_EQ(*store->ImportComputeCosts(Info("h"), costs), sweep);
+  ASSERT_TRUE(store->ImportCommCosts(Info("h"), comm_costs).ok());
+
+  const auto records = *store->ReadComputeRecords();
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_TRUE(records[3].imported);
+  EXPECT_EQ(records[3].total_ms, 4.5);
+  EXPECT_TRUE(std::isnan(records[3].forward_ms));
+  EXPECT_THAT((*store->ReadCommRecords())[0].cost_ms, testing::ElementsAre(1, 2, 3));
+  EXPECT_TRUE(store->Statistics()->at(0).imported);
+
+  comm_costs[0].cost_ms.pop_back();
+  EXPECT_EQ(store->ImportCommCosts(Info("other"), comm_costs).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store->Statistics()->size(), 2u);  // nothing of the failed import
+}
+
+TEST_F(ProfileStoreTest, RefusesSamplesItCannotKeep) {
+  auto store = MustOpen();
+  auto twice = ComputeSamples(2);
+  twice[1].sample_id = twice[0].sample_id;
+  auto not_finite = CommSamples(1);
+  not_finite[0].start_offsets_ms[1] = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(store->BeginComputeSweep(Info("h"), twice).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store->BeginCommSweep(Info("h"), not_finite).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(store->Statistics()->empty());
+}
+
+// Whatever a killed writer was told is stored is there, once, and the rest is still pending.
+TEST_F(ProfileStoreTest, KillLosesNothingAcknowledged) {
+  constexpr int kSamples = 400;
+  const auto samples = ComputeSamples(kSamples);
+  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), samples);
+  std::set<std::string> acknowledged;
+  for (int round = 0; round < 6 && acknowledged.size() < kSamples; ++round) {
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(pipe_ends[0]);
+      auto store = ProfileStore::Open(Path(), StoreMode::kReadWrite);
+      if (!store.ok()) _exit(2);
+      const std::vector<ComputeSample> pending = *(*store)->PendingComputeSamples(sweep);
+      for (const ComputeSample& sample : pending) {
+        const Status added =
+            (*store)->AddComputeMeasurement(sweep, ComputeResult(sample.sample_id));
+        if (!added.ok()) _exit(3);
+        const std::string line = sample.sample_id + "\n";
+        if (write(pipe_ends[1], line.data(), line.size()) < 0) _exit(4);
+      }
+      _exit(0);
+    }
+    close(pipe_ends[1]);
+    // Killed after an acknowledged number of records, so at some point inside the next one.
+    const std::size_t kill_at = acknowledged.size() + 20 + static_cast<std::size_t>(round) * 7;
+    std::string line;
+    char c = 0;
+    bool killed = false;
+    while (read(pipe_ends[0], &c, 1) == 1) {
+      if (c != '\n') {
+        line += c;
+        continue;
+      }
+      EXPECT_TRUE(acknowledged.insert(line).second) << line << " was measured twice";
+      line.clear();
+      if (acknowledged.size() == kill_at) {
+        kill(child, SIGKILL);
+        killed = true;
+      }
+    }
+    close(pipe_ends[0]);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(killed ? WIFSIGNALED(status) || WEXITSTATUS(status) == 0 : WEXITSTATUS(status) == 0)
+        << status;
+
+    auto store = MustOpen();
+    const std::vector<ComputeSample> pending = *store->PendingComputeSamples(sweep);
+    const auto records = *store->ReadComputeRecords();
+    ASSERT_EQ(pending.size() + records.size(), samples.size());
+    std::set<std::string> stored;
+    for (const auto& record : records) stored.insert(record.sample.sample_id);
+    for (const std::string& id : acknowledged) ASSERT_EQ(stored.count(id), 1u) << id;
+    acknowledged = stored;  // one more may be stored than the parent heard of
+  }
+  EXPECT_GT(acknowledged.size(), 100u);
+}
+
+TEST_F(ProfileStoreTest, TwoProcessesCreateAndWriteTogether) {
+  const auto samples = ComputeSamples(60);
+  std::vector<pid_t> children;
+  for (int parity = 0; parity < 2; ++parity) {
+    const pid_t child = fork();
+    if (child == 0) {
+      auto store = ProfileStore::Open(Path(), StoreMode::kReadWrite);
+      if (!store.ok()) _exit(2);
+      const auto sweep = (*store)->BeginComputeSweep(Info("h"), samples);
+      if (!sweep.ok()) _exit(3);
+      for (std::size_t i = static_cast<std::size_t>(parity); i < samples.size(); i += 2) {
+        if (!(*store)->AddComputeMeasurement(*sweep, ComputeResult(samples[i].sample_id)).ok()) {
+          _exit(4);
+        }
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_EQ(MustOpen(StoreMode::kReadOnly)->ReadComputeRecords()->size(), samples.size());
+}
+
+TEST_F(ProfileStoreTest, ThreadsShareAStore) {
+  const auto samples = ComputeSamples(40);
+  auto store = MustOpen();
+  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = t; i < samples.size(); i += 4) {
+        EXPECT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult(samples[i].sample_id)).ok());
+        EXPECT_TRUE(store->PendingComputeSamples(sweep).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(store->PendingComputeSamples(sweep)->empty());
+}
+
+TEST_F(ProfileStoreTest, ReadOnlyReadsAndRefusesToWrite) {
+  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(1));
+  auto store = MustOpen(StoreMode::kReadOnly);
+  EXPECT_EQ(store->PendingComputeSamples(sweep)->size(), 1u);
+  EXPECT_EQ(store->AddComputeMeasurement(sweep, ComputeResult("c0")).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->BeginCommSweep(Info("x"), CommSamples(1)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// The exit status of `body` run without root's powers, to which permissions do not apply.
+int AsNobody(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) _exit(77);
+    _exit(body() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+TEST_F(ProfileStoreTest, ReadOnlyMediaCanBeReadButNotWritten) {
+  ASSERT_TRUE(MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2)).ok());
+  chmod(Path().c_str(), 0444);
+  chmod(directory_.c_str(), 0555);
+  const int reads = AsNobody([&] {
+    const auto store = ProfileStore::Open(Path(), StoreMode::kReadOnly);
+    return store.ok() && (*store)->Statistics()->size() == 1;
+  });
+  const int write_is_refused = AsNobody([&] {
+    const Status status = OpenStatus(Path());
+    return status.code() == absl::StatusCode::kPermissionDenied &&
+           Message(status).find(Path()) != std::string::npos;
+  });
+  const int create_is_refused = AsNobody([&] {
+    return OpenStatus(directory_ + "/new.db").code() == absl::StatusCode::kPermissionDenied;
+  });
+  chmod(directory_.c_str(), 0755);
+  EXPECT_EQ(reads, 0);
+  EXPECT_EQ(write_is_refused, 0);
+  EXPECT_EQ(create_is_refused, 0);
+}
+
+TEST_F(ProfileStoreTest, OpenErrorsSayWhat) {
+  EXPECT_THAT(Message(OpenStatus(directory_ + "/no/store.db")), HasSubstr("no directory"));
+  EXPECT_EQ(OpenStatus(directory_ + "/absent.db", StoreMode::kReadOnly).code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/absent.db"));
+  EXPECT_THAT(Message(OpenStatus(directory_)), HasSubstr("is a directory"));
+
+  const std::string text = directory_ + "/text.db";
+  std::ofstream(text) << std::string(5000, 'x');
+  EXPECT_THAT(Message(OpenStatus(text)), HasSubstr("is not a profile store"));
+  EXPECT_THAT(Message(OpenStatus(text, StoreMode::kReadOnly)), HasSubstr("is not a profile store"));
+}
+
+void ExecuteSql(const std::string& path, const char* sql) {
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+}
+
+TEST_F(ProfileStoreTest, LeavesForeignAndNewerDatabasesAlone) {
+  const std::string foreign = directory_ + "/foreign.db";
+  ExecuteSql(foreign, "CREATE TABLE t (x)");
+  const auto size = std::filesystem::file_size(foreign);
+  EXPECT_THAT(Message(OpenStatus(foreign)), HasSubstr("is not a profile store"));
+  EXPECT_EQ(std::filesystem::file_size(foreign), size);
+
+  MustOpen().reset();
+  ExecuteSql(Path(), "PRAGMA user_version = 2");
+  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 2, written by a newer program"));
+}
+
+TEST_F(ProfileStoreTest, DamageIsAnErrorNotACrash) {
+  {
+    auto store = MustOpen();
+    const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(200));
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c" + std::to_string(i))).ok());
+    }
+  }
+  const auto size = std::filesystem::file_size(Path());
+  ASSERT_GT(size, 40'000u);
+  std::string noise(static_cast<std::size_t>(size - 4096), '\0');
+  for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<char>(i * 131 + i / 7);
+  std::fstream file(Path(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096);
+  file.write(noise.data(), static_cast<std::streamsize>(noise.size()));
+  file.close();
+
+  const auto store = ProfileStore::Open(Path(), StoreMode::kReadOnly);
+  const Status status = store.ok() ? (*store)->ReadComputeRecords().status() : store.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << Message(status);
+  EXPECT_THAT(Message(status), HasSubstr(Path()));
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,83 @@
+#include "common/store/row_text.h"
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+namespace neuroshard {
+namespace {
+
+using Json = nlohmann::json;
+
+// Text of a foreign encoding (a host name, a driver's message) must not make a measurement
+// unstorable.
+std::string Dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+template <typename T, typename Convert>
+StatusOr<T> Parse(const std::string& text, Convert convert) {
+  try {
+    return convert(Json::parse(text));
+  } catch (const std::exception& error) {
+    return absl::DataLossError(fmt::format("a stored value is damaged: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+std::string IntegersToText(const std::vector<std::int64_t>& values) { return Dump(values); }
+std::string RealsToText(const std::vector<double>& values) { return Dump(values); }
+std::string HistogramToText(const ReuseHistogram& histogram) { return Dump(histogram); }
+
+std::string SeriesToText(const TimedSeries& series) {
+  return Dump({{"samples_ms", series.samples_ms},
+               {"median_ms", series.median_ms},
+               {"relative_spread", series.relative_spread},
+               {"stop_reason", std::string(ToText(series.stop_reason))},
+               {"warmup_iterations", series.warmup_iterations}});
+}
+
+std::string EnvironmentToText(const MeasurementEnvironment& environment) {
+  return Dump({{"worker_version", environment.worker_version},
+               {"git_commit", environment.git_commit},
+               {"hostname", environment.hostname},
+               {"device", environment.device},
+               {"backend", environment.backend},
+               {"properties", environment.properties}});
+}
+
+StatusOr<std::vector<std::int64_t>> IntegersFromText(const std::string& text) {
+  return Parse<std::vector<std::int64_t>>(
+      text, [](const Json& value) { return value.get<std::vector<std::int64_t>>(); });
+}
+
+StatusOr<std::vector<double>> RealsFromText(const std::string& text) {
+  return Parse<std::vector<double>>(
+      text, [](const Json& value) { return value.get<std::vector<double>>(); });
+}
+
+StatusOr<ReuseHistogram> HistogramFromText(const std::string& text) {
+  NS_ASSIGN_OR_RETURN(const std::vector<double> shares, RealsFromText(text));
+  ReuseHistogram histogram{};
+  if (shares.size() != histogram.size()) {
+    return absl::DataLossError("a stored reuse histogram is damaged");
+  }
+  std::copy(shares.begin(), shares.end(), histogram.begin());
+  return histogram;
+}
+
+StatusOr<MeasurementEnvironment> EnvironmentFromText(const std::string& text) {
+  return Parse<MeasurementEnvironment>(text, [](const Json& value) {
+    MeasurementEnvironment environment;
+    environment.worker_version = value.at("worker_version").get<std::string>();
+    environment.git_commit = value.at("git_commit").get<std::string>();
+    environment.hostname = value.at("hostname").get<std::string>();
+    environment.device = value.at("device").get<std::string>();
+    environment.backend = value.at("backend").get<std::string>();
+    environment.properties = value.at("properties").get<std::map<std::string, std::string>>();
+    return environment;
+  });
+}
+
+}  // namespace neuroshard

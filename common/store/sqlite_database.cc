@@ -1,0 +1,196 @@
+#include "common/store/sqlite_database.h"
+
+#include <sqlite3.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+Status SqliteError(int code, sqlite3* database, const std::string& path) {
+  const std::string detail = database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code);
+  const std::string message = fmt::format("{}: {}", path, detail);
+  switch (code & 0xFF) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return Unavailable("{}: another process is writing to it and did not finish in time ({})",
+                         path, detail);
+    case SQLITE_NOTADB:
+      return FailedPrecondition("{} is not a profile store ({})", path, detail);
+    case SQLITE_CORRUPT:
+      return absl::DataLossError(message);
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+      return absl::PermissionDeniedError(message);
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_TOOBIG:
+      return absl::ResourceExhaustedError(message);
+    case SQLITE_CONSTRAINT:
+      return absl::InternalError(message);
+    default:
+      return absl::FailedPreconditionError(message);
+  }
+}
+
+// A path inside a "file:" URI.
+std::string UriPath(const std::string& path) {
+  std::string escaped;
+  for (const char c : path) {
+    if (c == '%' || c == '?' || c == '#') {
+      escaped += fmt::format("%{:02x}", static_cast<unsigned char>(c));
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+SqliteStatement::SqliteStatement(sqlite3* database, sqlite3_stmt* statement,
+                                 const std::string* path)
+    : database_(database), statement_(statement), path_(path) {}
+
+SqliteStatement::SqliteStatement(SqliteStatement&& other) noexcept
+    : database_(other.database_),
+      statement_(std::exchange(other.statement_, nullptr)),
+      path_(other.path_),
+      bound_(other.bound_),
+      bind_error_(other.bind_error_) {}
+
+SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
+
+SqliteStatement& SqliteStatement::Bind(std::int64_t value) {
+  bind_error_ |= sqlite3_bind_int64(statement_, ++bound_, value);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::Bind(double value) {
+  bind_error_ |= sqlite3_bind_double(statement_, ++bound_, value);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::Bind(std::string_view text) {
+  // A null pointer would bind NULL.
+  bind_error_ |= sqlite3_bind_text64(statement_, ++bound_, text.empty() ? "" : text.data(),
+                                     text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  return *this;
+}
+
+SqliteStatement& SqliteStatement::BindNull() {
+  bind_error_ |= sqlite3_bind_null(statement_, ++bound_);
+  return *this;
+}
+
+StatusOr<bool> SqliteStatement::Step() {
+  if (bind_error_ != SQLITE_OK) {
+    return ResourceExhausted("{}: a value is too large to be stored", *path_);
+  }
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  return SqliteError(code, database_, *path_);
+}
+
+Status SqliteStatement::Run() {
+  bool row = true;
+  while (row) {
+    NS_ASSIGN_OR_RETURN(row, Step());
+  }
+  return absl::OkStatus();
+}
+
+void SqliteStatement::Reset() {
+  sqlite3_reset(statement_);
+  bound_ = 0;
+  bind_error_ = 0;
+}
+
+std::int64_t SqliteStatement::Integer(int column) const {
+  return sqlite3_column_int64(statement_, column);
+}
+
+double SqliteStatement::Real(int column) const {
+  return IsNull(column) ? std::numeric_limits<double>::quiet_NaN()
+                        : sqlite3_column_double(statement_, column);
+}
+
+std::string SqliteStatement::Text(int column) const {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  const int bytes = sqlite3_column_bytes(statement_, column);
+  return text == nullptr ? std::string() : std::string(text, static_cast<std::size_t>(bytes));
+}
+
+bool SqliteStatement::IsNull(int column) const {
+  return sqlite3_column_type(statement_, column) == SQLITE_NULL;
+}
+
+StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path,
+                                                               Access access, int busy_timeout_ms) {
+  int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  flags |= access == Access::kReadWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
+                                        : SQLITE_OPEN_READONLY;
+  std::string name = path;
+  if (access == Access::kImmutable) {
+    flags |= SQLITE_OPEN_URI;
+    name = "file:" + UriPath(path) + "?immutable=1";
+  }
+  sqlite3* database = nullptr;
+  const int code = sqlite3_open_v2(name.c_str(), &database, flags, nullptr);
+  // Owns the handle, which exists even when opening failed.
+  std::unique_ptr<SqliteDatabase> opened(new SqliteDatabase(path, database));
+  if (code != SQLITE_OK) return SqliteError(code, database, path);
+  sqlite3_busy_timeout(database, busy_timeout_ms);
+  return opened;
+}
+
+SqliteDatabase::~SqliteDatabase() { sqlite3_close_v2(database_); }
+
+StatusOr<SqliteStatement> SqliteDatabase::Prepare(std::string_view sql) {
+  sqlite3_stmt* statement = nullptr;
+  const int code =
+      sqlite3_prepare_v2(database_, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
+  if (code != SQLITE_OK) return SqliteError(code, database_, path_);
+  return SqliteStatement(database_, statement, &path_);
+}
+
+Status SqliteDatabase::Execute(const char* sql) {
+  const int code = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : SqliteError(code, database_, path_);
+}
+
+StatusOr<std::int64_t> SqliteDatabase::QueryInteger(std::string_view sql) {
+  NS_ASSIGN_OR_RETURN(SqliteStatement statement, Prepare(sql));
+  NS_ASSIGN_OR_RETURN(const bool row, statement.Step());
+  return row ? statement.Integer(0) : 0;
+}
+
+std::int64_t SqliteDatabase::LastInsertedId() const { return sqlite3_last_insert_rowid(database_); }
+
+bool SqliteDatabase::CanWrite() const { return sqlite3_db_readonly(database_, "main") == 0; }
+
+StatusOr<SqliteTransaction> SqliteTransaction::Begin(SqliteDatabase& database) {
+  NS_RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
+  return SqliteTransaction(database);
+}
+
+SqliteTransaction::SqliteTransaction(SqliteTransaction&& other) noexcept
+    : database_(std::exchange(other.database_, nullptr)) {}
+
+SqliteTransaction::~SqliteTransaction() {
+  // The connection rolls back by itself when even this fails.
+  if (database_ != nullptr) database_->Execute("ROLLBACK").IgnoreError();
+}
+
+Status SqliteTransaction::Commit() {
+  NS_RETURN_IF_ERROR(database_->Execute("COMMIT"));
+  database_ = nullptr;
+  return absl::OkStatus();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,83 @@
+// Collectives between ranks that may live in different processes.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+// The exchange of one rank: bytes per peer, world_size entries each; the own entry is copied
+// locally.
+struct AllToAllCounts {
+  std::vector<std::int64_t> send_bytes;
+  std::vector<std::int64_t> receive_bytes;
+};
+
+// One rank's end of a connected group. Calls of one object come from one thread, except Abort. Once
+// a call fails the group is broken: every later call fails too, and the object can only be
+// destroyed; the device stays usable.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+
+  // Allocates (and touches) buffers for the largest exchange that follows. RESOURCE_EXHAUSTED when
+  // they do not fit.
+  virtual Status Reserve(const AllToAllCounts& counts) = 0;
+  // All-to-all of the reserved buffers; returns when this rank has sent and received everything.
+  // ABORTED after the timeout or when a peer is gone.
+  virtual Status AllToAll(const AllToAllCounts& counts) = 0;
+  virtual Status Barrier() = 0;
+  // Largest value over all ranks; for agreeing on when to stop.
+  virtual StatusOr<double> Max(double value) = 0;
+
+  // Breaks the group from any thread, at any time while the object lives: a call that waits for a
+  // peer fails with ABORTED soon instead of at its timeout, and so do later ones.
+  virtual void Abort() = 0;
+
+  // The reserved buffers, peers in rank order without gaps as the counts of an exchange say; for
+  // tests. Empty when the host cannot see them.
+  virtual std::span<std::byte> SendBuffer() { return {}; }
+  virtual std::span<const std::byte> ReceiveBuffer() const { return {}; }
+};
+
+// The two steps of building a Communicator (proto/neuroshard/v1/worker.proto, OpenCommGroup and
+// ConnectCommGroup).
+class PendingCommunicator {
+ public:
+  virtual ~PendingCommunicator() = default;
+  // What the other ranks need in order to reach this one; opaque.
+  virtual const std::string& address() const = 0;
+  // addresses[r] is rank r's. Blocks until all ranks are connected, or about the timeout passed
+  // (ABORTED). Call once.
+  virtual StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) = 0;
+  // From any thread, as Communicator::Abort: Connect fails soon.
+  virtual void Abort() = 0;
+};
+
+struct CommunicatorSpec {
+  int rank = 0;
+  int world_size = 1;
+  std::chrono::milliseconds timeout{30000};
+};
+
+// A library of collectives; makes this process's end of groups. Thread-safe.
+class CollectiveBackend {
+ public:
+  virtual ~CollectiveBackend() = default;
+  virtual std::string name() const = 0;                            // "gloo"
+  virtual std::map<std::string, std::string> details() const = 0;  // library version, ...
+  virtual StatusOr<std::unique_ptr<PendingCommunicator>> Open(
+      const CommunicatorSpec& spec) const = 0;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,45 @@
+// What a worker needs from a kind of hardware. One object per device; calls of one object come from
+// one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "kernels/api/collective.h"
+#include "kernels/api/embedding_op.h"
+
+namespace neuroshard {
+
+struct DeviceProperties {
+  std::string name;                            // "AMD EPYC ...", "NVIDIA H200"
+  std::string backend;                         // "cpu"
+  std::string collective_backend;              // "gloo"
+  std::int64_t memory_bytes = 0;               // that measurements may use
+  std::map<std::string, std::string> details;  // instruction set, library versions, ...
+};
+
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+  virtual const DeviceProperties& properties() const = 0;
+
+  // RESOURCE_EXHAUSTED when the tables, their state and the activations do not fit the device's
+  // memory (both sizes quoted).
+  virtual StatusOr<std::unique_ptr<EmbeddingOp>> CreateEmbeddingOp(const EmbeddingOpSpec& spec) = 0;
+
+  // Puts the caches into a state that does not depend on what ran before.
+  virtual void FlushCache() = 0;
+
+  // Runs `work` on the device and returns how long the device took, without launch overhead of
+  // earlier work.
+  virtual double TimeMs(const std::function<void()>& work) = 0;
+
+  virtual StatusOr<std::unique_ptr<PendingCommunicator>> OpenCommunicator(
+      const CommunicatorSpec& spec) = 0;
+};
+
+}  // namespace neuroshard

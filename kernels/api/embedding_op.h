@@ -1,0 +1,66 @@
+// Table-batched embedding lookup: all shards of one device in one forward and one backward, as
+// trainers run it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+struct EmbeddingTableSpec {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  PoolingMode pooling_mode = PoolingMode::kSum;
+};
+
+struct EmbeddingOpSpec {
+  std::vector<EmbeddingTableSpec> tables;  // fp32 weights
+  std::int64_t batch_size = 0;
+  Optimizer optimizer = Optimizer::kSgd;  // kSgd or kRowwiseAdagrad
+  float learning_rate = 0.01F;
+  float epsilon = 1e-8F;   // row-wise Adagrad: added to the square root
+  std::uint64_t seed = 0;  // of the weights
+};
+
+// The ids of one table for one batch in CSR form: sample b owns ids[offsets[b] .. offsets[b + 1]).
+struct LookupBatch {
+  std::vector<std::int64_t> ids;      // each in [0, rows)
+  std::vector<std::int64_t> offsets;  // batch_size + 1 entries, the first 0
+  std::vector<float> weights;         // one an id, or empty for unweighted
+};
+
+// Not thread-safe: one caller at a time. The layout of output and output_gradient is [batch_size,
+// sum of cols], tables side by side. A sample without ids gives zeros. Mean pooling divides by the
+// number of ids (weights do not change the divisor).
+class EmbeddingOp {
+ public:
+  virtual ~EmbeddingOp() = default;
+
+  // One batch per table, checked against the spec (INVALID_ARGUMENT names the table). Copies what
+  // it needs to the device.
+  virtual Status SetInputs(std::vector<LookupBatch> inputs) = 0;
+
+  // Pools every table's rows into the output. SetInputs must have been called.
+  virtual void Forward() = 0;
+
+  // Applies the gradient of the output to weights and optimizer state: exact, i.e. the gradients of
+  // all occurrences of a row are summed before its one update. SGD: w -= lr * g. Row-wise Adagrad:
+  // m += mean(g^2); w -= lr * g / (sqrt(m) + epsilon). The result does not depend on the number of
+  // threads.
+  virtual void Backward() = 0;
+
+  // Host copies, for tests. Until SetOutputGradient the gradient is a fixed pattern of ordinary
+  // small values.
+  virtual std::vector<float> Output() const = 0;
+  virtual Status SetOutputGradient(std::span<const float> gradient) = 0;
+  virtual std::vector<float> Weights(int table) const = 0;
+  virtual Status SetWeights(int table, std::span<const float> weights) = 0;
+  virtual std::vector<float> OptimizerState(
+      int table) const = 0;  // row-wise Adagrad: one a row; SGD: empty
+};
+
+}  // namespace neuroshard

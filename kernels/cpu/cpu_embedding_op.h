@@ -1,0 +1,65 @@
+// Table-batched embedding on one core.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/embedding_op.h"
+#include "kernels/cpu/memory_arena.h"
+
+namespace neuroshard {
+
+class CpuEmbeddingOp final : public EmbeddingOp {
+ public:
+  // Resets the arena and owns all of it until destroyed. INVALID_ARGUMENT for a spec out of range,
+  // RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit; nothing
+  // was touched then.
+  static StatusOr<std::unique_ptr<CpuEmbeddingOp>> Create(std::shared_ptr<MemoryArena> arena,
+                                                          const EmbeddingOpSpec& spec);
+
+  // Also RESOURCE_EXHAUSTED, when there is no room to sort the ids.
+  Status SetInputs(std::vector<LookupBatch> inputs) override;
+  void Forward() override;
+  void Backward() override;
+
+  std::vector<float> Output() const override;
+  Status SetOutputGradient(std::span<const float> gradient) override;
+  std::vector<float> Weights(int table) const override;
+  Status SetWeights(int table, std::span<const float> weights) override;
+  std::vector<float> OptimizerState(int table) const override;
+
+ private:
+  struct TableData {
+    std::int64_t rows;
+    std::int64_t cols;
+    std::int64_t first_output_col;
+    PoolingMode pooling_mode;
+    std::span<float> weights;
+    std::span<float> state;  // empty without
+  };
+
+  CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec);
+
+  std::span<float> TakeFloats(std::int64_t count);
+  void BackwardTable(const TableData& table, const LookupBatch& batch);
+  Status CheckTable(int table) const;
+
+  std::shared_ptr<MemoryArena> arena_;
+  EmbeddingOpSpec spec_;
+  std::int64_t output_cols_ = 0;
+  int sample_bits_;  // of a sort key: row << sample_bits_ | sample
+  std::vector<TableData> tables_;
+  std::span<float> output_;
+  std::span<float> output_gradient_;
+
+  std::vector<LookupBatch> inputs_;
+  // Room for sorting the largest table, used by turns.
+  std::vector<std::uint64_t> keys_, spare_keys_;
+  std::vector<float> key_weights_, spare_key_weights_;
+  std::vector<float> steps_;
+};
+
+}  // namespace neuroshard

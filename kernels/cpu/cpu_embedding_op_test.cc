@@ -1,0 +1,358 @@
+#include "kernels/cpu/cpu_embedding_op.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "common/base/bytes.h"
+#include "common/base/random.h"
+#include "kernels/cpu/chosen_instruction_set.h"
+#include "kernels/cpu/embedding_kernels.h"
+#include "kernels/cpu/embedding_oracle.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+std::shared_ptr<MemoryArena> Arena() { return MemoryArena::Create(256 * kMiB).value(); }
+
+LookupBatch RandomBatch(Random& random, std::int64_t rows, std::int64_t batch_size,
+                        std::int64_t longest, bool weighted) {
+  LookupBatch batch;
+  batch.offsets.push_back(0);
+  for (std::int64_t sample = 0; sample < batch_size; ++sample) {
+    const std::int64_t length = random.Below(4) == 0 ? 0 : random.Between(1, longest);
+    for (std::int64_t i = 0; i < length; ++i) {
+      batch.ids.push_back(
+          static_cast<std::int64_t>(random.Below(static_cast<std::uint64_t>(rows))));
+      if (weighted) batch.weights.push_back(static_cast<float>(random.UniformReal() * 2 - 1));
+    }
+    batch.offsets.push_back(static_cast<std::int64_t>(batch.ids.size()));
+  }
+  return batch;
+}
+
+std::vector<float> RandomFloats(Random& random, std::size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random.UniformReal() * 2 - 1);
+  return values;
+}
+
+// An op and, beside it, the oracle of each of its tables with the same weights.
+class Pair {
+ public:
+  Pair(const EmbeddingOpSpec& spec, std::vector<LookupBatch> inputs, Random& random,
+       std::shared_ptr<MemoryArena> arena = Arena())
+      : spec_(spec), inputs_(std::move(inputs)) {
+    auto created = CpuEmbeddingOp::Create(std::move(arena), spec);
+    EXPECT_TRUE(created.ok()) << created.status();
+    op_ = std::move(created).value();
+    for (std::size_t t = 0; t < spec.tables.size(); ++t) {
+      const EmbeddingTableSpec& table = spec.tables[t];
+      const std::vector<float> weights = RandomFloats(random, table.rows * table.cols);
+      EXPECT_TRUE(op_->SetWeights(static_cast<int>(t), weights).ok());
+      oracles_.push_back({table.rows,
+                          table.cols,
+                          table.pooling_mode,
+                          {weights.begin(), weights.end()},
+                          std::vector<double>(table.rows)});
+      cols_ += table.cols;
+    }
+    EXPECT_TRUE(op_->SetInputs(inputs_).ok());
+  }
+
+  CpuEmbeddingOp& op() { return *op_; }
+  OracleTable& oracle(int table) { return oracles_[table]; }
+
+  void ForwardAgrees() {
+    op_->Forward();
+    const std::vector<float> output = op_->Output();
+    std::int64_t first = 0;
+    for (std::size_t t = 0; t < oracles_.size(); ++t) {
+      const std::vector<double> expected = OracleForward(oracles_[t], inputs_[t]);
+      const std::int64_t cols = oracles_[t].cols;
+      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
+        const auto length = static_cast<double>(inputs_[t].offsets[b + 1] - inputs_[t].offsets[b]);
+        for (std::int64_t c = 0; c < cols; ++c) {
+          ASSERT_NEAR(output[b * cols_ + first + c], expected[b * cols + c], 1e-6 * (1 + length))
+              << "table " << t << " sample " << b << " column " << c;
+        }
+      }
+      first += cols;
+    }
+  }
+
+  void BackwardAgrees(Random& random, double tolerance = 1e-5) {
+    const std::vector<float> gradient = RandomFloats(random, spec_.batch_size * cols_);
+    ASSERT_TRUE(op_->SetOutputGradient(gradient).ok());
+    op_->Backward();
+    std::int64_t first = 0;
+    for (std::size_t t = 0; t < oracles_.size(); ++t) {
+      OracleTable& table = oracles_[t];
+      std::vector<double> slice;
+      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
+        slice.insert(slice.end(), gradient.begin() + b * cols_ + first,
+                     gradient.begin() + b * cols_ + first + table.cols);
+      }
+      OracleUpdate(table, inputs_[t], slice, spec_);
+      const std::vector<float> weights = op_->Weights(static_cast<int>(t));
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        ASSERT_NEAR(weights[i], table.weights[i], tolerance * (1 + std::abs(table.weights[i])))
+            << "table " << t << " row " << i / table.cols << " column " << i % table.cols;
+      }
+      const std::vector<float> state = op_->OptimizerState(static_cast<int>(t));
+      for (std::size_t row = 0; row < state.size(); ++row) {
+        ASSERT_NEAR(state[row], table.state[row], tolerance * (1 + table.state[row]));
+      }
+      first += table.cols;
+    }
+  }
+
+ private:
+  EmbeddingOpSpec spec_;
+  std::vector<LookupBatch> inputs_;
+  std::unique_ptr<CpuEmbeddingOp> op_;
+  std::vector<OracleTable> oracles_;
+  std::int64_t cols_ = 0;
+};
+
+// Every instruction set that this machine can run, with both optimizers.
+class InstructionSetTest : public ::testing::TestWithParam<std::tuple<std::int64_t, Optimizer>> {
+ protected:
+  Optimizer optimizer() const { return std::get<1>(GetParam()); }
+
+ private:
+  ChosenInstructionSet chosen_{std::get<0>(GetParam())};
+};
+
+TEST_P(InstructionSetTest, RandomTablesAgreeWithTheOracle) {
+  Random random(11);
+  auto arena = Arena();
+  for (int trial = 0; trial < 12; ++trial) {
+    EmbeddingOpSpec spec;
+    spec.batch_size = random.Between(1, 40);
+    spec.optimizer = optimizer();
+    spec.learning_rate = 0.1F;
+    std::vector<LookupBatch> inputs;
+    const std::int64_t tables = random.Between(1, 4);
+    for (std::int64_t t = 0; t < tables; ++t) {
+      const std::int64_t rows = random.Between(1, 300);
+      spec.tables.push_back({rows, random.Between(1, 300),
+                             random.Below(2) == 0 ? PoolingMode::kSum : PoolingMode::kMean});
+      inputs.push_back(RandomBatch(random, rows, spec.batch_size, 12, random.Below(2) == 0));
+    }
+    Pair pair(spec, inputs, random, arena);
+    pair.ForwardAgrees();
+    for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random);
+    pair.ForwardAgrees();
+  }
+}
+
+TEST_P(InstructionSetTest, EveryWidthAgreesWithTheOracle) {
+  Random random(12);
+  auto arena = Arena();
+  for (std::int64_t cols = 1; cols <= 300; cols += cols < 70 ? 1 : 13) {
+    EmbeddingOpSpec spec;
+    spec.batch_size = 5;
+    spec.optimizer = optimizer();
+    spec.tables = {{9, cols, PoolingMode::kSum}, {7, cols, PoolingMode::kMean}};
+    std::vector<LookupBatch> inputs = {RandomBatch(random, 9, 5, 6, false),
+                                       RandomBatch(random, 7, 5, 6, true)};
+    Pair pair(spec, inputs, random, arena);
+    pair.ForwardAgrees();
+    pair.BackwardAgrees(random);
+  }
+}
+
+TEST_P(InstructionSetTest, OneRowHitAHundredThousandTimes) {
+  Random random(13);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 1000;
+  spec.optimizer = optimizer();
+  spec.learning_rate = 0.001F;
+  spec.tables = {{50, 20, PoolingMode::kSum}};
+  LookupBatch batch;
+  batch.offsets.push_back(0);
+  for (int sample = 0; sample < 1000; ++sample) {
+    batch.ids.insert(batch.ids.end(), 100, 17);
+    batch.ids.push_back(sample % 50);
+    batch.offsets.push_back(static_cast<std::int64_t>(batch.ids.size()));
+  }
+  Pair pair(spec, {batch}, random);
+  pair.ForwardAgrees();
+  pair.BackwardAgrees(random, 2e-5);
+}
+
+std::string InstructionSetName(
+    const ::testing::TestParamInfo<std::tuple<std::int64_t, Optimizer>>& info) {
+  return std::string(hwy::TargetName(std::get<0>(info.param))) +
+         (std::get<1>(info.param) == Optimizer::kSgd ? "_sgd" : "_rowwise_adagrad");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, InstructionSetTest,
+                         ::testing::Combine(::testing::ValuesIn(SupportedInstructionSets()),
+                                            ::testing::Values(Optimizer::kSgd,
+                                                              Optimizer::kRowwiseAdagrad)),
+                         InstructionSetName);
+
+TEST(CpuEmbeddingOpTest, BackwardIsTheDerivativeOfForward) {
+  Random random(14);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 12;
+  spec.learning_rate = 1.0F;
+  spec.tables = {{6, 5, PoolingMode::kMean}};
+  const LookupBatch batch = RandomBatch(random, 6, 12, 5, true);
+  Pair pair(spec, {batch}, random);
+  const std::vector<float> gradient = RandomFloats(random, 12 * 5);
+  ASSERT_TRUE(pair.op().SetOutputGradient(gradient).ok());
+  const std::vector<float> before = pair.op().Weights(0);
+
+  pair.op().Backward();
+
+  const std::vector<float> after = pair.op().Weights(0);
+  // loss = sum of output x gradient, differentiated numerically in double precision.
+  const auto loss = [&](std::size_t weight, double change) {
+    OracleTable table = pair.oracle(0);
+    table.weights[weight] += change;
+    const std::vector<double> output = OracleForward(table, batch);
+    double sum = 0;
+    for (std::size_t i = 0; i < output.size(); ++i)
+      sum += output[i] * static_cast<double>(gradient[i]);
+    return sum;
+  };
+  for (std::size_t weight = 0; weight < before.size(); ++weight) {
+    const double derivative = (loss(weight, 1e-3) - loss(weight, -1e-3)) / 2e-3;
+    EXPECT_NEAR(before[weight] - after[weight], derivative, 1e-5) << weight;
+  }
+}
+
+TEST(CpuEmbeddingOpTest, NothingIsLeftOfWhatTheMemoryHeldBefore) {
+  auto arena = Arena();
+  arena->Reset();
+  std::memset(arena->Take(16 * kMiB), 0xff, 16 * kMiB);  // NaN everywhere
+  Random random(15);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 33;
+  spec.optimizer = Optimizer::kRowwiseAdagrad;
+  spec.tables = {{100, 7, PoolingMode::kSum}, {100, 64, PoolingMode::kMean}};
+  auto op = CpuEmbeddingOp::Create(arena, spec).value();
+  const auto sane = [](const std::vector<float>& values) {
+    return std::all_of(values.begin(), values.end(), [](float value) {
+      return value == 0 || (std::isnormal(value) && std::abs(value) <= 1);
+    });
+  };
+  ASSERT_TRUE(
+      op->SetInputs({RandomBatch(random, 100, 33, 5, false), RandomBatch(random, 100, 33, 5, true)})
+          .ok());
+  op->Forward();
+  EXPECT_TRUE(sane(op->Output()));
+  for (int pass = 0; pass < 200; ++pass) op->Backward();
+  for (int table = 0; table < 2; ++table) {
+    EXPECT_TRUE(sane(op->Weights(table)));
+    EXPECT_TRUE(sane(op->OptimizerState(table)));
+  }
+}
+
+TEST(CpuEmbeddingOpTest, ASecondForwardDoesNotAddToTheFirst) {
+  Random random(16);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 20;
+  spec.tables = {{10, 6, PoolingMode::kSum}};
+  Pair pair(spec, {RandomBatch(random, 10, 20, 4, false)}, random);
+  pair.ForwardAgrees();
+  pair.ForwardAgrees();
+}
+
+TEST(CpuEmbeddingOpTest, SeedsDecideTheInitialWeights) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 1;
+  spec.tables = {{100, 10, PoolingMode::kSum}, {100, 10, PoolingMode::kSum}};
+  const auto weights = [&](std::uint64_t seed, int table) {
+    spec.seed = seed;
+    return CpuEmbeddingOp::Create(Arena(), spec).value()->Weights(table);
+  };
+  EXPECT_EQ(weights(1, 0), weights(1, 0));
+  EXPECT_NE(weights(1, 0), weights(1, 1));
+  EXPECT_NE(weights(1, 0), weights(2, 0));
+  EXPECT_THAT(weights(1, 0), Each(::testing::AllOf(::testing::Ge(-0.05F), ::testing::Lt(0.05F))));
+}
+
+TEST(CpuEmbeddingOpTest, NoLookupsGiveZerosAndChangeNothing) {
+  Random random(17);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 8;
+  spec.tables = {{10, 6, PoolingMode::kMean}};
+  LookupBatch none;
+  none.offsets.assign(9, 0);
+  Pair pair(spec, {none}, random);
+  pair.op().Forward();
+  EXPECT_THAT(pair.op().Output(), Each(0.0F));
+  const std::vector<float> before = pair.op().Weights(0);
+  pair.op().Backward();
+  EXPECT_EQ(pair.op().Weights(0), before);
+}
+
+TEST(CpuEmbeddingOpTest, TooLargeIsAValueThatQuotesBothSizes) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 16;
+  for (const std::int64_t rows : {std::int64_t{1'000'000}, std::int64_t{1} << 56}) {
+    spec.tables = {{rows, 128, PoolingMode::kSum}};
+    const Status status = CpuEmbeddingOp::Create(Arena(), spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(Message(status), HasSubstr("256.00 MiB"));
+  }
+  spec.tables = {{1'000'000, 128, PoolingMode::kSum}};
+  EXPECT_THAT(Message(CpuEmbeddingOp::Create(Arena(), spec).status()), HasSubstr("488.30 MiB"));
+  spec.batch_size = 1 << 20;  // times the rows it is beyond the sort keys, too
+  spec.tables[0].rows = std::int64_t{1} << 48;
+  EXPECT_EQ(CpuEmbeddingOp::Create(Arena(), spec).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(CpuEmbeddingOpTest, SpecsOutOfRangeAreNamed) {
+  const auto error = [](auto change) {
+    EmbeddingOpSpec spec;
+    spec.batch_size = 4;
+    spec.tables = {{10, 4, PoolingMode::kSum}};
+    change(spec);
+    const Status status = CpuEmbeddingOp::Create(Arena(), spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return Message(status);
+  };
+  EXPECT_THAT(error([](auto& spec) { spec.batch_size = 0; }), HasSubstr("batch_size"));
+  EXPECT_THAT(error([](auto& spec) { spec.tables[0].cols = 0; }), HasSubstr("tables[0]"));
+  EXPECT_THAT(error([](auto& spec) { spec.tables[0].rows = -3; }), HasSubstr("-3"));
+  EXPECT_THAT(error([](auto& spec) { spec.optimizer = Optimizer::kAdam; }), HasSubstr("adam"));
+}
+
+TEST(CpuEmbeddingOpTest, BadInputsAreNamedAndKeepTheOldOnes) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 2;
+  spec.tables = {{10, 4, PoolingMode::kSum}};
+  auto op = CpuEmbeddingOp::Create(Arena(), spec).value();
+  const LookupBatch good = {{1, 2, 3}, {0, 1, 3}, {}};
+  ASSERT_TRUE(op->SetInputs({good}).ok());
+  op->Forward();
+  const std::vector<float> output = op->Output();
+  const LookupBatch bad[] = {{{1, 2, 10}, {0, 1, 3}, {}}, {{1, -1, 3}, {0, 1, 3}, {}},
+                             {{1, 2, 3}, {0, 3}, {}},     {{1, 2, 3}, {0, 2, 1}, {}},
+                             {{1, 2, 3}, {1, 2, 3}, {}},  {{1, 2, 3}, {0, 1, 2}, {}},
+                             {{1, 2, 3}, {0, 1, 3}, {1}}, {{1, 2, 3}, {0, 5, 3}, {}}};
+  for (const LookupBatch& batch : bad) {
+    const Status status = op->SetInputs({batch});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(status), HasSubstr("inputs[0]"));
+  }
+  EXPECT_EQ(op->SetInputs({good, good}).code(), absl::StatusCode::kInvalidArgument);
+  op->Forward();
+  EXPECT_EQ(op->Output(), output);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,373 @@
+#include "kernels/cpu/embedding_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+// Not compiled: SSSE3 machines without SSE4 do not run training jobs; vectors of unknown length
+// (SVE, RVV) cannot be members of an array, and NEON serves those machines.
+#include "hwy/detect_compiler_arch.h"
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding_kernels.cc"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace neuroshard {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+// D is the vector type: all lanes, or 8 or 4 for narrow tables, because a wide masked load of a
+// narrow row straddles cache lines and costs twice as much.
+using Full = hn::ScalableTag<float>;
+
+constexpr std::int64_t kCacheLineFloats = 16;
+
+// Columns [first, first + kFull vectors + tail_cols) of a row, small enough to be summed up in
+// registers.
+struct ColumnBlock {
+  std::int64_t first = 0;
+  std::int64_t tail_cols = 0;
+};
+
+// How many keys ahead rows are prefetched: about 64 cache lines in flight cover the latency of
+// memory at its bandwidth, and more than that would be evicted from L1 before it is used.
+template <class D, int kVectors>
+constexpr std::int64_t PrefetchDistance() {
+  const std::int64_t lines =
+      (kVectors * static_cast<std::int64_t>(hn::MaxLanes(D()) * 4) + 63) / 64;
+  return std::clamp<std::int64_t>(64 / std::max<std::int64_t>(lines, 1), 8, 32);
+}
+
+// The last columns of a row; zeros elsewhere. Highway 1.0.3's MaskedLoad needs aligned rows where
+// the instruction set has no masked load; where it has one, the cache line behind the row is not
+// touched.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadTail(D d, hn::Mask<D> mask, const float* row) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  return hn::MaskedLoad(mask, d, row);
+#else
+  return hn::IfThenElseZero(mask, hn::LoadU(d, row));
+#endif
+}
+
+template <class D, int kFull, bool kTail>
+HWY_INLINE void PrefetchBlock(const float* row, const ColumnBlock& block) {
+  const auto full = kFull * static_cast<std::int64_t>(hn::Lanes(D()));
+  for (std::int64_t i = 0; i < full; i += kCacheLineFloats) hwy::Prefetch(row + block.first + i);
+  if constexpr (kTail) hwy::Prefetch(row + block.first + full + block.tail_cols - 1);
+}
+
+template <class D, int kFull, bool kTail, bool kWeighted>
+HWY_INLINE void SumKeys(const RowList& list, const ColumnBlock& block, std::int64_t begin,
+                        std::int64_t end, hn::Vec<D>* sum) {
+  // Sums of millions of floats lose digits unless they are formed in parts.
+  constexpr std::int64_t kPart = 512;
+  constexpr int kVectors = kFull + (kTail ? 1 : 0);
+  constexpr std::int64_t kAhead = PrefetchDistance<D, kVectors>();
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto tail_mask = hn::FirstN(d, static_cast<std::size_t>(block.tail_cols));
+  for (int v = 0; v < kVectors; ++v) sum[v] = hn::Zero(d);
+  for (std::int64_t part = begin; part < end; part += kPart) {
+    hn::Vec<D> part_sum[kVectors];
+    for (int v = 0; v < kVectors; ++v) part_sum[v] = hn::Zero(d);
+    const std::int64_t part_end = std::min(end, part + kPart);
+    for (std::int64_t i = part; i < part_end; ++i) {
+      if (HWY_LIKELY(i + kAhead < list.num_keys)) {
+        const auto ahead = static_cast<std::int64_t>(list.keys[i + kAhead] & list.key_mask);
+        PrefetchBlock<D, kFull, kTail>(list.rows + ahead * list.stride, block);
+      }
+      const auto index = static_cast<std::int64_t>(list.keys[i] & list.key_mask);
+      const float* row = list.rows + index * list.stride + block.first;
+      [[maybe_unused]] hn::Vec<D> weight;
+      if constexpr (kWeighted) weight = hn::Set(d, list.key_weights[i]);
+      HWY_UNROLL(9)
+      for (int v = 0; v < kVectors; ++v) {
+        const hn::Vec<D> value =
+            v < kFull ? hn::LoadU(d, row + v * lanes) : LoadTail(d, tail_mask, row + v * lanes);
+        if constexpr (kWeighted) {
+          part_sum[v] = hn::MulAdd(weight, value, part_sum[v]);
+        } else {
+          part_sum[v] = hn::Add(part_sum[v], value);
+        }
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) sum[v] = hn::Add(sum[v], part_sum[v]);
+  }
+}
+
+template <class D, int kFull, bool kTail, bool kWeighted>
+struct Pool {
+  static void Run(const PoolArguments& arguments, const ColumnBlock& block) {
+    constexpr int kVectors = kFull + (kTail ? 1 : 0);
+    const D d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto tail_mask = hn::FirstN(d, static_cast<std::size_t>(block.tail_cols));
+    for (std::int64_t b = 0; b < arguments.batch_size; ++b) {
+      const std::int64_t begin = arguments.offsets[b], end = arguments.offsets[b + 1];
+      hn::Vec<D> sum[kVectors];
+      SumKeys<D, kFull, kTail, kWeighted>(arguments.list, block, begin, end, sum);
+      if (arguments.mean && end - begin > 1) {
+        const hn::Vec<D> scale = hn::Set(d, 1.0F / static_cast<float>(end - begin));
+        for (int v = 0; v < kVectors; ++v) sum[v] = hn::Mul(sum[v], scale);
+      }
+      float* output = arguments.output + b * arguments.output_stride + block.first;
+      HWY_UNROLL(9)
+      for (int v = 0; v < kVectors; ++v) {
+        if (v < kFull) {
+          hn::StoreU(sum[v], d, output + v * lanes);
+        } else {
+          hn::BlendedStore(sum[v], tail_mask, d, output + v * lanes);
+        }
+      }
+    }
+  }
+};
+
+// What a pass over the distinct rows does with a row's gradient.
+enum class Pass {
+  kSgd,             // w -= learning_rate * g
+  kRowwiseAdagrad,  // the whole update, possible when one block holds the whole row
+  kAddSquares,      // steps[run] += sum of g^2
+  kApplySteps,      // w -= steps[run] * g
+};
+
+struct UpdatePass {
+  const UpdateArguments& arguments;
+  Pass pass;
+};
+
+// Adds the mean of the squares to the row's state and returns what the gradient is multiplied by.
+HWY_INLINE float AdagradStep(const UpdateArguments& arguments, std::int64_t row,
+                             float sum_of_squares) {
+  float& state = arguments.state[row];
+  state += sum_of_squares / static_cast<float>(arguments.cols);
+  return arguments.learning_rate / (std::sqrt(state) + arguments.epsilon);
+}
+
+HWY_INLINE std::int64_t RunEnd(const UpdateArguments& arguments, std::int64_t begin) {
+  const std::uint64_t row = arguments.gradients.keys[begin] >> arguments.row_shift;
+  std::int64_t end = begin + 1;
+  while (end < arguments.gradients.num_keys &&
+         arguments.gradients.keys[end] >> arguments.row_shift == row) {
+    ++end;
+  }
+  return end;
+}
+
+template <class D, int kFull, bool kTail, bool kWeighted>
+struct Update {
+  static void Run(const UpdatePass& update, const ColumnBlock& block) {
+    constexpr int kVectors = kFull + (kTail ? 1 : 0);
+    constexpr std::int64_t kAhead = PrefetchDistance<D, kVectors>();
+    const UpdateArguments& arguments = update.arguments;
+    const RowList& list = arguments.gradients;
+    const D d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto tail_mask = hn::FirstN(d, static_cast<std::size_t>(block.tail_cols));
+    std::int64_t run = 0;
+    for (std::int64_t begin = 0, end; begin < list.num_keys; begin = end, ++run) {
+      end = RunEnd(arguments, begin);
+      if (HWY_LIKELY(end + kAhead < list.num_keys)) {
+        const auto ahead =
+            static_cast<std::int64_t>(list.keys[end + kAhead] >> arguments.row_shift);
+        PrefetchBlock<D, kFull, kTail>(arguments.weights + ahead * arguments.cols, block);
+        if (update.pass == Pass::kRowwiseAdagrad) hwy::Prefetch(arguments.state + ahead);
+      }
+      hn::Vec<D> gradient[kVectors];
+      SumKeys<D, kFull, kTail, kWeighted>(list, block, begin, end, gradient);
+      const auto row = static_cast<std::int64_t>(list.keys[begin] >> arguments.row_shift);
+      float step = arguments.learning_rate;
+      if (update.pass == Pass::kApplySteps) {
+        step = arguments.steps[run];
+      } else if (update.pass != Pass::kSgd) {
+        hn::Vec<D> squares = hn::Zero(d);
+        for (int v = 0; v < kVectors; ++v) squares = hn::MulAdd(gradient[v], gradient[v], squares);
+        const float sum_of_squares = hn::GetLane(hn::SumOfLanes(d, squares));
+        if (update.pass == Pass::kAddSquares) {
+          arguments.steps[run] += sum_of_squares;
+          continue;
+        }
+        step = AdagradStep(arguments, row, sum_of_squares);
+      }
+      const hn::Vec<D> negative_step = hn::Set(d, -step);
+      float* weights = arguments.weights + row * arguments.cols + block.first;
+      HWY_UNROLL(9)
+      for (int v = 0; v < kVectors; ++v) {
+        if (v < kFull) {
+          const hn::Vec<D> old = hn::LoadU(d, weights + v * lanes);
+          hn::StoreU(hn::MulAdd(negative_step, gradient[v], old), d, weights + v * lanes);
+        } else {
+          const hn::Vec<D> old = LoadTail(d, tail_mask, weights + v * lanes);
+          hn::BlendedStore(hn::MulAdd(negative_step, gradient[v], old), tail_mask, d,
+                           weights + v * lanes);
+        }
+      }
+    }
+  }
+};
+
+// Of so many whole vectors left in a row, how many the next block takes. Powers of two keep the
+// number of compiled shapes small.
+HWY_INLINE std::int64_t BlockVectors(std::int64_t vectors) {
+  return vectors >= 8 ? 8 : vectors >= 4 ? 4 : vectors >= 2 ? 2 : vectors;
+}
+
+// A table that fits a vector type narrower than Full.
+template <class D, template <class, int, bool, bool> class Body, bool kWeighted, class Arguments>
+void RunNarrow(std::int64_t cols, const Arguments& arguments) {
+  if (cols == static_cast<std::int64_t>(hn::Lanes(D()))) {
+    Body<D, 1, false, kWeighted>::Run(arguments, ColumnBlock{0, 0});
+  } else {
+    Body<D, 0, true, kWeighted>::Run(arguments, ColumnBlock{0, cols});
+  }
+}
+
+// Splits the columns into blocks and runs Body<shape>::Run on each.
+template <template <class, int, bool, bool> class Body, bool kWeighted, class Arguments>
+void ForEachBlock(std::int64_t cols, const Arguments& arguments) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Full()));
+  if (cols < lanes && cols <= 4) {
+    return RunNarrow<hn::CappedTag<float, 4>, Body, kWeighted>(cols, arguments);
+  }
+  if (cols < lanes && cols <= 8) {
+    return RunNarrow<hn::CappedTag<float, 8>, Body, kWeighted>(cols, arguments);
+  }
+  for (ColumnBlock block; block.first < cols;) {
+    const std::int64_t vectors = (cols - block.first) / lanes;
+    const std::int64_t full = BlockVectors(vectors);
+    block.tail_cols = vectors == full ? (cols - block.first) % lanes : 0;
+    switch (full * 2 + (block.tail_cols > 0 ? 1 : 0)) {
+      case 1:
+        Body<Full, 0, true, kWeighted>::Run(arguments, block);
+        break;
+      case 2:
+        Body<Full, 1, false, kWeighted>::Run(arguments, block);
+        break;
+      case 3:
+        Body<Full, 1, true, kWeighted>::Run(arguments, block);
+        break;
+      case 4:
+        Body<Full, 2, false, kWeighted>::Run(arguments, block);
+        break;
+      case 5:
+        Body<Full, 2, true, kWeighted>::Run(arguments, block);
+        break;
+      case 8:
+        Body<Full, 4, false, kWeighted>::Run(arguments, block);
+        break;
+      case 9:
+        Body<Full, 4, true, kWeighted>::Run(arguments, block);
+        break;
+      case 16:
+        Body<Full, 8, false, kWeighted>::Run(arguments, block);
+        break;
+      default:
+        Body<Full, 8, true, kWeighted>::Run(arguments, block);
+        break;
+    }
+    block.first += full * lanes + block.tail_cols;
+  }
+}
+
+template <bool kWeighted>
+void UpdateAll(const UpdateArguments& arguments) {
+  const auto pass = [&arguments](Pass what) HWY_ATTR {
+    ForEachBlock<Update, kWeighted>(arguments.cols, UpdatePass{arguments, what});
+  };
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Full()));
+  const bool one_block = BlockVectors(arguments.cols / lanes) == arguments.cols / lanes;
+  if (arguments.state == nullptr) return pass(Pass::kSgd);
+  if (one_block) return pass(Pass::kRowwiseAdagrad);
+  std::fill_n(arguments.steps, arguments.gradients.num_keys, 0.0F);
+  pass(Pass::kAddSquares);
+  std::int64_t run = 0;
+  for (std::int64_t begin = 0; begin < arguments.gradients.num_keys; ++run) {
+    const auto row =
+        static_cast<std::int64_t>(arguments.gradients.keys[begin] >> arguments.row_shift);
+    arguments.steps[run] = AdagradStep(arguments, row, arguments.steps[run]);
+    begin = RunEnd(arguments, begin);
+  }
+  pass(Pass::kApplySteps);
+}
+
+void PoolRowsHere(const PoolArguments& arguments) {
+  if (arguments.list.key_weights != nullptr) {
+    ForEachBlock<Pool, true>(arguments.cols, arguments);
+  } else {
+    ForEachBlock<Pool, false>(arguments.cols, arguments);
+  }
+}
+
+void UpdateRowsHere(const UpdateArguments& arguments) {
+  if (arguments.gradients.key_weights != nullptr) {
+    UpdateAll<true>(arguments);
+  } else {
+    UpdateAll<false>(arguments);
+  }
+}
+
+void FillPeriodicHere(float* out, std::int64_t count, const float* block, std::int64_t period,
+                      std::int64_t phase) {
+  const Full d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    hn::Stream(hn::LoadU(d, block + phase), d, out + i);
+    phase += lanes;
+    if (phase >= period) phase -= period;
+  }
+  hwy::FlushStream();
+}
+
+std::string InstructionSetHere() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace neuroshard
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace neuroshard {
+namespace {
+HWY_EXPORT(PoolRowsHere);
+HWY_EXPORT(UpdateRowsHere);
+HWY_EXPORT(FillPeriodicHere);
+HWY_EXPORT(InstructionSetHere);
+}  // namespace
+
+void PoolRows(const PoolArguments& arguments) { HWY_DYNAMIC_DISPATCH(PoolRowsHere)(arguments); }
+
+void UpdateRows(const UpdateArguments& arguments) {
+  HWY_DYNAMIC_DISPATCH(UpdateRowsHere)(arguments);
+}
+
+void FillPeriodic(float* out, std::int64_t count, const float* block, std::int64_t period,
+                  std::int64_t phase) {
+  HWY_DYNAMIC_DISPATCH(FillPeriodicHere)(out, count, block, period, phase);
+}
+
+std::uint64_t ReadEveryLine(const std::uint64_t* words, std::int64_t num_words) {
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < num_words; i += 8) sum += words[i];
+  return sum;
+}
+
+std::string KernelInstructionSet() { return HWY_DYNAMIC_DISPATCH(InstructionSetHere)(); }
+
+std::string KernelLibrary() {
+  return std::to_string(HWY_MAJOR) + "." + std::to_string(HWY_MINOR) + "." +
+         std::to_string(HWY_PATCH);
+}
+
+std::vector<std::int64_t> SupportedInstructionSets() {
+  const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
+  return {targets.begin(), targets.end()};
+}
+
+}  // namespace neuroshard
+#endif  // HWY_ONCE

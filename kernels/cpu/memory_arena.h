@@ -1,0 +1,57 @@
+// Memory of one device: reserved once as address space, backed by pages as they are first touched,
+// and kept for reuse.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+// Not thread-safe.
+class MemoryArena {
+ public:
+  static constexpr std::int64_t kAlignmentBytes =
+      64;  // a cache line; also the padding after every block
+
+  // Reserves address space only. UNAVAILABLE when the system refuses.
+  static StatusOr<std::unique_ptr<MemoryArena>> Create(std::int64_t capacity_bytes);
+  ~MemoryArena();
+  MemoryArena(const MemoryArena&) = delete;
+  MemoryArena& operator=(const MemoryArena&) = delete;
+
+  std::int64_t capacity_bytes() const { return capacity_bytes_; }
+
+  // What a block of `bytes` takes: padded, so that vectors may be loaded past its end.
+  static std::int64_t BlockBytes(std::int64_t bytes) {
+    return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes + kAlignmentBytes;
+  }
+
+  // All blocks are free again; the content of the pages stays, and stays resident.
+  void Reset() { used_bytes_ = 0; }
+
+  // RESOURCE_EXHAUSTED, quoting both sizes, unless `bytes` more than in use now are within the
+  // capacity and within what the machine can still give. Nothing is touched.
+  Status CheckFits(std::int64_t bytes) const;
+  // The same for memory that is charged to the device but allocated elsewhere, which pages that the
+  // arena keeps resident are of no use to.
+  Status CheckFitsBeside(std::int64_t bytes) const;
+
+  // The next block, aligned, its content arbitrary. The caller has checked that it fits.
+  std::byte* Take(std::int64_t bytes);
+
+ private:
+  Status CheckFits(std::int64_t bytes, std::int64_t available_bytes) const;
+
+  MemoryArena(std::byte* base, std::int64_t capacity_bytes)
+      : base_(base), capacity_bytes_(capacity_bytes) {}
+
+  std::byte* base_;
+  std::int64_t capacity_bytes_;
+  std::int64_t used_bytes_ = 0;
+  std::int64_t touched_bytes_ = 0;  // high-water mark of used_bytes_
+};
+
+}  // namespace neuroshard

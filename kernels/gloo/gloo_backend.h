@@ -1,0 +1,36 @@
+// Collectives between CPU ranks over TCP, through Gloo.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/base/status.h"
+#include "kernels/api/collective.h"
+
+namespace neuroshard {
+
+struct GlooOptions {
+  // Address that this host's ranks listen on and that the other hosts can reach. The peers are not
+  // authenticated: bind to a trusted network only.
+  std::string hostname = "127.0.0.1";
+  // "eth0": listen on the address of this interface instead. Empty: use hostname.
+  std::string network_interface;
+};
+
+// Every communicator owns its sockets and its one I/O thread, and takes both with it. Thread-safe.
+class GlooBackend final : public CollectiveBackend {
+ public:
+  explicit GlooBackend(GlooOptions options) : options_(std::move(options)) {}
+
+  std::string name() const override { return "gloo"; }
+  std::map<std::string, std::string> details() const override;
+  // UNAVAILABLE when the hostname or interface cannot be bound.
+  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec& spec) const override;
+
+ private:
+  GlooOptions options_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,54 @@
+// A connected group of Gloo ranks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "gloo/transport/unbound_buffer.h"
+#include "kernels/api/collective.h"
+#include "kernels/gloo/gloo_mesh.h"
+
+namespace neuroshard {
+
+class GlooCommunicator final : public Communicator {
+ public:
+  explicit GlooCommunicator(std::shared_ptr<GlooMesh> mesh) : mesh_(std::move(mesh)) {}
+
+  int rank() const override { return mesh_->rank; }
+  int world_size() const override { return mesh_->size; }
+
+  // Counts out of range, or larger than reserved, are INVALID_ARGUMENT and leave the group whole.
+  Status Reserve(const AllToAllCounts& counts) override;
+  Status AllToAll(const AllToAllCounts& counts) override;
+  Status Barrier() override;
+  StatusOr<double> Max(double value) override;
+  void Abort() override;
+
+  std::span<std::byte> SendBuffer() override { return send_bytes_; }
+  std::span<const std::byte> ReceiveBuffer() const override { return receive_bytes_; }
+
+ private:
+  Status CheckCounts(const AllToAllCounts& counts) const;
+  // Runs `exchange`; what it throws, and Abort, break the group and become ABORTED.
+  Status Guard(std::string_view what, const std::function<void()>& exchange);
+  void Exchange(const AllToAllCounts& counts);
+  std::unique_ptr<::gloo::transport::UnboundBuffer> Register(std::span<std::byte> bytes);
+
+  // Declared before what Gloo's I/O thread may still write through.
+  std::vector<std::byte> send_bytes_;
+  std::vector<std::byte> receive_bytes_;
+  std::shared_ptr<GlooMesh> mesh_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> send_buffer_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> receive_buffer_;
+  std::atomic<bool> aborted_{false};
+  Status broken_;  // OK while the group is whole
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,39 @@
+#include "kernels/gloo/sigpipe_guard.h"
+
+#include <pthread.h>
+
+#include <ctime>
+
+namespace neuroshard {
+namespace {
+
+sigset_t OnlySigpipe() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPIPE);
+  return set;
+}
+
+bool SigpipeIsPending() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGPIPE) == 1;
+}
+
+}  // namespace
+
+SigpipeGuard::SigpipeGuard() : was_pending_(SigpipeIsPending()) {
+  const sigset_t sigpipe = OnlySigpipe();
+  pthread_sigmask(SIG_BLOCK, &sigpipe, &previous_mask_);
+}
+
+SigpipeGuard::~SigpipeGuard() {
+  if (!was_pending_ && SigpipeIsPending()) {
+    const sigset_t sigpipe = OnlySigpipe();
+    const timespec no_wait{};
+    sigtimedwait(&sigpipe, nullptr, &no_wait);
+  }
+  pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,39 @@
+// Lookup ids for one table and one batch, made to look like production ids in what costs time: how
+// many ids a sample has and how often ids repeat (NeuroShard, section 3: pooling factor and reuse
+// histogram).
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "common/domain/reuse_histogram.h"
+#include "kernels/api/embedding_op.h"
+
+namespace neuroshard {
+
+struct LookupSpec {
+  std::int64_t rows = 0;
+  std::int64_t batch_size = 0;
+  double pooling_factor = 0;  // mean ids per sample
+  bool weighted = false;      // one random weight in [0.5, 1.5) an id
+  std::uint64_t seed = 0;
+};
+
+// How many ids such a batch has: round(batch_size * pooling_factor). A batch takes 8 bytes an id
+// (12 weighted) and 8 a sample.
+std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
+
+// Ids whose MeasureReuseHistogram is `histogram` (weights of the bins; need not sum to 1) up to
+// rounding of the number of distinct ids per bin. The batch has exactly NumLookups ids; every
+// sample has floor(pooling_factor) or one more, at random; which rows are hit and the order of the
+// ids are random. Deterministic by seed on every platform. Where the histogram cannot be met, it is
+// approached: more lookups per row than the histogram allows raise all counts, fewer lookups than
+// one id of a bin needs give that bin's share to the highest bin within reach. INVALID_ARGUMENT
+// when a value is out of range, or ids are asked for and the histogram is all zero.
+StatusOr<LookupBatch> GenerateLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
+
+// Independent ids, row k of a random order of the rows with probability ~ (k + 1)^-exponent;
+// exponent >= 0, 0 is uniform. Lengths, determinism and errors as above.
+StatusOr<LookupBatch> GenerateZipfLookups(const LookupSpec& spec, double exponent);
+
+}  // namespace neuroshard

@@ -1,0 +1,123 @@
+#include "kernels/machine/machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "common/base/bytes.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+std::string_view Trim(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
+}
+
+std::optional<std::int64_t> ParseInteger(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return value;
+}
+
+struct CgroupMemory {
+  std::int64_t limit_bytes = kUnlimited;
+  std::int64_t current_bytes = 0;
+};
+
+// Version 2 says "max" and version 1 a huge number for no limit. Inside a container its own cgroup
+// is the root of the mount.
+CgroupMemory ReadCgroupMemory() {
+  const struct {
+    const char* limit;
+    const char* current;
+  } kFiles[] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+                {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                 "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  for (const auto& files : kFiles) {
+    if (const auto limit = ParseInteger(Trim(ReadText(files.limit)))) {
+      return {*limit, ParseInteger(Trim(ReadText(files.current))).value_or(0)};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view ProcField(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    const auto colon = line.find(':');
+    if (colon != std::string_view::npos && Trim(line.substr(0, colon)) == key) {
+      return Trim(line.substr(colon + 1));
+    }
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return {};
+}
+
+std::int64_t ParseSizeWithSuffix(std::string_view text) {
+  text = Trim(text);
+  std::int64_t unit = 1;
+  if (text.ends_with('K')) unit = kKiB;
+  if (text.ends_with('M')) unit = kMiB;
+  if (text.ends_with('G')) unit = kGiB;
+  const auto number = ParseInteger(text);
+  return number && *number >= 0 && *number < kUnlimited / unit ? *number * unit : 0;
+}
+
+std::string CpuModelName() {
+  const std::string text = ReadText("/proc/cpuinfo");
+  const std::string_view name = ProcField(text, "model name");
+  return name.empty() ? "unknown CPU" : std::string(name);
+}
+
+std::int64_t LastLevelCacheBytes() {
+  std::int64_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    largest =
+        std::max(largest, ParseSizeWithSuffix(ReadText("/sys/devices/system/cpu/cpu0/cache/index" +
+                                                       std::to_string(index) + "/size")));
+  }
+  return largest > 0 ? largest : 32 * kMiB;
+}
+
+std::int64_t MachineMemoryBytes() {
+  const std::int64_t physical =
+      std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)};
+  return std::min(physical, ReadCgroupMemory().limit_bytes);
+}
+
+std::int64_t AvailableMemoryBytes() {
+  const CgroupMemory cgroup = ReadCgroupMemory();
+  const std::string text = ReadText("/proc/meminfo");
+  // "MemAvailable:   23456789 kB"
+  const auto available = ParseInteger(ProcField(text, "MemAvailable"));
+  return std::min(available ? *available * kKiB : MachineMemoryBytes(),
+                  std::max(std::int64_t{0}, cgroup.limit_bytes - cgroup.current_bytes));
+}
+
+std::string TransparentHugePages() {
+  const std::string text = ReadText("/sys/kernel/mm/transparent_hugepage/enabled");
+  const auto begin = text.find('['), end = text.find(']');  // "always [madvise] never"
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return "";
+  return text.substr(begin + 1, end - begin - 1);
+}
+
+}  // namespace neuroshard

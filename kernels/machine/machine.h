@@ -1,0 +1,33 @@
+// What the operating system says about the host. Values that it does not tell come back as
+// documented, never as errors: they only label measurements and guard allocations.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace neuroshard {
+
+// "model name" of /proc/cpuinfo; "unknown CPU" when there is none.
+std::string CpuModelName();
+
+// Of the largest cache of the first core. 32 MiB when unknown.
+std::int64_t LastLevelCacheBytes();
+
+// The smaller of physical memory and the cgroup's limit.
+std::int64_t MachineMemoryBytes();
+
+// What can still be allocated without swapping: the kernel's MemAvailable, and no more than the
+// cgroup's limit leaves.
+std::int64_t AvailableMemoryBytes();
+
+// The choice of transparent huge pages that is in force ("madvise"); empty when unknown.
+std::string TransparentHugePages();
+
+// The value of a "Key:   value" line of a /proc text; empty when it is missing.
+std::string_view ProcField(std::string_view text, std::string_view key);
+
+// "32M" -> 33554432, "512K", "64"; 0 when malformed.
+std::int64_t ParseSizeWithSuffix(std::string_view text);
+
+}  // namespace neuroshard

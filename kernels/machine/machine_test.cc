@@ -1,0 +1,46 @@
+#include "kernels/machine/machine.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/machine/affinity.h"
+
+namespace neuroshard {
+namespace {
+
+TEST(ProcFieldTest, FindsTheWholeKeyOnly) {
+  constexpr std::string_view kText =
+      "MemTotal:  100 kB\nMemAvailable:    42 kB\nmodel name\t: A: B\n";
+  EXPECT_EQ(ProcField(kText, "MemAvailable"), "42 kB");
+  EXPECT_EQ(ProcField(kText, "model name"), "A: B");
+  EXPECT_EQ(ProcField(kText, "Available"), "");
+  EXPECT_EQ(ProcField("", "x"), "");
+}
+
+TEST(ParseSizeWithSuffixTest, SuffixesAndMalformed) {
+  EXPECT_EQ(ParseSizeWithSuffix("32M\n"), 32 << 20);
+  EXPECT_EQ(ParseSizeWithSuffix("512K"), 512 << 10);
+  EXPECT_EQ(ParseSizeWithSuffix("64"), 64);
+  EXPECT_EQ(ParseSizeWithSuffix(""), 0);
+  EXPECT_EQ(ParseSizeWithSuffix("M"), 0);
+  EXPECT_EQ(ParseSizeWithSuffix("-1K"), 0);
+  EXPECT_EQ(ParseSizeWithSuffix("9223372036854775807G"), 0);
+}
+
+TEST(MachineTest, ThisMachineHasMemoryAndCaches) {
+  EXPECT_FALSE(CpuModelName().empty());
+  EXPECT_GT(LastLevelCacheBytes(), 0);
+  EXPECT_GT(AvailableMemoryBytes(), 0);
+  EXPECT_LE(AvailableMemoryBytes(), MachineMemoryBytes());
+}
+
+TEST(AffinityTest, PinsToUsableCpusOnly) {
+  const std::vector<int> cpus = UsableCpus();
+  ASSERT_FALSE(cpus.empty());
+  EXPECT_TRUE(PinThisThread(cpus.front()).ok());
+  EXPECT_EQ(UsableCpus(), std::vector<int>{cpus.front()});
+  EXPECT_EQ(PinThisThread(-1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PinThisThread(1 << 20).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,53 @@
+// The input columns of the compute network: which numbers of a shard it reads, in which order.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+enum class FeatureTransform { kNone, kLog1p };
+
+// A column: 0..16 are the reuse histogram's bins, then these.
+inline constexpr int kDimFeature = kReuseBins;                // the shard's columns
+inline constexpr int kPoolingFactorFeature = kReuseBins + 1;  // mean ids per sample
+inline constexpr int kRowFeature = kReuseBins + 2;            // the shard's rows
+inline constexpr int kNumShardFeatures = kReuseBins + 3;
+
+// "bin_0" .. "bin_16", "dim", "pooling_factor", "row", by column number.
+std::string ShardFeatureName(int feature);
+std::optional<int> ShardFeatureFromName(std::string_view name);
+
+// All of them in the order of NeuroShard's release: sorted as text (bin_0, bin_1, bin_10, ...,
+// bin_9, dim, pooling_factor, row).
+std::vector<std::string> NeuroShardFeatureNames();
+
+// Immutable; used for training and for serving, so that both see the same numbers.
+class FeatureColumns {
+ public:
+  // INVALID_ARGUMENT for a name that is unknown or listed twice, no names at all, a transform
+  // ("log1p") that is unknown or belongs to a feature that is not listed.
+  static StatusOr<FeatureColumns> Create(const std::vector<std::string>& names,
+                                         const std::map<std::string, std::string>& transforms);
+
+  int size() const { return static_cast<int>(columns_.size()); }
+
+  // out has size() entries.
+  void Fill(const ShardFeatures& shard, std::span<double> out) const;
+
+ private:
+  struct Column {
+    int feature = 0;
+    FeatureTransform transform = FeatureTransform::kNone;
+  };
+  std::vector<Column> columns_;
+};
+
+}  // namespace neuroshard

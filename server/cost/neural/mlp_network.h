@@ -1,0 +1,46 @@
+// Linear layers with ReLU, run on rows of plain floats. In between it computes in doubles: a BLAS
+// sums in another order on another CPU and for another number of rows, a search takes thousands of
+// decisions on the results, and only after rounding to floats are they the same everywhere.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "server/models/safetensors.h"
+
+namespace neuroshard {
+
+enum class LastLayer { kLinear, kRelu };
+
+// Immutable; Run from any thread.
+class MlpNetwork {
+ public:
+  // Layers "<prefix>.0.weight" [out, in], "<prefix>.0.bias", ... of a file that CheckNetworkTensors
+  // has passed; `widths` from input to output. Throws what libtorch throws.
+  MlpNetwork(const TensorFile& file, std::string_view prefix,
+             const std::vector<std::int64_t>& widths, LastLayer last_layer);
+
+  std::int64_t input_width() const { return widths_.front(); }
+  std::int64_t output_width() const { return widths_.back(); }
+
+  // in is [n, input_width()], out is [n, output_width()], row-major.
+  void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const;
+
+ private:
+  struct Layer {
+    at::Tensor weight;  // [in, out] doubles: transposed once, here
+    at::Tensor bias;    // [out]
+  };
+
+  void RunBlock(std::int64_t n, const float* in, float* out) const;
+
+  std::vector<std::int64_t> widths_;
+  std::vector<Layer> layers_;
+  LastLayer last_layer_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,44 @@
+// The models under configs/models: what the planner serves at its first start.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "server/cost/neural/neural_cost_model.h"
+#include "server/models/model_manifest.h"
+
+namespace neuroshard {
+namespace {
+
+TEST(ShippedModelsTest, EveryOneLoadsAndPricesALookup) {
+  const std::filesystem::path root =
+      std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs" / "models";
+  int models = 0;
+  for (const auto& name : std::filesystem::directory_iterator(root)) {
+    for (const auto& version : std::filesystem::directory_iterator(name)) {
+      SCOPED_TRACE(version.path());
+      ++models;
+      const auto manifest = ReadModelManifest(version);
+      ASSERT_TRUE(manifest.ok()) << manifest.status();
+      const auto model = LoadNeuralCostModel(*manifest, version);
+      ASSERT_TRUE(model.ok()) << model.status();
+      ShardFeatures shard;
+      shard.rows = 100'000;
+      shard.cols = 64;
+      shard.pooling_factor = 10;
+      shard.reuse_histogram = DefaultReuseHistogram();
+      std::vector<float> phi((*model)->representation_width());
+      (*model)->Represent({&shard, 1}, phi);
+      ComputeCost cost;
+      (*model)->ComputeCosts(phi, {&cost, 1});
+      EXPECT_GT(cost.total_ms, 0);
+      for (const int ranks : {2, 4, 8}) {
+        EXPECT_TRUE((*model)->CheckRanks(ranks).ok()) << (*model)->CheckRanks(ranks);
+      }
+    }
+  }
+  EXPECT_GE(models, 1);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,30 @@
+// The rules that every plan keeps, whoever made it (DESIGN section 5 of the project).
+#pragma once
+
+#include <vector>
+
+#include "common/base/violations.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+
+namespace neuroshard {
+
+// Every rule that `plan` breaks, with paths such as "plan.tables[3].shards[0].rank"; empty: the
+// plan is legal.
+// - world_size and local_world_size are those of the request's topology (local_world_size 0 when
+// hosts differ in size).
+// - Every table of the request appears exactly once, in any order, under its name and module; no
+// other table does.
+// - Shards lie inside their table, tile it exactly and stand in ascending column order; all of them
+// have all rows.
+// - table_wise has exactly one shard. column_wise cuts at multiples of kColumnAlignment columns;
+// the last shard of a table whose
+//   dim is not such a multiple ends ragged.
+// - Ranks exist. What a rank holds (ShardMemory of its shards, plus ReserveBytes) is within that
+// rank's own capacity; a rank without
+//   shards is within any.
+// `plan` may hold any values whatsoever; nothing overflows. At most Violations::kMaxKept are
+// listed; one more entry at "plan" then counts the rest. O(shards log shards).
+std::vector<Violation> CheckPlan(const PlanRequest& request, const Plan& plan);
+
+}  // namespace neuroshard

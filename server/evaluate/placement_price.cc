@@ -1,0 +1,38 @@
+#include "server/evaluate/placement_price.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace neuroshard {
+
+void PricePlacements(const CostModel& model, int num_ranks, std::span<const float> compute_ms,
+                     std::span<const float> dim_sums, PlacementPrices& prices) {
+  const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+  const std::size_t cells = compute_ms.size();
+  prices.backward_comm_ms.resize(cells);
+  prices.start_offset_ms.resize(cells);
+  prices.forward_comm_ms.resize(cells);
+  prices.cost_ms.resize(cells / ranks);
+  if (cells == 0) return;
+
+  model.BackwardCommCosts(num_ranks, dim_sums, prices.backward_comm_ms);
+  for (std::size_t begin = 0; begin < cells; begin += ranks) {
+    float first = compute_ms[begin] + prices.backward_comm_ms[begin];
+    for (std::size_t i = begin; i < begin + ranks; ++i) {
+      prices.start_offset_ms[i] = compute_ms[i] + prices.backward_comm_ms[i];
+      first = std::min(first, prices.start_offset_ms[i]);
+    }
+    for (std::size_t i = begin; i < begin + ranks; ++i) prices.start_offset_ms[i] -= first;
+  }
+  model.ForwardCommCosts(num_ranks, dim_sums, prices.start_offset_ms, prices.forward_comm_ms);
+  for (std::size_t begin = 0; begin < cells; begin += ranks) {
+    double cost_ms = 0;
+    for (std::size_t i = begin; i < begin + ranks; ++i) {
+      cost_ms = std::max(cost_ms, static_cast<double>(compute_ms[i]) + prices.backward_comm_ms[i] +
+                                      prices.forward_comm_ms[i]);
+    }
+    prices.cost_ms[begin / ranks] = cost_ms;
+  }
+}
+
+}  // namespace neuroshard

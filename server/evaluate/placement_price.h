@@ -1,0 +1,27 @@
+// Communication and total cost of many placements at once: the one place that knows how a plan's
+// parts add up, shared by searches and by PricePlan.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// Row-major [placements, num_ranks], except `cost_ms`. Reused from batch to batch to keep its
+// memory.
+struct PlacementPrices {
+  std::vector<float> backward_comm_ms;
+  std::vector<float> start_offset_ms;
+  std::vector<float> forward_comm_ms;
+  std::vector<double>
+      cost_ms;  // per placement: max over ranks of compute + backward + forward communication
+};
+
+// compute_ms and dim_sums are [placements, num_ranks]. start offset = compute + backward
+// communication minus the minimum over the ranks of the placement.
+void PricePlacements(const CostModel& model, int num_ranks, std::span<const float> compute_ms,
+                     std::span<const float> dim_sums, PlacementPrices& prices);
+
+}  // namespace neuroshard

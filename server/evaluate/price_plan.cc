@@ -1,0 +1,127 @@
+#include "server/evaluate/price_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "server/evaluate/placement_price.h"
+#include "server/evaluate/shard_range.h"
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+namespace {
+
+// The shards of a plan with the tables they are of, in plan order.
+struct ResolvedShard {
+  const Table* table;
+  const Shard* shard;
+};
+
+StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan) {
+  std::unordered_map<std::string_view, const Table*> by_name;
+  for (const Table& table : request.tables) by_name.emplace(table.name, &table);
+  std::vector<ResolvedShard> resolved;
+  Violations violations;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table_plan = plan.tables[t];
+    const auto found = by_name.find(table_plan.name);
+    if (found == by_name.end()) {
+      violations.Add(fmt::format("plan.tables[{}].name", t),
+                     fmt::format("'{}' is not a table of the request", table_plan.name));
+      continue;
+    }
+    for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
+      const std::string path = fmt::format("plan.tables[{}].shards[{}]", t, s);
+      const Shard& shard = table_plan.shards[s];
+      if (CheckShardRange(*found->second, shard, request.topology.num_ranks(), path, violations)) {
+        resolved.push_back({found->second, &shard});
+      }
+    }
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return resolved;
+}
+
+// Sums phi per rank and runs the head on the ranks that hold something.
+std::vector<ComputeCost> ComputeOfRanks(const std::vector<ResolvedShard>& shards, int num_ranks,
+                                        const CostModel& model) {
+  const std::size_t width = static_cast<std::size_t>(model.representation_width());
+  std::vector<ShardFeatures> features;
+  features.reserve(shards.size());
+  for (const ResolvedShard& s : shards) {
+    features.push_back(FeaturesOf(*s.table, s.shard->rows, s.shard->cols));
+  }
+  std::vector<float> phi(shards.size() * width);
+  if (!features.empty()) model.Represent(features, phi);
+
+  std::vector<int> row_of_rank(static_cast<std::size_t>(num_ranks), -1);
+  std::vector<float> sums;
+  int rows = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    int& row = row_of_rank[static_cast<std::size_t>(shards[i].shard->rank)];
+    if (row < 0) {
+      row = rows++;
+      sums.resize(sums.size() + width, 0.0F);
+    }
+    float* sum = sums.data() + static_cast<std::size_t>(row) * width;
+    for (std::size_t w = 0; w < width; ++w) sum[w] += phi[i * width + w];
+  }
+  std::vector<ComputeCost> of_rows(static_cast<std::size_t>(rows));
+  if (rows > 0) model.ComputeCosts(sums, of_rows);
+
+  std::vector<ComputeCost> of_ranks(static_cast<std::size_t>(num_ranks));
+  for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+    if (row_of_rank[r] >= 0) of_ranks[r] = of_rows[static_cast<std::size_t>(row_of_rank[r])];
+  }
+  return of_ranks;
+}
+
+}  // namespace
+
+StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan, const CostModel& model) {
+  const int num_ranks = request.topology.num_ranks();
+  NS_RETURN_IF_ERROR(model.CheckRanks(num_ranks));
+  NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> shards, ResolveShards(request, plan));
+
+  PlanCost cost;
+  cost.ranks.resize(static_cast<std::size_t>(num_ranks));
+  for (const ResolvedShard& s : shards) {
+    RankCost& rank = cost.ranks[static_cast<std::size_t>(s.shard->rank)];
+    rank.dim_sum += s.shard->cols;
+    rank.memory += ShardMemory(request, *s.table, s.shard->rows, s.shard->cols);
+  }
+  const std::vector<ComputeCost> compute = ComputeOfRanks(shards, num_ranks, model);
+  std::vector<float> compute_ms;
+  std::vector<float> dim_sums;
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    compute_ms.push_back(compute[r].total_ms);
+    dim_sums.push_back(static_cast<float>(cost.ranks[r].dim_sum));
+  }
+  PlacementPrices prices;
+  PricePlacements(model, num_ranks, compute_ms, dim_sums, prices);
+
+  cost.embedding_cost_ms = prices.cost_ms.empty() ? 0 : prices.cost_ms.front();
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    RankCost& rank = cost.ranks[r];
+    rank.compute_ms = compute[r].total_ms;
+    if (model.info().splits_compute) {
+      rank.forward_compute_ms = compute[r].forward_ms;
+      rank.backward_compute_ms = compute[r].backward_ms;
+    }
+    rank.backward_comm_ms = prices.backward_comm_ms[r];
+    rank.start_offset_ms = prices.start_offset_ms[r];
+    rank.forward_comm_ms = prices.forward_comm_ms[r];
+    rank.capacity_bytes = request.topology.devices[r].memory_bytes;
+    rank.memory.reserve_bytes = ReserveBytes(request.memory, rank.capacity_bytes);
+  }
+  return cost;
+}
+
+}  // namespace neuroshard

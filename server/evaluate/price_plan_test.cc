@@ -1,0 +1,157 @@
+#include "server/evaluate/price_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "server/evaluate/placement_price.h"
+#include "server/features/shard_features.h"
+#include "tests/support/concave_cost_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+
+class PricePlanTest : public ::testing::Test {
+ protected:
+  PricePlanTest() {
+    request_.memory.rule = MemoryRule::kWeightsOnly;
+    for (const std::int64_t dim : {16, 32, 8}) {
+      Table table;
+      table.name = "t" + std::to_string(request_.tables.size());
+      table.num_embeddings = 1000 * dim;
+      table.embedding_dim = dim;
+      table.pooling_factor = 5;
+      request_.tables.push_back(table);
+    }
+    request_.topology.devices = {{0, 1 << 22}, {0, 1 << 22}, {0, 1 << 22}};
+    plan_.world_size = 3;
+    plan_.local_world_size = 3;
+    plan_.tables = {
+        {"t0", "", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 16000, 0, 16, 0}}},
+        {"t1",
+         "",
+         ShardingType::kColumnWise,
+         ComputeKernel::kFused,
+         {{0, 32000, 0, 16, 0}, {0, 32000, 16, 16, 2}}},
+        {"t2", "", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 8000, 0, 8, 2}}},
+    };
+  }
+
+  float Head(std::initializer_list<ShardFeatures> shards) const {
+    const std::vector<ShardFeatures> all = shards;
+    std::vector<float> phi(all.size() * ConcaveCostModel::kWidth);
+    model_.Represent(all, phi);
+    std::vector<float> sum(ConcaveCostModel::kWidth, 0);
+    for (std::size_t i = 0; i < phi.size(); ++i) sum[i % sum.size()] += phi[i];
+    ComputeCost cost;
+    model_.ComputeCosts(sum, std::span(&cost, 1));
+    return cost.total_ms;
+  }
+
+  PlanRequest request_;
+  Plan plan_;
+  ConcaveCostModel model_;
+};
+
+TEST_F(PricePlanTest, ComputeIsTheHeadOfTheSumAndEmptyRanksAreFree) {
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  const float first =
+      Head({FeaturesOf(request_.tables[0], 16000, 16), FeaturesOf(request_.tables[1], 32000, 16)});
+  const float third =
+      Head({FeaturesOf(request_.tables[1], 32000, 16), FeaturesOf(request_.tables[2], 8000, 8)});
+  EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[0].compute_ms), first);
+  EXPECT_EQ(cost.ranks[1].compute_ms, 0);
+  EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[2].compute_ms), third);
+  EXPECT_FALSE(cost.ranks[0].forward_compute_ms.has_value());
+}
+
+TEST_F(PricePlanTest, CommunicationFollowsDimsAndOffsets) {
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  EXPECT_EQ(cost.ranks[0].dim_sum, 32);
+  EXPECT_EQ(cost.ranks[1].dim_sum, 0);
+  EXPECT_EQ(cost.ranks[2].dim_sum, 24);
+  const std::vector<float> dims = {32, 0, 24};
+  std::vector<float> backward(3);
+  model_.BackwardCommCosts(3, dims, backward);
+  std::vector<float> offsets(3);
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[r].backward_comm_ms), backward[r]);
+    offsets[r] = static_cast<float>(cost.ranks[r].compute_ms) + backward[r];
+  }
+  const float first = *std::min_element(offsets.begin(), offsets.end());
+  for (float& offset : offsets) offset -= first;
+  std::vector<float> forward(3);
+  model_.ForwardCommCosts(3, dims, offsets, forward);
+  double most = 0;
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_THAT(static_cast<float>(cost.ranks[r].start_offset_ms), FloatNear(offsets[r], 1e-5F));
+    EXPECT_THAT(static_cast<float>(cost.ranks[r].forward_comm_ms), FloatNear(forward[r], 1e-5F));
+    most = std::max(most, cost.ranks[r].total_ms());
+  }
+  EXPECT_EQ(cost.ranks[1].start_offset_ms, 0);
+  EXPECT_DOUBLE_EQ(cost.embedding_cost_ms, most);
+}
+
+TEST_F(PricePlanTest, MemoryIsWhatTheShardsTakeAndTheReserve) {
+  request_.memory.reserve_fraction = 0.5;
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  EXPECT_EQ(cost.ranks[0].memory.weights_bytes, 4 * (16000 * 16 + 32000 * 16));
+  EXPECT_EQ(cost.ranks[0].memory.reserve_bytes, 1 << 21);
+  EXPECT_EQ(cost.ranks[0].capacity_bytes, 1 << 22);
+}
+
+TEST_F(PricePlanTest, ForwardAndBackwardWhereTheModelTellsThemApart) {
+  model_.mutable_info().splits_compute = true;
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  for (const RankCost& rank : cost.ranks) {
+    ASSERT_TRUE(rank.forward_compute_ms.has_value());
+    EXPECT_NEAR(*rank.forward_compute_ms + *rank.backward_compute_ms, rank.compute_ms, 1e-6);
+  }
+}
+
+TEST_F(PricePlanTest, AnIllegalPlanIsPricedWhereThatMakesSense) {
+  plan_.tables.pop_back();
+  request_.topology.devices[0].memory_bytes = 1;
+  EXPECT_TRUE(PricePlan(request_, plan_, model_).ok());
+}
+
+TEST_F(PricePlanTest, WhatCannotBePricedIsNamed) {
+  plan_.tables[0].name = "stranger";
+  plan_.tables[1].shards[1].cols = 17;
+  plan_.tables[2].shards[0].rank = 3;
+  EXPECT_THAT(
+      PricePlan(request_, plan_, model_),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("plan.tables[0].name"), HasSubstr("plan.tables[1].shards[1].cols"),
+                     HasSubstr("plan.tables[2].shards[0].rank"))));
+}
+
+TEST_F(PricePlanTest, TheModelMustKnowTheNumberOfRanks) {
+  model_.set_max_ranks(2);
+  EXPECT_THAT(PricePlan(request_, plan_, model_), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(PricePlanTest, PlacementsOfABatchDoNotInfluenceEachOther) {
+  const std::vector<float> compute = {1, 2, 3, 5, 0, 0};
+  const std::vector<float> dims = {10, 20, 30, 60, 0, 0};
+  PlacementPrices both;
+  PricePlacements(model_, 3, compute, dims, both);
+  PlacementPrices second;
+  PricePlacements(model_, 3, std::span(compute).subspan(3), std::span(dims).subspan(3), second);
+  ASSERT_EQ(both.cost_ms.size(), 2U);
+  EXPECT_EQ(both.cost_ms[1], second.cost_ms[0]);
+  PricePlacements(model_, 3, {}, {}, both);
+  EXPECT_TRUE(both.cost_ms.empty());
+}
+
+}  // namespace
+}  // namespace neuroshard

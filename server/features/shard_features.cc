@@ -1,0 +1,17 @@
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+
+ShardFeatures FeaturesOf(const Table& table, std::int64_t rows, std::int64_t cols) {
+  ShardFeatures features;
+  features.rows = rows;
+  features.cols = cols;
+  features.pooling_factor = table.pooling_factor;
+  features.reuse_histogram = table.reuse_histogram;
+  features.weight_dtype = table.weight_dtype;
+  features.pooling_mode = table.pooling_mode;
+  features.weighted = table.weighted;
+  return features;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,73 @@
+// neuroshard-planner: the wiring and nothing else.
+#include <prometheus/registry.h>
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <variant>
+
+#include "common/observe/metrics_exporter.h"
+#include "common/rpc/process_signals.h"
+#include "common/rpc/rpc_server.h"
+#include "server/cost/neural/neural_cost_model.h"
+#include "server/model_watcher.h"
+#include "server/models/model_repository.h"
+#include "server/options.h"
+#include "server/planner/planner.h"
+#include "server/search/run_search.h"
+#include "server/service/planner_service.h"
+
+namespace neuroshard {
+namespace {
+
+Status RunPlanner(const PlannerOptions& options) {
+  NS_ASSIGN_OR_RETURN(const auto logger, Logger::Create(options.log));
+  LogOptionsInForce(options, *logger);
+  const SteadyClock clock;
+  const auto registry = std::make_shared<prometheus::Registry>();
+  RpcMetrics rpc_metrics(*registry);
+  PlannerMetrics planner_metrics(*registry);
+  std::unique_ptr<MetricsExporter> exporter;
+  if (!options.metrics_listen.empty()) {
+    NS_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(options.metrics_listen, registry));
+    logger->Info("metrics_listening", {{"address", exporter->address()}});
+  }
+  NS_ASSIGN_OR_RETURN(
+      const auto models,
+      ModelRepository::Create({options.models_root, options.default_model}, LoadNeuralCostModel));
+  ModelWatcher watcher(*models, std::chrono::milliseconds(options.model_poll_ms), *logger,
+                       planner_metrics);
+  const Planner planner([&models](const CostModelRef& ref) { return models->Current()->Find(ref); },
+                        RunSearch, clock);
+  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
+  PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,
+                              options.limits, std::chrono::milliseconds(options.max_search_ms)});
+  NS_ASSIGN_OR_RETURN(
+      const auto server,
+      RpcServer::Start(options.rpc, {{v1::PlannerService::service_full_name(), &service}}, gate));
+  const SignalThread signals({.on_terminate =
+                                  [&] {
+                                    logger->Info("draining", {{"in_flight", gate.in_flight()}});
+                                    server->RequestDrain();
+                                  },
+                              .on_hangup = [&watcher] { watcher.ReloadNow(); }});
+  logger->Info("serving", {{"address", server->address()}});
+  std::cout << "listening on " << server->address() << std::endl;
+  server->Wait();
+  logger->Info("stopped");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace neuroshard
+
+int main(int argc, char** argv) {
+  neuroshard::CatchProcessSignals();
+  const auto parsed = neuroshard::ParsePlannerCommandLine(argc, argv);
+  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  const neuroshard::Status status =
+      neuroshard::RunPlanner(std::get<neuroshard::PlannerOptions>(parsed));
+  if (status.ok()) return 0;
+  std::cerr << "neuroshard-planner: " << neuroshard::Message(status) << '\n';
+  return 1;
+}

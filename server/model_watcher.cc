@@ -1,0 +1,87 @@
+#include "server/model_watcher.h"
+
+#include <string>
+
+namespace neuroshard {
+namespace {
+
+void LogRefusal(const RefusedModel& refused, const Logger& logger) {
+  logger.Warn("model_refused", {{"directory", refused.directory},
+                                {"reason", refused.reason},
+                                {"previous_content_serving", refused.previous_content_serving}});
+}
+
+// What was there at the start.
+void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMetrics& metrics) {
+  for (const auto& model : snapshot.models()) {
+    logger.Info("model_loaded",
+                {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
+  }
+  for (const RefusedModel& refused : snapshot.refused()) LogRefusal(refused, logger);
+  if (snapshot.models().empty()) logger.Warn("no_models");
+  metrics.ModelsLoaded(snapshot.models().size());
+  metrics.ModelsRefused(snapshot.refused().size());
+  metrics.ModelsNow(snapshot.models().size(), snapshot.refused().size());
+}
+
+void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
+                  PlannerMetrics& metrics) {
+  for (const std::string& model : report.loaded) logger.Info("model_loaded", {{"model", model}});
+  for (const std::string& model : report.removed) logger.Info("model_removed", {{"model", model}});
+  for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
+  metrics.ModelsLoaded(report.loaded.size());
+  metrics.ModelsRefused(report.refused.size());
+  metrics.ModelsNow(snapshot.models().size(), snapshot.refused().size());
+}
+
+}  // namespace
+
+ModelWatcher::ModelWatcher(ModelRepository& repository, std::chrono::milliseconds interval,
+                           const Logger& logger, PlannerMetrics& metrics)
+    : repository_(repository), interval_(interval), logger_(logger), metrics_(metrics) {
+  RecordStart(*repository_.Current(), logger_, metrics_);
+  thread_ = std::thread([this] { Run(); });
+}
+
+ModelWatcher::~ModelWatcher() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void ModelWatcher::ReloadNow() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reload_ = true;
+  }
+  wake_.notify_all();
+}
+
+void ModelWatcher::Run() {
+  bool root_was_readable = true;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    const auto woken = [this] { return reload_ || stopping_; };
+    if (interval_.count() > 0) {
+      wake_.wait_for(lock, interval_, woken);
+    } else {
+      wake_.wait(lock, woken);
+    }
+    if (stopping_) return;
+    reload_ = false;
+    lock.unlock();
+    const ReloadReport report = repository_.Reload();
+    // A root that stays away is one event, not one every interval.
+    if (root_was_readable && !report.root_status.ok()) {
+      logger_.Error("model_root_unreadable", {{"reason", report.root_status}});
+    }
+    root_was_readable = report.root_status.ok();
+    RecordReload(report, *repository_.Current(), logger_, metrics_);
+    lock.lock();
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,43 @@
+// Keeps a model repository up to date while a planner runs.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "common/observe/logger.h"
+#include "server/models/model_repository.h"
+#include "server/service/planner_metrics.h"
+
+namespace neuroshard {
+
+// Reloads from its own thread: every `interval` (0: never by itself), and when ReloadNow is called.
+// What a reload changed is logged and counted, once. Everything given outlives the watcher.
+class ModelWatcher {
+ public:
+  ModelWatcher(ModelRepository& repository, std::chrono::milliseconds interval,
+               const Logger& logger, PlannerMetrics& metrics);
+  ~ModelWatcher();
+
+  ModelWatcher(const ModelWatcher&) = delete;
+  ModelWatcher& operator=(const ModelWatcher&) = delete;
+
+  // Returns at once; any thread.
+  void ReloadNow();
+
+ private:
+  void Run();
+
+  ModelRepository& repository_;
+  const std::chrono::milliseconds interval_;
+  const Logger& logger_;
+  PlannerMetrics& metrics_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool reload_ = false;    // guarded by mutex_
+  bool stopping_ = false;  // guarded by mutex_
+  std::thread thread_;     // last: starts when everything else is there
+};
+
+}  // namespace neuroshard

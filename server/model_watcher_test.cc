@@ -1,0 +1,91 @@
+#include "server/model_watcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "server/models/testing/model_fixture.h"
+#include "tests/support/fake_cost_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::FakeCostModel;
+using ::neuroshard::testing::IsOk;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ModelWatcherTest : public ::testing::Test {
+ protected:
+  ModelWatcherTest() {
+    std::filesystem::create_directories(root_);
+    EXPECT_THAT(WriteModelFixture(root_, {.version = 1}), IsOk());
+    auto created = ModelRepository::Create(
+        {root_, ""},
+        [](const ModelManifest& manifest,
+           const std::filesystem::path&) -> StatusOr<std::shared_ptr<const CostModel>> {
+          if (manifest.version == 13) return InvalidArgument("unlucky");
+          CostModelInfo info;
+          info.name = manifest.name;
+          info.version = manifest.version;
+          return std::make_shared<const FakeCostModel>(info);
+        });
+    EXPECT_THAT(created, IsOk());
+    repository_ = *std::move(created);
+  }
+  ~ModelWatcherTest() override { std::filesystem::remove_all(root_); }
+
+  // Lets the watcher's thread work until the snapshot is as wanted; the test's time limit ends it
+  // otherwise.
+  void WaitFor(std::size_t models, std::size_t refused) {
+    while (repository_->Current()->models().size() != models ||
+           repository_->Current()->refused().size() != refused) {
+      std::this_thread::yield();
+    }
+  }
+
+  const std::filesystem::path root_ =
+      std::filesystem::path(::testing::TempDir()) /
+      ("model_watcher_" + std::to_string(getpid()) + "_" +
+       ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::unique_ptr<ModelRepository> repository_;
+  prometheus::Registry registry_;
+  PlannerMetrics metrics_{registry_};
+  std::ostringstream log_;
+  std::unique_ptr<Logger> logger_ = Logger::ToStream(&log_);
+};
+
+TEST_F(ModelWatcherTest, ReloadsWhenToldAndSaysOnceWhatChanged) {
+  {
+    ModelWatcher watcher(*repository_, std::chrono::milliseconds(0), *logger_, metrics_);
+    EXPECT_THAT(WriteModelFixture(root_, {.version = 2}), IsOk());
+    EXPECT_THAT(WriteModelFixture(root_, {.version = 13}), IsOk());
+    watcher.ReloadNow();
+    WaitFor(2, 1);
+    // The refused one is still there at the next reload, and is no news.
+    EXPECT_THAT(WriteModelFixture(root_, {.version = 3}), IsOk());
+    watcher.ReloadNow();
+    WaitFor(3, 1);
+  }
+  const std::string log = log_.str();
+  EXPECT_THAT(log, AllOf(HasSubstr("model_loaded model=fixture/1"),
+                         HasSubstr("model_loaded model=fixture/2"), HasSubstr("unlucky")));
+  EXPECT_EQ(log.find("model_refused"), log.rfind("model_refused"));
+}
+
+TEST_F(ModelWatcherTest, PollsByItself) {
+  const ModelWatcher watcher(*repository_, std::chrono::milliseconds(1), *logger_, metrics_);
+  EXPECT_THAT(WriteModelFixture(root_, {.version = 2}), IsOk());
+  WaitFor(2, 0);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,74 @@
+// model.yaml of the model repository: format neuroshard-cost-model/1 (README of this folder has
+// every key).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+inline constexpr std::string_view kModelFormat = "neuroshard-cost-model/1";
+inline constexpr std::string_view kManifestFileName = "model.yaml";
+
+// compute(rank) = head(sum over its shards of phi(z)); widths from input to output.
+struct ComputeNetworkManifest {
+  std::string file;                               // safetensors, relative to the model's directory
+  std::vector<std::string> features;              // input columns in order (FeatureColumns)
+  std::map<std::string, std::string> transforms;  // feature -> "log1p"
+  std::vector<std::int64_t> table_layers;         // phi: ReLU after each layer
+  std::vector<std::int64_t> head_layers;          // ReLU between layers
+  std::vector<std::string> outputs = {"total_ms"};  // or {"forward_ms", "backward_ms"}
+
+  bool operator==(const ComputeNetworkManifest&) const = default;
+};
+
+// One network for one rank count D. Inputs: D dim sums, then for the forward direction D start
+// offsets (ms); D outputs (ms).
+struct CommNetworkManifest {
+  std::string file;
+  int num_devices = 0;
+  std::vector<std::int64_t> layers;  // ReLU between layers
+
+  bool operator==(const CommNetworkManifest&) const = default;
+};
+
+struct ModelManifest {
+  std::string name;    // letters, digits, '.', '_', '-'; starts with a letter or digit; at most 128
+  int version = 0;     // >= 1
+  std::string device;  // hardware; empty: not stated
+  std::string backend;                 // "cpu", "cuda"; empty: not stated
+  std::int64_t global_batch_size = 0;  // conditions; 0: not stated
+  std::string weight_dtype;            // a word of DataType; empty: not stated
+  std::string optimizer;               // a word of Optimizer; empty: not stated
+  ComputeNetworkManifest compute;
+  std::vector<CommNetworkManifest> forward_comm;   // ascending num_devices; may be empty
+  std::vector<CommNetworkManifest> backward_comm;  // ascending num_devices; may be empty
+  std::map<std::string, std::string>
+      metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"
+  std::map<std::string, std::string> provenance;  // the same
+
+  bool operator==(const ModelManifest&) const = default;
+};
+
+// Every fault of the text, each with the path of its key ("compute.table_layers[0]"), as the
+// Violations of an INVALID_ARGUMENT. Lists of networks come back sorted by num_devices.
+StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml);
+
+// What ParseModelManifest reads back as an equal value; keys in a fixed order. `manifest` has to be
+// one that parsing would accept; otherwise INVALID_ARGUMENT with the faults.
+StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest);
+
+// INVALID_ARGUMENT unless `directory` ends in the manifest's NAME/VERSION.
+Status CheckModelDirectory(const std::filesystem::path& directory, const ModelManifest& manifest);
+
+// DIRECTORY/model.yaml, where DIRECTORY ends in NAME/VERSION and both must be the manifest's.
+// Errors name the file.
+StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory);
+
+}  // namespace neuroshard

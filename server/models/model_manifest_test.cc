@@ -1,0 +1,279 @@
+#include "server/models/model_manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "common/base/violations.h"
+#include "server/models/testing/model_fixture.h"
+
+namespace neuroshard {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+using testing::Pair;
+using testing::UnorderedElementsAre;
+
+// The format of the design document, all keys used.
+constexpr std::string_view kWhole = R"(format: neuroshard-cost-model/1
+name: rtx2080ti-neuroshard
+version: 3
+hardware:
+  device: RTX 2080 Ti
+  backend: cuda
+conditions:
+  global_batch_size: 65536
+  weight_dtype: fp32
+  optimizer: sgd
+compute:
+  file: compute.safetensors
+  kind: table_sum_mlp
+  features: [bin_0, dim, pooling_factor, row]
+  transforms: {row: log1p}
+  table_layers: [4, 128, 32]
+  head_layers: [32, 64, 2]
+  outputs: [forward_ms, backward_ms]
+forward_comm:
+  - file: forward_comm_2.safetensors
+    kind: device_count_mlp
+    num_devices: 2
+    layers: [4, 8, 2]
+  - file: forward_comm_4.safetensors
+    kind: device_count_mlp
+    num_devices: 4
+    layers: [8, 128, 64, 32, 16, 4]
+backward_comm:
+  - file: backward_comm_4.safetensors
+    kind: device_count_mlp
+    num_devices: 4
+    layers: [4, 128, 64, 32, 16, 4]
+provenance:
+  made_by: a sweep, by hand
+  sweep:
+    samples: 10
+metrics:
+  compute:
+    kendall_tau: 0.97
+    mse: 0.01
+)";
+
+std::string Replaced(std::string_view from, std::string_view to) {
+  std::string text(kWhole);
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::vector<Violation> Faults(const std::string& yaml) {
+  const auto manifest = ParseModelManifest(yaml);
+  EXPECT_TRUE(absl::IsInvalidArgument(manifest.status())) << manifest.status();
+  return Violations::FromStatus(manifest.status());
+}
+
+// The only fault, as "field: description".
+std::string Fault(const std::string& yaml) {
+  const auto faults = Faults(yaml);
+  EXPECT_EQ(faults.size(), 1U);
+  return faults.empty() ? "" : faults[0].field + ": " + faults[0].description;
+}
+
+TEST(ModelManifestTest, ReadsEveryKey) {
+  const auto manifest = ParseModelManifest(kWhole);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->name, "rtx2080ti-neuroshard");
+  EXPECT_EQ(manifest->version, 3);
+  EXPECT_EQ(manifest->device, "RTX 2080 Ti");
+  EXPECT_EQ(manifest->backend, "cuda");
+  EXPECT_EQ(manifest->global_batch_size, 65536);
+  EXPECT_EQ(manifest->weight_dtype, "fp32");
+  EXPECT_EQ(manifest->optimizer, "sgd");
+  EXPECT_THAT(manifest->compute.features, ElementsAre("bin_0", "dim", "pooling_factor", "row"));
+  EXPECT_THAT(manifest->compute.transforms, ElementsAre(Pair("row", "log1p")));
+  EXPECT_THAT(manifest->compute.table_layers, ElementsAre(4, 128, 32));
+  EXPECT_THAT(manifest->compute.head_layers, ElementsAre(32, 64, 2));
+  EXPECT_THAT(manifest->compute.outputs, ElementsAre("forward_ms", "backward_ms"));
+  ASSERT_EQ(manifest->forward_comm.size(), 2U);
+  EXPECT_EQ(manifest->forward_comm[1],
+            (CommNetworkManifest{"forward_comm_4.safetensors", 4, {8, 128, 64, 32, 16, 4}}));
+  EXPECT_THAT(manifest->provenance,
+              ElementsAre(Pair("made_by", "a sweep, by hand"), Pair("sweep.samples", "10")));
+  EXPECT_THAT(manifest->metrics,
+              ElementsAre(Pair("compute.kendall_tau", "0.97"), Pair("compute.mse", "0.01")));
+}
+
+TEST(ModelManifestTest, WritesTheGoldenText) {
+  const auto text = FormatModelManifest(*ParseModelManifest(kWhole));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, kWhole);
+}
+
+TEST(ModelManifestTest, EveryFixtureReadsBackEqual) {
+  for (const auto& options : {ModelFixtureOptions{}, ModelFixtureOptions{.device_counts = {}},
+                              ModelFixtureOptions{.outputs = {"forward_ms", "backward_ms"}}}) {
+    const ModelManifest manifest = MakeModelFixture(options).manifest;
+    const auto text = FormatModelManifest(manifest);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(*ParseModelManifest(*text), manifest);
+  }
+}
+
+TEST(ModelManifestTest, DetailsOfAnyShapeReadBackEqual) {
+  ModelManifest manifest = MakeModelFixture({}).manifest;
+  manifest.metrics = {{"a", "1"},    {"a.b", "2"},     {"a-b", "3"},
+                      {"c.d.e", ""}, {"list[0]", "x"}, {"true", "~"}};
+  manifest.provenance = {{"a-b", "3"},
+                         {"a.b", "yes: no # not a comment"},
+                         {"a.c.d", "\"'\n"},
+                         {"a.c.e", "null"},
+                         {"host", "{ü}"}};
+  const auto text = FormatModelManifest(manifest);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*ParseModelManifest(*text), manifest);
+}
+
+TEST(ModelManifestTest, TheSmallestManifest) {
+  const auto manifest = ParseModelManifest(
+      "format: neuroshard-cost-model/1\nname: a\nversion: 1\ncompute: {file: c.safetensors, "
+      "kind: table_sum_mlp, features: [dim], table_layers: [1, 2], head_layers: [2, 1]}\n");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_THAT(manifest->compute.outputs, ElementsAre("total_ms"));
+  EXPECT_TRUE(manifest->forward_comm.empty());
+  EXPECT_EQ(manifest->global_batch_size, 0);
+}
+
+TEST(ModelManifestTest, OneCommNetworkNeedsNoList) {
+  const auto manifest = ParseModelManifest(
+      Replaced("  - file: backward_comm_4.safetensors\n    kind: device_count_mlp\n    "
+               "num_devices: 4\n    layers: [4, 128, 64, 32, 16, 4]",
+               "  file: b.safetensors\n  kind: device_count_mlp\n  num_devices: 3\n  "
+               "layers: [3, 3]"));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_THAT(manifest->backward_comm,
+              ElementsAre(CommNetworkManifest{"b.safetensors", 3, {3, 3}}));
+}
+
+TEST(ModelManifestTest, OneFaultAtATime) {
+  EXPECT_EQ(Fault(Replaced("neuroshard-cost-model/1", "neuroshard-cost-model/2")),
+            "format: must be \"neuroshard-cost-model/1\", got \"neuroshard-cost-model/2\"");
+  EXPECT_THAT(Fault(Replaced("name: rtx2080ti-neuroshard", "name: ../etc")),
+              HasSubstr("name: must be 1 to 128 letters"));
+  EXPECT_EQ(Fault(Replaced("version: 3\n", "")), "version: missing");
+  EXPECT_EQ(Fault(Replaced("version: 3", "version: 0")),
+            "version: must be an integer from 1 to 1000000000, got \"0\"");
+  EXPECT_THAT(Fault(Replaced("version: 3", "version: 1.0")), HasSubstr("got \"1.0\""));
+  EXPECT_EQ(Fault(Replaced("hardware:", "colour: red\nhardware:")), "colour: unknown key");
+  EXPECT_EQ(Fault(Replaced("version: 3", "version: 3\nversion: 3")), "version: stated twice");
+  EXPECT_EQ(Fault(Replaced("  backend: cuda", "  gpus: 4")), "hardware.gpus: unknown key");
+  EXPECT_THAT(Fault(Replaced("weight_dtype: fp32", "weight_dtype: fp8")),
+              HasSubstr("conditions.weight_dtype: must be one of fp32, fp16, bf16, got \"fp8\""));
+  EXPECT_THAT(Fault(Replaced("optimizer: sgd", "optimizer: [sgd]")),
+              HasSubstr("conditions.optimizer: must be a non-empty text, got a list"));
+  EXPECT_THAT(Fault(Replaced("size: 65536", "size: -1")), HasSubstr("got \"-1\""));
+}
+
+TEST(ModelManifestTest, FaultsOfTheComputeNetwork) {
+  EXPECT_EQ(Fault(Replaced("table_sum_mlp", "transformer")),
+            "compute.kind: must be \"table_sum_mlp\", got \"transformer\"");
+  EXPECT_THAT(Fault(Replaced("bin_0, dim", "bin_99, dim")),
+              HasSubstr("compute.features: unknown feature 'bin_99'"));
+  EXPECT_THAT(Fault(Replaced("bin_0, dim", "dim, dim")),
+              HasSubstr("compute.features: feature 'dim' is listed twice"));
+  EXPECT_THAT(Fault(Replaced("{row: log1p}", "{rows: log1p}")), HasSubstr("'rows', which is not"));
+  EXPECT_THAT(Fault(Replaced("{row: log1p}", "{row: sqrt}")), HasSubstr("transform 'sqrt'"));
+  EXPECT_EQ(Fault(Replaced("[4, 128, 32]", "[20, 128, 32]")),
+            "compute.table_layers[0]: must be the number of features, 4, got 20");
+  EXPECT_EQ(Fault(Replaced("[32, 64, 2]", "[31, 64, 2]")),
+            "compute.head_layers[0]: must be the last width of table_layers, 32, got 31");
+  EXPECT_EQ(Fault(Replaced("[32, 64, 2]", "[32, 64, 1]")),
+            "compute.head_layers[2]: must be the number of outputs, 2, got 1");
+  EXPECT_THAT(Fault(Replaced("[32, 64, 2]", "[32]")),
+              HasSubstr("compute.head_layers: must list 2 to 64 widths"));
+  EXPECT_EQ(Fault(Replaced("[32, 64, 2]", "[32, -64, 2]")),
+            "compute.head_layers[1]: must be an integer from 1 to 65536, got \"-64\"");
+  EXPECT_THAT(Fault(Replaced("[forward_ms, backward_ms]", "[backward_ms, forward_ms]")),
+              HasSubstr("compute.outputs: must be [total_ms] or [forward_ms, backward_ms], got "
+                        "[backward_ms, forward_ms]"));
+  EXPECT_THAT(Fault(Replaced("file: compute.safetensors", "file: ../compute.safetensors")),
+              HasSubstr("compute.file: must be a path inside the model's directory"));
+  EXPECT_THAT(Fault(Replaced("file: compute.safetensors", "file: /etc/passwd")),
+              HasSubstr("compute.file: must be a path inside"));
+}
+
+TEST(ModelManifestTest, FaultsOfTheCommunicationNetworks) {
+  EXPECT_EQ(Fault(Replaced("[8, 128, 64, 32, 16, 4]", "[4, 128, 64, 32, 16, 4]")),
+            "forward_comm[1].layers[0]: must be 8 (dim sums and start offsets of 4 devices), got "
+            "4");
+  EXPECT_EQ(Fault(Replaced("[4, 128, 64, 32, 16, 4]", "[4, 128, 64, 32, 16, 1]")),
+            "backward_comm[0].layers[5]: must be the number of devices, 4, got 1");
+  EXPECT_THAT(Fault(Replaced("num_devices: 2\n    layers: [4, 8, 2]",
+                             "num_devices: 4\n    layers: [8, 4]")),
+              HasSubstr("forward_comm[1].num_devices: 4 has a network already"));
+  EXPECT_THAT(Fault(Replaced("num_devices: 2", "num_devices: 1")),
+              HasSubstr("forward_comm[0].num_devices: must be an integer from 2"));
+}
+
+TEST(ModelManifestTest, AllFaultsAtOnce) {
+  EXPECT_THAT(Faults("name: 7 up\nversion: x\ncompute: []\nforward_comm: 3\nmetrics: 1\n"),
+              UnorderedElementsAre(Violation{"format", "missing"}, Field(&Violation::field, "name"),
+                                   Field(&Violation::field, "version"),
+                                   Violation{"compute", "must be a mapping, got a list"},
+                                   Violation{"forward_comm", "must be a mapping, got \"3\""},
+                                   Violation{"metrics", "must be a mapping, got \"1\""}));
+}
+
+TEST(ModelManifestTest, DocumentsThatAreNotManifests) {
+  EXPECT_THAT(Fault(""), HasSubstr("must be a mapping, got nothing"));
+  EXPECT_THAT(Fault("- 1"), HasSubstr("must be a mapping, got a list"));
+  for (const char* text : {"{", "a: b: c", "\xff\xfe\x00", "a: *b", "\t\t- x: ["}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseModelManifest(text).status())) << text;
+  }
+}
+
+// Nine levels of nine aliases are 400 million entries.
+TEST(ModelManifestTest, AliasesThatMultiplyAreCutOff) {
+  std::string yaml = "metrics:\n  l0: &l0 [x, x, x, x, x, x, x, x, x]\n";
+  for (int level = 1; level < 9; ++level) {
+    yaml += fmt::format(
+        "  l{0}: &l{0} [*l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}, "
+        "*l{1}]\n",
+        level, level - 1);
+  }
+  EXPECT_THAT(Faults(yaml), Contains(Field(&Violation::description, HasSubstr("more than 10000"))));
+}
+
+TEST(ModelManifestTest, NameAndVersionAreTheDirectorys) {
+  const fs::path root = fs::path(testing::TempDir()) / "model_manifest_directories";
+  fs::remove_all(root);
+  const fs::path good = root / "rtx2080ti-neuroshard" / "3";
+  const fs::path bad = root / "other" / "4";
+  for (const fs::path& directory : {good, bad}) {
+    fs::create_directories(directory);
+    std::ofstream(directory / "model.yaml") << kWhole;
+  }
+  EXPECT_TRUE(ReadModelManifest(good).ok());
+  EXPECT_TRUE(ReadModelManifest(good / "").ok());
+  EXPECT_THAT(Message(ReadModelManifest(bad).status()),
+              AllOf(HasSubstr("other/4/model.yaml"),
+                    HasSubstr("are rtx2080ti-neuroshard/3, the directory is other/4")));
+  fs::remove(bad / "model.yaml");
+  EXPECT_TRUE(absl::IsNotFound(ReadModelManifest(bad).status()));
+}
+
+TEST(ModelManifestTest, WritesOnlyWhatReads) {
+  ModelManifest manifest = MakeModelFixture({}).manifest;
+  manifest.compute.table_layers[0] = 3;
+  EXPECT_THAT(Message(FormatModelManifest(manifest).status()),
+              HasSubstr("compute.table_layers[0]"));
+  manifest = MakeModelFixture({}).manifest;
+  std::swap(manifest.forward_comm[0], manifest.forward_comm[1]);
+  EXPECT_THAT(Message(FormatModelManifest(manifest).status()), HasSubstr("ascending order"));
+}
+
+}  // namespace
+}  // namespace neuroshard

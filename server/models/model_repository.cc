@@ -1,0 +1,239 @@
+#include "server/models/model_repository.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "common/base/printable_text.h"
+
+namespace neuroshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model has a handful of files; a fingerprint of more would cost every reload.
+constexpr std::size_t kMaxFiles = 10'000;
+// Refusals go into logs and answers: bounded, and UTF-8 whatever the names and contents of files.
+constexpr std::size_t kMaxReasonBytes = 4096;
+constexpr std::size_t kMaxDirectoryBytes = 512;
+
+bool IsPassedOver(const std::string& name) {
+  return name.starts_with('.') || name.ends_with(".tmp") || name.ends_with('~');
+}
+
+// A version's number, as only std::to_string spells it.
+std::optional<int> VersionFromName(const std::string& name) {
+  int version = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
+  if (error != std::errc() || version < 1 || std::to_string(version) != name) return std::nullopt;
+  return version;
+}
+
+// Names of the folders in `directory`, sorted; links to folders count.
+StatusOr<std::vector<std::string>> Folders(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator it(directory, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    std::string name = it->path().filename().string();
+    std::error_code vanished;
+    if (!IsPassedOver(name) && it->is_directory(vanished)) names.push_back(std::move(name));
+  }
+  if (error) {
+    const std::string text = fmt::format("{}: {}", directory.string(), error.message());
+    const bool absent =
+        error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    return absent ? absl::NotFoundError(text) : absl::UnavailableError(text);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void AppendStat(const fs::path& path, std::string& fingerprint) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    fingerprint += fmt::format("{}|?\n", path.string());
+    return;
+  }
+  fingerprint += fmt::format("{}|{}|{}|{}.{}|{}.{}\n", path.string(), status.st_ino, status.st_size,
+                             status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+                             status.st_ctim.tv_nsec);
+}
+
+// Changes when a file appears, vanishes or is written to.
+std::string Fingerprint(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::recursive_directory_iterator it(directory, error);
+  for (; !error && it != fs::recursive_directory_iterator() && files.size() < kMaxFiles;
+       it.increment(error)) {
+    std::error_code vanished;
+    if (!it->is_directory(vanished)) files.push_back(it->path());
+  }
+  std::sort(files.begin(), files.end());
+  std::string fingerprint;
+  for (const fs::path& file : files) AppendStat(file, fingerprint);
+  return fingerprint;
+}
+
+// Whether only a change of the files can help.
+bool IsFaultOfFiles(const Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument ||
+         status.code() == absl::StatusCode::kNotFound;
+}
+
+std::string DescribeAvailable(const std::vector<std::shared_ptr<const CostModel>>& models) {
+  if (models.empty()) return "no cost model is loaded";
+  std::string text;
+  for (const auto& model : models) {
+    const CostModelInfo& info = model->info();
+    text +=
+        fmt::format("{}{} version {}", text.empty() ? "there is " : ", ", info.name, info.version);
+  }
+  return text;
+}
+
+std::string DescribeNames(const std::set<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRef& ref) const {
+  std::string name = ref.name.empty() ? default_model_ : ref.name;
+  if (name.empty()) {
+    std::set<std::string> names;
+    for (const auto& model : models_) names.insert(model->info().name);
+    if (names.size() != 1) {
+      return FailedPrecondition(
+          "no cost model is named and the server has no default; {}",
+          names.empty() ? "no cost model is loaded" : "name one of " + DescribeNames(names));
+    }
+    name = *names.begin();
+  }
+  std::shared_ptr<const CostModel> found;  // versions ascend: the last match is the newest
+  for (const auto& model : models_) {
+    const CostModelInfo& info = model->info();
+    if (info.name == name && (ref.version == 0 || info.version == ref.version)) found = model;
+  }
+  if (found == nullptr) {
+    return FailedPrecondition("no cost model {}{}; {}", name,
+                              ref.version == 0 ? "" : fmt::format(" version {}", ref.version),
+                              DescribeAvailable(models_));
+  }
+  return found;
+}
+
+ModelRepository::ModelRepository(ModelRepositoryOptions options, CostModelLoader loader)
+    : options_(std::move(options)), loader_(std::move(loader)) {}
+
+StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelRepositoryOptions options,
+                                                                   CostModelLoader loader) {
+  std::unique_ptr<ModelRepository> repository(
+      new ModelRepository(std::move(options), std::move(loader)));
+  const ReloadReport report = repository->Reload();
+  if (!report.root_status.ok()) return Annotate(report.root_status, "model repository");
+  return repository;
+}
+
+std::shared_ptr<const ModelSnapshot> ModelRepository::Current() const {
+  const std::lock_guard lock(snapshot_mutex_);
+  return snapshot_;
+}
+
+ReloadReport ModelRepository::Reload() {
+  const std::lock_guard lock(reload_mutex_);
+  ReloadReport report;
+  const StatusOr<std::vector<std::string>> names = Folders(options_.root);
+  if (!names.ok()) {
+    report.root_status = names.status();
+    return report;
+  }
+  std::set<std::string> present;
+  for (const std::string& name : *names) {
+    const StatusOr<std::vector<std::string>> versions = Folders(options_.root / name);
+    if (!versions.ok() && !absl::IsNotFound(versions.status())) {
+      // Unreadable is not gone: what was there stays as it was.
+      for (const auto& [key, entry] : entries_) {
+        if (key.starts_with(name + "/")) present.insert(key);
+      }
+    }
+    if (!versions.ok()) continue;
+    for (const std::string& version : *versions) {
+      const std::string key = name + "/" + version;
+      present.insert(key);
+      ReloadEntry(key, entries_[key], report);
+    }
+  }
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    if (present.contains(it->first)) {
+      ++it;
+      continue;
+    }
+    if (it->second.model != nullptr) report.removed.push_back(it->first);
+    it = entries_.erase(it);
+  }
+  Publish();
+  return report;
+}
+
+void ModelRepository::ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report) {
+  const fs::path directory = options_.root / key;
+  // Taken before loading: what changes meanwhile is loaded again next time.
+  std::string fingerprint = Fingerprint(directory);
+  const bool known = entry.model != nullptr || !entry.refusal.empty();
+  if (known && fingerprint == entry.fingerprint && !entry.try_again) return;
+  entry.fingerprint = std::move(fingerprint);
+
+  StatusOr<std::shared_ptr<const CostModel>> model = Load(directory);
+  entry.try_again = !model.ok() && !IsFaultOfFiles(model.status());
+  if (model.ok()) {
+    entry.model = *std::move(model);
+    entry.refusal.clear();
+    report.loaded.push_back(key);
+    return;
+  }
+  const std::string reason = Printable(Message(model.status()), kMaxReasonBytes);
+  if (reason == entry.refusal) return;
+  entry.refusal = reason;
+  report.refused.push_back(Refused(key, entry));
+}
+
+StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path& directory) const {
+  const std::string version = directory.filename().string();
+  if (!VersionFromName(version)) {
+    return InvalidArgument(
+        "{}: a version's directory must be a positive integer without leading zeros",
+        directory.string());
+  }
+  NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
+  return loader_(manifest, directory);
+}
+
+RefusedModel ModelRepository::Refused(const std::string& key, const Entry& entry) {
+  return {Printable(key, kMaxDirectoryBytes), entry.refusal, entry.model != nullptr};
+}
+
+void ModelRepository::Publish() {
+  auto snapshot = std::make_shared<ModelSnapshot>();
+  snapshot->default_model_ = options_.default_model;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.model != nullptr) snapshot->models_.push_back(entry.model);
+    if (!entry.refusal.empty()) {
+      snapshot->refused_.push_back(Refused(key, entry));
+    }
+  }
+  std::sort(snapshot->models_.begin(), snapshot->models_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->info().name, a->info().version) <
+           std::pair(b->info().name, b->info().version);
+  });
+  const std::lock_guard lock(snapshot_mutex_);
+  snapshot_ = std::move(snapshot);
+}
+
+}  // namespace neuroshard

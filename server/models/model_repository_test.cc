@@ -1,0 +1,283 @@
+#include "server/models/model_repository.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "server/models/testing/model_fixture.h"
+
+namespace neuroshard {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// A model that is only its info.
+class FakeModel final : public CostModel {
+ public:
+  explicit FakeModel(const ModelManifest& manifest) {
+    info_.name = manifest.name;
+    info_.version = manifest.version;
+    info_.details = manifest.provenance;
+  }
+
+  const CostModelInfo& info() const override { return info_; }
+  Status CheckRanks(int /*num_ranks*/) const override { return absl::OkStatus(); }
+  int representation_width() const override { return 1; }
+  void Represent(std::span<const ShardFeatures> /*shards*/,
+                 std::span<float> /*out*/) const override {}
+  void ComputeCosts(std::span<const float> /*sums*/,
+                    std::span<ComputeCost> /*out*/) const override {}
+  void BackwardCommCosts(int /*num_ranks*/, std::span<const float> /*dim_sums*/,
+                         std::span<float> /*cost_ms*/) const override {}
+  void ForwardCommCosts(int /*num_ranks*/, std::span<const float> /*dim_sums*/,
+                        std::span<const float> /*start_offsets_ms*/,
+                        std::span<float> /*cost_ms*/) const override {}
+
+ private:
+  CostModelInfo info_;
+};
+
+class ModelRepositoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ =
+        fs::path(testing::TempDir()) /
+        fmt::format("repository_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+
+  void AddModel(const std::string& name, int version) const {
+    const auto directory =
+        WriteModelFixture(root_, {.name = name, .version = version, .device_counts = {2}});
+    ASSERT_TRUE(directory.ok()) << directory.status();
+  }
+
+  std::unique_ptr<ModelRepository> Open(const std::string& default_model = "") {
+    auto repository = ModelRepository::Create(
+        {root_, default_model},
+        [this](const ModelManifest& manifest,
+               const fs::path& /*directory*/) -> StatusOr<std::shared_ptr<const CostModel>> {
+          ++loads_;
+          if (!loader_status_.ok()) return loader_status_;
+          return std::make_shared<const FakeModel>(manifest);
+        });
+    EXPECT_TRUE(repository.ok()) << repository.status();
+    return *std::move(repository);
+  }
+
+  // Appends a line to a model's manifest.
+  void Append(const std::string& key, const std::string& line) const {
+    std::ofstream(root_ / key / "model.yaml", std::ios::app) << line << "\n";
+  }
+
+  static std::vector<std::string> Served(const ModelRepository& repository) {
+    std::vector<std::string> served;
+    for (const auto& model : repository.Current()->models()) {
+      served.push_back(fmt::format("{}/{}", model->info().name, model->info().version));
+    }
+    return served;
+  }
+
+  fs::path root_;
+  std::atomic<int> loads_ = 0;
+  Status loader_status_;
+};
+
+TEST_F(ModelRepositoryTest, ServesWhatIsThereByNameAndNumber) {
+  AddModel("b", 10);
+  AddModel("b", 9);
+  AddModel("a", 1);
+  const auto repository = Open();
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1", "b/9", "b/10"));
+  EXPECT_THAT(repository->Current()->refused(), IsEmpty());
+}
+
+TEST_F(ModelRepositoryTest, FindsByNameVersionAndDefault) {
+  AddModel("a", 1);
+  AddModel("b", 9);
+  AddModel("b", 10);
+  const auto snapshot = Open("b")->Current();
+  EXPECT_EQ((*snapshot->Find({}))->info().version, 10);
+  EXPECT_EQ((*snapshot->Find({"", 9}))->info().version, 9);
+  EXPECT_EQ((*snapshot->Find({"a", 0}))->info().name, "a");
+  EXPECT_EQ((*snapshot->Find({"b", 9}))->info().version, 9);
+}
+
+TEST_F(ModelRepositoryTest, SaysWhatThereIsWhenNothingMatches) {
+  const auto refusal = [](const ModelSnapshot& snapshot, const CostModelRef& ref) {
+    const Status status = snapshot.Find(ref).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    return Message(status);
+  };
+  const auto repository = Open();
+  EXPECT_THAT(refusal(*repository->Current(), {}), HasSubstr("no cost model is loaded"));
+  EXPECT_THAT(refusal(*repository->Current(), {"a", 0}), HasSubstr("no cost model is loaded"));
+
+  AddModel("a", 1);
+  repository->Reload();
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "a");  // the only name
+
+  AddModel("b", 2);
+  repository->Reload();
+  EXPECT_THAT(refusal(*repository->Current(), {}), HasSubstr("name one of a, b"));
+  EXPECT_THAT(refusal(*repository->Current(), {"c", 0}),
+              HasSubstr("no cost model c; there is a version 1, b version 2"));
+  EXPECT_THAT(refusal(*repository->Current(), {"b", 1}), HasSubstr("no cost model b version 1;"));
+}
+
+TEST_F(ModelRepositoryTest, ReloadsOnlyWhatChanged) {
+  AddModel("a", 1);
+  AddModel("a", 2);
+  const auto repository = Open();
+  EXPECT_EQ(loads_, 2);
+  EXPECT_FALSE(repository->Reload().changed());
+  EXPECT_EQ(loads_, 2);
+
+  Append("a/2", "");
+  const ReloadReport report = repository->Reload();
+  EXPECT_THAT(report.loaded, ElementsAre("a/2"));
+  EXPECT_EQ(loads_, 3);
+
+  AddModel("a", 3);
+  EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/3"));
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1", "a/2", "a/3"));
+}
+
+TEST_F(ModelRepositoryTest, ASnapshotOutlivesWhatHappensToTheDisk) {
+  AddModel("a", 1);
+  const auto repository = Open();
+  const auto before = repository->Current();
+  fs::remove_all(root_ / "a");
+
+  const ReloadReport report = repository->Reload();
+
+  EXPECT_THAT(report.removed, ElementsAre("a/1"));
+  EXPECT_THAT(Served(*repository), IsEmpty());
+  EXPECT_EQ((*before->Find({"a", 1}))->info().name, "a");
+}
+
+TEST_F(ModelRepositoryTest, BadContentIsRefusedAndTheGoodOneKeepsServing) {
+  AddModel("a", 1);
+  const auto repository = Open();
+  const auto good = *repository->Current()->Find({"a", 1});
+
+  Append("a/1", "colour: red");
+  const ReloadReport report = repository->Reload();
+  ASSERT_EQ(report.refused.size(), 1U);
+  EXPECT_EQ(report.refused[0].directory, "a/1");
+  EXPECT_THAT(report.refused[0].reason, HasSubstr("colour: unknown key"));
+  EXPECT_TRUE(report.refused[0].previous_content_serving);
+  EXPECT_EQ(*repository->Current()->Find({"a", 1}), good);
+  EXPECT_EQ(repository->Current()->refused(), report.refused);
+  EXPECT_FALSE(repository->Reload().changed());  // said once
+  EXPECT_EQ(repository->Current()->refused(), report.refused);
+
+  fs::remove_all(root_ / "a" / "1");
+  AddModel("a", 1);
+  EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/1"));
+  EXPECT_THAT(repository->Current()->refused(), IsEmpty());
+  EXPECT_NE(*repository->Current()->Find({"a", 1}), good);
+}
+
+TEST_F(ModelRepositoryTest, ANewBadModelDisturbsNobody) {
+  AddModel("a", 1);
+  fs::create_directories(root_ / "a" / "2");
+  fs::create_directories(root_ / "a" / "v3");
+  fs::create_directories(root_ / "a" / "04");
+  const auto repository = Open();
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1"));
+  const auto refused = repository->Current()->refused();
+  ASSERT_EQ(refused.size(), 3U);
+  EXPECT_THAT(refused[0].reason, HasSubstr("04: a version's directory must be a positive integer"));
+  EXPECT_THAT(refused[1].reason, HasSubstr("2/model.yaml: open: No such file"));
+  EXPECT_THAT(refused[2].reason, HasSubstr("v3: a version's directory must be"));
+  EXPECT_FALSE(refused[1].previous_content_serving);
+  EXPECT_EQ((*repository->Current()->Find({"a", 0}))->info().version, 1);
+}
+
+TEST_F(ModelRepositoryTest, WhatIsSaidIsUtf8WhateverTheNames) {
+  fs::create_directories(root_ / "a\xFF\nb" / "x\x80");
+  AddModel("a", 1);
+  Append("a/1", "colour: \xFE");
+  const auto refused = Open()->Current()->refused();
+  ASSERT_EQ(refused.size(), 2U);
+  EXPECT_THAT(refused[0].reason, HasSubstr("not UTF-8"));
+  EXPECT_EQ(refused[1].directory, "a??b/x?");
+  EXPECT_THAT(refused[1].reason, HasSubstr("a??b/x?: a version's directory must be"));
+}
+
+TEST_F(ModelRepositoryTest, PassesOverWhatIsNoModel) {
+  AddModel("a", 1);
+  fs::create_directories(root_ / ".git" / "1");
+  fs::create_directories(root_ / "a" / ".2.123.tmp");
+  fs::create_directories(root_ / "a" / "3.tmp");
+  fs::create_directories(root_ / "old~" / "1");
+  std::ofstream(root_ / "README.md") << "about the models";
+  std::ofstream(root_ / "a" / "notes") << "about a";
+  const auto repository = Open();
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1"));
+  EXPECT_THAT(repository->Current()->refused(), IsEmpty());
+}
+
+TEST_F(ModelRepositoryTest, FaultsOfFilesWaitForAChangeOthersAreTriedAgain) {
+  AddModel("a", 1);
+  loader_status_ = InvalidArgument("bad tensor");
+  const auto repository = Open();
+  EXPECT_EQ(loads_, 1);
+  repository->Reload();
+  EXPECT_EQ(loads_, 1);
+
+  loader_status_ = Unavailable("disk busy");
+  Append("a/1", "");
+  EXPECT_THAT(repository->Reload().refused, testing::SizeIs(1));
+  EXPECT_EQ(loads_, 2);
+  loader_status_ = absl::OkStatus();
+  EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/1"));
+  EXPECT_EQ(loads_, 3);
+}
+
+TEST_F(ModelRepositoryTest, AMissingRootIsAnErrorAtFirstAndLaterChangesNothing) {
+  EXPECT_TRUE(absl::IsNotFound(ModelRepository::Create({root_ / "absent", ""}, nullptr).status()));
+  AddModel("a", 1);
+  const auto repository = Open();
+  fs::rename(root_, root_.string() + ".away");
+  const ReloadReport report = repository->Reload();
+  EXPECT_THAT(Message(report.root_status), HasSubstr(root_.string()));
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1"));
+  fs::remove_all(root_.string() + ".away");
+}
+
+TEST_F(ModelRepositoryTest, ReadersAndReloadsRunTogether) {
+  AddModel("a", 1);
+  AddModel("b", 1);
+  const auto repository = Open();
+  std::atomic<bool> done = false;
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back([&] {
+      while (!done) {
+        const auto snapshot = repository->Current();
+        EXPECT_TRUE(snapshot->Find({"a", 1}).ok());
+        for (const auto& model : snapshot->models()) EXPECT_EQ(model->info().version, 1);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    Append("a/1", "");
+    repository->Reload();
+    if (i == 10) fs::remove_all(root_ / "b");
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1"));
+}
+
+}  // namespace
+}  // namespace neuroshard

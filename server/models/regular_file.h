@@ -1,0 +1,27 @@
+// Whole files in and out: bounded reads of regular files, writes that leave either the old file or
+// the complete new one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+// NOT_FOUND when there is no such file; INVALID_ARGUMENT when it is not a regular file (a
+// directory, a pipe, a device: never opened for reading, so nothing blocks) or is larger than
+// `max_bytes`; UNAVAILABLE when reading fails. Errors name the path.
+StatusOr<std::string> ReadRegularFile(const std::filesystem::path& path, std::int64_t max_bytes);
+
+// Temporary file beside `path`, fsync, rename, fsync of the folder. After a failure (UNAVAILABLE,
+// with the reason) or a crash at any point `path` is as it was, or complete; a failure removes the
+// temporary file.
+Status WriteFileAtomically(const std::filesystem::path& path, std::string_view bytes);
+
+// Makes the names in a folder durable, as fsync makes a file's bytes.
+Status SyncDirectory(const std::filesystem::path& directory);
+
+}  // namespace neuroshard

@@ -1,0 +1,37 @@
+// Everything that can be configured about neuroshard-planner: defaults here, a YAML file over them,
+// flags over both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "common/base/status.h"
+#include "common/codec/request_codec.h"
+#include "common/observe/logger.h"
+#include "common/rpc/rpc_server.h"
+
+namespace neuroshard {
+
+struct PlannerOptions {
+  RpcServerOptions rpc{.listen = "127.0.0.1:50051"};
+  std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics are served
+  LogOptions log;
+  std::string models_root = "configs/models";
+  std::string default_model;           // empty: the only name there is
+  std::int64_t model_poll_ms = 2'000;  // 0: only SIGHUP reloads
+  RequestLimits limits;
+  std::int64_t max_search_ms = 300'000;  // then the best plan so far is the answer
+};
+
+// Keys as in configs/planner.yaml. NOT_FOUND or INVALID_ARGUMENT with every fault.
+StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path);
+
+// The options, or the exit code after --help (0) or a wrong command line or file (2, 1), about
+// which everything has been printed.
+std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* const* argv);
+
+// The options in force, for the log.
+void LogOptionsInForce(const PlannerOptions& options, const Logger& logger);
+
+}  // namespace neuroshard

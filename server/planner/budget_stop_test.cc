@@ -1,0 +1,51 @@
+#include "server/planner/budget_stop.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_clock.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::FakeClock;
+using std::chrono::milliseconds;
+
+TEST(BudgetStopTest, CountsFromTheFirstPlan) {
+  FakeClock clock;
+  const NeverStop never;
+  BudgetStop stop(never, clock, milliseconds(100));
+  clock.Advance(milliseconds(5000));
+  EXPECT_FALSE(stop.ShouldStop());
+  stop.Start();
+  clock.Advance(milliseconds(99));
+  stop.Start();  // a better plan does not buy time
+  EXPECT_FALSE(stop.ShouldStop());
+  clock.Advance(milliseconds(1));
+  EXPECT_TRUE(stop.ShouldStop());
+}
+
+TEST(BudgetStopTest, ZeroStopsAtTheFirstPlanAndNoneNever) {
+  FakeClock clock;
+  const NeverStop never;
+  BudgetStop zero(never, clock, milliseconds(0));
+  EXPECT_FALSE(zero.ShouldStop());
+  zero.Start();
+  EXPECT_TRUE(zero.ShouldStop());
+
+  BudgetStop none(never, clock, std::nullopt);
+  none.Start();
+  clock.Advance(std::chrono::hours(1000));
+  EXPECT_FALSE(none.ShouldStop());
+}
+
+TEST(BudgetStopTest, TheOuterStopAlwaysCounts) {
+  FakeClock clock;
+  ManualStop outer;
+  const BudgetStop stop(outer, clock, milliseconds(100));
+  EXPECT_FALSE(stop.ShouldStop());
+  outer.Stop();
+  EXPECT_TRUE(stop.ShouldStop());
+}
+
+}  // namespace
+}  // namespace neuroshard

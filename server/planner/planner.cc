@@ -1,0 +1,122 @@
+#include "server/planner/planner.h"
+
+#include <cmath>
+#include <utility>
+
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+#include "server/planner/budget_stop.h"
+#include "server/planner/condition_warnings.h"
+
+namespace neuroshard {
+namespace {
+
+// INTERNAL unless the plan keeps every rule and has a cost. Searches are promised valid requests,
+// so this only ever fails for a fault of ours.
+Status CheckAnswer(const PlanRequest& request, const SearchResult& result) {
+  const std::vector<Violation> violations = CheckPlan(request, result.plan);
+  if (!violations.empty()) {
+    return Internal("strategy {} made an illegal plan ({} faults), first: {}: {}",
+                    request.search.strategy, violations.size(), violations.front().field,
+                    violations.front().description);
+  }
+  if (!std::isfinite(result.cost.embedding_cost_ms)) {
+    return Internal("the plan of strategy {} has no finite cost", request.search.strategy);
+  }
+  return absl::OkStatus();
+}
+
+// Stands between a search and whoever watches it: starts the budget's clock, completes and checks
+// what goes out.
+class Watcher final : public SearchObserver {
+ public:
+  Watcher(const PlanRequest& request, const Clock& clock, PlanAnswer answer, BudgetStop& budget,
+          PlanObserver* observer)
+      : request_(request),
+        clock_(clock),
+        begin_(clock.Now()),
+        answer_(std::move(answer)),
+        budget_(budget),
+        observer_(observer) {}
+
+  void OnImprovement(const SearchResult& result) override {
+    budget_.Start();
+    if (observer_ == nullptr || !CheckAnswer(request_, result).ok()) return;
+    observer_->OnImprovement(Complete(result));
+  }
+
+  void OnProgress(double share) override {
+    if (observer_ != nullptr) observer_->OnProgress(share);
+  }
+
+  PlanAnswer Complete(SearchResult result) const {
+    PlanAnswer answer = answer_;
+    answer.plan = std::move(result.plan);
+    answer.cost = std::move(result.cost);
+    answer.statistics = std::move(result.statistics);
+    answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
+    return answer;
+  }
+
+ private:
+  const PlanRequest& request_;
+  const Clock& clock_;
+  const TimePoint begin_;
+  const PlanAnswer answer_;  // all but the plan
+  BudgetStop& budget_;
+  PlanObserver* const observer_;
+};
+
+CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
+
+std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel& model) {
+  std::vector<std::string> warnings = request.warnings;
+  for (std::string& warning : ConditionWarnings(request, model.info())) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
+}
+
+}  // namespace
+
+Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock)
+    : find_model_(std::move(find_model)), search_(std::move(search)), clock_(clock) {}
+
+StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
+                                       PlanObserver* observer) const {
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
+                      find_model_(request.cost_model));
+  NS_RETURN_IF_ERROR(model->CheckRanks(request.topology.num_ranks()));
+
+  PlanAnswer answer;
+  answer.model = RefOf(*model);
+  answer.warnings = AllWarnings(request, *model);
+  BudgetStop budget(stop, clock_, request.search.time_budget);
+  Watcher watcher(request, clock_, std::move(answer), budget, observer);
+  NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
+  NS_RETURN_IF_ERROR(CheckAnswer(request, result));
+  return watcher.Complete(std::move(result));
+}
+
+StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
+                                                 const Plan& plan) const {
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
+                      find_model_(request.cost_model));
+  NS_RETURN_IF_ERROR(model->CheckRanks(request.topology.num_ranks()));
+
+  EvaluationAnswer answer;
+  answer.model = RefOf(*model);
+  answer.warnings = AllWarnings(request, *model);
+  answer.violations = CheckPlan(request, plan);
+  StatusOr<PlanCost> cost = PricePlan(request, plan, *model);
+  if (cost.ok()) {
+    answer.cost = *std::move(cost);
+  } else if (!absl::IsInvalidArgument(cost.status())) {
+    return cost.status();
+  } else if (answer.violations.empty()) {
+    return Internal("a legal plan was not priced: {}", Message(cost.status()));
+  }
+  return answer;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,87 @@
+// The planner without its transport: finds the model, searches, and checks the answer before anyone
+// sees it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/base/violations.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_cost.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+#include "server/search/search_observer.h"
+#include "server/search/search_result.h"
+
+namespace neuroshard {
+
+// A plan that keeps every rule, and what it is predicted to cost.
+struct PlanAnswer {
+  Plan plan;
+  PlanCost cost;
+  SearchStatistics statistics;
+  double search_ms = 0;  // wall time of the search until this plan was handed out
+  CostModelRef model;    // the one that priced it; version is always set
+  std::vector<std::string> warnings;
+};
+
+struct EvaluationAnswer {
+  std::vector<Violation> violations;  // empty: the plan is legal
+  std::optional<PlanCost> cost;       // none when the plan is too broken to be priced
+  CostModelRef model;
+  std::vector<std::string> warnings;
+};
+
+// Watches one search. Called on the searching thread.
+class PlanObserver {
+ public:
+  virtual ~PlanObserver() = default;
+  // A first plan, or a cheaper one; checked like the final answer.
+  virtual void OnImprovement(const PlanAnswer& answer) = 0;
+  // Share of the search that is done, [0, 1]. Called very often: thin out.
+  virtual void OnProgress(double share) = 0;
+};
+
+// Model of a reference, e.g. ModelSnapshot::Find of the newest snapshot. FAILED_PRECONDITION,
+// saying what there is, when there is none. Thread-safe.
+using ModelFinder =
+    std::function<StatusOr<std::shared_ptr<const CostModel>>(const CostModelRef& ref)>;
+
+// RunSearch of server/search, which has the contract.
+using SearchFunction =
+    std::function<StatusOr<SearchResult>(const PlanRequest& request, const CostModel& model,
+                                         const StopSignal& stop, SearchObserver* observer)>;
+
+// Stateless and thread-safe: an answer depends on the request and the model alone, as long as no
+// time limit is hit.
+class Planner {
+ public:
+  // `clock` must outlive the planner.
+  Planner(ModelFinder find_model, SearchFunction search, const Clock& clock);
+
+  // A stop after the first legal plan cuts the search, not the answer
+  // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time
+  // budget counts from the first legal plan. FAILED_PRECONDITION: no such model, a model that
+  // cannot price this many ranks, or no plan. INVALID_ARGUMENT: unknown strategy. INTERNAL, with
+  // the rules it breaks: the search made an illegal plan, which is a fault of ours. `observer` may
+  // be null.
+  StatusOr<PlanAnswer> MakePlan(const PlanRequest& request, const StopSignal& stop,
+                                PlanObserver* observer) const;
+
+  // Checks and prices a plan made elsewhere. An illegal plan is an answer. Errors as in MakePlan,
+  // as far as they concern the model. The request's search options are ignored.
+  StatusOr<EvaluationAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
+
+ private:
+  const ModelFinder find_model_;
+  const SearchFunction search_;
+  const Clock& clock_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,210 @@
+#include "server/planner/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/fake_cost_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::FakeClock;
+using ::neuroshard::testing::FakeCostModel;
+using ::neuroshard::testing::IsOk;
+using ::neuroshard::testing::StatusIs;
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+PlanRequest TwoTablesOnTwoRanks() {
+  PlanRequest request;
+  request.tables.resize(2);
+  request.tables[0].name = "a";
+  request.tables[0].num_embeddings = 100;
+  request.tables[0].embedding_dim = 8;
+  request.tables[1] = request.tables[0];
+  request.tables[1].name = "b";
+  request.tables[1].embedding_dim = 4;
+  request.topology.devices.assign(2, Device{.host = 0, .memory_bytes = 1 << 30});
+  return request;
+}
+
+// Table a on `rank_of_a`, table b on rank 0.
+Plan PlanWith(const PlanRequest& request, int rank_of_a) {
+  Plan plan;
+  plan.world_size = 2;
+  plan.local_world_size = 2;
+  for (const Table& table : request.tables) {
+    TablePlan& placed = plan.tables.emplace_back();
+    placed.name = table.name;
+    placed.shards = {{.rows = table.num_embeddings,
+                      .cols = table.embedding_dim,
+                      .rank = table.name == "a" ? rank_of_a : 0}};
+  }
+  return plan;
+}
+
+class Recorder final : public PlanObserver {
+ public:
+  void OnImprovement(const PlanAnswer& answer) override { answers.push_back(answer); }
+  void OnProgress(double share) override { shares.push_back(share); }
+  std::vector<PlanAnswer> answers;
+  std::vector<double> shares;
+};
+
+class PlannerTest : public ::testing::Test {
+ protected:
+  Planner MakePlanner(SearchFunction search) {
+    return Planner(
+        [this](const CostModelRef& ref) -> StatusOr<std::shared_ptr<const CostModel>> {
+          if (ref.name != "" && ref.name != "fake") {
+            return FailedPrecondition("no cost model {}; there is fake", ref.name);
+          }
+          return model_;
+        },
+        std::move(search), clock_);
+  }
+
+  // A search that finds both tables on rank 0, then, 30 ms later each time, the given ranks for a.
+  SearchFunction Scripted(std::vector<int> ranks_of_a) {
+    return [this, ranks_of_a](const PlanRequest& request, const CostModel& model,
+                              const StopSignal& stop,
+                              SearchObserver* observer) -> StatusOr<SearchResult> {
+      SearchResult best;
+      for (const int rank : ranks_of_a) {
+        clock_.Advance(milliseconds(30));
+        if (stop.ShouldStop()) {
+          if (best.plan.tables.empty()) return absl::DeadlineExceededError("no plan yet");
+          best.statistics.time_limit_reached = true;
+          return best;
+        }
+        best.plan = PlanWith(request, rank);
+        if (const auto cost = PricePlan(request, best.plan, model); cost.ok()) best.cost = *cost;
+        observer->OnImprovement(best);
+        observer->OnProgress(0.5);
+      }
+      return best;
+    };
+  }
+
+  FakeClock clock_;
+  std::shared_ptr<const CostModel> model_ = std::make_shared<FakeCostModel>();
+  NeverStop never_;
+};
+
+TEST_F(PlannerTest, ReturnsTheSearchsPlanWithModelTimeAndWarnings) {
+  CostModelInfo info;
+  info.name = "fake";
+  info.version = 4;
+  info.global_batch_size = 7;
+  model_ = std::make_shared<FakeCostModel>(info);
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.warnings = {"assumed a thing"};
+  Recorder recorder;
+  const auto answer = MakePlanner(Scripted({0, 1})).MakePlan(request, never_, &recorder);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_EQ(answer->plan, PlanWith(request, 1));
+  EXPECT_EQ(answer->model, (CostModelRef{"fake", 4}));
+  EXPECT_EQ(answer->search_ms, 60);
+  EXPECT_THAT(answer->warnings, ElementsAre("assumed a thing", HasSubstr("batch size 7")));
+  ASSERT_THAT(recorder.answers, SizeIs(2));
+  EXPECT_EQ(recorder.answers[0].search_ms, 30);
+  EXPECT_GT(recorder.answers[0].cost.embedding_cost_ms, answer->cost.embedding_cost_ms);
+  EXPECT_THAT(recorder.shares, ElementsAre(0.5, 0.5));
+}
+
+TEST_F(PlannerTest, TheBudgetCutsTheOptimisationButNotTheFirstPlan) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.search.time_budget = milliseconds(30);
+  const auto answer = MakePlanner(Scripted({0, 1, 0})).MakePlan(request, never_, nullptr);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_EQ(answer->plan, PlanWith(request, 0));
+  EXPECT_TRUE(answer->statistics.time_limit_reached);
+}
+
+TEST_F(PlannerTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
+  ManualStop stop;
+  stop.Stop();
+  EXPECT_THAT(MakePlanner(Scripted({0})).MakePlan(TwoTablesOnTwoRanks(), stop, nullptr),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(PlannerTest, AnIllegalPlanIsInternalAndNobodySeesIt) {
+  Recorder recorder;
+  EXPECT_THAT(
+      MakePlanner(Scripted({5})).MakePlan(TwoTablesOnTwoRanks(), never_, &recorder),
+      StatusIs(absl::StatusCode::kInternal,
+               AllOf(HasSubstr("illegal plan"), HasSubstr("plan.tables[0].shards[0].rank"))));
+  EXPECT_THAT(recorder.answers, IsEmpty());
+}
+
+TEST_F(PlannerTest, ACostThatIsNoNumberIsInternal) {
+  const auto search = [](const PlanRequest& request, const CostModel&, const StopSignal&,
+                         SearchObserver*) -> StatusOr<SearchResult> {
+    SearchResult result;
+    result.plan = PlanWith(request, 1);
+    result.cost.embedding_cost_ms = std::numeric_limits<double>::quiet_NaN();
+    return result;
+  };
+  EXPECT_THAT(MakePlanner(search).MakePlan(TwoTablesOnTwoRanks(), never_, nullptr),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no finite cost")));
+}
+
+TEST_F(PlannerTest, RefusesModelsThatAreNotThereOrCannotPriceTheRanks) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.cost_model.name = "h900";
+  EXPECT_THAT(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("there is fake")));
+  EXPECT_THAT(MakePlanner(Scripted({0})).EvaluatePlan(request, PlanWith(request, 0)),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+
+  CostModelInfo info;
+  info.name = "fake";
+  info.num_devices = {4, 8};
+  model_ = std::make_shared<FakeCostModel>(info);
+  request.cost_model.name = "";
+  EXPECT_THAT(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank counts")));
+}
+
+TEST_F(PlannerTest, EvaluationTellsLegalIllegalAndUnpriceablePlansApart) {
+  const PlanRequest request = TwoTablesOnTwoRanks();
+  const Planner planner = MakePlanner(Scripted({}));
+
+  const auto legal = planner.EvaluatePlan(request, PlanWith(request, 1));
+  ASSERT_THAT(legal, IsOk());
+  EXPECT_THAT(legal->violations, IsEmpty());
+  ASSERT_TRUE(legal->cost.has_value());
+  // Rank 1 holds 8 columns: 1.08 ms compute, 0.008 ms each way; it enters last.
+  EXPECT_NEAR(legal->cost->embedding_cost_ms, 1.096, 1e-6);
+
+  Plan unaligned = PlanWith(request, 1);
+  unaligned.tables[0].sharding_type = ShardingType::kColumnWise;
+  unaligned.tables[0].shards = {{.rows = 100, .cols = 3, .rank = 0},
+                                {.rows = 100, .col_offset = 3, .cols = 5, .rank = 1}};
+  const auto illegal = planner.EvaluatePlan(request, unaligned);
+  ASSERT_THAT(illegal, IsOk());
+  EXPECT_THAT(illegal->violations, Not(IsEmpty()));
+  EXPECT_TRUE(illegal->cost.has_value());
+
+  const auto nonsense = planner.EvaluatePlan(request, PlanWith(request, 9));
+  ASSERT_THAT(nonsense, IsOk());
+  EXPECT_THAT(nonsense->violations, Not(IsEmpty()));
+  EXPECT_FALSE(nonsense->cost.has_value());
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,41 @@
+// A trained cost model into a model repository.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "common/base/status.h"
+#include "server/pretrain/cost_model_training.h"
+#include "server/pretrain/record_selection.h"
+
+namespace neuroshard {
+
+enum class ExistingVersion { kRefuse, kReplace };
+
+// Where a model goes: ROOT/NAME/VERSION.
+struct ModelLocation {
+  std::filesystem::path directory;
+  std::string name;
+  int version = 0;
+};
+
+// INVALID_ARGUMENT unless the path ends in a usable NAME and a positive VERSION without leading
+// zeros; ALREADY_EXISTS when the version is there and must not be replaced. Meant to be called
+// before training, so that a typing error does not cost the training time.
+StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion existing);
+
+// Who measured what, with which code, and how it was learned: the manifest's `provenance`.
+std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& records,
+                                                      const TrainingConfig& config,
+                                                      const std::string& store_file_name,
+                                                      std::int64_t trained_at_unix_ms);
+
+// Writes model.yaml, one safetensors file per network, REPORT.md and one plot per network. The
+// directory appears complete by one rename or not at all; nothing else is left behind after a
+// failure. A planner that serves the old version of a replaced directory sees either of them.
+Status PublishModel(const TrainedCostModel& model, const ModelLocation& location,
+                    const std::map<std::string, std::string>& provenance, ExistingVersion existing);
+
+}  // namespace neuroshard

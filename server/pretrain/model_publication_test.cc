@@ -1,0 +1,194 @@
+#include "server/pretrain/model_publication.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "server/cost/neural/neural_cost_model.h"
+#include "server/models/model_manifest.h"
+#include "server/pretrain/measured_features.h"
+#include "server/pretrain/testing/synthetic_records.h"
+#include "server/pretrain/training_set.h"
+
+namespace neuroshard {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SilentObserver final : public TrainingObserver {
+ public:
+  void OnEpoch(const EpochReport&) override {}
+  void OnFinished(const EpochReport&, const std::string&) override {}
+  void OnWarning(const std::string& message) override { warnings += message + "\n"; }
+
+  std::string warnings;
+};
+
+class ModelPublicationTest : public testing::Test {
+ protected:
+  ModelPublicationTest()
+      : root_(fs::path(testing::TempDir()) /
+              fmt::format("publication-{}-{}", ::getpid(),
+                          testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(root_);
+    config_.optimization.max_epochs = 40;
+    config_.table_hidden = {32, 16};
+    config_.head_hidden = {16};
+    config_.comm_hidden = {16};
+    auto comm = SyntheticCommRecords(60, 2);
+    const auto few = SyntheticCommRecords(10, 3);
+    comm.insert(comm.end(), few.begin(), few.end());
+    records_ = *SelectRecords(SyntheticComputeRecords(400), comm, RecordFilter());
+  }
+  ~ModelPublicationTest() override { fs::remove_all(root_); }
+
+  TrainedCostModel Train() { return *TrainCostModel(records_, config_, NeverStop(), &observer_); }
+  std::string Path(int version) const { return (root_ / "cpu" / std::to_string(version)).string(); }
+  Status Publish(const TrainedCostModel& model, int version, ExistingVersion existing) {
+    const auto location = LocateModel(Path(version), existing);
+    if (!location.ok()) return location.status();
+    return PublishModel(model, *location,
+                        DescribeProvenance(records_, config_, "profile.db", 1'795'000'000'000),
+                        existing);
+  }
+  static std::string Read(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Names in the model's folder, hidden ones included.
+  std::vector<std::string> Versions() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(root_ / "cpu")) {
+      names.push_back(entry.path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  fs::path root_;
+  TrainingConfig config_;
+  SelectedRecords records_;
+  SilentObserver observer_;
+};
+
+TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
+  const TrainedCostModel trained = Train();
+  EXPECT_THAT(observer_.warnings, HasSubstr("forward_comm x3: left out: 5 samples"));
+  ASSERT_TRUE(Publish(trained, 1, ExistingVersion::kRefuse).ok());
+  const auto manifest = ReadModelManifest(Path(1));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto loaded = LoadNeuralCostModel(*manifest, Path(1));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const CostModel& model = **loaded;
+
+  EXPECT_TRUE(model.info().splits_compute);
+  EXPECT_EQ(model.info().num_devices, (std::vector<int>{2}));
+  EXPECT_EQ(model.info().global_batch_size, 512);
+  EXPECT_EQ(model.info().device, "Some CPU");
+  const auto columns = FeatureColumns::Create(trained.features, trained.transforms);
+  const TrainingProblem problem =
+      *MakeComputeProblem(records_.compute, trained.features, *columns, ComputeOutputs::kAuto);
+  for (std::int64_t sample = 0; sample < 20; ++sample) {
+    const std::vector<double> expected = PredictSamples(trained.compute, problem, {sample});
+    std::vector<ShardFeatures> shards;
+    for (const auto& shard : records_.compute[sample].sample.shards) {
+      shards.push_back(FeaturesOfMeasured(shard));
+    }
+    const auto width = static_cast<std::size_t>(model.representation_width());
+    std::vector<float> phi(shards.size() * width);
+    model.Represent(shards, phi);
+    std::vector<float> sum(width, 0);
+    for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
+    ComputeCost cost;
+    model.ComputeCosts(sum, std::span(&cost, 1));
+    EXPECT_NEAR(cost.forward_ms, expected[0], 1e-4 * expected[0] + 1e-6);
+    EXPECT_NEAR(cost.backward_ms, expected[1], 1e-4 * expected[1] + 1e-6);
+  }
+  const TrainingProblem forward = MakeCommProblem(records_.comm, CommDirection::kForward, 2);
+  const std::vector<double> expected = PredictSamples(trained.comm[1].network, forward, {0});
+  ASSERT_EQ(trained.comm[1].direction, CommDirection::kForward);
+  std::vector<float> costs(2);
+  model.ForwardCommCosts(2, std::span(forward.rows).subspan(0, 2),
+                         std::span(forward.rows).subspan(2, 2), costs);
+  EXPECT_NEAR(costs[0], expected[0], 1e-4 * expected[0] + 1e-6);
+  EXPECT_NEAR(costs[1], expected[1], 1e-4 * expected[1] + 1e-6);
+}
+
+TEST_F(ModelPublicationTest, TheManifestTellsMetricsAndProvenance) {
+  ASSERT_TRUE(Publish(Train(), 3, ExistingVersion::kRefuse).ok());
+  const auto manifest = ReadModelManifest(Path(3));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->metrics.at("compute.samples"), "40");
+  EXPECT_TRUE(manifest->metrics.contains("compute.kendall_tau"));
+  EXPECT_TRUE(manifest->metrics.contains("backward_comm.ranks_2.mape_percent"));
+  EXPECT_EQ(manifest->provenance.at("store"), "profile.db");
+  EXPECT_EQ(manifest->provenance.at("trained_at"), "2026-11-18T11:06:40Z");
+  EXPECT_EQ(manifest->provenance.at("worker_git_commits"), "0123abc");
+  EXPECT_EQ(manifest->provenance.at("config.loss"), "relative");
+  EXPECT_THAT(Read(fs::path(Path(3)) / "REPORT.md"),
+              AllOf(HasSubstr("| compute | 320 | 40 |"), HasSubstr("forward_comm_x2.svg")));
+  EXPECT_THAT(Read(fs::path(Path(3)) / "compute.svg"), HasSubstr("</svg>"));
+}
+
+TEST_F(ModelPublicationTest, SameRecordsAndSeedGiveTheSameBytes) {
+  config_.optimization.max_epochs = 3;
+  ASSERT_TRUE(Publish(Train(), 1, ExistingVersion::kRefuse).ok());
+  ASSERT_TRUE(Publish(Train(), 2, ExistingVersion::kRefuse).ok());
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(Path(1))) {
+    const std::string name = entry.path().filename();
+    if (name == "model.yaml" || name == "REPORT.md") continue;  // they name their version
+    EXPECT_EQ(Read(entry.path()), Read(fs::path(Path(2)) / name)) << name;
+    ++files;
+  }
+  EXPECT_EQ(files, 6);
+}
+
+TEST_F(ModelPublicationTest, AnExistingVersionIsKeptUnlessToldOtherwise) {
+  config_.optimization.max_epochs = 2;
+  const TrainedCostModel model = Train();
+  ASSERT_TRUE(Publish(model, 1, ExistingVersion::kRefuse).ok());
+  EXPECT_EQ(Publish(model, 1, ExistingVersion::kRefuse).code(), absl::StatusCode::kAlreadyExists);
+  std::ofstream(fs::path(Path(1)) / "stale") << "old";
+  ASSERT_TRUE(Publish(model, 1, ExistingVersion::kReplace).ok());
+  EXPECT_FALSE(fs::exists(fs::path(Path(1)) / "stale"));
+  EXPECT_EQ(Versions(), (std::vector<std::string>{"1"}));
+}
+
+TEST_F(ModelPublicationTest, AFailureLeavesNothingBehind) {
+  config_.optimization.max_epochs = 2;
+  TrainedCostModel model = Train();
+  model.compute.head_layers[0].bias[0] = std::numeric_limits<float>::quiet_NaN();
+  fs::create_directories(root_ / "cpu");
+  EXPECT_FALSE(Publish(model, 1, ExistingVersion::kRefuse).ok());
+  EXPECT_TRUE(Versions().empty());
+}
+
+TEST_F(ModelPublicationTest, TooFewComputeSamplesAreAnError) {
+  records_.compute.resize(19);
+  const auto trained = TrainCostModel(records_, config_, NeverStop(), &observer_);
+  EXPECT_EQ(trained.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(trained.status()), HasSubstr("19 compute samples are too few"));
+}
+
+TEST_F(ModelPublicationTest, OnlyNameSlashVersionIsAModelDirectory) {
+  for (const char* path : {"1", "models/cpu", "models/cpu/01", "models/cpu/0", "models/cpu/-1",
+                           "models/cpu/v1", "models/.hidden/1", "models/a b/1", "", "/1"}) {
+    EXPECT_EQ(LocateModel(path, ExistingVersion::kRefuse).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << path;
+  }
+  const auto location = LocateModel("models/my-cpu_2.0/12/", ExistingVersion::kRefuse);
+  ASSERT_TRUE(location.ok()) << location.status();
+  EXPECT_EQ(location->name, "my-cpu_2.0");
+  EXPECT_EQ(location->version, 12);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,57 @@
+// The commands of neuroshard-pretrain. Each writes its result to `out` and everything else to
+// `err`.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "server/pretrain/console_progress.h"
+#include "server/pretrain/model_publication.h"
+
+namespace neuroshard {
+
+enum class OutputFormat { kTable, kJson };
+
+// What the commands need from outside.
+struct CommandContext {
+  std::FILE* out = nullptr;
+  std::FILE* err = nullptr;
+  ProgressStyle progress = ProgressStyle::kLines;
+  const Clock* clock = nullptr;
+  const StopSignal* stop = nullptr;
+  std::int64_t now_unix_ms = 0;  // for the date in provenance
+};
+
+struct TrainCommand {
+  std::string store;
+  std::string config;  // empty: the default preset
+  std::string model_directory;
+  ExistingVersion existing = ExistingVersion::kRefuse;
+  std::optional<std::int64_t> batch_size;  // learn from samples of this batch size only
+  OutputFormat format = OutputFormat::kTable;
+};
+
+struct ImportCommand {
+  std::optional<std::string> compute_directory;
+  std::optional<std::string> comm_directory;
+  std::int64_t batch_size = 65536;
+  std::string store;
+  OutputFormat format = OutputFormat::kTable;
+};
+
+struct EvaluateCommand {
+  std::string model_directory;
+  std::string store;
+  OutputFormat format = OutputFormat::kJson;
+};
+
+Status RunTrain(const TrainCommand& command, const CommandContext& context);
+Status RunImport(const ImportCommand& command, const CommandContext& context);
+Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context);
+
+}  // namespace neuroshard

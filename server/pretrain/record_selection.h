@@ -1,0 +1,39 @@
+// Which measurements one model can learn from: all made under the same conditions, which its
+// features do not tell apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/store/profile_store.h"
+#include "server/pretrain/training_config.h"
+
+namespace neuroshard {
+
+// What every selected record has in common. Empty or 0: not stated (imported data).
+struct MeasuredConditions {
+  std::int64_t batch_size = 0;
+  std::string weight_dtype;
+  std::string optimizer;
+  std::string device;
+  std::string backend;
+
+  bool operator==(const MeasuredConditions&) const = default;
+};
+
+struct SelectedRecords {
+  std::vector<ComputeRecord> compute;
+  std::vector<CommRecord> comm;
+  MeasuredConditions conditions;
+  std::int64_t filtered_out = 0;
+};
+
+// Keeps what the filter lets through. FAILED_PRECONDITION when the rest still mixes conditions,
+// listing every condition with its values, their counts and how to choose; when a cost is negative
+// or not finite, naming the samples; when nothing is left, saying what there was.
+StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
+                                        std::vector<CommRecord> comm, const RecordFilter& filter);
+
+}  // namespace neuroshard

@@ -1,0 +1,159 @@
+#include "server/pretrain/training_config.h"
+
+#include <fmt/ranges.h>
+
+#include <string_view>
+
+#include "common/config/config_reader.h"
+#include "server/cost/feature_columns.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMaxEpochs = 1'000'000;
+constexpr std::int64_t kMaxLayerWidth = 4096;
+constexpr std::int64_t kMaxLayers = 16;
+
+void ReadWidths(ConfigReader& reader, std::string_view key, std::vector<int>* widths) {
+  std::vector<std::int64_t> values(widths->begin(), widths->end());
+  reader.Read(key, &values, {1, kMaxLayerWidth});
+  if (values.empty() || static_cast<std::int64_t>(values.size()) > kMaxLayers) {
+    reader.AddViolation(key,
+                        fmt::format("must list 1 to {} widths, got {}", kMaxLayers, values.size()));
+  }
+  widths->assign(values.begin(), values.end());
+}
+
+void ReadTransforms(ConfigReader reader, std::map<std::string, std::string>* transforms) {
+  for (const std::string& feature : NeuroShardFeatureNames()) {
+    if (!reader.Has(feature)) continue;
+    std::string transform;
+    reader.Read(feature, &transform);
+    if (transform == "log1p") {
+      (*transforms)[feature] = transform;
+    } else if (transform == "none") {
+      transforms->erase(feature);
+    } else {
+      reader.AddViolation(feature,
+                          fmt::format("must be one of none, log1p, got \"{}\"", transform));
+    }
+  }
+}
+
+template <typename E>
+void ReadWordFilter(ConfigReader& reader, std::string_view key, std::optional<std::string>* word) {
+  if (!reader.Has(key)) return;
+  E value = kWords<E>.front().value;
+  reader.ReadWord(key, &value);
+  *word = std::string(ToText(value));
+}
+
+void ReadFilter(ConfigReader reader, RecordFilter* filter) {
+  if (reader.Has("batch_size")) {
+    std::int64_t batch_size = 1;
+    reader.Read("batch_size", &batch_size, {1, std::int64_t{1} << 40});
+    filter->batch_size = batch_size;
+  }
+  ReadWordFilter<DataType>(reader, "weight_dtype", &filter->weight_dtype);
+  ReadWordFilter<Optimizer>(reader, "optimizer", &filter->optimizer);
+  ReadWordFilter<PoolingMode>(reader, "pooling_mode", &filter->pooling_mode);
+  if (reader.Has("weighted")) {
+    bool weighted = false;
+    reader.Read("weighted", &weighted);
+    filter->weighted = weighted;
+  }
+  if (reader.Has("device")) {
+    std::string device;
+    reader.Read("device", &device);
+    filter->device = device;
+  }
+}
+
+StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
+  TrainingPreset preset = TrainingPreset::kDefault;
+  reader.ReadWord("preset", &preset);
+  TrainingConfig config = PresetConfig(preset);
+  OptimizationConfig& optimization = config.optimization;
+  reader.ReadWord("loss", &optimization.loss);
+  reader.Read("learning_rate", &optimization.learning_rate, {1e-8, 1.0});
+  reader.Read("batch_samples", &optimization.batch_samples, {1, 1'000'000});
+  reader.Read("max_epochs", &optimization.max_epochs, {1, kMaxEpochs});
+  reader.Read("patience_epochs", &optimization.patience_epochs, {1, kMaxEpochs});
+  reader.Read("learning_rate_decay", &optimization.learning_rate_decay, {0.01, 1.0});
+  reader.Read("decay_patience_epochs", &optimization.decay_patience_epochs, {1, kMaxEpochs});
+  reader.Read("scale_targets", &optimization.scale_targets);
+  reader.Read("permute_ranks", &optimization.permute_ranks);
+  reader.Read("seed", &optimization.seed);
+  ReadTransforms(reader.Section("transforms"), &config.transforms);
+  reader.ReadWord("compute_outputs", &config.compute_outputs);
+  ReadWidths(reader, "table_hidden", &config.table_hidden);
+  ReadWidths(reader, "head_hidden", &config.head_hidden);
+  ReadWidths(reader, "comm_hidden", &config.comm_hidden);
+  reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
+  ReadFilter(reader.Section("records"), &config.records);
+  NS_RETURN_IF_ERROR(reader.Finish());
+  return config;
+}
+
+}  // namespace
+
+TrainingConfig PresetConfig(TrainingPreset preset) {
+  TrainingConfig config;
+  config.preset = preset;
+  if (preset == TrainingPreset::kDefault) {
+    config.transforms = {{"dim", "log1p"}, {"pooling_factor", "log1p"}, {"row", "log1p"}};
+    return config;
+  }
+  config.optimization.loss = TrainingLoss::kMse;
+  config.optimization.learning_rate = 1e-3;
+  config.optimization.batch_samples = 512;
+  config.optimization.patience_epochs = config.optimization.max_epochs;
+  config.optimization.learning_rate_decay = 1;
+  config.optimization.scale_targets = false;
+  config.optimization.permute_ranks = false;
+  config.compute_outputs = ComputeOutputs::kTotal;
+  config.table_hidden = {128, 32};
+  return config;
+}
+
+StatusOr<TrainingConfig> ReadTrainingConfig(const std::string& path) {
+  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
+  return DecodeConfig(std::move(reader));
+}
+
+StatusOr<TrainingConfig> ParseTrainingConfig(const std::string& text, const std::string& source) {
+  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromText(text, source));
+  return DecodeConfig(std::move(reader));
+}
+
+std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& config) {
+  const OptimizationConfig& optimization = config.optimization;
+  std::map<std::string, std::string> values = {
+      {"preset", std::string(ToText(config.preset))},
+      {"loss", std::string(ToText(optimization.loss))},
+      {"learning_rate", fmt::format("{}", optimization.learning_rate)},
+      {"batch_samples", fmt::format("{}", optimization.batch_samples)},
+      {"max_epochs", fmt::format("{}", optimization.max_epochs)},
+      {"patience_epochs", fmt::format("{}", optimization.patience_epochs)},
+      {"learning_rate_decay", fmt::format("{}", optimization.learning_rate_decay)},
+      {"decay_patience_epochs", fmt::format("{}", optimization.decay_patience_epochs)},
+      {"scale_targets", fmt::format("{}", optimization.scale_targets)},
+      {"permute_ranks", fmt::format("{}", optimization.permute_ranks)},
+      {"seed", fmt::format("{}", optimization.seed)},
+      {"compute_outputs", std::string(ToText(config.compute_outputs))},
+      {"min_samples", fmt::format("{}", config.min_samples)},
+  };
+  for (const auto& [feature, transform] : config.transforms) {
+    values["transforms." + feature] = transform;
+  }
+  const RecordFilter& records = config.records;
+  if (records.batch_size) values["records.batch_size"] = fmt::format("{}", *records.batch_size);
+  if (records.weight_dtype) values["records.weight_dtype"] = *records.weight_dtype;
+  if (records.optimizer) values["records.optimizer"] = *records.optimizer;
+  if (records.pooling_mode) values["records.pooling_mode"] = *records.pooling_mode;
+  if (records.weighted) values["records.weighted"] = fmt::format("{}", *records.weighted);
+  if (records.device) values["records.device"] = *records.device;
+  return values;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,65 @@
+#include "server/pretrain/training_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(TrainingConfigTest, TheShippedFileStatesTheDefaults) {
+  const auto config =
+      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, PresetConfig(TrainingPreset::kDefault));
+}
+
+TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
+  const auto config = ParseTrainingConfig("preset: neuroshard\nseed: 7\n", "test");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->optimization.loss, TrainingLoss::kMse);
+  EXPECT_EQ(config->optimization.batch_samples, 512);
+  EXPECT_EQ(config->optimization.learning_rate, 1e-3);
+  EXPECT_EQ(config->optimization.max_epochs, 1000);
+  EXPECT_EQ(config->optimization.learning_rate_decay, 1);
+  EXPECT_FALSE(config->optimization.scale_targets);
+  EXPECT_FALSE(config->optimization.permute_ranks);
+  EXPECT_TRUE(config->transforms.empty());
+  EXPECT_EQ(config->compute_outputs, ComputeOutputs::kTotal);
+  EXPECT_EQ(config->table_hidden, (std::vector<int>{128, 32}));
+  EXPECT_EQ(config->head_hidden, (std::vector<int>{64}));
+  EXPECT_EQ(config->optimization.seed, 7u);
+}
+
+TEST(TrainingConfigTest, OverridesAreRead) {
+  const auto config = ParseTrainingConfig(
+      "loss: mse\ntransforms: {row: none, pooling_factor: log1p}\n"
+      "records: {batch_size: 512, optimizer: adagrad, weighted: false}\ntable_hidden: [64, 16]\n",
+      "test");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->transforms.at("pooling_factor"), "log1p");
+  EXPECT_FALSE(config->transforms.contains("row"));
+  EXPECT_EQ(config->records.batch_size, 512);
+  EXPECT_EQ(config->records.optimizer, "adagrad");
+  EXPECT_EQ(config->records.weighted, false);
+  EXPECT_FALSE(config->records.weight_dtype.has_value());
+  EXPECT_EQ(config->table_hidden, (std::vector<int>{64, 16}));
+  EXPECT_EQ(DescribeTrainingConfig(*config).at("records.optimizer"), "adagrad");
+}
+
+TEST(TrainingConfigTest, AllFaultsAreReportedAtOnce) {
+  const auto config = ParseTrainingConfig(
+      "los: mse\nloss: huber\nlearning_rate: -1\nmax_epochs: 0\nhead_hidden: []\n"
+      "transforms: {rows: log1p, dim: sqrt}\nrecords: {optimizer: lion}\n",
+      "bad.yaml");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(config.status()),
+              AllOf(HasSubstr("bad.yaml"), HasSubstr("los:"), HasSubstr("huber"),
+                    HasSubstr("learning_rate"), HasSubstr("max_epochs"), HasSubstr("head_hidden"),
+                    HasSubstr("transforms.rows"), HasSubstr("sqrt"), HasSubstr("lion")));
+}
+
+}  // namespace
+}  // namespace neuroshard

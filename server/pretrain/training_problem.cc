@@ -1,0 +1,22 @@
+#include "server/pretrain/training_problem.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/random.h"
+
+namespace neuroshard {
+
+SampleSplit SplitSamples(std::int64_t num_samples, std::uint64_t seed) {
+  std::vector<std::int64_t> order(num_samples);
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  Random(seed).Shuffle(order);
+  const std::int64_t held_out = std::max<std::int64_t>(1, num_samples / 10);
+  const std::int64_t train = std::max<std::int64_t>(0, num_samples - 2 * held_out);
+  const auto validation_begin = order.begin() + train;
+  const auto test_begin = std::min(validation_begin + held_out, order.end());
+  return {
+      {order.begin(), validation_begin}, {validation_begin, test_begin}, {test_begin, order.end()}};
+}
+
+}  // namespace neuroshard

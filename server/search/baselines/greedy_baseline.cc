@@ -1,0 +1,78 @@
+#include "server/search/baselines/greedy_baseline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "server/search/packing/find_packing.h"
+
+namespace neuroshard {
+namespace {
+
+double LoadOf(const Table& table, TableLoad load) {
+  const double rows = static_cast<double>(table.num_embeddings);
+  const double dim = static_cast<double>(table.embedding_dim);
+  switch (load) {
+    case TableLoad::kSize:
+      return rows * dim * static_cast<double>(ElementBytes(table.weight_dtype));
+    case TableLoad::kDim:
+      return dim;
+    case TableLoad::kLookup:
+      return dim * table.pooling_factor;
+    case TableLoad::kSizeLookup:
+      return dim * table.pooling_factor * std::log10(rows);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
+  const PlanRequest& request = context.request();
+  const std::size_t num_tables = request.tables.size();
+  std::vector<double> loads;
+  for (const Table& table : request.tables) loads.push_back(LoadOf(table, load));
+  std::vector<int> order(num_tables);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return loads[static_cast<std::size_t>(a)] > loads[static_cast<std::size_t>(b)];
+  });
+
+  const std::vector<std::int64_t> available = AvailableBytes(request);
+  std::vector<std::int64_t> used(available.size(), 0);
+  std::vector<double> sums(available.size(), 0);
+  Placement placement{WholeTables(request), std::vector<int>(num_tables, 0)};
+  for (std::size_t step = 0; step < num_tables; ++step) {
+    if (context.ShouldStop()) return std::nullopt;
+    const int table = order[step];
+    const std::size_t t = static_cast<std::size_t>(table);
+    const std::int64_t bytes = PieceBytes(request, table, request.tables[t].embedding_dim);
+    std::optional<std::size_t> best;
+    for (std::size_t r = 0; r < available.size(); ++r) {
+      if (used[r] + bytes > available[r]) continue;
+      if (!best || std::tie(sums[r], used[r]) < std::tie(sums[*best], used[*best])) best = r;
+    }
+    if (!best) return std::nullopt;
+    used[*best] += bytes;
+    sums[*best] += loads[t];
+    placement.rank_of_piece[t] = static_cast<int>(*best);
+  }
+  return placement;
+}
+
+Status GreedyBaseline::Search(SearchContext& context) const {
+  std::optional<Placement> placement = PlaceByLoad(context, load_);
+  if (context.stopped()) return absl::OkStatus();
+  if (!placement) {
+    NS_ASSIGN_OR_RETURN(placement, FindPacking(context.request(), Cutting::kWholeTables));
+  }
+  ++context.statistics().plans_evaluated;
+  return context.Improve(*placement);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,34 @@
+// The greedy baselines of NeuroShard's release: additive table loads, no cost model.
+#pragma once
+
+#include <optional>
+
+#include "server/search/placement/placement.h"
+#include "server/search/strategy.h"
+
+namespace neuroshard {
+
+enum class TableLoad {
+  kSize,        // bytes of weights
+  kDim,         // dim
+  kLookup,      // dim x pooling factor
+  kSizeLookup,  // dim x pooling factor x log10(rows)
+};
+
+// Whole tables in descending load (ties: lower index first), each to the rank with the lowest sum
+// of loads among those with room for it (ties: less memory used, then the lower index). Empty: a
+// table found no room, or the context said stop.
+std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load);
+
+// PlaceByLoad. Where a table finds no room, the release puts it on the last rank; here the whole
+// placement is given up for FindPacking's.
+class GreedyBaseline final : public Strategy {
+ public:
+  explicit GreedyBaseline(TableLoad load) : load_(load) {}
+  Status Search(SearchContext& context) const override;
+
+ private:
+  TableLoad load_;
+};
+
+}  // namespace neuroshard

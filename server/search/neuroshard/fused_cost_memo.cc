@@ -1,0 +1,64 @@
+#include "server/search/neuroshard/fused_cost_memo.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kFirstEntries = 1U << 14;
+constexpr std::size_t kMostSlots = 1U << 19;  // 18 MB with their entries
+
+}  // namespace
+
+FusedCostMemo::FusedCostMemo(SearchContext& context, std::size_t width)
+    : context_(context), width_(width), entries_(kFirstEntries) {}
+
+FusedCostMemo::Slot FusedCostMemo::Find(ContentHash content, const float* sum, const float* added) {
+  Entry& entry = Probe(content);
+  if (entry.content == content) return entry.slot;
+  const Slot slot = static_cast<Slot>(costs_ms_.size());
+  entry = {content, slot};
+  costs_ms_.push_back(0);
+  const std::size_t begin = queued_sums_.size();
+  queued_sums_.resize(begin + width_);
+  float* const row = queued_sums_.data() + begin;
+  if (added == nullptr) {
+    for (std::size_t w = 0; w < width_; ++w) row[w] = sum[w];
+  } else {
+    for (std::size_t w = 0; w < width_; ++w) row[w] = sum[w] + added[w];
+  }
+  if (costs_ms_.size() * 2 > entries_.size()) Grow();
+  return slot;
+}
+
+void FusedCostMemo::EvaluateQueued() {
+  if (queued_sums_.empty()) return;
+  const std::size_t queued = queued_sums_.size() / width_;
+  evaluated_.resize(queued);
+  context_.model().ComputeCosts(queued_sums_, evaluated_);
+  context_.statistics().compute_evaluations += static_cast<std::int64_t>(queued);
+  const std::size_t first = costs_ms_.size() - queued;
+  for (std::size_t i = 0; i < queued; ++i) costs_ms_[first + i] = evaluated_[i].total_ms;
+  queued_sums_.clear();
+}
+
+void FusedCostMemo::TrimIfLarge() {
+  if (costs_ms_.size() < kMostSlots) return;
+  costs_ms_.clear();
+  entries_.assign(kFirstEntries, {});
+}
+
+void FusedCostMemo::Grow() {
+  std::vector<Entry> old(entries_.size() * 2);
+  old.swap(entries_);
+  for (const Entry& entry : old) {
+    if (entry.content != kNoContent) Probe(entry.content) = entry;
+  }
+}
+
+FusedCostMemo::Entry& FusedCostMemo::Probe(ContentHash content) {
+  const std::size_t mask = entries_.size() - 1;
+  std::size_t i = content & mask;
+  while (entries_[i].content != kNoContent && entries_[i].content != content) i = (i + 1) & mask;
+  return entries_[i];
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,219 @@
+#include "server/search/neuroshard/greedy_grid.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace neuroshard {
+namespace {
+
+// What the branches of a run may take.
+constexpr std::size_t kRunBytes = std::size_t{32} << 20;
+
+}  // namespace
+
+std::vector<double> DimCapFactors(int steps) {
+  std::vector<double> factors;
+  for (int i = 0; i < steps; ++i) factors.push_back(steps == 1 ? 1.0 : 1.0 + 0.5 * i / (steps - 1));
+  return factors;
+}
+
+GreedyGrid::GreedyGrid(SearchContext& context, ShardCatalog& catalog)
+    : context_(context),
+      catalog_(catalog),
+      memo_(context, catalog.width()),
+      available_bytes_(AvailableBytes(context.request())) {}
+
+std::size_t GreedyGrid::SequencesPerRun(std::size_t max_pieces, std::size_t num_caps) const {
+  const std::size_t branch_bytes =
+      BranchTable::BytesPerBranch(available_bytes_.size(), catalog_.width(), max_pieces);
+  return std::max<std::size_t>(1, kRunBytes / (num_caps * branch_bytes));
+}
+
+std::vector<GridResult> GreedyGrid::Run(std::span<const SplitSequence> sequences,
+                                        std::span<const double> cap_factors,
+                                        ProgressRange progress) {
+  catalog_.PredictNew();
+  SetDimLimits(cap_factors);
+  const std::size_t steps = Start(sequences);
+  for (std::size_t step = 0; step < steps && !live_.empty(); ++step) {
+    if (context_.ShouldStop()) return std::vector<GridResult>(sequences.size());
+    Step(sequences, step);
+    const double done = static_cast<double>(step + 1) / static_cast<double>(steps);
+    context_.ReportProgress(progress.begin + (progress.end - progress.begin) * done);
+  }
+  return PriceBranches(sequences);
+}
+
+void GreedyGrid::SetDimLimits(std::span<const double> cap_factors) {
+  double all_dims = 0;
+  for (const Table& table : context_.request().tables) {
+    all_dims += static_cast<double>(table.embedding_dim);
+  }
+  dim_limits_.clear();
+  for (const double factor : cap_factors) {
+    dim_limits_.push_back(factor * (all_dims / static_cast<double>(available_bytes_.size())));
+  }
+}
+
+std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
+  std::size_t max_pieces = 0;
+  for (const SplitSequence& s : sequences) max_pieces = std::max(max_pieces, s.pieces.size());
+  branches_.Reset(available_bytes_.size(), catalog_.width(), max_pieces);
+  orders_.resize(std::max(orders_.size(), sequences.size()));
+  live_.clear();
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    SortPieces(sequences[s], orders_[s]);
+    live_.push_back(
+        branches_.Add(static_cast<int>(s), 0, static_cast<int>(dim_limits_.size()) - 1));
+  }
+  return max_pieces;
+}
+
+void GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step) {
+  memo_.TrimIfLarge();
+  candidates_.clear();
+  candidates_end_.clear();
+  for (const std::size_t branch : live_) {
+    const std::size_t s = static_cast<std::size_t>(branches_.sequence(branch));
+    if (step < orders_[s].size()) {
+      CollectCandidates(branch, sequences[s].shards[static_cast<std::size_t>(orders_[s][step])]);
+    }
+    candidates_end_.push_back(candidates_.size());
+  }
+  memo_.EvaluateQueued();
+
+  next_live_.clear();
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    const std::size_t branch = live_[i];
+    const std::size_t s = static_cast<std::size_t>(branches_.sequence(branch));
+    if (step >= orders_[s].size()) {
+      next_live_.push_back(branch);
+      continue;
+    }
+    Choose(branch, std::span(candidates_).subspan(begin, candidates_end_[i] - begin));
+    begin = candidates_end_[i];
+    const std::size_t piece = static_cast<std::size_t>(orders_[s][step]);
+    const int shard = sequences[s].shards[piece];
+    // The last choice takes the branch itself, after all others have copied it.
+    for (std::size_t c = 0; c < choices_.size(); ++c) {
+      const Choice& choice = choices_[c];
+      std::size_t target = branch;
+      if (c + 1 < choices_.size()) {
+        target = branches_.Copy(branch, choice.first_cap, choice.last_cap);
+      } else {
+        branches_.SetCaps(branch, choice.first_cap, choice.last_cap);
+      }
+      branches_.Place(target, piece, choice.rank, shard, catalog_.phi(shard), catalog_.bytes(shard),
+                      catalog_.cols(shard));
+      next_live_.push_back(target);
+    }
+  }
+  live_.swap(next_live_);
+}
+
+void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& order) const {
+  order.resize(sequence.pieces.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return catalog_.single_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
+           catalog_.single_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
+  });
+}
+
+void GreedyGrid::CollectCandidates(std::size_t branch, int shard) {
+  const std::int64_t bytes = catalog_.bytes(shard);
+  const std::int64_t cols = catalog_.cols(shard);
+  const int first_cap = branches_.first_cap(branch);
+  const double loosest = dim_limits_[static_cast<std::size_t>(branches_.last_cap(branch))];
+  const std::size_t begin = candidates_.size();
+  for (std::size_t rank = 0; rank < available_bytes_.size(); ++rank) {
+    const BranchTable::RankState& state = branches_.rank(branch, rank);
+    const double dims = static_cast<double>(state.dims + cols);
+    if (state.used_bytes + bytes > available_bytes_[rank] || dims > loosest) continue;
+    int cap = first_cap;
+    while (dims > dim_limits_[static_cast<std::size_t>(cap)]) ++cap;
+    candidates_.push_back({rank, cap, kNotNeeded});
+  }
+  // One candidate needs no comparison.
+  if (candidates_.size() - begin < 2) return;
+  for (std::size_t i = begin; i < candidates_.size(); ++i) {
+    const std::size_t rank = candidates_[i].rank;
+    candidates_[i].slot = memo_.Find(AddToContent(branches_.rank(branch, rank).content, shard),
+                                     branches_.sum(branch, rank), catalog_.phi(shard));
+  }
+}
+
+bool GreedyGrid::Better(std::size_t branch, const Candidate& a, const Candidate& b) const {
+  const float cost_a = memo_.cost_ms(a.slot);
+  const float cost_b = memo_.cost_ms(b.slot);
+  if (cost_a != cost_b) return cost_a < cost_b;
+  return std::make_tuple(branches_.rank(branch, a.rank).used_bytes, a.rank) <
+         std::make_tuple(branches_.rank(branch, b.rank).used_bytes, b.rank);
+}
+
+// Every looser cap only adds ranks to choose from, so the caps that choose one rank are neighbours.
+void GreedyGrid::Choose(std::size_t branch, std::span<const Candidate> candidates) {
+  choices_.clear();
+  const int last_cap = branches_.last_cap(branch);
+  const Candidate* best = nullptr;
+  for (int cap = branches_.first_cap(branch); cap <= last_cap;) {
+    const Candidate* const before = best;
+    int next_cap = last_cap + 1;  // the next one that adds a rank
+    for (const Candidate& candidate : candidates) {
+      if (candidate.first_cap > cap) {
+        next_cap = std::min(next_cap, candidate.first_cap);
+      } else if (candidate.first_cap == cap &&
+                 (best == nullptr || Better(branch, candidate, *best))) {
+        best = &candidate;
+      }
+    }
+    if (best != nullptr) {
+      if (best != before) choices_.push_back({cap, cap, best->rank});
+      choices_.back().last_cap = next_cap - 1;
+    }
+    cap = next_cap;
+  }
+}
+
+std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence> sequences) {
+  const std::size_t num_ranks = available_bytes_.size();
+  memo_.TrimIfLarge();
+  final_slots_.clear();
+  dim_sums_.clear();
+  for (const std::size_t branch : live_) {
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+      const BranchTable::RankState& state = branches_.rank(branch, rank);
+      dim_sums_.push_back(static_cast<float>(state.dims));
+      final_slots_.push_back(state.content == kNoContent
+                                 ? kNotNeeded
+                                 : memo_.Find(state.content, branches_.sum(branch, rank), nullptr));
+    }
+  }
+  memo_.EvaluateQueued();
+  compute_ms_.clear();
+  for (const FusedCostMemo::Slot slot : final_slots_) {
+    compute_ms_.push_back(slot == kNotNeeded ? 0.0F : memo_.cost_ms(slot));
+  }
+  PricePlacements(context_.model(), static_cast<int>(num_ranks), compute_ms_, dim_sums_, prices_);
+  context_.statistics().plans_evaluated += static_cast<std::int64_t>(live_.size());
+
+  std::vector<GridResult> results(sequences.size());
+  std::vector<std::size_t> best_branch(sequences.size());
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    const std::size_t s = static_cast<std::size_t>(branches_.sequence(live_[i]));
+    GridResult& result = results[s];
+    if (!result.found() || prices_.cost_ms[i] < result.cost_ms ||
+        (prices_.cost_ms[i] == result.cost_ms &&
+         branches_.first_cap(live_[i]) < branches_.first_cap(best_branch[s]))) {
+      result.cost_ms = prices_.cost_ms[i];
+      best_branch[s] = live_[i];
+      const int* const ranks = branches_.rank_of_piece(live_[i]);
+      result.rank_of_piece.assign(ranks, ranks + sequences[s].pieces.size());
+    }
+  }
+  return results;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,103 @@
+// NeuroShard's inner search (section 3.3, "greedy grid search"): the best table-wise placement of
+// given pieces, for many split sequences and all dim caps at once.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "server/evaluate/placement_price.h"
+#include "server/search/neuroshard/branch_table.h"
+#include "server/search/neuroshard/fused_cost_memo.h"
+#include "server/search/neuroshard/shard_catalog.h"
+#include "server/search/neuroshard/split_sequence.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+struct GridResult {
+  double cost_ms = std::numeric_limits<double>::infinity();  // infinite: no cap has a plan
+  std::vector<int> rank_of_piece;                            // empty then
+
+  bool found() const { return !rank_of_piece.empty(); }
+};
+
+// `steps` factors evenly between 1.0 and 1.5, ascending.
+std::vector<double> DimCapFactors(int steps);
+
+// Which share of the whole search a run is, for progress.
+struct ProgressRange {
+  double begin = 0;
+  double end = 0;
+};
+
+// For each sequence and each cap factor c, greedy: pieces in descending predicted single-table cost
+// (ties: lower index); each to the rank, among those where memory stays within the rank's capacity
+// and dims + dim <= c * (all dims / ranks), whose predicted fused compute cost with the piece is
+// lowest (ties: less memory used, then the lower index). No such rank: this c has no plan. Of the
+// plans of a sequence the cheapest in embedding cost stays (ties: smaller c).
+//
+// All sequences and caps advance together, a piece a step, and a step's predictions are one batch;
+// caps share a branch until they first differ. Results do not depend on what is run together, as
+// long as the model's rows do not influence each other.
+class GreedyGrid {
+ public:
+  // Both must outlive the grid.
+  GreedyGrid(SearchContext& context, ShardCatalog& catalog);
+
+  // How many sequences of up to `max_pieces` pieces one Run may take without using too much memory;
+  // at least 1.
+  std::size_t SequencesPerRun(std::size_t max_pieces, std::size_t num_caps) const;
+
+  // One result a sequence. `cap_factors` are ascending; infinity is no cap. When the context says
+  // stop, nobody has a plan.
+  std::vector<GridResult> Run(std::span<const SplitSequence> sequences,
+                              std::span<const double> cap_factors, ProgressRange progress);
+
+ private:
+  static constexpr FusedCostMemo::Slot kNotNeeded = std::numeric_limits<FusedCostMemo::Slot>::max();
+
+  struct Candidate {
+    std::size_t rank;
+    int first_cap;  // the first cap of the branch under which the rank is feasible
+    FusedCostMemo::Slot slot;
+  };
+  // Caps [first, last] of a branch choose this rank.
+  struct Choice {
+    int first_cap;
+    int last_cap;
+    std::size_t rank;
+  };
+
+  void SetDimLimits(std::span<const double> cap_factors);
+  // Starts one branch a sequence; returns the number of steps.
+  std::size_t Start(std::span<const SplitSequence> sequences);
+  void Step(std::span<const SplitSequence> sequences, std::size_t step);
+  void SortPieces(const SplitSequence& sequence, std::vector<int>& order) const;
+  void CollectCandidates(std::size_t branch, int shard);
+  void Choose(std::size_t branch, std::span<const Candidate> candidates);
+  bool Better(std::size_t branch, const Candidate& a, const Candidate& b) const;
+  std::vector<GridResult> PriceBranches(std::span<const SplitSequence> sequences);
+
+  SearchContext& context_;
+  ShardCatalog& catalog_;
+  FusedCostMemo memo_;
+  const std::vector<std::int64_t> available_bytes_;
+  std::vector<double> dim_limits_;  // one a cap factor, ascending
+
+  // State of a run, kept for its memory.
+  BranchTable branches_;
+  std::vector<std::vector<int>> orders_;  // per sequence
+  std::vector<std::size_t> live_;
+  std::vector<std::size_t> next_live_;
+  std::vector<Candidate> candidates_;
+  std::vector<std::size_t> candidates_end_;  // per live branch
+  std::vector<Choice> choices_;
+  std::vector<FusedCostMemo::Slot> final_slots_;
+  std::vector<float> compute_ms_;
+  std::vector<float> dim_sums_;
+  PlacementPrices prices_;
+};
+
+}  // namespace neuroshard

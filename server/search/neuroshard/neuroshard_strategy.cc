@@ -1,0 +1,178 @@
+#include "server/search/neuroshard/neuroshard_strategy.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "server/search/baselines/greedy_baseline.h"
+#include "server/search/neuroshard/greedy_grid.h"
+#include "server/search/neuroshard/shard_catalog.h"
+#include "server/search/neuroshard/split_sequence.h"
+#include "server/search/packing/find_packing.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kNoCap = std::numeric_limits<double>::infinity();
+
+// Tables x ranks from which on the inner search alone takes some 100 ms.
+constexpr std::size_t kLargeRequest = 200'000;
+
+class NeuroShardSearch {
+ public:
+  explicit NeuroShardSearch(SearchContext& context)
+      : context_(context),
+        options_(context.request().search),
+        catalog_(context),
+        grid_(context, catalog_),
+        base_(MakeSequence(WholeTables(context.request()), catalog_)) {}
+
+  Status Run() {
+    NS_RETURN_IF_ERROR(AnswerLargeRequestsAtOnce());
+    const std::vector<double> caps = DimCapFactors(options_.search_steps);
+    const double level_share = 1.0 / (options_.max_length + 1);
+    NS_ASSIGN_OR_RETURN(const bool found_uncut, Evaluate(base_, caps, {0.0, level_share}));
+    if (found_uncut) return Beam({base_}, caps, {level_share, 1.0}).status();
+
+    NS_ASSIGN_OR_RETURN(std::vector<SplitSequence> starts, FindFirstPlan());
+    if (context_.stopped()) return absl::OkStatus();
+    NS_ASSIGN_OR_RETURN(const bool found_cut, Beam({base_}, caps, {level_share, 0.5}));
+    if (found_cut || context_.stopped()) return absl::OkStatus();
+    return Beam(std::move(starts), {kNoCap}, {0.5, 1.0}).status();
+  }
+
+ private:
+  // A split to be made: the sequence in the beam and the piece to halve.
+  struct Child {
+    std::size_t parent;
+    std::size_t piece;
+    double cost_ms;
+  };
+
+  // The first plan must not take longer than a deadline is likely to be.
+  Status AnswerLargeRequestsAtOnce() {
+    if (base_.pieces.size() * context_.request().topology.devices.size() < kLargeRequest) {
+      return absl::OkStatus();
+    }
+    std::optional<Placement> first = PlaceByLoad(context_, TableLoad::kSizeLookup);
+    if (context_.stopped()) return absl::OkStatus();
+    if (!first) {
+      NS_ASSIGN_OR_RETURN(first, FindPacking(context_.request(), Cutting::kColumns));
+    }
+    ++context_.statistics().plans_evaluated;
+    NS_RETURN_IF_ERROR(context_.Improve(*first));
+    best_cost_ms_ = context_.best_cost_ms();
+    return absl::OkStatus();
+  }
+
+  // A plan that fits, when no dim cap allows one for uncut tables. Returns the sequences to split
+  // further without a cap.
+  StatusOr<std::vector<SplitSequence>> FindFirstPlan() {
+    NS_ASSIGN_OR_RETURN(const bool found, Evaluate(base_, {kNoCap}, {}));
+    if (found || context_.has_plan() || context_.stopped()) return std::vector{base_};
+    NS_ASSIGN_OR_RETURN(const Placement packed, FindPacking(context_.request(), Cutting::kColumns));
+    ++context_.statistics().plans_evaluated;
+    NS_RETURN_IF_ERROR(context_.Improve(packed));
+    best_cost_ms_ = context_.best_cost_ms();
+    if (packed.pieces.size() == base_.pieces.size()) return std::vector{base_};
+    SplitSequence cut = MakeSequence(packed.pieces, catalog_);
+    NS_RETURN_IF_ERROR(Evaluate(cut, {kNoCap}, {}).status());
+    return std::vector{base_, std::move(cut)};
+  }
+
+  // The inner search on one sequence; whether it has a plan.
+  StatusOr<bool> Evaluate(const SplitSequence& sequence, const std::vector<double>& caps,
+                          ProgressRange progress) {
+    const std::vector<GridResult> results = grid_.Run(std::span(&sequence, 1), caps, progress);
+    NS_RETURN_IF_ERROR(ImproveWith(sequence, results.front()));
+    return results.front().found();
+  }
+
+  Status ImproveWith(const SplitSequence& sequence, const GridResult& result) {
+    if (!(result.cost_ms < best_cost_ms_)) return absl::OkStatus();
+    best_cost_ms_ = result.cost_ms;
+    return context_.Improve({sequence.pieces, result.rank_of_piece});
+  }
+
+  // The outer search; whether any sequence beyond `beam` has a plan.
+  StatusOr<bool> Beam(std::vector<SplitSequence> beam, const std::vector<double>& caps,
+                      ProgressRange progress) {
+    bool found = false;
+    const double level_share = (progress.end - progress.begin) / options_.max_length;
+    for (int level = 0; level < options_.max_length; ++level) {
+      std::vector<Child> children = Children(beam);
+      if (children.empty()) break;
+      const double begin = progress.begin + level * level_share;
+      NS_RETURN_IF_ERROR(EvaluateChildren(beam, caps, {begin, begin + level_share}, children));
+      if (context_.stopped()) break;
+      std::stable_sort(children.begin(), children.end(),
+                       [](const Child& a, const Child& b) { return a.cost_ms < b.cost_ms; });
+      children.resize(std::min(children.size(), static_cast<std::size_t>(options_.beam_width)));
+      found = found || children.front().cost_ms < kNoCap;
+      std::vector<SplitSequence> kept;
+      for (const Child& child : children) {
+        kept.push_back(Halve(beam[child.parent], child.piece, catalog_));
+      }
+      beam = std::move(kept);
+    }
+    return found;
+  }
+
+  std::vector<Child> Children(const std::vector<SplitSequence>& beam) const {
+    std::vector<Child> children;
+    for (std::size_t parent = 0; parent < beam.size(); ++parent) {
+      for (const std::size_t piece :
+           SplitCandidates(beam[parent], options_.num_candidates, catalog_)) {
+        children.push_back({parent, piece, kNoCap});
+      }
+    }
+    return children;
+  }
+
+  // Fills in the costs, and improves the plan, in as few runs of the inner search as memory allows.
+  Status EvaluateChildren(const std::vector<SplitSequence>& beam, const std::vector<double>& caps,
+                          ProgressRange progress, std::vector<Child>& children) {
+    std::size_t max_pieces = 0;
+    for (const SplitSequence& s : beam) max_pieces = std::max(max_pieces, s.pieces.size() + 1);
+    const std::size_t per_run = grid_.SequencesPerRun(max_pieces, caps.size());
+    const double share = (progress.end - progress.begin) / static_cast<double>(children.size());
+    for (std::size_t begin = 0; begin < children.size(); begin += per_run) {
+      const std::size_t end = std::min(begin + per_run, children.size());
+      std::vector<SplitSequence> sequences;
+      for (std::size_t c = begin; c < end; ++c) {
+        sequences.push_back(Halve(beam[children[c].parent], children[c].piece, catalog_));
+      }
+      const std::vector<GridResult> results =
+          grid_.Run(sequences, caps,
+                    {progress.begin + share * static_cast<double>(begin),
+                     progress.begin + share * static_cast<double>(end)});
+      std::size_t best = 0;
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        children[begin + i].cost_ms = results[i].cost_ms;
+        if (results[i].cost_ms < results[best].cost_ms) best = i;
+      }
+      NS_RETURN_IF_ERROR(ImproveWith(sequences[best], results[best]));
+      if (context_.stopped()) break;
+    }
+    return absl::OkStatus();
+  }
+
+  SearchContext& context_;
+  const SearchOptions& options_;
+  ShardCatalog catalog_;
+  GreedyGrid grid_;
+  const SplitSequence base_;
+  double best_cost_ms_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+Status NeuroShardStrategy::Search(SearchContext& context) const {
+  return NeuroShardSearch(context).Run();
+}
+
+}  // namespace neuroshard

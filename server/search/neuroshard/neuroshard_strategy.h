@@ -1,0 +1,18 @@
+// NeuroShard's search (section 3.3): beam search over column splits outside, greedy grid inside.
+#pragma once
+
+#include "server/search/strategy.h"
+
+namespace neuroshard {
+
+// The paper's search, with the same decisions. Where its inner search finds no plan for the uncut
+// tables, one is made that only has to fit into memory: greedy without a dim cap, else FindPacking
+// with column cuts. That is the first plan then and stays the answer if nothing cheaper turns up.
+// Where the paper's search finds no plan at any level, it is repeated without dim cap. README.md
+// tells more.
+class NeuroShardStrategy final : public Strategy {
+ public:
+  Status Search(SearchContext& context) const override;
+};
+
+}  // namespace neuroshard

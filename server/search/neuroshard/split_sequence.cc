@@ -1,0 +1,55 @@
+#include "server/search/neuroshard/split_sequence.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace neuroshard {
+
+SplitSequence MakeSequence(std::vector<Piece> pieces, ShardCatalog& catalog) {
+  SplitSequence sequence;
+  sequence.pieces = std::move(pieces);
+  sequence.shards.reserve(sequence.pieces.size());
+  for (const Piece& piece : sequence.pieces) {
+    sequence.shards.push_back(catalog.Intern(piece.table, piece.cols));
+  }
+  return sequence;
+}
+
+bool CanHalve(const Piece& piece) { return piece.cols % (2 * kColumnAlignment) == 0; }
+
+SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardCatalog& catalog) {
+  SplitSequence child = sequence;
+  Piece& first = child.pieces[index];
+  first.cols /= 2;
+  const Piece second{first.table, first.col_offset + first.cols, first.cols};
+  const int shard = catalog.Intern(first.table, first.cols);
+  child.shards[index] = shard;
+  child.pieces.push_back(second);
+  child.shards.push_back(shard);
+  return child;
+}
+
+std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_candidates,
+                                         const ShardCatalog& catalog) {
+  const std::size_t num_pieces = sequence.pieces.size();
+  const std::size_t kept = std::min(num_pieces, static_cast<std::size_t>(num_candidates));
+  std::vector<std::size_t> candidates;
+  std::vector<std::size_t> order(num_pieces);
+  const auto add_largest = [&](const auto& key) {
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return key(sequence.shards[a]) > key(sequence.shards[b]);
+    });
+    candidates.insert(candidates.end(), order.begin(),
+                      order.begin() + static_cast<std::ptrdiff_t>(kept));
+  };
+  add_largest([&](int shard) { return catalog.bytes(shard); });
+  add_largest([&](int shard) { return catalog.single_cost_ms(shard); });
+  std::sort(candidates.begin(), candidates.end());
+  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+  std::erase_if(candidates, [&](std::size_t i) { return !CanHalve(sequence.pieces[i]); });
+  return candidates;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,39 @@
+#include "server/search/packing/find_packing.h"
+
+#include <optional>
+#include <utility>
+
+#include "server/search/packing/best_fit.h"
+#include "server/search/packing/exact_packing.h"
+#include "server/search/packing/packing_bounds.h"
+
+namespace neuroshard {
+
+StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting) {
+  NS_RETURN_IF_ERROR(CheckPackingBounds(request, cutting));
+  if (std::optional<Placement> whole = PackWholeTables(request)) return *std::move(whole);
+  if (cutting == Cutting::kColumns) {
+    for (const CutOrder order : {CutOrder::kLargestTableFirst, CutOrder::kLargestGranuleFirst}) {
+      if (std::optional<Placement> cut = PackCuttingColumns(request, order)) return *std::move(cut);
+    }
+  }
+  ExactPacking exact = PackExactly(request, cutting);
+  if (exact.placement) return *std::move(exact.placement);
+  const char* const how =
+      cutting == Cutting::kWholeTables ? " without cutting columns (strategy neuroshard does)" : "";
+  if (exact.exhausted) {
+    return FailedPrecondition(
+        "no plan can exist{}: the tables fit into the memory of all ranks together, but no way of "
+        "distributing them keeps every rank within its own (all were tried)",
+        how);
+  }
+  return FailedPrecondition(
+      "no plan was found{}: the tables would fit into the memory of all ranks together, and "
+      "neither "
+      "heuristics nor a bounded exhaustive search found a distribution that keeps every rank "
+      "within "
+      "its own; it is not proven that there is none",
+      how);
+}
+
+}  // namespace neuroshard

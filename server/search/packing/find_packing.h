@@ -1,0 +1,25 @@
+// Feasibility before optimisation: a placement that fits into memory, whatever it costs.
+#pragma once
+
+#include "common/base/status.h"
+#include "common/domain/plan_request.h"
+#include "server/search/placement/placement.h"
+
+namespace neuroshard {
+
+enum class Cutting {
+  kWholeTables,  // every table on one rank
+  kColumns,  // tables may be cut at multiples of kColumnAlignment columns, into one piece a rank at
+             // most
+};
+
+// Tries, in this order: bounds that exclude any plan; best-fit decreasing of whole tables, making
+// room by moves and swaps; with kColumns, cutting what does not fit, largest tables first and then
+// widest granules first; an exhaustive search of bounded effort. Deterministic, tens of
+// milliseconds at most.
+//
+// FAILED_PRECONDITION "no plan can exist: ..." when that is proven (names the tables or the bytes
+// that lack), "no plan was found: ..." when the effort ran out.
+StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting);
+
+}  // namespace neuroshard

@@ -1,0 +1,120 @@
+#include "server/search/packing/packing_bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/bytes.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kTablesNamed = 5;
+constexpr std::int64_t kMaxSum = std::int64_t{1} << 61;
+
+std::string Quote(std::int64_t bytes) {
+  return fmt::format("{} bytes ({})", bytes, FormatBytes(bytes));
+}
+
+// Most columns of a table that fit into `bytes`, in multiples of the alignment; the table's ragged
+// rest, which only one rank can have, is not counted.
+std::int64_t MostColumns(const PlanRequest& request, int table, std::int64_t bytes) {
+  const std::int64_t dim = request.tables[static_cast<std::size_t>(table)].embedding_dim;
+  std::int64_t fits = 0;
+  std::int64_t too_many = dim / kColumnAlignment + 1;
+  while (too_many - fits > 1) {
+    const std::int64_t middle = fits + (too_many - fits) / 2;
+    (PieceBytes(request, table, middle * kColumnAlignment) <= bytes ? fits : too_many) = middle;
+  }
+  return fits * kColumnAlignment;
+}
+
+class BoundsChecker {
+ public:
+  BoundsChecker(const PlanRequest& request, Cutting cutting)
+      : request_(request), cutting_(cutting) {
+    for (const std::int64_t bytes : AvailableBytes(request)) {
+      ++ranks_with_[std::max<std::int64_t>(bytes, 0)];
+    }
+  }
+
+  Status Run() {
+    std::vector<std::string> reasons;
+    std::size_t unplaceable = 0;
+    for (std::size_t t = 0; t < request_.tables.size(); ++t) {
+      std::string reason = WhyUnplaceable(static_cast<int>(t));
+      if (reason.empty()) continue;
+      if (++unplaceable <= kTablesNamed) reasons.push_back(std::move(reason));
+    }
+    if (unplaceable > kTablesNamed) {
+      reasons.push_back(fmt::format("and {} more tables", unplaceable - kTablesNamed));
+    }
+    if (std::string reason = WhyTooMuch(); !reason.empty()) reasons.push_back(std::move(reason));
+    if (reasons.empty()) return absl::OkStatus();
+    return FailedPrecondition("no plan can exist{}: {}",
+                              cutting_ == Cutting::kWholeTables && unplaceable > 0
+                                  ? " without cutting columns (strategy neuroshard does)"
+                                  : "",
+                              fmt::join(reasons, "; "));
+  }
+
+ private:
+  std::string WhyUnplaceable(int table) const {
+    const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    const std::int64_t largest = ranks_with_.rbegin()->first;
+    const bool whole = cutting_ == Cutting::kWholeTables || of.embedding_dim <= kColumnAlignment;
+    const std::int64_t cols = whole ? of.embedding_dim : kColumnAlignment;
+    const std::int64_t bytes = PieceBytes(request_, table, cols);
+    if (bytes > largest) {
+      return fmt::format(
+          "table '{}' needs {}{}, but no rank has more than {} available: {} bytes short", of.name,
+          Quote(bytes), whole ? "" : fmt::format(" even in pieces of {} columns", cols),
+          Quote(largest), bytes - largest);
+    }
+    if (whole || PieceBytes(request_, table, of.embedding_dim) <= largest) return "";
+    std::int64_t columns = of.embedding_dim % kColumnAlignment;
+    for (const auto& [available, ranks] : ranks_with_) {
+      columns += ranks * MostColumns(request_, table, available);
+    }
+    if (columns >= of.embedding_dim) return "";
+    return fmt::format(
+        "table '{}' has {} columns ({}), but all ranks together could hold at most {} of them, "
+        "were there no other table: {} bytes short",
+        of.name, of.embedding_dim, Quote(PieceBytes(request_, table, of.embedding_dim)), columns,
+        PieceBytes(request_, table, of.embedding_dim - columns));
+  }
+
+  std::string WhyTooMuch() const {
+    std::int64_t available = 0;
+    for (const auto& [bytes, ranks] : ranks_with_) {
+      // Both sums stop at 2^61, far above any cluster.
+      available = bytes > kMaxSum / ranks ? kMaxSum : std::min(available + bytes * ranks, kMaxSum);
+    }
+    std::int64_t needed = 0;
+    for (std::size_t t = 0; t < request_.tables.size(); ++t) {
+      needed += PieceBytes(request_, static_cast<int>(t), request_.tables[t].embedding_dim);
+      needed = std::min(needed, kMaxSum);
+    }
+    if (needed <= available) return "";
+    return fmt::format("the tables need {}, but the {} ranks have {} available: {} bytes short",
+                       Quote(needed), request_.topology.num_ranks(), Quote(available),
+                       needed - available);
+  }
+
+  const PlanRequest& request_;
+  const Cutting cutting_;
+  std::map<std::int64_t, std::int64_t> ranks_with_;  // by available bytes
+};
+
+}  // namespace
+
+Status CheckPackingBounds(const PlanRequest& request, Cutting cutting) {
+  return BoundsChecker(request, cutting).Run();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,17 @@
+// Proofs that no plan can exist.
+#pragma once
+
+#include "common/base/status.h"
+#include "common/domain/plan_request.h"
+#include "server/search/packing/find_packing.h"
+
+namespace neuroshard {
+
+// FAILED_PRECONDITION when one of these holds, OK when none does (which proves nothing):
+// - a table (with kColumns: its smallest possible piece) is larger than what any rank has
+// available;
+// - with kColumns: a table has more columns than all ranks could take, each holding nothing else;
+// - all tables together need more than all ranks have (cutting only adds to what a table needs).
+Status CheckPackingBounds(const PlanRequest& request, Cutting cutting);
+
+}  // namespace neuroshard

@@ -1,0 +1,59 @@
+#include "server/search/placement/placement.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace neuroshard {
+
+std::vector<Piece> WholeTables(const PlanRequest& request) {
+  std::vector<Piece> pieces;
+  pieces.reserve(request.tables.size());
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    pieces.push_back({static_cast<int>(t), 0, request.tables[t].embedding_dim});
+  }
+  return pieces;
+}
+
+std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols) {
+  const Table& of = request.tables[static_cast<std::size_t>(table)];
+  return ShardMemory(request, of, of.num_embeddings, cols).total_bytes();
+}
+
+std::vector<std::int64_t> AvailableBytes(const PlanRequest& request) {
+  std::vector<std::int64_t> available;
+  available.reserve(request.topology.devices.size());
+  for (const Device& device : request.topology.devices) {
+    available.push_back(device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
+  }
+  return available;
+}
+
+Plan BuildPlan(const PlanRequest& request, const Placement& placement) {
+  Plan plan;
+  plan.world_size = request.topology.num_ranks();
+  plan.local_world_size = request.topology.ranks_per_host();
+  plan.tables.reserve(request.tables.size());
+  for (const Table& table : request.tables) {
+    TablePlan& table_plan = plan.tables.emplace_back();
+    table_plan.name = table.name;
+    table_plan.module = table.module;
+  }
+  for (std::size_t i = 0; i < placement.pieces.size(); ++i) {
+    const Piece& piece = placement.pieces[i];
+    const std::size_t t = static_cast<std::size_t>(piece.table);
+    plan.tables[t].shards.push_back({.row_offset = 0,
+                                     .rows = request.tables[t].num_embeddings,
+                                     .col_offset = piece.col_offset,
+                                     .cols = piece.cols,
+                                     .rank = placement.rank_of_piece[i]});
+  }
+  for (TablePlan& table_plan : plan.tables) {
+    std::sort(table_plan.shards.begin(), table_plan.shards.end(),
+              [](const Shard& a, const Shard& b) { return a.col_offset < b.col_offset; });
+    table_plan.sharding_type =
+        table_plan.shards.size() == 1 ? ShardingType::kTableWise : ShardingType::kColumnWise;
+  }
+  return plan;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,49 @@
+#include "server/search/run_search.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "common/base/violations.h"
+#include "server/search/baselines/greedy_baseline.h"
+#include "server/search/baselines/random_baseline.h"
+#include "server/search/neuroshard/neuroshard_strategy.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+namespace {
+
+// Null when there is no strategy of that name.
+std::unique_ptr<Strategy> MakeStrategy(const std::string& name) {
+  if (name == "neuroshard") return std::make_unique<NeuroShardStrategy>();
+  if (name == "random") return std::make_unique<RandomBaseline>();
+  if (name == "size_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kSize);
+  if (name == "dim_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kDim);
+  if (name == "lookup_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kLookup);
+  if (name == "size_lookup_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kSizeLookup);
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> StrategyNames() {
+  return {"neuroshard", "random",        "size_greedy",
+          "dim_greedy", "lookup_greedy", "size_lookup_greedy"};
+}
+
+StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
+                                 const StopSignal& stop, SearchObserver* observer) {
+  const std::unique_ptr<Strategy> strategy = MakeStrategy(request.search.strategy);
+  if (strategy == nullptr) {
+    Violations violations;
+    violations.Add("search.strategy",
+                   fmt::format("must be one of {}, got '{}'", fmt::join(StrategyNames(), ", "),
+                               request.search.strategy));
+    return violations.ToStatus();
+  }
+  NS_RETURN_IF_ERROR(model.CheckRanks(request.topology.num_ranks()));
+  SearchContext context(request, model, stop, observer);
+  return context.Finish(strategy->Search(context));
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,32 @@
+// Finds a plan with the strategy that the request names.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+#include "server/search/search_observer.h"
+#include "server/search/search_result.h"
+
+namespace neuroshard {
+
+// A pure function of (request, model) as long as `stop` stays false: same plan and cost, whoever
+// observes. `observer` may be null. May run on any number of threads at the same time with the same
+// model.
+//
+// `stop` is polled at every step (one table placed, in all alternatives at once). True after the
+// first legal plan: the best plan so far, with statistics.time_limit_reached. True before:
+// DEADLINE_EXCEEDED. INVALID_ARGUMENT (violation at search.strategy): no such strategy.
+// FAILED_PRECONDITION: the model cannot price this number of ranks, or there is no plan; the
+// message tells "no plan can exist" (proven, with the table or the bytes that lack) from "no plan
+// was found" (none of the bounds excludes one).
+StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
+                                 const StopSignal& stop, SearchObserver* observer);
+
+// The names that RunSearch knows, the default first.
+std::vector<std::string> StrategyNames();
+
+}  // namespace neuroshard

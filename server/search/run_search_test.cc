@@ -1,0 +1,279 @@
+#include "server/search/run_search.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+#include "server/search/exhaustive/exhaustive_search.h"
+#include "tests/support/concave_cost_model.h"
+#include "tests/support/random_plan_request.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::IsOk;
+using ::neuroshard::testing::RandomPlanRequest;
+using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class RecordingObserver final : public SearchObserver {
+ public:
+  void OnImprovement(const SearchResult& result) override {
+    improvements.push_back(result);
+    if (stop_at_improvement != nullptr) stop_at_improvement->Stop();
+  }
+  void OnProgress(double share) override { progress.push_back(share); }
+
+  std::vector<SearchResult> improvements;
+  std::vector<double> progress;
+  ManualStop* stop_at_improvement = nullptr;
+};
+
+// Says stop at the n-th poll.
+class StopAtPoll final : public StopSignal {
+ public:
+  explicit StopAtPoll(int n) : left_(n) {}
+  bool ShouldStop() const override { return left_ == 0 || --left_ == 0; }
+
+ private:
+  mutable int left_;
+};
+
+PlanRequest Roomy(std::uint64_t seed) {
+  Random random(seed);
+  PlanRequest request = RandomPlanRequest(
+      random, {.max_tables = 10, .dims = {8, 16, 32, 64}, .min_slack = 4, .max_slack = 5});
+  request.search.max_length = 3;
+  return request;
+}
+
+TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
+  Random random(21);
+  int plans = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
+    PlanRequest request = RandomPlanRequest(random);
+    request.search.beam_width = 2;
+    request.search.num_candidates = 3;
+    request.search.max_length = 2;
+    for (const std::string& strategy : StrategyNames()) {
+      request.search.strategy = strategy;
+      const auto result = RunSearch(request, model, NeverStop(), nullptr);
+      if (!result.ok()) {
+        ASSERT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition));
+        continue;
+      }
+      ++plans;
+      const std::vector<Violation> violations = CheckPlan(request, result->plan);
+      ASSERT_THAT(violations, IsEmpty())
+          << strategy << ", instance " << i << ": " << violations.front().field << " "
+          << violations.front().description;
+      NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, model));
+      ASSERT_EQ(result->cost, cost);
+      ASSERT_EQ(result->statistics.strategy, strategy);
+      ASSERT_GE(result->statistics.plans_evaluated, 1);
+      ASSERT_FALSE(result->statistics.time_limit_reached);
+    }
+  }
+  EXPECT_GT(plans, 6000);
+}
+
+TEST(RunSearchTest, BaselinesFindAPlanExactlyWhenWholeTablesFitAndNeverBeatTheOptimum) {
+  Random random(22);
+  const ConcaveCostModel model;
+  for (int i = 0; i < 200; ++i) {
+    PlanRequest request = RandomPlanRequest(
+        random, {.max_tables = 5, .max_ranks = 3, .min_slack = 0.9, .max_slack = 2});
+    const ExhaustiveResult optimum = ExhaustiveSearch(request, model, 0);
+    for (const std::string& strategy : StrategyNames()) {
+      if (strategy == "neuroshard") continue;
+      request.search.strategy = strategy;
+      const auto result = RunSearch(request, model, NeverStop(), nullptr);
+      ASSERT_EQ(result.ok(), optimum.feasible) << strategy << ", instance " << i;
+      if (result.ok()) {
+        EXPECT_GE(result->cost.embedding_cost_ms, optimum.best_cost_ms * (1 - 1e-6));
+      }
+    }
+  }
+}
+
+TEST(RunSearchTest, NeuroShardIsCheaperThanEveryBaselineOnAverage) {
+  Random random(23);
+  const ConcaveCostModel model;
+  std::map<std::string, double> total_ms;
+  for (int i = 0; i < 100; ++i) {
+    PlanRequest request = RandomPlanRequest(
+        random, {.max_tables = 20, .max_ranks = 4, .min_slack = 1.5, .max_slack = 3});
+    request.search.max_length = 4;
+    std::map<std::string, double> cost_ms;
+    for (const std::string& strategy : StrategyNames()) {
+      request.search.strategy = strategy;
+      const auto result = RunSearch(request, model, NeverStop(), nullptr);
+      if (result.ok()) cost_ms[strategy] = result->cost.embedding_cost_ms;
+    }
+    if (cost_ms.size() < StrategyNames().size()) continue;
+    for (const auto& [strategy, ms] : cost_ms) total_ms[strategy] += ms;
+  }
+  for (const auto& [strategy, ms] : total_ms) {
+    if (strategy != "neuroshard") {
+      EXPECT_LT(total_ms["neuroshard"], ms) << strategy;
+    }
+  }
+}
+
+TEST(RunSearchTest, LessMemoryNeverGivesAnIllegalPlan) {
+  Random random(24);
+  const ConcaveCostModel model;
+  for (int i = 0; i < 100; ++i) {
+    PlanRequest request = RandomPlanRequest(random, {.min_slack = 2.0});
+    request.search.max_length = 1;
+    for (const std::string& strategy : StrategyNames()) {
+      request.search.strategy = strategy;
+      PlanRequest tighter = request;
+      for (int step = 0; step < 6; ++step) {
+        const auto result = RunSearch(tighter, model, NeverStop(), nullptr);
+        if (result.ok()) {
+          ASSERT_THAT(CheckPlan(tighter, result->plan), IsEmpty()) << strategy;
+        }
+        for (Device& device : tighter.topology.devices) {
+          device.memory_bytes = device.memory_bytes * 4 / 5;
+        }
+      }
+    }
+  }
+}
+
+TEST(RunSearchTest, TheSameRequestGivesTheSamePlanWhoeverWatches) {
+  const ConcaveCostModel model;
+  for (const std::string& strategy : StrategyNames()) {
+    PlanRequest request = Roomy(5);
+    request.search.strategy = strategy;
+    RecordingObserver observer;
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult first,
+                            RunSearch(request, model, NeverStop(), nullptr));
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult second,
+                            RunSearch(request, model, NeverStop(), &observer));
+    EXPECT_EQ(first, second) << strategy;
+  }
+}
+
+TEST(RunSearchTest, TheSeedDecidesWhatRandomDoes) {
+  const ConcaveCostModel model;
+  PlanRequest request = Roomy(6);
+  request.topology.devices.assign(4, {0, std::int64_t{1} << 40});
+  request.search.strategy = "random";
+  std::vector<Plan> distinct;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    request.search.seed = seed;
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                            RunSearch(request, model, NeverStop(), nullptr));
+    if (std::find(distinct.begin(), distinct.end(), result.plan) == distinct.end()) {
+      distinct.push_back(result.plan);
+    }
+  }
+  EXPECT_GT(distinct.size(), 5U);
+}
+
+TEST(RunSearchTest, TheObserverSeesEveryImprovementAndProgressUpToOne) {
+  const ConcaveCostModel model;
+  int improved = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    RecordingObserver observer;
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                            RunSearch(Roomy(seed), model, NeverStop(), &observer));
+    ASSERT_FALSE(observer.improvements.empty());
+    EXPECT_EQ(observer.improvements.back().plan, result.plan);
+    EXPECT_EQ(observer.improvements.back().cost, result.cost);
+    for (std::size_t i = 1; i < observer.improvements.size(); ++i) {
+      EXPECT_LT(observer.improvements[i].cost.embedding_cost_ms,
+                observer.improvements[i - 1].cost.embedding_cost_ms);
+      ++improved;
+    }
+    EXPECT_TRUE(std::is_sorted(observer.progress.begin(), observer.progress.end()));
+    EXPECT_EQ(observer.progress.back(), 1.0);
+  }
+  EXPECT_GT(improved, 5);
+}
+
+TEST(RunSearchTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
+  const ConcaveCostModel model;
+  for (const std::string& strategy : StrategyNames()) {
+    PlanRequest request = Roomy(7);
+    request.search.strategy = strategy;
+    ManualStop stop;
+    stop.Stop();
+    EXPECT_THAT(RunSearch(request, model, stop, nullptr),
+                StatusIs(absl::StatusCode::kDeadlineExceeded))
+        << strategy;
+  }
+}
+
+TEST(RunSearchTest, AStopAtTheFirstPlanReturnsThatPlan) {
+  const ConcaveCostModel model;
+  ManualStop stop;
+  RecordingObserver observer;
+  observer.stop_at_improvement = &stop;
+  const PlanRequest request = Roomy(8);
+
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result, RunSearch(request, model, stop, &observer));
+
+  ASSERT_THAT(observer.improvements, SizeIs(1));
+  EXPECT_EQ(result.plan, observer.improvements.front().plan);
+  EXPECT_TRUE(result.statistics.time_limit_reached);
+  EXPECT_THAT(CheckPlan(request, result.plan), IsEmpty());
+}
+
+TEST(RunSearchTest, WheneverItIsStoppedTheAnswerIsLegalOrDeadlineExceeded) {
+  const ConcaveCostModel model;
+  Random random(25);
+  int cut_short = 0;
+  for (int i = 0; i < 300; ++i) {
+    PlanRequest request = RandomPlanRequest(random);
+    request.search.max_length = 3;
+    const StopAtPoll stop(static_cast<int>(random.Between(1, 60)));
+    const auto result = RunSearch(request, model, stop, nullptr);
+    const auto unstopped = RunSearch(request, model, NeverStop(), nullptr);
+    if (result.ok()) {
+      EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+      cut_short += result->statistics.time_limit_reached;
+      if (!result->statistics.time_limit_reached) {
+        EXPECT_EQ(result->plan, unstopped->plan);
+      }
+    } else if (result.status().code() != absl::StatusCode::kDeadlineExceeded) {
+      EXPECT_EQ(result.status(), unstopped.status());
+    }
+  }
+  EXPECT_GT(cut_short, 30);
+}
+
+TEST(RunSearchTest, UnknownStrategiesAreNamedWithTheKnownOnes) {
+  const ConcaveCostModel model;
+  PlanRequest request = Roomy(9);
+  request.search.strategy = "exhaustive";
+  const auto result = RunSearch(request, model, NeverStop(), nullptr);
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument,
+                               AllOf(HasSubstr("'exhaustive'"), HasSubstr("size_lookup_greedy"))));
+  const std::vector<Violation> violations = Violations::FromStatus(result.status());
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_EQ(violations.front().field, "search.strategy");
+}
+
+TEST(RunSearchTest, AModelForOtherRankCountsIsRefused) {
+  ConcaveCostModel model;
+  model.set_max_ranks(2);
+  PlanRequest request = Roomy(10);
+  request.topology.devices.assign(3, {0, std::int64_t{1} << 40});
+  EXPECT_THAT(RunSearch(request, model, NeverStop(), nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("at most 2 ranks")));
+}
+
+}  // namespace
+}  // namespace neuroshard

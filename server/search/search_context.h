@@ -1,0 +1,59 @@
+// What a strategy works with: its input, when to stop, and where its plans go.
+#pragma once
+
+#include <optional>
+
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+#include "server/search/placement/placement.h"
+#include "server/search/search_observer.h"
+#include "server/search/search_result.h"
+
+namespace neuroshard {
+
+// One search on one thread.
+class SearchContext {
+ public:
+  // All but `observer`, which may be null, must outlive the context; the model can price the
+  // request's number of ranks.
+  SearchContext(const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+                SearchObserver* observer);
+
+  const PlanRequest& request() const { return request_; }
+  const CostModel& model() const { return model_; }
+  SearchStatistics& statistics() { return statistics_; }
+
+  // Polls the stop signal; once true, the strategy returns as soon as it can.
+  bool ShouldStop();
+  // Whether ShouldStop was ever true; does not poll.
+  bool stopped() const { return stopped_; }
+
+  // Takes a legal placement that is cheaper than all before (the strategy's comparison counts),
+  // prices it as PricePlan does and tells the observer.
+  Status Improve(const Placement& placement);
+
+  // Shares are clamped to [0, 1] and to what was reported before.
+  void ReportProgress(double share);
+
+  bool has_plan() const { return best_.has_value(); }
+  // Of the last plan of Improve; has_plan().
+  double best_cost_ms() const { return best_->cost.embedding_cost_ms; }
+
+  // The answer after the strategy has returned `status`: the last plan of Improve, or why there is
+  // none.
+  StatusOr<SearchResult> Finish(const Status& status);
+
+ private:
+  const PlanRequest& request_;
+  const CostModel& model_;
+  const StopSignal& stop_;
+  SearchObserver* observer_;
+  SearchStatistics statistics_;
+  std::optional<SearchResult> best_;
+  double progress_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,25 @@
+// One way of searching.
+#pragma once
+
+#include "common/base/status.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// Stateless: one object may serve any number of searches.
+//
+// An implementation
+// 1. hands every plan that beats its earlier ones to SearchContext::Improve, the first as early as
+// it can; each is legal;
+// 2. polls ShouldStop at every step and, once it is true, returns OK without further work, with or
+// without a plan;
+// 3. returns FAILED_PRECONDITION when it has no plan to offer, with a reason that is proven or says
+// that it is not;
+// 4. depends on nothing but the context: no clock, no randomness but the request's seed.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual Status Search(SearchContext& context) const = 0;
+};
+
+}  // namespace neuroshard

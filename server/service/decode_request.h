@@ -1,0 +1,27 @@
+// Requests with every fault that a caller can be told before any work is done.
+#pragma once
+
+#include "common/base/status.h"
+#include "common/codec/request_codec.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+#include "neuroshard/v1/planner.pb.h"
+
+namespace neuroshard {
+
+// DecodePlanRequest, with an unknown search.strategy among the violations instead of after them,
+// and a request_id made up where there is none.
+StatusOr<PlanRequest> DecodeSearchRequest(const v1::ShardPlanRequest& message,
+                                          const RequestLimits& limits);
+
+struct EvaluationRequest {
+  PlanRequest request;
+  Plan plan;
+};
+
+// RESOURCE_EXHAUSTED for a plan of more than a million shards. Otherwise violations of both parts
+// together, with paths "request.tables[0]..." and "plan.tables[0]...".
+StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
+                                                    const RequestLimits& limits);
+
+}  // namespace neuroshard

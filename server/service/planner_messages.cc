@@ -1,0 +1,72 @@
+#include "server/service/planner_messages.h"
+
+#include "common/codec/plan_codec.h"
+
+namespace neuroshard {
+namespace {
+
+void EncodeModelRef(const CostModelRef& ref, v1::CostModelRef* message) {
+  message->set_name(ref.name);
+  message->set_version(ref.version);
+}
+
+}  // namespace
+
+v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
+                                       const std::string& fingerprint) {
+  v1::ShardPlanResponse response;
+  *response.mutable_plan() = EncodePlan(answer.plan);
+  *response.mutable_cost() = EncodePlanCost(answer.cost);
+  v1::SearchStatistics& search = *response.mutable_search();
+  search.set_strategy(answer.statistics.strategy);
+  search.set_search_ms(answer.search_ms);
+  search.set_splits(answer.statistics.splits);
+  search.set_plans_evaluated(answer.statistics.plans_evaluated);
+  search.set_compute_evaluations(answer.statistics.compute_evaluations);
+  search.set_time_limit_reached(answer.statistics.time_limit_reached);
+  EncodeModelRef(answer.model, response.mutable_cost_model());
+  response.set_request_fingerprint(fingerprint);
+  response.set_seed(request.search.seed);
+  for (const std::string& warning : answer.warnings) response.add_warnings(warning);
+  response.set_request_id(request.request_id);
+  return response;
+}
+
+v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer) {
+  v1::EvaluatePlanResponse response;
+  response.set_legal(answer.violations.empty());
+  for (const Violation& violation : answer.violations) {
+    v1::PlanViolation& message = *response.add_violations();
+    message.set_field(violation.field);
+    message.set_description(violation.description);
+  }
+  if (answer.cost.has_value()) *response.mutable_cost() = EncodePlanCost(*answer.cost);
+  EncodeModelRef(answer.model, response.mutable_cost_model());
+  for (const std::string& warning : answer.warnings) response.add_warnings(warning);
+  return response;
+}
+
+v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default) {
+  v1::CostModelSummary summary;
+  summary.set_name(info.name);
+  summary.set_version(info.version);
+  summary.set_is_default(is_default);
+  summary.set_kind(info.kind);
+  summary.set_device(info.device);
+  summary.set_backend(info.backend);
+  for (const int count : info.num_devices) summary.add_num_devices(count);
+  return summary;
+}
+
+v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default) {
+  v1::GetCostModelResponse response;
+  *response.mutable_summary() = EncodeModelSummary(info, is_default);
+  response.set_global_batch_size(info.global_batch_size);
+  response.set_weight_dtype(info.weight_dtype);
+  response.set_optimizer(info.optimizer);
+  for (const std::string& feature : info.features) response.add_features(feature);
+  for (const auto& [key, value] : info.details) (*response.mutable_details())[key] = value;
+  return response;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,23 @@
+// The planner's answers as messages.
+#pragma once
+
+#include <string>
+
+#include "common/domain/plan_request.h"
+#include "neuroshard/v1/planner.pb.h"
+#include "server/cost/cost_model.h"
+#include "server/planner/planner.h"
+
+namespace neuroshard {
+
+// `fingerprint` is RequestFingerprint of the request and the answer's model.
+v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
+                                       const std::string& fingerprint);
+
+v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer);
+
+v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default);
+
+v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default);
+
+}  // namespace neuroshard

@@ -1,0 +1,48 @@
+// Metrics of a planner, besides those that every RPC server has. Labels are bounded: strategies are
+// the ones there are.
+//   neuroshard_search_duration_seconds{strategy}   histogram of searches that found a plan
+//   neuroshard_plans_total{strategy,outcome}       outcome: complete or time_limit
+//   neuroshard_rejected_plans_total                plans that failed the check on their way out
+//   neuroshard_models{state}                       versions serving, directories refused
+//   neuroshard_model_loads_total                   versions loaded, at the start and by reloads
+//   neuroshard_model_refusals_total                directories found bad, once for each content
+#pragma once
+
+#include <string>
+
+#include "server/search/search_result.h"
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+class Registry;
+template <typename T>
+class Family;
+}  // namespace prometheus
+
+namespace neuroshard {
+
+// Thread-safe.
+class PlannerMetrics {
+ public:
+  // `registry` must outlive this.
+  explicit PlannerMetrics(prometheus::Registry& registry);
+
+  void PlanMade(const SearchStatistics& statistics, double search_ms);
+  void PlanRejected();
+  void ModelsLoaded(std::size_t count);
+  void ModelsRefused(std::size_t count);
+  void ModelsNow(std::size_t serving, std::size_t refused);
+
+ private:
+  prometheus::Family<prometheus::Histogram>& search_seconds_;
+  prometheus::Family<prometheus::Counter>& plans_;
+  prometheus::Counter& rejected_plans_;
+  prometheus::Gauge& models_serving_;
+  prometheus::Gauge& models_refused_;
+  prometheus::Counter& model_loads_;
+  prometheus::Counter& model_refusals_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,283 @@
+// The service behind a real server on a real socket, with the fake cost model and the real search.
+#include "server/service/planner_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "common/rpc/rpc_server.h"
+#include "common/rpc/status_mapping.h"
+#include "server/models/testing/model_fixture.h"
+#include "server/search/run_search.h"
+#include "tests/support/fake_cost_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::FakeCostModel;
+using ::neuroshard::testing::IsOk;
+using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class PlannerServiceTest : public ::testing::Test {
+ protected:
+  PlannerServiceTest() {
+    std::filesystem::create_directories(root_);
+    for (const int version : {1, 2, 13}) {
+      EXPECT_THAT(WriteModelFixture(root_, {.version = version}), IsOk());
+    }
+    auto repository = ModelRepository::Create({root_, ""}, LoadFake);
+    EXPECT_THAT(repository, IsOk());
+    models_ = *std::move(repository);
+    planner_ = std::make_unique<Planner>(
+        [this](const CostModelRef& ref) { return models_->Current()->Find(ref); }, RunSearch,
+        clock_);
+    service_ = std::make_unique<PlannerServiceImpl>(PlannerServiceParts{
+        *planner_, *models_, gate_, clock_, *logger_, metrics_,
+        RequestLimits{.max_tables = 100, .max_devices = 64}, std::chrono::minutes(5)});
+    auto server = RpcServer::Start({}, {{"neuroshard.v1.PlannerService", service_.get()}}, gate_);
+    EXPECT_THAT(server, IsOk());
+    server_ = *std::move(server);
+    stub_ = v1::PlannerService::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+  ~PlannerServiceTest() override {
+    server_.reset();
+    std::filesystem::remove_all(root_);
+  }
+
+  static StatusOr<std::shared_ptr<const CostModel>> LoadFake(const ModelManifest& manifest,
+                                                             const std::filesystem::path&) {
+    if (manifest.version == 13) return InvalidArgument("unlucky");
+    CostModelInfo info;
+    info.name = manifest.name;
+    info.version = manifest.version;
+    info.kind = "fake";
+    info.global_batch_size = 65536;
+    info.details["metrics.compute.kendall_tau"] = "1";
+    return std::make_shared<const FakeCostModel>(info);
+  }
+
+  static v1::ShardPlanRequest Request(int tables = 5) {
+    v1::ShardPlanRequest request;
+    for (int i = 0; i < tables; ++i) {
+      v1::Table& table = *request.add_tables();
+      table.set_name("t" + std::to_string(i));
+      table.set_num_embeddings(1000 * (i + 1));
+      table.set_embedding_dim(i % 2 == 0 ? 16 : 64);
+      table.set_pooling_factor(1.0 + i);
+      table.set_zipf_exponent(1.0);
+    }
+    v1::HostGroup& host = *request.mutable_topology()->add_hosts();
+    host.set_num_devices(2);
+    host.set_memory_bytes(std::int64_t{1} << 33);
+    return request;
+  }
+
+  StatusOr<v1::ShardPlanResponse> ShardPlan(const v1::ShardPlanRequest& request) {
+    grpc::ClientContext context;
+    v1::ShardPlanResponse response;
+    NS_RETURN_IF_ERROR(FromGrpc(stub_->ShardPlan(&context, request, &response)));
+    return response;
+  }
+
+  StatusOr<v1::EvaluatePlanResponse> Evaluate(const v1::ShardPlanRequest& request,
+                                              const v1::Plan& plan) {
+    v1::EvaluatePlanRequest message;
+    *message.mutable_request() = request;
+    *message.mutable_plan() = plan;
+    grpc::ClientContext context;
+    v1::EvaluatePlanResponse response;
+    NS_RETURN_IF_ERROR(FromGrpc(stub_->EvaluatePlan(&context, message, &response)));
+    return response;
+  }
+
+  const std::filesystem::path root_ =
+      std::filesystem::path(::testing::TempDir()) /
+      ("planner_service_" + std::to_string(getpid()) + "_" +
+       ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  SteadyClock clock_;
+  prometheus::Registry registry_;
+  PlannerMetrics metrics_{registry_};
+  std::ostringstream log_;
+  std::unique_ptr<Logger> logger_ = Logger::ToStream(&log_);
+  RpcGate gate_{16, clock_, nullptr};
+  std::unique_ptr<ModelRepository> models_;
+  std::unique_ptr<Planner> planner_;
+  std::unique_ptr<PlannerServiceImpl> service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<v1::PlannerService::Stub> stub_;
+};
+
+TEST_F(PlannerServiceTest, APlanComesWithItsModelSeedAndFingerprint) {
+  v1::ShardPlanRequest request = Request();
+  request.set_request_id("r-1");
+  request.mutable_search()->set_seed(42);
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse response, ShardPlan(request));
+  EXPECT_EQ(response.plan().tables_size(), 5);
+  EXPECT_EQ(response.cost().ranks_size(), 2);
+  EXPECT_EQ(response.cost_model().name(), "fixture");
+  EXPECT_EQ(response.cost_model().version(), 2);
+  EXPECT_EQ(response.seed(), 42u);
+  EXPECT_EQ(response.request_id(), "r-1");
+  EXPECT_THAT(response.request_fingerprint(), SizeIs(64));
+  EXPECT_GE(response.search().search_ms(), 0);
+  EXPECT_FALSE(response.search().time_limit_reached());
+
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse again, ShardPlan(request));
+  EXPECT_EQ(again.plan().SerializeAsString(), response.plan().SerializeAsString());
+  NS_ASSERT_OK_AND_ASSIGN(const v1::EvaluatePlanResponse evaluation,
+                          Evaluate(request, response.plan()));
+  EXPECT_TRUE(evaluation.legal());
+  EXPECT_DOUBLE_EQ(evaluation.cost().embedding_cost_ms(), response.cost().embedding_cost_ms());
+}
+
+TEST_F(PlannerServiceTest, ARequestWithoutAnIdGetsOneAndItIsInTheLog) {
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse response, ShardPlan(Request()));
+  EXPECT_THAT(response.request_id(), SizeIs(16));
+  server_.reset();
+  EXPECT_THAT(log_.str(),
+              AllOf(HasSubstr("plan_made"), HasSubstr("request_id=" + response.request_id())));
+}
+
+TEST_F(PlannerServiceTest, EveryFaultOfARequestIsReportedAtOnce) {
+  v1::ShardPlanRequest request = Request();
+  request.mutable_tables(1)->set_embedding_dim(-4);
+  request.mutable_tables(3)->set_name("t0");
+  request.mutable_search()->set_strategy("best");
+  const auto response = ShardPlan(request);
+  ASSERT_THAT(response, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got -4")));
+  std::vector<std::string> fields;
+  for (const Violation& violation : Violations::FromStatus(response.status())) {
+    fields.push_back(violation.field);
+  }
+  EXPECT_THAT(fields, AllOf(Contains("tables[1].embedding_dim"), Contains("tables[3].name"),
+                            Contains("search.strategy")));
+  EXPECT_THAT(ShardPlan(Request()), IsOk());
+}
+
+TEST_F(PlannerServiceTest, LimitsAreQuoted) {
+  EXPECT_THAT(ShardPlan(Request(101)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("100")));
+}
+
+TEST_F(PlannerServiceTest, AnUnknownModelIsNamedBesideThoseThereAre) {
+  v1::ShardPlanRequest request = Request();
+  request.mutable_cost_model()->set_name("h900");
+  EXPECT_THAT(ShardPlan(request), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                           AllOf(HasSubstr("h900"), HasSubstr("fixture"))));
+}
+
+TEST_F(PlannerServiceTest, AStreamEndsWithThePlanThatTheUnaryCallGives) {
+  const v1::ShardPlanRequest request = Request();
+  grpc::ClientContext context;
+  const auto reader = stub_->ShardPlanStream(&context, request);
+  std::vector<v1::ShardPlanUpdate> updates;
+  for (v1::ShardPlanUpdate update; reader->Read(&update);) updates.push_back(update);
+  ASSERT_THAT(FromGrpc(reader->Finish()), IsOk());
+
+  ASSERT_FALSE(updates.empty());
+  double best_ms = 0;
+  double progress = 0;
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    EXPECT_EQ(updates[i].final(), i + 1 == updates.size());
+    EXPECT_GE(updates[i].progress(), progress);
+    progress = updates[i].progress();
+    if (!updates[i].has_best()) continue;
+    EXPECT_EQ(updates[i].best_cost_ms(), updates[i].best().cost().embedding_cost_ms());
+    if (best_ms > 0) {
+      EXPECT_LE(updates[i].best_cost_ms(), best_ms);
+    }
+    best_ms = updates[i].best_cost_ms();
+  }
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse unary, ShardPlan(request));
+  EXPECT_EQ(updates.back().best().plan().SerializeAsString(), unary.plan().SerializeAsString());
+  EXPECT_EQ(updates.back().best().request_fingerprint(), unary.request_fingerprint());
+}
+
+TEST_F(PlannerServiceTest, AnIllegalPlanIsAnAnswer) {
+  const v1::ShardPlanRequest request = Request();
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse response, ShardPlan(request));
+  v1::Plan plan = response.plan();
+  plan.mutable_tables(2)->mutable_shards(0)->set_rank(7);
+  NS_ASSERT_OK_AND_ASSIGN(const v1::EvaluatePlanResponse evaluation, Evaluate(request, plan));
+  EXPECT_FALSE(evaluation.legal());
+  ASSERT_EQ(evaluation.violations_size(), 1);
+  EXPECT_EQ(evaluation.violations(0).field(), "plan.tables[2].shards[0].rank");
+  EXPECT_FALSE(evaluation.has_cost());
+}
+
+TEST_F(PlannerServiceTest, APlanWithMillionsOfShardsIsRefusedAtOnce) {
+  const v1::ShardPlanRequest request = Request();
+  v1::Plan plan;
+  plan.set_world_size(2);
+  v1::TablePlan& table = *plan.add_tables();
+  for (int i = 0; i <= 1'000'000; ++i) table.add_shards();
+  EXPECT_THAT(Evaluate(request, plan),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 1000000")));
+}
+
+TEST_F(PlannerServiceTest, AnUnknownStrategyOfAnyTextIsNamedInAReadableError) {
+  v1::ShardPlanRequest request = Request();
+  std::string strategy;
+  for (int i = 0; i < 100; ++i) strategy += "\u20ac";
+  request.mutable_search()->set_strategy("x" + strategy);
+  const auto response = ShardPlan(request);
+  ASSERT_THAT(response, StatusIs(absl::StatusCode::kInvalidArgument));
+  // Details with half a character in them would not be parsed by the caller.
+  EXPECT_THAT(Violations::FromStatus(response.status()), SizeIs(2));
+}
+
+TEST_F(PlannerServiceTest, FaultsOfAnEvaluationSayWhichPartTheyAreIn) {
+  v1::ShardPlanRequest request = Request();
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse response, ShardPlan(request));
+  v1::Plan plan = response.plan();
+  plan.mutable_tables(0)->set_sharding_type("diagonal");
+  request.mutable_tables(0)->set_num_embeddings(0);
+  EXPECT_THAT(Evaluate(request, plan), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                AllOf(HasSubstr("request.tables[0].num_embeddings"),
+                                                      HasSubstr("plan.tables[0].sharding_type"))));
+}
+
+TEST_F(PlannerServiceTest, ModelsAreListedWithTheDefaultAndTheRefused) {
+  grpc::ClientContext context;
+  v1::ListCostModelsResponse list;
+  ASSERT_THAT(FromGrpc(stub_->ListCostModels(&context, {}, &list)), IsOk());
+  ASSERT_EQ(list.models_size(), 2);
+  EXPECT_FALSE(list.models(0).is_default());
+  EXPECT_TRUE(list.models(1).is_default());
+  EXPECT_EQ(list.models(1).version(), 2);
+  ASSERT_EQ(list.refused_size(), 1);
+  EXPECT_EQ(list.refused(0).path(), "fixture/13");
+  EXPECT_THAT(list.refused(0).reason(), HasSubstr("unlucky"));
+
+  v1::GetCostModelRequest request;
+  request.mutable_cost_model()->set_name("fixture");
+  request.mutable_cost_model()->set_version(1);
+  v1::GetCostModelResponse model;
+  grpc::ClientContext get_context;
+  ASSERT_THAT(FromGrpc(stub_->GetCostModel(&get_context, request, &model)), IsOk());
+  EXPECT_EQ(model.summary().version(), 1);
+  EXPECT_EQ(model.global_batch_size(), 65536);
+  EXPECT_EQ(model.details().at("metrics.compute.kendall_tau"), "1");
+  request.mutable_cost_model()->set_version(3);
+  grpc::ClientContext missing_context;
+  EXPECT_THAT(FromGrpc(stub_->GetCostModel(&missing_context, request, &model)),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What the compiler does not check: includes follow the direction of dependencies, generated messages and torch stay at their edges, and
+# everything is formatted (where clang-format is installed).
+set -uo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+faults=0
+fault() { echo "$1" >&2; faults=$((faults + 1)); }
+
+sources() { find "$@" \( -name '*.h' -o -name '*.cc' \) -not -path './build/*' | sort; }
+
+# layer -> layers it may include, besides itself
+declare -A allowed=(
+  [common]="" [kernels]="common" [worker]="common kernels" [server]="common" [client]="common"
+)
+for layer in "${!allowed[@]}"; do
+  for other in common kernels worker server client; do
+    [[ $other == "$layer" || " ${allowed[$layer]} " == *" $other "* ]] && continue
+    while IFS= read -r line; do fault "against the direction of dependencies: $line"; done \
+      < <(sources "$layer" | grep -v '_test\.cc$' | xargs -r grep -nH "#include \"$other/")
+  done
+done
+
+# .pb.h only where messages meet values.
+while IFS= read -r line; do fault "a generated header outside codec, adapters and stubs: $line"; done \
+  < <(sources common kernels worker server client | grep -vE '^(common/(codec|rpc)|server/service|worker/service|client)/' |
+    xargs -r grep -nHE '#include ".*\.pb\.h"')
+
+# torch only in the neural cost model and in pre-training, and never together with .pb.h.
+while IFS= read -r line; do fault "torch outside server/cost/neural and server/pretrain: $line"; done \
+  < <(sources common kernels worker server client | grep -vE '^server/(cost/neural|pretrain)/' |
+    xargs -r grep -nHE '#include [<"]torch/')
+
+# The pure core: no clocks, threads, files or logs.
+while IFS= read -r line; do fault "a pure part touches the world: $line"; done \
+  < <(sources common/domain server/features server/search server/evaluate kernels/stats |
+    grep -v '_test\.cc$' | xargs -r grep -nHE '#include <(thread|mutex|fstream|iostream|spdlog/.*|chrono)>' |
+    grep -v 'common/domain/plan_request.h')
+
+if command -v clang-format >/dev/null; then
+  while IFS= read -r line; do fault "not formatted: $line"; done \
+    < <(sources common kernels worker server client tests bench | xargs -r clang-format --dry-run 2>&1 | grep -E 'warning: code should be' | cut -d: -f1 | sort -u)
+fi
+
+[ "$faults" -eq 0 ] || { echo "$faults faults" >&2; exit 1; }

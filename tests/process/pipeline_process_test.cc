@@ -1,0 +1,222 @@
+// The main job, end to end: profile real hardware, pre-train, plan over RPC, run the plan, compare;
+// and what kill -9 leaves behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/store/profile_store.h"
+#include "tests/process/servers.h"
+#include "tests/process/subprocess.h"
+#include "tests/process/temp_dir.h"
+
+namespace neuroshard {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+// Enough that a sweep is still running when its first records are seen.
+constexpr int kComputeSamples = 200;
+constexpr int kCommSamples = 24;
+
+class PipelineProcessTest : public testing::Test {
+ protected:
+  PipelineProcessTest() {
+    const std::string tables =
+        std::string(NEUROSHARD_SOURCE_DIR) + "/configs/workloads/dlrm_2021_tables856.csv";
+    compute_config_ = dir_.Write("compute.yaml", fmt::format(R"(
+kind: compute
+seed: 1
+num_samples: {}
+tables: {}
+dims: [32, 16, 8, 4]
+min_tables: 1
+max_tables: 5
+max_weights_bytes: 67108864
+batch_size: 96
+optimizer: sgd
+settings: {{warmup_iterations: 1, min_iterations: 3, max_iterations: 3, flush_cache: false}}
+)",
+                                                             kComputeSamples, tables));
+    comm_config_ = dir_.Write("comm.yaml", fmt::format(R"(
+kind: comm
+seed: 2
+num_samples: {}
+num_ranks: [3]
+batch_size: 96
+max_start_offset: 2
+settings: {{warmup_iterations: 1, min_iterations: 3, max_iterations: 3}}
+)",
+                                                       kCommSamples));
+    store_ = dir_.Path("profile.db");
+  }
+
+  std::vector<std::string> SweepCommand(const std::string& kind, const std::string& config,
+                                        const std::string& workers) const {
+    return {Binary("neuroshard"), "sweep", kind, config, "--workers", workers, "--store", store_};
+  }
+
+  // Exactly the planned samples, none twice.
+  void ExpectCompleteComputeSweep() const {
+    auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
+    ASSERT_TRUE(store.ok()) << store.status();
+    auto records = (*store)->ReadComputeRecords();
+    ASSERT_TRUE(records.ok()) << records.status();
+    std::multiset<std::string> ids;
+    for (const auto& record : *records) ids.insert(record.sample.sample_id);
+    EXPECT_EQ(ids.size(), static_cast<std::size_t>(kComputeSamples));
+    EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), ids.size());
+  }
+
+  int CountComputeRecords() const {
+    auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
+    if (!store.ok()) return 0;
+    auto records = (*store)->ReadComputeRecords();
+    return records.ok() ? static_cast<int>(records->size()) : 0;
+  }
+
+  // False when a minute was not enough.
+  bool WaitForComputeRecords(int count) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (CountComputeRecords() < count) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  TempDir dir_;
+  std::string compute_config_;
+  std::string comm_config_;
+  std::string store_;
+};
+
+TEST_F(PipelineProcessTest, SweepsOverThreeWorkersSurvivingKilledClientAndWorker) {
+  ServerProcess first = StartWorker(1), second = StartWorker(1);
+  auto third = std::make_unique<ServerProcess>(
+      std::vector<std::string>{Binary("neuroshard-worker"), "--cpu-devices", "1", "--listen",
+                               "127.0.0.1:0", "--metrics", "127.0.0.1:0"});
+  const std::string workers = first.address() + "," + second.address() + "," + third->address();
+
+  // Kill the client once it has stored something.
+  {
+    Subprocess client(SweepCommand("compute", compute_config_, workers));
+    EXPECT_TRUE(WaitForComputeRecords(5));
+    client.Signal(SIGKILL);
+    EXPECT_EQ(client.Wait(std::chrono::seconds(10)).exit_code, 137);
+  }
+  ASSERT_GE(CountComputeRecords(), 5);
+
+  // The same command again, and now a worker dies in the middle of it.
+  {
+    const int before = CountComputeRecords();
+    Subprocess client(SweepCommand("compute", compute_config_, workers));
+    EXPECT_TRUE(WaitForComputeRecords(before + 5));
+    third->process().Signal(SIGKILL);
+    const ProcessResult result = client.Wait(std::chrono::seconds(120));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+  ExpectCompleteComputeSweep();
+
+  // And once more: nothing is left to do, nothing is measured twice.
+  const ProcessResult again = RunProcess(SweepCommand("compute", compute_config_, workers));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  ExpectCompleteComputeSweep();
+
+  // Collectives between three different processes.
+  ServerProcess fourth = StartWorker(1);
+  const ProcessResult comm = RunProcess(SweepCommand(
+      "comm", comm_config_, first.address() + "," + second.address() + "," + fourth.address()));
+  EXPECT_EQ(comm.exit_code, 0) << comm.err;
+  auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
+  ASSERT_TRUE(store.ok()) << store.status();
+  auto records = (*store)->ReadCommRecords();
+  ASSERT_TRUE(records.ok()) << records.status();
+  std::map<std::string, int> seen;
+  for (const auto& record : *records) {
+    ++seen[record.sample.sample_id];
+    EXPECT_EQ(record.cost_ms.size(), 3U);
+  }
+  EXPECT_EQ(seen.size(),
+            static_cast<std::size_t>(2 * kCommSamples));  // forward and backward of each
+  for (const auto& [id, count] : seen) EXPECT_EQ(count, 1) << id;
+  EXPECT_EQ(first.Stop(), 0);
+}
+
+TEST_F(PipelineProcessTest, FromMeasurementsToAValidatedPlan) {
+  ServerProcess first = StartWorker(2), second = StartWorker(1);
+  const std::string workers = first.address() + "," + second.address();
+  const ProcessResult compute = RunProcess(SweepCommand("compute", compute_config_, workers));
+  ASSERT_EQ(compute.exit_code, 0) << compute.err;
+  const ProcessResult comm = RunProcess(SweepCommand("comm", comm_config_, workers));
+  ASSERT_EQ(comm.exit_code, 0) << comm.err;
+
+  const std::string train_config = dir_.Write("train.yaml", "max_epochs: 60\n");
+  const ProcessResult trained =
+      RunProcess({Binary("neuroshard-pretrain"), "train", "--store", store_, "--config",
+                  train_config, "--out", dir_.Path("models/cpu/1")});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProcessResult scored = RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model",
+                                           dir_.Path("models/cpu/1"), "--store", store_});
+  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  EXPECT_EQ(Json::parse(scored.out)["compute"]["samples"], kComputeSamples);
+
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const std::string request = dir_.Write("request.yaml", R"(
+tables:
+  - {name: a, num_embeddings: 10000, embedding_dim: 32, pooling_factor: 3}
+  - {name: b, num_embeddings: 20000, embedding_dim: 16, pooling_factor: 9}
+  - {name: c, num_embeddings: 500, embedding_dim: 64, pooling_factor: 1}
+  - {name: d, num_embeddings: 8000, embedding_dim: 8, pooling_factor: 20}
+topology: {hosts: [{num_devices: 3, memory_bytes: 268435456}]}
+global_batch_size: 96
+)");
+  const std::string plan = dir_.Path("plan.json");
+  const ProcessResult planned = RunProcess({Binary("neuroshard"), "plan", request, "--planner",
+                                            planner.address(), "--format", "json", "--out", plan});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const ProcessResult validated = RunProcess(
+      {Binary("neuroshard"), "validate", request, plan, "--workers", workers, "--format", "json"});
+  ASSERT_EQ(validated.exit_code, 0) << validated.err;
+  const Json report = Json::parse(validated.out);
+  EXPECT_EQ(report["ranks"].size(), 3U) << report;
+}
+
+TEST_F(PipelineProcessTest, SweepFailuresAreClearAndLoseNothing) {
+  const ProcessResult nobody =
+      RunProcess({Binary("neuroshard"), "sweep", "compute", compute_config_, "--workers",
+                  "127.0.0.1:1", "--store", store_, "--reconnect", "1"});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("127.0.0.1:1"));
+
+  ServerProcess worker = StartWorker(1);
+  const ProcessResult no_config =
+      RunProcess(SweepCommand("compute", dir_.Path("missing.yaml"), worker.address()));
+  EXPECT_NE(no_config.exit_code, 0);
+  EXPECT_THAT(no_config.err, HasSubstr("missing.yaml"));
+
+  const std::string bad = dir_.Write("bad.yaml", "kind: compute\nnum_samples: -3\nbatchsize: 1\n");
+  const ProcessResult bad_config = RunProcess(SweepCommand("compute", bad, worker.address()));
+  EXPECT_NE(bad_config.exit_code, 0);
+  EXPECT_THAT(bad_config.err, HasSubstr("num_samples"));
+  EXPECT_THAT(bad_config.err, HasSubstr("batchsize"));
+
+  const std::string not_a_store = dir_.Write("text.db", std::string(5000, 'x'));
+  const ProcessResult bad_store =
+      RunProcess({Binary("neuroshard"), "sweep", "compute", compute_config_, "--workers",
+                  worker.address(), "--store", not_a_store});
+  EXPECT_EQ(bad_store.exit_code, 1);
+  EXPECT_THAT(bad_store.err, HasSubstr("text.db"));
+}
+
+}  // namespace
+}  // namespace neuroshard

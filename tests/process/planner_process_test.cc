@@ -1,0 +1,235 @@
+// The planner and the command line as a launcher meets them: real binaries, real sockets, real
+// signals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/models/testing/model_fixture.h"
+#include "tests/process/servers.h"
+#include "tests/process/subprocess.h"
+#include "tests/process/temp_dir.h"
+
+namespace neuroshard {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kRequest[] = R"(
+tables:
+  - {name: users, num_embeddings: 100000, embedding_dim: 64, pooling_factor: 3}
+  - {name: items, num_embeddings: 500000, embedding_dim: 32, pooling_factor: 20}
+  - {name: countries, num_embeddings: 200, embedding_dim: 16, pooling_factor: 1}
+  - {name: queries, num_embeddings: 1000000, embedding_dim: 128, pooling_factor: 8}
+topology:
+  hosts: [{num_devices: 2, memory_bytes: 4294967296}]
+global_batch_size: 4096
+)";
+
+class PlannerProcessTest : public testing::Test {
+ protected:
+  void SetUp() override { WriteModel("models", 1); }
+
+  void WriteModel(const std::string& root, int version) {
+    ModelFixtureOptions options;
+    options.version = version;
+    const auto written = WriteModelFixture(dir_.Path(root), options);
+    ASSERT_TRUE(written.ok()) << written.status();
+  }
+
+  ProcessResult Cli(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), Binary("neuroshard"));
+    return RunProcess(arguments);
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(PlannerProcessTest, PlansAndEvaluatesOverTheWire) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const std::string request = dir_.Write("request.yaml", kRequest);
+  const std::string plan = dir_.Path("plan.json");
+
+  const ProcessResult planned =
+      Cli({"plan", request, "--planner", planner.address(), "--format", "json", "--out", plan});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Json response = Json::parse(std::ifstream(plan));
+  EXPECT_EQ(response["plan"]["tables"].size(), 4U);
+  EXPECT_GT(response["cost"]["embedding_cost_ms"].get<double>(), 0.0);
+
+  const ProcessResult evaluated =
+      Cli({"evaluate", request, plan, "--planner", planner.address(), "--format", "json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const Json evaluation = Json::parse(evaluated.out);
+  EXPECT_TRUE(evaluation["legal"].get<bool>());
+  EXPECT_NEAR(evaluation["cost"]["embedding_cost_ms"].get<double>(),
+              response["cost"]["embedding_cost_ms"].get<double>(), 1e-4);
+  EXPECT_EQ(planner.Stop(), 0);
+}
+
+TEST_F(PlannerProcessTest, SameRequestSamePlanOnAnyReplica) {
+  ServerProcess first = StartPlanner(dir_.Path("models"));
+  ServerProcess second = StartPlanner(dir_.Path("models"));
+  const std::string request = dir_.Write("request.yaml", kRequest);
+
+  const auto plan = [&](const std::string& address) {
+    const ProcessResult result =
+        Cli({"plan", request, "--planner", address, "--format", "torchrec"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+
+  EXPECT_EQ(plan(first.address()), plan(second.address()));
+}
+
+TEST_F(PlannerProcessTest, BadInputNamesTheFieldAndTheServiceGoesOn) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const auto plan = [&](const std::string& text) {
+    return Cli({"plan", dir_.Write("bad.yaml", text), "--planner", planner.address()});
+  };
+
+  const ProcessResult negative = plan(
+      "tables: [{name: a, num_embeddings: 0, embedding_dim: -4}, {name: a, num_embeddings: 5, "
+      "embedding_dim: 8, pooling_factor: .nan}]\ntopology: {hosts: []}\n");
+  EXPECT_EQ(negative.exit_code, 1);
+  EXPECT_THAT(negative.err, HasSubstr("tables[0].embedding_dim"));
+  EXPECT_THAT(negative.err, HasSubstr("tables[0].num_embeddings"));
+  EXPECT_THAT(negative.err, HasSubstr("tables[1].pooling_factor"));
+  EXPECT_THAT(negative.err, HasSubstr("tables[1].name"));
+  EXPECT_THAT(negative.err, HasSubstr("topology.hosts"));
+
+  const ProcessResult unknown = plan("tabels: []\ntopology: {hosts: [{num_device: 2}]}\n");
+  EXPECT_NE(unknown.exit_code, 0);
+  EXPECT_THAT(unknown.err, HasSubstr("tabels"));
+  EXPECT_THAT(unknown.err, HasSubstr("topology.hosts[0].num_device"));
+
+  const ProcessResult malformed = plan("tables: [}\n");
+  EXPECT_NE(malformed.exit_code, 0);
+  EXPECT_THAT(malformed.err, HasSubstr("line 1"));
+
+  const ProcessResult strategy = Cli({"plan", dir_.Write("request.yaml", kRequest), "--strategy",
+                                      "best", "--planner", planner.address()});
+  EXPECT_EQ(strategy.exit_code, 1);
+  EXPECT_THAT(strategy.err, HasSubstr("neuroshard"));  // the known ones are listed
+
+  const ProcessResult model =
+      Cli({"plan", dir_.Path("request.yaml"), "--model", "h900", "--planner", planner.address()});
+  EXPECT_EQ(model.exit_code, 1);
+  EXPECT_THAT(model.err, HasSubstr("fixture"));
+
+  const ProcessResult good =
+      Cli({"plan", dir_.Path("request.yaml"), "--planner", planner.address()});
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+}
+
+TEST_F(PlannerProcessTest, ATableThatFitsNowhereIsNamed) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const std::string request = dir_.Write("huge.yaml", R"(
+tables: [{name: colossus, num_embeddings: 100000000000, embedding_dim: 128, pooling_factor: 1}]
+topology: {hosts: [{num_devices: 2, memory_bytes: 1073741824}]}
+)");
+
+  const ProcessResult result =
+      Cli({"plan", request, "--planner", planner.address(), "--out", dir_.Path("never.json")});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("colossus"));
+  EXPECT_FALSE(std::filesystem::exists(dir_.Path("never.json")));
+}
+
+TEST_F(PlannerProcessTest, UsageErrorsExitWithTwo) {
+  EXPECT_EQ(Cli({}).exit_code, 2);
+  EXPECT_EQ(Cli({"plan"}).exit_code, 2);
+  EXPECT_EQ(Cli({"plan", "x.yaml", "--no-such-flag"}).exit_code, 2);
+  EXPECT_EQ(Cli({"--help"}).exit_code, 0);
+  EXPECT_EQ(RunProcess({Binary("neuroshard-planner"), "--no-such-flag"}).exit_code, 2);
+}
+
+TEST_F(PlannerProcessTest, FailuresToStartAreClear) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const ProcessResult busy =
+      RunProcess({Binary("neuroshard-planner"), "--models", dir_.Path("models"), "--listen",
+                  planner.address(), "--metrics", "127.0.0.1:0"});
+  EXPECT_EQ(busy.exit_code, 1);
+  EXPECT_THAT(busy.err, HasSubstr(planner.address()));
+
+  const ProcessResult missing =
+      RunProcess({Binary("neuroshard-planner"), "--models", dir_.Path("nowhere"), "--listen",
+                  "127.0.0.1:0", "--metrics", "127.0.0.1:0"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("nowhere"));
+}
+
+TEST_F(PlannerProcessTest, PicksUpNewModelsAndKeepsServingPastBadOnes) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const auto versions = [&] {
+    const ProcessResult result =
+        Cli({"models", "list", "--planner", planner.address(), "--format", "json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out);
+  };
+  ASSERT_EQ(versions()["models"].size(), 1U);
+
+  // Made beside the root and moved in, as a rollout would; then a torn one.
+  WriteModel("staging", 2);
+  WriteModel("staging", 3);
+  std::filesystem::resize_file(dir_.Path("staging/fixture/3/compute.safetensors"), 100);
+  for (const char* version : {"2", "3"}) {
+    std::filesystem::rename(dir_.Path("staging/fixture/") + version,
+                            dir_.Path("models/fixture/") + version);
+  }
+  planner.process().Signal(SIGHUP);  // look now instead of at the next poll
+
+  Json seen;
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    seen = versions();
+    if (seen["models"].size() == 2 && seen["refused"].size() == 1) break;
+  }
+  ASSERT_EQ(seen["models"].size(), 2U) << seen;
+  ASSERT_EQ(seen["refused"].size(), 1U) << seen;
+  EXPECT_THAT(seen["refused"][0]["reason"].get<std::string>(), HasSubstr("compute.safetensors"));
+
+  const ProcessResult plan = Cli({"plan", dir_.Write("request.yaml", kRequest), "--planner",
+                                  planner.address(), "--format", "json"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_EQ(Json::parse(plan.out)["cost_model"]["version"], 2);
+}
+
+TEST_F(PlannerProcessTest, DrainsUnderLoad) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const std::string request = dir_.Write("request.yaml", kRequest);
+  std::vector<std::unique_ptr<Subprocess>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<Subprocess>(
+        std::vector<std::string>{Binary("neuroshard"), "plan", request, "--planner",
+                                 planner.address(), "--format", "json"}));
+  }
+  // At least one call has been answered, so the others are before, in or after theirs when the
+  // signal comes.
+  const ProcessResult first = clients[0]->Wait(std::chrono::seconds(60));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+
+  EXPECT_EQ(planner.Stop(), 0);
+
+  for (auto& client : clients) {
+    const ProcessResult result = client->Wait(std::chrono::seconds(60));
+    if (result.exit_code == 0) {
+      EXPECT_EQ(Json::parse(result.out)["plan"]["tables"].size(), 4U);
+    } else {
+      EXPECT_EQ(result.exit_code, 1);
+      // CANCELLED: a call that had reached the port, but no handler yet.
+      EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("CANCELLED"), HasSubstr("UNAVAILABLE"),
+                                             HasSubstr("unavailable"), HasSubstr("connect"),
+                                             HasSubstr("draining")));
+      EXPECT_EQ(result.out, "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,109 @@
+// A cost model that behaves like the real ones without being one: not additive, ranks influence
+// each other, exact to the bit on every machine that adds floats in order.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard::testing {
+
+// phi: a few random positive weights on dim, lookups, log of rows and share of rare ids. head: a
+// concave sum over phi's entries plus a constant, so that head(0) > 0, tables share overheads and
+// two halves cost more than the whole. Communication: each rank's own bytes, the largest rank's,
+// and (forward) a part of the wait for the last rank. Rows of a batch do not influence each other.
+class ConcaveCostModel final : public CostModel {
+ public:
+  static constexpr int kWidth = 6;
+
+  explicit ConcaveCostModel(std::uint64_t seed = 0) {
+    Random random(seed);
+    for (float& weight : weights_) weight = static_cast<float>(0.1 + random.UniformReal());
+    for (float& weight : head_) weight = static_cast<float>(0.05 + 0.2 * random.UniformReal());
+    info_.name = "concave";
+    info_.version = 1;
+    info_.kind = "concave";
+    info_.num_devices = {1, 2, 3, 4, 5, 6, 7, 8};
+  }
+
+  const CostModelInfo& info() const override { return info_; }
+  CostModelInfo& mutable_info() { return info_; }
+
+  Status CheckRanks(int num_ranks) const override {
+    if (num_ranks <= max_ranks_) return absl::OkStatus();
+    return FailedPrecondition("the model prices at most {} ranks, got {}", max_ranks_, num_ranks);
+  }
+  void set_max_ranks(int max_ranks) { max_ranks_ = max_ranks; }
+
+  int representation_width() const override { return kWidth; }
+
+  void Represent(std::span<const ShardFeatures> shards, std::span<float> out) const override {
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const ShardFeatures& shard = shards[i];
+      const float inputs[] = {
+          0.01F * static_cast<float>(shard.cols),
+          0.001F * static_cast<float>(static_cast<double>(shard.cols) * shard.pooling_factor),
+          0.05F * static_cast<float>(std::log2(1.0 + static_cast<double>(shard.rows))),
+          0.1F * static_cast<float>(shard.reuse_histogram[0])};
+      for (std::size_t w = 0; w < kWidth; ++w) {
+        float sum = 0;
+        for (std::size_t k = 0; k < 4; ++k) sum += inputs[k] * weights_[w * 4 + k];
+        out[i * kWidth + w] = sum;
+      }
+    }
+  }
+
+  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      float cost = 0.3F;
+      for (std::size_t w = 0; w < kWidth; ++w) {
+        const float sum = sums[i * kWidth + w];
+        cost += head_[w] * (w % 2 == 0 ? std::sqrt(sum) : sum);
+      }
+      out[i].total_ms = cost;
+      if (info_.splits_compute) {
+        out[i].forward_ms = 0.25F * cost;
+        out[i].backward_ms = 0.75F * cost;
+      }
+    }
+  }
+
+  void BackwardCommCosts(int num_ranks, std::span<const float> dim_sums,
+                         std::span<float> cost_ms) const override {
+    const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+    for (std::size_t begin = 0; begin < dim_sums.size(); begin += ranks) {
+      const auto row = dim_sums.subspan(begin, ranks);
+      const float largest = *std::max_element(row.begin(), row.end());
+      for (std::size_t r = 0; r < ranks; ++r) {
+        cost_ms[begin + r] = 0.05F + 0.002F * row[r] + 0.001F * largest;
+      }
+    }
+  }
+
+  void ForwardCommCosts(int num_ranks, std::span<const float> dim_sums,
+                        std::span<const float> start_offsets_ms,
+                        std::span<float> cost_ms) const override {
+    const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+    for (std::size_t begin = 0; begin < dim_sums.size(); begin += ranks) {
+      const auto offsets = start_offsets_ms.subspan(begin, ranks);
+      const float last = *std::max_element(offsets.begin(), offsets.end());
+      for (std::size_t r = 0; r < ranks; ++r) {
+        cost_ms[begin + r] = 0.04F + 0.003F * dim_sums[begin + r] + 0.8F * (last - offsets[r]);
+      }
+    }
+  }
+
+ private:
+  CostModelInfo info_;
+  int max_ranks_ = 1 << 20;
+  float weights_[kWidth * 4];
+  float head_[kWidth];
+};
+
+}  // namespace neuroshard::testing

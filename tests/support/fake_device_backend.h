@@ -1,0 +1,172 @@
+// A device whose every answer is scripted and whose every call is written down.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/device_backend.h"
+
+namespace neuroshard::testing {
+
+// What happened on a fake device, in order, and what it shall answer. Outlives the device, so tests
+// can look at it afterwards. Safe for concurrent use.
+class FakeDeviceLog {
+ public:
+  void Add(std::string event) {
+    std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  std::vector<std::string> events() const {
+    std::lock_guard lock(mutex_);
+    return events_;
+  }
+  std::size_t Count(const std::string& event) const {
+    std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(std::count(events_.begin(), events_.end(), event));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> events_;
+};
+
+struct FakeDeviceScript {
+  std::int64_t memory_bytes = std::int64_t{1} << 30;
+  Status create_op;                     // what CreateEmbeddingOp fails with
+  Status open_communicator;             // what OpenCommunicator fails with
+  Status connect;                       // what PendingCommunicator::Connect fails with
+  Status all_to_all;                    // what every AllToAll fails with
+  Status reserve;                       // what Reserve fails with
+  std::deque<double> times_ms;          // what TimeMs answers, one each; 1 when used up
+  std::function<void()> on_time;        // called by every TimeMs
+  std::function<void()> on_all_to_all;  // called by every AllToAll
+  // Max() answers the larger of its argument and the next of these (what the other ranks say); the
+  // argument when used up.
+  std::deque<double> peer_values;
+};
+
+class FakeEmbeddingOp final : public EmbeddingOp {
+ public:
+  explicit FakeEmbeddingOp(FakeDeviceLog& log) : log_(log) {}
+  Status SetInputs(std::vector<LookupBatch> inputs) override {
+    log_.Add("set_inputs");
+    std::lock_guard lock(mutex_);
+    inputs_ = std::move(inputs);
+    return absl::OkStatus();
+  }
+  void Forward() override { log_.Add("forward"); }
+  void Backward() override { log_.Add("backward"); }
+  std::vector<float> Output() const override { return {}; }
+  Status SetOutputGradient(std::span<const float>) override { return absl::OkStatus(); }
+  std::vector<float> Weights(int) const override { return {}; }
+  Status SetWeights(int, std::span<const float>) override { return absl::OkStatus(); }
+  std::vector<float> OptimizerState(int) const override { return {}; }
+
+ private:
+  FakeDeviceLog& log_;
+  std::mutex mutex_;
+  std::vector<LookupBatch> inputs_;
+};
+
+// A rank that is alone as far as data goes; what its peers would say is in the script.
+class FakeCommunicator final : public Communicator {
+ public:
+  FakeCommunicator(CommunicatorSpec spec, FakeDeviceScript& script, FakeDeviceLog& log)
+      : spec_(spec), script_(script), log_(log) {}
+  ~FakeCommunicator() override { log_.Add("disconnect"); }
+  int rank() const override { return spec_.rank; }
+  int world_size() const override { return spec_.world_size; }
+  Status Reserve(const AllToAllCounts&) override {
+    log_.Add("reserve");
+    return script_.reserve;
+  }
+  Status AllToAll(const AllToAllCounts&) override {
+    log_.Add("all_to_all");
+    if (script_.on_all_to_all) script_.on_all_to_all();
+    return script_.all_to_all;
+  }
+  Status Barrier() override {
+    log_.Add("barrier");
+    return absl::OkStatus();
+  }
+  StatusOr<double> Max(double value) override {
+    if (script_.peer_values.empty()) return value;
+    const double peer = script_.peer_values.front();
+    script_.peer_values.pop_front();
+    return std::max(value, peer);
+  }
+  void Abort() override { log_.Add("abort"); }
+
+ private:
+  const CommunicatorSpec spec_;
+  FakeDeviceScript& script_;
+  FakeDeviceLog& log_;
+};
+
+class FakePendingCommunicator final : public PendingCommunicator {
+ public:
+  FakePendingCommunicator(CommunicatorSpec spec, FakeDeviceScript& script, FakeDeviceLog& log)
+      : spec_(spec), script_(script), log_(log), address_("rank " + std::to_string(spec.rank)) {}
+  const std::string& address() const override { return address_; }
+  StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string>) override {
+    if (!script_.connect.ok()) return script_.connect;
+    return std::make_unique<FakeCommunicator>(spec_, script_, log_);
+  }
+  void Abort() override { log_.Add("abort"); }
+
+ private:
+  const CommunicatorSpec spec_;
+  FakeDeviceScript& script_;
+  FakeDeviceLog& log_;
+  const std::string address_;
+};
+
+// `script` and `log` must outlive the device.
+class FakeDeviceBackend final : public DeviceBackend {
+ public:
+  FakeDeviceBackend(FakeDeviceScript& script, FakeDeviceLog& log) : script_(script), log_(log) {
+    properties_ = {.name = "fake device",
+                   .backend = "fake",
+                   .collective_backend = "fake",
+                   .memory_bytes = script.memory_bytes,
+                   .details = {{"target", "none"}}};
+  }
+  const DeviceProperties& properties() const override { return properties_; }
+  StatusOr<std::unique_ptr<EmbeddingOp>> CreateEmbeddingOp(const EmbeddingOpSpec&) override {
+    log_.Add("create_op");
+    if (!script_.create_op.ok()) return script_.create_op;
+    return std::make_unique<FakeEmbeddingOp>(log_);
+  }
+  void FlushCache() override { log_.Add("flush"); }
+  double TimeMs(const std::function<void()>& work) override {
+    log_.Add("time");
+    work();
+    if (script_.on_time) script_.on_time();
+    if (script_.times_ms.empty()) return 1.0;
+    const double time_ms = script_.times_ms.front();
+    script_.times_ms.pop_front();
+    return time_ms;
+  }
+  StatusOr<std::unique_ptr<PendingCommunicator>> OpenCommunicator(
+      const CommunicatorSpec& spec) override {
+    log_.Add("open_communicator");
+    if (!script_.open_communicator.ok()) return script_.open_communicator;
+    return std::make_unique<FakePendingCommunicator>(spec, script_, log_);
+  }
+
+ private:
+  FakeDeviceScript& script_;
+  FakeDeviceLog& log_;
+  DeviceProperties properties_;
+};
+
+}  // namespace neuroshard::testing

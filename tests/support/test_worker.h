@@ -1,0 +1,49 @@
+// A whole worker in this process, behind a real socket on a port that the system chose. For tests.
+#pragma once
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/rpc/rpc_server.h"
+#include "tests/support/fake_clock.h"
+#include "worker/service/worker_service.h"
+
+namespace neuroshard::testing {
+
+class TestWorker {
+ public:
+  explicit TestWorker(std::vector<DeviceSpec> specs, WorkerServiceOptions options = {})
+      : inventory_(*DeviceInventory::Create(std::move(specs))),
+        service_(profiler_, gate_, time_, *logger_, options),
+        server_(
+            *RpcServer::Start({}, {{v1::WorkerService::service_full_name(), &service_}}, gate_)),
+        stub_(v1::WorkerService::NewStub(
+            grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()))) {}
+
+  v1::WorkerService::Stub& stub() { return *stub_; }
+  RpcServer& server() { return *server_; }
+  DeviceInventory& inventory() { return *inventory_; }
+  CommGroupRegistry& groups() { return groups_; }
+  // Of the idle timeouts.
+  FakeClock& clock() { return clock_; }
+  std::string RunningJob(int device) { return inventory_->Describe()[device].running_job; }
+
+ private:
+  FakeClock clock_;
+  SteadyTimekeeper time_;
+  RecordStamp stamp_{IdentifyHost(), [] { return std::int64_t{1'700'000'000'000}; }};
+  std::unique_ptr<DeviceInventory> inventory_;
+  CommGroupRegistry groups_{*inventory_, clock_};
+  Profiler profiler_{*inventory_, groups_, stamp_, time_, nullptr};
+  std::unique_ptr<Logger> logger_ = *Logger::Create({.level = "off"});
+  RpcGate gate_{16, time_, nullptr};
+  WorkerServiceImpl service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<v1::WorkerService::Stub> stub_;
+};
+
+}  // namespace neuroshard::testing

@@ -1,0 +1,126 @@
+// This worker's part of a communicator whose other ranks may live in other workers.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "kernels/api/collective.h"
+#include "worker/device/device_inventory.h"
+
+namespace neuroshard {
+
+struct LocalRank {
+  int rank = 0;
+  int device = 0;
+
+  bool operator==(const LocalRank&) const = default;
+};
+
+struct RankAddress {
+  int rank = 0;
+  std::string address;  // opaque to everyone but the collective backend
+
+  bool operator==(const RankAddress&) const = default;
+};
+
+struct CommGroupSpec {
+  std::string group_id;
+  int world_size = 0;
+  std::vector<LocalRank> local_ranks;
+  std::chrono::milliseconds timeout{30000};       // of the connection and of every collective
+  std::chrono::milliseconds idle_timeout{60000};  // without a call
+};
+
+inline constexpr int kMaxGroupIdBytes = 128;
+inline constexpr int kMaxWorldSize = 1024;
+inline constexpr std::chrono::milliseconds kMinGroupTimeout{100};
+inline constexpr std::chrono::milliseconds kMaxGroupTimeout{600000};
+// What a call gets to end in step with its peers after it was told to stop, before it is cut off.
+// An iteration of the largest exchanges that fit a device takes less.
+inline constexpr std::chrono::milliseconds kStopGrace{2000};
+
+// All faults of the spec on a worker with `num_devices` devices, with the field paths of
+// OpenCommGroupRequest.
+Status CheckCommGroupSpec(const CommGroupSpec& spec, int num_devices);
+
+// Whether a failed call leaves the ranks of a group out of step. CANCELLED, INVALID_ARGUMENT and
+// FAILED_PRECONDITION do not: work on a group may return them only before its first collective, or
+// when all ranks have agreed on it in a collective.
+bool BreaksGroup(const Status& status);
+
+// Holds its devices from Open to Close. Thread-safe; Connect and Run never overlap
+// (FAILED_PRECONDITION for the later one).
+class CommGroup {
+ public:
+  // Runs on the thread of each local rank's device, at the same time on all. `closing` stops when
+  // the group is being closed.
+  using RankWork = std::function<Status(int local_index, DeviceBackend& backend,
+                                        Communicator& communicator, const StopSignal& closing)>;
+
+  // The spec is legal (CheckCommGroupSpec). RESOURCE_EXHAUSTED when a device is busy.
+  static StatusOr<std::shared_ptr<CommGroup>> Open(CommGroupSpec spec, DeviceInventory& inventory);
+  ~CommGroup();
+
+  const CommGroupSpec& spec() const { return spec_; }
+  const std::vector<RankAddress>& addresses() const { return addresses_; }
+
+  // Returns when the full mesh stands. INVALID_ARGUMENT unless there is one address of every rank
+  // of the group. For `stop` see CutOffIfOverdue.
+  Status Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop);
+
+  // The first error of the local ranks in their order. A rank whose error BreaksGroup drops its
+  // connections at once, so that its peers need not wait for the timeout. `stop`: when the caller
+  // no longer wants the work; looking at it is up to `work`, see CutOffIfOverdue.
+  Status Run(const RankWork& work, const StopSignal& stop);
+
+  // Cuts off the running call (ABORTED) if its `stop` was first seen to have stopped more than
+  // kStopGrace ago: a peer that stalls must not hold this worker's devices, and keep the process
+  // from ending, for the whole timeout. To be called from time to time.
+  void CutOffIfOverdue(TimePoint now);
+
+  // Stops the call that is running, waits for it, cuts it off after kStopGrace, disconnects and
+  // gives the devices back. Later calls fail. Idempotent.
+  void Close();
+
+ private:
+  struct Member {
+    DeviceLease lease;
+    // Both are used and destroyed on the device's thread only, but for Abort; set and reset under
+    // ends_mutex_.
+    std::unique_ptr<PendingCommunicator> pending;
+    std::unique_ptr<Communicator> communicator;
+  };
+  enum class Phase { kOpened, kConnected, kClosed };
+  class Call;  // marks the group busy while it lives
+
+  explicit CommGroup(CommGroupSpec spec) : spec_(std::move(spec)) {}
+  Status OpenMembers(DeviceInventory& inventory);
+  void AbortEnds();
+  // Runs `step` for every member on its device's thread and waits for all.
+  Status ForEachMember(
+      const std::function<Status(int local_index, Member& member, DeviceBackend& backend)>& step);
+
+  const CommGroupSpec spec_;
+  std::vector<RankAddress> addresses_;  // fixed after Open
+  std::vector<Member> members_;         // changed only by Open, the running call and Close
+  ManualStop closing_;
+
+  std::mutex ends_mutex_;  // the members' ends against AbortEnds; never held for long
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  // All guarded by mutex_.
+  Phase phase_ = Phase::kOpened;
+  const StopSignal* call_stop_ = nullptr;    // of the running call; null: none
+  std::optional<TimePoint> call_stop_seen_;  // when it was first seen to have stopped
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,171 @@
+#include "worker/device/comm_group_registry.h"
+
+namespace neuroshard {
+
+CommGroupRegistry::CommGroupRegistry(DeviceInventory& inventory, const Clock& clock,
+                                     CountObserver observer)
+    : inventory_(inventory), clock_(clock), observer_(std::move(observer)) {}
+
+CommGroupRegistry::~CommGroupRegistry() { CloseAll(); }
+
+void CommGroupRegistry::ReportCount() const {
+  if (observer_) observer_(static_cast<int>(entries_.size()));
+}
+
+StatusOr<std::vector<RankAddress>> CommGroupRegistry::Open(CommGroupSpec spec) {
+  NS_RETURN_IF_ERROR(CheckCommGroupSpec(spec, inventory_.size()));
+  const std::string id = spec.group_id;
+  {
+    std::lock_guard lock(mutex_);
+    if (!entries_.try_emplace(id, Entry{.group = nullptr, .last_used = clock_.Now()}).second) {
+      return absl::AlreadyExistsError(fmt::format("comm group '{}' is open already", id));
+    }
+  }
+  StatusOr<std::shared_ptr<CommGroup>> group = CommGroup::Open(std::move(spec), inventory_);
+  std::lock_guard lock(mutex_);
+  if (!group.ok()) {
+    entries_.erase(id);
+    return group.status();
+  }
+  entries_[id] = {.group = *group, .last_used = clock_.Now()};
+  ReportCount();
+  return (*group)->addresses();
+}
+
+StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::Find(const std::string& group_id) const {
+  std::lock_guard lock(mutex_);
+  return FindLocked(group_id);
+}
+
+StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::FindLocked(
+    const std::string& group_id) const {
+  const auto found = entries_.find(group_id);
+  if (found == entries_.end() || found->second.group == nullptr) {
+    return NotFound("no comm group '{}': never opened here, closed, idle for too long, or aborted",
+                    group_id);
+  }
+  return found->second.group;
+}
+
+Status CommGroupRegistry::Call(const std::string& group_id,
+                               const std::function<Status(CommGroup&)>& body) {
+  std::shared_ptr<CommGroup> group;
+  {
+    std::lock_guard lock(mutex_);
+    NS_ASSIGN_OR_RETURN(group, FindLocked(group_id));
+    ++entries_[group_id].running_calls;
+  }
+  Status status = body(*group);
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(group_id);
+    if (found != entries_.end() && found->second.group == group) {
+      found->second.last_used = clock_.Now();
+      --found->second.running_calls;
+    }
+  }
+  if (BreaksGroup(status)) Remove(group_id, group);
+  return status;
+}
+
+Status CommGroupRegistry::Connect(const std::string& group_id,
+                                  const std::vector<RankAddress>& addresses,
+                                  const StopSignal& stop) {
+  return Call(group_id, [&](CommGroup& group) { return group.Connect(addresses, stop); });
+}
+
+StatusOr<CommGroupSpec> CommGroupRegistry::Spec(const std::string& group_id) const {
+  NS_ASSIGN_OR_RETURN(std::shared_ptr<CommGroup> group, Find(group_id));
+  return group->spec();
+}
+
+Status CommGroupRegistry::Run(const std::string& group_id, const CommGroup::RankWork& work,
+                              const StopSignal& stop) {
+  return Call(group_id, [&](CommGroup& group) { return group.Run(work, stop); });
+}
+
+void CommGroupRegistry::Remove(const std::string& group_id,
+                               const std::shared_ptr<CommGroup>& group) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(group_id);
+    if (found != entries_.end() && found->second.group == group) {
+      entries_.erase(found);
+      ReportCount();
+    }
+  }
+  group->Close();
+}
+
+void CommGroupRegistry::Close(const std::string& group_id) {
+  if (StatusOr<std::shared_ptr<CommGroup>> group = Find(group_id); group.ok()) {
+    Remove(group_id, *group);
+  }
+}
+
+int CommGroupRegistry::CloseIdle() {
+  std::vector<std::shared_ptr<CommGroup>> idle;
+  {
+    std::lock_guard lock(mutex_);
+    const TimePoint now = clock_.Now();
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+      const std::shared_ptr<CommGroup>& group = entry->second.group;
+      if (group != nullptr && entry->second.running_calls == 0 &&
+          now - entry->second.last_used > group->spec().idle_timeout) {
+        idle.push_back(group);
+        entry = entries_.erase(entry);
+      } else {
+        ++entry;
+      }
+    }
+    if (!idle.empty()) ReportCount();
+  }
+  for (const auto& group : idle) group->Close();
+  return static_cast<int>(idle.size());
+}
+
+void CommGroupRegistry::CutOffOverdueCalls() {
+  std::vector<std::shared_ptr<CommGroup>> groups;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, entry] : entries_) {
+      if (entry.group != nullptr) groups.push_back(entry.group);
+    }
+  }
+  for (const auto& group : groups) group->CutOffIfOverdue(clock_.Now());
+}
+
+void CommGroupRegistry::CloseAll() {
+  std::vector<std::shared_ptr<CommGroup>> open;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : entries_) {
+      if (entry.group != nullptr) open.push_back(entry.group);
+    }
+    std::erase_if(entries_, [](const auto& entry) { return entry.second.group != nullptr; });
+    ReportCount();
+  }
+  for (const auto& group : open) group->Close();
+}
+
+CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period)
+    : thread_([this, &registry, period] {
+        std::unique_lock lock(mutex_);
+        while (!changed_.wait_for(lock, period, [this] { return stopping_; })) {
+          lock.unlock();
+          registry.CloseIdle();
+          registry.CutOffOverdueCalls();
+          lock.lock();
+        }
+      }) {}
+
+CommGroupReaper::~CommGroupReaper() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+}  // namespace neuroshard

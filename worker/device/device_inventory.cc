@@ -1,0 +1,83 @@
+#include "worker/device/device_inventory.h"
+
+namespace neuroshard {
+
+DeviceLease::DeviceLease(DeviceLease&& other) noexcept
+    : inventory_(std::exchange(other.inventory_, nullptr)), device_(other.device_) {}
+
+DeviceLease& DeviceLease::operator=(DeviceLease&& other) noexcept {
+  if (this != &other) {
+    Release();
+    inventory_ = std::exchange(other.inventory_, nullptr);
+    device_ = other.device_;
+  }
+  return *this;
+}
+
+DeviceLease::~DeviceLease() { Release(); }
+
+void DeviceLease::Release() {
+  if (inventory_ != nullptr) std::exchange(inventory_, nullptr)->Release(device_);
+}
+
+const DeviceProperties& DeviceLease::properties() const { return inventory_->properties(device_); }
+
+StatusOr<std::unique_ptr<DeviceInventory>> DeviceInventory::Create(std::vector<DeviceSpec> specs,
+                                                                   BusyObserver observer) {
+  if (specs.empty()) return InvalidArgument("a worker needs at least one device");
+  std::unique_ptr<DeviceInventory> inventory(new DeviceInventory(std::move(observer)));
+  for (DeviceSpec& spec : specs) {
+    inventory->devices_.push_back(std::make_unique<Device>(spec.core));
+    Device& device = *inventory->devices_.back();
+    Status made = device.executor
+                      .Run([&device, &spec]() -> Status {
+                        NS_ASSIGN_OR_RETURN(device.backend, spec.create());
+                        device.properties = device.backend->properties();
+                        return absl::OkStatus();
+                      })
+                      .get();
+    if (!made.ok()) return Annotate(made, fmt::format("device {}", inventory->size() - 1));
+  }
+  for (int i = 0; inventory->observer_ && i < inventory->size(); ++i)
+    inventory->observer_(i, false);
+  return inventory;
+}
+
+DeviceInventory::~DeviceInventory() {
+  for (auto& device : devices_) {
+    device->executor.Run([&device] { device->backend.reset(); }).wait();
+  }
+}
+
+StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
+  if (device < 0 || device >= size()) {
+    return NotFound("no device {}: this worker has {}", device, size());
+  }
+  std::lock_guard lock(mutex_);
+  std::string& holder = devices_[device]->job;
+  if (!holder.empty()) {
+    return ResourceExhausted("device {} ({}) is held by {}; one job at a time per device", device,
+                             devices_[device]->properties.name, holder);
+  }
+  holder = job.empty() ? "an unnamed job" : std::move(job);
+  if (observer_) observer_(device, true);
+  return DeviceLease(this, device);
+}
+
+void DeviceInventory::Release(int device) {
+  std::lock_guard lock(mutex_);
+  devices_[device]->job.clear();
+  if (observer_) observer_(device, false);
+}
+
+std::vector<DeviceDescription> DeviceInventory::Describe() const {
+  std::vector<DeviceDescription> descriptions;
+  std::lock_guard lock(mutex_);
+  for (int i = 0; i < size(); ++i) {
+    descriptions.push_back(
+        {.index = i, .properties = devices_[i]->properties, .running_job = devices_[i]->job});
+  }
+  return descriptions;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,136 @@
+#include "worker/measure/comm_measurement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+
+#include "common/base/bytes.h"
+#include "kernels/stats/stopping_rule.h"
+#include "worker/measure/exchange_counts.h"
+
+namespace neuroshard {
+namespace {
+
+// What a rank wants to do at an iteration boundary. The group does the largest wish of all ranks.
+enum class Wish { kDone = 0, kContinue = 1, kOutOfTime = 2, kStop = 3 };
+
+StatusOr<Wish> Agree(Communicator& communicator, Wish wish) {
+  NS_ASSIGN_OR_RETURN(const double agreed, communicator.Max(static_cast<double>(wish)));
+  return static_cast<Wish>(static_cast<int>(agreed));
+}
+
+// FNV-1a, cut to what a double holds exactly.
+double Fingerprint(const CommSample& sample, const MeasurementSettings& settings) {
+  const std::string text =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}", sample.sample_id, ToText(sample.direction),
+                  fmt::join(sample.dim_sums, ","), fmt::join(sample.start_offsets_ms, ","),
+                  sample.batch_size, sample.element_bytes, DescribeSettings(settings));
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return static_cast<double>(hash >> 12);
+}
+
+Status CheckAllRanksMeasureTheSame(Communicator& communicator, double fingerprint) {
+  NS_ASSIGN_OR_RETURN(const double largest, communicator.Max(fingerprint));
+  NS_ASSIGN_OR_RETURN(const double smallest_negated, communicator.Max(-fingerprint));
+  if (largest != -smallest_negated) {
+    return FailedPrecondition("the ranks of the group were given different samples or settings");
+  }
+  return absl::OkStatus();
+}
+
+// OK when this rank's buffers are there; RESOURCE_EXHAUSTED when they do not fit.
+Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device,
+                      const CommSample& sample) {
+  const double bytes = ExchangeBytes(sample, communicator.rank());
+  if (bytes > static_cast<double>(device.memory_bytes)) {
+    return ResourceExhausted("rank {} exchanges {:.0f} bytes, its device has {}",
+                             communicator.rank(), bytes, FormatBytes(device.memory_bytes));
+  }
+  try {
+    return communicator.Reserve(ExchangeCounts(sample, communicator.rank()));
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("rank {}: the host has no memory left for {:.0f} bytes of buffers",
+                             communicator.rank(), bytes);
+  }
+}
+
+std::chrono::nanoseconds StartOffset(const CommSample& sample, int rank) {
+  const std::vector<double>& offsets = sample.start_offsets_ms;
+  if (offsets.empty()) return std::chrono::nanoseconds(0);
+  const double offset_ms = offsets[rank] - *std::min_element(offsets.begin(), offsets.end());
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(offset_ms * 1e6));
+}
+
+StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample& sample,
+                                    const MeasurementSettings& settings, const Timekeeper& time,
+                                    const StopSignal& stop) {
+  const AllToAllCounts counts = ExchangeCounts(sample, communicator.rank());
+  const std::chrono::nanoseconds offset = StartOffset(sample, communicator.rank());
+  StoppingRule rule(settings);
+  // Of the first iteration that satisfied it; this rank goes on while another one is not satisfied.
+  StopReason reason = StopReason::kMaxTime;
+  bool satisfied = false;
+  double spent_ms = 0;  // in timed iterations, waiting included
+
+  const auto wish = [&] {
+    if (stop.ShouldStop()) return Wish::kStop;
+    if (satisfied && reason != StopReason::kMaxTime) return Wish::kDone;
+    const bool enough = static_cast<int>(rule.samples_ms().size()) >= settings.min_iterations;
+    return enough && spent_ms >= static_cast<double>(settings.max_time_ms) ? Wish::kOutOfTime
+                                                                           : Wish::kContinue;
+  };
+  for (int i = 0;; ++i) {
+    NS_ASSIGN_OR_RETURN(const Wish agreed, Agree(communicator, wish()));
+    if (agreed == Wish::kStop) return absl::CancelledError("stopped while measuring");
+    if (agreed != Wish::kContinue) break;
+
+    NS_RETURN_IF_ERROR(communicator.Barrier());
+    const TimePoint together = time.Now();
+    time.WaitUntil(together + offset, stop);
+    const TimePoint start = time.Now();
+    NS_RETURN_IF_ERROR(communicator.AllToAll(counts));
+    const TimePoint end = time.Now();
+    if (i < settings.warmup_iterations) continue;
+
+    NS_RETURN_IF_ERROR(rule.AddMeasurementMs(MillisecondsBetween(start, end)));
+    spent_ms += MillisecondsBetween(together, end);
+    if (!satisfied && rule.Finished()) {
+      satisfied = true;
+      reason = rule.reason();
+    }
+  }
+  return Summarize(rule.samples_ms(), reason, settings.warmup_iterations);
+}
+
+}  // namespace
+
+StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DeviceProperties& device,
+                                      const CommSample& sample, const MeasurementSettings& settings,
+                                      const RecordStamp& stamp, const Timekeeper& time,
+                                      const StopSignal& stop) {
+  NS_RETURN_IF_ERROR(CheckAllRanksMeasureTheSame(communicator, Fingerprint(sample, settings)));
+  CommMeasurement record;
+  record.sample_id = sample.sample_id;
+  record.rank = communicator.rank();
+
+  const Status reserved = ReserveBuffers(communicator, device, sample);
+  if (!reserved.ok() && !absl::IsResourceExhausted(reserved)) return reserved;
+  NS_ASSIGN_OR_RETURN(const double ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
+  if (ranks_out_of_memory > 0) {
+    record.outcome = Outcome::kOutOfMemory;
+    record.detail =
+        reserved.ok() ? "another rank of the group ran out of memory" : Message(reserved);
+  } else {
+    NS_ASSIGN_OR_RETURN(record.series, RunIterations(communicator, sample, settings, time, stop));
+  }
+  record.environment = stamp.Make(device, settings,
+                                  {{"collective_backend", device.collective_backend},
+                                   {"world_size", std::to_string(communicator.world_size())}});
+  return record;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,196 @@
+#include "worker/measure/compute_measurement.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "kernels/machine/machine.h"
+#include "kernels/stats/stopping_rule.h"
+#include "worker/measure/lookup_inputs.h"
+
+namespace neuroshard {
+namespace {
+
+EmbeddingOpSpec OpSpec(const ComputeSample& sample) {
+  EmbeddingOpSpec spec{.tables = {},
+                       .batch_size = sample.batch_size,
+                       .optimizer = sample.optimizer,
+                       .seed = sample.seed};
+  for (const MeasuredShard& shard : sample.shards) {
+    spec.tables.push_back(
+        {.rows = shard.rows, .cols = shard.cols, .pooling_mode = shard.pooling_mode});
+  }
+  return spec;
+}
+
+Status CheckSupported(const ComputeSample& sample) {
+  Violations violations;
+  for (std::size_t i = 0; i < sample.shards.size(); ++i) {
+    const DataType type = sample.shards[i].weight_dtype;
+    if (type != DataType::kFp32) {
+      violations.Add(fmt::format("shards[{}].weight_dtype", i),
+                     fmt::format("only fp32 can be measured, got {}", ToText(type)));
+    }
+  }
+  if (sample.optimizer != Optimizer::kSgd && sample.optimizer != Optimizer::kRowwiseAdagrad) {
+    violations.Add("optimizer", fmt::format("only sgd and rowwise_adagrad can be measured, got {}",
+                                            ToText(sample.optimizer)));
+  }
+  return violations.ToStatus();
+}
+
+// A stopping rule that remembers why it first was satisfied: the series goes on while its partner
+// needs more iterations.
+class Series {
+ public:
+  explicit Series(const MeasurementSettings& settings) : rule_(settings) {}
+
+  Status Add(double duration_ms) {
+    if (const Status added = rule_.AddMeasurementMs(duration_ms); !added.ok()) {
+      return Internal("the device's timer: {}", Message(added));  // not a fault of the caller
+    }
+    total_ms_ += duration_ms;
+    if (!finished_ && rule_.Finished()) {
+      finished_ = true;
+      reason_ = rule_.reason();
+    }
+    return absl::OkStatus();
+  }
+  bool finished() const { return finished_; }
+  double total_ms() const { return total_ms_; }
+  TimedSeries Record(int warmup_iterations) const {
+    return Summarize(rule_.samples_ms(), reason_, warmup_iterations);
+  }
+
+ private:
+  StoppingRule rule_;
+  double total_ms_ = 0;
+  bool finished_ = false;
+  StopReason reason_ = StopReason::kMaxTime;
+};
+
+class ComputeLoop {
+ public:
+  ComputeLoop(DeviceBackend& device, const ComputeSample& sample,
+              const MeasurementSettings& settings, const StopSignal& stop)
+      : device_(device),
+        sample_(sample),
+        settings_(settings),
+        stop_(stop),
+        forward_(settings),
+        backward_(settings) {}
+
+  // RESOURCE_EXHAUSTED: out of memory.
+  Status Run() {
+    if (const std::int64_t bytes = LookupBytes(sample_);
+        bytes > device_.properties().memory_bytes) {
+      return ResourceExhausted("the ids of one batch take {}, the device has {}",
+                               FormatBytes(bytes), FormatBytes(device_.properties().memory_bytes));
+    }
+    NS_ASSIGN_OR_RETURN(op_, device_.CreateEmbeddingOp(OpSpec(sample_)));
+    NS_RETURN_IF_ERROR(PrepareInputs());
+    for (int i = 0; i < settings_.warmup_iterations; ++i) {
+      NS_RETURN_IF_ERROR(Iterate(i, /*timed=*/nullptr, nullptr));
+    }
+    for (int i = settings_.warmup_iterations; !Finished(); ++i) {
+      NS_RETURN_IF_ERROR(Iterate(i, &forward_, &backward_));
+      ++iterations_;
+    }
+    return absl::OkStatus();
+  }
+
+  void Fill(ComputeMeasurement& record) const {
+    record.forward = forward_.Record(settings_.warmup_iterations);
+    record.backward = backward_.Record(settings_.warmup_iterations);
+  }
+  std::size_t num_batches() const { return num_batches_; }
+
+ private:
+  Status PrepareInputs() {
+    const std::int64_t bytes = LookupBytes(sample_);
+    // The device's limit says nothing about what the host has left: asked when the tables are
+    // there.
+    if (const std::int64_t available = AvailableMemoryBytes(); bytes > available) {
+      return ResourceExhausted("the ids of one batch take {}, the host has {} left",
+                               FormatBytes(bytes), FormatBytes(available));
+    }
+    const bool rotate = TotalLookups(sample_) < kMaxRotatedLookups && bytes <= kMaxRotatedBytes;
+    num_batches_ = rotate ? kRotatedBatches : 1;
+    for (std::size_t i = 0; i < num_batches_; ++i) {
+      NS_ASSIGN_OR_RETURN(std::vector<LookupBatch> batch,
+                          GenerateInputs(sample_, static_cast<int>(i), stop_));
+      batches_.push_back(std::move(batch));
+    }
+    if (num_batches_ > 1) return absl::OkStatus();
+    Status set = op_->SetInputs(std::move(batches_[0]));  // once, and without a second copy
+    batches_.clear();
+    return set;
+  }
+
+  Status Iterate(int iteration, Series* forward, Series* backward) {
+    if (stop_.ShouldStop()) return absl::CancelledError("stopped while measuring");
+    if (num_batches_ > 1) {
+      NS_RETURN_IF_ERROR(op_->SetInputs(batches_[iteration % batches_.size()]));
+    }
+    NS_RETURN_IF_ERROR(Time(forward, [this] { op_->Forward(); }));
+    if (stop_.ShouldStop()) return absl::CancelledError("stopped while measuring");
+    return Time(backward, [this] { op_->Backward(); });
+  }
+
+  Status Time(Series* series, const std::function<void()>& work) {
+    if (settings_.flush_cache) device_.FlushCache();
+    const double duration_ms = device_.TimeMs(work);
+    return series == nullptr ? absl::OkStatus() : series->Add(duration_ms);
+  }
+
+  bool Finished() const {
+    if (forward_.finished() && backward_.finished()) return true;
+    return iterations_ >= settings_.min_iterations &&
+           forward_.total_ms() + backward_.total_ms() >= static_cast<double>(settings_.max_time_ms);
+  }
+
+  DeviceBackend& device_;
+  const ComputeSample& sample_;
+  const MeasurementSettings& settings_;
+  const StopSignal& stop_;
+  std::unique_ptr<EmbeddingOp> op_;
+  std::vector<std::vector<LookupBatch>> batches_;  // kept only when rotated
+  std::size_t num_batches_ = 0;
+  int iterations_ = 0;  // timed
+  Series forward_;
+  Series backward_;
+};
+
+}  // namespace
+
+StatusOr<ComputeMeasurement> MeasureCompute(DeviceBackend& device, const ComputeSample& sample,
+                                            const MeasurementSettings& settings,
+                                            const RecordStamp& stamp, const StopSignal& stop) {
+  NS_RETURN_IF_ERROR(CheckSupported(sample));
+  ComputeMeasurement record;
+  record.sample_id = sample.sample_id;
+  std::map<std::string, std::string> properties;
+  Status status;
+  try {
+    ComputeLoop loop(device, sample, settings, stop);
+    status = loop.Run();
+    if (status.ok()) loop.Fill(record);
+    properties["distinct_batches"] = std::to_string(loop.num_batches());
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("the host has no memory left for the ids of the batch");
+  }
+  if (absl::IsResourceExhausted(status)) {
+    record.outcome = Outcome::kOutOfMemory;
+    record.detail = Message(status);
+  } else if (!status.ok()) {
+    return status;
+  }
+  record.environment = stamp.Make(device.properties(), settings, properties);
+  return record;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,67 @@
+#include "worker/measure/exchange_counts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/violations.h"
+
+namespace neuroshard {
+
+Status CheckCommSample(const CommSample& sample, int world_size,
+                       std::chrono::milliseconds timeout) {
+  Violations violations;
+  const auto ranks = static_cast<std::size_t>(world_size);
+  if (sample.dim_sums.size() != ranks) {
+    violations.Add("dim_sums", fmt::format("must have one entry for each of the group's {} ranks, "
+                                           "got {}",
+                                           world_size, sample.dim_sums.size()));
+  }
+  const std::vector<double>& offsets = sample.start_offsets_ms;
+  if (!offsets.empty() && offsets.size() != ranks) {
+    violations.Add("start_offsets_ms",
+                   fmt::format("must be empty or have one entry for each of the group's {} ranks, "
+                               "got {}",
+                               world_size, offsets.size()));
+  }
+  if (!offsets.empty()) {
+    const auto [first, last] = std::minmax_element(offsets.begin(), offsets.end());
+    if (*last - *first >= static_cast<double>(timeout.count())) {
+      violations.Add(
+          fmt::format("start_offsets_ms[{}]", last - offsets.begin()),
+          fmt::format("must be less than the group's timeout of {} ms after the first, got {} ms",
+                      timeout.count(), *last - *first));
+    }
+  }
+  if (sample.batch_size < 1 || sample.batch_size % world_size != 0) {
+    violations.Add("batch_size",
+                   fmt::format("must be a positive multiple of the group's {} ranks, got {}",
+                               world_size, sample.batch_size));
+  }
+  return violations.ToStatus();
+}
+
+double ExchangeBytes(const CommSample& sample, int rank) {
+  const auto world_size = static_cast<double>(sample.dim_sums.size());
+  double columns = static_cast<double>(sample.dim_sums[rank]) * world_size;
+  for (const std::int64_t dim_sum : sample.dim_sums) columns += static_cast<double>(dim_sum);
+  return static_cast<double>(sample.batch_size) / world_size * columns *
+         static_cast<double>(sample.element_bytes);
+}
+
+AllToAllCounts ExchangeCounts(const CommSample& sample, int rank) {
+  const auto world_size = static_cast<std::int64_t>(sample.dim_sums.size());
+  const std::int64_t bytes_per_column = sample.batch_size / world_size * sample.element_bytes;
+  AllToAllCounts counts;
+  for (const std::int64_t dim_sum : sample.dim_sums) {
+    counts.send_bytes.push_back(bytes_per_column * sample.dim_sums[rank]);
+    counts.receive_bytes.push_back(bytes_per_column * dim_sum);
+  }
+  if (sample.direction == CommDirection::kBackward) {
+    std::swap(counts.send_bytes, counts.receive_bytes);
+  }
+  return counts;
+}
+
+}  // namespace neuroshard

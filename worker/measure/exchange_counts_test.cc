@@ -1,0 +1,67 @@
+#include "worker/measure/exchange_counts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/violations.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::IsOk;
+using ::testing::ElementsAre;
+
+constexpr std::chrono::milliseconds kTimeout{1000};
+
+CommSample Sample() {
+  return {.sample_id = "s",
+          .dim_sums = {10, 0, 3},
+          .start_offsets_ms = {},
+          .batch_size = 12,
+          .element_bytes = 4};
+}
+
+TEST(ExchangeCountsTest, ForwardSendsOwnColumnsOfEveryRanksShare) {
+  const AllToAllCounts counts = ExchangeCounts(Sample(), 0);
+  EXPECT_THAT(counts.send_bytes, ElementsAre(160, 160, 160));  // 12 / 3 samples x 10 columns x 4 B
+  EXPECT_THAT(counts.receive_bytes, ElementsAre(160, 0, 48));
+  EXPECT_DOUBLE_EQ(ExchangeBytes(Sample(), 0), 480 + 208);
+}
+
+TEST(ExchangeCountsTest, WhatOneSendsTheOtherReceivesInBothDirections) {
+  for (const CommDirection direction : {CommDirection::kForward, CommDirection::kBackward}) {
+    CommSample sample = Sample();
+    sample.direction = direction;
+    for (int a = 0; a < 3; ++a) {
+      for (int b = 0; b < 3; ++b) {
+        EXPECT_EQ(ExchangeCounts(sample, a).send_bytes[b],
+                  ExchangeCounts(sample, b).receive_bytes[a]);
+      }
+    }
+  }
+  CommSample backward = Sample();
+  backward.direction = CommDirection::kBackward;
+  EXPECT_EQ(ExchangeCounts(backward, 2).send_bytes, ExchangeCounts(Sample(), 2).receive_bytes);
+}
+
+TEST(ExchangeCountsTest, ChecksTheSampleAgainstTheGroup) {
+  EXPECT_THAT(CheckCommSample(Sample(), 3, kTimeout), IsOk());
+
+  CommSample bad = Sample();
+  bad.start_offsets_ms = {0, 2500};
+  bad.batch_size = 13;
+  std::vector<std::string> fields;
+  for (const Violation& violation : Violations::FromStatus(CheckCommSample(bad, 4, kTimeout))) {
+    fields.push_back(violation.field);
+  }
+  EXPECT_THAT(fields,
+              ElementsAre("dim_sums", "start_offsets_ms", "start_offsets_ms[1]", "batch_size"));
+
+  CommSample late = Sample();
+  late.start_offsets_ms = {5000, 5999, 5000};
+  EXPECT_THAT(CheckCommSample(late, 3, kTimeout), IsOk()) << "only the spread matters";
+}
+
+}  // namespace
+}  // namespace neuroshard

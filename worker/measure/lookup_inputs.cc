@@ -1,0 +1,49 @@
+#include "worker/measure/lookup_inputs.h"
+
+#include <fmt/format.h>
+
+#include "common/base/random.h"
+#include "kernels/indices/lookup_generator.h"
+
+namespace neuroshard {
+
+std::int64_t TotalLookups(const ComputeSample& sample) {
+  std::int64_t total = 0;  // at most 4096 shards x 2^24 samples x 1e6 ids: below 2^57
+  for (const MeasuredShard& shard : sample.shards) {
+    total += NumLookups(sample.batch_size, shard.pooling_factor);
+  }
+  return total;
+}
+
+std::int64_t LookupBytes(const ComputeSample& sample) {
+  std::int64_t bytes = 0;
+  for (const MeasuredShard& shard : sample.shards) {
+    const std::int64_t bytes_per_id = shard.weighted ? 12 : 8;
+    bytes += NumLookups(sample.batch_size, shard.pooling_factor) * bytes_per_id +
+             (sample.batch_size + 1) * 8;
+  }
+  return bytes;
+}
+
+StatusOr<std::vector<LookupBatch>> GenerateInputs(const ComputeSample& sample, int batch,
+                                                  const StopSignal& stop) {
+  // A generator that is reseeded per batch keeps batch b the same however many batches are made.
+  Random seeds(sample.seed ^ (0x9e3779b97f4a7c15ULL * (static_cast<std::uint64_t>(batch) + 1)));
+  std::vector<LookupBatch> inputs;
+  inputs.reserve(sample.shards.size());
+  for (std::size_t i = 0; i < sample.shards.size(); ++i) {
+    if (stop.ShouldStop()) return absl::CancelledError("stopped while generating ids");
+    const MeasuredShard& shard = sample.shards[i];
+    StatusOr<LookupBatch> ids = GenerateLookups({.rows = shard.rows,
+                                                 .batch_size = sample.batch_size,
+                                                 .pooling_factor = shard.pooling_factor,
+                                                 .weighted = shard.weighted,
+                                                 .seed = seeds.Next()},
+                                                shard.reuse_histogram);
+    if (!ids.ok()) return Annotate(ids.status(), fmt::format("shards[{}]", i));
+    inputs.push_back(*std::move(ids));
+  }
+  return inputs;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,26 @@
+// The ids that a compute sample looks up.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/measurement.h"
+#include "kernels/api/embedding_op.h"
+
+namespace neuroshard {
+
+// Ids of one batch over all shards.
+std::int64_t TotalLookups(const ComputeSample& sample);
+
+// Bytes that one batch's ids, offsets and weights take.
+std::int64_t LookupBytes(const ComputeSample& sample);
+
+// One LookupBatch a shard. Different shards and different `batch` numbers get different ids, all
+// determined by sample.seed. Looks at `stop` between shards (CANCELLED). A fault of shard i is
+// reported as "shards[i]: ...".
+StatusOr<std::vector<LookupBatch>> GenerateInputs(const ComputeSample& sample, int batch,
+                                                  const StopSignal& stop);
+
+}  // namespace neuroshard

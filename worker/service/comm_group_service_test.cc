@@ -1,0 +1,256 @@
+// Comm groups whose ranks live in several workers, over real sockets; the test relays the addresses
+// as a client does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "common/base/bytes.h"
+#include "kernels/gloo/gloo_backend.h"
+#include "tests/support/test_worker.h"
+#include "worker/device/cpu_devices.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::TestWorker;
+using ::testing::Each;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kWorkers = 2;
+constexpr int kDevices = 2;  // per worker
+
+class CommGroupServiceTest : public ::testing::Test {
+ protected:
+  CommGroupServiceTest() {
+    for (int i = 0; i < kWorkers; ++i) {
+      workers_.push_back(std::make_unique<TestWorker>(
+          CpuDeviceSpecs({.count = kDevices, .memory_bytes = 64 * kMiB},
+                         std::make_shared<const GlooBackend>(GlooOptions{}))));
+    }
+  }
+
+  // Worker w provides ranks w * kDevices + d.
+  static v1::OpenCommGroupRequest OpenRequest(int worker, std::int64_t timeout_ms = 20'000) {
+    v1::OpenCommGroupRequest request;
+    request.set_group_id("g");
+    request.set_world_size(kWorkers * kDevices);
+    request.set_timeout_ms(timeout_ms);
+    for (int device = 0; device < kDevices; ++device) {
+      v1::LocalRank* local = request.add_local_ranks();
+      local->set_rank(worker * kDevices + device);
+      local->set_device(device);
+    }
+    return request;
+  }
+
+  void OpenAndConnect(std::int64_t timeout_ms = 20'000) {
+    v1::ConnectCommGroupRequest connect;
+    connect.set_group_id("g");
+    for (int i = 0; i < kWorkers; ++i) {
+      grpc::ClientContext context;
+      v1::OpenCommGroupResponse response;
+      const grpc::Status status =
+          workers_[i]->stub().OpenCommGroup(&context, OpenRequest(i, timeout_ms), &response);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      connect.mutable_addresses()->MergeFrom(response.addresses());
+    }
+    for (const grpc::Status& status : OnAllWorkers([&connect](TestWorker& worker) {
+           grpc::ClientContext context;
+           v1::ConnectCommGroupResponse response;
+           return worker.stub().ConnectCommGroup(&context, connect, &response);
+         })) {
+      ASSERT_TRUE(status.ok()) << status.error_message();
+    }
+  }
+
+  std::vector<grpc::Status> OnAllWorkers(const std::function<grpc::Status(TestWorker&)>& call) {
+    std::vector<std::future<grpc::Status>> calls;
+    for (auto& worker : workers_) {
+      calls.push_back(std::async(std::launch::async, call, std::ref(*worker)));
+    }
+    std::vector<grpc::Status> statuses;
+    for (auto& one : calls) statuses.push_back(one.get());
+    return statuses;
+  }
+
+  static v1::ProfileCommRequest CommRequest() {
+    v1::ProfileCommRequest request;
+    request.set_group_id("g");
+    request.mutable_settings()->set_warmup_iterations(1);
+    request.mutable_settings()->set_min_iterations(3);
+    request.mutable_settings()->set_max_iterations(6);
+    v1::CommSample& sample = *request.mutable_sample();
+    sample.set_sample_id("c");
+    sample.set_direction("forward");
+    for (const int dim_sum : {16, 0, 8, 64}) sample.add_dim_sums(dim_sum);
+    for (const double offset_ms : {0.0, 1.0, 0.5, 2.0}) sample.add_start_offsets_ms(offset_ms);
+    sample.set_batch_size(64);
+    return request;
+  }
+
+  static grpc::Status Profile(TestWorker& worker, const v1::ProfileCommRequest& request,
+                              v1::ProfileCommResponse* response) {
+    grpc::ClientContext context;
+    return worker.stub().ProfileComm(&context, request, response);
+  }
+
+  static void Close(TestWorker& worker) {
+    grpc::ClientContext context;
+    v1::CloseCommGroupRequest request;
+    request.set_group_id("g");
+    v1::CloseCommGroupResponse response;
+    EXPECT_TRUE(worker.stub().CloseCommGroup(&context, request, &response).ok());
+  }
+
+  static void ExpectDevicesFree(TestWorker& worker) {
+    for (int i = 0; i < kDevices; ++i) EXPECT_EQ(worker.RunningJob(i), "");
+  }
+
+  std::vector<std::unique_ptr<TestWorker>> workers_;
+};
+
+TEST_F(CommGroupServiceTest, MeasuresOnFourRanksOfTwoWorkers) {
+  OpenAndConnect();
+  for (const char* direction : {"forward", "backward"}) {
+    v1::ProfileCommRequest request = CommRequest();
+    request.mutable_sample()->set_direction(direction);
+    std::vector<v1::ProfileCommResponse> responses(kWorkers);
+    const auto statuses = OnAllWorkers([&](TestWorker& worker) {
+      return Profile(worker, request, &responses[&worker == workers_[0].get() ? 0 : 1]);
+    });
+    for (const grpc::Status& status : statuses) ASSERT_TRUE(status.ok()) << status.error_message();
+    int rank = 0;
+    for (const v1::ProfileCommResponse& response : responses) {
+      ASSERT_EQ(response.measurements_size(), kDevices);
+      for (const v1::CommMeasurement& record : response.measurements()) {
+        EXPECT_EQ(record.rank(), rank++);
+        EXPECT_EQ(record.outcome(), "ok");
+        EXPECT_EQ(record.sample_id(), "c");
+        EXPECT_EQ(record.series().samples_ms_size(),
+                  responses[0].measurements(0).series().samples_ms_size())
+            << "all ranks run the same number of iterations";
+        EXPECT_THAT(record.series().samples_ms(), Each(Ge(0.0)));
+      }
+    }
+  }
+  for (auto& worker : workers_) {
+    Close(*worker);
+    Close(*worker);
+    ExpectDevicesFree(*worker);
+  }
+}
+
+TEST_F(CommGroupServiceTest, EarlyRanksWaitForTheLastWhenAllReceiveFromIt) {
+  OpenAndConnect();
+  v1::ProfileCommRequest request = CommRequest();
+  request.mutable_sample()->set_start_offsets_ms(3, 100);
+  std::vector<v1::ProfileCommResponse> responses(kWorkers);
+  OnAllWorkers([&](TestWorker& worker) {
+    return Profile(worker, request, &responses[&worker == workers_[0].get() ? 0 : 1]);
+  });
+  ASSERT_THAT(responses[0].measurements(), SizeIs(kDevices));
+  // Barriers let ranks go within far less than the 80 ms that this leaves, even on a loaded machine
+  // with fewer cores than ranks.
+  EXPECT_GE(responses[0].measurements(0).series().median_ms(), 20);
+}
+
+TEST_F(CommGroupServiceTest, RefusesSamplesThatDoNotSuitTheGroup) {
+  OpenAndConnect();
+  v1::ProfileCommRequest request = CommRequest();
+  request.mutable_sample()->add_dim_sums(1);
+  request.mutable_sample()->set_batch_size(65);
+  request.mutable_sample()->mutable_start_offsets_ms()->Clear();
+  v1::ProfileCommResponse response;
+  const grpc::Status status = Profile(*workers_[0], request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("sample.dim_sums"));
+  EXPECT_THAT(status.error_message(), HasSubstr("sample.batch_size"));
+}
+
+TEST_F(CommGroupServiceTest, UnknownGroupIsNotFound) {
+  v1::ProfileCommResponse response;
+  EXPECT_EQ(Profile(*workers_[0], CommRequest(), &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(CommGroupServiceTest, WorkersWithDifferentSamplesRefuseAndStayUsable) {
+  OpenAndConnect();
+  const auto run = [this](bool different) {
+    return OnAllWorkers([&](TestWorker& worker) {
+      v1::ProfileCommRequest request = CommRequest();
+      if (different && &worker == workers_[1].get()) request.mutable_sample()->set_batch_size(128);
+      v1::ProfileCommResponse response;
+      return Profile(worker, request, &response);
+    });
+  };
+  for (const grpc::Status& status : run(true)) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  for (const grpc::Status& status : run(false)) EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(CommGroupServiceTest, APeerThatGoesAwayAbortsTheGroupAndTheDevicesCanBeLeasedAgain) {
+  OpenAndConnect(/*timeout_ms=*/2000);
+  Close(*workers_[1]);
+  v1::ProfileCommResponse response;
+  EXPECT_EQ(Profile(*workers_[0], CommRequest(), &response).error_code(),
+            grpc::StatusCode::ABORTED);
+  ExpectDevicesFree(*workers_[0]);
+  EXPECT_EQ(Profile(*workers_[0], CommRequest(), &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  OpenAndConnect();
+}
+
+TEST_F(CommGroupServiceTest, APeerThatNeverJoinsAbortsWithinTheTimeout) {
+  OpenAndConnect(/*timeout_ms=*/300);
+  v1::ProfileCommResponse response;
+  EXPECT_EQ(Profile(*workers_[0], CommRequest(), &response).error_code(),
+            grpc::StatusCode::ABORTED);
+  ExpectDevicesFree(*workers_[0]);
+}
+
+TEST_F(CommGroupServiceTest, ACancelledCallDoesNotWaitForAStalledPeersTimeout) {
+  OpenAndConnect(/*timeout_ms=*/600'000);
+  grpc::ClientContext context;
+  auto call = std::async(std::launch::async, [&] {
+    v1::ProfileCommResponse response;
+    return workers_[0]->stub().ProfileComm(&context, CommRequest(), &response);
+  });
+  context.TryCancel();
+  EXPECT_EQ(call.get().error_code(), grpc::StatusCode::CANCELLED);
+  // The call may not have reached the worker; then the group is idle and closes as such.
+  while (!workers_[0]->RunningJob(0).empty()) {
+    workers_[0]->clock().Advance(kStopGrace);
+    workers_[0]->groups().CutOffOverdueCalls();
+    workers_[0]->groups().CloseIdle();
+  }
+  ExpectDevicesFree(*workers_[0]);
+}
+
+TEST_F(CommGroupServiceTest, AnIdleGroupClosesItself) {
+  OpenAndConnect();
+  workers_[0]->clock().Advance(std::chrono::milliseconds(60'001));
+  EXPECT_EQ(workers_[0]->groups().CloseIdle(), 1);
+  ExpectDevicesFree(*workers_[0]);
+}
+
+TEST_F(CommGroupServiceTest, OpenListsEveryFault) {
+  v1::OpenCommGroupRequest request = OpenRequest(0);
+  request.set_world_size(0);
+  request.mutable_local_ranks(1)->set_device(9);
+  grpc::ClientContext context;
+  v1::OpenCommGroupResponse response;
+  const grpc::Status status = workers_[0]->stub().OpenCommGroup(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("world_size"));
+  EXPECT_THAT(status.error_message(), HasSubstr("local_ranks[1].device"));
+}
+
+}  // namespace
+}  // namespace neuroshard

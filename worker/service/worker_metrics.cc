@@ -1,0 +1,52 @@
+#include "worker/service/worker_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+namespace neuroshard {
+namespace {
+
+std::string Label(MeasurementKind kind) {
+  return kind == MeasurementKind::kCompute ? "compute" : "comm";
+}
+
+// A sample takes from milliseconds (tiny tables) to minutes (the largest max_time_ms).
+const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {0.01, 0.03, 0.1, 0.3, 1,
+                                                                 3,    10,   30,  100, 300};
+
+}  // namespace
+
+WorkerMetrics::WorkerMetrics(prometheus::Registry& registry)
+    : samples_(prometheus::BuildCounter()
+                   .Name("neuroshard_worker_samples_total")
+                   .Help("Samples that came to an end")
+                   .Register(registry)),
+      seconds_(prometheus::BuildHistogram()
+                   .Name("neuroshard_worker_measurement_seconds")
+                   .Help("Time from a sample's arrival on the device to its record")
+                   .Register(registry)),
+      open_groups_(prometheus::BuildGauge()
+                       .Name("neuroshard_worker_open_comm_groups")
+                       .Help("Communication groups that hold devices")
+                       .Register(registry)
+                       .Add({})),
+      device_busy_(prometheus::BuildGauge()
+                       .Name("neuroshard_worker_device_busy")
+                       .Help("1 while the device is leased")
+                       .Register(registry)) {}
+
+void WorkerMetrics::SampleEnded(MeasurementKind kind, const std::string& outcome,
+                                double duration_seconds) {
+  samples_.Add({{"kind", Label(kind)}, {"outcome", outcome}}).Increment();
+  seconds_.Add({{"kind", Label(kind)}}, kSecondsBuckets).Observe(duration_seconds);
+}
+
+void WorkerMetrics::SetOpenGroups(int open_groups) { open_groups_.Set(open_groups); }
+
+void WorkerMetrics::SetDeviceBusy(int device, bool busy) {
+  device_busy_.Add({{"device", std::to_string(device)}}).Set(busy ? 1 : 0);
+}
+
+}  // namespace neuroshard

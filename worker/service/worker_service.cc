@@ -1,0 +1,238 @@
+#include "worker/service/worker_service.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "common/codec/measurement_codec.h"
+#include "common/rpc/call_stop.h"
+#include "worker/service/stream_watchdog.h"
+
+namespace neuroshard {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Adds the status's violations to `all`, their paths below `prefix`. Statuses without violations
+// are left to the caller.
+void AddBelow(const std::string& prefix, const Status& status, Violations& all) {
+  for (const Violation& violation : Violations::FromStatus(status)) {
+    all.Add(prefix + violation.field, violation.description);
+  }
+}
+
+// The same status with its field paths below `prefix`.
+Status Below(const std::string& prefix, const Status& status) {
+  Violations violations;
+  AddBelow(prefix, status, violations);
+  return violations.empty() ? status : violations.ToStatus();
+}
+
+milliseconds OrDefault(std::int64_t value_ms, milliseconds fallback) {
+  return value_ms == 0 ? fallback : milliseconds(value_ms);
+}
+
+struct ComputeHeader {
+  int device = 0;
+  MeasurementSettings settings;
+};
+
+StatusOr<ComputeHeader> DecodeHeader(const v1::ProfileComputeRequest& request, int num_devices) {
+  if (!request.has_header()) {
+    return InvalidArgument("header: the first message of the stream must carry it");
+  }
+  Violations violations;
+  const int device = request.header().device();
+  if (device < 0 || device >= num_devices) {
+    violations.Add("header.device", fmt::format("must be in [0, {}), got {}", num_devices, device));
+  }
+  StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request.header().settings());
+  AddBelow("header.settings.", settings.status(), violations);
+  NS_RETURN_IF_ERROR(violations.ToStatus());
+  NS_RETURN_IF_ERROR(settings.status());
+  return ComputeHeader{.device = device, .settings = *settings};
+}
+
+StatusOr<ComputeSample> DecodeSample(const v1::ProfileComputeRequest& request) {
+  if (!request.has_sample()) {
+    return InvalidArgument("sample: every message after the first must carry one");
+  }
+  StatusOr<ComputeSample> sample = DecodeComputeSample(request.sample());
+  if (!sample.ok()) return Below("sample.", sample.status());
+  return sample;
+}
+
+CommGroupSpec DecodeGroupSpec(const v1::OpenCommGroupRequest& request) {
+  CommGroupSpec spec;
+  spec.group_id = request.group_id();
+  spec.world_size = request.world_size();
+  for (const v1::LocalRank& local : request.local_ranks()) {
+    spec.local_ranks.push_back({.rank = local.rank(), .device = local.device()});
+  }
+  spec.timeout = OrDefault(request.timeout_ms(), spec.timeout);
+  spec.idle_timeout = OrDefault(request.idle_timeout_ms(), spec.idle_timeout);
+  return spec;
+}
+
+void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
+  message->set_index(device.index);
+  message->set_name(device.properties.name);
+  message->set_backend(device.properties.backend);
+  message->set_collective_backend(device.properties.collective_backend);
+  message->set_memory_bytes(device.properties.memory_bytes);
+  message->set_running_job(device.running_job);
+}
+
+}  // namespace
+
+WorkerServiceImpl::WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Clock& clock,
+                                     const Logger& logger, WorkerServiceOptions options)
+    : profiler_(profiler), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
+
+grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContext& context, const std::string& rpc,
+                                      const std::function<Status()>& handler) {
+  return gate_.Serve(rpc, [&] {
+    const TimePoint begin = clock_.Now();
+    Status status = handler();
+    const double duration_ms = MillisecondsBetween(begin, clock_.Now());
+    if (status.ok()) {
+      logger_.Debug("rpc_done",
+                    {{"rpc", rpc}, {"peer", context.peer()}, {"duration_ms", duration_ms}});
+    } else {
+      logger_.Warn("rpc_failed", {{"rpc", rpc},
+                                  {"peer", context.peer()},
+                                  {"duration_ms", duration_ms},
+                                  {"status", status}});
+    }
+    return status;
+  });
+}
+
+grpc::Status WorkerServiceImpl::GetWorkerInfo(grpc::ServerContext* context,
+                                              const v1::GetWorkerInfoRequest*,
+                                              v1::WorkerInfo* response) {
+  return Serve(*context, "GetWorkerInfo", [&] {
+    const HostIdentity& host = profiler_.host();
+    response->set_version(host.worker_version);
+    response->set_git_commit(host.git_commit);
+    response->set_hostname(host.hostname);
+    for (const DeviceDescription& device : profiler_.Devices()) {
+      EncodeDevice(device, response->add_devices());
+      response->mutable_environment()->insert(device.properties.details.begin(),
+                                              device.properties.details.end());
+    }
+    response->mutable_environment()->insert(host.environment.begin(), host.environment.end());
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status WorkerServiceImpl::ProfileCompute(grpc::ServerContext* context,
+                                               ComputeStream* stream) {
+  return Serve(*context, "ProfileCompute", [&] { return RunComputeStream(*context, *stream); });
+}
+
+Status WorkerServiceImpl::RunComputeStream(grpc::ServerContext& context, ComputeStream& stream) {
+  StreamWatchdog watchdog(context, options_.stream_idle_timeout);
+  v1::ProfileComputeRequest request;
+  const auto read = [&] {
+    const StreamWatchdog::Wait wait(watchdog);
+    return stream.Read(&request);
+  };
+  const auto write = [&](const ComputeMeasurement& record) {
+    v1::ProfileComputeResponse response;
+    *response.mutable_measurement() = EncodeComputeMeasurement(record);
+    const StreamWatchdog::Wait wait(watchdog);
+    return stream.Write(response);
+  };
+
+  if (!read()) return InvalidArgument("header: the stream ended before it");
+  NS_ASSIGN_OR_RETURN(const ComputeHeader header,
+                      DecodeHeader(request, static_cast<int>(profiler_.Devices().size())));
+  NS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Profiler::ComputeJob> job,
+      profiler_.StartCompute(header.device, fmt::format("ProfileCompute of {}", context.peer()),
+                             header.settings));
+  // Not the gate's draining signal: a drain lets the running measurement finish.
+  const NeverStop never;
+  const CallStop stop(context, never, clock_);
+  while (read()) {
+    NS_ASSIGN_OR_RETURN(const ComputeSample sample, DecodeSample(request));
+    StatusOr<ComputeMeasurement> record = job->Measure(sample, stop);
+    if (!record.ok()) return Below("sample.", record.status());
+    if (!write(*record)) break;
+    if (gate_.draining().ShouldStop()) return Unavailable("the worker is shutting down");
+  }
+  if (watchdog.expired()) {
+    return absl::CancelledError(fmt::format("the client neither sent nor read anything for {} ms",
+                                            options_.stream_idle_timeout.count()));
+  }
+  return context.IsCancelled() ? absl::CancelledError("the client went away") : absl::OkStatus();
+}
+
+grpc::Status WorkerServiceImpl::OpenCommGroup(grpc::ServerContext* context,
+                                              const v1::OpenCommGroupRequest* request,
+                                              v1::OpenCommGroupResponse* response) {
+  return Serve(*context, "OpenCommGroup", [&]() -> Status {
+    NS_ASSIGN_OR_RETURN(const std::vector<RankAddress> addresses,
+                        profiler_.groups().Open(DecodeGroupSpec(*request)));
+    for (const RankAddress& address : addresses) {
+      v1::RankAddress* message = response->add_addresses();
+      message->set_rank(address.rank);
+      message->set_address(address.address);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status WorkerServiceImpl::ConnectCommGroup(grpc::ServerContext* context,
+                                                 const v1::ConnectCommGroupRequest* request,
+                                                 v1::ConnectCommGroupResponse*) {
+  return Serve(*context, "ConnectCommGroup", [&] {
+    std::vector<RankAddress> addresses;
+    for (const v1::RankAddress& message : request->addresses()) {
+      addresses.push_back({.rank = message.rank(), .address = message.address()});
+    }
+    const NeverStop never;
+    const CallStop stop(*context, never, clock_);
+    return profiler_.groups().Connect(request->group_id(), addresses, stop);
+  });
+}
+
+grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
+                                            const v1::ProfileCommRequest* request,
+                                            v1::ProfileCommResponse* response) {
+  return Serve(*context, "ProfileComm", [&]() -> Status {
+    Violations violations;
+    StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request->settings());
+    AddBelow("settings.", settings.status(), violations);
+    StatusOr<CommSample> sample = DecodeCommSample(request->sample());
+    AddBelow("sample.", sample.status(), violations);
+    NS_RETURN_IF_ERROR(violations.ToStatus());
+    NS_RETURN_IF_ERROR(settings.status());
+    NS_RETURN_IF_ERROR(sample.status());
+
+    const NeverStop never;
+    const CallStop stop(*context, never, clock_);
+    StatusOr<std::vector<CommMeasurement>> records =
+        profiler_.MeasureComm(request->group_id(), *sample, *settings, stop);
+    if (!records.ok()) return Below("sample.", records.status());
+    for (const CommMeasurement& record : *records) {
+      *response->add_measurements() = EncodeCommMeasurement(record);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status WorkerServiceImpl::CloseCommGroup(grpc::ServerContext* context,
+                                               const v1::CloseCommGroupRequest* request,
+                                               v1::CloseCommGroupResponse*) {
+  return Serve(*context, "CloseCommGroup", [&] {
+    profiler_.groups().Close(request->group_id());
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,60 @@
+// WorkerService (proto/neuroshard/v1/worker.proto) on top of a Profiler: decodes, calls, encodes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "common/observe/logger.h"
+#include "common/rpc/rpc_gate.h"
+#include "neuroshard/v1/worker.grpc.pb.h"
+#include "worker/service/profiler.h"
+
+namespace neuroshard {
+
+struct WorkerServiceOptions {
+  // How long a ProfileCompute stream may wait for its client (to send the next sample, or to read a
+  // record) before it is cancelled and its device is free again.
+  std::chrono::milliseconds stream_idle_timeout{60000};
+};
+
+// A measurement that runs when the server drains is finished if the grace period suffices; the
+// stream then ends with UNAVAILABLE.
+class WorkerServiceImpl final : public v1::WorkerService::Service {
+ public:
+  // Profiler, gate, clock and logger must outlive the service.
+  WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Clock& clock, const Logger& logger,
+                    WorkerServiceOptions options);
+
+  grpc::Status GetWorkerInfo(grpc::ServerContext* context, const v1::GetWorkerInfoRequest* request,
+                             v1::WorkerInfo* response) override;
+  grpc::Status ProfileCompute(grpc::ServerContext* context,
+                              grpc::ServerReaderWriter<v1::ProfileComputeResponse,
+                                                       v1::ProfileComputeRequest>* stream) override;
+  grpc::Status OpenCommGroup(grpc::ServerContext* context, const v1::OpenCommGroupRequest* request,
+                             v1::OpenCommGroupResponse* response) override;
+  grpc::Status ConnectCommGroup(grpc::ServerContext* context,
+                                const v1::ConnectCommGroupRequest* request,
+                                v1::ConnectCommGroupResponse* response) override;
+  grpc::Status ProfileComm(grpc::ServerContext* context, const v1::ProfileCommRequest* request,
+                           v1::ProfileCommResponse* response) override;
+  grpc::Status CloseCommGroup(grpc::ServerContext* context,
+                              const v1::CloseCommGroupRequest* request,
+                              v1::CloseCommGroupResponse* response) override;
+
+ private:
+  using ComputeStream =
+      grpc::ServerReaderWriter<v1::ProfileComputeResponse, v1::ProfileComputeRequest>;
+  // The gate's Serve, plus one log line a call.
+  grpc::Status Serve(const grpc::ServerContext& context, const std::string& rpc,
+                     const std::function<Status()>& handler);
+  Status RunComputeStream(grpc::ServerContext& context, ComputeStream& stream);
+
+  Profiler& profiler_;
+  RpcGate& gate_;
+  const Clock& clock_;
+  const Logger& logger_;
+  const WorkerServiceOptions options_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,55 @@
+// Everything that can be configured about a worker: configs/worker.yaml documents the keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/observe/logger.h"
+#include "common/rpc/rpc_server.h"
+#include "worker/device/cpu_devices.h"
+
+namespace neuroshard {
+
+enum class WorkerBackend { kCpu, kCuda };
+
+template <>
+inline constexpr std::array kWords<WorkerBackend> = {
+    Word<WorkerBackend>{WorkerBackend::kCpu, "cpu"},
+    Word<WorkerBackend>{WorkerBackend::kCuda, "cuda"}};
+
+struct CollectiveOptions {
+  std::string host = "127.0.0.1";  // address that ranks listen on; what the other hosts dial
+  std::string interface;           // its address instead of `host`, when not empty
+};
+
+struct WorkerOptions {
+  WorkerBackend backend = WorkerBackend::kCpu;
+  RpcServerOptions rpc{.listen = "127.0.0.1:50061"};
+  std::string metrics_listen = "127.0.0.1:9465";  // empty: no metrics are served
+  LogOptions log;
+  CpuDevicesOptions cpu;
+  CollectiveOptions collective;
+  std::int64_t stream_idle_timeout_ms = 60'000;
+};
+
+// Defaults overridden by the file. INVALID_ARGUMENT lists every fault, NOT_FOUND when there is no
+// such file.
+StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path);
+
+// The effective options in one line, for the log.
+std::string Describe(const WorkerOptions& options);
+
+// What the command line asks for.
+struct WorkerCommand {
+  std::optional<int>
+      exit_code;  // set: everything has been said (help, version, an error); exit with it
+  WorkerOptions options;
+};
+
+// Flags override the file named by --config, which overrides the defaults. Exit code 2 for a wrong
+// command line, 1 for a wrong file.
+WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv);
+
+}  // namespace neuroshard
