@@ -30,6 +30,42 @@ double OptimizerBytes(Optimizer optimizer, double weights_bytes, double rows) {
   return 0;
 }
 
+// Optimizer state as a multiple of the weights' bytes (TorchRec's names of optimizer classes).
+double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return 0;
+    case Optimizer::kAdagrad:
+      return 1;
+    case Optimizer::kRowwiseAdagrad:
+      return 1 / table_cols;
+    case Optimizer::kAdam:
+      return 2;
+  }
+  return 0;
+}
+
+// Symbols as in TorchRec: W ranks, B samples a rank, bi ids a rank reads, bo vectors it pools.
+MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                         std::int64_t rows, std::int64_t cols) {
+  if (rows == 0) return {};
+  const double ranks = request.topology.num_ranks();
+  const double element = static_cast<double>(ElementBytes(table.weight_dtype));
+  const double batch = static_cast<double>(request.global_batch_size) / ranks;
+  const bool replicated = layout.type == ShardingType::kDataParallel;
+  const double ids = table.pooling_factor * batch * (replicated ? 1 : ranks) / layout.row_shards;
+  const double vectors = batch * (replicated ? 1 : ranks);
+  const double weights = std::ceil(static_cast<double>(rows) * static_cast<double>(cols) * element);
+  MemoryUse use;
+  use.weights_bytes = Saturate(weights);
+  use.optimizer_bytes =
+      Saturate(weights * TorchRecOptimizerMultiplier(request.optimizer,
+                                                     static_cast<double>(table.embedding_dim)));
+  use.input_bytes = Saturate(ids * 8);
+  use.output_bytes = Saturate(vectors * static_cast<double>(cols) * element);
+  return use;
+}
+
 }  // namespace
 
 MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
@@ -41,19 +77,32 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   return *this;
 }
 
-MemoryUse ShardMemory(const PlanRequest& request, const Table& table, std::int64_t rows,
-                      std::int64_t cols) {
+MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                      std::int64_t rows, std::int64_t cols) {
+  if (request.memory.rule == MemoryRule::kTorchRec) {
+    return TorchRecMemory(request, table, layout, rows, cols);
+  }
   const double r = static_cast<double>(rows);
   const double c = static_cast<double>(cols);
-  const double batch = static_cast<double>(request.global_batch_size);
   const double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
   MemoryUse use;
   use.weights_bytes = Saturate(weights);
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
-  use.optimizer_bytes = Saturate(OptimizerBytes(request.optimizer, weights, r));
-  use.input_bytes = Saturate(batch * table.pooling_factor * (table.weighted ? 12 : 8));
-  use.output_bytes = Saturate(batch * c * 4);
+  const bool dense = layout.kernel == ComputeKernel::kDense;
+  use.optimizer_bytes =
+      Saturate(OptimizerBytes(request.optimizer, weights, r) + (dense ? weights : 0));
+  double batch = static_cast<double>(request.global_batch_size);
+  if (layout.type == ShardingType::kDataParallel) batch /= request.topology.num_ranks();
+  double ids = batch * table.pooling_factor;
+  if (CutsRows(layout.type)) ids *= r / static_cast<double>(table.num_embeddings);
+  use.input_bytes = Saturate(ids * (table.weighted ? 12 : 8));
+  use.output_bytes = rows == 0 ? 0 : Saturate(batch * c * 4);
   return use;
+}
+
+MemoryUse ShardMemory(const PlanRequest& request, const Table& table, std::int64_t rows,
+                      std::int64_t cols) {
+  return ShardMemory(request, table, ShardLayout{}, rows, cols);
 }
 
 std::int64_t ReserveBytes(const MemoryModel& memory, std::int64_t capacity_bytes) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/domain/plan_request.h"
+#include "common/domain/shard_layout.h"
 
 namespace neuroshard {
 
@@ -23,11 +24,20 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-// One shard of `rows` x `cols` of `table`, under the request's memory rule. Every kind saturates at
-// 2^52 bytes, more than any device has, instead of overflowing. weights: rows x cols x dtype.
-// optimizer: SGD 0, Adagrad 1x weights, row-wise Adagrad 4 B a row, Adam 2x weights. input: 8 B an
-// id (4 B more if weighted) of the global batch; output: global batch x cols x 4 B. kWeightsOnly:
-// weights alone.
+// One shard of `rows` x `cols` of `table`, laid out so, under the request's memory rule. Every kind
+// saturates at 2^52 bytes, more than any device has, instead of overflowing.
+//
+// kFull. weights: rows x cols x dtype. optimizer: SGD 0, Adagrad 1x weights, row-wise Adagrad 4 B a
+// row, Adam 2x weights; a dense kernel's gradient is counted here too, 1x weights. input: 8 B an id
+// (4 B more if weighted) of the global batch, of which a cut in rows gets its share; output: global
+// batch x cols x 4 B. data_parallel reads and writes its rank's share of the batch only.
+// kWeightsOnly: weights alone (NeuroShard).
+// kTorchRec: TorchRec 1.4's calculate_shard_storages for HBM, pipeline type NONE: ids 8 B, output
+// in the weights' type, with its rounding; a shard without rows takes nothing.
+MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                      std::int64_t rows, std::int64_t cols);
+
+// The same for all rows in table_wise, column_wise or table_column_wise.
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, std::int64_t rows,
                       std::int64_t cols);
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/domain/constraints.h"
+#include "common/domain/migration.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
 #include "common/domain/vocabulary.h"
@@ -29,6 +31,27 @@ struct CostModelRef {
   bool operator==(const CostModelRef&) const = default;
 };
 
+// distributed-embeddings' thresholds, in elements (rows x columns); none: off, for columns the
+// automatic rule (peers' documentation of DistEmbeddingStrategy).
+struct DistributedEmbeddingsOptions {
+  std::optional<std::int64_t> column_slice_threshold_elements;
+  std::optional<std::int64_t> row_slice_threshold_elements;
+  std::optional<std::int64_t> data_parallel_threshold_elements;
+
+  bool operator==(const DistributedEmbeddingsOptions&) const = default;
+};
+
+// HugeCTR's DLRM planner (samples/dlrm/sharding/planner.py).
+struct HugeCtrOptions {
+  double bandwidth_ratio = 3.35e12 / 450e9;  // memory bandwidth / communication bandwidth
+  double work_ratio = 4;
+  double data_parallel_threshold_gb = 0;  // tables below are replicated; GB is 10^9 bytes
+  int iterations = 20;
+  bool hierarchical = false;  // hier_auto: buckets are hosts
+
+  bool operator==(const HugeCtrOptions&) const = default;
+};
+
 // NeuroShard's names in brackets.
 struct SearchOptions {
   std::string strategy = "neuroshard";
@@ -38,6 +61,12 @@ struct SearchOptions {
   int search_steps = 11;
   std::optional<std::chrono::milliseconds> time_budget;
   std::uint64_t seed = 0;
+  int max_threads = 1;  // cores that one search may use
+  // Steps of local search after which `refine` ends; none: when nothing improves any more.
+  std::optional<std::int64_t> refine_steps;
+  bool explain = false;  // why each table got its type
+  DistributedEmbeddingsOptions distributed_embeddings;
+  HugeCtrOptions hugectr;
 
   bool operator==(const SearchOptions&) const = default;
 };
@@ -49,6 +78,8 @@ struct PlanRequest {
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
   MemoryModel memory;
+  Constraints constraints;
+  std::optional<Migration> migration;
   CostModelRef cost_model;
   SearchOptions search;
   std::vector<std::string> warnings;  // what decoding had to assume

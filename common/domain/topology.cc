@@ -1,18 +1,24 @@
 #include "common/domain/topology.h"
 
-#include <map>
-
 namespace neuroshard {
 
-int Topology::ranks_per_host() const {
-  std::map<int, int> ranks_on_host;
-  for (const Device& device : devices) ++ranks_on_host[device.host];
-  if (ranks_on_host.empty()) return 0;
-  const int first = ranks_on_host.begin()->second;
-  for (const auto& [host, ranks] : ranks_on_host) {
-    if (ranks != first) return 0;
+std::vector<HostRanks> Topology::hosts() const {
+  std::vector<HostRanks> hosts;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const std::size_t r = static_cast<std::size_t>(rank);
+    if (rank == 0 || devices[r].host != devices[r - 1].host) hosts.push_back({rank, 0});
+    ++hosts.back().count;
   }
-  return first;
+  return hosts;
+}
+
+int Topology::ranks_per_host() const {
+  const std::vector<HostRanks> all = hosts();
+  if (all.empty()) return 0;
+  for (const HostRanks& host : all) {
+    if (host.count != all.front().count) return 0;
+  }
+  return all.front().count;
 }
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// The devices a plan is made for.
+// The devices a plan is made for, and what joins them.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,34 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+// What the `analytic` cost model reckons with; models that were measured do not look at it. The
+// defaults are TorchRec 1.4's (planner/constants.py): a V100-class host.
+struct Bandwidths {
+  double device_memory_bytes_per_s = 897.0 * (1 << 30);
+  double intra_host_bytes_per_s = 600.0 * (1 << 30);
+  double inter_host_bytes_per_s = 12.5 * (1 << 30);
+
+  bool operator==(const Bandwidths&) const = default;
+};
+
+// The ranks of one host: [first, first + count).
+struct HostRanks {
+  int first = 0;
+  int count = 0;
+
+  bool operator==(const HostRanks&) const = default;
+};
+
 // Ranks are positions in `devices`, host by host.
 struct Topology {
   std::vector<Device> devices;
+  Bandwidths bandwidths = {};
 
   int num_ranks() const { return static_cast<int>(devices.size()); }
   // Ranks per host when all hosts have the same number, otherwise 0.
   int ranks_per_host() const;
+  // In the order of ranks.
+  std::vector<HostRanks> hosts() const;
 
   bool operator==(const Topology&) const = default;
 };

@@ -12,9 +12,22 @@ namespace neuroshard {
 enum class DataType { kFp32, kFp16, kBf16 };
 enum class PoolingMode { kSum, kMean };
 enum class Optimizer { kSgd, kAdagrad, kRowwiseAdagrad, kAdam };
-enum class MemoryRule { kFull, kWeightsOnly };
-enum class ShardingType { kTableWise, kColumnWise };
-enum class ComputeKernel { kFused };
+enum class MemoryRule { kFull, kWeightsOnly, kTorchRec };
+// TorchRec's types, and last HugeCTR's: rows over some of the ranks (common/domain/shard_layout.h).
+enum class ShardingType {
+  kTableWise,
+  kColumnWise,
+  kRowWise,
+  kTableRowWise,
+  kTableColumnWise,
+  kGridShard,
+  kDataParallel,
+  kRowWiseSubset
+};
+// kDense is for data_parallel alone, where the gradient is dense; everything else is kFused.
+enum class ComputeKernel { kFused, kDense };
+// How column cuts may fall: anywhere on kColumnAlignment, or TorchRec's one block width a table.
+enum class ColumnRule { kAny, kTorchRec };
 enum class CommDirection { kForward, kBackward };
 
 template <typename E>
@@ -41,14 +54,25 @@ inline constexpr std::array kWords<Optimizer> = {
 template <>
 inline constexpr std::array kWords<MemoryRule> = {
     Word<MemoryRule>{MemoryRule::kFull, "full"},
-    Word<MemoryRule>{MemoryRule::kWeightsOnly, "weights_only"}};
+    Word<MemoryRule>{MemoryRule::kWeightsOnly, "weights_only"},
+    Word<MemoryRule>{MemoryRule::kTorchRec, "torchrec"}};
 template <>
 inline constexpr std::array kWords<ShardingType> = {
     Word<ShardingType>{ShardingType::kTableWise, "table_wise"},
-    Word<ShardingType>{ShardingType::kColumnWise, "column_wise"}};
+    Word<ShardingType>{ShardingType::kColumnWise, "column_wise"},
+    Word<ShardingType>{ShardingType::kRowWise, "row_wise"},
+    Word<ShardingType>{ShardingType::kTableRowWise, "table_row_wise"},
+    Word<ShardingType>{ShardingType::kTableColumnWise, "table_column_wise"},
+    Word<ShardingType>{ShardingType::kGridShard, "grid_shard"},
+    Word<ShardingType>{ShardingType::kDataParallel, "data_parallel"},
+    Word<ShardingType>{ShardingType::kRowWiseSubset, "row_wise_subset"}};
 template <>
 inline constexpr std::array kWords<ComputeKernel> = {
-    Word<ComputeKernel>{ComputeKernel::kFused, "fused"}};
+    Word<ComputeKernel>{ComputeKernel::kFused, "fused"},
+    Word<ComputeKernel>{ComputeKernel::kDense, "dense"}};
+template <>
+inline constexpr std::array kWords<ColumnRule> = {
+    Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
 template <>
 inline constexpr std::array kWords<CommDirection> = {
     Word<CommDirection>{CommDirection::kForward, "forward"},

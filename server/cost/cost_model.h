@@ -10,7 +10,9 @@
 
 #include "common/base/status.h"
 #include "common/domain/reuse_histogram.h"
+#include "common/domain/shard_layout.h"
 #include "common/domain/vocabulary.h"
+#include "server/cost/pricing_conditions.h"
 
 namespace neuroshard {
 
@@ -18,7 +20,9 @@ namespace neuroshard {
 struct ShardFeatures {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  double pooling_factor = 1.0;
+  std::int64_t table_rows = 0;  // rows / table_rows of the ids go to the shard
+  ShardLayout layout;
+  double pooling_factor = 1.0;  // of the table
   ReuseHistogram reuse_histogram{};
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
@@ -39,6 +43,15 @@ struct CostModelInfo {
   std::vector<int> num_devices;  // rank counts it can price communication for, ascending
   std::map<std::string, std::string> details;  // flattened metrics and provenance
   bool splits_compute = false;                 // tells forward from backward compute
+  // What the model was made for, and what a search tries where the caller does not say.
+  std::vector<ShardingType> sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  // head is linear without a constant: a rank costs the sum of what its shards cost alone.
+  bool additive_compute = false;
+  // head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head of
+  // the mean sum.
+  bool convex_compute = false;
+  // A rank's communication depends on its own load alone, not on other ranks or start offsets.
+  bool separable_comm = false;
 };
 
 struct ComputeCost {
@@ -47,36 +60,54 @@ struct ComputeCost {
   float backward_ms = 0;
 };
 
+// What a shard adds to its rank's communication, in the model's own unit; a model's prices are
+// functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
+// that the rank exchanges for the whole batch.
+struct CommLoad {
+  float forward = 0;
+  float backward = 0;
+
+  CommLoad& operator+=(const CommLoad& other) {
+    forward += other.forward;
+    backward += other.backward;
+    return *this;
+  }
+  bool operator==(const CommLoad&) const = default;
+};
+
 // Immutable once made; all methods may be called from any thread at the same time. Sizes are the
 // caller's duty (checked by assertions); matrices are row-major.
 //
 // compute(rank) = head(sum over the rank's shards of phi(shard)), NeuroShard section 3. An empty
-// rank is the caller's business: it costs 0 and is never passed here.
+// rank is the caller's business: it costs 0 and is never passed here. A shard without rows is one
+// that a type's layout asks for; it is passed and may cost something.
 class CostModel {
  public:
   virtual ~CostModel() = default;
 
   virtual const CostModelInfo& info() const = 0;
 
-  // FAILED_PRECONDITION when communication over this many ranks cannot be priced; names the counts
-  // that can.
-  virtual Status CheckRanks(int num_ranks) const = 0;
+  // FAILED_PRECONDITION when plans for these conditions cannot be priced; names what can.
+  virtual Status CheckConditions(const PricingConditions& conditions) const = 0;
 
   // Width of phi.
   virtual int representation_width() const = 0;
 
-  // phi: out is [shards.size(), representation_width()].
-  virtual void Represent(std::span<const ShardFeatures> shards, std::span<float> out) const = 0;
+  // phi is [shards.size(), representation_width()], loads has shards.size() entries.
+  virtual void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                         std::span<float> phi, std::span<CommLoad> loads) const = 0;
 
   // head: sums is [n, representation_width()], out has n entries. Costs are at least 0.
   virtual void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const = 0;
 
-  // dim_sums is [n, num_ranks] columns per rank; cost_ms is [n, num_ranks], at least 0.
-  virtual void BackwardCommCosts(int num_ranks, std::span<const float> dim_sums,
+  // loads is [n, num_ranks]: CommLoad::backward summed by rank; cost_ms is [n, num_ranks], at least
+  // 0.
+  virtual void BackwardCommCosts(int num_ranks, std::span<const float> loads,
                                  std::span<float> cost_ms) const = 0;
 
-  // start_offsets_ms is [n, num_ranks]: how much later than the first each rank enters.
-  virtual void ForwardCommCosts(int num_ranks, std::span<const float> dim_sums,
+  // loads is [n, num_ranks]: CommLoad::forward summed by rank. start_offsets_ms is [n, num_ranks]:
+  // how much later than the first each rank enters.
+  virtual void ForwardCommCosts(int num_ranks, std::span<const float> loads,
                                 std::span<const float> start_offsets_ms,
                                 std::span<float> cost_ms) const = 0;
 };

@@ -6,7 +6,8 @@
 namespace neuroshard {
 
 void PricePlacements(const CostModel& model, int num_ranks, std::span<const float> compute_ms,
-                     std::span<const float> dim_sums, PlacementPrices& prices) {
+                     std::span<const float> forward_loads, std::span<const float> backward_loads,
+                     PlacementPrices& prices) {
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
   const std::size_t cells = compute_ms.size();
   prices.backward_comm_ms.resize(cells);
@@ -15,7 +16,7 @@ void PricePlacements(const CostModel& model, int num_ranks, std::span<const floa
   prices.cost_ms.resize(cells / ranks);
   if (cells == 0) return;
 
-  model.BackwardCommCosts(num_ranks, dim_sums, prices.backward_comm_ms);
+  model.BackwardCommCosts(num_ranks, backward_loads, prices.backward_comm_ms);
   for (std::size_t begin = 0; begin < cells; begin += ranks) {
     float first = compute_ms[begin] + prices.backward_comm_ms[begin];
     for (std::size_t i = begin; i < begin + ranks; ++i) {
@@ -24,7 +25,7 @@ void PricePlacements(const CostModel& model, int num_ranks, std::span<const floa
     }
     for (std::size_t i = begin; i < begin + ranks; ++i) prices.start_offset_ms[i] -= first;
   }
-  model.ForwardCommCosts(num_ranks, dim_sums, prices.start_offset_ms, prices.forward_comm_ms);
+  model.ForwardCommCosts(num_ranks, forward_loads, prices.start_offset_ms, prices.forward_comm_ms);
   for (std::size_t begin = 0; begin < cells; begin += ranks) {
     double cost_ms = 0;
     for (std::size_t i = begin; i < begin + ranks; ++i) {

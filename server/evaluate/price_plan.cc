@@ -21,6 +21,7 @@ namespace {
 // The shards of a plan with the tables they are of, in plan order.
 struct ResolvedShard {
   const Table* table;
+  ShardLayout layout;
   const Shard* shard;
 };
 
@@ -37,11 +38,12 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
                      fmt::format("'{}' is not a table of the request", table_plan.name));
       continue;
     }
+    const ShardLayout layout = LayoutOf(table_plan);
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const std::string path = fmt::format("plan.tables[{}].shards[{}]", t, s);
       const Shard& shard = table_plan.shards[s];
       if (CheckShardRange(*found->second, shard, request.topology.num_ranks(), path, violations)) {
-        resolved.push_back({found->second, &shard});
+        resolved.push_back({found->second, layout, &shard});
       }
     }
   }
@@ -49,23 +51,39 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
   return resolved;
 }
 
-// Sums phi per rank and runs the head on the ranks that hold something.
-std::vector<ComputeCost> ComputeOfRanks(const std::vector<ResolvedShard>& shards, int num_ranks,
-                                        const CostModel& model) {
+// What the ranks hold, as the model sees it.
+struct RankLoads {
+  std::vector<ComputeCost> compute;  // 0 for ranks that hold nothing
+  std::vector<float> forward;
+  std::vector<float> backward;
+};
+
+// Sums phi and loads per rank and runs the head on the ranks that hold something.
+RankLoads LoadsOfRanks(const PlanRequest& request, const std::vector<ResolvedShard>& shards,
+                       const CostModel& model) {
+  const std::size_t num_ranks = request.topology.devices.size();
   const std::size_t width = static_cast<std::size_t>(model.representation_width());
   std::vector<ShardFeatures> features;
   features.reserve(shards.size());
   for (const ResolvedShard& s : shards) {
-    features.push_back(FeaturesOf(*s.table, s.shard->rows, s.shard->cols));
+    features.push_back(FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
   }
   std::vector<float> phi(shards.size() * width);
-  if (!features.empty()) model.Represent(features, phi);
+  std::vector<CommLoad> loads(shards.size());
+  if (!features.empty()) model.Represent(ConditionsOf(request), features, phi, loads);
 
-  std::vector<int> row_of_rank(static_cast<std::size_t>(num_ranks), -1);
+  RankLoads of_ranks;
+  of_ranks.compute.resize(num_ranks);
+  of_ranks.forward.resize(num_ranks, 0.0F);
+  of_ranks.backward.resize(num_ranks, 0.0F);
+  std::vector<int> row_of_rank(num_ranks, -1);
   std::vector<float> sums;
   int rows = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    int& row = row_of_rank[static_cast<std::size_t>(shards[i].shard->rank)];
+    const std::size_t rank = static_cast<std::size_t>(shards[i].shard->rank);
+    of_ranks.forward[rank] += loads[i].forward;
+    of_ranks.backward[rank] += loads[i].backward;
+    int& row = row_of_rank[rank];
     if (row < 0) {
       row = rows++;
       sums.resize(sums.size() + width, 0.0F);
@@ -75,10 +93,10 @@ std::vector<ComputeCost> ComputeOfRanks(const std::vector<ResolvedShard>& shards
   }
   std::vector<ComputeCost> of_rows(static_cast<std::size_t>(rows));
   if (rows > 0) model.ComputeCosts(sums, of_rows);
-
-  std::vector<ComputeCost> of_ranks(static_cast<std::size_t>(num_ranks));
-  for (std::size_t r = 0; r < of_ranks.size(); ++r) {
-    if (row_of_rank[r] >= 0) of_ranks[r] = of_rows[static_cast<std::size_t>(row_of_rank[r])];
+  for (std::size_t r = 0; r < num_ranks; ++r) {
+    if (row_of_rank[r] >= 0) {
+      of_ranks.compute[r] = of_rows[static_cast<std::size_t>(row_of_rank[r])];
+    }
   }
   return of_ranks;
 }
@@ -87,33 +105,29 @@ std::vector<ComputeCost> ComputeOfRanks(const std::vector<ResolvedShard>& shards
 
 StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan, const CostModel& model) {
   const int num_ranks = request.topology.num_ranks();
-  NS_RETURN_IF_ERROR(model.CheckRanks(num_ranks));
+  NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> shards, ResolveShards(request, plan));
 
   PlanCost cost;
   cost.ranks.resize(static_cast<std::size_t>(num_ranks));
   for (const ResolvedShard& s : shards) {
     RankCost& rank = cost.ranks[static_cast<std::size_t>(s.shard->rank)];
-    rank.dim_sum += s.shard->cols;
-    rank.memory += ShardMemory(request, *s.table, s.shard->rows, s.shard->cols);
+    if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
+    rank.memory += ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
   }
-  const std::vector<ComputeCost> compute = ComputeOfRanks(shards, num_ranks, model);
+  const RankLoads loads = LoadsOfRanks(request, shards, model);
   std::vector<float> compute_ms;
-  std::vector<float> dim_sums;
-  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-    compute_ms.push_back(compute[r].total_ms);
-    dim_sums.push_back(static_cast<float>(cost.ranks[r].dim_sum));
-  }
+  for (const ComputeCost& compute : loads.compute) compute_ms.push_back(compute.total_ms);
   PlacementPrices prices;
-  PricePlacements(model, num_ranks, compute_ms, dim_sums, prices);
+  PricePlacements(model, num_ranks, compute_ms, loads.forward, loads.backward, prices);
 
   cost.embedding_cost_ms = prices.cost_ms.empty() ? 0 : prices.cost_ms.front();
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     RankCost& rank = cost.ranks[r];
-    rank.compute_ms = compute[r].total_ms;
+    rank.compute_ms = loads.compute[r].total_ms;
     if (model.info().splits_compute) {
-      rank.forward_compute_ms = compute[r].forward_ms;
-      rank.backward_compute_ms = compute[r].backward_ms;
+      rank.forward_compute_ms = loads.compute[r].forward_ms;
+      rank.backward_compute_ms = loads.compute[r].backward_ms;
     }
     rank.backward_comm_ms = prices.backward_comm_ms[r];
     rank.start_offset_ms = prices.start_offset_ms[r];

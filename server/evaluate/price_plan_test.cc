@@ -49,7 +49,8 @@ class PricePlanTest : public ::testing::Test {
   float Head(std::initializer_list<ShardFeatures> shards) const {
     const std::vector<ShardFeatures> all = shards;
     std::vector<float> phi(all.size() * ConcaveCostModel::kWidth);
-    model_.Represent(all, phi);
+    std::vector<CommLoad> loads(all.size());
+    model_.Represent(ConditionsOf(request_), all, phi, loads);
     std::vector<float> sum(ConcaveCostModel::kWidth, 0);
     for (std::size_t i = 0; i < phi.size(); ++i) sum[i % sum.size()] += phi[i];
     ComputeCost cost;
@@ -64,10 +65,10 @@ class PricePlanTest : public ::testing::Test {
 
 TEST_F(PricePlanTest, ComputeIsTheHeadOfTheSumAndEmptyRanksAreFree) {
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
-  const float first =
-      Head({FeaturesOf(request_.tables[0], 16000, 16), FeaturesOf(request_.tables[1], 32000, 16)});
-  const float third =
-      Head({FeaturesOf(request_.tables[1], 32000, 16), FeaturesOf(request_.tables[2], 8000, 8)});
+  const float first = Head({FeaturesOf(request_.tables[0], {}, 16000, 16),
+                            FeaturesOf(request_.tables[1], {}, 32000, 16)});
+  const float third = Head(
+      {FeaturesOf(request_.tables[1], {}, 32000, 16), FeaturesOf(request_.tables[2], {}, 8000, 8)});
   EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[0].compute_ms), first);
   EXPECT_EQ(cost.ranks[1].compute_ms, 0);
   EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[2].compute_ms), third);
@@ -144,12 +145,13 @@ TEST_F(PricePlanTest, PlacementsOfABatchDoNotInfluenceEachOther) {
   const std::vector<float> compute = {1, 2, 3, 5, 0, 0};
   const std::vector<float> dims = {10, 20, 30, 60, 0, 0};
   PlacementPrices both;
-  PricePlacements(model_, 3, compute, dims, both);
+  PricePlacements(model_, 3, compute, dims, dims, both);
   PlacementPrices second;
-  PricePlacements(model_, 3, std::span(compute).subspan(3), std::span(dims).subspan(3), second);
+  PricePlacements(model_, 3, std::span(compute).subspan(3), std::span(dims).subspan(3),
+                  std::span(dims).subspan(3), second);
   ASSERT_EQ(both.cost_ms.size(), 2U);
   EXPECT_EQ(both.cost_ms[1], second.cost_ms[0]);
-  PricePlacements(model_, 3, {}, {}, both);
+  PricePlacements(model_, 3, {}, {}, {}, both);
   EXPECT_TRUE(both.cost_ms.empty());
 }
 

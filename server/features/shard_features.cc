@@ -2,10 +2,13 @@
 
 namespace neuroshard {
 
-ShardFeatures FeaturesOf(const Table& table, std::int64_t rows, std::int64_t cols) {
+ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                         std::int64_t cols) {
   ShardFeatures features;
   features.rows = rows;
   features.cols = cols;
+  features.table_rows = table.num_embeddings;
+  features.layout = layout;
   features.pooling_factor = table.pooling_factor;
   features.reuse_histogram = table.reuse_histogram;
   features.weight_dtype = table.weight_dtype;

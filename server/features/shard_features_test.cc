@@ -15,10 +15,12 @@ TEST(ShardFeaturesTest, AColumnCutChangesOnlyTheColumns) {
   table.pooling_mode = PoolingMode::kMean;
   table.weighted = true;
 
-  const ShardFeatures half = FeaturesOf(table, 1000, 32);
+  const ShardFeatures half = FeaturesOf(table, {ShardingType::kColumnWise}, 1000, 32);
 
   EXPECT_EQ(half.rows, 1000);
   EXPECT_EQ(half.cols, 32);
+  EXPECT_EQ(half.table_rows, 1000);
+  EXPECT_EQ(half.layout.type, ShardingType::kColumnWise);
   EXPECT_EQ(half.pooling_factor, 3.5);
   EXPECT_EQ(half.reuse_histogram, table.reuse_histogram);
   EXPECT_EQ(half.weight_dtype, DataType::kFp16);

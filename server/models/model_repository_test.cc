@@ -27,10 +27,12 @@ class FakeModel final : public CostModel {
   }
 
   const CostModelInfo& info() const override { return info_; }
-  Status CheckRanks(int /*num_ranks*/) const override { return absl::OkStatus(); }
+  Status CheckConditions(const PricingConditions& /*conditions*/) const override {
+    return absl::OkStatus();
+  }
   int representation_width() const override { return 1; }
-  void Represent(std::span<const ShardFeatures> /*shards*/,
-                 std::span<float> /*out*/) const override {}
+  void Represent(const PricingConditions& /*conditions*/, std::span<const ShardFeatures> /*shards*/,
+                 std::span<float> /*phi*/, std::span<CommLoad> /*loads*/) const override {}
   void ComputeCosts(std::span<const float> /*sums*/,
                     std::span<ComputeCost> /*out*/) const override {}
   void BackwardCommCosts(int /*num_ranks*/, std::span<const float> /*dim_sums*/,

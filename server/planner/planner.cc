@@ -86,7 +86,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
                                        PlanObserver* observer) const {
   NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
                       find_model_(request.cost_model));
-  NS_RETURN_IF_ERROR(model->CheckRanks(request.topology.num_ranks()));
+  NS_RETURN_IF_ERROR(model->CheckConditions(ConditionsOf(request)));
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
@@ -102,7 +102,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
   NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
                       find_model_(request.cost_model));
-  NS_RETURN_IF_ERROR(model->CheckRanks(request.topology.num_ranks()));
+  NS_RETURN_IF_ERROR(model->CheckConditions(ConditionsOf(request)));
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);

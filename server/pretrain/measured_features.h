@@ -7,8 +7,16 @@
 namespace neuroshard {
 
 inline ShardFeatures FeaturesOfMeasured(const MeasuredShard& shard) {
-  return {shard.rows,         shard.cols,         shard.pooling_factor, shard.reuse_histogram,
-          shard.weight_dtype, shard.pooling_mode, shard.weighted};
+  ShardFeatures features;
+  features.rows = shard.rows;
+  features.cols = shard.cols;
+  features.table_rows = shard.rows;
+  features.pooling_factor = shard.pooling_factor;
+  features.reuse_histogram = shard.reuse_histogram;
+  features.weight_dtype = shard.weight_dtype;
+  features.pooling_mode = shard.pooling_mode;
+  features.weighted = shard.weighted;
+  return features;
 }
 
 }  // namespace neuroshard

@@ -17,7 +17,8 @@ double PredictCompute(const CostModel& model, const ComputeSample& sample) {
   for (const MeasuredShard& shard : sample.shards) shards.push_back(FeaturesOfMeasured(shard));
   const auto width = static_cast<std::size_t>(model.representation_width());
   std::vector<float> represented(shards.size() * width);
-  model.Represent(shards, represented);
+  std::vector<CommLoad> loads(shards.size());
+  model.Represent(PricingConditions{}, shards, represented, loads);
   std::vector<float> sum(width, 0);
   for (std::size_t i = 0; i < represented.size(); ++i) sum[i % width] += represented[i];
   ComputeCost cost;

@@ -20,10 +20,14 @@ class DimModel final : public CostModel {
     info_.optimizer = "sgd";
   }
   const CostModelInfo& info() const override { return info_; }
-  Status CheckRanks(int) const override { return absl::OkStatus(); }
+  Status CheckConditions(const PricingConditions&) const override { return absl::OkStatus(); }
   int representation_width() const override { return 1; }
-  void Represent(std::span<const ShardFeatures> shards, std::span<float> out) const override {
-    for (std::size_t i = 0; i < shards.size(); ++i) out[i] = static_cast<float>(shards[i].cols);
+  void Represent(const PricingConditions& /*conditions*/, std::span<const ShardFeatures> shards,
+                 std::span<float> out, std::span<CommLoad> loads) const override {
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      out[i] = static_cast<float>(shards[i].cols);
+      loads[i] = {out[i], out[i]};
+    }
   }
   void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
     for (std::size_t i = 0; i < sums.size(); ++i) out[i].total_ms = sums[i];

@@ -13,6 +13,7 @@
 #include "server/pretrain/measured_features.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/training_set.h"
+#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -102,7 +103,7 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
     }
     const auto width = static_cast<std::size_t>(model.representation_width());
     std::vector<float> phi(shards.size() * width);
-    model.Represent(shards, phi);
+    RepresentInto(model, shards, phi);
     std::vector<float> sum(width, 0);
     for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
     ComputeCost cost;

@@ -41,7 +41,7 @@ StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& mo
                                request.search.strategy));
     return violations.ToStatus();
   }
-  NS_RETURN_IF_ERROR(model.CheckRanks(request.topology.num_ranks()));
+  NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
   SearchContext context(request, model, stop, observer);
   return context.Finish(strategy->Search(context));
 }

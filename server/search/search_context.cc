@@ -1,11 +1,27 @@
 #include "server/search/search_context.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 #include <utility>
 
 #include "server/evaluate/price_plan.h"
 
 namespace neuroshard {
+namespace {
+
+// Cuts between columns: distinct column blocks less one, over all tables.
+int CountSplits(const Plan& plan) {
+  int splits = 0;
+  for (const TablePlan& table : plan.tables) {
+    std::set<std::int64_t> blocks;
+    for (const Shard& shard : table.shards) blocks.insert(shard.col_offset);
+    splits += static_cast<int>(blocks.size()) - 1;
+  }
+  return splits;
+}
+
+}  // namespace
 
 SearchContext::SearchContext(const PlanRequest& request, const CostModel& model,
                              const StopSignal& stop, SearchObserver* observer)
@@ -19,10 +35,14 @@ bool SearchContext::ShouldStop() {
 }
 
 Status SearchContext::Improve(const Placement& placement) {
+  return Improve(BuildPlan(request_, placement));
+}
+
+Status SearchContext::Improve(Plan plan) {
   SearchResult result;
-  result.plan = BuildPlan(request_, placement);
+  result.plan = std::move(plan);
   NS_ASSIGN_OR_RETURN(result.cost, PricePlan(request_, result.plan, model_));
-  statistics_.splits = static_cast<int>(placement.pieces.size() - request_.tables.size());
+  statistics_.splits = CountSplits(result.plan);
   result.statistics = statistics_;
   best_ = std::move(result);
   if (observer_ != nullptr) observer_->OnImprovement(*best_);

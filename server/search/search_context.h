@@ -33,6 +33,7 @@ class SearchContext {
   // Takes a legal placement that is cheaper than all before (the strategy's comparison counts),
   // prices it as PricePlan does and tells the observer.
   Status Improve(const Placement& placement);
+  Status Improve(Plan plan);
 
   // Shares are clamped to [0, 1] and to what was reported before.
   void ReportProgress(double share);

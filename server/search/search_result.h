@@ -11,7 +11,7 @@ namespace neuroshard {
 
 struct SearchStatistics {
   std::string strategy;
-  int splits = 0;                    // column cuts in the plan: shards minus tables
+  int splits = 0;                    // column cuts in the plan
   std::int64_t plans_evaluated = 0;  // complete placements priced
   std::int64_t compute_evaluations =
       0;                            // single-rank compute costs predicted (rows of ComputeCosts)

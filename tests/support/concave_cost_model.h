@@ -11,6 +11,7 @@
 
 #include "common/base/random.h"
 #include "server/cost/cost_model.h"
+#include "server/cost/volume_equivalent.h"
 
 namespace neuroshard::testing {
 
@@ -35,7 +36,8 @@ class ConcaveCostModel final : public CostModel {
   const CostModelInfo& info() const override { return info_; }
   CostModelInfo& mutable_info() { return info_; }
 
-  Status CheckRanks(int num_ranks) const override {
+  Status CheckConditions(const PricingConditions& conditions) const override {
+    const int num_ranks = conditions.num_ranks;
     if (num_ranks <= max_ranks_) return absl::OkStatus();
     return FailedPrecondition("the model prices at most {} ranks, got {}", max_ranks_, num_ranks);
   }
@@ -43,12 +45,14 @@ class ConcaveCostModel final : public CostModel {
 
   int representation_width() const override { return kWidth; }
 
-  void Represent(std::span<const ShardFeatures> shards, std::span<float> out) const override {
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> out, std::span<CommLoad> loads) const override {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const ShardFeatures& shard = shards[i];
       const float inputs[] = {
           0.01F * static_cast<float>(shard.cols),
-          0.001F * static_cast<float>(static_cast<double>(shard.cols) * shard.pooling_factor),
+          0.001F * static_cast<float>(static_cast<double>(shard.cols) *
+                                      ShardPoolingFactor(conditions, shard)),
           0.05F * static_cast<float>(std::log2(1.0 + static_cast<double>(shard.rows))),
           0.1F * static_cast<float>(shard.reuse_histogram[0])};
       for (std::size_t w = 0; w < kWidth; ++w) {
@@ -56,6 +60,7 @@ class ConcaveCostModel final : public CostModel {
         for (std::size_t k = 0; k < 4; ++k) sum += inputs[k] * weights_[w * 4 + k];
         out[i * kWidth + w] = sum;
       }
+      loads[i] = VolumeEquivalent(conditions, shard);
     }
   }
 

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "server/cost/cost_model.h"
+#include "server/cost/volume_equivalent.h"
 
 namespace neuroshard::testing {
 
-// compute of a rank: sum over its shards of cols * pooling_factor / 100 ms, plus 1 ms.
-// Backward communication of a rank: the largest dim sum / 1000 ms; forward: the same plus half of
-// the largest start offset minus its own.
+// A shard's communication load: VolumeEquivalent, its columns unless replicated. compute of a rank:
+// sum over its shards of cols * pooling_factor / 100 ms, plus 1 ms. Backward communication of a
+// rank: the largest dim sum / 1000 ms; forward: the same plus half of the largest start offset
+// minus its own.
 class FakeCostModel final : public CostModel {
  public:
   FakeCostModel() {
@@ -26,7 +28,8 @@ class FakeCostModel final : public CostModel {
 
   const CostModelInfo& info() const override { return info_; }
 
-  Status CheckRanks(int num_ranks) const override {
+  Status CheckConditions(const PricingConditions& conditions) const override {
+    const int num_ranks = conditions.num_ranks;
     if (info_.num_devices.empty()) return absl::OkStatus();
     for (const int count : info_.num_devices) {
       if (count == num_ranks) return absl::OkStatus();
@@ -37,9 +40,12 @@ class FakeCostModel final : public CostModel {
 
   int representation_width() const override { return 1; }
 
-  void Represent(std::span<const ShardFeatures> shards, std::span<float> out) const override {
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> out, std::span<CommLoad> loads) const override {
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      out[i] = static_cast<float>(static_cast<double>(shards[i].cols) * shards[i].pooling_factor);
+      out[i] = static_cast<float>(static_cast<double>(shards[i].cols) *
+                                  ShardPoolingFactor(conditions, shards[i]));
+      loads[i] = VolumeEquivalent(conditions, shards[i]);
     }
   }
 

@@ -12,6 +12,7 @@
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
 #include "server/cost/neural/torch_runtime.h"
+#include "server/cost/volume_equivalent.h"
 #include "server/models/network_tensors.h"
 #include "server/models/safetensors.h"
 
@@ -77,7 +78,8 @@ class NeuralCostModel final : public CostModel {
 
   const CostModelInfo& info() const override { return info_; }
 
-  Status CheckRanks(int num_ranks) const override {
+  Status CheckConditions(const PricingConditions& conditions) const override {
+    const int num_ranks = conditions.num_ranks;
     const auto& counts = info_.num_devices;
     if (num_ranks == 1 || std::binary_search(counts.begin(), counts.end(), num_ranks)) {
       return absl::OkStatus();
@@ -93,17 +95,26 @@ class NeuralCostModel final : public CostModel {
     return static_cast<int>(compute_.phi.output_width());
   }
 
-  void Represent(std::span<const ShardFeatures> shards, std::span<float> out) const override {
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi, std::span<CommLoad> loads) const override {
     const std::size_t width = compute_.normalisation.size();
     std::vector<double> row(width);
     std::vector<float> inputs(shards.size() * width);
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      compute_.columns.Fill(shards[i], row);
+      ShardFeatures shard = shards[i];
+      shard.pooling_factor = ShardPoolingFactor(conditions, shard);
+      loads[i] = VolumeEquivalent(conditions, shard);
+      compute_.columns.Fill(shard, row);
       for (std::size_t column = 0; column < width; ++column) {
         inputs[i * width + column] = compute_.normalisation.Apply(column, row[column]);
       }
     }
-    compute_.phi.Run(static_cast<std::int64_t>(shards.size()), inputs, out);
+    compute_.phi.Run(static_cast<std::int64_t>(shards.size()), inputs, phi);
+    // What has no rows is not looked up.
+    const std::size_t out_width = compute_.phi.output_width();
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      if (shards[i].rows == 0) std::fill_n(phi.begin() + i * out_width, out_width, 0.0F);
+    }
   }
 
   void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
@@ -121,16 +132,16 @@ class NeuralCostModel final : public CostModel {
     }
   }
 
-  void BackwardCommCosts(int num_ranks, std::span<const float> dim_sums,
+  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
                          std::span<float> cost_ms) const override {
-    const std::span<const float> parts[] = {dim_sums};
+    const std::span<const float> parts[] = {loads};
     CommCosts(backward_, num_ranks, parts, cost_ms);
   }
 
-  void ForwardCommCosts(int num_ranks, std::span<const float> dim_sums,
+  void ForwardCommCosts(int num_ranks, std::span<const float> loads,
                         std::span<const float> start_offsets_ms,
                         std::span<float> cost_ms) const override {
-    const std::span<const float> parts[] = {dim_sums, start_offsets_ms};
+    const std::span<const float> parts[] = {loads, start_offsets_ms};
     CommCosts(forward_, num_ranks, parts, cost_ms);
   }
 
@@ -142,7 +153,8 @@ class NeuralCostModel final : public CostModel {
     shard.cols = 64;
     shard.reuse_histogram[0] = 1;
     std::vector<float> sum(static_cast<std::size_t>(compute_.phi.output_width()));
-    Represent({&shard, 1}, sum);
+    CommLoad load;
+    Represent({}, {&shard, 1}, sum, {&load, 1});
     std::vector<float> compute_ms(static_cast<std::size_t>(compute_.head.output_width()));
     compute_.head.Run(1, sum, compute_ms);
     NS_RETURN_IF_ERROR(CheckFinite(compute_ms, "compute network"));

@@ -11,6 +11,7 @@
 #include "server/cost/feature_columns.h"
 #include "server/models/model_directory.h"
 #include "server/models/testing/model_fixture.h"
+#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -153,7 +154,7 @@ TEST_P(NeuralCostModelShapesTest, ComputeIsTheDefinitionInDoubles) {
   const auto& compute = fixture_.manifest.compute;
   const auto shards = RandomShards(9, random);
   std::vector<float> phi(shards.size() * width_);
-  model_->Represent(shards, phi);
+  RepresentInto(*model_, shards, phi);
 
   Row naive_sum(width_);
   std::vector<float> sum(width_);
@@ -219,12 +220,12 @@ TEST_P(NeuralCostModelShapesTest, ARowCostsTheSameAloneAndInABatch) {
   Random random(9);
   const auto shards = RandomShards(2200, random);  // more than run through the layers at once
   std::vector<float> together(shards.size() * width_);
-  model_->Represent(shards, together);
+  RepresentInto(*model_, shards, together);
   std::vector<ComputeCost> costs(shards.size());
   model_->ComputeCosts(together, costs);
   for (std::size_t i = 0; i < shards.size(); i += 31) {
     std::vector<float> alone(width_);
-    model_->Represent({&shards[i], 1}, alone);
+    RepresentInto(*model_, {&shards[i], 1}, alone);
     ComputeCost cost;
     model_->ComputeCosts(alone, {&cost, 1});
     for (std::size_t k = 0; k < width_; ++k) {
@@ -256,7 +257,7 @@ TEST(NeuralCostModelTest, TheOrderOfARanksShardsDoesNotMatter) {
   const auto width = static_cast<std::size_t>(model->representation_width());
   const auto cost_of = [&] {
     std::vector<float> phi(shards.size() * width);
-    model->Represent(shards, phi);
+    RepresentInto(*model, shards, phi);
     std::vector<float> sum(width);
     for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
     ComputeCost cost;
@@ -277,9 +278,9 @@ TEST(NeuralCostModelTest, OneRankNeedsNoCommunicationAndUnknownCountsAreNamed) {
   const auto model = *Load(fixture);
 
   EXPECT_THAT(model->info().num_devices, ElementsAre(2, 8));
-  EXPECT_TRUE(model->CheckRanks(2).ok());
-  EXPECT_TRUE(model->CheckRanks(1).ok());
-  const Status refused = model->CheckRanks(4);  // forward alone is not enough
+  EXPECT_TRUE(model->CheckConditions({.num_ranks = 2}).ok());
+  EXPECT_TRUE(model->CheckConditions({.num_ranks = 1}).ok());
+  const Status refused = model->CheckConditions({.num_ranks = 4});  // forward alone is not enough
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(Message(refused), HasSubstr("for 4 devices; it has them for 2, 8"));
 
@@ -323,7 +324,7 @@ TEST(NeuralCostModelTest, InfoSaysWhoTheModelIs) {
 
 TEST(NeuralCostModelTest, EmptyBatchesAreFine) {
   const auto model = *Load(MakeModelFixture({}));
-  model->Represent({}, {});
+  RepresentInto(*model, {}, {});
   model->ComputeCosts({}, {});
   model->BackwardCommCosts(2, {}, {});
   model->ForwardCommCosts(2, {}, {}, {});
@@ -336,7 +337,7 @@ TEST(NeuralCostModelTest, ThreadsGetTheSameBits) {
   const auto width = static_cast<std::size_t>(model->representation_width());
   const auto price = [&] {
     std::vector<float> phi(shards.size() * width);
-    model->Represent(shards, phi);
+    RepresentInto(*model, shards, phi);
     std::vector<ComputeCost> costs(shards.size());
     model->ComputeCosts(phi, costs);
     for (const ComputeCost& cost : costs) phi.push_back(cost.total_ms);

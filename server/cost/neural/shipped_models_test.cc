@@ -6,6 +6,7 @@
 
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/models/model_manifest.h"
+#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -28,12 +29,13 @@ TEST(ShippedModelsTest, EveryOneLoadsAndPricesALookup) {
       shard.pooling_factor = 10;
       shard.reuse_histogram = DefaultReuseHistogram();
       std::vector<float> phi((*model)->representation_width());
-      (*model)->Represent({&shard, 1}, phi);
+      RepresentInto(**model, {&shard, 1}, phi);
       ComputeCost cost;
       (*model)->ComputeCosts(phi, {&cost, 1});
       EXPECT_GT(cost.total_ms, 0);
       for (const int ranks : {2, 4, 8}) {
-        EXPECT_TRUE((*model)->CheckRanks(ranks).ok()) << (*model)->CheckRanks(ranks);
+        EXPECT_TRUE((*model)->CheckConditions({.num_ranks = ranks}).ok())
+            << (*model)->CheckConditions({.num_ranks = ranks});
       }
     }
   }

@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/models/testing/model_fixture.h"
+#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -44,7 +45,7 @@ class SyntheticModelTest : public testing::Test {
   static double ComputeMs(const CostModel& model, const std::vector<ShardFeatures>& shards) {
     const auto width = static_cast<std::size_t>(model.representation_width());
     std::vector<float> phi(shards.size() * width);
-    model.Represent(shards, phi);
+    RepresentInto(model, shards, phi);
     std::vector<float> sum(width);
     for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
     ComputeCost cost;

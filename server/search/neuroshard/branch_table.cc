@@ -42,10 +42,12 @@ std::size_t BranchTable::Copy(std::size_t branch, int first_cap, int last_cap) {
 }
 
 void BranchTable::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard,
-                        const float* phi, std::int64_t bytes, std::int64_t cols) {
+                        const float* phi, const CommLoad& load, std::int64_t bytes,
+                        std::int64_t cols) {
   RankState& state = ranks_[branch * num_ranks_ + rank];
   state.used_bytes += bytes;
   state.dims += cols;
+  state.load += load;
   state.content = AddToContent(state.content, shard);
   float* const sum = sums_.data() + (branch * num_ranks_ + rank) * width_;
   for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];

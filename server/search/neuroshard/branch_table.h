@@ -22,7 +22,7 @@ class BranchTable {
   // A second branch in the state of `branch`, for another range of caps. Invalidates pointers.
   std::size_t Copy(std::size_t branch, int first_cap, int last_cap);
   void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard, const float* phi,
-             std::int64_t bytes, std::int64_t cols);
+             const CommLoad& load, std::int64_t bytes, std::int64_t cols);
 
   std::size_t size() const { return heads_.size(); }
   int sequence(std::size_t branch) const { return heads_[branch].sequence; }
@@ -33,6 +33,7 @@ class BranchTable {
   struct RankState {
     std::int64_t used_bytes = 0;
     std::int64_t dims = 0;
+    CommLoad load;
     ContentHash content = kNoContent;
   };
   const RankState& rank(std::size_t branch, std::size_t rank) const {

@@ -105,8 +105,8 @@ void GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
       } else {
         branches_.SetCaps(branch, choice.first_cap, choice.last_cap);
       }
-      branches_.Place(target, piece, choice.rank, shard, catalog_.phi(shard), catalog_.bytes(shard),
-                      catalog_.cols(shard));
+      branches_.Place(target, piece, choice.rank, shard, catalog_.phi(shard), catalog_.load(shard),
+                      catalog_.bytes(shard), catalog_.cols(shard));
       next_live_.push_back(target);
     }
   }
@@ -181,11 +181,13 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
   const std::size_t num_ranks = available_bytes_.size();
   memo_.TrimIfLarge();
   final_slots_.clear();
-  dim_sums_.clear();
+  forward_loads_.clear();
+  backward_loads_.clear();
   for (const std::size_t branch : live_) {
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const BranchTable::RankState& state = branches_.rank(branch, rank);
-      dim_sums_.push_back(static_cast<float>(state.dims));
+      forward_loads_.push_back(state.load.forward);
+      backward_loads_.push_back(state.load.backward);
       final_slots_.push_back(state.content == kNoContent
                                  ? kNotNeeded
                                  : memo_.Find(state.content, branches_.sum(branch, rank), nullptr));
@@ -196,7 +198,8 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
   for (const FusedCostMemo::Slot slot : final_slots_) {
     compute_ms_.push_back(slot == kNotNeeded ? 0.0F : memo_.cost_ms(slot));
   }
-  PricePlacements(context_.model(), static_cast<int>(num_ranks), compute_ms_, dim_sums_, prices_);
+  PricePlacements(context_.model(), static_cast<int>(num_ranks), compute_ms_, forward_loads_,
+                  backward_loads_, prices_);
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(live_.size());
 
   std::vector<GridResult> results(sequences.size());

@@ -96,7 +96,8 @@ class GreedyGrid {
   std::vector<Choice> choices_;
   std::vector<FusedCostMemo::Slot> final_slots_;
   std::vector<float> compute_ms_;
-  std::vector<float> dim_sums_;
+  std::vector<float> forward_loads_;
+  std::vector<float> backward_loads_;
   PlacementPrices prices_;
 };
 

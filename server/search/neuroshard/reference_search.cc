@@ -46,22 +46,29 @@ class Reference {
   }
 
  private:
-  const std::vector<float>& Phi(const Piece& piece) {
-    std::vector<float>& phi = phi_[{piece.table, piece.cols}];
+  struct Represented {
+    std::vector<float> phi;
+    CommLoad load;
+  };
+
+  const Represented& Represent(const Piece& piece) {
+    Represented& represented = represented_[{piece.table, piece.cols}];
+    std::vector<float>& phi = represented.phi;
     if (phi.empty()) {
       const Table& table = request_.tables[static_cast<std::size_t>(piece.table)];
-      const ShardFeatures features = FeaturesOf(table, table.num_embeddings, piece.cols);
+      const ShardFeatures features = FeaturesOf(table, {}, table.num_embeddings, piece.cols);
       phi.resize(static_cast<std::size_t>(model_.representation_width()));
-      model_.Represent(std::span(&features, 1), phi);
+      model_.Represent(ConditionsOf(request_), std::span(&features, 1), phi,
+                       std::span(&represented.load, 1));
     }
-    return phi;
+    return represented;
   }
 
   float FusedCost(const std::vector<Piece>& pieces) {
     if (pieces.empty()) return 0;
     std::vector<float> sum(static_cast<std::size_t>(model_.representation_width()), 0.0F);
     for (const Piece& piece : pieces) {
-      const std::vector<float>& phi = Phi(piece);
+      const std::vector<float>& phi = Represent(piece).phi;
       for (std::size_t w = 0; w < sum.size(); ++w) sum[w] += phi[w];
     }
     ComputeCost cost;
@@ -154,20 +161,25 @@ class Reference {
       placement.rank_of_piece[i] = chosen;
     }
     std::vector<float> compute_ms;
-    std::vector<float> dim_sums;
+    std::vector<float> forward_loads;
+    std::vector<float> backward_loads;
     for (const std::vector<Piece>& pieces : on_rank) {
       compute_ms.push_back(FusedCost(pieces));
-      dim_sums.push_back(static_cast<float>(Dims(pieces)));
+      CommLoad sum;
+      for (const Piece& piece : pieces) sum += Represent(piece).load;
+      forward_loads.push_back(sum.forward);
+      backward_loads.push_back(sum.backward);
     }
     PlacementPrices prices;
-    PricePlacements(model_, static_cast<int>(num_ranks), compute_ms, dim_sums, prices);
+    PricePlacements(model_, static_cast<int>(num_ranks), compute_ms, forward_loads, backward_loads,
+                    prices);
     return prices.cost_ms.front();
   }
 
   const PlanRequest& request_;
   const CostModel& model_;
   const std::vector<std::int64_t> available_;
-  std::map<std::pair<int, std::int64_t>, std::vector<float>> phi_;
+  std::map<std::pair<int, std::int64_t>, Represented> represented_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace neuroshard {
 
 ShardCatalog::ShardCatalog(SearchContext& context)
     : context_(context),
+      conditions_(ConditionsOf(context.request())),
       width_(static_cast<std::size_t>(context.model().representation_width())),
       id_of_cols_(context.request().tables.size()) {}
 
@@ -26,11 +27,12 @@ void ShardCatalog::PredictNew() {
   features.reserve(added);
   for (std::size_t i = predicted_; i < entries_.size(); ++i) {
     const Table& table = context_.request().tables[static_cast<std::size_t>(entries_[i].table)];
-    features.push_back(FeaturesOf(table, table.num_embeddings, entries_[i].cols));
+    features.push_back(FeaturesOf(table, ShardLayout{}, table.num_embeddings, entries_[i].cols));
   }
   phi_.resize(entries_.size() * width_);
   const std::span<float> phi(phi_.data() + predicted_ * width_, added * width_);
-  context_.model().Represent(features, phi);
+  loads_.resize(entries_.size());
+  context_.model().Represent(conditions_, features, phi, std::span(loads_).subspan(predicted_));
   std::vector<ComputeCost> costs(added);
   context_.model().ComputeCosts(phi, costs);
   context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);

@@ -20,7 +20,7 @@ class ShardCatalog {
   int Intern(int table, std::int64_t cols);
 
   // Predicts representation and cost of what was interned since the last call, in one batch. Only
-  // then are phi() and single_cost_ms() known.
+  // then are phi(), load() and single_cost_ms() known.
   void PredictNew();
 
   std::int64_t cols(int id) const { return entries_[static_cast<std::size_t>(id)].cols; }
@@ -29,6 +29,7 @@ class ShardCatalog {
   float single_cost_ms(int id) const {
     return entries_[static_cast<std::size_t>(id)].single_cost_ms;
   }
+  const CommLoad& load(int id) const { return loads_[static_cast<std::size_t>(id)]; }
   const float* phi(int id) const { return phi_.data() + static_cast<std::size_t>(id) * width_; }
   std::size_t width() const { return width_; }
 
@@ -41,10 +42,12 @@ class ShardCatalog {
   };
 
   SearchContext& context_;
+  const PricingConditions conditions_;
   const std::size_t width_;
   std::vector<Entry> entries_;
   std::size_t predicted_ = 0;                                      // entries before this one
   std::vector<float> phi_;                                         // [entries, width]
+  std::vector<CommLoad> loads_;                                    // [entries]
   std::vector<std::unordered_map<std::int64_t, int>> id_of_cols_;  // per table
 };
 

@@ -1,0 +1,62 @@
+// What a caller demands of a plan, beyond that it fits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+// A demand on each of `tables` by itself. Several rules may name a table; all of them hold. In
+// every field empty or 0 is: no demand.
+struct TableRule {
+  std::vector<int> tables;  // indices into PlanRequest::tables, ascending, distinct, not empty
+  std::vector<ShardingType> sharding_types;
+  std::vector<ComputeKernel> compute_kernels;
+  // Every shard on one of these, and on none of those. Ascending, distinct, existing.
+  std::vector<int> ranks;
+  std::vector<int> forbidden_ranks;
+  std::vector<int> hosts;
+  std::vector<int> forbidden_hosts;
+  int max_shards = 0;                 // shards of a table, at least 1
+  std::int64_t min_column_width = 0;  // columns of a shard, unless the table itself has fewer
+  bool distinct_ranks = false;        // no two shards of a table on one rank
+
+  bool operator==(const TableRule&) const = default;
+};
+
+enum class GroupLevel { kRank, kHost };
+
+// A demand on tables together. Co-located: all shards of all of them on one rank (or host).
+// Separate: no rank (or host) has shards of two of them.
+struct TableGroup {
+  std::vector<int> tables;  // as in TableRule; two at least
+  GroupLevel level = GroupLevel::kRank;
+
+  bool operator==(const TableGroup&) const = default;
+};
+
+template <>
+inline constexpr std::array kWords<GroupLevel> = {Word<GroupLevel>{GroupLevel::kRank, "rank"},
+                                                  Word<GroupLevel>{GroupLevel::kHost, "host"}};
+
+struct Constraints {
+  // What tables may use whose rules name no types. Empty: what the cost model was made for
+  // (CostModelInfo::sharding_types).
+  std::vector<ShardingType> sharding_types;
+  std::vector<TableRule> tables;
+  std::vector<TableGroup> colocate;
+  std::vector<TableGroup> separate;
+  int max_shards_per_rank = 0;        // 0: any number
+  int max_tables_per_rank = 0;        // tables with at least one shard on the rank; 0: any number
+  int max_shards_per_table = 0;       // 0: any number
+  std::int64_t min_column_width = 0;  // 0: kColumnAlignment
+  ColumnRule column_rule = ColumnRule::kAny;
+
+  // No demand at all.
+  bool empty() const { return *this == Constraints{}; }
+  bool operator==(const Constraints&) const = default;
+};
+
+}  // namespace neuroshard

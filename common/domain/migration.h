@@ -1,0 +1,22 @@
+// A plan that is in place already, and what it may cost to leave it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "common/domain/plan.h"
+
+namespace neuroshard {
+
+// Moved is every weight byte (rows x columns x weight type) of the new plan on a rank that did not
+// hold that part of the table before. Tables that the previous plan lacks, or has with another
+// number of rows or columns, are new: placing them moves nothing.
+struct Migration {
+  Plan previous;                             // may lack tables, and have ones that are gone
+  std::optional<std::int64_t> budget_bytes;  // none: any amount; 0: nothing moves
+  double price_ms_per_gib = 0;  // added to the cost of a plan during search, not to its cost
+
+  bool operator==(const Migration&) const = default;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,64 @@
+// What an answer says about a plan besides its cost.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+// kCertified: no legal plan of `scope` costs less under this cost model (up to float rounding).
+// kReference: what a perfectly even spread would cost; plans below it may exist.
+enum class BoundKind { kCertified, kReference };
+
+template <>
+inline constexpr std::array kWords<BoundKind> = {
+    Word<BoundKind>{BoundKind::kCertified, "certified"},
+    Word<BoundKind>{BoundKind::kReference, "reference"}};
+
+struct LowerBound {
+  double cost_ms = 0;
+  BoundKind kind = BoundKind::kReference;
+  std::string scope;  // for a person: which plans, e.g. "all plans of the allowed sharding types"
+
+  bool operator==(const LowerBound&) const = default;
+};
+
+// What the plan would cost with one table laid out otherwise, at the best place found for it while
+// everything else stays.
+struct TableAlternative {
+  ShardingType sharding_type = ShardingType::kTableWise;
+  int num_shards = 1;
+  std::optional<double> embedding_cost_ms;  // none: not possible, for this `reason`
+  std::string reason;
+
+  bool operator==(const TableAlternative&) const = default;
+};
+
+struct TableExplanation {
+  std::string table;
+  ShardingType sharding_type = ShardingType::kTableWise;
+  std::vector<TableAlternative> alternatives;  // possible ones first, cheapest first
+
+  bool operator==(const TableExplanation&) const = default;
+};
+
+struct MovedTable {
+  std::string table;
+  std::int64_t bytes = 0;
+
+  bool operator==(const MovedTable&) const = default;
+};
+
+// Against Migration::previous.
+struct MigrationReport {
+  std::int64_t moved_bytes = 0;
+  std::vector<MovedTable> tables;  // in plan order, those with bytes > 0
+
+  bool operator==(const MigrationReport&) const = default;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,53 @@
+#include "common/domain/shard_layout.h"
+
+#include <algorithm>
+
+namespace neuroshard {
+
+std::vector<Block> CeilBlocks(std::int64_t total, int parts) {
+  const std::int64_t size = (total + parts - 1) / parts;
+  std::vector<Block> blocks;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const std::int64_t offset = std::min(total, i * size);
+    blocks.push_back({offset, std::min(size, total - offset)});
+  }
+  return blocks;
+}
+
+std::vector<Block> EvenBlocks(std::int64_t total, int parts) {
+  std::vector<Block> blocks;
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const std::int64_t size = total / parts + (i < total % parts ? 1 : 0);
+    blocks.push_back({offset, size});
+    offset += size;
+  }
+  return blocks;
+}
+
+std::vector<Block> WidthBlocks(std::int64_t total, std::int64_t width) {
+  std::vector<Block> blocks;
+  for (std::int64_t offset = 0; offset < total; offset += width) {
+    blocks.push_back({offset, std::min(width, total - offset)});
+  }
+  return blocks;
+}
+
+std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition) {
+  for (std::int64_t width = std::max<std::int64_t>(1, min_partition); width < dim; ++width) {
+    if (dim % width == 0 && width % 4 == 0) return width;
+  }
+  return dim;
+}
+
+ShardLayout LayoutOf(const TablePlan& plan) {
+  ShardLayout layout{plan.sharding_type, plan.compute_kernel, 1};
+  if (!CutsRows(plan.sharding_type) || plan.shards.empty()) return layout;
+  const std::int64_t first = plan.shards.front().col_offset;
+  layout.row_shards =
+      static_cast<int>(std::count_if(plan.shards.begin(), plan.shards.end(),
+                                     [&](const Shard& s) { return s.col_offset == first; }));
+  return layout;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,74 @@
+// How a sharding type lays a table out: which rectangles, on which ranks.
+//
+// | type              | shards                                                | ranks |
+// |-------------------|-------------------------------------------------------|-------------------------------|
+// | table_wise        | the table                                             | one | | column_wise
+// | column blocks                                         | any, repeats allowed          | |
+// row_wise          | TorchRec's row blocks, one a rank                     | 0 .. ranks - 1 | |
+// table_row_wise    | TorchRec's row blocks, one a rank of the host         | one host's, ascending
+// | | table_column_wise | column blocks                                         | of one host,
+// repeats allowed  | | grid_shard        | column blocks, each table_row_wise on a host          |
+// host by host                  | | data_parallel     | the whole table on every rank | 0 .. ranks
+// - 1                | | row_wise_subset   | HugeCTR's row blocks, one a holder, two holders or
+// more| ascending, distinct           |
+//
+// Column blocks ascend and tile the columns, each beginning at a multiple of kColumnAlignment.
+// TorchRec keeps row blocks without rows in its lists (5 rows on 4 ranks: 2, 2, 1, 0), and so do
+// plans.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/domain/plan.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+// What makes a rectangle of a table cost what it costs, besides its size.
+struct ShardLayout {
+  ShardingType type = ShardingType::kTableWise;
+  ComputeKernel kernel = ComputeKernel::kFused;
+  int row_shards = 1;  // parts that the rows are cut into; 1 unless the type cuts rows
+
+  bool operator==(const ShardLayout&) const = default;
+};
+
+constexpr bool CutsRows(ShardingType type) {
+  return type == ShardingType::kRowWise || type == ShardingType::kTableRowWise ||
+         type == ShardingType::kGridShard || type == ShardingType::kRowWiseSubset;
+}
+constexpr bool CutsColumns(ShardingType type) {
+  return type == ShardingType::kColumnWise || type == ShardingType::kTableColumnWise ||
+         type == ShardingType::kGridShard;
+}
+
+// A part of [0, total).
+struct Block {
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+
+  bool operator==(const Block&) const = default;
+};
+
+// TorchRec's row blocks: ceil(total / parts) each until nothing is left (10 on 4: 3, 3, 3, 1; 5 on
+// 4: 2, 2, 1, 0). parts >= 1.
+std::vector<Block> CeilBlocks(std::int64_t total, int parts);
+
+// HugeCTR's and distributed-embeddings' blocks: total / parts each, one more for the first total %
+// parts (7 on 4: 2, 2, 2, 1). parts >= 1.
+std::vector<Block> EvenBlocks(std::int64_t total, int parts);
+
+// Blocks of `width` columns, the last one with what is left (sharding_plan.py's column_wise; width
+// >= 1).
+std::vector<Block> WidthBlocks(std::int64_t total, std::int64_t width);
+
+// The one block width that TorchRec's planner tries for a table (sharding_plan.py: the first width
+// in [min(min_partition, dim), dim) that divides dim and is a multiple of 4; else dim).
+std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition);
+
+// Of a table that a plan lays out: row_shards counts the shards of its first column block. Any
+// plan; an illegal one gives something, never a fault.
+ShardLayout LayoutOf(const TablePlan& plan);
+
+}  // namespace neuroshard

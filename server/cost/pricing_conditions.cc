@@ -1,0 +1,19 @@
+#include "server/cost/pricing_conditions.h"
+
+#include <algorithm>
+
+namespace neuroshard {
+
+PricingConditions ConditionsOf(const PlanRequest& request) {
+  PricingConditions conditions;
+  conditions.num_ranks = request.topology.num_ranks();
+  for (const HostRanks& host : request.topology.hosts()) {
+    conditions.ranks_per_host = std::max(conditions.ranks_per_host, host.count);
+  }
+  conditions.global_batch_size = request.global_batch_size;
+  conditions.optimizer = request.optimizer;
+  conditions.bandwidths = request.topology.bandwidths;
+  return conditions;
+}
+
+}  // namespace neuroshard
