@@ -1,0 +1,98 @@
+// A request's constraints, worked out table by table, so that a search can ask instead of
+// interpreting.
+//
+// How demands act on each other:
+// - Several rules that name a table all hold: what they allow is intersected, the smallest maximum
+//   and the largest minimum win. A table without a rule on types may use Constraints'
+//   sharding_types, else the default types.
+// - Kernel dense belongs to data_parallel and fused to all other types, so a table that may only be
+//   dense is data_parallel, and one that may only be fused is not.
+// - row_wise and data_parallel take every rank: they are out where a rank is forbidden.
+//   table_row_wise and grid_shard take every rank of a host: they need a host without a forbidden
+//   rank. row_wise_subset needs two ranks.
+// - Shards are what a plan lists: a replica is a shard, and so is a row block without rows. They
+//   count for max_shards of a table, and on their rank for max_shards_per_rank and
+//   max_tables_per_rank.
+// - Co-located tables have the ranks (or hosts) in common that each of them may use. Groups that
+//   share a table are one. At rank level, all shards of all of them are on one rank: what cuts
+//   columns still may, what takes several ranks may not. At host level, all are on one host.
+// - A table in a separate group is neither row_wise nor data_parallel: that would leave the others
+//   no rank.
+// - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
+//   width comes from min_column_width, or 128 where nobody asks for one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/domain/plan_request.h"
+#include "server/evaluate/rules/rank_set.h"
+#include "server/evaluate/rules/type_set.h"
+
+namespace neuroshard {
+
+struct TableRules {
+  // Types that a plan of this table can have as far as the demands above show; the kernel follows
+  // from the type (KernelOf). Empty: no plan keeps the constraints. A type may stay in that other
+  // tables or memory leave no place for.
+  TypeSet types;
+  std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
+  int max_shards = 0;                    // INT_MAX: any number
+  // Columns of each shard, at least; at most the table's own. At least kColumnAlignment if the
+  // table has so many.
+  std::int64_t min_column_width = 0;
+  std::int64_t column_block = 0;  // TorchRec's one block width; 0: cuts may fall anywhere
+  bool distinct_ranks = false;
+  int rank_group = -1;  // in CompiledRules::rank_groups(); -1: in none
+  int host_group = -1;
+  std::vector<int> separate_groups;  // in CompiledRules::separate_groups(), ascending
+};
+
+class CompiledRules {
+ public:
+  // For a request that was decoded: indices exist. O(tables + what the constraints list).
+  CompiledRules(const PlanRequest& request, TypeSet default_types);
+
+  const TableRules& of(int table) const { return tables_[static_cast<std::size_t>(table)]; }
+  const std::vector<TableRules>& tables() const { return tables_; }
+
+  // Co-located tables, ascending; groups of one level have no table in common.
+  const std::vector<std::vector<int>>& rank_groups() const { return rank_groups_; }
+  const std::vector<std::vector<int>>& host_groups() const { return host_groups_; }
+  // As in the request.
+  const std::vector<TableGroup>& separate_groups() const { return separate_groups_; }
+
+  // INT_MAX: any number.
+  int max_shards_per_rank() const { return max_shards_per_rank_; }
+  int max_tables_per_rank() const { return max_tables_per_rank_; }
+
+  int num_ranks() const { return static_cast<int>(host_of_rank_.size()); }
+  // Topology::hosts(), and each rank's position in it.
+  const std::vector<HostRanks>& hosts() const { return hosts_; }
+  int host_of(int rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  void CollectDemands(const PlanRequest& request, TypeSet default_types);
+  void CollectGroups(const Constraints& constraints);
+
+  std::vector<TableRules> tables_;
+  std::vector<std::vector<int>> rank_groups_;
+  std::vector<std::vector<int>> host_groups_;
+  std::vector<TableGroup> separate_groups_;
+  int max_shards_per_rank_ = 0;
+  int max_tables_per_rank_ = 0;
+  std::vector<HostRanks> hosts_;
+  std::vector<int> host_of_rank_;
+};
+
+constexpr ComputeKernel KernelOf(ShardingType type) {
+  return type == ShardingType::kDataParallel ? ComputeKernel::kDense : ComputeKernel::kFused;
+}
+
+// Whether the type puts one shard on each rank there is.
+constexpr bool TakesEveryRank(ShardingType type) {
+  return type == ShardingType::kRowWise || type == ShardingType::kDataParallel;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,146 @@
+#include "server/evaluate/rules/rule_state.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+
+namespace neuroshard {
+namespace {
+
+auto PlaceOf(auto& ranks, int rank) {
+  return std::lower_bound(ranks.begin(), ranks.end(), rank,
+                          [](const auto& entry, int r) { return entry.first < r; });
+}
+
+}  // namespace
+
+RuleState::RuleState(const CompiledRules& rules)
+    : rules_(&rules),
+      counts_tables_(rules.max_tables_per_rank() != INT_MAX),
+      shards_on_(static_cast<std::size_t>(rules.num_ranks())),
+      tables_on_(static_cast<std::size_t>(rules.num_ranks())),
+      ranks_of_(rules.tables().size()),
+      rank_groups_(rules.rank_groups().size()),
+      host_groups_(rules.host_groups().size()) {
+  for (const TableGroup& group : rules.separate_groups()) {
+    const std::size_t units = group.level == GroupLevel::kRank
+                                  ? static_cast<std::size_t>(rules.num_ranks())
+                                  : rules.hosts().size();
+    separate_.emplace_back(units);
+  }
+}
+
+bool RuleState::InGroup(int table) const {
+  const TableRules& of = rules_->of(table);
+  return of.rank_group >= 0 || of.host_group >= 0 || !of.separate_groups.empty();
+}
+
+int RuleState::ShardsOfTableOn(int table, int rank) const {
+  const auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
+  const auto at = PlaceOf(ranks, rank);
+  return at != ranks.end() && at->first == rank ? at->second : 0;
+}
+
+bool RuleState::Allows(int table, int rank) const {
+  const TableRules& of = rules_->of(table);
+  if (!of.ranks->contains(rank) || shards_on(rank) >= rules_->max_shards_per_rank()) return false;
+  if (of.distinct_ranks && ShardsOfTableOn(table, rank) > 0) return false;
+  if (counts_tables_ && tables_on(rank) >= rules_->max_tables_per_rank() &&
+      ShardsOfTableOn(table, rank) == 0) {
+    return false;
+  }
+  if (of.rank_group >= 0) {
+    const GroupPlace& place = rank_groups_[static_cast<std::size_t>(of.rank_group)];
+    if (place.shards > 0 && place.unit != rank) return false;
+  }
+  if (of.host_group >= 0) {
+    const GroupPlace& place = host_groups_[static_cast<std::size_t>(of.host_group)];
+    if (place.shards > 0 && place.unit != rules_->host_of(rank)) return false;
+  }
+  for (const int group : of.separate_groups) {
+    const std::size_t g = static_cast<std::size_t>(group);
+    const int unit = Unit(rules_->separate_groups()[g].level, rank);
+    const Occupant& occupant = separate_[g][static_cast<std::size_t>(unit)];
+    if (occupant.shards > 0 && occupant.table != table) return false;
+  }
+  return true;
+}
+
+void RuleState::Add(int table, int rank) {
+  const TableRules& of = rules_->of(table);
+  ++shards_on_[static_cast<std::size_t>(rank)];
+  if (counts_tables_ || of.distinct_ranks) {
+    auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
+    const auto at = PlaceOf(ranks, rank);
+    if (at != ranks.end() && at->first == rank) {
+      ++at->second;
+    } else {
+      ranks.insert(at, {rank, 1});
+      ++tables_on_[static_cast<std::size_t>(rank)];
+    }
+  }
+  if (of.rank_group >= 0) {
+    GroupPlace& place = rank_groups_[static_cast<std::size_t>(of.rank_group)];
+    place = {rank, place.shards + 1};
+  }
+  if (of.host_group >= 0) {
+    GroupPlace& place = host_groups_[static_cast<std::size_t>(of.host_group)];
+    place = {rules_->host_of(rank), place.shards + 1};
+  }
+  for (const int group : of.separate_groups) {
+    const std::size_t g = static_cast<std::size_t>(group);
+    const int unit = Unit(rules_->separate_groups()[g].level, rank);
+    Occupant& occupant = separate_[g][static_cast<std::size_t>(unit)];
+    occupant = {table, occupant.shards + 1};
+  }
+}
+
+void RuleState::Remove(int table, int rank) {
+  const TableRules& of = rules_->of(table);
+  --shards_on_[static_cast<std::size_t>(rank)];
+  if (counts_tables_ || of.distinct_ranks) {
+    auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
+    const auto at = PlaceOf(ranks, rank);
+    if (--at->second == 0) {
+      ranks.erase(at);
+      --tables_on_[static_cast<std::size_t>(rank)];
+    }
+  }
+  if (of.rank_group >= 0) --rank_groups_[static_cast<std::size_t>(of.rank_group)].shards;
+  if (of.host_group >= 0) --host_groups_[static_cast<std::size_t>(of.host_group)].shards;
+  for (const int group : of.separate_groups) {
+    const std::size_t g = static_cast<std::size_t>(group);
+    const int unit = Unit(rules_->separate_groups()[g].level, rank);
+    --separate_[g][static_cast<std::size_t>(unit)].shards;
+  }
+}
+
+bool RuleState::AllowsOnEachRank(int table) const {
+  const TableRules& of = rules_->of(table);
+  if (!of.ranks->all()) return false;
+  if (of.rank_group >= 0 && rules_->num_ranks() > 1) return false;
+  if (of.host_group >= 0 && rules_->hosts().size() > 1) return false;
+  if (!InGroup(table) && rules_->max_shards_per_rank() == INT_MAX && !counts_tables_) return true;
+  for (int rank = 0; rank < rules_->num_ranks(); ++rank) {
+    if (!Allows(table, rank)) return false;
+  }
+  return true;
+}
+
+void RuleState::AddOnEachRank(int table) {
+  if (!InGroup(table)) {
+    ++on_each_rank_;
+    return;
+  }
+  for (int rank = 0; rank < rules_->num_ranks(); ++rank) Add(table, rank);
+}
+
+void RuleState::RemoveOnEachRank(int table) {
+  if (!InGroup(table)) {
+    --on_each_rank_;
+    return;
+  }
+  for (int rank = 0; rank < rules_->num_ranks(); ++rank) Remove(table, rank);
+}
+
+}  // namespace neuroshard

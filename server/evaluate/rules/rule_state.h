@@ -1,0 +1,68 @@
+// Where shards are while a search moves them, counted so far that a rule on ranks is one look-up.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "server/evaluate/rules/compiled_rules.h"
+
+namespace neuroshard {
+
+// The caller adds and removes shards; memory, sharding types and migration are its own business.
+// Not for use from several threads at a time; copies are independent.
+class RuleState {
+ public:
+  // No shards. `rules` must outlive the state.
+  explicit RuleState(const CompiledRules& rules);
+
+  // Whether one more shard of the table may be on the rank beside all that is placed: rank allowed,
+  // groups, limits per rank, distinct ranks. Take a table (or a co-located group) off its ranks
+  // before asking where else it may go. O(log(shards of the table) + its groups).
+  bool Allows(int table, int rank) const;
+  // Add what is allowed, remove what was added: anything else leaves the counts wrong.
+  void Add(int table, int rank);
+  void Remove(int table, int rank);
+
+  // The same for types that put a shard on every rank (TakesEveryRank); O(1) for tables in no
+  // group, and the question O(ranks) where a limit per rank is set.
+  bool AllowsOnEachRank(int table) const;
+  void AddOnEachRank(int table);
+  void RemoveOnEachRank(int table);
+
+  int shards_on(int rank) const {
+    return on_each_rank_ + shards_on_[static_cast<std::size_t>(rank)];
+  }
+  // Counted only if max_tables_per_rank is set.
+  int tables_on(int rank) const {
+    return on_each_rank_ + tables_on_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  struct Occupant {
+    int table = -1;
+    int shards = 0;
+  };
+  struct GroupPlace {
+    int unit = -1;  // rank or host
+    int shards = 0;
+  };
+
+  bool InGroup(int table) const;
+  int Unit(GroupLevel level, int rank) const {
+    return level == GroupLevel::kRank ? rank : rules_->host_of(rank);
+  }
+  int ShardsOfTableOn(int table, int rank) const;
+
+  const CompiledRules* rules_;
+  bool counts_tables_;
+  int on_each_rank_ = 0;  // tables
+  std::vector<int> shards_on_;
+  std::vector<int> tables_on_;
+  // By table: ranks with shards of it and how many, ascending. Kept only where a rule asks for it.
+  std::vector<std::vector<std::pair<int, int>>> ranks_of_;
+  std::vector<GroupPlace> rank_groups_;
+  std::vector<GroupPlace> host_groups_;
+  std::vector<std::vector<Occupant>> separate_;  // by group, by unit
+};
+
+}  // namespace neuroshard
