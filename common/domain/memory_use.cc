@@ -45,17 +45,19 @@ double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   return 0;
 }
 
-// Symbols as in TorchRec: W ranks, B samples a rank, bi ids a rank reads, bo vectors it pools.
+// TorchRec counts a rank's samples, divides their ids by the ranks that share the rows, and then
+// multiplies by all ranks; products are in its order, so that what it rounds up is the same number.
 MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                          std::int64_t rows, std::int64_t cols) {
   if (rows == 0) return {};
   const double ranks = request.topology.num_ranks();
   const double element = static_cast<double>(ElementBytes(table.weight_dtype));
   const double batch = static_cast<double>(request.global_batch_size) / ranks;
-  const bool replicated = layout.type == ShardingType::kDataParallel;
-  const double ids = table.pooling_factor * batch * (replicated ? 1 : ranks) / layout.row_shards;
-  const double vectors = batch * (replicated ? 1 : ranks);
-  const double weights = std::ceil(static_cast<double>(rows) * static_cast<double>(cols) * element);
+  const double peers = layout.type == ShardingType::kDataParallel ? 1 : ranks;
+  const double ids = table.pooling_factor * batch / layout.row_shards * peers;
+  const double features = static_cast<double>(std::max<std::size_t>(1, table.features.size()));
+  const double vectors = features * batch * peers;
+  const double weights = static_cast<double>(rows) * static_cast<double>(cols) * element;
   MemoryUse use;
   use.weights_bytes = Saturate(weights);
   use.optimizer_bytes =

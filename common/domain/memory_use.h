@@ -32,8 +32,12 @@ struct MemoryUse {
 // (4 B more if weighted) of the global batch, of which a cut in rows gets its share; output: global
 // batch x cols x 4 B. data_parallel reads and writes its rank's share of the batch only.
 // kWeightsOnly: weights alone (NeuroShard).
-// kTorchRec: TorchRec 1.4's calculate_shard_storages for HBM, pipeline type NONE: ids 8 B, output
-// in the weights' type, with its rounding; a shard without rows takes nothing.
+// kTorchRec: TorchRec 1.4's calculate_shard_storages for HBM, pipeline type NONE, each kind rounded
+// up. weights: as above. optimizer: SGD 0, Adagrad 1x, row-wise Adagrad 1 / embedding_dim of the
+// table, Adam 2x weights; no gradients. input: 8 B an id, weighted or not, of all ranks' samples,
+// divided by the holders where rows are cut; output: all ranks' samples x features of the table (1
+// where none is named) x cols, in the weights' type; data_parallel: its own rank's samples. A shard
+// without rows takes nothing.
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols);
 

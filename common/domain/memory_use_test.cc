@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <vector>
+
 namespace neuroshard {
 namespace {
 
@@ -60,6 +63,87 @@ TEST(ShardMemoryTest, WhatSaturatesFitsOnNoDevice) {
   request.memory.rule = MemoryRule::kWeightsOnly;
   EXPECT_GT(ShardMemory(request, SmallTable(), std::int64_t{1} << 48, 65536).total_bytes(),
             kLargestDevice);
+}
+
+class TorchRecMemoryTest : public ::testing::Test {
+ protected:
+  TorchRecMemoryTest() { request_.memory.rule = MemoryRule::kTorchRec; }
+
+  void SetSamples(int ranks, int samples_of_a_rank) {
+    request_.topology.devices.resize(static_cast<std::size_t>(ranks));
+    request_.global_batch_size = std::int64_t{ranks} * samples_of_a_rank;
+  }
+
+  std::int64_t Bytes(const Table& table, ShardingType type, int row_shards, std::int64_t rows,
+                     std::int64_t cols) const {
+    const ComputeKernel kernel =
+        type == ShardingType::kDataParallel ? ComputeKernel::kDense : ComputeKernel::kFused;
+    return ShardMemory(request_, table, {type, kernel, row_shards}, rows, cols).total_bytes();
+  }
+
+  PlanRequest request_;
+};
+
+// The golden values of TorchRec's own tests: tables of (100 + 10 i) x (20 + 20 i) on 8 ranks, 4 on
+// a host, 256 samples each.
+TEST_F(TorchRecMemoryTest, GoldenTables) {
+  SetSamples(8, 256);
+  const std::vector<std::vector<int>> poolings = {{1}, {1, 3, 5}, {8, 2}, {2, 1, 3, 7}};
+  const std::int64_t widths[] = {20, 20, 20, 40};
+  std::vector<std::int64_t> row_wise, last_row_wise, table_row_wise, column_wise;
+  for (std::size_t i = 0; i < 4; ++i) {
+    Table table;
+    table.num_embeddings = 100 + 10 * static_cast<std::int64_t>(i);
+    table.embedding_dim = 20 + 20 * static_cast<std::int64_t>(i);
+    table.features.resize(poolings[i].size());
+    table.pooling_factor = std::accumulate(poolings[i].begin(), poolings[i].end(), 0);
+    const std::int64_t dim = table.embedding_dim;
+    const auto rows_of_8 = CeilBlocks(table.num_embeddings, 8);
+    const auto rows_of_4 = CeilBlocks(table.num_embeddings, 4);
+    row_wise.push_back(Bytes(table, ShardingType::kRowWise, 8, rows_of_8.front().size, dim));
+    last_row_wise.push_back(Bytes(table, ShardingType::kRowWise, 8, rows_of_8.back().size, dim));
+    table_row_wise.push_back(
+        Bytes(table, ShardingType::kTableRowWise, 4, rows_of_4.front().size, dim));
+    column_wise.push_back(
+        Bytes(table, ShardingType::kColumnWise, 1, table.num_embeddings, widths[i]));
+  }
+  EXPECT_EQ(row_wise, (std::vector<std::int64_t>{166928, 1003712, 1007120, 2653504}));
+  EXPECT_EQ(last_row_wise, (std::vector<std::int64_t>{166608, 1003392, 1007120, 2651584}));
+  EXPECT_EQ(table_row_wise, (std::vector<std::int64_t>{169936, 1024384, 1031200, 2685248}));
+  EXPECT_EQ(column_wise, (std::vector<std::int64_t>{188224, 647776, 501120, 1544512}));
+}
+
+// What TorchRec's code gave on two hosts of 8 ranks, 4096 samples each, 20 ids a sample.
+TEST_F(TorchRecMemoryTest, GoldenTypes) {
+  SetSamples(16, 4096);
+  Table table;
+  table.num_embeddings = 1'000'000;
+  table.embedding_dim = 128;
+  table.pooling_factor = 20;
+  EXPECT_EQ(Bytes(table, ShardingType::kTableWise, 1, 1'000'000, 128), 556040192);
+  EXPECT_EQ(Bytes(table, ShardingType::kRowWise, 16, 62500, 128), 66209792);
+  EXPECT_EQ(Bytes(table, ShardingType::kTableRowWise, 8, 125000, 128), 98865152);
+  EXPECT_EQ(Bytes(table, ShardingType::kGridShard, 8, 125000, 64), 50087936);
+  EXPECT_EQ(Bytes(table, ShardingType::kDataParallel, 1, 1'000'000, 128), 514752512);
+  EXPECT_EQ(Bytes(table, ShardingType::kColumnWise, 1, 1'000'000, 64), 283262976);
+}
+
+TEST_F(TorchRecMemoryTest, RoundsUpAndTakesNothingForNoRows) {
+  SetSamples(3, 7);
+  Table table;
+  table.num_embeddings = 5;
+  table.embedding_dim = 12;
+  table.pooling_factor = 0.3;
+  table.weight_dtype = DataType::kFp16;
+  table.weighted = true;
+  request_.optimizer = Optimizer::kRowwiseAdagrad;
+  const ShardLayout layout{ShardingType::kRowWise, ComputeKernel::kFused, 3};
+  const MemoryUse use = ShardMemory(request_, table, layout, 2, 8);
+  EXPECT_EQ(use.weights_bytes, 2 * 8 * 2);
+  EXPECT_EQ(use.optimizer_bytes, 3);  // 32 / 12
+  EXPECT_EQ(use.input_bytes, 17);     // 7 x 0.3 x 8 = 16.8
+  EXPECT_EQ(use.output_bytes, 7 * 3 * 8 * 2);
+  EXPECT_EQ(ShardMemory(request_, table, layout, 0, 8), MemoryUse());
 }
 
 TEST(ReserveBytesTest, FractionAndBytesAddUp) {
