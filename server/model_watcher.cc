@@ -13,15 +13,15 @@ void LogRefusal(const RefusedModel& refused, const Logger& logger) {
 
 // What was there at the start.
 void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMetrics& metrics) {
-  for (const auto& model : snapshot.models()) {
+  for (const auto& model : snapshot.loaded()) {
     logger.Info("model_loaded",
                 {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
   }
   for (const RefusedModel& refused : snapshot.refused()) LogRefusal(refused, logger);
-  if (snapshot.models().empty()) logger.Warn("no_models");
-  metrics.ModelsLoaded(snapshot.models().size());
+  if (snapshot.loaded().empty()) logger.Warn("no_models");
+  metrics.ModelsLoaded(snapshot.loaded().size());
   metrics.ModelsRefused(snapshot.refused().size());
-  metrics.ModelsNow(snapshot.models().size(), snapshot.refused().size());
+  metrics.ModelsNow(snapshot.loaded().size(), snapshot.refused().size());
 }
 
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
@@ -31,7 +31,7 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
   for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
   metrics.ModelsLoaded(report.loaded.size());
   metrics.ModelsRefused(report.refused.size());
-  metrics.ModelsNow(snapshot.models().size(), snapshot.refused().size());
+  metrics.ModelsNow(snapshot.loaded().size(), snapshot.refused().size());
 }
 
 }  // namespace

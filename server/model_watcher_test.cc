@@ -29,7 +29,7 @@ class ModelWatcherTest : public ::testing::Test {
     std::filesystem::create_directories(root_);
     EXPECT_THAT(WriteModelFixture(root_, {.version = 1}), IsOk());
     auto created = ModelRepository::Create(
-        {root_, ""},
+        {root_, "", {}},
         [](const ModelManifest& manifest,
            const std::filesystem::path&) -> StatusOr<std::shared_ptr<const CostModel>> {
           if (manifest.version == 13) return InvalidArgument("unlucky");

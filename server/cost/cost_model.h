@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -27,13 +28,16 @@ struct ShardFeatures {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
+  int vectors_per_sample = 1;  // one a feature that shares the table
 };
+
+inline constexpr std::string_view kAnalyticKind = "analytic";
 
 // Who a model is, and what it was measured at. Zero or empty: not stated.
 struct CostModelInfo {
   std::string name;
   int version = 0;
-  std::string kind;     // "neural"
+  std::string kind;     // "neural"; kAnalyticKind: formulas, nothing was measured
   std::string device;   // measured on
   std::string backend;  // "cpu", "cuda"
   std::int64_t global_batch_size = 0;
@@ -50,8 +54,15 @@ struct CostModelInfo {
   // head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head of
   // the mean sum.
   bool convex_compute = false;
-  // A rank's communication depends on its own load alone, not on other ranks or start offsets.
+  // A rank's communication costs the sum of what its shards' loads cost alone; other ranks and
+  // start offsets do not matter.
   bool separable_comm = false;
+  // What a shard alone costs, compute and communication together:
+  // - is the same in table_wise, column_wise and table_column_wise;
+  // - per column does not rise with its columns;
+  // - with rows over more holders rises neither for one holder nor falls for all of them together.
+  // So a few shards bound all ways of cutting a table (server/evaluate/README.md).
+  bool monotone_shard_costs = false;
 };
 
 struct ComputeCost {

@@ -1,5 +1,7 @@
 #include "server/features/shard_features.h"
 
+#include <algorithm>
+
 namespace neuroshard {
 
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
@@ -14,6 +16,7 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.weight_dtype = table.weight_dtype;
   features.pooling_mode = table.pooling_mode;
   features.weighted = table.weighted;
+  features.vectors_per_sample = std::max(1, static_cast<int>(table.features.size()));
   return features;
 }
 

@@ -107,8 +107,9 @@ std::string DescribeNames(const std::set<std::string>& names) {
 StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRef& ref) const {
   std::string name = ref.name.empty() ? default_model_ : ref.name;
   if (name.empty()) {
+    // A built-in model stands in only where there is nothing else.
     std::set<std::string> names;
-    for (const auto& model : models_) names.insert(model->info().name);
+    for (const auto& model : loaded_.empty() ? models_ : loaded_) names.insert(model->info().name);
     if (names.size() != 1) {
       return FailedPrecondition(
           "no cost model is named and the server has no default; {}",
@@ -211,6 +212,12 @@ StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path&
         "{}: a version's directory must be a positive integer without leading zeros",
         directory.string());
   }
+  const std::string name = directory.parent_path().filename().string();
+  for (const auto& model : options_.built_in) {
+    if (model->info().name != name) continue;
+    return InvalidArgument("{}: the name {} belongs to a model that is built in; use another",
+                           directory.string(), name);
+  }
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
   return loader_(manifest, directory);
 }
@@ -223,15 +230,20 @@ void ModelRepository::Publish() {
   auto snapshot = std::make_shared<ModelSnapshot>();
   snapshot->default_model_ = options_.default_model;
   for (const auto& [key, entry] : entries_) {
-    if (entry.model != nullptr) snapshot->models_.push_back(entry.model);
+    if (entry.model != nullptr) snapshot->loaded_.push_back(entry.model);
     if (!entry.refusal.empty()) {
       snapshot->refused_.push_back(Refused(key, entry));
     }
   }
-  std::sort(snapshot->models_.begin(), snapshot->models_.end(), [](const auto& a, const auto& b) {
-    return std::pair(a->info().name, a->info().version) <
-           std::pair(b->info().name, b->info().version);
-  });
+  snapshot->models_ = snapshot->loaded_;
+  snapshot->models_.insert(snapshot->models_.end(), options_.built_in.begin(),
+                           options_.built_in.end());
+  for (auto* models : {&snapshot->models_, &snapshot->loaded_}) {
+    std::sort(models->begin(), models->end(), [](const auto& a, const auto& b) {
+      return std::pair(a->info().name, a->info().version) <
+             std::pair(b->info().name, b->info().version);
+    });
+  }
   const std::lock_guard lock(snapshot_mutex_);
   snapshot_ = std::move(snapshot);
 }

@@ -1,5 +1,5 @@
-// The models that a planner serves: ROOT/NAME/VERSION/model.yaml, watched by reloading, served as
-// immutable snapshots.
+// The models that a planner serves: ROOT/NAME/VERSION/model.yaml, watched by reloading, and those
+// that are built in; served as immutable snapshots.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +25,11 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 
 struct ModelRepositoryOptions {
   std::filesystem::path root;
-  std::string
-      default_model;  // what an empty name in a request means; empty: the only name there is
+  // What an empty name in a request means. Empty: the only name on disk, or the built-in one while
+  // nothing is on disk.
+  std::string default_model;
+  // Served besides, always; a directory of such a name is refused.
+  std::vector<std::shared_ptr<const CostModel>> built_in;
 };
 
 // A directory that is not served as it now is. An earlier content of the same NAME/VERSION may
@@ -42,17 +45,19 @@ struct RefusedModel {
 // Immutable: every method from any thread.
 class ModelSnapshot {
  public:
-  // Empty name: the default model, or the only name. Version 0: the newest (highest number).
+  // Empty name: ModelRepositoryOptions::default_model. Version 0: the newest (highest number).
   // FAILED_PRECONDITION, saying what there is, when nothing matches.
   StatusOr<std::shared_ptr<const CostModel>> Find(const CostModelRef& ref) const;
 
-  // By name, then ascending version.
+  // By name, then ascending version: all, and those of them that are not built in.
   const std::vector<std::shared_ptr<const CostModel>>& models() const { return models_; }
+  const std::vector<std::shared_ptr<const CostModel>>& loaded() const { return loaded_; }
   const std::vector<RefusedModel>& refused() const { return refused_; }
 
  private:
   friend class ModelRepository;
   std::vector<std::shared_ptr<const CostModel>> models_;
+  std::vector<std::shared_ptr<const CostModel>> loaded_;
   std::vector<RefusedModel> refused_;
   std::string default_model_;
 };

@@ -63,7 +63,7 @@ class ModelRepositoryTest : public testing::Test {
 
   std::unique_ptr<ModelRepository> Open(const std::string& default_model = "") {
     auto repository = ModelRepository::Create(
-        {root_, default_model},
+        {root_, default_model, built_in_},
         [this](const ModelManifest& manifest,
                const fs::path& /*directory*/) -> StatusOr<std::shared_ptr<const CostModel>> {
           ++loads_;
@@ -88,6 +88,7 @@ class ModelRepositoryTest : public testing::Test {
   }
 
   fs::path root_;
+  std::vector<std::shared_ptr<const CostModel>> built_in_;
   std::atomic<int> loads_ = 0;
   Status loader_status_;
 };
@@ -132,6 +133,33 @@ TEST_F(ModelRepositoryTest, SaysWhatThereIsWhenNothingMatches) {
   EXPECT_THAT(refusal(*repository->Current(), {"c", 0}),
               HasSubstr("no cost model c; there is a version 1, b version 2"));
   EXPECT_THAT(refusal(*repository->Current(), {"b", 1}), HasSubstr("no cost model b version 1;"));
+}
+
+TEST_F(ModelRepositoryTest, ABuiltInModelIsAlwaysThereAndStandsInForNoneAtAll) {
+  ModelManifest manifest;
+  manifest.name = "formulas";
+  manifest.version = 1;
+  built_in_ = {std::make_shared<const FakeModel>(manifest)};
+  const auto repository = Open();
+  EXPECT_THAT(Served(*repository), ElementsAre("formulas/1"));
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "formulas");
+  EXPECT_FALSE(repository->Current()->Find({"a", 0}).ok());
+
+  AddModel("a", 1);
+  AddModel("formulas", 2);
+  repository->Reload();
+  EXPECT_THAT(Served(*repository), ElementsAre("a/1", "formulas/1"));
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "a");
+  EXPECT_EQ((*repository->Current()->Find({"formulas", 0}))->info().version, 1);
+  EXPECT_EQ(repository->Current()->loaded().size(), 1U);
+  ASSERT_EQ(repository->Current()->refused().size(), 1U);
+  EXPECT_THAT(repository->Current()->refused()[0].reason,
+              HasSubstr("the name formulas belongs to a model that is built in"));
+
+  // Two names on disk are still a choice that a request has to make.
+  AddModel("b", 1);
+  repository->Reload();
+  EXPECT_FALSE(repository->Current()->Find({}).ok());
 }
 
 TEST_F(ModelRepositoryTest, ReloadsOnlyWhatChanged) {
@@ -246,7 +274,8 @@ TEST_F(ModelRepositoryTest, FaultsOfFilesWaitForAChangeOthersAreTriedAgain) {
 }
 
 TEST_F(ModelRepositoryTest, AMissingRootIsAnErrorAtFirstAndLaterChangesNothing) {
-  EXPECT_TRUE(absl::IsNotFound(ModelRepository::Create({root_ / "absent", ""}, nullptr).status()));
+  EXPECT_TRUE(
+      absl::IsNotFound(ModelRepository::Create({root_ / "absent", "", {}}, nullptr).status()));
   AddModel("a", 1);
   const auto repository = Open();
   fs::rename(root_, root_.string() + ".away");

@@ -1,10 +1,30 @@
 #include "server/planner/condition_warnings.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 namespace neuroshard {
+
+namespace {
+
+// The types that constraints name and `model` was not made for, in the order of the vocabulary.
+std::vector<std::string_view> ForeignTypes(const Constraints& constraints,
+                                           const CostModelInfo& model) {
+  std::set<ShardingType> named(constraints.sharding_types.begin(),
+                               constraints.sharding_types.end());
+  for (const TableRule& rule : constraints.tables) {
+    named.insert(rule.sharding_types.begin(), rule.sharding_types.end());
+  }
+  for (const ShardingType type : model.sharding_types) named.erase(type);
+  std::vector<std::string_view> foreign;
+  for (const ShardingType type : named) foreign.push_back(ToText(type));
+  return foreign;
+}
+
+}  // namespace
 
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model) {
   std::vector<std::string> warnings;
@@ -27,6 +47,19 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
   }
   if (!model.optimizer.empty() && model.optimizer != ToText(request.optimizer)) {
     warn("optimizer", model.optimizer, ToText(request.optimizer));
+  }
+  if (model.kind == kAnalyticKind) {  // has formulas for every type
+    if (request.cost_model.name.empty()) {
+      warnings.push_back(
+          fmt::format("the request names no cost model: {} version {} priced it by published "
+                      "formulas and figures, nothing was measured",
+                      model.name, model.version));
+    }
+  } else if (const auto foreign = ForeignTypes(request.constraints, model); !foreign.empty()) {
+    warnings.push_back(
+        fmt::format("cost model {} version {} was not made for {}: priced by volume equivalence, "
+                    "not measured",
+                    model.name, model.version, fmt::join(foreign, ", ")));
   }
   return warnings;
 }

@@ -39,5 +39,31 @@ TEST(ConditionWarningsTest, WhatTheModelDoesNotStateDoesNotDiffer) {
   EXPECT_THAT(ConditionWarnings(request, CostModelInfo()), IsEmpty());
 }
 
+TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
+  CostModelInfo model;
+  model.name = "gpu";
+  model.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  PlanRequest request;
+  request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kDataParallel};
+  request.constraints.tables.emplace_back().sharding_types = {ShardingType::kRowWise};
+  EXPECT_THAT(ConditionWarnings(request, model),
+              ElementsAre(HasSubstr("not made for row_wise, data_parallel: priced by volume")));
+
+  request.constraints.tables.clear();
+  request.constraints.sharding_types = {ShardingType::kColumnWise};
+  EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+}
+
+TEST(ConditionWarningsTest, FormulasThatNobodyAskedForAreMentioned) {
+  CostModelInfo model;
+  model.name = "analytic";
+  model.kind = kAnalyticKind;
+  PlanRequest request;
+  request.constraints.sharding_types = {ShardingType::kRowWiseSubset};
+  EXPECT_THAT(ConditionWarnings(request, model), ElementsAre(HasSubstr("nothing was measured")));
+  request.cost_model.name = "analytic";
+  EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -39,7 +39,7 @@ class PlannerServiceTest : public ::testing::Test {
     for (const int version : {1, 2, 13}) {
       EXPECT_THAT(WriteModelFixture(root_, {.version = version}), IsOk());
     }
-    auto repository = ModelRepository::Create({root_, ""}, LoadFake);
+    auto repository = ModelRepository::Create({root_, "", {}}, LoadFake);
     EXPECT_THAT(repository, IsOk());
     models_ = *std::move(repository);
     planner_ = std::make_unique<Planner>(

@@ -127,6 +127,25 @@ TEST_F(PlannerProcessTest, BadInputNamesTheFieldAndTheServiceGoesOn) {
   EXPECT_EQ(good.exit_code, 0) << good.err;
 }
 
+TEST_F(PlannerProcessTest, WithoutAnyModelTheBuiltInOnePlansAndSaysSo) {
+  std::filesystem::create_directories(dir_.Path("empty"));
+  ServerProcess planner = StartPlanner(dir_.Path("empty"));
+  const std::string request = dir_.Write("request.yaml", kRequest);
+
+  const ProcessResult plan =
+      Cli({"plan", request, "--planner", planner.address(), "--format", "json"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const Json response = Json::parse(plan.out);
+  EXPECT_EQ(response["cost_model"]["name"], "analytic");
+  EXPECT_EQ(response["cost_model"]["version"], 1);
+  EXPECT_THAT(response["warnings"].dump(), HasSubstr("nothing was measured"));
+
+  const ProcessResult shown = Cli({"models", "show", "analytic", "--planner", planner.address()});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("TorchRec 1.4"));
+  EXPECT_EQ(Cli({"plan", request, "--model", "h900", "--planner", planner.address()}).exit_code, 1);
+}
+
 TEST_F(PlannerProcessTest, ATableThatFitsNowhereIsNamed) {
   ServerProcess planner = StartPlanner(dir_.Path("models"));
   const std::string request = dir_.Write("huge.yaml", R"(
@@ -173,7 +192,7 @@ TEST_F(PlannerProcessTest, PicksUpNewModelsAndKeepsServingPastBadOnes) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return Json::parse(result.out);
   };
-  ASSERT_EQ(versions()["models"].size(), 1U);
+  ASSERT_EQ(versions()["models"].size(), 2U);  // and the built-in one
 
   // Made beside the root and moved in, as a rollout would; then a torn one.
   WriteModel("staging", 2);
@@ -188,9 +207,9 @@ TEST_F(PlannerProcessTest, PicksUpNewModelsAndKeepsServingPastBadOnes) {
   Json seen;
   for (int attempt = 0; attempt < 200; ++attempt) {
     seen = versions();
-    if (seen["models"].size() == 2 && seen["refused"].size() == 1) break;
+    if (seen["models"].size() == 3 && seen["refused"].size() == 1) break;
   }
-  ASSERT_EQ(seen["models"].size(), 2U) << seen;
+  ASSERT_EQ(seen["models"].size(), 3U) << seen;
   ASSERT_EQ(seen["refused"].size(), 1U) << seen;
   EXPECT_THAT(seen["refused"][0]["reason"].get<std::string>(), HasSubstr("compute.safetensors"));
 

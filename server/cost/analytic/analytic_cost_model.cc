@@ -1,0 +1,156 @@
+#include "server/cost/analytic/analytic_cost_model.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <utility>
+
+#include "server/cost/analytic/kernel_bandwidth.h"
+#include "server/cost/analytic/shard_perf.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kMsPerSecond = 1000;
+constexpr std::size_t kWidth = 2;  // forward and backward compute
+
+CostModelInfo MakeInfo() {
+  CostModelInfo info;
+  info.name = kAnalyticModelName;
+  info.version = 1;
+  info.kind = kAnalyticKind;
+  info.details = {
+      {"provenance.formulas", "performance estimates of the planner of TorchRec 1.4"},
+      {"provenance.bandwidths",
+       "the request's; absent ones are TorchRec 1.4's defaults, published figures of a V100-class "
+       "host"},
+      {"provenance.measurements",
+       "none: costs compare plans as TorchRec does and do not forecast times"},
+  };
+  info.splits_compute = true;
+  info.sharding_types = {ShardingType::kTableWise,       ShardingType::kColumnWise,
+                         ShardingType::kRowWise,         ShardingType::kTableRowWise,
+                         ShardingType::kTableColumnWise, ShardingType::kDataParallel};
+  info.additive_compute = true;
+  info.convex_compute = true;
+  info.separable_comm = true;
+  info.monotone_shard_costs = true;
+  return info;
+}
+
+// The formulas with the request's numbers.
+class Pricing {
+ public:
+  explicit Pricing(const PricingConditions& conditions)
+      : topology_{static_cast<double>(conditions.num_ranks),
+                  static_cast<double>(conditions.ranks_per_host),
+                  conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
+                  conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond},
+        samples_(static_cast<double>(conditions.global_batch_size) / conditions.num_ranks) {
+    const MemoryBandwidths memory = {
+        .device_bytes_per_ms = conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond};
+    fused_bytes_per_ms_ = KernelBandwidth(TorchRecKernel::kFused, memory);
+    dense_bytes_per_ms_ = KernelBandwidth(TorchRecKernel::kDense, memory);
+  }
+
+  ShardPerf Price(const ShardFeatures& shard) const {
+    const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
+    const CommElementBytes wire = {element_bytes, element_bytes, element_bytes, element_bytes};
+    const ShardWork work = {.ids = shard.pooling_factor * samples_,
+                            .vectors = shard.vectors_per_sample * samples_,
+                            .rows = static_cast<double>(shard.rows),
+                            .cols = static_cast<double>(shard.cols),
+                            .element_bytes = element_bytes,
+                            .weighted = shard.weighted};
+    const double bytes_per_ms =
+        shard.layout.kernel == ComputeKernel::kDense ? dense_bytes_per_ms_ : fused_bytes_per_ms_;
+    switch (shard.layout.type) {
+      case ShardingType::kTableWise:
+      case ShardingType::kColumnWise:
+      case ShardingType::kTableColumnWise:
+        return TableWisePerf(work, wire, topology_, bytes_per_ms);
+      case ShardingType::kRowWise:
+      case ShardingType::kRowWiseSubset:
+        return RowWisePerf(work, shard.layout.row_shards, wire, topology_, bytes_per_ms);
+      case ShardingType::kTableRowWise:
+      case ShardingType::kGridShard:
+        return TableRowWisePerf(work, shard.layout.row_shards, wire, topology_, bytes_per_ms);
+      case ShardingType::kDataParallel:
+        return DataParallelPerf(work, topology_, bytes_per_ms);
+    }
+    return {};
+  }
+
+ private:
+  CommTopology topology_;
+  double samples_;  // of one rank
+  double fused_bytes_per_ms_ = 0;
+  double dense_bytes_per_ms_ = 0;
+};
+
+// Loads are in ms already.
+void CommCosts(int num_ranks, std::span<const float> loads, std::span<float> cost_ms) {
+  assert(loads.size() == cost_ms.size());
+  if (num_ranks == 1) {
+    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+  } else {
+    std::copy(loads.begin(), loads.end(), cost_ms.begin());
+  }
+}
+
+class AnalyticCostModel final : public CostModel {
+ public:
+  AnalyticCostModel() : info_(MakeInfo()) {}
+
+  const CostModelInfo& info() const override { return info_; }
+
+  Status CheckConditions(const PricingConditions& /*conditions*/) const override {
+    return absl::OkStatus();
+  }
+
+  int representation_width() const override { return kWidth; }
+
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi, std::span<CommLoad> loads) const override {
+    assert(phi.size() == shards.size() * kWidth && loads.size() == shards.size());
+    const Pricing pricing(conditions);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const ShardPerf perf = pricing.Price(shards[i]);
+      phi[i * kWidth] = static_cast<float>(perf.forward_compute_ms);
+      phi[i * kWidth + 1] = static_cast<float>(perf.backward_compute_ms);
+      loads[i] = {static_cast<float>(perf.forward_comm_ms),
+                  static_cast<float>(perf.backward_comm_ms)};
+    }
+  }
+
+  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    assert(sums.size() == out.size() * kWidth);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const float forward_ms = sums[i * kWidth];
+      const float backward_ms = sums[i * kWidth + 1];
+      out[i] = {forward_ms + backward_ms, forward_ms, backward_ms};
+    }
+  }
+
+  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
+                         std::span<float> cost_ms) const override {
+    CommCosts(num_ranks, loads, cost_ms);
+  }
+
+  void ForwardCommCosts(int num_ranks, std::span<const float> loads,
+                        std::span<const float> /*start_offsets_ms*/,
+                        std::span<float> cost_ms) const override {
+    CommCosts(num_ranks, loads, cost_ms);
+  }
+
+ private:
+  const CostModelInfo info_;
+};
+
+}  // namespace
+
+std::shared_ptr<const CostModel> MakeAnalyticCostModel() {
+  return std::make_shared<const AnalyticCostModel>();
+}
+
+}  // namespace neuroshard

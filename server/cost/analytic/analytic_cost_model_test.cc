@@ -1,0 +1,117 @@
+#include "server/cost/analytic/analytic_cost_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kRows = 1'000'000;
+
+// What `shards` cost alone, compute and communication.
+std::vector<double> CostsAlone(const PricingConditions& conditions,
+                               const std::vector<ShardFeatures>& shards) {
+  const auto model = MakeAnalyticCostModel();
+  std::vector<float> phi(2 * shards.size());
+  std::vector<CommLoad> loads(shards.size());
+  model->Represent(conditions, shards, phi, loads);
+  std::vector<double> costs;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    costs.push_back(static_cast<double>(phi[2 * i]) + static_cast<double>(phi[2 * i + 1]) +
+                    static_cast<double>(loads[i].forward) + static_cast<double>(loads[i].backward));
+  }
+  return costs;
+}
+
+TEST(AnalyticCostModelTest, OneRankCommunicatesWithNobody) {
+  const auto model = MakeAnalyticCostModel();
+  const std::vector<float> loads = {1, 2};
+  std::vector<float> cost_ms(2);
+  model->BackwardCommCosts(2, loads, cost_ms);
+  EXPECT_THAT(cost_ms, ::testing::ElementsAre(1, 2));
+  model->BackwardCommCosts(1, loads, cost_ms);
+  EXPECT_THAT(cost_ms, ::testing::ElementsAre(0, 0));
+}
+
+// fp32, one feature, unweighted, in ms: in = 8192 ids x 8 B, look-up 8192 x 128 x 4 B, out 4096 x
+// 128 x 4 B (4 ranks of 1024 samples, 2 ids each).
+TEST(AnalyticCostModelTest, TypeFeaturesWeightsAndBandwidthsOfTheRequestCount) {
+  PricingConditions conditions;
+  conditions.num_ranks = 4;
+  conditions.ranks_per_host = 4;
+  conditions.global_batch_size = 4096;
+  conditions.bandwidths = {1e9, 2e9, 3e9};
+  Table table;
+  table.num_embeddings = kRows;
+  table.embedding_dim = 128;
+  table.pooling_factor = 2;
+  const auto cost = [&] { return CostsAlone(conditions, {FeaturesOf(table, {}, kRows, 128)})[0]; };
+  const double out = 4096 * 128 * 4;
+  const double in = 8192 * 8;
+  EXPECT_NEAR(cost(), 3 * (in + 2 * out + out) / 1e6 + 2 * out / 2e6, 1e-4);
+
+  conditions.ranks_per_host = 2;  // over the slower or faster link between hosts
+  EXPECT_NEAR(cost(), 3 * (in + 2 * out + out) / 1e6 + 2 * out / 3e6, 1e-4);
+  table.features = {"a", "b"};
+  EXPECT_NEAR(cost(), 3 * (in + 2 * out + 2 * out) / 1e6 + 4 * out / 3e6, 1e-4);
+  table.weight_dtype = DataType::kBf16;
+  EXPECT_NEAR(cost(), 3 * (in + out + out) / 1e6 + 2 * out / 3e6, 1e-4);
+  table.weighted = true;
+  EXPECT_NEAR(cost(), 4.1 * (2 * in + out + out) / 1e6 + 2 * out / 3e6, 1e-4);
+}
+
+// What info().monotone_shard_costs promises, for tables and conditions of all kinds. Floats round.
+TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
+  Random random(1);
+  for (int round = 0; round < 200; ++round) {
+    PricingConditions conditions;
+    conditions.ranks_per_host = static_cast<int>(random.Between(1, 8));
+    conditions.num_ranks = conditions.ranks_per_host * static_cast<int>(random.Between(1, 4));
+    conditions.global_batch_size = random.Between(1, 100'000);
+    conditions.bandwidths.inter_host_bytes_per_s *= random.UniformReal() + 0.01;
+    Table table;
+    table.num_embeddings = random.Between(1, kRows);
+    table.pooling_factor = random.Below(8) == 0 ? 0 : random.UniformReal() * 50;
+    table.weighted = random.Below(2) == 0;
+    table.weight_dtype = random.Below(2) == 0 ? DataType::kFp16 : DataType::kFp32;
+    const int hosts_ranks = conditions.ranks_per_host;
+
+    for (const ShardLayout& layout :
+         {ShardLayout{ShardingType::kColumnWise, ComputeKernel::kFused, 1},
+          ShardLayout{ShardingType::kGridShard, ComputeKernel::kFused, hosts_ranks}}) {
+      std::vector<ShardFeatures> widths;
+      for (std::int64_t cols = 1; cols <= 300; ++cols) {
+        widths.push_back(FeaturesOf(table, layout, table.num_embeddings, cols));
+      }
+      const std::vector<double> costs = CostsAlone(conditions, widths);
+      for (std::size_t i = 1; i < costs.size(); ++i) {
+        const double before = costs[i - 1] / static_cast<double>(i);
+        EXPECT_LE(costs[i] / static_cast<double>(i + 1), before * (1 + 1e-6)) << "cols " << i + 1;
+      }
+      widths[0].layout.type = ShardingType::kTableColumnWise;
+      if (layout.type == ShardingType::kColumnWise) {
+        EXPECT_EQ(CostsAlone(conditions, {widths[0]})[0], costs[0]);
+      }
+    }
+    for (const ShardingType type : {ShardingType::kRowWiseSubset, ShardingType::kTableRowWise}) {
+      std::vector<ShardFeatures> holders;
+      for (int k = 1; k <= 16; ++k) {
+        holders.push_back(FeaturesOf(table, {type, ComputeKernel::kFused, k}, 1, 64));
+      }
+      const std::vector<double> costs = CostsAlone(conditions, holders);
+      for (std::size_t i = 1; i < costs.size(); ++i) {
+        EXPECT_LE(costs[i], costs[i - 1]);
+        EXPECT_GE(static_cast<double>(i + 1) * costs[i] * (1 + 1e-6),
+                  static_cast<double>(i) * costs[i - 1]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,24 @@
+// TorchRec's bandwidths of collectives: one link a collective, chosen by whether it stays on a
+// host.
+#pragma once
+
+namespace neuroshard {
+
+enum class Collective { kAllToAll, kReduceScatter, kAllGather, kAllReduce };
+
+// The ranks of a plan and what joins them. TorchRec knows hosts of one size L; where hosts differ,
+// L is the largest host's.
+struct CommTopology {
+  double num_ranks = 1;       // W
+  double ranks_per_host = 1;  // L
+  double intra_host_bytes_per_ms = 0;
+  double inter_host_bytes_per_ms = 0;
+};
+
+// Bytes per ms of a collective over `ranks` ranks that stand `ranks_per_host` on a host
+// (BasicCommsBandwidths.get_bw of TorchRec 1.4): all-reduce crosses hosts on every rank's link,
+// also when there is one host alone; any other runs on the links of the host when there is one.
+double CommBandwidth(const CommTopology& topology, Collective collective, double ranks,
+                     double ranks_per_host);
+
+}  // namespace neuroshard

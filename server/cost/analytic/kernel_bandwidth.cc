@@ -1,0 +1,21 @@
+#include "server/cost/analytic/kernel_bandwidth.h"
+
+namespace neuroshard {
+
+double KernelBandwidth(TorchRecKernel kernel, const MemoryBandwidths& memory, double cached_share) {
+  switch (kernel) {
+    case TorchRecKernel::kDense:
+      return 0.5 * memory.device_bytes_per_ms;
+    case TorchRecKernel::kFused:
+      return memory.device_bytes_per_ms;
+    case TorchRecKernel::kFusedUvm:
+      return memory.host_to_device_bytes_per_ms / 10;
+    case TorchRecKernel::kFusedUvmCaching:
+      return (cached_share * memory.device_bytes_per_ms +
+              (1 - cached_share) * memory.host_to_device_bytes_per_ms) /
+             10;
+  }
+  return 0;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,130 @@
+#include "server/cost/analytic/shard_perf.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace neuroshard {
+namespace {
+
+// planner/constants.py.
+constexpr double kIdBytes = 8;
+constexpr double kMinLookupCols = 32;  // a kernel reads at least that much of a row
+constexpr double kFullBlockCols = 128;
+constexpr double kHalfBlockPenalty = 1.15;
+constexpr double kQuarterBlockPenalty = 1.75;
+constexpr double kBackwardComputeMultiplier = 2;
+constexpr double kWeightedBackwardMultiplier = 1;
+constexpr double kWeightedKernelMultiplier = 1.1;
+constexpr double kBatchedCopyFactor = 2.455;
+constexpr double kDataParallelElementwiseFactor = 9.22;
+
+// Warps work on blocks of kFullBlockCols columns; narrower shards leave threads idle.
+double BlockPenalty(double cols) {
+  if (cols >= kFullBlockCols) return 1;
+  return cols >= kFullBlockCols / 2 ? kHalfBlockPenalty : kQuarterBlockPenalty;
+}
+
+double InputBytes(double ids, bool weighted) {
+  return std::ceil(ids * kIdBytes) * (weighted ? 2 : 1);
+}
+
+double BackwardComputeMs(double forward_compute_ms, bool weighted) {
+  const double ms = forward_compute_ms * kBackwardComputeMultiplier;
+  if (!weighted) return ms;
+  return ms * kWeightedBackwardMultiplier + forward_compute_ms * kWeightedKernelMultiplier;
+}
+
+}  // namespace
+
+ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
+                        const CommTopology& topology, double kernel_bytes_per_ms) {
+  const double ranks = topology.num_ranks;
+  const double lookup_bytes =
+      work.ids * ranks * std::max(work.cols, kMinLookupCols) * work.element_bytes;
+  const double values = work.vectors * ranks * work.cols;
+  const double forward_bytes = values * wire.forward_all_to_all;
+  const double backward_bytes = values * wire.backward_all_to_all;
+  const double bandwidth =
+      CommBandwidth(topology, Collective::kAllToAll, ranks, topology.ranks_per_host);
+  ShardPerf perf;
+  perf.forward_compute_ms =
+      (InputBytes(work.ids * ranks, work.weighted) + lookup_bytes + forward_bytes) *
+      BlockPenalty(work.cols) / kernel_bytes_per_ms;
+  perf.forward_comm_ms = forward_bytes / bandwidth;
+  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
+  perf.backward_comm_ms = backward_bytes / bandwidth;
+  return perf;
+}
+
+ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
+                      const CommTopology& topology, double kernel_bytes_per_ms) {
+  const double ranks = topology.num_ranks;
+  const double ids = work.ids / holders;
+  const double lookup_bytes = ids * ranks * work.cols * work.element_bytes;
+  const double values = work.vectors * ranks * work.cols;
+  const double forward_bytes = values * wire.forward_reduce_scatter;
+  const double backward_bytes = values * wire.backward_reduce_scatter;
+  const double per_host = topology.ranks_per_host;
+  ShardPerf perf;
+  perf.forward_compute_ms =
+      (InputBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
+  perf.forward_comm_ms =
+      forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, ranks, per_host);
+  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
+  perf.backward_comm_ms =
+      backward_bytes / CommBandwidth(topology, Collective::kAllGather, ranks, per_host) +
+      backward_bytes * kBatchedCopyFactor / kernel_bytes_per_ms;
+  return perf;
+}
+
+ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
+                           const CommTopology& topology, double kernel_bytes_per_ms) {
+  const double ranks = topology.num_ranks;
+  const double per_host = topology.ranks_per_host;
+  const double ids = work.ids / holders;
+  const double lookup_bytes = ids * ranks * work.cols * work.element_bytes;
+  const double values = work.vectors * ranks * work.cols;
+  const double forward_bytes = values * wire.forward_reduce_scatter;
+  const double backward_bytes = values * wire.backward_reduce_scatter;
+  ShardPerf perf;
+  perf.forward_compute_ms =
+      (InputBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
+  perf.forward_comm_ms =
+      forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, per_host, per_host);
+  perf.backward_comm_ms =
+      backward_bytes / CommBandwidth(topology, Collective::kAllGather, per_host, per_host);
+  if (ranks > per_host) {
+    // Between hosts, an all-to-all of what the reduce-scatter has summed up.
+    const double hosts = ranks / per_host;
+    const double host_values = work.vectors * hosts * work.cols;
+    const double bandwidth = CommBandwidth(topology, Collective::kAllToAll, hosts, 1);
+    perf.forward_comm_ms += host_values * wire.forward_all_to_all / bandwidth;
+    perf.backward_comm_ms += host_values * wire.backward_all_to_all / bandwidth;
+  }
+  perf.backward_comm_ms += backward_bytes * kBatchedCopyFactor / kernel_bytes_per_ms;
+  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
+  return perf;
+}
+
+ShardPerf DataParallelPerf(const ShardWork& work, const CommTopology& topology,
+                           double kernel_bytes_per_ms) {
+  const double ranks = topology.num_ranks;
+  const double per_host = topology.ranks_per_host;
+  const double lookup_bytes = work.ids * work.cols * work.element_bytes;
+  const double output_bytes = work.vectors * work.cols * work.element_bytes;
+  const double table_bytes = work.rows * work.cols * work.element_bytes;
+  ShardPerf perf;
+  perf.forward_compute_ms =
+      (InputBytes(work.ids, work.weighted) + lookup_bytes + output_bytes) / kernel_bytes_per_ms;
+  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
+  // The gradient of the whole table in a ring over hosts, twice where there are more than two.
+  const double nodes = std::min(ranks / per_host, 2.0);
+  double all_reduce_ms = table_bytes * (2 * nodes - 1) / nodes /
+                         CommBandwidth(topology, Collective::kAllReduce, ranks, per_host);
+  if (ranks > 2 * per_host) all_reduce_ms *= 2;
+  perf.backward_comm_ms =
+      all_reduce_ms + table_bytes * kDataParallelElementwiseFactor / kernel_bytes_per_ms;
+  return perf;
+}
+
+}  // namespace neuroshard
