@@ -35,6 +35,9 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   ConfigReader limits = reader.Section("limits");
   limits.Read("max_tables", &options.limits.max_tables, {1, 1'000'000});
   limits.Read("max_devices", &options.limits.max_devices, {1, 1'000'000});
+  limits.Read("max_search_threads", &options.limits.max_search_threads, {1, 1024});
+  limits.Read("max_constraint_entries", &options.limits.max_constraint_entries, {0, 100'000'000});
+  limits.Read("max_plan_shards", &options.limits.max_plan_shards, {1, 100'000'000});
   limits.Read("max_search_ms", &options.max_search_ms, {1, 86'400'000});
   NS_RETURN_IF_ERROR(reader.Finish());
   return options;
@@ -99,6 +102,9 @@ void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
                           {"models.poll_ms", options.model_poll_ms},
                           {"limits.max_tables", options.limits.max_tables},
                           {"limits.max_devices", options.limits.max_devices},
+                          {"limits.max_search_threads", options.limits.max_search_threads},
+                          {"limits.max_constraint_entries", options.limits.max_constraint_entries},
+                          {"limits.max_plan_shards", options.limits.max_plan_shards},
                           {"limits.max_search_ms", options.max_search_ms}});
 }
 

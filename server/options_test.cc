@@ -47,6 +47,9 @@ TEST(PlannerOptionsTest, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(read->model_poll_ms, defaults.model_poll_ms);
   EXPECT_EQ(read->limits.max_tables, defaults.limits.max_tables);
   EXPECT_EQ(read->limits.max_devices, defaults.limits.max_devices);
+  EXPECT_EQ(read->limits.max_search_threads, defaults.limits.max_search_threads);
+  EXPECT_EQ(read->limits.max_constraint_entries, defaults.limits.max_constraint_entries);
+  EXPECT_EQ(read->limits.max_plan_shards, defaults.limits.max_plan_shards);
   EXPECT_EQ(read->max_search_ms, defaults.max_search_ms);
 }
 

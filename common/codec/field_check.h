@@ -24,7 +24,9 @@ class FieldCheck {
   FieldCheck(std::string path, Violations& violations)
       : path_(std::move(path)), violations_(violations) {}
 
+  // An empty `field` is the message itself.
   std::string PathOf(std::string_view field) const {
+    if (field.empty()) return path_;
     return path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
   }
 

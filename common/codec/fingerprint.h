@@ -9,9 +9,10 @@
 namespace neuroshard {
 
 // SHA-256 in hex over everything that can change the plan: tables (sorted by name, so that their
-// order does not matter), topology, batch, optimizer, memory model, search options with seed and
-// time budget, and the model that prices it. Not in it: request_id, warnings, and the model name
-// and version as asked for (the resolved ones are given here). Equal on every platform.
+// order does not matter), topology, batch, optimizer, memory model, constraints, migration, search
+// options with seed and time budget, and the model that prices it. Not in it: request_id, warnings,
+// search.explain, and the model name and version as asked for (the resolved ones are given here).
+// Equal on every platform.
 std::string RequestFingerprint(const PlanRequest& request, std::string_view model_name,
                                int model_version);
 

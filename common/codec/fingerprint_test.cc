@@ -29,22 +29,62 @@ std::string Fingerprint(const PlanRequest& request) {
   return RequestFingerprint(request, "model", 3);
 }
 
+using Change = std::function<void(PlanRequest&)>;
+
+// One rule, changed.
+Change Rule(const std::function<void(TableRule&)>& change) {
+  return [change](PlanRequest& request) {
+    TableRule rule;
+    rule.tables = {0, 2};
+    change(rule);
+    request.constraints.tables = {rule};
+  };
+}
+
+// A migration from two tables, changed.
+Change Previous(const std::function<void(Migration&)>& change) {
+  return [change](PlanRequest& request) {
+    Migration& migration = request.migration.emplace();
+    migration.previous.world_size = 2;
+    for (const char* name : {"c", "a"}) {
+      migration.previous.tables.push_back(
+          {name, "m", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 1000, 0, 64, 1}}});
+    }
+    change(migration);
+  };
+}
+
 // SHA-256 of a canonical form that must not drift: replicas of different versions compare
 // fingerprints.
 TEST(FingerprintTest, IsStable) {
   EXPECT_EQ(Fingerprint(SomeRequest()),
-            "e6a8161a9a869b033e650dd08e7273a135b8bdccfa4a01c76af8b47a02759fc4");
+            "ea6047ee528b931329f948256493bac9abb2d39f4cf47d07f919880508bee1c2");
 }
 
 TEST(FingerprintTest, DoesNotDependOnTableOrder) {
-  PlanRequest request = SomeRequest();
-  const std::string expected = Fingerprint(request);
-  std::sort(request.tables.begin(), request.tables.end(),
-            [](const Table& a, const Table& b) { return a.name < b.name; });
+  std::vector<std::string> order = {"a", "b", "c"};
+  std::set<std::string> seen;
   do {
-    EXPECT_EQ(Fingerprint(request), expected);
-  } while (std::next_permutation(request.tables.begin(), request.tables.end(),
-                                 [](const Table& a, const Table& b) { return a.name < b.name; }));
+    PlanRequest request = SomeRequest();
+    Previous([](Migration&) {})(request);
+    const auto index = [&](const std::string& name) {
+      return static_cast<int>(std::find(order.begin(), order.end(), name) - order.begin());
+    };
+    std::sort(request.tables.begin(), request.tables.end(),
+              [&](const Table& a, const Table& b) { return index(a.name) < index(b.name); });
+    std::sort(
+        request.migration->previous.tables.begin(), request.migration->previous.tables.end(),
+        [&](const TablePlan& a, const TablePlan& b) { return index(a.name) < index(b.name); });
+    // Rules and groups about the same tables, wherever these stand.
+    TableRule rule;
+    rule.tables = {index("a"), index("c")};
+    std::sort(rule.tables.begin(), rule.tables.end());
+    rule.max_shards = 2;
+    request.constraints.tables = {rule};
+    request.constraints.separate = {{rule.tables, GroupLevel::kHost}};
+    seen.insert(Fingerprint(request));
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_EQ(seen.size(), 1u);
 }
 
 TEST(FingerprintTest, DoesNotDependOnWhoAsks) {
@@ -52,12 +92,12 @@ TEST(FingerprintTest, DoesNotDependOnWhoAsks) {
   const std::string expected = Fingerprint(request);
   request.request_id = "other";
   request.warnings = {"assumed"};
+  request.search.explain = true;
   request.cost_model = {"model", 0};
   EXPECT_EQ(Fingerprint(request), expected);
 }
 
 TEST(FingerprintTest, DependsOnEverythingElse) {
-  using Change = std::function<void(PlanRequest&)>;
   const std::vector<Change> changes = {
       [](PlanRequest& r) { r.tables[1].name = "a2"; },
       [](PlanRequest& r) { r.tables[1].module = "m2"; },
@@ -91,6 +131,60 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.search.time_budget = std::chrono::milliseconds(0); },
       [](PlanRequest& r) { r.search.time_budget = std::chrono::milliseconds(5); },
       [](PlanRequest& r) { r.search.seed = 1; },
+      [](PlanRequest& r) { r.search.max_threads = 2; },
+      [](PlanRequest& r) { r.search.refine_steps = 0; },
+      [](PlanRequest& r) { r.search.refine_steps = 1; },
+      [](PlanRequest& r) { r.search.distributed_embeddings.column_slice_threshold_elements = 1; },
+      [](PlanRequest& r) { r.search.distributed_embeddings.row_slice_threshold_elements = 1; },
+      [](PlanRequest& r) { r.search.distributed_embeddings.data_parallel_threshold_elements = 1; },
+      [](PlanRequest& r) { r.search.hugectr.bandwidth_ratio = 7; },
+      [](PlanRequest& r) { r.search.hugectr.work_ratio = 7; },
+      [](PlanRequest& r) { r.search.hugectr.data_parallel_threshold_gb = 7; },
+      [](PlanRequest& r) { r.search.hugectr.iterations = 7; },
+      [](PlanRequest& r) { r.search.hugectr.hierarchical = true; },
+      [](PlanRequest& r) { r.topology.bandwidths.device_memory_bytes_per_s = 1e9; },
+      [](PlanRequest& r) { r.topology.bandwidths.intra_host_bytes_per_s = 1e9; },
+      [](PlanRequest& r) { r.topology.bandwidths.inter_host_bytes_per_s = 1e9; },
+      [](PlanRequest& r) { r.constraints.sharding_types = {ShardingType::kRowWise}; },
+      [](PlanRequest& r) { r.constraints.max_shards_per_rank = 3; },
+      [](PlanRequest& r) { r.constraints.max_tables_per_rank = 3; },
+      [](PlanRequest& r) { r.constraints.max_shards_per_table = 3; },
+      [](PlanRequest& r) { r.constraints.min_column_width = 3; },
+      [](PlanRequest& r) { r.constraints.column_rule = ColumnRule::kTorchRec; },
+      [](PlanRequest& r) {
+        r.constraints.colocate = {{{0, 1}, GroupLevel::kRank}};
+      },
+      [](PlanRequest& r) {
+        r.constraints.colocate = {{{0, 2}, GroupLevel::kRank}};
+      },
+      [](PlanRequest& r) {
+        r.constraints.colocate = {{{0, 1}, GroupLevel::kHost}};
+      },
+      [](PlanRequest& r) {
+        r.constraints.separate = {{{0, 1}, GroupLevel::kRank}};
+      },
+      Rule([](TableRule&) {}),
+      Rule([](TableRule& rule) { rule.tables = {1}; }),
+      Rule([](TableRule& rule) { rule.sharding_types = {ShardingType::kRowWise}; }),
+      Rule([](TableRule& rule) { rule.compute_kernels = {ComputeKernel::kFused}; }),
+      Rule([](TableRule& rule) { rule.ranks = {1}; }),
+      Rule([](TableRule& rule) { rule.forbidden_ranks = {1}; }),
+      Rule([](TableRule& rule) { rule.hosts = {1}; }),
+      Rule([](TableRule& rule) { rule.forbidden_hosts = {1}; }),
+      Rule([](TableRule& rule) { rule.max_shards = 1; }),
+      Rule([](TableRule& rule) { rule.min_column_width = 1; }),
+      Rule([](TableRule& rule) { rule.distinct_ranks = true; }),
+      Previous([](Migration&) {}),
+      Previous([](Migration& m) { m.budget_bytes = 0; }),
+      Previous([](Migration& m) { m.price_ms_per_gib = 1; }),
+      Previous([](Migration& m) { m.previous.world_size = 3; }),
+      Previous([](Migration& m) { m.previous.tables.pop_back(); }),
+      Previous([](Migration& m) { m.previous.tables[0].name = "b"; }),
+      Previous([](Migration& m) { m.previous.tables[0].module = "n"; }),
+      Previous([](Migration& m) { m.previous.tables[0].shards[0].rank = 0; }),
+      Previous([](Migration& m) { m.previous.tables[0].shards[0].row_offset = 1; }),
+      Previous([](Migration& m) { m.previous.tables[0].sharding_type = ShardingType::kGridShard; }),
+      Previous([](Migration& m) { m.previous.tables[0].compute_kernel = ComputeKernel::kDense; }),
   };
   std::set<std::string> seen = {Fingerprint(SomeRequest()),
                                 RequestFingerprint(SomeRequest(), "model2", 3),

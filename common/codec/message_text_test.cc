@@ -58,6 +58,8 @@ TEST(MessageTextTest, YamlAndJsonAreTheSameRequest) {
 
   EXPECT_TRUE(MessageDifferencer::Equals(from_yaml, from_json));
   EXPECT_EQ(MessageToJson(from_yaml) + "\n", golden);
+  const auto decoded = DecodePlanRequest(from_yaml, RequestLimits{});
+  EXPECT_TRUE(decoded.ok()) << Message(decoded.status());
   EXPECT_EQ(from_yaml.request_id(), "007");
   EXPECT_EQ(from_yaml.tables(0).features(1), "42");
   EXPECT_EQ(from_yaml.tables(1).name(), "true");

@@ -1,8 +1,7 @@
 #include "common/codec/plan_codec.h"
 
-#include <string>
+#include <utility>
 
-#include "common/base/violations.h"
 #include "common/codec/field_check.h"
 
 namespace neuroshard {
@@ -52,9 +51,8 @@ v1::Plan EncodePlan(const Plan& plan) {
   return message;
 }
 
-StatusOr<Plan> DecodePlan(const v1::Plan& message) {
-  Violations violations;
-  const FieldCheck check("plan", violations);
+Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& violations) {
+  const FieldCheck check(path, violations);
   Plan plan;
   check.InRange("world_size", std::int64_t{message.world_size()}, 0, kMaxRank + 1);
   check.InRange("local_world_size", std::int64_t{message.local_world_size()}, 0, kMaxRank + 1);
@@ -62,7 +60,7 @@ StatusOr<Plan> DecodePlan(const v1::Plan& message) {
   plan.local_world_size = message.local_world_size();
   for (int i = 0; i < message.tables_size(); ++i) {
     const v1::TablePlan& table = message.tables(i);
-    const FieldCheck table_check(fmt::format("plan.tables[{}]", i), violations);
+    const FieldCheck table_check(check.PathOf(fmt::format("tables[{}]", i)), violations);
     TablePlan decoded;
     table_check.IsNonEmptyText("name", table.name(), kMaxNameBytes);
     table_check.IsText("module", table.module(), kMaxNameBytes);
@@ -73,13 +71,25 @@ StatusOr<Plan> DecodePlan(const v1::Plan& message) {
     decoded.compute_kernel =
         table_check.WordOf("compute_kernel", table.compute_kernel(), ComputeKernel::kFused);
     for (int s = 0; s < table.shards_size(); ++s) {
-      const FieldCheck shard_check(fmt::format("plan.tables[{}].shards[{}]", i, s), violations);
+      const FieldCheck shard_check(table_check.PathOf(fmt::format("shards[{}]", s)), violations);
       decoded.shards.push_back(DecodeShard(table.shards(s), shard_check));
     }
     plan.tables.push_back(std::move(decoded));
   }
+  return plan;
+}
+
+StatusOr<Plan> DecodePlan(const v1::Plan& message) {
+  Violations violations;
+  Plan plan = DecodePlanAt("plan", message, violations);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return plan;
+}
+
+std::int64_t CountShards(const v1::Plan& message) {
+  std::int64_t shards = 0;
+  for (const v1::TablePlan& table : message.tables()) shards += table.shards_size();
+  return shards;
 }
 
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {

@@ -1,7 +1,11 @@
 // Plan and PlanCost <-> their messages.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "common/base/status.h"
+#include "common/base/violations.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_cost.h"
 #include "neuroshard/v1/cost.pb.h"
@@ -16,6 +20,13 @@ v1::Plan EncodePlan(const Plan& plan);
 // do not overflow). Field paths start with "plan.". Whether the plan fits a request is CheckPlan's
 // business (server/evaluate).
 StatusOr<Plan> DecodePlan(const v1::Plan& message);
+
+// The same for a plan that is a part of something else: field paths start with `path` and a dot,
+// the faults go to `violations`.
+Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& violations);
+
+// Shards of all tables.
+std::int64_t CountShards(const v1::Plan& message);
 
 v1::PlanCost EncodePlanCost(const PlanCost& cost);
 

@@ -1,10 +1,15 @@
 #include "common/codec/request_codec.h"
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 
 #include "common/base/bytes.h"
+#include "common/codec/constraints_codec.h"
 #include "common/codec/field_check.h"
+#include "common/codec/migration_codec.h"
+#include "common/codec/plan_codec.h"
+#include "common/codec/search_options_codec.h"
 #include "common/codec/table_codec.h"
 #include "common/codec/topology_codec.h"
 #include "common/domain/memory_use.h"
@@ -14,10 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxRequestIdBytes = 128;
 constexpr std::size_t kMaxModelNameBytes = 128;
-constexpr std::size_t kMaxStrategyBytes = 64;
 constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxReserveBytes = std::int64_t{1} << 50;
-constexpr std::int64_t kMaxTimeBudgetMs = 3'600'000;
 // Whoever adds up bytes behind the codec stays far from the end of int64, even after every table is
 // cut a thousand times.
 constexpr std::int64_t kMaxTotalBytes = std::int64_t{1} << 60;
@@ -34,7 +37,20 @@ Status CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& lim
                              std::max<std::int64_t>(devices, message.topology().hosts_size()),
                              limits.max_devices);
   }
-  return absl::OkStatus();
+  if (message.search().max_threads() > limits.max_search_threads) {
+    return ResourceExhausted(
+        "search.max_threads: the request asks for {} threads, this server gives a search at most "
+        "{}",
+        message.search().max_threads(), limits.max_search_threads);
+  }
+  const std::int64_t entries = CountConstraintEntries(message.constraints());
+  if (entries > limits.max_constraint_entries) {
+    return ResourceExhausted(
+        "constraints: the rules and groups have {} entries (tables, types, ranks and hosts that "
+        "they name), this server takes at most {}",
+        entries, limits.max_constraint_entries);
+  }
+  return CheckShardLimit("migration.previous", message.migration().previous(), limits);
 }
 
 MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violations) {
@@ -56,27 +72,6 @@ CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& vio
   check.IsText("name", message.name(), kMaxModelNameBytes);
   check.InRange("version", message.version(), 0, std::int64_t{INT32_MAX});
   return {message.name(), message.version()};
-}
-
-SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& violations) {
-  const FieldCheck check("search", violations);
-  SearchOptions options;
-  check.IsText("strategy", message.strategy(), kMaxStrategyBytes);
-  if (!message.strategy().empty()) options.strategy = message.strategy();
-  if (message.has_beam_width()) options.beam_width = message.beam_width();
-  if (message.has_num_candidates()) options.num_candidates = message.num_candidates();
-  if (message.has_max_length()) options.max_length = message.max_length();
-  if (message.has_search_steps()) options.search_steps = message.search_steps();
-  check.InRange("beam_width", std::int64_t{options.beam_width}, 1, 64);
-  check.InRange("num_candidates", std::int64_t{options.num_candidates}, 1, 1000);
-  check.InRange("max_length", std::int64_t{options.max_length}, 0, 1000);
-  check.InRange("search_steps", std::int64_t{options.search_steps}, 1, 101);
-  if (message.has_time_budget_ms()) {
-    check.InRange("time_budget_ms", message.time_budget_ms(), 0, kMaxTimeBudgetMs);
-    options.time_budget = std::chrono::milliseconds(message.time_budget_ms());
-  }
-  options.seed = message.seed();
-  return options;
 }
 
 void CheckUniqueNames(const v1::ShardPlanRequest& message, Violations& violations) {
@@ -108,6 +103,15 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
 
 }  // namespace
 
+Status CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits) {
+  const std::int64_t shards = CountShards(plan);
+  const std::int64_t tables = plan.tables_size();
+  if (std::max(tables, shards) <= limits.max_plan_shards) return absl::OkStatus();
+  return ResourceExhausted(
+      "{}.tables: the plan has {} tables and {} shards, this server takes at most {} of each", path,
+      tables, shards, limits.max_plan_shards);
+}
+
 StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
                                         const RequestLimits& limits) {
   NS_RETURN_IF_ERROR(CheckLimits(message, limits));
@@ -122,7 +126,9 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   request.memory = DecodeMemoryModel(message.memory(), violations);
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
   request.search = DecodeSearchOptions(message.search(), violations);
+  const std::size_t faults = violations.count();
   request.topology = DecodeTopology(message.topology(), violations);
+  const bool topology_ok = violations.count() == faults;
   if (message.tables_size() == 0)
     violations.Add("tables", "must have at least one entry, got none");
   TableDecoder decoder(batch_ok ? request.global_batch_size : 1);
@@ -132,9 +138,17 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
         decoder.Decode(message.tables(i), FieldCheck(fmt::format("tables[{}]", i), violations)));
   }
   CheckUniqueNames(message, violations);
+  request.constraints = DecodeConstraints(message.constraints(), request.tables,
+                                          topology_ok ? request.topology : Topology(), violations);
+  if (message.has_migration()) {
+    request.migration = DecodeMigration(message.migration(), violations);
+  }
   if (violations.empty()) CheckTotalBytes(request, violations);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   request.warnings = decoder.Warnings();
+  for (std::string& warning : BandwidthWarnings(request.topology.bandwidths)) {
+    request.warnings.push_back(std::move(warning));
+  }
   return request;
 }
 
@@ -150,14 +164,11 @@ v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
   message.mutable_memory()->set_reserve_bytes(request.memory.reserve_bytes);
   message.mutable_cost_model()->set_name(request.cost_model.name);
   message.mutable_cost_model()->set_version(request.cost_model.version);
-  v1::SearchOptions& search = *message.mutable_search();
-  search.set_strategy(request.search.strategy);
-  search.set_beam_width(request.search.beam_width);
-  search.set_num_candidates(request.search.num_candidates);
-  search.set_max_length(request.search.max_length);
-  search.set_search_steps(request.search.search_steps);
-  if (request.search.time_budget) search.set_time_budget_ms(request.search.time_budget->count());
-  search.set_seed(request.search.seed);
+  *message.mutable_search() = EncodeSearchOptions(request.search);
+  if (!request.constraints.empty()) {
+    *message.mutable_constraints() = EncodeConstraints(request.constraints, request.tables);
+  }
+  if (request.migration) *message.mutable_migration() = EncodeMigration(*request.migration);
   return message;
 }
 

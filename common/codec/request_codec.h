@@ -1,9 +1,10 @@
 // ShardPlanRequest <-> PlanRequest. Decoding is where a request is checked: a PlanRequest that
 // exists is in range, so nobody behind this looks again. The ranges and defaults are those stated
-// in proto/neuroshard/v1/{planner,table,topology}.proto.
+// in proto/neuroshard/v1.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "common/base/status.h"
 #include "common/domain/plan_request.h"
@@ -16,7 +17,17 @@ namespace neuroshard {
 struct RequestLimits {
   std::int64_t max_tables = 20'000;
   std::int64_t max_devices = 16'384;
+  // No more than requests can ask for at all; a server has its own.
+  std::int64_t max_search_threads = 1024;
+  std::int64_t max_constraint_entries = 1'000'000;
+  // Shards, and tables, of a plan that a request brings along. A plan of the largest requests has
+  // fewer; pricing takes some 500 bytes a shard.
+  std::int64_t max_plan_shards = 1'000'000;
 };
+
+// RESOURCE_EXHAUSTED, naming `path`, when the plan has more than max_plan_shards shards or
+// tables.
+Status CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits);
 
 // RESOURCE_EXHAUSTED when the request is over a limit. INVALID_ARGUMENT with a Violation for every
 // faulty field otherwise

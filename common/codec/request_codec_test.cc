@@ -61,6 +61,8 @@ TEST(DecodePlanRequestTest, AbsentFieldsGetTheDocumentedDefaults) {
   EXPECT_EQ(request->memory, MemoryModel());
   EXPECT_EQ(request->cost_model, CostModelRef());
   EXPECT_EQ(request->search, SearchOptions());
+  EXPECT_EQ(request->topology.bandwidths, Bandwidths());
+  EXPECT_FALSE(request->migration.has_value());
   EXPECT_EQ(request->topology.devices.size(), 4u);
   EXPECT_EQ(request->tables[1].weight_dtype, DataType::kFp32);
   EXPECT_THAT(request->warnings, IsEmpty());
@@ -159,7 +161,7 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) { r.set_global_batch_size(std::int64_t{1} << 31); }},
       {"optimizer", "must be one of sgd, adagrad, rowwise_adagrad, adam, got \"lion\"",
        [](Request& r) { r.set_optimizer("lion"); }},
-      {"memory.rule", "must be one of full, weights_only",
+      {"memory.rule", "must be one of full, weights_only, torchrec, got \"none\"",
        [](Request& r) { r.mutable_memory()->set_rule("none"); }},
       {"memory.reserve_fraction", "less than 1, got 1",
        [](Request& r) { r.mutable_memory()->set_reserve_fraction(1); }},
@@ -181,6 +183,29 @@ std::vector<Fault> OtherFaults() {
        search([](v1::SearchOptions& s) { s.set_search_steps(102); })},
       {"search.time_budget_ms", "must be at least 0, got -1",
        search([](v1::SearchOptions& s) { s.set_time_budget_ms(-1); })},
+      {"search.max_threads", "must be at least 1, got 0",
+       search([](v1::SearchOptions& s) { s.set_max_threads(0); })},
+      {"search.refine_steps", "must be at least 0, got -1",
+       search([](v1::SearchOptions& s) { s.set_refine_steps(-1); })},
+      {"search.distributed_embeddings.row_slice_threshold_elements", "must be at least 1, got 0",
+       search([](v1::SearchOptions& s) {
+         s.mutable_distributed_embeddings()->set_row_slice_threshold_elements(0);
+       })},
+      {"search.hugectr.work_ratio", "must be at least 1e-06, got 0",
+       search([](v1::SearchOptions& s) { s.mutable_hugectr()->set_work_ratio(0); })},
+      {"search.hugectr.data_parallel_threshold_gb", "got nan", search([](v1::SearchOptions& s) {
+         s.mutable_hugectr()->set_data_parallel_threshold_gb(kNan);
+       })},
+      {"search.hugectr.iterations", "must be at least 1, got -1",
+       search([](v1::SearchOptions& s) { s.mutable_hugectr()->set_iterations(-1); })},
+      {"topology.bandwidths.intra_host_bytes_per_s", "must be at least 1000000, got 0",
+       [](Request& r) {
+         r.mutable_topology()->mutable_bandwidths()->set_intra_host_bytes_per_s(0);
+       }},
+      {"topology.bandwidths.inter_host_bytes_per_s", "got nan",
+       [](Request& r) {
+         r.mutable_topology()->mutable_bandwidths()->set_inter_host_bytes_per_s(kNan);
+       }},
   };
 }
 
@@ -227,6 +252,11 @@ TEST(DecodePlanRequestTest, LimitsAreQuotedAndCheckedFirst) {
   const Status tables = DecodePlanRequest(message, {.max_tables = 3}).status();
   EXPECT_EQ(tables.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(tables), HasSubstr("has 4 tables, this server takes at most 3"));
+  message.mutable_search()->set_max_threads(9);
+  const Status threads = DecodePlanRequest(message, {.max_search_threads = 8}).status();
+  EXPECT_EQ(threads.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(threads),
+              HasSubstr("asks for 9 threads, this server gives a search at most 8"));
   const Status devices = DecodePlanRequest(message, {.max_devices = 3}).status();
   EXPECT_EQ(devices.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(devices), HasSubstr("has 4 devices, this server takes at most 3"));
@@ -287,6 +317,17 @@ TEST(DecodePlanRequestTest, AssumptionsAreWarnedAboutOnceAKind) {
   EXPECT_EQ(request->tables[4].reuse_histogram, ReuseHistogram{});
 }
 
+TEST(DecodePlanRequestTest, ABandwidthInTorchRecsUnitIsWarnedAbout) {
+  v1::ShardPlanRequest message = GoodRequest();
+  v1::Bandwidths& bandwidths = *message.mutable_topology()->mutable_bandwidths();
+  bandwidths.set_device_memory_bytes_per_s(897.0 * (1 << 30) / 1000);
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_THAT(request->warnings, ElementsAre(HasSubstr("bytes per millisecond")));
+  bandwidths.set_device_memory_bytes_per_s(20e9);
+  EXPECT_THAT(Decode(message)->warnings, IsEmpty());
+}
+
 TEST(DecodePlanRequestTest, ZipfExponentBecomesAHistogram) {
   v1::ShardPlanRequest message = GoodRequest();
   message.set_global_batch_size(1024);
@@ -337,6 +378,17 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   search.set_search_steps(8);
   search.set_time_budget_ms(0);
   search.set_seed(std::numeric_limits<std::uint64_t>::max());
+  search.set_max_threads(7);
+  search.set_refine_steps(0);
+  search.set_explain(true);
+  search.mutable_distributed_embeddings()->set_column_slice_threshold_elements(5);
+  search.mutable_distributed_embeddings()->set_data_parallel_threshold_elements(6);
+  search.mutable_hugectr()->set_bandwidth_ratio(67);
+  search.mutable_hugectr()->set_work_ratio(0.5);
+  search.mutable_hugectr()->set_data_parallel_threshold_gb(0.0125);
+  search.mutable_hugectr()->set_iterations(3);
+  search.mutable_hugectr()->set_hierarchical(true);
+  message.mutable_topology()->mutable_bandwidths()->set_inter_host_bytes_per_s(25e9);
   v1::Table& table = *message.mutable_tables(2);
   table.set_weight_dtype("bf16");
   table.set_pooling_mode("mean");
@@ -354,6 +406,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 
   EXPECT_EQ(encoded.topology().hosts_size(), 2);
+  EXPECT_EQ(request->search.hugectr.iterations, 3);
+  EXPECT_EQ(request->topology.bandwidths.inter_host_bytes_per_s, 25e9);
   const auto again = Decode(encoded);
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, *request);

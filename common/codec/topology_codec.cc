@@ -12,6 +12,10 @@ namespace {
 constexpr std::int64_t kMaxHosts = 65536;
 constexpr std::int64_t kMaxDevicesPerHost = 1024;
 constexpr std::int64_t kMaxDeviceBytes = std::int64_t{1} << 50;
+constexpr double kMinBandwidth = 1e6;
+constexpr double kMaxBandwidth = 1e18;
+// Below every device's memory; TorchRec's numbers, which are bytes per ms, all are.
+constexpr double kSuspiciousMemoryBandwidth = 4e9;
 
 std::int64_t HostCount(const v1::HostGroup& group) { return group.has_count() ? group.count() : 1; }
 
@@ -36,6 +40,27 @@ std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group, const F
   }
   if (!ok) return {};
   return {group.device_memory_bytes().begin(), group.device_memory_bytes().end()};
+}
+
+Bandwidths DecodeBandwidths(const v1::Bandwidths& message, Violations& violations) {
+  const FieldCheck check("topology.bandwidths", violations);
+  Bandwidths bandwidths;
+  if (message.has_device_memory_bytes_per_s()) {
+    bandwidths.device_memory_bytes_per_s = message.device_memory_bytes_per_s();
+  }
+  if (message.has_intra_host_bytes_per_s()) {
+    bandwidths.intra_host_bytes_per_s = message.intra_host_bytes_per_s();
+  }
+  if (message.has_inter_host_bytes_per_s()) {
+    bandwidths.inter_host_bytes_per_s = message.inter_host_bytes_per_s();
+  }
+  check.InRange("device_memory_bytes_per_s", bandwidths.device_memory_bytes_per_s, kMinBandwidth,
+                kMaxBandwidth);
+  check.InRange("intra_host_bytes_per_s", bandwidths.intra_host_bytes_per_s, kMinBandwidth,
+                kMaxBandwidth);
+  check.InRange("inter_host_bytes_per_s", bandwidths.inter_host_bytes_per_s, kMinBandwidth,
+                kMaxBandwidth);
+  return bandwidths;
 }
 
 }  // namespace
@@ -67,7 +92,16 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
       for (const std::int64_t bytes : memory) topology.devices.push_back({host, bytes});
     }
   }
+  topology.bandwidths = DecodeBandwidths(message.bandwidths(), violations);
   return topology;
+}
+
+std::vector<std::string> BandwidthWarnings(const Bandwidths& bandwidths) {
+  if (bandwidths.device_memory_bytes_per_s >= kSuspiciousMemoryBandwidth) return {};
+  return {
+      fmt::format("topology.bandwidths.device_memory_bytes_per_s is {:.3g}, less than any device "
+                  "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
+                  bandwidths.device_memory_bytes_per_s)};
 }
 
 v1::Topology EncodeTopology(const Topology& topology) {
@@ -94,6 +128,12 @@ v1::Topology EncodeTopology(const Topology& topology) {
       group.mutable_device_memory_bytes()->Add(memory.begin(), memory.end());
     }
     last = std::move(memory);
+  }
+  if (topology.bandwidths != Bandwidths{}) {
+    v1::Bandwidths& bandwidths = *message.mutable_bandwidths();
+    bandwidths.set_device_memory_bytes_per_s(topology.bandwidths.device_memory_bytes_per_s);
+    bandwidths.set_intra_host_bytes_per_s(topology.bandwidths.intra_host_bytes_per_s);
+    bandwidths.set_inter_host_bytes_per_s(topology.bandwidths.inter_host_bytes_per_s);
   }
   return message;
 }

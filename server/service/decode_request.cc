@@ -13,17 +13,6 @@
 namespace neuroshard {
 namespace {
 
-// A plan of the largest requests has fewer; pricing takes some 500 bytes a shard.
-constexpr std::int64_t kMaxShards = 1'000'000;
-
-Status CheckShardLimit(const v1::Plan& plan) {
-  std::int64_t shards = 0;
-  for (const v1::TablePlan& table : plan.tables()) shards += table.shards_size();
-  if (shards <= kMaxShards) return absl::OkStatus();
-  return ResourceExhausted("plan.tables: the plan has {} shards, this server takes at most {}",
-                           shards, kMaxShards);
-}
-
 // Whether `status` is about fields, so that more of them may be added.
 bool ListsFields(const Status& status) { return !Violations::FromStatus(status).empty(); }
 
@@ -58,7 +47,7 @@ StatusOr<PlanRequest> DecodeSearchRequest(const v1::ShardPlanRequest& message,
 
 StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
                                                     const RequestLimits& limits) {
-  NS_RETURN_IF_ERROR(CheckShardLimit(message.plan()));
+  NS_RETURN_IF_ERROR(CheckShardLimit("plan", message.plan(), limits));
   StatusOr<PlanRequest> request = DecodePlanRequest(message.request(), limits);
   if (!request.ok() && !ListsFields(request.status())) return request.status();
   StatusOr<Plan> plan = DecodePlan(message.plan());

@@ -1,0 +1,267 @@
+#include "common/codec/constraints_codec.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "common/codec/field_check.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxColumns = 65536;
+
+// Where a value that may be listed once was first listed.
+template <typename T>
+class ListedOnce {
+ public:
+  ListedOnce(const FieldCheck& check, std::string_view field) : check_(check), field_(field) {}
+
+  // Whether it is new; a violation at position `i` otherwise.
+  bool Note(const T& value, int i) {
+    const auto [first, is_new] = first_.emplace(value, i);
+    if (!is_new) {
+      check_.Fail(fmt::format("{}[{}]", field_, i),
+                  fmt::format("is given twice, first at {}[{}]", field_, first->second));
+    }
+    return is_new;
+  }
+
+ private:
+  const FieldCheck& check_;
+  const std::string_view field_;
+  std::map<T, int> first_;
+};
+
+template <typename E, typename Words>
+std::vector<E> DecodeWords(const FieldCheck& check, std::string_view field, const Words& words) {
+  std::vector<E> values;
+  ListedOnce<E> once(check, field);
+  for (int i = 0; i < words.size(); ++i) {
+    const std::optional<E> value = FromText<E>(words[i]);
+    if (!value) {
+      check.Fail(fmt::format("{}[{}]", field, i),
+                 fmt::format("must be one of {}, got {}", AllWords<E>(), Quoted(words[i])));
+    } else if (once.Note(*value, i)) {
+      values.push_back(*value);
+    }
+  }
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+template <typename E, typename Words>
+void EncodeWords(const std::vector<E>& values, Words& words) {
+  for (const E value : values) *words.Add() = std::string(ToText(value));
+}
+
+class ConstraintsDecoder {
+ public:
+  ConstraintsDecoder(const std::vector<Table>& tables, const Topology& topology,
+                     Violations& violations)
+      : num_ranks_(topology.num_ranks()),
+        num_hosts_(static_cast<int>(topology.hosts().size())),
+        violations_(violations) {
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+      index_of_.emplace(tables[i].name, static_cast<int>(i));
+    }
+  }
+
+  Constraints Decode(const v1::Constraints& message) const {
+    const FieldCheck check("constraints", violations_);
+    Constraints constraints;
+    constraints.sharding_types =
+        DecodeWords<ShardingType>(check, "sharding_types", message.sharding_types());
+    for (int i = 0; i < message.tables_size(); ++i) {
+      constraints.tables.push_back(
+          DecodeRule(message.tables(i), check.PathOf(fmt::format("tables[{}]", i))));
+    }
+    constraints.colocate = DecodeGroups(message.colocate(), check.PathOf("colocate"));
+    constraints.separate = DecodeGroups(message.separate(), check.PathOf("separate"));
+    constraints.max_shards_per_rank =
+        DecodeCount(check, "max_shards_per_rank", message.max_shards_per_rank());
+    constraints.max_tables_per_rank =
+        DecodeCount(check, "max_tables_per_rank", message.max_tables_per_rank());
+    constraints.max_shards_per_table =
+        DecodeCount(check, "max_shards_per_table", message.max_shards_per_table());
+    check.InRange("min_column_width", message.min_column_width(), 0, kMaxColumns);
+    constraints.min_column_width = message.min_column_width();
+    constraints.column_rule =
+        check.WordOrDefault("column_rule", message.column_rule(), ColumnRule::kAny);
+    return constraints;
+  }
+
+ private:
+  static int DecodeCount(const FieldCheck& check, std::string_view field, std::int32_t count) {
+    check.InRange(field, std::int64_t{count}, 0, kMaxCount);
+    return count;
+  }
+
+  TableRule DecodeRule(const v1::TableRule& message, std::string path) const {
+    const FieldCheck check(std::move(path), violations_);
+    TableRule rule;
+    rule.tables = DecodeTables(check, message.tables());
+    if (message.tables_size() == 0) check.Fail("tables", "must name at least one table");
+    rule.sharding_types =
+        DecodeWords<ShardingType>(check, "sharding_types", message.sharding_types());
+    rule.compute_kernels =
+        DecodeWords<ComputeKernel>(check, "compute_kernels", message.compute_kernels());
+    rule.ranks = DecodeIndices(check, "ranks", message.ranks(), num_ranks_);
+    rule.forbidden_ranks =
+        DecodeIndices(check, "forbidden_ranks", message.forbidden_ranks(), num_ranks_);
+    rule.hosts = DecodeIndices(check, "hosts", message.hosts(), num_hosts_);
+    rule.forbidden_hosts =
+        DecodeIndices(check, "forbidden_hosts", message.forbidden_hosts(), num_hosts_);
+    rule.max_shards = DecodeCount(check, "max_shards", message.max_shards());
+    check.InRange("min_column_width", message.min_column_width(), 0, kMaxColumns);
+    rule.min_column_width = message.min_column_width();
+    rule.distinct_ranks = message.distinct_ranks();
+    if (DemandsNothing(message)) {
+      check.Fail("",
+                 "demands nothing: give sharding_types, compute_kernels, ranks, forbidden_ranks, "
+                 "hosts, forbidden_hosts, max_shards, min_column_width or distinct_ranks");
+    }
+    return rule;
+  }
+
+  static bool DemandsNothing(const v1::TableRule& rule) {
+    return rule.sharding_types_size() == 0 && rule.compute_kernels_size() == 0 &&
+           rule.ranks_size() == 0 && rule.forbidden_ranks_size() == 0 && rule.hosts_size() == 0 &&
+           rule.forbidden_hosts_size() == 0 && rule.max_shards() == 0 &&
+           rule.min_column_width() == 0 && !rule.distinct_ranks();
+  }
+
+  template <typename Groups>
+  std::vector<TableGroup> DecodeGroups(const Groups& messages, const std::string& field) const {
+    std::vector<TableGroup> groups;
+    for (int i = 0; i < messages.size(); ++i) {
+      const FieldCheck check(fmt::format("{}[{}]", field, i), violations_);
+      TableGroup group;
+      group.tables = DecodeTables(check, messages[i].tables());
+      if (messages[i].tables_size() < 2) {
+        check.Fail("tables",
+                   fmt::format("must name at least two tables, got {}", messages[i].tables_size()));
+      }
+      group.level = check.WordOrDefault("level", messages[i].level(), GroupLevel::kRank);
+      groups.push_back(std::move(group));
+    }
+    return groups;
+  }
+
+  template <typename Names>
+  std::vector<int> DecodeTables(const FieldCheck& check, const Names& names) const {
+    std::vector<int> tables;
+    ListedOnce<int> once(check, "tables");
+    for (int i = 0; i < names.size(); ++i) {
+      const auto found = index_of_.find(names[i]);
+      if (found == index_of_.end()) {
+        check.Fail(fmt::format("tables[{}]", i),
+                   fmt::format("names no table of the request, got {}", Quoted(names[i])));
+      } else if (once.Note(found->second, i)) {
+        tables.push_back(found->second);
+      }
+    }
+    std::sort(tables.begin(), tables.end());
+    return tables;
+  }
+
+  // Ranks or hosts of the topology, of which there are `count`; 0: it is not known.
+  template <typename Indices>
+  static std::vector<int> DecodeIndices(const FieldCheck& check, std::string_view field,
+                                        const Indices& indices, int count) {
+    std::vector<int> values;
+    ListedOnce<int> once(check, field);
+    for (int i = 0; i < indices.size(); ++i) {
+      const int value = indices[i];
+      if (count > 0 && (value < 0 || value >= count)) {
+        check.Fail(
+            fmt::format("{}[{}]", field, i),
+            fmt::format("must be from 0 to {}, what the topology has, got {}", count - 1, value));
+      } else if (once.Note(value, i)) {
+        values.push_back(value);
+      }
+    }
+    std::sort(values.begin(), values.end());
+    return values;
+  }
+
+  std::unordered_map<std::string_view, int> index_of_;
+  const int num_ranks_;
+  const int num_hosts_;
+  Violations& violations_;
+};
+
+template <typename Message>
+void EncodeTables(const std::vector<int>& indices, const std::vector<Table>& tables,
+                  Message& message) {
+  for (const int index : indices) message.add_tables(tables[static_cast<std::size_t>(index)].name);
+}
+
+v1::TableRule EncodeRule(const TableRule& rule, const std::vector<Table>& tables) {
+  v1::TableRule message;
+  EncodeTables(rule.tables, tables, message);
+  EncodeWords(rule.sharding_types, *message.mutable_sharding_types());
+  EncodeWords(rule.compute_kernels, *message.mutable_compute_kernels());
+  message.mutable_ranks()->Add(rule.ranks.begin(), rule.ranks.end());
+  message.mutable_forbidden_ranks()->Add(rule.forbidden_ranks.begin(), rule.forbidden_ranks.end());
+  message.mutable_hosts()->Add(rule.hosts.begin(), rule.hosts.end());
+  message.mutable_forbidden_hosts()->Add(rule.forbidden_hosts.begin(), rule.forbidden_hosts.end());
+  message.set_max_shards(rule.max_shards);
+  message.set_min_column_width(rule.min_column_width);
+  message.set_distinct_ranks(rule.distinct_ranks);
+  return message;
+}
+
+v1::TableGroup EncodeGroup(const TableGroup& group, const std::vector<Table>& tables) {
+  v1::TableGroup message;
+  EncodeTables(group.tables, tables, message);
+  message.set_level(std::string(ToText(group.level)));
+  return message;
+}
+
+}  // namespace
+
+std::int64_t CountConstraintEntries(const v1::Constraints& message) {
+  std::int64_t entries = message.tables_size() + message.colocate_size() + message.separate_size() +
+                         message.sharding_types_size();
+  for (const v1::TableRule& rule : message.tables()) {
+    entries += std::int64_t{rule.tables_size()} + rule.sharding_types_size() +
+               rule.compute_kernels_size() + rule.ranks_size() + rule.forbidden_ranks_size() +
+               rule.hosts_size() + rule.forbidden_hosts_size();
+  }
+  for (const v1::TableGroup& group : message.colocate()) entries += group.tables_size();
+  for (const v1::TableGroup& group : message.separate()) entries += group.tables_size();
+  return entries;
+}
+
+Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<Table>& tables,
+                              const Topology& topology, Violations& violations) {
+  return ConstraintsDecoder(tables, topology, violations).Decode(message);
+}
+
+v1::Constraints EncodeConstraints(const Constraints& constraints,
+                                  const std::vector<Table>& tables) {
+  v1::Constraints message;
+  EncodeWords(constraints.sharding_types, *message.mutable_sharding_types());
+  for (const TableRule& rule : constraints.tables) {
+    *message.add_tables() = EncodeRule(rule, tables);
+  }
+  for (const TableGroup& group : constraints.colocate) {
+    *message.add_colocate() = EncodeGroup(group, tables);
+  }
+  for (const TableGroup& group : constraints.separate) {
+    *message.add_separate() = EncodeGroup(group, tables);
+  }
+  message.set_max_shards_per_rank(constraints.max_shards_per_rank);
+  message.set_max_tables_per_rank(constraints.max_tables_per_rank);
+  message.set_max_shards_per_table(constraints.max_shards_per_table);
+  message.set_min_column_width(constraints.min_column_width);
+  message.set_column_rule(std::string(ToText(constraints.column_rule)));
+  return message;
+}
+
+}  // namespace neuroshard

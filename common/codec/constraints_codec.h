@@ -1,0 +1,28 @@
+// Constraints <-> their message. Names of tables become indices, and back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "common/domain/constraints.h"
+#include "common/domain/table.h"
+#include "common/domain/topology.h"
+#include "neuroshard/v1/constraints.pb.h"
+
+namespace neuroshard {
+
+// Names, words, ranks and hosts that the rules and groups list, and the rules and groups
+// themselves: what decoding and planning take time for.
+std::int64_t CountConstraintEntries(const v1::Constraints& message);
+
+// Field paths start with "constraints.". Rules that contradict each other are legal: the planner
+// proves it. With an empty `topology`, when the request's own is faulty, ranks and hosts are not
+// compared with it.
+Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<Table>& tables,
+                              const Topology& topology, Violations& violations);
+
+// DecodeConstraints gives the same constraints again.
+v1::Constraints EncodeConstraints(const Constraints& constraints, const std::vector<Table>& tables);
+
+}  // namespace neuroshard

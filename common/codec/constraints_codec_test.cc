@@ -1,0 +1,263 @@
+#include "common/codec/constraints_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "common/base/random.h"
+#include "common/codec/message_text.h"
+#include "common/codec/request_codec.h"
+
+namespace neuroshard {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+// Tables a, b, c on two hosts of four ranks.
+v1::ShardPlanRequest RequestWith(const std::string& constraints) {
+  v1::ShardPlanRequest request;
+  const Status status = ParseMessageText(
+      "tables:\n"
+      "- {name: a, num_embeddings: 10, embedding_dim: 8, pooling_factor: 1, zipf_exponent: 1}\n"
+      "- {name: b, num_embeddings: 10, embedding_dim: 8, pooling_factor: 1, zipf_exponent: 1}\n"
+      "- {name: c, num_embeddings: 10, embedding_dim: 8, pooling_factor: 1, zipf_exponent: 1}\n"
+      "topology: {hosts: [{count: 2, num_devices: 4, memory_bytes: 1000000}]}\n" +
+          constraints,
+      TextFormat::kYaml, &request);
+  EXPECT_TRUE(status.ok()) << Message(status);
+  return request;
+}
+
+StatusOr<PlanRequest> Decode(const v1::ShardPlanRequest& message) {
+  return DecodePlanRequest(message, RequestLimits{});
+}
+
+TEST(ConstraintsCodecTest, NamesBecomeIndicesAndListsAreSorted) {
+  const auto request = Decode(RequestWith(R"(
+constraints:
+  sharding_types: [row_wise, table_wise]
+  tables:
+  - {tables: [c, a], sharding_types: [grid_shard, data_parallel], compute_kernels: [dense, fused],
+     ranks: [7, 0], forbidden_ranks: [3, 0], hosts: [1, 0], forbidden_hosts: [1], max_shards: 2,
+     min_column_width: 16, distinct_ranks: true}
+  colocate: [{tables: [b, a]}]
+  separate: [{tables: [c, b], level: host}]
+  max_shards_per_rank: 9
+  max_tables_per_rank: 8
+  max_shards_per_table: 7
+  min_column_width: 12
+  column_rule: torchrec
+)"));
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  Constraints expected;
+  expected.sharding_types = {ShardingType::kTableWise, ShardingType::kRowWise};
+  expected.tables = {{{0, 2},
+                      {ShardingType::kGridShard, ShardingType::kDataParallel},
+                      {ComputeKernel::kFused, ComputeKernel::kDense},
+                      {0, 7},
+                      {0, 3},
+                      {0, 1},
+                      {1},
+                      2,
+                      16,
+                      true}};
+  expected.colocate = {{{0, 1}, GroupLevel::kRank}};
+  expected.separate = {{{1, 2}, GroupLevel::kHost}};
+  expected.max_shards_per_rank = 9;
+  expected.max_tables_per_rank = 8;
+  expected.max_shards_per_table = 7;
+  expected.min_column_width = 12;
+  expected.column_rule = ColumnRule::kTorchRec;
+  EXPECT_EQ(request->constraints, expected);
+}
+
+TEST(ConstraintsCodecTest, AbsentIsNoDemand) {
+  EXPECT_TRUE(Decode(RequestWith(""))->constraints.empty());
+  EXPECT_TRUE(Decode(RequestWith("constraints: {}"))->constraints.empty());
+}
+
+TEST(ConstraintsCodecTest, ContradictionsAreThePlannersToProve) {
+  EXPECT_TRUE(Decode(RequestWith("constraints: {tables: [{tables: [a], ranks: [1], "
+                                 "forbidden_ranks: [1]}, {tables: [a], ranks: [2]}], "
+                                 "colocate: [{tables: [a, b]}], separate: [{tables: [a, b]}]}"))
+                  .ok());
+}
+
+TEST(ConstraintsCodecTest, EveryFaultIsNamedAtOnce) {
+  const Status status = Decode(RequestWith(R"(
+constraints:
+  sharding_types: [diagonal, row_wise, row_wise]
+  tables:
+  - {tables: [a], max_shards: 1}
+  - {tables: [z, a, "", a], ranks: [8, -1, 2, 2], hosts: [2], sharding_types: [table_wise, rows]}
+  - {max_shards: -1, compute_kernels: [fused_uvm]}
+  - {tables: [b]}
+  colocate: [{tables: [a]}]
+  separate: [{tables: [a, a], level: rack}]
+  max_shards_per_rank: -2
+  min_column_width: 65537
+  column_rule: odd
+)"))
+                            .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const auto fault = [](const std::string& field, const std::string& text) {
+    return AllOf(Field(&Violation::field, "constraints" + field),
+                 Field(&Violation::description, HasSubstr(text)));
+  };
+  EXPECT_THAT(
+      Violations::FromStatus(status),
+      UnorderedElementsAre(
+          fault(".sharding_types[0]", "must be one of table_wise, column_wise, row_wise"),
+          fault(".sharding_types[2]", "is given twice, first at sharding_types[1]"),
+          fault(".tables[1].tables[0]", "names no table of the request, got \"z\""),
+          fault(".tables[1].tables[2]", "names no table of the request, got \"\""),
+          fault(".tables[1].tables[3]", "is given twice, first at tables[1]"),
+          fault(".tables[1].ranks[0]", "must be from 0 to 7, what the topology has, got 8"),
+          fault(".tables[1].ranks[1]", "must be from 0 to 7, what the topology has, got -1"),
+          fault(".tables[1].ranks[3]", "is given twice, first at ranks[2]"),
+          fault(".tables[1].hosts[0]", "must be from 0 to 1, what the topology has, got 2"),
+          fault(".tables[1].sharding_types[1]", "got \"rows\""),
+          fault(".tables[2].tables", "must name at least one table"),
+          fault(".tables[2].max_shards", "must be at least 0, got -1"),
+          fault(".tables[2].compute_kernels[0]", "must be one of fused, dense"),
+          fault(".tables[3]", "demands nothing: give sharding_types"),
+          fault(".colocate[0].tables", "must name at least two tables, got 1"),
+          fault(".separate[0].tables[1]", "is given twice, first at tables[0]"),
+          fault(".separate[0].level", "must be one of rank, host, got \"rack\""),
+          fault(".max_shards_per_rank", "must be at least 0, got -2"),
+          fault(".min_column_width", "must be at most 65536, got 65537"),
+          fault(".column_rule", "must be one of any, torchrec, got \"odd\"")));
+}
+
+TEST(ConstraintsCodecTest, RanksAreNotHeldAgainstAFaultyTopology) {
+  v1::ShardPlanRequest request = RequestWith("constraints: {tables: [{tables: [a], ranks: [9]}]}");
+  request.mutable_topology()->add_hosts()->set_num_devices(2);  // no memory
+  EXPECT_THAT(Violations::FromStatus(Decode(request).status()),
+              ElementsAre(Field(&Violation::field, "topology.hosts[1].memory_bytes")));
+}
+
+TEST(ConstraintsCodecTest, TheNumberOfEntriesIsLimited) {
+  const v1::ShardPlanRequest request =
+      RequestWith("constraints: {tables: [{tables: [a, b], ranks: [1, 2]}]}");
+  EXPECT_EQ(CountConstraintEntries(request.constraints()), 5);
+  EXPECT_TRUE(DecodePlanRequest(request, {.max_constraint_entries = 5}).ok());
+  const Status status = DecodePlanRequest(request, {.max_constraint_entries = 4}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("have 5 entries"), HasSubstr("at most 4")));
+}
+
+// Whatever the lists hold, decoding says what is wrong or gives what the domain promises, and comes
+// back from its message unchanged.
+TEST(ConstraintsCodecTest, RandomConstraintsAreRefusedOrComeBack) {
+  Random random(20231121);
+  const std::vector<std::string> names = {"a", "b", "c", "", "d"};
+  const std::vector<std::string> types = {"table_wise", "row_wise", "data_parallel", "x", ""};
+  const auto some = [&](int most, const std::function<void()>& add) {
+    for (std::int64_t n = random.Between(0, most); n > 0; --n) add();
+  };
+  // Mostly what is legal, so that some requests are.
+  const auto name = [&] { return names[random.Below(random.Below(8) == 0 ? names.size() : 3)]; };
+  const auto type = [&] { return types[random.Below(random.Below(8) == 0 ? types.size() : 3)]; };
+  const auto index = [&](int count) {
+    return static_cast<int>(random.Below(10) == 0 ? random.Between(-1, count)
+                                                  : random.Between(0, count - 1));
+  };
+  int legal = 0;
+  for (int round = 0; round < 2000; ++round) {
+    v1::ShardPlanRequest request = RequestWith("");
+    v1::Constraints& constraints = *request.mutable_constraints();
+    some(1, [&] { constraints.add_sharding_types(type()); });
+    some(2, [&] {
+      v1::TableRule& rule = *constraints.add_tables();
+      rule.add_tables(name());
+      some(1, [&] { rule.add_tables(name()); });
+      some(2, [&] { rule.add_sharding_types(type()); });
+      some(2, [&] { rule.add_ranks(index(8)); });
+      some(2, [&] { rule.add_forbidden_hosts(index(2)); });
+      rule.set_max_shards(static_cast<int>(random.Between(random.Below(9) == 0 ? -1 : 0, 3)));
+      rule.set_distinct_ranks(random.Below(2) == 0);
+    });
+    some(1, [&] {
+      v1::TableGroup& group = *constraints.add_separate();
+      some(3, [&] { group.add_tables(name()); });
+    });
+    const auto decoded = Decode(request);
+    if (!decoded.ok()) {
+      ASSERT_FALSE(Violations::FromStatus(decoded.status()).empty());
+      continue;
+    }
+    ++legal;
+    for (const TableRule& rule : decoded->constraints.tables) {
+      ASSERT_FALSE(rule.tables.empty());
+      for (const std::vector<int>* list : {&rule.tables, &rule.ranks, &rule.forbidden_hosts}) {
+        ASSERT_EQ(std::adjacent_find(list->begin(), list->end(), std::greater_equal<int>()),
+                  list->end());
+      }
+    }
+    const auto again = Decode(EncodePlanRequest(*decoded));
+    ASSERT_TRUE(again.ok()) << Message(again.status());
+    ASSERT_EQ(*again, *decoded);
+  }
+  EXPECT_GT(legal, 200);
+  EXPECT_LT(legal, 1800);
+}
+
+TEST(MigrationCodecTest, ThePreviousPlanMayBeForOtherTablesAndRanks) {
+  const v1::ShardPlanRequest message = RequestWith(R"(
+migration:
+  previous: {world_size: 99, tables: [
+    {name: gone, sharding_type: row_wise_subset, compute_kernel: fused,
+     shards: [{rows: 2, cols: 4, rank: 50}, {row_offset: 2, rows: 0, cols: 4, rank: 98}]},
+    {name: a, module: m, sharding_type: data_parallel, compute_kernel: dense, shards: []}]}
+  budget_bytes: 0
+  price_ms_per_gib: 0.5
+)");
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  ASSERT_TRUE(request->migration.has_value());
+  EXPECT_EQ(request->migration->budget_bytes, 0);
+  EXPECT_EQ(request->migration->price_ms_per_gib, 0.5);
+  EXPECT_EQ(request->migration->previous.tables[0].shards[1].rank, 98);
+  const auto again = Decode(EncodePlanRequest(*request));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(*again, *request);
+}
+
+TEST(MigrationCodecTest, FaultsHaveTheirPlace) {
+  const auto fields = [](const std::string& migration) {
+    std::vector<std::string> names;
+    const Status status = Decode(RequestWith("migration: " + migration)).status();
+    for (const Violation& violation : Violations::FromStatus(status)) {
+      names.push_back(violation.field);
+    }
+    return names;
+  };
+  EXPECT_THAT(fields("{budget_bytes: -1, price_ms_per_gib: .nan}"),
+              UnorderedElementsAre("migration.previous", "migration.budget_bytes",
+                                   "migration.price_ms_per_gib"));
+  EXPECT_THAT(
+      fields("{previous: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused}, "
+             "{name: a, sharding_type: x, compute_kernel: fused, shards: [{rows: -1}]}]}}"),
+      UnorderedElementsAre("migration.previous.tables[1].name",
+                           "migration.previous.tables[1].sharding_type",
+                           "migration.previous.tables[1].shards[0].rows"));
+}
+
+TEST(MigrationCodecTest, ThePreviousPlanIsLimited) {
+  const v1::ShardPlanRequest request = RequestWith(
+      "migration: {previous: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused, "
+      "shards: [{}, {}]}]}}");
+  const Status status = DecodePlanRequest(request, {.max_plan_shards = 1}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("migration.previous.tables"), HasSubstr("2 shards"),
+                                     HasSubstr("at most 1")));
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,17 @@
+// Migration <-> its message.
+#pragma once
+
+#include "common/base/violations.h"
+#include "common/domain/migration.h"
+#include "neuroshard/v1/migration.pb.h"
+
+namespace neuroshard {
+
+// Field paths start with "migration.", those of the plan with "migration.previous.". The plan may
+// be for other tables and another topology; it has no table twice.
+Migration DecodeMigration(const v1::Migration& message, Violations& violations);
+
+// DecodeMigration gives the same migration again.
+v1::Migration EncodeMigration(const Migration& migration);
+
+}  // namespace neuroshard
