@@ -23,6 +23,11 @@ struct ModelsOptions {
   std::string format;
 };
 
+std::string RankCounts(const v1::CostModelSummary& model) {
+  if (model.num_devices().empty()) return model.kind() == "analytic" ? "any" : "1";
+  return fmt::format("{}", fmt::join(model.num_devices(), ","));
+}
+
 std::string ModelsAsTable(const v1::ListCostModelsResponse& response) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   TextTable table({{"name", kLeft},
@@ -34,8 +39,7 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response) {
                    {"device", kLeft}});
   for (const v1::CostModelSummary& model : response.models()) {
     table.AddRow({model.name(), fmt::format("{}", model.version()), model.is_default() ? "yes" : "",
-                  model.kind(), model.backend(),
-                  fmt::format("{}", fmt::join(model.num_devices(), ",")), model.device()});
+                  model.kind(), model.backend(), RankCounts(model), model.device()});
   }
   std::string text = table.ToString();
   for (const v1::RefusedCostModel& refused : response.refused()) {
@@ -53,7 +57,8 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response) {
   table.AddRow({"kind", summary.kind()});
   table.AddRow({"device", summary.device()});
   table.AddRow({"backend", summary.backend()});
-  table.AddRow({"ranks", fmt::format("{}", fmt::join(summary.num_devices(), ","))});
+  table.AddRow({"ranks", RankCounts(summary)});
+  table.AddRow({"sharding_types", fmt::format("{}", fmt::join(response.sharding_types(), " "))});
   if (response.global_batch_size() > 0)
     table.AddRow({"global_batch_size", fmt::format("{}", response.global_batch_size())});
   if (!response.weight_dtype().empty()) table.AddRow({"weight_dtype", response.weight_dtype()});

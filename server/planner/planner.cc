@@ -67,6 +67,13 @@ class Watcher final : public SearchObserver {
   PlanObserver* const observer_;
 };
 
+// How long the search may optimise; none: to its end.
+std::optional<std::chrono::milliseconds> BudgetOf(const SearchOptions& search) {
+  if (search.time_budget.has_value() || search.strategy != "refine") return search.time_budget;
+  if (search.refine_steps.has_value()) return std::nullopt;
+  return kRefineBudget;
+}
+
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
 std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel& model) {
@@ -91,7 +98,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   PlanAnswer answer;
   answer.model = RefOf(*model);
   answer.warnings = AllWarnings(request, *model);
-  BudgetStop budget(stop, clock_, request.search.time_budget);
+  BudgetStop budget(stop, clock_, BudgetOf(request.search));
   Watcher watcher(request, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));

@@ -2,6 +2,7 @@
 // sees it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,12 +15,17 @@
 #include "common/base/violations.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_cost.h"
+#include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
 #include "server/search/search_observer.h"
 #include "server/search/search_result.h"
 
 namespace neuroshard {
+
+// What `refine` optimises for where a request gives neither a time budget nor refine_steps; every
+// other strategy then runs to its end.
+inline constexpr std::chrono::milliseconds kRefineBudget{100};
 
 // A plan that keeps every rule, and what it is predicted to cost.
 struct PlanAnswer {
@@ -29,6 +35,9 @@ struct PlanAnswer {
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
   std::vector<std::string> warnings;
+  std::optional<LowerBound> lower_bound;       // none: the model allows none
+  std::vector<TableExplanation> explanations;  // of the final answer, if the request asks
+  std::optional<MigrationReport> migration;    // where the request has one
 };
 
 struct EvaluationAnswer {
@@ -36,6 +45,10 @@ struct EvaluationAnswer {
   std::optional<PlanCost> cost;       // none when the plan is too broken to be priced
   CostModelRef model;
   std::vector<std::string> warnings;
+  // As in PlanAnswer; nothing where there is no cost.
+  std::optional<LowerBound> lower_bound;
+  std::vector<TableExplanation> explanations;
+  std::optional<MigrationReport> migration;
 };
 
 // Watches one search. Called on the searching thread.
@@ -67,7 +80,7 @@ class Planner {
 
   // A stop after the first legal plan cuts the search, not the answer
   // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time
-  // budget counts from the first legal plan. FAILED_PRECONDITION: no such model, a model that
+  // budget, or kRefineBudget, counts from the first legal plan. FAILED_PRECONDITION: no such model, a model that
   // cannot price this many ranks, or no plan. INVALID_ARGUMENT: unknown strategy. INTERNAL, with
   // the rules it breaks: the search made an illegal plan, which is a fault of ours. `observer` may
   // be null.

@@ -135,6 +135,24 @@ TEST_F(PlannerTest, TheBudgetCutsTheOptimisationButNotTheFirstPlan) {
   EXPECT_TRUE(answer->statistics.time_limit_reached);
 }
 
+TEST_F(PlannerTest, RefineHasABudgetUnlessTheRequestLimitsItOtherwise) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  const Planner planner = MakePlanner(Scripted({0, 1, 0, 1, 0, 1}));  // 180 ms
+  const auto is_cut = [&] {
+    return planner.MakePlan(request, never_, nullptr)->statistics.time_limit_reached;
+  };
+  request.search.strategy = "refine";
+  EXPECT_TRUE(is_cut());
+  request.search.time_budget = milliseconds(500);
+  EXPECT_FALSE(is_cut());
+  request.search.time_budget.reset();
+  request.search.refine_steps = 1'000'000;
+  EXPECT_FALSE(is_cut());
+  request.search.refine_steps.reset();
+  request.search.strategy = "neuroshard";
+  EXPECT_FALSE(is_cut());
+}
+
 TEST_F(PlannerTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
   ManualStop stop;
   stop.Stop();

@@ -10,6 +10,56 @@ void EncodeModelRef(const CostModelRef& ref, v1::CostModelRef* message) {
   message->set_version(ref.version);
 }
 
+v1::LowerBound EncodeLowerBound(const LowerBound& bound, double plan_cost_ms) {
+  v1::LowerBound message;
+  message.set_cost_ms(bound.cost_ms);
+  message.set_kind(std::string(ToText(bound.kind)));
+  message.set_scope(bound.scope);
+  if (bound.cost_ms > 0) {
+    message.set_gap_percent(100 * (plan_cost_ms - bound.cost_ms) / bound.cost_ms);
+  }
+  return message;
+}
+
+v1::TableExplanation EncodeExplanation(const TableExplanation& explanation) {
+  v1::TableExplanation message;
+  message.set_table(explanation.table);
+  message.set_sharding_type(std::string(ToText(explanation.sharding_type)));
+  for (const TableAlternative& alternative : explanation.alternatives) {
+    v1::TableAlternative& other = *message.add_alternatives();
+    other.set_sharding_type(std::string(ToText(alternative.sharding_type)));
+    other.set_num_shards(alternative.num_shards);
+    if (alternative.embedding_cost_ms) {
+      other.set_embedding_cost_ms(*alternative.embedding_cost_ms);
+    }
+    other.set_reason(alternative.reason);
+  }
+  return message;
+}
+
+v1::MigrationReport EncodeMigrationReport(const MigrationReport& report) {
+  v1::MigrationReport message;
+  message.set_moved_bytes(report.moved_bytes);
+  for (const MovedTable& table : report.tables) {
+    v1::MovedTable& moved = *message.add_tables();
+    moved.set_table(table.table);
+    moved.set_bytes(table.bytes);
+  }
+  return message;
+}
+
+// What both kinds of answers say about a plan besides its cost.
+template <typename Answer, typename Response>
+void EncodeReport(const Answer& answer, double plan_cost_ms, Response& response) {
+  if (answer.lower_bound) {
+    *response.mutable_lower_bound() = EncodeLowerBound(*answer.lower_bound, plan_cost_ms);
+  }
+  for (const TableExplanation& explanation : answer.explanations) {
+    *response.add_explanations() = EncodeExplanation(explanation);
+  }
+  if (answer.migration) *response.mutable_migration() = EncodeMigrationReport(*answer.migration);
+}
+
 }  // namespace
 
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
@@ -29,6 +79,7 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   response.set_seed(request.search.seed);
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   response.set_request_id(request.request_id);
+  EncodeReport(answer, answer.cost.embedding_cost_ms, response);
   return response;
 }
 
@@ -40,7 +91,10 @@ v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer) {
     message.set_field(violation.field);
     message.set_description(violation.description);
   }
-  if (answer.cost.has_value()) *response.mutable_cost() = EncodePlanCost(*answer.cost);
+  if (answer.cost.has_value()) {
+    *response.mutable_cost() = EncodePlanCost(*answer.cost);
+    EncodeReport(answer, answer.cost->embedding_cost_ms, response);
+  }
   EncodeModelRef(answer.model, response.mutable_cost_model());
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   return response;
@@ -66,6 +120,9 @@ v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default)
   response.set_optimizer(info.optimizer);
   for (const std::string& feature : info.features) response.add_features(feature);
   for (const auto& [key, value] : info.details) (*response.mutable_details())[key] = value;
+  for (const ShardingType type : info.sharding_types) {
+    response.add_sharding_types(std::string(ToText(type)));
+  }
   return response;
 }
 
