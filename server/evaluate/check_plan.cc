@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,6 +11,8 @@
 
 #include "common/base/bytes.h"
 #include "common/domain/memory_use.h"
+#include "server/evaluate/check_constraints.h"
+#include "server/evaluate/check_layout.h"
 #include "server/evaluate/shard_range.h"
 
 namespace neuroshard {
@@ -24,7 +25,10 @@ std::string Quote(std::int64_t bytes) {
 class PlanChecker {
  public:
   PlanChecker(const PlanRequest& request, const Plan& plan)
-      : request_(request), plan_(plan), rank_memory_(request.topology.devices.size()) {
+      : request_(request),
+        plan_(plan),
+        hosts_(request.topology.hosts()),
+        rank_memory_(request.topology.devices.size()) {
     for (std::size_t i = 0; i < request.tables.size(); ++i) {
       index_of_.emplace(request.tables[i].name, i);
     }
@@ -34,6 +38,7 @@ class PlanChecker {
     CheckWorld();
     CheckTables();
     CheckMemory();
+    CheckConstraints(request_, plan_, placed_, violations_);
     std::vector<Violation> found = violations_.kept();
     if (violations_.count() > found.size()) {
       found.push_back(
@@ -83,7 +88,7 @@ class PlanChecker {
         violations_.Add(path + ".module", fmt::format("must be '{}' as in the request, got '{}'",
                                                       table.module, table_plan.module));
       }
-      CheckShards(table, table_plan, path);
+      CheckShards(found->second, t, path);
     }
     for (std::size_t i = 0; i < seen_at.size(); ++i) {
       if (seen_at[i] == plan_.tables.size()) {
@@ -94,78 +99,29 @@ class PlanChecker {
     }
   }
 
-  void CheckShards(const Table& table, const TablePlan& table_plan, const std::string& path) {
+  void CheckShards(std::size_t table_index, std::size_t entry, const std::string& path) {
+    const Table& table = request_.tables[table_index];
+    const TablePlan& table_plan = plan_.tables[entry];
     if (table_plan.shards.empty()) {
       violations_.Add(path + ".shards", "must hold at least one shard, got none");
       return;
     }
-    if (table_plan.sharding_type == ShardingType::kTableWise && table_plan.shards.size() != 1) {
-      violations_.Add(
-          path + ".shards",
-          fmt::format("table_wise must have exactly one shard, got {}", table_plan.shards.size()));
-    }
-    bool tiles = true;
+    const ShardLayout layout = LayoutOf(table_plan);
+    bool in_range = true;
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
-      tiles =
-          CheckShard(table, table_plan.shards[s], fmt::format("{}.shards[{}]", path, s)) && tiles;
+      const Shard& shard = table_plan.shards[s];
+      if (!CheckShardRange(table, layout.type, shard, request_.topology.num_ranks(), {entry, s},
+                           violations_)) {
+        in_range = false;
+        continue;
+      }
+      placed_.push_back({table_index, entry, s});
+      const std::size_t rank = static_cast<std::size_t>(shard.rank);
+      rank_memory_[rank] += ShardMemory(request_, table, layout, shard.rows, shard.cols);
     }
     // Gaps and overlaps between shards that are wrong by themselves would only repeat what was
     // said.
-    if (tiles) CheckTiling(table, table_plan.shards, path);
-  }
-
-  bool CheckShard(const Table& table, const Shard& shard, const std::string& path) {
-    const int num_ranks = request_.topology.num_ranks();
-    const std::size_t before = violations_.count();
-    if (CheckShardRange(table, shard, num_ranks, path, violations_)) {
-      rank_memory_[static_cast<std::size_t>(shard.rank)] +=
-          ShardMemory(request_, table, shard.rows, shard.cols);
-      if (shard.rows != table.num_embeddings) {
-        violations_.Add(path + ".rows", fmt::format("must be all {} rows of the table, got {}",
-                                                    table.num_embeddings, shard.rows));
-      }
-      if (shard.col_offset % kColumnAlignment != 0) {
-        violations_.Add(path + ".col_offset", fmt::format("must be a multiple of {}, got {}",
-                                                          kColumnAlignment, shard.col_offset));
-      }
-      const bool ends_ragged = table.embedding_dim % kColumnAlignment != 0 &&
-                               shard.col_offset + shard.cols == table.embedding_dim;
-      if (shard.cols % kColumnAlignment != 0 && !ends_ragged) {
-        violations_.Add(path + ".cols", fmt::format("must be a multiple of {}, got {}",
-                                                    kColumnAlignment, shard.cols));
-      }
-    }
-    return violations_.count() == before;
-  }
-
-  // Every shard is in range and has all rows.
-  void CheckTiling(const Table& table, const std::vector<Shard>& shards, const std::string& path) {
-    std::vector<std::size_t> order(shards.size());
-    for (std::size_t s = 0; s < order.size(); ++s) order[s] = s;
-    const auto by_offset = [&](std::size_t a, std::size_t b) {
-      return shards[a].col_offset < shards[b].col_offset;
-    };
-    if (!std::is_sorted(order.begin(), order.end(), by_offset)) {
-      violations_.Add(path + ".shards", "must be in ascending order of col_offset");
-      std::stable_sort(order.begin(), order.end(), by_offset);
-    }
-    std::int64_t covered = 0;
-    for (const std::size_t s : order) {
-      const Shard& shard = shards[s];
-      if (shard.col_offset > covered) {
-        violations_.Add(path + ".shards", fmt::format("columns [{}, {}) of '{}' are in no shard",
-                                                      covered, shard.col_offset, table.name));
-      } else if (shard.col_offset < covered) {
-        violations_.Add(fmt::format("{}.shards[{}].col_offset", path, s),
-                        fmt::format("columns [{}, {}) are in another shard too", shard.col_offset,
-                                    std::min(covered, shard.col_offset + shard.cols)));
-      }
-      covered = std::max(covered, shard.col_offset + shard.cols);
-    }
-    if (covered < table.embedding_dim) {
-      violations_.Add(path + ".shards", fmt::format("columns [{}, {}) of '{}' are in no shard",
-                                                    covered, table.embedding_dim, table.name));
-    }
+    if (in_range) CheckLayout(table, table_plan, hosts_, path, violations_);
   }
 
   void CheckMemory() {
@@ -186,7 +142,9 @@ class PlanChecker {
   const PlanRequest& request_;
   const Plan& plan_;
   std::unordered_map<std::string_view, std::size_t> index_of_;
+  const std::vector<HostRanks> hosts_;
   std::vector<MemoryUse> rank_memory_;
+  std::vector<PlacedShard> placed_;
   Violations violations_;
 };
 

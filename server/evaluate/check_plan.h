@@ -15,16 +15,17 @@ namespace neuroshard {
 // hosts differ in size).
 // - Every table of the request appears exactly once, in any order, under its name and module; no
 // other table does.
-// - Shards lie inside their table, tile it exactly and stand in ascending column order; all of them
-// have all rows.
-// - table_wise has exactly one shard. column_wise cuts at multiples of kColumnAlignment columns;
-// the last shard of a table whose
-//   dim is not such a multiple ends ragged.
+// - Shards lie inside their table, tile it exactly and stand in ascending order of (col_offset,
+//   row_offset); they are cut and placed as common/domain/shard_layout.h says of the table's
+//   sharding type, and the compute kernel is dense with data_parallel, fused with all others.
 // - Ranks exist. What a rank holds (ShardMemory of its shards, plus ReserveBytes) is within that
-// rank's own capacity; a rank without
-//   shards is within any.
+//   rank's own capacity; a rank without shards is within any.
+// - The request's constraints and its migration budget are kept; such a violation names the
+//   constraint ("constraints.tables[2].ranks"). Where they name no sharding types, any will do: the
+//   default types of a cost model bind searches, not plans.
 // `plan` may hold any values whatsoever; nothing overflows. At most Violations::kMaxKept are
-// listed; one more entry at "plan" then counts the rest. O(shards log shards).
+// listed; one more entry at "plan" then counts the rest. O(shards log shards) and
+// what CheckConstraints takes.
 std::vector<Violation> CheckPlan(const PlanRequest& request, const Plan& plan);
 
 }  // namespace neuroshard

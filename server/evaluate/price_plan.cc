@@ -40,9 +40,9 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
     }
     const ShardLayout layout = LayoutOf(table_plan);
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
-      const std::string path = fmt::format("plan.tables[{}].shards[{}]", t, s);
       const Shard& shard = table_plan.shards[s];
-      if (CheckShardRange(*found->second, shard, request.topology.num_ranks(), path, violations)) {
+      if (CheckShardRange(*found->second, layout.type, shard, request.topology.num_ranks(), {t, s},
+                          violations)) {
         resolved.push_back({found->second, layout, &shard});
       }
     }

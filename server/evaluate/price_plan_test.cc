@@ -125,6 +125,18 @@ TEST_F(PricePlanTest, AnIllegalPlanIsPricedWhereThatMakesSense) {
   EXPECT_TRUE(PricePlan(request_, plan_, model_).ok());
 }
 
+TEST_F(PricePlanTest, BlocksWithoutRowsArePriced) {
+  request_.tables[0].num_embeddings = 2;
+  plan_.tables[0].sharding_type = ShardingType::kRowWise;
+  plan_.tables[0].shards = {{0, 1, 0, 16, 0}, {1, 1, 0, 16, 1}, {2, 0, 0, 16, 2}};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  EXPECT_EQ(cost.ranks[1].memory.weights_bytes, 4 * 16);
+  EXPECT_EQ(cost.ranks[2].memory.weights_bytes, 4 * (32000 * 16 + 8000 * 8));
+  plan_.tables[0].sharding_type = ShardingType::kColumnWise;
+  EXPECT_THAT(PricePlan(request_, plan_, model_),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("shards[2].rows")));
+}
+
 TEST_F(PricePlanTest, WhatCannotBePricedIsNamed) {
   plan_.tables[0].name = "stranger";
   plan_.tables[1].shards[1].cols = 17;

@@ -1,7 +1,7 @@
 // Whether a shard is one at all: the part of legality that pricing needs too.
 #pragma once
 
-#include <string>
+#include <cstddef>
 
 #include "common/base/violations.h"
 #include "common/domain/plan.h"
@@ -9,9 +9,16 @@
 
 namespace neuroshard {
 
-// Adds a violation, under `path`, for every range of `shard` that is empty or leaves `table`, and
-// for a rank outside [0, num_ranks). Returns whether there was none. Any int64 values are fine.
-bool CheckShardRange(const Table& table, const Shard& shard, int num_ranks, const std::string& path,
-                     Violations& violations);
+// Which shard of a plan; a path is made of it only when there is something to say.
+struct ShardPosition {
+  std::size_t table = 0;  // in Plan::tables
+  std::size_t shard = 0;  // in TablePlan::shards
+};
+
+// Adds a violation, under "plan.tables[3].shards[0]", for every range of `shard` that is empty or
+// leaves `table`, and for a rank outside [0, num_ranks). A shard of a type that cuts rows may have
+// none of them. Returns whether there was no violation. Any values are fine.
+bool CheckShardRange(const Table& table, ShardingType type, const Shard& shard, int num_ranks,
+                     ShardPosition position, Violations& violations);
 
 }  // namespace neuroshard

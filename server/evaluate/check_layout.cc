@@ -1,0 +1,259 @@
+#include "server/evaluate/check_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/rules/compiled_rules.h"
+
+namespace neuroshard {
+namespace {
+
+class LayoutChecker {
+ public:
+  LayoutChecker(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
+                const std::string& path, Violations& violations)
+      : table_(table),
+        plan_(plan),
+        type_(plan.sharding_type),
+        hosts_(hosts),
+        num_ranks_(hosts.back().first + hosts.back().count),
+        path_(path),
+        violations_(violations) {}
+
+  void Run() {
+    if (plan_.compute_kernel != KernelOf(type_)) {
+      violations_.Add(path_ + ".compute_kernel",
+                      fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
+                                  ToText(type_), ToText(plan_.compute_kernel)));
+    }
+    Sort();
+    if (type_ == ShardingType::kTableWise && order_.size() != 1) {
+      violations_.Add(path_ + ".shards",
+                      fmt::format("table_wise must have exactly one shard, got {}", order_.size()));
+    }
+    CheckColumns();
+    if (type_ == ShardingType::kTableColumnWise) CheckOneHost();
+  }
+
+ private:
+  using Indices = std::span<const std::size_t>;  // of shards, in order
+
+  const Shard& At(std::size_t s) const { return plan_.shards[s]; }
+
+  void Sort() {
+    for (std::size_t s = 0; s < plan_.shards.size(); ++s) order_.push_back(s);
+    const auto ascends = [&](std::size_t a, std::size_t b) {
+      return std::tie(At(a).col_offset, At(a).row_offset) <
+             std::tie(At(b).col_offset, At(b).row_offset);
+    };
+    if (!std::is_sorted(order_.begin(), order_.end(), ascends)) {
+      violations_.Add(path_ + ".shards", "must be in ascending order of (col_offset, row_offset)");
+      std::stable_sort(order_.begin(), order_.end(), ascends);
+    }
+  }
+
+  // Whether several shards may have the same columns.
+  bool SharesColumns() const { return CutsRows(type_) || type_ == ShardingType::kDataParallel; }
+
+  // Goes from one block of columns to the next.
+  void CheckColumns() {
+    std::int64_t covered = 0;
+    for (std::size_t begin = 0; begin < order_.size();) {
+      std::size_t end = begin + 1;
+      const Shard& first = At(order_[begin]);
+      while (SharesColumns() && end < order_.size() &&
+             At(order_[end]).col_offset == first.col_offset) {
+        ++end;
+      }
+      CheckCut(order_[begin]);
+      if (first.col_offset > covered) {
+        AddGap(covered, first.col_offset);
+      } else if (first.col_offset < covered) {
+        violations_.Add(fmt::format("{}.shards[{}].col_offset", path_, order_[begin]),
+                        fmt::format("columns [{}, {}) are in another shard too", first.col_offset,
+                                    std::min(covered, first.col_offset + first.cols)));
+      }
+      covered = std::max(covered, first.col_offset + first.cols);
+      CheckBlock(Indices(order_).subspan(begin, end - begin));
+      begin = end;
+    }
+    if (covered < table_.embedding_dim) AddGap(covered, table_.embedding_dim);
+  }
+
+  void AddGap(std::int64_t begin, std::int64_t end) {
+    violations_.Add(path_ + ".shards", fmt::format("columns [{}, {}) of '{}' are in no shard",
+                                                   begin, end, table_.name));
+  }
+
+  void CheckCut(std::size_t s) {
+    const Shard& shard = At(s);
+    if (!CutsColumns(type_) && type_ != ShardingType::kTableWise &&
+        shard.cols != table_.embedding_dim) {
+      Add(s, "cols",
+          fmt::format("must be all {} columns of the table in {}, got {}", table_.embedding_dim,
+                      ToText(type_), shard.cols));
+    }
+    if (shard.col_offset % kColumnAlignment != 0) {
+      Add(s, "col_offset",
+          fmt::format("must be a multiple of {}, got {}", kColumnAlignment, shard.col_offset));
+    }
+    const bool ends_ragged = table_.embedding_dim % kColumnAlignment != 0 &&
+                             shard.col_offset + shard.cols == table_.embedding_dim;
+    if (shard.cols % kColumnAlignment != 0 && !ends_ragged) {
+      Add(s, "cols", fmt::format("must be a multiple of {}, got {}", kColumnAlignment, shard.cols));
+    }
+  }
+
+  // The shards of one block of columns.
+  void CheckBlock(Indices shards) {
+    for (const std::size_t s : shards) {
+      const std::int64_t cols = At(shards.front()).cols;
+      if (At(s).cols != cols) {
+        Add(s, "cols",
+            fmt::format("must be {} as in the first shard at these columns, got {}", cols,
+                        At(s).cols));
+      }
+    }
+    const std::int64_t rows = table_.num_embeddings;
+    switch (type_) {
+      case ShardingType::kTableWise:
+      case ShardingType::kColumnWise:
+      case ShardingType::kTableColumnWise:
+        CheckAllRows(shards);
+        return;
+      case ShardingType::kRowWise:
+        if (CountIs(shards, num_ranks_, "one shard for each rank")) {
+          CheckRows(shards, CeilBlocks(rows, num_ranks_));
+          CheckRanks(shards, 0);
+        }
+        return;
+      case ShardingType::kDataParallel:
+        if (CountIs(shards, num_ranks_, "one shard for each rank")) {
+          CheckAllRows(shards);
+          CheckRanks(shards, 0);
+        }
+        return;
+      case ShardingType::kTableRowWise:
+      case ShardingType::kGridShard: {
+        const HostRanks& host = HostOf(At(shards.front()).rank);
+        if (CountIs(shards, host.count, "one shard for each rank of the first one's host")) {
+          CheckRows(shards, CeilBlocks(rows, host.count));
+          CheckRanks(shards, host.first);
+        }
+        return;
+      }
+      case ShardingType::kRowWiseSubset:
+        CheckSubset(shards);
+        return;
+    }
+  }
+
+  void CheckSubset(Indices shards) {
+    if (shards.size() < 2) {
+      violations_.Add(path_ + ".shards", "row_wise_subset must have at least two shards, got 1");
+      return;
+    }
+    for (std::size_t i = 1; i < shards.size(); ++i) {
+      const int previous = At(shards[i - 1]).rank;
+      if (At(shards[i]).rank <= previous) {
+        Add(shards[i], "rank",
+            fmt::format("must be above {}, the rank of the rows before, got {}", previous,
+                        At(shards[i]).rank));
+      }
+    }
+    CheckRows(shards, EvenBlocks(table_.num_embeddings, static_cast<int>(shards.size())));
+  }
+
+  bool CountIs(Indices shards, int expected, const char* what) {
+    if (static_cast<std::int64_t>(shards.size()) == expected) return true;
+    violations_.Add(path_ + ".shards",
+                    fmt::format("{} must have {}, {}, got {} at columns [{}, {})", ToText(type_),
+                                what, expected, shards.size(), At(shards.front()).col_offset,
+                                At(shards.front()).col_offset + At(shards.front()).cols));
+    return false;
+  }
+
+  void CheckAllRows(Indices shards) {
+    for (const std::size_t s : shards) {
+      if (At(s).rows != table_.num_embeddings) {
+        Add(s, "rows",
+            fmt::format("must be all {} rows of the table, got {}", table_.num_embeddings,
+                        At(s).rows));
+      }
+    }
+  }
+
+  void CheckRows(Indices shards, const std::vector<Block>& blocks) {
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const Shard& shard = At(shards[i]);
+      if (shard.row_offset != blocks[i].offset) {
+        Add(shards[i], "row_offset",
+            fmt::format("must be {}, where {} begins block {} of {}, got {}", blocks[i].offset,
+                        ToText(type_), i, blocks.size(), shard.row_offset));
+      }
+      if (shard.rows != blocks[i].size) {
+        Add(shards[i], "rows",
+            fmt::format("must be {}, the rows that {} gives block {} of {}, got {}", blocks[i].size,
+                        ToText(type_), i, blocks.size(), shard.rows));
+      }
+    }
+  }
+
+  // first, first + 1, ...
+  void CheckRanks(Indices shards, int first) {
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const int expected = first + static_cast<int>(i);
+      if (At(shards[i]).rank != expected) {
+        Add(shards[i], "rank",
+            fmt::format("must be {}, where {} puts block {}, got {}", expected, ToText(type_), i,
+                        At(shards[i]).rank));
+      }
+    }
+  }
+
+  void CheckOneHost() {
+    const HostRanks& host = HostOf(At(order_.front()).rank);
+    for (const std::size_t s : order_) {
+      if (At(s).rank < host.first || At(s).rank >= host.first + host.count) {
+        Add(s, "rank",
+            fmt::format("must be in [{}, {}), the host of the first shard, got {}", host.first,
+                        host.first + host.count, At(s).rank));
+      }
+    }
+  }
+
+  const HostRanks& HostOf(int rank) const {
+    const auto after =
+        std::upper_bound(hosts_.begin(), hosts_.end(), rank,
+                         [](int r, const HostRanks& host) { return r < host.first; });
+    return *(after - 1);
+  }
+
+  void Add(std::size_t s, const char* field, std::string description) {
+    violations_.Add(fmt::format("{}.shards[{}].{}", path_, s, field), std::move(description));
+  }
+
+  const Table& table_;
+  const TablePlan& plan_;
+  const ShardingType type_;
+  const std::vector<HostRanks>& hosts_;
+  const int num_ranks_;
+  const std::string& path_;
+  Violations& violations_;
+  std::vector<std::size_t> order_;  // shards in ascending (col_offset, row_offset)
+};
+
+}  // namespace
+
+void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
+                 const std::string& path, Violations& violations) {
+  LayoutChecker(table, plan, hosts, path, violations).Run();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,22 @@
+// Whether the shards of a table are laid out as their sharding type says.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/violations.h"
+#include "common/domain/plan.h"
+#include "common/domain/table.h"
+#include "common/domain/topology.h"
+
+namespace neuroshard {
+
+// Adds every breach of common/domain/shard_layout.h, with paths under `path`
+// ("plan.tables[3].shards[0].rows"): kernel, order and number of shards, columns tiled and cut at
+// multiples of kColumnAlignment (the last shard of a table whose dim is none ends ragged), rows cut
+// as the type cuts them, ranks where the type puts them. Every shard must have passed
+// CheckShardRange; there is one at least. `hosts` are Topology::hosts(). O(n log n) for n shards.
+void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
+                 const std::string& path, Violations& violations);
+
+}  // namespace neuroshard

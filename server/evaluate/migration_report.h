@@ -1,0 +1,37 @@
+// What a plan moves, compared with the one that is in place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/domain/plan.h"
+#include "common/domain/plan_report.h"
+#include "common/domain/plan_request.h"
+
+namespace neuroshard {
+
+// What each rank holds of the request's tables under Migration::previous, in which any values may
+// stand. Of a table that it names twice, the first entry counts; of shards of a table that share
+// columns on one rank (no legal plan has such), the first. Without a migration, every table is new.
+class PreviousPlacement {
+ public:
+  explicit PreviousPlacement(const PlanRequest& request);
+
+  // Whether the previous plan has the table, in its present size.
+  bool Has(int table) const { return !held_[static_cast<std::size_t>(table)].empty(); }
+
+  // Bytes of the shard that its rank does not hold yet; 0 for new tables and for a shard that is
+  // none (empty, or outside its table). Saturates at 2^60. O(log k + shards in common) for k shards
+  // of the table before.
+  std::int64_t MovedBytes(int table, const Shard& shard) const;
+
+ private:
+  const PlanRequest& request_;
+  // By table; ascending (rank, col_offset), without common columns on a rank.
+  std::vector<std::vector<Shard>> held_;
+};
+
+// Of any plan; tables and shards that are none are passed over. The request must have a migration.
+MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan);
+
+}  // namespace neuroshard
