@@ -164,6 +164,33 @@ TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {
   EXPECT_EQ(json["plan"]["tables"][1]["name"], "b");
 }
 
+TEST_F(CommandLineTest, PlanSendsThePreviousPlanAndItsBudget) {
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_,
+                 "--migration-budget-gib", "1.5", "--explain"}),
+            0)
+      << err_;
+  v1::ShardPlanRequest request = planner_.requests().back();
+  EXPECT_EQ(request.migration().previous().tables_size(), 2);
+  EXPECT_EQ(request.migration().budget_bytes(), std::int64_t{3} << 29);
+  EXPECT_TRUE(request.search().explain());
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_}), 0);
+  EXPECT_FALSE(planner_.requests().back().migration().has_budget_bytes());
+
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--migration-budget-gib", "0"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("--previous"));
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", "/no.json"}), 1);
+  EXPECT_THAT(err_, HasSubstr("/no.json"));
+  EXPECT_EQ(planner_.calls(), 2);
+}
+
+TEST_F(CommandLineTest, ReconnectStillGoesByItsOldName) {
+  EXPECT_EQ(
+      Run({"sweep", "comm", "/no.yaml", "--workers", "a:1", "--store", "s.db", "--reconnect", "0"}),
+      1);
+  EXPECT_THAT(err_, HasSubstr("/no.yaml"));
+}
+
 TEST_F(CommandLineTest, EveryFormatOfPlanIsOneDocument) {
   for (const char* format : {"json", "torchrec", "neuroshard"}) {
     EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--format", format}), 0)
@@ -345,7 +372,7 @@ TEST_F(CommandLineTest, ASweepFillsTheStoreAndTheSameCommandResumes) {
   const std::string store = (folder_ / "store.db").string();
   {
     FakeWorker dying({.dies_after_samples = 4});
-    EXPECT_EQ(Run({"sweep", "comm", config, "--store", store, "--reconnect", "0", "--workers",
+    EXPECT_EQ(Run({"sweep", "comm", config, "--store", store, "--reconnect-s", "0", "--workers",
                    a.address() + "," + dying.address()}),
               1);
     EXPECT_THAT(err_, HasSubstr("run the same command again"));

@@ -8,6 +8,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
+#include "client/cli/plan_report_text.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/codec/message_text.h"
@@ -30,6 +31,11 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response) {
     text +=
         fmt::format("cost {:.3f} ms, model {} version {}\n", response.cost().embedding_cost_ms(),
                     response.cost_model().name(), response.cost_model().version());
+  }
+  if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
+  if (response.has_migration()) text += MigrationLine(response.migration());
+  if (!response.explanations().empty()) {
+    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms());
   }
   for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
   if (response.legal()) return text + "legal\n";

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/cli/plan_output.h"
+#include "common/domain/shard_layout.h"
 
 namespace neuroshard {
 namespace {
@@ -52,6 +54,13 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
   auto splits = nlohmann::ordered_json::array();
   std::deque<Part> open;
   for (const v1::TablePlan& table : plan.tables()) {
+    const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
+    if (!type || CutsRows(*type) || *type == ShardingType::kDataParallel) {
+      return FailedPrecondition(
+          "the plan cannot be written in NeuroShard's format: table {} is {}, and the format only "
+          "knows whole tables and halves of their columns",
+          table.name(), table.sharding_type());
+    }
     names.push_back(table.name());
     Part part{open.size(), table.name(), {table.shards().begin(), table.shards().end()}};
     std::stable_sort(part.shards.begin(), part.shards.end(),

@@ -2,6 +2,7 @@
 
 #include "client/cli/cost_table.h"
 #include "client/cli/plan_output.h"
+#include "client/cli/plan_report_text.h"
 
 namespace neuroshard {
 
@@ -16,6 +17,12 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response) {
       response.search().time_limit_reached() ? " (cut by its time limit)" : "",
       response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
       response.plan().world_size());
+  text += ShardingLine(response.plan());
+  if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
+  if (response.has_migration()) text += MigrationLine(response.migration());
+  if (!response.explanations().empty()) {
+    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms());
+  }
   for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
   return text;
 }

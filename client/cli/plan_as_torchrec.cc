@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "client/cli/plan_output.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 namespace {
@@ -23,8 +25,8 @@ std::vector<int> LocalRanks(const v1::Topology& topology) {
 
 }  // namespace
 
-std::string PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
-                           const std::string& device_type) {
+StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
+                                     const std::string& device_type) {
   const std::vector<int> local_ranks = LocalRanks(topology);
   const auto placement = [&](int rank) {
     if (device_type == "cpu") return fmt::format("rank:{}/cpu", rank);
@@ -33,6 +35,13 @@ std::string PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
   };
   auto modules = nlohmann::ordered_json::object();
   for (const v1::TablePlan& table : plan.tables()) {
+    const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
+    if (!type || *type == ShardingType::kRowWiseSubset) {
+      return FailedPrecondition(
+          "the plan cannot be written for TorchRec: table {} is {}, which TorchRec does not have; "
+          "constraints.sharding_types can leave it out",
+          table.name(), table.sharding_type());
+    }
     auto ranks = nlohmann::ordered_json::array();
     auto shards = nlohmann::ordered_json::array();
     for (const v1::Shard& shard : table.shards()) {
@@ -41,6 +50,7 @@ std::string PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
                         {"shard_sizes", {shard.rows(), shard.cols()}},
                         {"placement", placement(shard.rank())}});
     }
+    if (*type == ShardingType::kDataParallel) shards = nullptr;
     modules[table.module()][table.name()] = {{"sharding_type", table.sharding_type()},
                                              {"compute_kernel", table.compute_kernel()},
                                              {"ranks", ranks},

@@ -1,9 +1,11 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
@@ -11,6 +13,7 @@
 #include "client/cli/plan_output.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
+#include "common/base/bytes.h"
 #include "common/codec/message_text.h"
 
 namespace neuroshard {
@@ -27,13 +30,36 @@ struct PlanOptions {
   std::string device_type = "cuda";
   std::string out_file;
   bool stream = false;
+  bool explain = false;
+  std::string previous_file;
+  std::optional<double> migration_budget_gib;
 };
 
-void Override(const PlanOptions& options, v1::ShardPlanRequest& request) {
+// The plan in place and its budget, from the command line over the request's.
+Status OverrideMigration(const PlanOptions& options, v1::ShardPlanRequest& request) {
+  if (!options.previous_file.empty()) {
+    NS_ASSIGN_OR_RETURN(PlanFile previous, ReadPlanFile(options.previous_file));
+    *request.mutable_migration()->mutable_previous() = std::move(previous.plan);
+  }
+  if (options.migration_budget_gib) {
+    if (!request.has_migration()) {
+      return InvalidArgument(
+          "--migration-budget-gib needs a plan to migrate from: --previous, or a migration in {}",
+          options.request_file);
+    }
+    request.mutable_migration()->set_budget_bytes(
+        std::llround(*options.migration_budget_gib * static_cast<double>(kGiB)));
+  }
+  return absl::OkStatus();
+}
+
+Status Override(const PlanOptions& options, v1::ShardPlanRequest& request) {
   if (!options.strategy.empty()) request.mutable_search()->set_strategy(options.strategy);
   if (options.time_budget_ms) request.mutable_search()->set_time_budget_ms(*options.time_budget_ms);
   if (options.seed) request.mutable_search()->set_seed(*options.seed);
+  if (options.explain) request.mutable_search()->set_explain(true);
   OverrideModel(options.model, request);
+  return OverrideMigration(options, request);
 }
 
 StatusOr<v1::ShardPlanResponse> AskForPlan(const PlanOptions& options,
@@ -61,7 +87,8 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
 int RunPlan(const PlanOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
   if (!request.ok()) return ReportFailure(console, request.status());
-  Override(options, *request);
+  if (const Status status = Override(options, *request); !status.ok())
+    return ReportFailure(console, status);
   const auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
   const auto text = Format(options, *request, *response);
@@ -101,6 +128,18 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->capture_default_str();
   command->add_option("--out", options->out_file,
                       "Write to this file, all or nothing, instead of stdout");
+  command->add_flag("--explain", options->explain,
+                    "Also say why each table got its type: the alternatives and what they cost");
+  command
+      ->add_option("--previous", options->previous_file,
+                   "Plan in place, to move little away from: JSON, output of plan --format json, "
+                   "or a bare plan; default: the request's")
+      ->type_name("PLAN.json");
+  command
+      ->add_option("--migration-budget-gib", options->migration_budget_gib,
+                   "Most GiB of weights that may move away from the previous plan; 0: nothing; "
+                   "default: the request's, or any amount")
+      ->check(CLI::Range(0.0, 1e6));
   command->add_flag("--stream", options->stream, "Show the progress of the search on stderr");
   command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });
 }

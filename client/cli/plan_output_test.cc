@@ -11,6 +11,7 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::StatusIs;
@@ -39,7 +40,7 @@ tables:
 TEST(PlanAsTorchRecTest, Golden) {
   const auto topology =
       FromYaml<v1::Topology>("hosts: [{count: 2, num_devices: 2, memory_bytes: 1000}]");
-  EXPECT_EQ(nlohmann::json::parse(PlanAsTorchRec(SomePlan(), topology, "cuda")),
+  EXPECT_EQ(nlohmann::json::parse(*PlanAsTorchRec(SomePlan(), topology, "cuda")),
             nlohmann::json::parse(R"({
     "plan": {"sparse.ebc": {
       "user": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [3],
@@ -52,7 +53,7 @@ TEST(PlanAsTorchRecTest, Golden) {
 
 TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {
   const auto topology = FromYaml<v1::Topology>("hosts: [{num_devices: 4, memory_bytes: 1000}]");
-  const std::string text = PlanAsTorchRec(SomePlan(), topology, "cpu");
+  const std::string text = *PlanAsTorchRec(SomePlan(), topology, "cpu");
   EXPECT_THAT(text, HasSubstr("\"rank:3/cpu\""));
   EXPECT_LT(text.find("user"), text.find("item"));
 }
@@ -60,7 +61,63 @@ TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {
 TEST(PlanAsTorchRecTest, HostsOfDifferentSizeNumberTheirOwnDevices) {
   const auto topology = FromYaml<v1::Topology>(
       "hosts: [{num_devices: 3, memory_bytes: 9}, {num_devices: 1, memory_bytes: 9}]");
-  EXPECT_THAT(PlanAsTorchRec(SomePlan(), topology, "cuda"), HasSubstr("\"rank:3/cuda:0\""));
+  EXPECT_THAT(*PlanAsTorchRec(SomePlan(), topology, "cuda"), HasSubstr("\"rank:3/cuda:0\""));
+}
+
+// Every type of TorchRec on two hosts of two devices, as its sharding_plan.py lays them out.
+TEST(PlanAsTorchRecTest, EveryTypeIsWrittenAsTorchRecReadsIt) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 4
+local_world_size: 2
+tables:
+- {name: rw, sharding_type: row_wise, compute_kernel: fused,
+   shards: [{rows: 2, cols: 8, rank: 0}, {row_offset: 2, rows: 2, cols: 8, rank: 1},
+            {row_offset: 4, rows: 1, cols: 8, rank: 2}, {row_offset: 5, rows: 0, cols: 8, rank: 3}]}
+- {name: twrw, sharding_type: table_row_wise, compute_kernel: fused,
+   shards: [{rows: 3, cols: 8, rank: 2}, {row_offset: 3, rows: 2, cols: 8, rank: 3}]}
+- {name: twcw, sharding_type: table_column_wise, compute_kernel: fused,
+   shards: [{rows: 5, cols: 4, rank: 3}, {rows: 5, col_offset: 4, cols: 4, rank: 2}]}
+- {name: grid, sharding_type: grid_shard, compute_kernel: fused,
+   shards: [{rows: 3, cols: 4, rank: 0}, {row_offset: 3, rows: 2, cols: 4, rank: 1},
+            {rows: 3, col_offset: 4, cols: 4, rank: 2}, {row_offset: 3, rows: 2, col_offset: 4, cols: 4, rank: 3}]}
+- {name: dp, sharding_type: data_parallel, compute_kernel: dense,
+   shards: [{rows: 5, cols: 8, rank: 0}, {rows: 5, cols: 8, rank: 1}, {rows: 5, cols: 8, rank: 2},
+            {rows: 5, cols: 8, rank: 3}]}
+)");
+  const auto topology =
+      FromYaml<v1::Topology>("hosts: [{count: 2, num_devices: 2, memory_bytes: 1000}]");
+  const auto text = PlanAsTorchRec(plan, topology, "cuda");
+  ASSERT_THAT(text, IsOk());
+  EXPECT_EQ(nlohmann::json::parse(*text), nlohmann::json::parse(R"({"plan": {"": {
+    "rw": {"sharding_type": "row_wise", "compute_kernel": "fused", "ranks": [0, 1, 2, 3], "shards": [
+      {"shard_offsets": [0, 0], "shard_sizes": [2, 8], "placement": "rank:0/cuda:0"},
+      {"shard_offsets": [2, 0], "shard_sizes": [2, 8], "placement": "rank:1/cuda:1"},
+      {"shard_offsets": [4, 0], "shard_sizes": [1, 8], "placement": "rank:2/cuda:0"},
+      {"shard_offsets": [5, 0], "shard_sizes": [0, 8], "placement": "rank:3/cuda:1"}]},
+    "twrw": {"sharding_type": "table_row_wise", "compute_kernel": "fused", "ranks": [2, 3], "shards": [
+      {"shard_offsets": [0, 0], "shard_sizes": [3, 8], "placement": "rank:2/cuda:0"},
+      {"shard_offsets": [3, 0], "shard_sizes": [2, 8], "placement": "rank:3/cuda:1"}]},
+    "twcw": {"sharding_type": "table_column_wise", "compute_kernel": "fused", "ranks": [3, 2], "shards": [
+      {"shard_offsets": [0, 0], "shard_sizes": [5, 4], "placement": "rank:3/cuda:1"},
+      {"shard_offsets": [0, 4], "shard_sizes": [5, 4], "placement": "rank:2/cuda:0"}]},
+    "grid": {"sharding_type": "grid_shard", "compute_kernel": "fused", "ranks": [0, 1, 2, 3], "shards": [
+      {"shard_offsets": [0, 0], "shard_sizes": [3, 4], "placement": "rank:0/cuda:0"},
+      {"shard_offsets": [3, 0], "shard_sizes": [2, 4], "placement": "rank:1/cuda:1"},
+      {"shard_offsets": [0, 4], "shard_sizes": [3, 4], "placement": "rank:2/cuda:0"},
+      {"shard_offsets": [3, 4], "shard_sizes": [2, 4], "placement": "rank:3/cuda:1"}]},
+    "dp": {"sharding_type": "data_parallel", "compute_kernel": "dense", "ranks": [0, 1, 2, 3], "shards": null}
+    }}})"));
+}
+
+TEST(PlanAsTorchRecTest, WhatTorchRecDoesNotHaveIsRefused) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 4
+tables: [{name: thirds, sharding_type: row_wise_subset, compute_kernel: fused,
+          shards: [{rows: 3, cols: 4}, {row_offset: 3, rows: 2, cols: 4, rank: 2}]}]
+)");
+  EXPECT_THAT(PlanAsTorchRec(plan, v1::Topology(), "cuda"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("thirds"), HasSubstr("row_wise_subset"))));
 }
 
 // Replays a plan in NeuroShard's format: the multiset of (table, dim, device).
@@ -96,7 +153,7 @@ TEST(PlanAsNeuroShardTest, WidthsInAnyOrderAreHalves) {
   const auto plan = FromYaml<v1::Plan>(R"(
 world_size: 2
 tables:
-- {name: t, shards: [{rows: 1, cols: 8, rank: 0}, {rows: 1, col_offset: 8, cols: 16, rank: 1}, {rows: 1, col_offset: 24, cols: 4, rank: 0},
+- {name: t, sharding_type: table_column_wise, shards: [{rows: 1, cols: 8, rank: 0}, {rows: 1, col_offset: 8, cols: 16, rank: 1}, {rows: 1, col_offset: 24, cols: 4, rank: 0},
                      {rows: 1, col_offset: 28, cols: 4, rank: 1}]}
 )");
   const auto text = PlanAsNeuroShard(plan);
@@ -108,15 +165,30 @@ tables:
 TEST(PlanAsNeuroShardTest, WhatIsNotMadeByHalvingIsRefused) {
   const auto plan = FromYaml<v1::Plan>(R"(
 world_size: 2
-tables: [{name: thirds, shards: [{rows: 1, cols: 4}, {rows: 1, col_offset: 4, cols: 4}, {rows: 1, col_offset: 8, cols: 4}]}]
+tables: [{name: thirds, sharding_type: column_wise,
+          shards: [{rows: 1, cols: 4}, {rows: 1, col_offset: 4, cols: 4}, {rows: 1, col_offset: 8, cols: 4}]}]
 )");
   EXPECT_THAT(PlanAsNeuroShard(plan),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("thirds")));
 }
 
+TEST(PlanAsNeuroShardTest, OnlyColumnsCanBeCut) {
+  for (const char* type :
+       {"row_wise", "table_row_wise", "grid_shard", "data_parallel", "row_wise_subset"}) {
+    v1::Plan plan = SomePlan();
+    plan.mutable_tables(1)->set_sharding_type(type);
+    EXPECT_THAT(PlanAsNeuroShard(plan), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                 AllOf(HasSubstr("item"), HasSubstr(type))));
+  }
+}
+
 TEST(PlanAsTableTest, Golden) {
   const auto response = FromYaml<v1::ShardPlanResponse>(R"(
-plan: {world_size: 2, tables: [{name: a}, {name: b}]}
+plan:
+  world_size: 2
+  tables:
+  - {name: a, sharding_type: table_wise, shards: [{}]}
+  - {name: b, sharding_type: row_wise, shards: [{}, {}]}
 cost:
   embedding_cost_ms: 12.5
   ranks:
@@ -127,6 +199,14 @@ cost:
 search: {strategy: neuroshard, search_ms: 3.21, splits: 2}
 cost_model: {name: cpu, version: 3}
 warnings: [pooling assumed]
+lower_bound: {cost_ms: 12, kind: certified, scope: all plans, gap_percent: 4.17}
+migration: {moved_bytes: 3072, tables: [{table: a, bytes: 1024}, {table: b, bytes: 2048}]}
+explanations:
+- table: b
+  sharding_type: row_wise
+  alternatives:
+  - {sharding_type: table_wise, num_shards: 1, embedding_cost_ms: 15}
+  - {sharding_type: data_parallel, num_shards: 2, reason: 1 KiB short}
 )");
   EXPECT_EQ(PlanAsTable(response),
             "rank  compute_ms  forward_comm_ms  backward_comm_ms  total_ms  dims      memory       "
@@ -137,6 +217,12 @@ warnings: [pooling assumed]
             "GiB   0.0%\n"
             "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu "
             "version 3, 2 tables on 2 ranks\n"
+            "sharding: 1 table_wise, 1 row_wise (2 shards)\n"
+            "lower bound 12.000 ms (certified: all plans), the plan costs 4.2% more\n"
+            "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
+            "table  type      alternative    shards  plan_ms  change  not possible because\n"
+            "b      row_wise  table_wise          1   15.000  +20.0%\n"
+            "                 data_parallel       2        -       -  1 KiB short\n"
             "warning: pooling assumed\n");
 }
 

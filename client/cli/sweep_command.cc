@@ -200,7 +200,7 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
                    "Profile store; made when missing. The same command again resumes")
       ->required();
   command
-      ->add_option("--reconnect", options->reconnect_s,
+      ->add_option("--reconnect-s,--reconnect", options->reconnect_s,
                    "Try so many seconds to reach a worker (again) before doing without it")
       ->check(CLI::Range(0, 86'400))
       ->capture_default_str();

@@ -1,36 +1,50 @@
 #include "client/validate/plan_shards.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "common/base/violations.h"
+#include "common/domain/shard_layout.h"
 
 namespace neuroshard {
 namespace {
 
 MeasuredShard Measured(const Table& table, const Shard& shard) {
+  const double share = static_cast<double>(shard.rows) / static_cast<double>(table.num_embeddings);
   return {table.name,
           shard.rows,
           shard.cols,
-          table.pooling_factor,
+          table.pooling_factor * share,
           table.reuse_histogram,
           table.weight_dtype,
           table.pooling_mode,
           table.weighted};
 }
 
-void CheckShard(const Table& table, const Shard& shard, int num_ranks, const std::string& field,
-                Violations& violations) {
+void CheckRows(const Table& table, const Shard& shard, ShardingType type, const std::string& field,
+               Violations& violations) {
+  if (!CutsRows(type)) {
+    if (shard.row_offset == 0 && shard.rows == table.num_embeddings) return;
+    violations.Add(field + ".rows",
+                   fmt::format("must be all {} rows of the table, got {} from {}",
+                               table.num_embeddings, shard.rows, shard.row_offset));
+  } else if (shard.row_offset < 0 || shard.rows < 0 ||
+             shard.rows > table.num_embeddings - shard.row_offset) {
+    violations.Add(field + ".rows",
+                   fmt::format("must lie within the table's {} rows, got {} from {}",
+                               table.num_embeddings, shard.rows, shard.row_offset));
+  }
+}
+
+void CheckShard(const Table& table, const Shard& shard, ShardingType type, int num_ranks,
+                const std::string& field, Violations& violations) {
   if (shard.rank < 0 || shard.rank >= num_ranks) {
     violations.Add(field + ".rank",
                    fmt::format("must be in [0, {}), got {}", num_ranks, shard.rank));
   }
-  if (shard.row_offset != 0 || shard.rows != table.num_embeddings) {
-    violations.Add(field + ".rows",
-                   fmt::format("must be all {} rows of the table, got {} from {}",
-                               table.num_embeddings, shard.rows, shard.row_offset));
-  }
+  CheckRows(table, shard, type, field, violations);
   if (shard.col_offset < 0 || shard.cols < 1 ||
       shard.cols > table.embedding_dim - shard.col_offset) {
     violations.Add(field + ".cols",
@@ -59,12 +73,20 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
     }
     const Table& table = *found->second;
     missing.erase(found);
+    const ShardingType type = table_plan.sharding_type;
+    if (type == ShardingType::kDataParallel) {
+      violations.Add(field + ".sharding_type",
+                     "data_parallel cannot be run here: workers measure neither the all-reduce of "
+                     "its gradients nor lookups of one rank's part of the batch");
+      continue;
+    }
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
-      CheckShard(table, shard, num_ranks, fmt::format("{}.shards[{}]", field, s), violations);
+      CheckShard(table, shard, type, num_ranks, fmt::format("{}.shards[{}]", field, s), violations);
       if (!violations.empty()) continue;
       RankShards& rank = ranks[static_cast<std::size_t>(shard.rank)];
-      rank.shards.push_back(Measured(table, shard));
+      // A rank without rows of the table still takes part in its exchange.
+      if (shard.rows > 0) rank.shards.push_back(Measured(table, shard));
       rank.dim_sum += shard.cols;
     }
   }
@@ -72,6 +94,16 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
     violations.Add("plan.tables", fmt::format("table \"{}\" is missing", name));
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return ranks;
+}
+
+std::vector<std::string> NotesOn(const Plan& plan) {
+  const auto cut = std::count_if(plan.tables.begin(), plan.tables.end(),
+                                 [](const TablePlan& t) { return CutsRows(t.sharding_type); });
+  if (cut == 0) return {};
+  return {
+      fmt::format("{} tables are cut in rows: their partial sums were exchanged by all-to-all; a "
+                  "trainer's reduce-scatter moves as much",
+                  cut)};
 }
 
 }  // namespace neuroshard

@@ -1,0 +1,96 @@
+#include "client/cli/plan_report_text.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "client/cli/text_table.h"
+#include "common/base/bytes.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+std::string ShardingLine(const v1::Plan& plan) {
+  struct Count {
+    int tables = 0;
+    int shards = 0;
+  };
+  std::map<std::string, Count> counts;
+  for (const v1::TablePlan& table : plan.tables()) {
+    Count& count = counts[table.sharding_type()];
+    ++count.tables;
+    count.shards += table.shards_size();
+  }
+  std::vector<std::string> parts;
+  for (const auto& word : kWords<ShardingType>) {
+    const auto found = counts.find(std::string(word.text));
+    if (found == counts.end()) continue;
+    const auto [tables, shards] = found->second;
+    parts.push_back(shards > tables ? fmt::format("{} {} ({} shards)", tables, word.text, shards)
+                                    : fmt::format("{} {}", tables, word.text));
+  }
+  return fmt::format("sharding: {}\n", fmt::join(parts, ", "));
+}
+
+std::string BoundLine(const v1::LowerBound& bound) {
+  std::string line = fmt::format("lower bound {:.3f} ms ({}", bound.cost_ms(), bound.kind());
+  if (!bound.scope().empty()) line += ": " + bound.scope();
+  line += ")";
+  if (bound.has_gap_percent()) {
+    line += bound.gap_percent() >= 0
+                ? fmt::format(", the plan costs {:.1f}% more", bound.gap_percent())
+                : fmt::format(", the plan costs {:.1f}% less", -bound.gap_percent());
+  }
+  return line + '\n';
+}
+
+std::string MigrationLine(const v1::MigrationReport& report) {
+  constexpr std::size_t kNamed = 5;
+  if (report.moved_bytes() == 0) return "migration: nothing moves\n";
+  std::vector<const v1::MovedTable*> tables;
+  for (const v1::MovedTable& table : report.tables()) tables.push_back(&table);
+  std::stable_sort(
+      tables.begin(), tables.end(),
+      [](const v1::MovedTable* a, const v1::MovedTable* b) { return a->bytes() > b->bytes(); });
+  std::string line =
+      fmt::format("migration: {} in {} table{} move", FormatBytes(report.moved_bytes()),
+                  tables.size(), tables.size() == 1 ? "" : "s");
+  for (std::size_t i = 0; i < std::min(kNamed, tables.size()); ++i) {
+    line += fmt::format("{}{} {}", i == 0 ? ": " : ", ", tables[i]->table(),
+                        FormatBytes(tables[i]->bytes()));
+  }
+  return line + (tables.size() > kNamed ? ", ...\n" : "\n");
+}
+
+std::string ExplanationTable(
+    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
+    double plan_cost_ms) {
+  constexpr auto kLeft = TextTable::Align::kLeft;
+  TextTable table({{"table", kLeft},
+                   {"type", kLeft},
+                   {"alternative", kLeft},
+                   {"shards"},
+                   {"plan_ms"},
+                   {"change"},
+                   {"not possible because", kLeft}});
+  for (const v1::TableExplanation& explanation : explanations) {
+    std::string name = explanation.table();
+    std::string type = explanation.sharding_type();
+    if (explanation.alternatives().empty()) table.AddRow({name, type, "-", "", "", "", ""});
+    for (const v1::TableAlternative& other : explanation.alternatives()) {
+      const bool possible = other.has_embedding_cost_ms();
+      const double change =
+          plan_cost_ms > 0 ? 100 * (other.embedding_cost_ms() / plan_cost_ms - 1) : 0;
+      table.AddRow({name, type, other.sharding_type(), fmt::format("{}", other.num_shards()),
+                    possible ? fmt::format("{:.3f}", other.embedding_cost_ms()) : "-",
+                    possible ? fmt::format("{:+.1f}%", change) : "-", other.reason()});
+      name.clear();  // once a table
+      type.clear();
+    }
+  }
+  return table.ToString();
+}
+
+}  // namespace neuroshard

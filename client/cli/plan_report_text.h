@@ -1,0 +1,28 @@
+// What answers say about a plan besides its cost, for a person.
+#pragma once
+
+#include <google/protobuf/repeated_ptr_field.h>
+
+#include <string>
+
+#include "neuroshard/v1/plan.pb.h"
+#include "neuroshard/v1/report.pb.h"
+
+namespace neuroshard {
+
+// "sharding: 10 table_wise, 2 column_wise (5 shards)\n": tables of each type, and their shards
+// where those are more.
+std::string ShardingLine(const v1::Plan& plan);
+
+// The bound, its kind and scope, and how much more the plan costs; with the line's end.
+std::string BoundLine(const v1::LowerBound& bound);
+
+// How many bytes move, and of which tables: the ones that move most are named.
+std::string MigrationLine(const v1::MigrationReport& report);
+
+// A line for every alternative of every table. Changes are against `plan_cost_ms`.
+std::string ExplanationTable(
+    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
+    double plan_cost_ms);
+
+}  // namespace neuroshard

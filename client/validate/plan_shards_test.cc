@@ -1,0 +1,85 @@
+#include "client/validate/plan_shards.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using testing::StatusIs;
+
+// One table of 5 rows x 8 columns, 10 ids a sample, on four ranks.
+class PlanShardsTest : public ::testing::Test {
+ protected:
+  PlanShardsTest() {
+    request_.topology.devices.assign(4, Device{0, 1'000'000});
+    Table table;
+    table.name = "t";
+    table.num_embeddings = 5;
+    table.embedding_dim = 8;
+    table.pooling_factor = 10;
+    request_.tables = {table};
+  }
+
+  Plan PlanOf(ShardingType type, std::vector<Shard> shards) const {
+    Plan plan;
+    plan.world_size = 4;
+    plan.tables = {{"t", "", type, ComputeKernel::kFused, std::move(shards)}};
+    return plan;
+  }
+
+  PlanRequest request_;
+};
+
+TEST_F(PlanShardsTest, ARowCutLooksUpItsShareOfTheIdsAndExchangesAllItsColumns) {
+  const Plan plan = PlanOf(ShardingType::kRowWise,
+                           {{0, 2, 0, 8, 0}, {2, 2, 0, 8, 1}, {4, 1, 0, 8, 2}, {5, 0, 0, 8, 3}});
+  const auto ranks = ShardsByRank(request_, plan);
+  ASSERT_THAT(ranks, IsOk());
+  ASSERT_EQ((*ranks)[1].shards.size(), 1u);
+  EXPECT_EQ((*ranks)[1].shards[0].rows, 2);
+  EXPECT_DOUBLE_EQ((*ranks)[1].shards[0].pooling_factor, 4);
+  EXPECT_DOUBLE_EQ((*ranks)[2].shards[0].pooling_factor, 2);
+  EXPECT_THAT((*ranks)[3].shards, IsEmpty()) << "nothing to look up";
+  for (const RankShards& rank : *ranks) EXPECT_EQ(rank.dim_sum, 8);
+  EXPECT_THAT(NotesOn(plan), ElementsAre(HasSubstr("all-to-all")));
+}
+
+TEST_F(PlanShardsTest, AGridIsCutBothWays) {
+  const auto ranks = ShardsByRank(
+      request_, PlanOf(ShardingType::kGridShard,
+                       {{0, 3, 0, 4, 0}, {3, 2, 0, 4, 1}, {0, 3, 4, 4, 2}, {3, 2, 4, 4, 3}}));
+  ASSERT_THAT(ranks, IsOk());
+  EXPECT_EQ((*ranks)[3].shards[0].cols, 4);
+  EXPECT_DOUBLE_EQ((*ranks)[3].shards[0].pooling_factor, 4);
+  EXPECT_EQ((*ranks)[3].dim_sum, 4);
+}
+
+TEST_F(PlanShardsTest, ColumnsSeeAllIds) {
+  const Plan plan = PlanOf(ShardingType::kColumnWise, {{0, 5, 0, 4, 0}, {0, 5, 4, 4, 0}});
+  const auto ranks = ShardsByRank(request_, plan);
+  ASSERT_THAT(ranks, IsOk());
+  EXPECT_DOUBLE_EQ((*ranks)[0].shards[1].pooling_factor, 10);
+  EXPECT_EQ((*ranks)[0].dim_sum, 8);
+  EXPECT_THAT(NotesOn(plan), IsEmpty());
+}
+
+TEST_F(PlanShardsTest, WhatWorkersCannotRunIsRefused) {
+  EXPECT_THAT(ShardsByRank(request_, PlanOf(ShardingType::kDataParallel, {{0, 5, 0, 8, 0}})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("plan.tables[0].sharding_type"), HasSubstr("all-reduce"))));
+  EXPECT_THAT(ShardsByRank(request_, PlanOf(ShardingType::kTableWise, {{0, 4, 0, 8, 0}})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("all 5 rows")));
+  EXPECT_THAT(
+      ShardsByRank(request_, PlanOf(ShardingType::kRowWise, {{0, 3, 0, 8, 0}, {3, 3, 0, 8, 1}})),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("within the table's 5 rows")));
+}
+
+}  // namespace
+}  // namespace neuroshard
