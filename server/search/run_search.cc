@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string_view>
 
 #include "common/base/violations.h"
 #include "server/search/baselines/greedy_baseline.h"
 #include "server/search/baselines/random_baseline.h"
+#include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
+#include "server/search/hugectr/hugectr_strategy.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/search_context.h"
 
@@ -21,14 +24,42 @@ std::unique_ptr<Strategy> MakeStrategy(const std::string& name) {
   if (name == "dim_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kDim);
   if (name == "lookup_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kLookup);
   if (name == "size_lookup_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kSizeLookup);
+  if (name == "basic") {
+    return std::make_unique<DistributedEmbeddingsStrategy>(SlicePlacement::kBasic);
+  }
+  if (name == "memory_balanced") {
+    return std::make_unique<DistributedEmbeddingsStrategy>(SlicePlacement::kMemoryBalanced);
+  }
+  if (name == "memory_optimized") {
+    return std::make_unique<DistributedEmbeddingsStrategy>(SlicePlacement::kMemoryOptimized);
+  }
+  if (name == "hugectr_auto") return std::make_unique<HugeCtrStrategy>();
   return nullptr;
+}
+
+// Every strategy but this one reproduces a search that knows of nothing but tables and memory.
+constexpr std::string_view kObeysConstraints = "refine";
+
+Status CheckDemands(const PlanRequest& request) {
+  const std::string& strategy = request.search.strategy;
+  if (strategy == kObeysConstraints) return absl::OkStatus();
+  Violations violations;
+  if (!request.constraints.empty()) {
+    violations.Add("search.strategy", fmt::format("'{}' obeys no constraints; '{}' does", strategy,
+                                                  kObeysConstraints));
+  }
+  if (request.migration.has_value()) {
+    violations.Add("search.strategy", fmt::format("'{}' starts from no previous plan; '{}' does",
+                                                  strategy, kObeysConstraints));
+  }
+  return violations.ToStatus();
 }
 
 }  // namespace
 
 std::vector<std::string> StrategyNames() {
-  return {"neuroshard", "random",        "size_greedy",
-          "dim_greedy", "lookup_greedy", "size_lookup_greedy"};
+  return {"neuroshard",         "random", "size_greedy",     "dim_greedy",       "lookup_greedy",
+          "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized", "hugectr_auto"};
 }
 
 StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
@@ -41,6 +72,7 @@ StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& mo
                                request.search.strategy));
     return violations.ToStatus();
   }
+  NS_RETURN_IF_ERROR(CheckDemands(request));
   NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
   SearchContext context(request, model, stop, observer);
   return context.Finish(strategy->Search(context));

@@ -19,7 +19,8 @@ namespace neuroshard {
 //
 // `stop` is polled at every step (one table placed, in all alternatives at once). True after the
 // first legal plan: the best plan so far, with statistics.time_limit_reached. True before:
-// DEADLINE_EXCEEDED. INVALID_ARGUMENT (violation at search.strategy): no such strategy.
+// DEADLINE_EXCEEDED. INVALID_ARGUMENT (violations at search.strategy): no such strategy, or one
+// that obeys no constraints or starts from no previous plan, and the request has them.
 // FAILED_PRECONDITION: the model cannot price this number of ranks, or there is no plan; the
 // message tells "no plan can exist" (proven, with the table or the bytes that lack) from "no plan
 // was found" (none of the bounds excludes one).

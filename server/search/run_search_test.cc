@@ -47,6 +47,10 @@ class StopAtPoll final : public StopSignal {
   mutable int left_;
 };
 
+// NeuroShard's, which place whole tables.
+const std::vector<std::string> kBaselines = {"random", "size_greedy", "dim_greedy", "lookup_greedy",
+                                             "size_lookup_greedy"};
+
 PlanRequest Roomy(std::uint64_t seed) {
   Random random(seed);
   PlanRequest request = RandomPlanRequest(
@@ -93,8 +97,7 @@ TEST(RunSearchTest, BaselinesFindAPlanExactlyWhenWholeTablesFitAndNeverBeatTheOp
     PlanRequest request = RandomPlanRequest(
         random, {.max_tables = 5, .max_ranks = 3, .min_slack = 0.9, .max_slack = 2});
     const ExhaustiveResult optimum = ExhaustiveSearch(request, model, 0);
-    for (const std::string& strategy : StrategyNames()) {
-      if (strategy == "neuroshard") continue;
+    for (const std::string& strategy : kBaselines) {
       request.search.strategy = strategy;
       const auto result = RunSearch(request, model, NeverStop(), nullptr);
       ASSERT_EQ(result.ok(), optimum.feasible) << strategy << ", instance " << i;
@@ -114,12 +117,14 @@ TEST(RunSearchTest, NeuroShardIsCheaperThanEveryBaselineOnAverage) {
         random, {.max_tables = 20, .max_ranks = 4, .min_slack = 1.5, .max_slack = 3});
     request.search.max_length = 4;
     std::map<std::string, double> cost_ms;
-    for (const std::string& strategy : StrategyNames()) {
+    std::vector<std::string> strategies = kBaselines;
+    strategies.push_back("neuroshard");
+    for (const std::string& strategy : strategies) {
       request.search.strategy = strategy;
       const auto result = RunSearch(request, model, NeverStop(), nullptr);
       if (result.ok()) cost_ms[strategy] = result->cost.embedding_cost_ms;
     }
-    if (cost_ms.size() < StrategyNames().size()) continue;
+    if (cost_ms.size() < strategies.size()) continue;
     for (const auto& [strategy, ms] : cost_ms) total_ms[strategy] += ms;
   }
   for (const auto& [strategy, ms] : total_ms) {
@@ -264,6 +269,23 @@ TEST(RunSearchTest, UnknownStrategiesAreNamedWithTheKnownOnes) {
   const std::vector<Violation> violations = Violations::FromStatus(result.status());
   ASSERT_THAT(violations, SizeIs(1));
   EXPECT_EQ(violations.front().field, "search.strategy");
+}
+
+TEST(RunSearchTest, StrategiesOfOthersRefuseConstraintsAndPreviousPlans) {
+  const ConcaveCostModel model;
+  for (const std::string& strategy : StrategyNames()) {
+    if (strategy == "refine") continue;
+    PlanRequest request = Roomy(11);
+    request.search.strategy = strategy;
+    request.constraints.max_tables_per_rank = 100;
+    request.migration.emplace();
+    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    ASSERT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'refine' does")));
+    const std::vector<Violation> violations = Violations::FromStatus(result.status());
+    ASSERT_THAT(violations, SizeIs(2)) << strategy;
+    EXPECT_EQ(violations[0].field, "search.strategy");
+    EXPECT_EQ(violations[1].field, "search.strategy");
+  }
 }
 
 TEST(RunSearchTest, AModelForOtherRankCountsIsRefused) {

@@ -1,0 +1,79 @@
+#include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/domain/shard_layout.h"
+#include "server/search/placement/plan_fit.h"
+
+namespace neuroshard {
+namespace {
+
+void LayOutColumns(const Table& table, const std::vector<RankColumns>& holders, TablePlan& plan) {
+  std::int64_t offset = 0;
+  for (const RankColumns& holder : holders) {
+    plan.shards.push_back({.rows = table.num_embeddings,
+                           .col_offset = offset,
+                           .cols = holder.cols,
+                           .rank = holder.rank});
+    offset += holder.cols;
+  }
+  plan.sharding_type = holders.size() == 1 ? ShardingType::kTableWise : ShardingType::kColumnWise;
+}
+
+void LayOutOnAllRanks(const Table& table, SlicingGroup group, int num_ranks, TablePlan& plan) {
+  const bool replicated = group == SlicingGroup::kReplicated;
+  plan.sharding_type = replicated ? ShardingType::kDataParallel : ShardingType::kRowWiseSubset;
+  plan.compute_kernel = replicated ? ComputeKernel::kDense : ComputeKernel::kFused;
+  const std::vector<Block> rows =
+      replicated
+          ? std::vector<Block>(static_cast<std::size_t>(num_ranks), Block{0, table.num_embeddings})
+          : EvenBlocks(table.num_embeddings, num_ranks);
+  for (int r = 0; r < num_ranks; ++r) {
+    const Block& block = rows[static_cast<std::size_t>(r)];
+    plan.shards.push_back(
+        {.row_offset = block.offset, .rows = block.size, .cols = table.embedding_dim, .rank = r});
+  }
+}
+
+}  // namespace
+
+Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
+  if (context.ShouldStop()) return absl::OkStatus();
+  const PlanRequest& request = context.request();
+  const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
+  const int num_ranks = request.topology.num_ranks();
+  Plan plan{
+      .world_size = num_ranks, .local_world_size = request.topology.ranks_per_host(), .tables = {}};
+  std::vector<TableExtent> sliced;
+  std::vector<std::size_t> sliced_index;
+  for (const Table& table : request.tables) {
+    TablePlan& table_plan = plan.tables.emplace_back();
+    table_plan.name = table.name;
+    table_plan.module = table.module;
+    const TableExtent extent{table.num_embeddings, table.embedding_dim};
+    const SlicingGroup group = SlicingGroupOf(extent, options, num_ranks);
+    if (group == SlicingGroup::kTableSliced) {
+      sliced.push_back(extent);
+      sliced_index.push_back(plan.tables.size() - 1);
+    } else {
+      LayOutOnAllRanks(table, group, num_ranks, table_plan);
+    }
+  }
+  const auto widths =
+      SliceColumns(sliced, options.column_slice_threshold_elements, num_ranks, kColumnAlignment);
+  const auto holders = PlaceSlices(sliced, widths, num_ranks, placement_);
+  for (std::size_t i = 0; i < sliced.size(); ++i) {
+    LayOutColumns(request.tables[sliced_index[i]], holders[i], plan.tables[sliced_index[i]]);
+  }
+  NS_RETURN_IF_ERROR(
+      CheckFits(request, plan, fmt::format("the plan of '{}'", request.search.strategy)));
+  ++context.statistics().plans_evaluated;
+  return context.Improve(std::move(plan));
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,23 @@
+// `basic`, `memory_balanced`, `memory_optimized`: the plans of NVIDIA Merlin
+// distributed-embeddings.
+#pragma once
+
+#include "server/search/distributed_embeddings/slice_placement.h"
+#include "server/search/strategy.h"
+
+namespace neuroshard {
+
+// The plan of SliceColumns and PlaceSlices under the request's distributed_embeddings options, with
+// cuts at multiples of kColumnAlignment. Replicated tables become data_parallel, row sliced ones
+// row_wise_subset over all ranks, which has the peer's blocks of rows. It looks at no memory and no
+// cost; FAILED_PRECONDITION where its plan does not fit, proving nothing.
+class DistributedEmbeddingsStrategy final : public Strategy {
+ public:
+  explicit DistributedEmbeddingsStrategy(SlicePlacement placement) : placement_(placement) {}
+  Status Search(SearchContext& context) const override;
+
+ private:
+  SlicePlacement placement_;
+};
+
+}  // namespace neuroshard

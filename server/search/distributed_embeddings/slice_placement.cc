@@ -1,0 +1,101 @@
+#include "server/search/distributed_embeddings/slice_placement.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+struct Slice {
+  double elements = 0;
+  int table = 0;
+};
+
+std::vector<int> Deal(const std::vector<Slice>& slices, std::size_t ranks) {
+  std::vector<int> rank_of(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) rank_of[i] = static_cast<int>(i % ranks);
+  return rank_of;
+}
+
+std::vector<int> DealForthAndBack(const std::vector<Slice>& slices, std::size_t ranks) {
+  std::vector<int> rank_of(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const std::size_t turn = i % (2 * ranks);
+    rank_of[i] = static_cast<int>(turn < ranks ? turn : 2 * ranks - 1 - turn);
+  }
+  return rank_of;
+}
+
+std::vector<int> FillLeast(const std::vector<Slice>& slices, std::size_t ranks) {
+  struct Load {
+    double elements = 0;
+    std::vector<int> tables;
+  };
+  std::vector<Load> loads(ranks);
+  const auto less = [&](std::size_t a, std::size_t b) {
+    return std::tie(loads[a].elements, loads[a].tables, a) <
+           std::tie(loads[b].elements, loads[b].tables, b);
+  };
+  std::set<std::size_t, decltype(less)> order(less);
+  for (std::size_t r = 0; r < ranks; ++r) order.insert(r);
+  std::vector<std::size_t> bin_of(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const std::size_t least = *order.begin();
+    order.erase(order.begin());
+    bin_of[i] = least;
+    loads[least].elements += slices[i].elements;
+    loads[least].tables.push_back(slices[i].table);
+    order.insert(least);
+  }
+  std::vector<int> rank_of_bin(ranks);
+  int next = 0;
+  for (const std::size_t bin : order) rank_of_bin[bin] = next++;
+  std::vector<int> rank_of;
+  rank_of.reserve(slices.size());
+  for (const std::size_t bin : bin_of) rank_of.push_back(rank_of_bin[bin]);
+  return rank_of;
+}
+
+}  // namespace
+
+std::vector<std::vector<RankColumns>> PlaceSlices(
+    std::span<const TableExtent> tables, const std::vector<std::vector<std::int64_t>>& widths,
+    int num_ranks, SlicePlacement placement) {
+  std::vector<Slice> slices;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    for (const std::int64_t cols : widths[t]) {
+      slices.push_back(
+          {static_cast<double>(tables[t].rows) * static_cast<double>(cols), static_cast<int>(t)});
+    }
+  }
+  if (placement != SlicePlacement::kBasic) {
+    std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
+      return std::tie(a.elements, a.table) > std::tie(b.elements, b.table);
+    });
+  }
+  const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+  const std::vector<int> rank_of = placement == SlicePlacement::kBasic ? Deal(slices, ranks)
+                                   : placement == SlicePlacement::kMemoryBalanced
+                                       ? DealForthAndBack(slices, ranks)
+                                       : FillLeast(slices, ranks);
+  std::vector<std::vector<int>> ranks_of_table(tables.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    ranks_of_table[static_cast<std::size_t>(slices[i].table)].push_back(rank_of[i]);
+  }
+  std::vector<std::vector<RankColumns>> held(tables.size());
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    std::sort(ranks_of_table[t].begin(), ranks_of_table[t].end());
+    for (std::size_t s = 0; s < ranks_of_table[t].size(); ++s) {
+      const int rank = ranks_of_table[t][s];
+      if (held[t].empty() || held[t].back().rank != rank) held[t].push_back({rank, 0});
+      held[t].back().cols += widths[t][s];
+    }
+  }
+  return held;
+}
+
+}  // namespace neuroshard
