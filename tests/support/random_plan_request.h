@@ -1,4 +1,5 @@
-// Small plan requests at random, for properties that hold for every request.
+// Small plan requests at random, for properties that hold for every request. Constraints and
+// migrations are added by random_constraints.h, plans come from random_plan.h.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,9 @@ struct RandomRequestShape {
   // Capacity of all ranks together, as a multiple of what the uncut tables need.
   double min_slack = 0.8;
   double max_slack = 3.0;
+  // Ranks of a host; with more than one value, hosts differ.
+  std::vector<int> ranks_per_host = {2};
+  bool torchrec_memory = false;  // that memory rule too
 };
 
 // Ranks differ in capacity half of the time; memory rule, optimizer and reserve vary.
@@ -27,6 +31,7 @@ inline PlanRequest RandomPlanRequest(Random& random, const RandomRequestShape& s
   request.global_batch_size = random.Between(1, 512);
   request.optimizer = kWords<Optimizer>[random.Below(kWords<Optimizer>.size())].value;
   request.memory.rule = random.Below(2) == 0 ? MemoryRule::kWeightsOnly : MemoryRule::kFull;
+  if (shape.torchrec_memory && random.Below(3) == 0) request.memory.rule = MemoryRule::kTorchRec;
   const int num_tables = static_cast<int>(random.Between(1, shape.max_tables));
   double needed_bytes = 0;
   for (int t = 0; t < num_tables; ++t) {
@@ -55,11 +60,20 @@ inline PlanRequest RandomPlanRequest(Random& random, const RandomRequestShape& s
   const int num_ranks = static_cast<int>(random.Between(1, shape.max_ranks));
   const bool uneven = random.Below(2) == 0;
   const double slack = shape.min_slack + (shape.max_slack - shape.min_slack) * random.UniformReal();
+  int host = -1;
+  int left_of_host = 0;
   for (int r = 0; r < num_ranks; ++r) {
+    if (left_of_host == 0) {
+      ++host;
+      left_of_host = shape.ranks_per_host.size() == 1
+                         ? shape.ranks_per_host.front()
+                         : shape.ranks_per_host[random.Below(shape.ranks_per_host.size())];
+    }
+    --left_of_host;
     const double share = uneven ? 0.4 + 1.2 * random.UniformReal() : 1.0;
     const double bytes = std::max(1.0, share * slack * needed_bytes / num_ranks);
     request.topology.devices.push_back(
-        {.host = r / 2, .memory_bytes = static_cast<std::int64_t>(bytes)});
+        {.host = host, .memory_bytes = static_cast<std::int64_t>(bytes)});
   }
   if (random.Below(3) == 0) request.memory.reserve_fraction = 0.05;
   if (random.Below(3) == 0) request.memory.reserve_bytes = 100;

@@ -1,0 +1,92 @@
+// Constraints and migrations at random, of every kind, for a request that has neither.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/domain/plan_request.h"
+#include "tests/support/random_plan.h"
+
+namespace neuroshard::testing {
+
+// `least` or more of 0 .. count - 1, ascending.
+inline std::vector<int> RandomSubset(Random& random, int count, int least) {
+  std::vector<int> all;
+  for (int i = 0; i < count; ++i) all.push_back(i);
+  random.Shuffle(all);
+  all.resize(static_cast<std::size_t>(random.Between(std::min(least, count), count)));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+template <typename E>
+std::vector<E> RandomWords(Random& random) {
+  std::vector<E> words;
+  for (const int i : RandomSubset(random, static_cast<int>(kWords<E>.size()), 1)) {
+    words.push_back(kWords<E>[static_cast<std::size_t>(i)].value);
+  }
+  return words;
+}
+
+// Each kind of demand is there one time in `rarity`: about 3 contradicts itself often, 8 rarely.
+inline void AddRandomConstraints(Random& random, PlanRequest& request, std::uint64_t rarity = 6) {
+  const int tables = static_cast<int>(request.tables.size());
+  const int ranks = request.topology.num_ranks();
+  const int hosts = static_cast<int>(request.topology.hosts().size());
+  const auto now = [&] { return random.Below(rarity) == 0; };
+  Constraints& constraints = request.constraints;
+  if (random.Below(2) == 0) constraints.sharding_types = RandomWords<ShardingType>(random);
+  for (std::int64_t i = random.Between(0, 3); i > 0; --i) {
+    TableRule rule;
+    rule.tables = RandomSubset(random, tables, 1);
+    if (now()) rule.sharding_types = RandomWords<ShardingType>(random);
+    if (now()) rule.compute_kernels = RandomWords<ComputeKernel>(random);
+    if (now()) rule.ranks = RandomSubset(random, ranks, 1);
+    if (now()) rule.forbidden_ranks = RandomSubset(random, ranks, 1);
+    if (now()) rule.hosts = RandomSubset(random, hosts, 1);
+    if (now()) rule.forbidden_hosts = RandomSubset(random, hosts, 1);
+    if (now()) rule.max_shards = static_cast<int>(random.Between(1, 4));
+    if (now()) rule.min_column_width = random.Between(1, 16);
+    rule.distinct_ranks = now();
+    constraints.tables.push_back(std::move(rule));
+  }
+  const auto add_group = [&](std::vector<TableGroup>& groups) {
+    if (tables < 2 || !now()) return;
+    groups.push_back({RandomSubset(random, tables, 2),
+                      random.Below(2) == 0 ? GroupLevel::kRank : GroupLevel::kHost});
+  };
+  for (int i = 0; i < 2; ++i) {
+    add_group(constraints.colocate);
+    add_group(constraints.separate);
+  }
+  if (now()) constraints.max_shards_per_rank = static_cast<int>(random.Between(1, 4));
+  if (now()) constraints.max_tables_per_rank = static_cast<int>(random.Between(1, 3));
+  if (now()) constraints.max_shards_per_table = static_cast<int>(random.Between(1, 4));
+  if (now()) constraints.min_column_width = random.Between(1, 12);
+  if (now()) constraints.column_rule = ColumnRule::kTorchRec;
+}
+
+// A previous plan that may lack tables, know others and have some in another size.
+inline void AddRandomMigration(Random& random, PlanRequest& request) {
+  Migration& migration = request.migration.emplace();
+  migration.previous = RandomPlan(random, request);
+  double bytes = 0;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    bytes += static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
+             static_cast<double>(ElementBytes(table.weight_dtype));
+    TablePlan& previous = migration.previous.tables[t];
+    if (random.Below(6) == 0) previous.name = "gone" + previous.name;
+    if (random.Below(6) == 0) previous.shards.back().cols += 4;
+  }
+  const std::uint64_t kind = random.Below(3);
+  if (kind == 0) migration.budget_bytes = 0;
+  if (kind == 1) migration.budget_bytes = static_cast<std::int64_t>(bytes * random.UniformReal());
+  if (random.Below(2) == 0) migration.price_ms_per_gib = 1e6 * random.UniformReal();
+}
+
+}  // namespace neuroshard::testing
