@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
 #include "server/planner/condition_warnings.h"
@@ -24,6 +25,12 @@ Status CheckAnswer(const PlanRequest& request, const SearchResult& result) {
     return Internal("the plan of strategy {} has no finite cost", request.search.strategy);
   }
   return absl::OkStatus();
+}
+
+// None without a migration.
+std::optional<MigrationReport> ReportOn(const PlanRequest& request, const Plan& plan) {
+  if (!request.migration.has_value()) return std::nullopt;
+  return ReportMigration(request, plan);
 }
 
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
@@ -55,6 +62,7 @@ class Watcher final : public SearchObserver {
     answer.cost = std::move(result.cost);
     answer.statistics = std::move(result.statistics);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
+    answer.migration = ReportOn(request_, answer.plan);
     return answer;
   }
 
@@ -118,6 +126,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
   StatusOr<PlanCost> cost = PricePlan(request, plan, *model);
   if (cost.ok()) {
     answer.cost = *std::move(cost);
+    answer.migration = ReportOn(request, plan);
   } else if (!absl::IsInvalidArgument(cost.status())) {
     return cost.status();
   } else if (answer.violations.empty()) {

@@ -153,6 +153,24 @@ TEST_F(PlannerTest, RefineHasABudgetUnlessTheRequestLimitsItOtherwise) {
   EXPECT_FALSE(is_cut());
 }
 
+TEST_F(PlannerTest, SaysWhatMovesAwayFromThePlanInPlace) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.migration.emplace().previous = PlanWith(request, 0);
+  Recorder recorder;
+  const auto answer = MakePlanner(Scripted({0, 1})).MakePlan(request, never_, &recorder);
+  ASSERT_THAT(answer, IsOk());
+  const MigrationReport table_a = {100 * 8 * 4, {{"a", 100 * 8 * 4}}};
+  EXPECT_EQ(answer->migration, table_a);
+  ASSERT_THAT(recorder.answers, SizeIs(2));
+  EXPECT_EQ(recorder.answers[0].migration, MigrationReport());
+
+  const auto evaluation = MakePlanner(Scripted({})).EvaluatePlan(request, PlanWith(request, 1));
+  ASSERT_THAT(evaluation, IsOk());
+  EXPECT_EQ(evaluation->migration, table_a);
+  request.migration.reset();
+  EXPECT_EQ(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr)->migration, std::nullopt);
+}
+
 TEST_F(PlannerTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
   ManualStop stop;
   stop.Stop();
