@@ -58,9 +58,10 @@ struct CostModelInfo {
   // start offsets do not matter.
   bool separable_comm = false;
   // What a shard alone costs, compute and communication together:
-  // - is the same in table_wise, column_wise and table_column_wise;
+  // - is the same in table_wise, column_wise and table_column_wise, and for all row blocks of a
+  //   table;
   // - per column does not rise with its columns;
-  // - with rows over more holders rises neither for one holder nor falls for all of them together.
+  // - with rows over more holders neither rises for one holder nor falls for all of them together.
   // So a few shards bound all ways of cutting a table (server/evaluate/README.md).
   bool monotone_shard_costs = false;
 };

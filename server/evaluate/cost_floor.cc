@@ -1,0 +1,207 @@
+#include "server/evaluate/cost_floor.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+namespace {
+
+// Widths (and holders) are priced one by one while they are small; from there on each stands for
+// all below it down to this share less.
+constexpr std::int64_t kWidthsAlike = 64;
+constexpr std::int64_t kHoldersAlike = 16;
+
+// How the price of one shard bounds a set of layouts.
+struct Probe {
+  double peak_share = 1;  // some shard costs at least this x the price
+  double shards = 1;      // all shards cost at least this x the price
+  double ranks = 1;       // that share them
+};
+
+// The widest piece of a table cut in columns is a multiple of kColumnAlignment, or what a cut
+// leaves at the end of a table that is none: the smallest such width from `cols` on.
+std::int64_t PieceWidth(std::int64_t cols, std::int64_t dim) {
+  if (cols >= dim) return dim;
+  const std::int64_t aligned = (cols + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+  const std::int64_t ragged = dim - (dim - cols) / kColumnAlignment * kColumnAlignment;
+  return std::min({aligned, ragged, dim});
+}
+
+class ProbeList {
+ public:
+  ProbeList(const Table& table, const TableRules& rules, const std::vector<HostRanks>& hosts,
+            int num_ranks)
+      : table_(table),
+        rules_(rules),
+        hosts_(hosts),
+        num_ranks_(num_ranks),
+        uncut_(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)) {
+    AddColumnTypes();
+    AddRowTypes();
+  }
+
+  // Of each probe the shard.
+  const std::vector<ShardFeatures>& shards() const { return shards_; }
+  const std::vector<Probe>& probes() const { return probes_; }
+
+ private:
+  bool Has(ShardingType type) const { return rules_.types.contains(type); }
+
+  void Add(const ShardLayout& layout, std::int64_t cols, const Probe& probe) {
+    probes_.push_back(probe);
+    ShardFeatures& shard = shards_.emplace_back(uncut_);
+    shard.layout = layout;
+    shard.rows = (table_.num_embeddings + layout.row_shards - 1) / layout.row_shards;
+    shard.cols = cols;
+  }
+
+  // All cuts into at most `max_blocks` blocks of columns, each of which is `shards_of_block` shards
+  // on `ranks` ranks that share all.
+  void AddWidths(const ShardLayout& layout, std::int64_t max_blocks, std::int64_t shards_of_block,
+                 std::int64_t ranks) {
+    const std::int64_t dim = table_.embedding_dim;
+    if (max_blocks < 1 || ranks < 1) return;
+    if (rules_.column_block > 0) {
+      AddWidth(layout, rules_.column_block, rules_.column_block, shards_of_block, ranks);
+      return;
+    }
+    // Widths that make more shards than ranks only add to both floors: the widest of them will do.
+    const std::int64_t share = dim * shards_of_block / ranks / kColumnAlignment * kColumnAlignment;
+    std::int64_t low = PieceWidth(std::max({kColumnAlignment, share, rules_.min_column_width,
+                                            (dim + max_blocks - 1) / max_blocks}),
+                                  dim);
+    while (true) {
+      std::int64_t high = low;
+      while (high < dim && PieceWidth(high + 1, dim) - low <= low / kWidthsAlike) {
+        high = PieceWidth(high + 1, dim);
+      }
+      AddWidth(layout, low, high, shards_of_block, ranks);
+      if (high == dim) return;
+      low = PieceWidth(high + 1, dim);
+    }
+  }
+
+  // Cuts whose widest block has `low` to `high` columns.
+  void AddWidth(const ShardLayout& layout, std::int64_t low, std::int64_t high,
+                std::int64_t shards_of_block, std::int64_t ranks) {
+    const double width = static_cast<double>(high);
+    Add(layout, high,
+        {.peak_share = static_cast<double>(low) / width,
+         .shards = static_cast<double>(shards_of_block * table_.embedding_dim) / width,
+         .ranks = static_cast<double>(ranks)});
+  }
+
+  void AddColumnTypes() {
+    const std::int64_t max_shards = rules_.max_shards;
+    const auto ranks = static_cast<std::int64_t>(rules_.ranks->ranks().size());
+    const auto max_blocks = [&](std::int64_t of_ranks) {
+      return rules_.distinct_ranks ? std::min(max_shards, of_ranks) : max_shards;
+    };
+    if (Has(ShardingType::kColumnWise)) {
+      AddWidths({ShardingType::kColumnWise}, max_blocks(ranks), 1, ranks);
+    } else if (Has(ShardingType::kTableColumnWise)) {
+      const std::int64_t of_host = rules_.ranks->most_of_a_host();
+      AddWidths({ShardingType::kTableColumnWise}, max_blocks(of_host), 1, of_host);
+    }
+    if (Has(ShardingType::kTableWise)) {
+      AddWidth({}, table_.embedding_dim, table_.embedding_dim, 1, 1);
+    }
+    if (Has(ShardingType::kGridShard) && !rules_.ranks->whole_hosts().empty()) {
+      const auto [fewest, most] = HostSizes();
+      AddWidths({ShardingType::kGridShard, ComputeKernel::kFused, most}, max_shards / fewest,
+                fewest, ranks);
+    }
+  }
+
+  void AddRowTypes() {
+    const std::int64_t dim = table_.embedding_dim;
+    const double all = num_ranks_;
+    if (Has(ShardingType::kRowWise)) {
+      Add({ShardingType::kRowWise, ComputeKernel::kFused, num_ranks_}, dim,
+          {.peak_share = 1, .shards = all, .ranks = all});
+    }
+    if (Has(ShardingType::kDataParallel)) {
+      Add({ShardingType::kDataParallel, ComputeKernel::kDense, 1}, dim,
+          {.peak_share = 1, .shards = all, .ranks = all});
+    }
+    if (Has(ShardingType::kTableRowWise)) {
+      std::vector<int> sizes;
+      for (const int host : rules_.ranks->whole_hosts()) {
+        sizes.push_back(hosts_[static_cast<std::size_t>(host)].count);
+      }
+      std::sort(sizes.begin(), sizes.end());
+      sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+      for (const int size : sizes) {
+        const double holders = size;
+        Add({ShardingType::kTableRowWise, ComputeKernel::kFused, size}, dim,
+            {.peak_share = 1, .shards = holders, .ranks = holders});
+      }
+    }
+    if (Has(ShardingType::kRowWiseSubset)) AddSubsets();
+  }
+
+  void AddSubsets() {
+    const auto ranks = static_cast<std::int64_t>(rules_.ranks->ranks().size());
+    const std::int64_t most = std::min<std::int64_t>(ranks, rules_.max_shards);
+    for (std::int64_t low = 2, high = 0; low <= most; low = high + 1) {
+      high = std::min(most, low + low / kHoldersAlike);
+      Add({ShardingType::kRowWiseSubset, ComputeKernel::kFused, static_cast<int>(high)},
+          table_.embedding_dim,
+          {.peak_share = 1,
+           .shards = static_cast<double>(low),
+           .ranks = static_cast<double>(high)});
+    }
+  }
+
+  // Ranks of the smallest and of the largest host that a grid may use.
+  std::pair<int, int> HostSizes() const {
+    int fewest = num_ranks_;
+    int most = 1;
+    for (const int host : rules_.ranks->whole_hosts()) {
+      const int count = hosts_[static_cast<std::size_t>(host)].count;
+      fewest = std::min(fewest, count);
+      most = std::max(most, count);
+    }
+    return {fewest, most};
+  }
+
+  const Table& table_;
+  const TableRules& rules_;
+  const std::vector<HostRanks>& hosts_;
+  const int num_ranks_;
+  const ShardFeatures uncut_;
+  std::vector<ShardFeatures> shards_;
+  std::vector<Probe> probes_;
+};
+
+}  // namespace
+
+std::vector<CostFloor> CostFloorsOf(const PlanRequest& request, const CompiledRules& rules,
+                                    int index, ShardPricer& pricer) {
+  const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules.of(index),
+                       rules.hosts(), rules.num_ranks());
+  const std::span<const double> prices = pricer.Price(list.shards());
+
+  std::vector<CostFloor> all;
+  all.reserve(prices.size());
+  for (std::size_t i = 0; i < prices.size(); ++i) {
+    const Probe& probe = list.probes()[i];
+    const double total_ms = probe.shards * prices[i];
+    all.push_back({std::max(probe.peak_share * prices[i], total_ms / probe.ranks), total_ms});
+  }
+  std::sort(all.begin(), all.end(), [](const CostFloor& a, const CostFloor& b) {
+    return std::pair(a.peak_ms, a.total_ms) < std::pair(b.peak_ms, b.total_ms);
+  });
+  std::vector<CostFloor> floors;
+  for (const CostFloor& floor : all) {
+    if (floors.empty() || floor.total_ms < floors.back().total_ms) floors.push_back(floor);
+  }
+  return floors;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,139 @@
+#include "server/evaluate/lower_bound.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "server/evaluate/cost_floor.h"
+#include "server/evaluate/placement_price.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+namespace {
+
+using TableFloors = std::vector<CostFloor>;
+
+constexpr double kPrecision = 1e-9;  // relative, of the certified bound
+
+// What all ranks pay together at least, if no rank pays more than `cost_ms`: each table takes its
+// cheapest floor with such a peak. `cost_ms` is no less than any table's smallest peak.
+double TotalWithin(const std::vector<TableFloors>& tables, double cost_ms) {
+  double total_ms = 0;
+  for (const TableFloors& floors : tables) {
+    const auto above =
+        std::upper_bound(floors.begin(), floors.end(), cost_ms,
+                         [](double cost, const CostFloor& floor) { return cost < floor.peak_ms; });
+    total_ms += (above - 1)->total_ms;
+  }
+  return total_ms;
+}
+
+// The smallest cost that can hold all tables: TotalWithin falls as the cost rises, so whatever lies
+// below the point where the ranks' sum reaches it is out of reach for every plan.
+double SmallestCost(const std::vector<TableFloors>& tables, int num_ranks) {
+  double low_ms = 0;
+  for (const TableFloors& floors : tables) low_ms = std::max(low_ms, floors.front().peak_ms);
+  double high_ms = TotalWithin(tables, low_ms) / num_ranks;
+  if (high_ms <= low_ms) return low_ms;
+  while (high_ms - low_ms > kPrecision * high_ms) {
+    const double cost_ms = low_ms + (high_ms - low_ms) / 2;
+    (TotalWithin(tables, cost_ms) / num_ranks <= cost_ms ? high_ms : low_ms) = cost_ms;
+  }
+  return low_ms;
+}
+
+LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
+                         const CostModel& model) {
+  ShardPricer pricer(ConditionsOf(request), model);
+  std::vector<TableFloors> tables;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    TableFloors floors = CostFloorsOf(request, rules, static_cast<int>(t), pricer);
+    if (!floors.empty()) tables.push_back(std::move(floors));
+  }
+  return {SmallestCost(tables, request.topology.num_ranks()), BoundKind::kCertified,
+          "all plans of the allowed sharding types, even where they break memory limits or place "
+          "tables against the constraints"};
+}
+
+// All tables in one shard each.
+struct UncutTables {
+  UncutTables(const PlanRequest& request, const CostModel& model)
+      : phi_sum(static_cast<std::size_t>(model.representation_width())) {
+    std::vector<ShardFeatures> shards;
+    for (const Table& table : request.tables) {
+      shards.push_back(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim));
+    }
+    std::vector<float> phi(shards.size() * phi_sum.size());
+    std::vector<CommLoad> loads(shards.size());
+    if (!shards.empty()) model.Represent(ConditionsOf(request), shards, phi, loads);
+    for (std::size_t i = 0; i < phi.size(); ++i) phi_sum[i % phi_sum.size()] += phi[i];
+    for (const CommLoad& load : loads) {
+      forward_load += load.forward;
+      backward_load += load.backward;
+    }
+  }
+
+  std::vector<double> phi_sum;
+  double forward_load = 0;
+  double backward_load = 0;
+};
+
+// Whole tables alone, and a convex head: k ranks that hold something pay head(sum / k) on average.
+LowerBound BoundOfWholeTables(const PlanRequest& request, const CostModel& model) {
+  const UncutTables uncut(request, model);
+  const int most_ranks =
+      std::min(request.topology.num_ranks(), static_cast<int>(request.tables.size()));
+  std::vector<float> sums;
+  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+    for (const double sum : uncut.phi_sum) sums.push_back(static_cast<float>(sum / ranks));
+  }
+  std::vector<ComputeCost> compute(static_cast<std::size_t>(most_ranks));
+  model.ComputeCosts(sums, compute);
+  const auto least = std::min_element(
+      compute.begin(), compute.end(),
+      [](const ComputeCost& a, const ComputeCost& b) { return a.total_ms < b.total_ms; });
+  return {least == compute.end() ? 0 : least->total_ms, BoundKind::kCertified,
+          "all plans of whole tables, the only ones allowed; communication is left out"};
+}
+
+// An even spread of whole tables, which hardly any plan is.
+LowerBound EvenSpread(const PlanRequest& request, const CostModel& model) {
+  const int num_ranks = request.topology.num_ranks();
+  const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+  const UncutTables uncut(request, model);
+  std::vector<float> sum;
+  for (const double total : uncut.phi_sum) sum.push_back(static_cast<float>(total / num_ranks));
+  ComputeCost compute;
+  model.ComputeCosts(sum, {&compute, 1});
+  const std::vector<float> compute_ms(ranks, compute.total_ms);
+  const std::vector<float> forward(ranks, static_cast<float>(uncut.forward_load / num_ranks));
+  const std::vector<float> backward(ranks, static_cast<float>(uncut.backward_load / num_ranks));
+  PlacementPrices prices;
+  PricePlacements(model, num_ranks, compute_ms, forward, backward, prices);
+  return {prices.cost_ms.front(), BoundKind::kReference,
+          "no bound: what whole tables would cost if all ranks shared them evenly; plans may cost "
+          "less"};
+}
+
+bool OnlyWholeTables(const CompiledRules& rules) {
+  return std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& table) {
+    return table.types == TypeSet{ShardingType::kTableWise};
+  });
+}
+
+}  // namespace
+
+StatusOr<LowerBound> LowerBoundOf(const PlanRequest& request, const CostModel& model) {
+  NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
+  const CostModelInfo& info = model.info();
+  const CompiledRules rules(request, TypeSet(info.sharding_types));
+  if (info.additive_compute && info.separable_comm && info.monotone_shard_costs) {
+    return BoundOfFloors(request, rules, model);
+  }
+  if (info.convex_compute && OnlyWholeTables(rules)) return BoundOfWholeTables(request, model);
+  return EvenSpread(request, model);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,333 @@
+#include "server/evaluate/lower_bound.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/cost/analytic/analytic_cost_model.h"
+#include "server/evaluate/price_plan.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "tests/support/concave_cost_model.h"
+#include "tests/support/fake_cost_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::FakeCostModel;
+using ::neuroshard::testing::StatusIs;
+using ::testing::HasSubstr;
+
+PlanRequest Request(int num_ranks, int ranks_per_host, const std::vector<std::int64_t>& dims) {
+  PlanRequest request;
+  request.global_batch_size = 1024;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    request.topology.devices.push_back({rank / ranks_per_host, std::int64_t{1} << 40});
+  }
+  for (const std::int64_t dim : dims) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(request.tables.size());
+    table.num_embeddings = 1'000'000;
+    table.embedding_dim = dim;
+    table.pooling_factor = 10;
+  }
+  return request;
+}
+
+LowerBound AnalyticBound(const PlanRequest& request) {
+  auto bound = LowerBoundOf(request, *MakeAnalyticCostModel());
+  EXPECT_TRUE(bound.ok()) << bound.status();
+  return *std::move(bound);
+}
+
+// All ways to lay out and place one table that its rules allow, priced rank by rank; of wide tables
+// a handful of cuts. Ranks of a plan under the analytic model cost sums of these.
+class Layouts {
+ public:
+  Layouts(const PlanRequest& request, const Table& table, const TableRules& rules)
+      : request_(request), table_(table), rules_(rules), hosts_(request.topology.hosts()) {
+    plan_.name = table.name;
+    std::vector<std::int64_t> cuts;
+    const std::int64_t step = table.embedding_dim > 16 ? 32 : kColumnAlignment;
+    Cut(cuts, 0, step);
+    for (const auto& edges : cut_sets_) ForBlocks(edges);
+    RowTypes();
+  }
+
+  const std::vector<std::vector<double>>& prices() const { return prices_; }
+
+ private:
+  void Cut(std::vector<std::int64_t> edges, std::int64_t from, std::int64_t step) {
+    edges.push_back(from);
+    if (from >= table_.embedding_dim) {
+      cut_sets_.push_back(edges);
+      return;
+    }
+    for (std::int64_t to = from + step; to < table_.embedding_dim; to += step) {
+      Cut(edges, to, step);
+    }
+    Cut(edges, table_.embedding_dim, step);
+  }
+
+  void Try(ShardingType type) {
+    if (!rules_.types.contains(type)) return;
+    if (static_cast<int>(plan_.shards.size()) > rules_.max_shards) return;
+    std::vector<int> ranks;
+    for (const Shard& shard : plan_.shards) {
+      if (!rules_.ranks->contains(shard.rank) || shard.cols < rules_.min_column_width) return;
+      ranks.push_back(shard.rank);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    const bool repeats = std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end();
+    if (repeats && rules_.distinct_ranks) return;
+    plan_.sharding_type = type;
+    plan_.compute_kernel = KernelOf(type);
+    const Plan plan{request_.topology.num_ranks(), request_.topology.ranks_per_host(), {plan_}};
+    const auto cost = PricePlan(request_, plan, *MakeAnalyticCostModel());
+    ASSERT_TRUE(cost.ok()) << cost.status();
+    std::vector<double>& of_ranks = prices_.emplace_back();
+    for (const RankCost& rank : cost->ranks) of_ranks.push_back(rank.total_ms());
+  }
+
+  // Column blocks between the edges, on any ranks, or on any hosts as grids.
+  void ForBlocks(const std::vector<std::int64_t>& edges, std::size_t block = 0) {
+    if (block == 0) plan_.shards.clear();
+    if (block + 1 == edges.size()) {
+      if (edges.size() == 2) Try(ShardingType::kTableWise);
+      Try(ShardingType::kColumnWise);
+      const int host = request_.topology.devices[At(0)].host;
+      bool one_host = true;
+      for (std::size_t i = 1; i < plan_.shards.size(); ++i) {
+        one_host = one_host && request_.topology.devices[At(i)].host == host;
+      }
+      if (one_host) Try(ShardingType::kTableColumnWise);
+      if (block == edges.size() - 1 && block <= 3) Grids(edges);
+      return;
+    }
+    for (int rank = 0; rank < request_.topology.num_ranks(); ++rank) {
+      plan_.shards.push_back(
+          {0, table_.num_embeddings, edges[block], edges[block + 1] - edges[block], rank});
+      ForBlocks(edges, block + 1);
+      plan_.shards.pop_back();
+    }
+  }
+  std::size_t At(std::size_t shard) const {
+    return static_cast<std::size_t>(plan_.shards[shard].rank);
+  }
+
+  // The hosts that the blocks' first ranks are on.
+  void Grids(const std::vector<std::int64_t>& edges) {
+    const std::vector<Shard> blocks = plan_.shards;
+    plan_.shards.clear();
+    for (std::size_t b = 0; b + 1 < edges.size(); ++b) {
+      const auto host = std::find_if(hosts_.begin(), hosts_.end(),
+                                     [&](const HostRanks& h) { return h.first == blocks[b].rank; });
+      if (host != hosts_.end())
+        AddRows(host->first, host->count, blocks[b].col_offset, blocks[b].cols);
+    }
+    std::int64_t cols = 0;
+    for (const Shard& shard : plan_.shards) cols += shard.row_offset == 0 ? shard.cols : 0;
+    if (cols == table_.embedding_dim) Try(ShardingType::kGridShard);
+    plan_.shards = blocks;
+  }
+
+  void AddRows(int first, int count, std::int64_t col, std::int64_t cols) {
+    const auto blocks = CeilBlocks(table_.num_embeddings, count);
+    for (int i = 0; i < count; ++i) {
+      const Block& block = blocks[static_cast<std::size_t>(i)];
+      plan_.shards.push_back({block.offset, block.size, col, cols, first + i});
+    }
+  }
+
+  void RowTypes() {
+    const int ranks = request_.topology.num_ranks();
+    const std::int64_t dim = table_.embedding_dim;
+    plan_.shards.clear();
+    AddRows(0, ranks, 0, dim);
+    Try(ShardingType::kRowWise);
+    for (const HostRanks& host : hosts_) {
+      plan_.shards.clear();
+      AddRows(host.first, host.count, 0, dim);
+      Try(ShardingType::kTableRowWise);
+    }
+    for (int subset = 0; subset < 1 << ranks; ++subset) {
+      const int holders = __builtin_popcount(static_cast<unsigned>(subset));
+      if (holders < 2) continue;
+      const auto blocks = EvenBlocks(table_.num_embeddings, holders);
+      plan_.shards.clear();
+      for (int rank = 0; rank < ranks; ++rank) {
+        if ((subset >> rank & 1) == 0) continue;
+        const Block& block = blocks[plan_.shards.size()];
+        plan_.shards.push_back({block.offset, block.size, 0, dim, rank});
+      }
+      Try(ShardingType::kRowWiseSubset);
+    }
+    plan_.shards.clear();
+    for (int rank = 0; rank < ranks; ++rank) {
+      plan_.shards.push_back({0, table_.num_embeddings, 0, dim, rank});
+    }
+    Try(ShardingType::kDataParallel);
+  }
+
+  const PlanRequest& request_;
+  const Table& table_;
+  const TableRules& rules_;
+  const std::vector<HostRanks> hosts_;
+  TablePlan plan_;
+  std::vector<std::vector<std::int64_t>> cut_sets_;
+  std::vector<std::vector<double>> prices_;
+};
+
+double Cheapest(const std::vector<Layouts>& tables, std::size_t from, std::vector<double> ranks) {
+  if (from == tables.size()) return *std::max_element(ranks.begin(), ranks.end());
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto& price : tables[from].prices()) {
+    std::vector<double> sum = ranks;
+    for (std::size_t r = 0; r < sum.size(); ++r) sum[r] += price[r];
+    best = std::min(best, Cheapest(tables, from + 1, std::move(sum)));
+  }
+  return best;
+}
+
+void RandomizeRules(Random& random, PlanRequest& request) {
+  for (const auto& word : kWords<ShardingType>) {
+    if (random.Below(3) != 0) request.constraints.sharding_types.push_back(word.value);
+  }
+  TableRule rule;
+  rule.tables = {0};
+  if (random.Below(3) == 0) rule.max_shards = static_cast<int>(random.Between(1, 4));
+  if (random.Below(3) == 0) rule.min_column_width = 8;
+  if (random.Below(3) == 0) rule.distinct_ranks = true;
+  if (random.Below(3) == 0) {
+    rule.forbidden_ranks = {static_cast<int>(random.Below(request.topology.devices.size()))};
+  }
+  request.constraints.tables.push_back(rule);
+}
+
+TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
+  Random random(7);
+  double share_sum = 0;
+  int compared = 0;
+  for (int round = 0; round < 120; ++round) {
+    const int ranks = static_cast<int>(random.Between(1, 4));
+    const bool wide = random.Below(2) == 0;
+    const std::vector<std::int64_t> wide_dims = {64, 72, 128, 136};
+    const std::vector<std::int64_t> narrow_dims = {3, 4, 8, 10, 16};
+    const auto& dims = wide ? wide_dims : narrow_dims;
+    PlanRequest request =
+        Request(ranks, static_cast<int>(random.Between(1, ranks)),
+                {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
+    request.global_batch_size = random.Between(1, 10'000);
+    request.topology.bandwidths.inter_host_bytes_per_s *= 1 + 40 * random.UniformReal();
+    for (Table& table : request.tables) {
+      table.num_embeddings = random.Between(10, 100'000);
+      table.pooling_factor = random.UniformReal() * (random.Below(2) == 0 ? 2 : 60);
+      table.weighted = random.Below(3) == 0;
+    }
+    RandomizeRules(random, request);
+    const CompiledRules rules(request, TypeSet(MakeAnalyticCostModel()->info().sharding_types));
+    std::vector<Layouts> tables;
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      tables.emplace_back(request, request.tables[t], rules.tables()[t]);
+    }
+    const double best_ms =
+        Cheapest(tables, 0, std::vector<double>(request.topology.devices.size()));
+    const LowerBound bound = AnalyticBound(request);
+    EXPECT_EQ(bound.kind, BoundKind::kCertified);
+    if (best_ms == std::numeric_limits<double>::infinity()) continue;
+    EXPECT_LE(bound.cost_ms, best_ms * (1 + 1e-6)) << "round " << round;
+    share_sum += bound.cost_ms / best_ms;
+    ++compared;
+  }
+  EXPECT_GT(compared, 80);
+  EXPECT_GT(share_sum / compared, 0.85);  // sound and worth stating
+}
+
+// Two equal tables on two ranks: one each is best, and the bound says so.
+TEST(LowerBoundTest, IsReachedWhereAnEvenSpreadExists) {
+  PlanRequest request = Request(2, 2, {128, 128});
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  Plan plan{2, 2, {}};
+  for (int t = 0; t < 2; ++t) {
+    TablePlan& table = plan.tables.emplace_back();
+    table.name = request.tables[static_cast<std::size_t>(t)].name;
+    table.shards = {{0, 1'000'000, 0, 128, t}};
+  }
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, plan, *MakeAnalyticCostModel()));
+  EXPECT_NEAR(AnalyticBound(request).cost_ms, cost.embedding_cost_ms, 1e-6);
+}
+
+// One table that must stay whole costs what it costs, however many ranks stand by.
+TEST(LowerBoundTest, TheLargestPieceCountsBesidesTheSum) {
+  PlanRequest request = Request(64, 8, {128});
+  const double free_ms = AnalyticBound(request).cost_ms;
+  TableRule rule;
+  rule.tables = {0};
+  rule.sharding_types = {ShardingType::kTableWise};
+  request.constraints.tables = {rule};
+  const double whole_ms = AnalyticBound(request).cost_ms;
+  EXPECT_GT(whole_ms, 1.5 * free_ms);
+
+  request.tables.push_back(request.tables[0]);  // a second one fits beside it
+  request.tables[1].name = "other";
+  EXPECT_EQ(AnalyticBound(request).cost_ms, whole_ms);
+}
+
+TEST(LowerBoundTest, WideTablesAreBoundedAsTightlyAsNarrowOnes) {
+  // 65536 columns are probed at growing widths; nothing else is allowed.
+  PlanRequest request = Request(4, 4, {65536});
+  request.constraints.sharding_types = {ShardingType::kColumnWise};
+  Plan plan{4, 4, {}};
+  plan.tables.emplace_back().name = request.tables[0].name;
+  plan.tables[0].sharding_type = ShardingType::kColumnWise;
+  for (int rank = 0; rank < 4; ++rank) {
+    plan.tables[0].shards.push_back({0, 1'000'000, rank * 16384, 16384, rank});
+  }
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, plan, *MakeAnalyticCostModel()));
+  const double bound_ms = AnalyticBound(request).cost_ms;
+  EXPECT_LE(bound_ms, cost.embedding_cost_ms * (1 + 1e-6));
+  EXPECT_GE(bound_ms, cost.embedding_cost_ms * 0.97);
+}
+
+// compute 1 + sum / 100 ms, communication dims / 1000 ms each way: 4 tables of 16 columns and 10
+// ids on 2 ranks.
+TEST(LowerBoundTest, AModelWithoutPromisesGivesAReference) {
+  const LowerBound bound =
+      LowerBoundOf(Request(2, 2, {16, 16, 16, 16}), FakeCostModel()).value_or(LowerBound());
+  EXPECT_EQ(bound.kind, BoundKind::kReference);
+  EXPECT_THAT(bound.scope, HasSubstr("plans may cost less"));
+  EXPECT_NEAR(bound.cost_ms, 1 + 3.2 + 2 * 0.032, 1e-6);
+}
+
+// The fake model's head is 1 + x / 100, which is convex: two ranks with two tables each cost at
+// least 4.2 ms, but both tables on one rank would leave the other without the constant.
+TEST(LowerBoundTest, AConvexHeadBoundsPlansOfWholeTables) {
+  CostModelInfo info;
+  info.name = "convex";
+  info.convex_compute = true;
+  const FakeCostModel model(info);
+  PlanRequest request = Request(2, 2, {16, 16, 16, 16});
+  EXPECT_EQ(LowerBoundOf(request, model)->kind, BoundKind::kReference);
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  const LowerBound bound = LowerBoundOf(request, model).value_or(LowerBound());
+  EXPECT_EQ(bound.kind, BoundKind::kCertified);
+  EXPECT_THAT(bound.scope, HasSubstr("whole tables"));
+  EXPECT_NEAR(bound.cost_ms, 4.2, 1e-6);
+}
+
+TEST(LowerBoundTest, TheModelMustKnowTheNumberOfRanks) {
+  ConcaveCostModel model;
+  model.set_max_ranks(2);
+  EXPECT_THAT(LowerBoundOf(Request(3, 3, {16}), model),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,34 @@
+// What shards cost, each alone on its rank.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// Compute and communication of each shard on a rank of its own, in ms; a plan costs sums of these
+// under a model with additive_compute and separable_comm. Keeps its memory from batch to batch.
+class ShardPricer {
+ public:
+  // `model` must outlive the pricer and be able to price the conditions.
+  ShardPricer(const PricingConditions& conditions, const CostModel& model)
+      : conditions_(conditions), model_(model) {}
+
+  // Valid until the next call.
+  std::span<const double> Price(std::span<const ShardFeatures> shards);
+
+ private:
+  const PricingConditions conditions_;
+  const CostModel& model_;
+  std::vector<float> phi_;
+  std::vector<CommLoad> loads_;
+  std::vector<ComputeCost> compute_;
+  std::vector<float> cells_;  // [rows, ranks]: loads of one direction, one shard a cell
+  std::vector<float> start_offsets_ms_;
+  std::vector<float> comm_ms_;
+  std::vector<double> prices_;
+};
+
+}  // namespace neuroshard
