@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
@@ -106,6 +107,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   PlanAnswer answer;
   answer.model = RefOf(*model);
   answer.warnings = AllWarnings(request, *model);
+  NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
   BudgetStop budget(stop, clock_, BudgetOf(request.search));
   Watcher watcher(request, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
@@ -127,6 +129,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
   if (cost.ok()) {
     answer.cost = *std::move(cost);
     answer.migration = ReportOn(request, plan);
+    NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
   } else if (!absl::IsInvalidArgument(cost.status())) {
     return cost.status();
   } else if (answer.violations.empty()) {

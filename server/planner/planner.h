@@ -35,7 +35,7 @@ struct PlanAnswer {
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
   std::vector<std::string> warnings;
-  std::optional<LowerBound> lower_bound;       // none: the model allows none
+  std::optional<LowerBound> lower_bound;       // always there
   std::vector<TableExplanation> explanations;  // of the final answer, if the request asks
   std::optional<MigrationReport> migration;    // where the request has one
 };

@@ -119,10 +119,13 @@ TEST_F(PlannerTest, ReturnsTheSearchsPlanWithModelTimeAndWarnings) {
   EXPECT_EQ(answer->plan, PlanWith(request, 1));
   EXPECT_EQ(answer->model, (CostModelRef{"fake", 4}));
   EXPECT_EQ(answer->search_ms, 60);
+  ASSERT_TRUE(answer->lower_bound.has_value());
+  EXPECT_EQ(answer->lower_bound->kind, BoundKind::kReference);
   EXPECT_THAT(answer->warnings, ElementsAre("assumed a thing", HasSubstr("batch size 7")));
   ASSERT_THAT(recorder.answers, SizeIs(2));
   EXPECT_EQ(recorder.answers[0].search_ms, 30);
   EXPECT_GT(recorder.answers[0].cost.embedding_cost_ms, answer->cost.embedding_cost_ms);
+  EXPECT_EQ(recorder.answers[0].lower_bound, answer->lower_bound);
   EXPECT_THAT(recorder.shares, ElementsAre(0.5, 0.5));
 }
 
@@ -224,6 +227,7 @@ TEST_F(PlannerTest, EvaluationTellsLegalIllegalAndUnpriceablePlansApart) {
   ASSERT_THAT(legal, IsOk());
   EXPECT_THAT(legal->violations, IsEmpty());
   ASSERT_TRUE(legal->cost.has_value());
+  EXPECT_TRUE(legal->lower_bound.has_value());
   // Rank 1 holds 8 columns: 1.08 ms compute, 0.008 ms each way; it enters last.
   EXPECT_NEAR(legal->cost->embedding_cost_ms, 1.096, 1e-6);
 
@@ -240,6 +244,7 @@ TEST_F(PlannerTest, EvaluationTellsLegalIllegalAndUnpriceablePlansApart) {
   ASSERT_THAT(nonsense, IsOk());
   EXPECT_THAT(nonsense->violations, Not(IsEmpty()));
   EXPECT_FALSE(nonsense->cost.has_value());
+  EXPECT_FALSE(nonsense->lower_bound.has_value());
 }
 
 }  // namespace

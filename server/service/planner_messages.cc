@@ -1,5 +1,7 @@
 #include "server/service/planner_messages.h"
 
+#include <algorithm>
+
 #include "common/codec/plan_codec.h"
 
 namespace neuroshard {
@@ -16,7 +18,10 @@ v1::LowerBound EncodeLowerBound(const LowerBound& bound, double plan_cost_ms) {
   message.set_kind(std::string(ToText(bound.kind)));
   message.set_scope(bound.scope);
   if (bound.cost_ms > 0) {
-    message.set_gap_percent(100 * (plan_cost_ms - bound.cost_ms) / bound.cost_ms);
+    const double gap_percent = 100 * (plan_cost_ms - bound.cost_ms) / bound.cost_ms;
+    // Below a certified bound there is nothing but rounding.
+    message.set_gap_percent(bound.kind == BoundKind::kCertified ? std::max(gap_percent, 0.0)
+                                                                : gap_percent);
   }
   return message;
 }
