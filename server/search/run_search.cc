@@ -11,6 +11,7 @@
 #include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
 #include "server/search/hugectr/hugectr_strategy.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
+#include "server/search/refine/refine_strategy.h"
 #include "server/search/search_context.h"
 
 namespace neuroshard {
@@ -19,6 +20,7 @@ namespace {
 // Null when there is no strategy of that name.
 std::unique_ptr<Strategy> MakeStrategy(const std::string& name) {
   if (name == "neuroshard") return std::make_unique<NeuroShardStrategy>();
+  if (name == "refine") return std::make_unique<RefineStrategy>();
   if (name == "random") return std::make_unique<RandomBaseline>();
   if (name == "size_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kSize);
   if (name == "dim_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kDim);
@@ -58,8 +60,10 @@ Status CheckDemands(const PlanRequest& request) {
 }  // namespace
 
 std::vector<std::string> StrategyNames() {
-  return {"neuroshard",         "random", "size_greedy",     "dim_greedy",       "lookup_greedy",
-          "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized", "hugectr_auto"};
+  return {"neuroshard",   "random",          "size_greedy",
+          "dim_greedy",   "lookup_greedy",   "size_lookup_greedy",
+          "basic",        "memory_balanced", "memory_optimized",
+          "hugectr_auto", "refine"};
 }
 
 StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,

@@ -39,9 +39,21 @@ Status SearchContext::Improve(const Placement& placement) {
 }
 
 Status SearchContext::Improve(Plan plan) {
+  NS_ASSIGN_OR_RETURN(PlanCost cost, PricePlan(request_, plan, model_));
+  return Take(std::move(plan), std::move(cost));
+}
+
+StatusOr<bool> SearchContext::ImproveIfCheaper(Plan plan) {
+  NS_ASSIGN_OR_RETURN(PlanCost cost, PricePlan(request_, plan, model_));
+  if (has_plan() && !(cost.embedding_cost_ms < best_cost_ms())) return false;
+  NS_RETURN_IF_ERROR(Take(std::move(plan), std::move(cost)));
+  return true;
+}
+
+Status SearchContext::Take(Plan plan, PlanCost cost) {
   SearchResult result;
   result.plan = std::move(plan);
-  NS_ASSIGN_OR_RETURN(result.cost, PricePlan(request_, result.plan, model_));
+  result.cost = std::move(cost);
   statistics_.splits = CountSplits(result.plan);
   result.statistics = statistics_;
   best_ = std::move(result);

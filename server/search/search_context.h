@@ -23,6 +23,7 @@ class SearchContext {
 
   const PlanRequest& request() const { return request_; }
   const CostModel& model() const { return model_; }
+  const StopSignal& stop() const { return stop_; }
   SearchStatistics& statistics() { return statistics_; }
 
   // Polls the stop signal; once true, the strategy returns as soon as it can.
@@ -34,6 +35,9 @@ class SearchContext {
   // prices it as PricePlan does and tells the observer.
   Status Improve(const Placement& placement);
   Status Improve(Plan plan);
+  // The same for a legal plan that may be no better: takes it only if its price is lower. Returns
+  // whether it was.
+  StatusOr<bool> ImproveIfCheaper(Plan plan);
 
   // Shares are clamped to [0, 1] and to what was reported before.
   void ReportProgress(double share);
@@ -41,12 +45,15 @@ class SearchContext {
   bool has_plan() const { return best_.has_value(); }
   // Of the last plan of Improve; has_plan().
   double best_cost_ms() const { return best_->cost.embedding_cost_ms; }
+  const Plan& best_plan() const { return best_->plan; }
 
   // The answer after the strategy has returned `status`: the last plan of Improve, or why there is
   // none.
   StatusOr<SearchResult> Finish(const Status& status);
 
  private:
+  Status Take(Plan plan, PlanCost cost);
+
   const PlanRequest& request_;
   const CostModel& model_;
   const StopSignal& stop_;

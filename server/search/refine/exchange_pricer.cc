@@ -1,0 +1,258 @@
+#include "server/search/refine/exchange_pricer.h"
+
+#include <algorithm>
+
+#include "server/search/placement/placement.h"
+
+namespace neuroshard {
+namespace {
+
+// Communication networks grow with the square of the ranks: this many cells a batch.
+constexpr std::size_t kBatchCells = std::size_t{1} << 18;
+constexpr std::size_t kLargestBatch = 64;
+constexpr std::size_t kSmallestBatch = 4;
+// Communication that is a sum is estimated right: what follows the best estimate is there for
+// ties.
+constexpr std::size_t kSeparableBatch = 8;
+// Ranks of a trial that are learnt from, besides those that it touches.
+constexpr std::size_t kLearntRanks = 16;
+
+std::size_t BatchSize(const CostModelInfo& info, std::size_t num_ranks) {
+  if (info.separable_comm) return kSeparableBatch;
+  return std::clamp(kBatchCells / (num_ranks * num_ranks), kSmallestBatch, kLargestBatch);
+}
+
+}  // namespace
+
+ExchangePricer::ExchangePricer(SearchContext& context, ShardBook& book, ComputeMemo& memo)
+    : context_(context),
+      book_(book),
+      memo_(memo),
+      separable_(context.model().info().separable_comm),
+      num_ranks_(context.request().topology.devices.size()),
+      available_bytes_(AvailableBytes(context.request())),
+      batch_size_(BatchSize(context.model().info(), num_ranks_)),
+      standings_(num_ranks_),
+      touched_of_rank_(num_ranks_, -1) {}
+
+void ExchangePricer::PriceSolution(const Solution& solution) {
+  memo_.TrimIfLarge();
+  std::vector<ComputeMemo::Slot> slots;
+  for (int r = 0; r < solution.num_ranks(); ++r) slots.push_back(memo_.Find(solution, r, -1, -1));
+  memo_.EvaluateQueued();
+  compute_ms_.clear();
+  forward_loads_.clear();
+  backward_loads_.clear();
+  for (int r = 0; r < solution.num_ranks(); ++r) {
+    compute_ms_.push_back(memo_.cost_ms(slots[static_cast<std::size_t>(r)]));
+    forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
+    backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
+  }
+  PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
+                  backward_loads_, prices_);
+  ++context_.statistics().plans_evaluated;
+  for (std::size_t r = 0; r < num_ranks_; ++r) {
+    standings_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
+                     forward_loads_[r], backward_loads_[r]};
+  }
+  outlook_.Reset(standings_, separable_, load_price_ms_);
+}
+
+std::span<const ExchangePricer::Priced> ExchangePricer::Price(const Solution& solution,
+                                                              const ExchangeList& list,
+                                                              std::span<const Exchange> exchanges) {
+  memo_.TrimIfLarge();
+  touched_.clear();
+  touched_end_.assign(1, 0);
+  added_.clear();
+  priced_.assign(exchanges.size(), {});
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    Collect(solution, list, exchanges[i]);
+    priced_[i].fits =
+        std::all_of(touched_.begin() + static_cast<std::ptrdiff_t>(touched_end_[i]), touched_.end(),
+                    [&](const Touched& t) {
+                      return t.changed.shards == 0 ||
+                             t.changed.bytes <= available_bytes_[static_cast<std::size_t>(t.rank)];
+                    });
+    if (!priced_[i].fits) {
+      touched_.resize(touched_end_[i]);
+      added_.resize(touched_.size() * book_.width());
+    }
+    touched_end_.push_back(touched_.size());
+  }
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    touched_[t].slot = memo_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
+                                  added_.data() + t * book_.width());
+  }
+  memo_.EvaluateQueued();
+  if (separable_) {
+    PriceSeparately();
+  } else {
+    PriceTogether();
+    Learn();
+  }
+  return priced_;
+}
+
+void ExchangePricer::Collect(const Solution& solution, const ExchangeList& list,
+                             const Exchange& exchange) {
+  const std::size_t begin = touched_.size();
+  for (const int id : list.leaving(exchange)) Touch(solution, solution.unit(id), -1, begin);
+  for (const Unit& unit : list.coming(exchange)) Touch(solution, unit, 1, begin);
+  for (std::size_t t = begin; t < touched_.size(); ++t) {
+    touched_of_rank_[static_cast<std::size_t>(touched_[t].rank)] = -1;
+  }
+}
+
+void ExchangePricer::Touch(const Solution& solution, const Unit& unit, int sign,
+                           std::size_t begin) {
+  const std::size_t width = book_.width();
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int r = solution.RankOf(unit, i);
+    int& index = touched_of_rank_[static_cast<std::size_t>(r)];
+    if (index < static_cast<int>(begin)) {
+      index = static_cast<int>(touched_.size());
+      touched_.push_back({r, solution.rank(r), 0});
+      added_.resize(touched_.size() * width, 0.0);
+    }
+    const int shard = unit.shards.at(i);
+    Solution::Rank& changed = touched_[static_cast<std::size_t>(index)].changed;
+    changed.forward_load += sign * static_cast<double>(book_.load(shard).forward);
+    changed.backward_load += sign * static_cast<double>(book_.load(shard).backward);
+    changed.single_costs_ms += sign * static_cast<double>(book_.single_cost_ms(shard));
+    changed.bytes += sign * book_.bytes(shard);
+    changed.shards += sign;
+    changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
+    double* const added = added_.data() + static_cast<std::size_t>(index) * width;
+    const float* const phi = book_.phi(shard);
+    for (std::size_t w = 0; w < width; ++w) added[w] += sign * static_cast<double>(phi[w]);
+  }
+}
+
+void ExchangePricer::PriceTogether() {
+  compute_ms_.clear();
+  forward_loads_.clear();
+  backward_loads_.clear();
+  row_of_trial_.resize(priced_.size());
+  std::size_t rows = 0;
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].fits) continue;
+    row_of_trial_[i] = rows;
+    const std::size_t begin = rows++ * num_ranks_;
+    for (const RankStanding& standing : standings_) {
+      compute_ms_.push_back(static_cast<float>(standing.compute_ms));
+      forward_loads_.push_back(static_cast<float>(standing.forward_load));
+      backward_loads_.push_back(static_cast<float>(standing.backward_load));
+    }
+    for (const Touched& t : touched(i)) {
+      const std::size_t cell = begin + static_cast<std::size_t>(t.rank);
+      compute_ms_[cell] = memo_.cost_ms(t.slot);
+      forward_loads_[cell] = static_cast<float>(t.changed.forward_load);
+      backward_loads_[cell] = static_cast<float>(t.changed.backward_load);
+    }
+  }
+  PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
+                  backward_loads_, prices_);
+  context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].fits) continue;
+    StandingsAfter(i, trial_standings_);
+    trial_outlook_.Reset(trial_standings_, separable_, load_price_ms_);
+    priced_[i].cost_ms = trial_outlook_.cost_ms();
+    priced_[i].potential_ms = trial_outlook_.potential_ms();
+  }
+}
+
+// Only the touched ranks, one cell each: a rank's price depends on its own load alone.
+void ExchangePricer::PriceSeparately() {
+  const std::size_t cells = (touched_.size() + num_ranks_ - 1) / num_ranks_ * num_ranks_;
+  forward_loads_.assign(cells, 0.0F);
+  backward_loads_.assign(cells, 0.0F);
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    forward_loads_[t] = static_cast<float>(touched_[t].changed.forward_load);
+    backward_loads_[t] = static_cast<float>(touched_[t].changed.backward_load);
+  }
+  prices_.backward_comm_ms.resize(cells);
+  prices_.forward_comm_ms.resize(cells);
+  compute_ms_.assign(cells, 0.0F);  // stands in for start offsets, which do not count
+  if (cells > 0) {
+    const int ranks = static_cast<int>(num_ranks_);
+    context_.model().BackwardCommCosts(ranks, backward_loads_, prices_.backward_comm_ms);
+    context_.model().ForwardCommCosts(ranks, forward_loads_, compute_ms_, prices_.forward_comm_ms);
+  }
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].fits) continue;
+    ++context_.statistics().plans_evaluated;
+    StandingsAfter(i, trial_standings_);
+    trial_outlook_.Reset(trial_standings_, separable_, load_price_ms_);
+    priced_[i].cost_ms = trial_outlook_.cost_ms();
+    priced_[i].potential_ms = trial_outlook_.potential_ms();
+  }
+}
+
+void ExchangePricer::StandingsAfter(std::size_t trial, std::vector<RankStanding>& standings) const {
+  standings.assign(standings_.begin(), standings_.end());
+  for (std::size_t t = touched_end_[trial]; t < touched_end_[trial + 1]; ++t) {
+    RankStanding& standing = standings[static_cast<std::size_t>(touched_[t].rank)];
+    standing.compute_ms = memo_.cost_ms(touched_[t].slot);
+    standing.forward_load = touched_[t].changed.forward_load;
+    standing.backward_load = touched_[t].changed.backward_load;
+    if (separable_) {
+      standing.backward_ms = prices_.backward_comm_ms[t];
+      standing.forward_ms = prices_.forward_comm_ms[t];
+    }
+  }
+  if (separable_) return;
+  for (std::size_t r = 0; r < num_ranks_; ++r) {
+    const std::size_t cell = row_of_trial_[trial] * num_ranks_ + r;
+    standings[r].backward_ms = prices_.backward_comm_ms[cell];
+    standings[r].forward_ms = prices_.forward_comm_ms[cell];
+  }
+}
+
+void ExchangePricer::Learn() {
+  const std::size_t step = std::max<std::size_t>(1, num_ranks_ / kLearntRanks);
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].fits) continue;
+    StandingsAfter(i, trial_standings_);
+    CommChange forward;
+    CommChange backward;
+    double last_ready = 0;
+    double last_ready_before = 0;
+    double largest[4] = {};
+    for (std::size_t r = 0; r < num_ranks_; ++r) {
+      const RankStanding& before = standings_[r];
+      const RankStanding& after = trial_standings_[r];
+      last_ready_before = std::max(last_ready_before, before.ready_ms());
+      last_ready = std::max(last_ready, after.ready_ms());
+      largest[0] = std::max(largest[0], before.forward_load);
+      largest[1] = std::max(largest[1], after.forward_load);
+      largest[2] = std::max(largest[2], before.backward_load);
+      largest[3] = std::max(largest[3], after.backward_load);
+    }
+    forward.largest_load = largest[1] - largest[0];
+    backward.largest_load = largest[3] - largest[2];
+    const auto learn = [&](std::size_t r) {
+      const RankStanding& before = standings_[r];
+      const RankStanding& after = trial_standings_[r];
+      forward.own_load = after.forward_load - before.forward_load;
+      backward.own_load = after.backward_load - before.backward_load;
+      forward.wait_ms = (last_ready - after.ready_ms()) - (last_ready_before - before.ready_ms());
+      response_.LearnBackward(backward, after.backward_ms - before.backward_ms);
+      response_.LearnForward(forward, after.forward_ms - before.forward_ms);
+    };
+    for (const Touched& t : touched(i)) learn(static_cast<std::size_t>(t.rank));
+    for (std::size_t r = i % step; r < num_ranks_; r += step) learn(r);
+  }
+  response_.Fit();
+}
+
+void ExchangePricer::Adopt(std::size_t index) {
+  StandingsAfter(index, trial_standings_);
+  standings_.swap(trial_standings_);
+  const CommResponse::Coefficients& c = response_.coefficients();
+  load_price_ms_ = c.forward_largest + c.backward_largest + c.forward_own;
+  outlook_.Reset(standings_, separable_, load_price_ms_);
+}
+
+}  // namespace neuroshard

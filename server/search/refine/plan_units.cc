@@ -1,0 +1,113 @@
+#include "server/search/refine/plan_units.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+// A unit of a legal table plan, whose shards [begin, end) it is made of.
+Unit UnitOf(const TablePlan& plan, std::size_t begin, std::size_t end, Solution& solution) {
+  Unit unit;
+  unit.type = plan.sharding_type;
+  unit.cols = plan.shards[begin].cols;
+  const int first_rank = plan.shards[begin].rank;
+  switch (unit.spread()) {
+    case Spread::kRank:
+      unit.place = first_rank;
+      break;
+    case Spread::kHost:
+      unit.place = solution.host_of(first_rank);
+      break;
+    case Spread::kSubset: {
+      std::vector<int> ranks;
+      for (std::size_t s = begin; s < end; ++s) ranks.push_back(plan.shards[s].rank);
+      unit.place = solution.AddSubset(std::move(ranks));
+      break;
+    }
+    case Spread::kRows:
+    case Spread::kCopies:
+      break;
+  }
+  return unit;
+}
+
+std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows) {
+  if (!CutsRows(unit.type)) {
+    return std::vector<Block>(static_cast<std::size_t>(unit.shards.count), {0, rows});
+  }
+  return unit.type == ShardingType::kRowWiseSubset ? EvenBlocks(rows, unit.shards.count)
+                                                   : CeilBlocks(rows, unit.shards.count);
+}
+
+}  // namespace
+
+void LoadPlan(const PlanRequest& request, const Plan& plan, ShardBook& book, Solution& solution) {
+  std::unordered_map<std::string_view, int> index;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    index.emplace(request.tables[t].name, static_cast<int>(t));
+  }
+  std::vector<Unit> units;
+  for (const TablePlan& table : plan.tables) {
+    for (std::size_t begin = 0; begin < table.shards.size();) {
+      std::size_t end = begin + 1;
+      const Shard& first = table.shards[begin];
+      while (end < table.shards.size() && table.shards[end].col_offset == first.col_offset) ++end;
+      Unit unit = UnitOf(table, begin, end, solution);
+      unit.table = index.at(table.name);
+      unit.shards = book.Shards(unit.table, unit.type, unit.cols, static_cast<int>(end - begin));
+      units.push_back(unit);
+      begin = end;
+    }
+  }
+  book.PredictNew();
+  solution.Clear();
+  for (const Unit& unit : units) solution.Add(unit);
+}
+
+Plan MakePlan(const PlanRequest& request, const Solution& solution) {
+  Plan plan;
+  plan.world_size = request.topology.num_ranks();
+  plan.local_world_size = request.topology.ranks_per_host();
+  plan.tables.reserve(request.tables.size());
+  std::vector<const Unit*> units;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    units.clear();
+    for (const int id : solution.units_of_table(static_cast<int>(t))) {
+      units.push_back(&solution.unit(id));
+    }
+    std::sort(units.begin(), units.end(), [](const Unit* a, const Unit* b) {
+      const auto key = [](const Unit* u) {
+        return std::make_tuple(u->cols % kColumnAlignment != 0, u->place, u->cols);
+      };
+      return key(a) < key(b);
+    });
+    TablePlan& table_plan = plan.tables.emplace_back();
+    table_plan.name = table.name;
+    table_plan.module = table.module;
+    table_plan.sharding_type = units.front()->type;
+    if (table_plan.sharding_type == ShardingType::kDataParallel) {
+      table_plan.compute_kernel = ComputeKernel::kDense;
+    }
+    std::int64_t col_offset = 0;
+    for (const Unit* unit : units) {
+      const std::vector<Block> rows = RowBlocksOf(*unit, table.num_embeddings);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        table_plan.shards.push_back({.row_offset = rows[i].offset,
+                                     .rows = rows[i].size,
+                                     .col_offset = col_offset,
+                                     .cols = unit->cols,
+                                     .rank = solution.RankOf(*unit, static_cast<int>(i))});
+      }
+      col_offset += unit->cols;
+    }
+  }
+  return plan;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,94 @@
+// Neighbours that relieve one rank: columns, whole shards and pairs of shards that change ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/search/refine/compute_memo.h"
+#include "server/search/refine/exchange.h"
+#include "server/search/refine/exchange_pricer.h"
+#include "server/search/refine/shard_book.h"
+#include "server/search/refine/solution.h"
+#include "server/search/refine/table_types.h"
+
+namespace neuroshard {
+
+enum class Reach {
+  kNear,  // columns of a shard go to another rank (all of them: a move); two shards swap
+  kFar  // also: a shard comes back for columns that go; a shard that makes room for another goes on
+};
+
+class RankNeighbours {
+ public:
+  // All must outlive it.
+  RankNeighbours(SearchContext& context, const TableTypes& types, ShardBook& book,
+                 ComputeMemo& memo);
+
+  // Adds to `list` what relieves `source`, with estimates by `pricer`.
+  void Collect(const Solution& solution, const ExchangePricer& pricer, int source, Reach reach,
+               ExchangeList& list);
+
+ private:
+  // Some or all columns of a unit on the source.
+  struct Part {
+    int unit = 0;
+    std::int64_t cols = 0;
+    Unit left;  // what stays; cols 0: nothing
+    ComputeMemo::Slot source_slot = 0;
+  };
+  // A part that goes to a target, joining what the target has of the table.
+  struct Transfer {
+    int part = 0;
+    int target = 0;   // index into targets_
+    int joined = -1;  // unit
+    Unit arriving;    // as it will be there
+    ComputeMemo::Slot target_slot = 0;
+  };
+  // A unit on a target.
+  struct Resident {
+    int unit = 0;
+    int target = 0;
+    ComputeMemo::Slot without_slot = 0;    // of its rank without it
+    ComputeMemo::Slot on_source_slot = 0;  // of the source with it
+  };
+
+  void ChooseTargets(const Solution& solution, const Outlook& outlook, int source);
+  void ListParts(const Solution& solution, int source);
+  void ListTransfers(const Solution& solution);
+  void ListResidents(const Solution& solution, int source);
+  void FindSlots(const Solution& solution, int source);
+
+  void AddTransfers(const Solution& solution, const ExchangePricer& pricer, int source,
+                    ExchangeList& list);
+  void AddSwaps(const Solution& solution, const ExchangePricer& pricer, int source, Reach reach,
+                ExchangeList& list);
+  void AddChains(const Solution& solution, const ExchangePricer& pricer, int source,
+                 ExchangeList& list);
+
+  bool Fits(const Solution& solution, int rank, std::int64_t added_bytes) const {
+    return solution.rank(rank).bytes + added_bytes <=
+           available_bytes_[static_cast<std::size_t>(rank)];
+  }
+  std::int64_t BytesOf(const Unit& unit) const {
+    return unit.cols == 0 ? 0 : book_.bytes(unit.shards.full);
+  }
+  CommLoad LoadOf(const Unit& unit) const {
+    return unit.cols == 0 ? CommLoad{} : book_.load(unit.shards.full);
+  }
+
+  const TableTypes& types_;
+  ShardBook& book_;
+  ComputeMemo& memo_;
+  const std::vector<std::int64_t> available_bytes_;
+
+  // Of one Collect, kept for their memory.
+  std::vector<int> targets_;
+  std::vector<Part> parts_;
+  std::vector<Transfer> transfers_;
+  std::vector<Resident> residents_;
+  std::vector<std::size_t> residents_end_;  // by target, one more
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,13 @@
+// `refine`: the best plan of the other strategies, improved by local search for as long as it may.
+#pragma once
+
+#include "server/search/strategy.h"
+
+namespace neuroshard {
+
+class RefineStrategy final : public Strategy {
+ public:
+  Status Search(SearchContext& context) const override;
+};
+
+}  // namespace neuroshard
