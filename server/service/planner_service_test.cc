@@ -7,10 +7,13 @@
 #include <prometheus/registry.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
+#include <semaphore>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/violations.h"
@@ -43,7 +46,9 @@ class PlannerServiceTest : public ::testing::Test {
     EXPECT_THAT(repository, IsOk());
     models_ = *std::move(repository);
     planner_ = std::make_unique<Planner>(
-        [this](const CostModelRef& ref) { return models_->Current()->Find(ref); }, RunSearch,
+        [this](const CostModelRef& ref) { return models_->Current()->Find(ref); },
+        [this](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+               SearchObserver* observer) { return search_(request, model, stop, observer); },
         clock_);
     service_ = std::make_unique<PlannerServiceImpl>(PlannerServiceParts{
         *planner_, *models_, gate_, clock_, *logger_, metrics_,
@@ -110,6 +115,7 @@ class PlannerServiceTest : public ::testing::Test {
       ("planner_service_" + std::to_string(getpid()) + "_" +
        ::testing::UnitTest::GetInstance()->current_test_info()->name());
   SteadyClock clock_;
+  SearchFunction search_ = RunSearch;  // set it before the first call
   prometheus::Registry registry_;
   PlannerMetrics metrics_{registry_};
   std::ostringstream log_;
@@ -206,6 +212,65 @@ TEST_F(PlannerServiceTest, AStreamEndsWithThePlanThatTheUnaryCallGives) {
   NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse unary, ShardPlan(request));
   EXPECT_EQ(updates.back().best().plan().SerializeAsString(), unary.plan().SerializeAsString());
   EXPECT_EQ(updates.back().best().request_fingerprint(), unary.request_fingerprint());
+}
+
+TEST_F(PlannerServiceTest, AnImprovementIsSentAtOnceAndProgressIsThinned) {
+  constexpr int kImprovements = 3;
+  std::counting_semaphore<kImprovements> seen{0};  // by the client
+  std::atomic<int> in_time{0};
+  search_ = [&](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+                SearchObserver* observer) -> StatusOr<SearchResult> {
+    NS_ASSIGN_OR_RETURN(const SearchResult result, RunSearch(request, model, stop, nullptr));
+    for (int i = 0; i < kImprovements; ++i) {
+      observer->OnImprovement(result);
+      // The search does not go on before its plan has arrived.
+      if (seen.try_acquire_for(std::chrono::seconds(60))) ++in_time;
+    }
+    for (int step = 0; step < 100'000; ++step) observer->OnProgress(step / 1e5);
+    return result;
+  };
+  grpc::ClientContext context;
+  const auto reader = stub_->ShardPlanStream(&context, Request());
+  const TimePoint begin = clock_.Now();
+  int progress_only = 0;
+  int best = 0;
+  for (v1::ShardPlanUpdate update; reader->Read(&update);) {
+    if (!update.has_best()) {
+      ++progress_only;
+    } else if (!update.final()) {
+      ++best;
+      seen.release();
+    }
+  }
+  ASSERT_THAT(FromGrpc(reader->Finish()), IsOk());
+  EXPECT_EQ(best, kImprovements);
+  EXPECT_EQ(in_time, kImprovements);
+  EXPECT_LE(progress_only, 1 + MillisecondsBetween(begin, clock_.Now()) / 50);
+}
+
+TEST_F(PlannerServiceTest, ACancelEndsTheSearch) {
+  std::atomic<bool> stopped{false};
+  search_ = [&](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+                SearchObserver* observer) -> StatusOr<SearchResult> {
+    NS_ASSIGN_OR_RETURN(SearchResult result, RunSearch(request, model, NeverStop(), nullptr));
+    observer->OnImprovement(result);
+    while (!stop.ShouldStop()) std::this_thread::yield();
+    stopped = true;
+    result.statistics.time_limit_reached = true;
+    return result;
+  };
+  grpc::ClientContext context;
+  const auto reader = stub_->ShardPlanStream(&context, Request());
+  v1::ShardPlanUpdate first;
+  ASSERT_TRUE(reader->Read(&first));
+  EXPECT_EQ(gate_.in_flight(), 1);
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  // Nothing but the cancel ends it: the server neither drains nor has the call a deadline.
+  const TimePoint give_up = clock_.Now() + std::chrono::seconds(60);
+  while (gate_.in_flight() > 0 && clock_.Now() < give_up) std::this_thread::yield();
+  EXPECT_EQ(gate_.in_flight(), 0);
+  EXPECT_TRUE(stopped);
 }
 
 TEST_F(PlannerServiceTest, AnIllegalPlanIsAnAnswer) {
