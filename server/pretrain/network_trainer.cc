@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "server/cost/neural/torch_runtime.h"
+#include "server/pretrain/torch_runtime.h"
 
 namespace neuroshard {
 namespace {

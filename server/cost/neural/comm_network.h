@@ -10,10 +10,10 @@
 
 namespace neuroshard {
 
-// Immutable; Run from any thread.
+// Immutable; Run from any thread, which keeps a block of inputs until it ends.
 class CommNetwork {
  public:
-  // `file` has passed CheckNetworkTensors. Throws what libtorch throws.
+  // `file` has passed CheckNetworkTensors.
   CommNetwork(const CommNetworkManifest& manifest, const TensorFile& file);
 
   // `parts` are [n, num_devices] each, and together the inputs: dim sums, then for the forward

@@ -3,8 +3,6 @@
 // decisions on the results, and only after rounding to floats are they the same everywhere.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -16,11 +14,12 @@ namespace neuroshard {
 
 enum class LastLayer { kLinear, kRelu };
 
-// Immutable; Run from any thread.
+// Immutable; Run from any thread. A thread keeps what Run needs between layers (kBlockRows rows of
+// the widest layers it has run) until it ends, so that calls ask for no memory.
 class MlpNetwork {
  public:
   // Layers "<prefix>.0.weight" [out, in], "<prefix>.0.bias", ... of a file that CheckNetworkTensors
-  // has passed; `widths` from input to output. Throws what libtorch throws.
+  // has passed; `widths` from input to output.
   MlpNetwork(const TensorFile& file, std::string_view prefix,
              const std::vector<std::int64_t>& widths, LastLayer last_layer);
 
@@ -31,11 +30,20 @@ class MlpNetwork {
   void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const;
 
  private:
+  // Rows that run through the layers together: the hidden layers of a block stay in the cache.
+  static constexpr std::int64_t kBlockRows = 128;
+
   struct Layer {
-    at::Tensor weight;  // [in, out] doubles: transposed once, here
-    at::Tensor bias;    // [out]
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    std::vector<double> weight;  // [in, out], transposed once, here; [out, in] of a narrow layer
+    std::vector<double> bias;    // [out]
+
+    // For so few columns OpenBLAS asks for memory in every call.
+    bool narrow() const { return out < 8; }
   };
 
+  static void Multiply(const Layer& layer, std::int64_t n, const double* x, double* y);
   void RunBlock(std::int64_t n, const float* in, float* out) const;
 
   std::vector<std::int64_t> widths_;

@@ -1,17 +1,17 @@
 #include "server/cost/neural/neural_cost_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
-#include <exception>
 #include <limits>
 #include <utility>
 
 #include "server/cost/feature_columns.h"
+#include "server/cost/neural/blas_threads.h"
 #include "server/cost/neural/comm_network.h"
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
-#include "server/cost/neural/torch_runtime.h"
 #include "server/cost/volume_equivalent.h"
 #include "server/models/network_tensors.h"
 #include "server/models/safetensors.h"
@@ -118,16 +118,23 @@ class NeuralCostModel final : public CostModel {
   }
 
   void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    constexpr std::size_t kBlockRows = 1024;
+    std::array<float, 2 * kBlockRows> values;
+    const auto inputs = static_cast<std::size_t>(compute_.head.input_width());
     const auto outputs = static_cast<std::size_t>(compute_.head.output_width());
-    std::vector<float> values(out.size() * outputs);
-    compute_.head.Run(static_cast<std::int64_t>(out.size()), sums, values);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      if (outputs == 1) {
-        out[i] = {.total_ms = Cost(values[i])};
-      } else {
-        const float forward_ms = Cost(values[2 * i]);
-        const float backward_ms = Cost(values[2 * i + 1]);
-        out[i] = {Cost(forward_ms + backward_ms), forward_ms, backward_ms};
+    for (std::size_t begin = 0; begin < out.size(); begin += kBlockRows) {
+      const std::size_t rows = std::min(kBlockRows, out.size() - begin);
+      compute_.head.Run(static_cast<std::int64_t>(rows),
+                        sums.subspan(begin * inputs, rows * inputs),
+                        std::span(values).first(rows * outputs));
+      for (std::size_t i = 0; i < rows; ++i) {
+        if (outputs == 1) {
+          out[begin + i] = {.total_ms = Cost(values[i])};
+        } else {
+          const float forward_ms = Cost(values[2 * i]);
+          const float backward_ms = Cost(values[2 * i + 1]);
+          out[begin + i] = {Cost(forward_ms + backward_ms), forward_ms, backward_ms};
+        }
       }
     }
   }
@@ -239,12 +246,8 @@ StatusOr<std::shared_ptr<const CostModel>> Load(const ModelManifest& manifest,
 
 StatusOr<std::shared_ptr<const CostModel>> LoadNeuralCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory) {
-  ConfigureTorchRuntime();
-  try {
-    return Load(manifest, directory);
-  } catch (const std::exception& error) {  // c10::Error is one
-    return Internal("{}: {}", directory.string(), error.what());
-  }
+  UseOneBlasThread();
+  return Load(manifest, directory);
 }
 
 }  // namespace neuroshard

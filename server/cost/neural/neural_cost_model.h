@@ -1,4 +1,4 @@
-// NeuroShard's cost networks (section 3 of the paper, and its release), run by libtorch.
+// NeuroShard's cost networks (section 3 of the paper, and its release).
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,7 @@ namespace neuroshard {
 
 // Reads the manifest's safetensors files in `directory` and runs every network once (warm-up; a
 // result that is not finite is refused). INVALID_ARGUMENT with every fault, naming file and tensor,
-// for files that are not what the manifest says; NOT_FOUND for a missing file; INTERNAL for what
-// libtorch throws.
+// for files that are not what the manifest says; NOT_FOUND for a missing file.
 //
 // The model:
 //  - compute = head(sum of phi(z)), z = (x - feature_mean) / feature_std; outputs "total_ms", or

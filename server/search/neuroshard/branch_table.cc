@@ -15,7 +15,8 @@ void AppendOwn(std::vector<T>& values, std::size_t begin, std::size_t count) {
 
 }  // namespace
 
-void BranchTable::Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces) {
+void BranchTable::Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces,
+                        std::size_t max_branches) {
   num_ranks_ = num_ranks;
   width_ = width;
   max_pieces_ = max_pieces;
@@ -23,6 +24,10 @@ void BranchTable::Reset(std::size_t num_ranks, std::size_t width, std::size_t ma
   ranks_.clear();
   sums_.clear();
   rank_of_piece_.clear();
+  heads_.reserve(max_branches);
+  ranks_.reserve(max_branches * num_ranks);
+  sums_.reserve(max_branches * num_ranks * width);
+  rank_of_piece_.reserve(max_branches * max_pieces);
 }
 
 std::size_t BranchTable::Add(int sequence, int first_cap, int last_cap) {

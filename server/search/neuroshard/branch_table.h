@@ -14,8 +14,10 @@ namespace neuroshard {
 // all those under which greedy has taken the same decisions up to here.
 class BranchTable {
  public:
-  // Forgets all branches.
-  void Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces);
+  // Forgets all branches and takes the memory for `max_branches`; up to so many, nothing below asks
+  // for more.
+  void Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces,
+             std::size_t max_branches);
 
   // A branch with nothing placed.
   std::size_t Add(int sequence, int first_cap, int last_cap);

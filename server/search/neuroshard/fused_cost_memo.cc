@@ -4,12 +4,18 @@ namespace neuroshard {
 namespace {
 
 constexpr std::size_t kFirstEntries = 1U << 14;
+// Rows of a step's queue in a usual search; longer ones grow it.
+constexpr std::size_t kUsualQueue = 4096;
 constexpr std::size_t kMostSlots = 1U << 19;  // 18 MB with their entries
 
 }  // namespace
 
 FusedCostMemo::FusedCostMemo(SearchContext& context, std::size_t width)
-    : context_(context), width_(width), entries_(kFirstEntries) {}
+    : context_(context), width_(width), entries_(kFirstEntries) {
+  costs_ms_.reserve(kFirstEntries / 2);
+  queued_sums_.reserve(kUsualQueue * width);
+  evaluated_.reserve(kUsualQueue);
+}
 
 FusedCostMemo::Slot FusedCostMemo::Find(ContentHash content, const float* sum, const float* added) {
   Entry& entry = Probe(content);

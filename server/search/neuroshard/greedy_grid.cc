@@ -59,7 +59,14 @@ void GreedyGrid::SetDimLimits(std::span<const double> cap_factors) {
 std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
   std::size_t max_pieces = 0;
   for (const SplitSequence& s : sequences) max_pieces = std::max(max_pieces, s.pieces.size());
-  branches_.Reset(available_bytes_.size(), catalog_.width(), max_pieces);
+  // A branch a cap at most, so that no step asks for memory.
+  const std::size_t most = sequences.size() * dim_limits_.size();
+  branches_.Reset(available_bytes_.size(), catalog_.width(), max_pieces, most);
+  candidates_.reserve(most * available_bytes_.size());
+  candidates_end_.reserve(most);
+  choices_.reserve(dim_limits_.size());
+  live_.reserve(most);
+  next_live_.reserve(most);
   orders_.resize(std::max(orders_.size(), sequences.size()));
   live_.clear();
   for (std::size_t s = 0; s < sequences.size(); ++s) {

@@ -1,9 +1,10 @@
-#include "server/cost/neural/torch_runtime.h"
+#include "server/pretrain/torch_runtime.h"
 
 #include <ATen/Parallel.h>
-#include <dlfcn.h>
 
 #include <mutex>
+
+#include "server/cost/neural/blas_threads.h"
 
 namespace neuroshard {
 
@@ -16,12 +17,7 @@ void ConfigureTorchRuntime() {
     } catch (const c10::Error&) {
       // Refused once that pool runs; nothing here uses it.
     }
-    // libtorch does not pass its setting on to OpenBLAS, and whether OpenBLAS is the installed BLAS
-    // is known at run time only.
-    using SetThreads = void (*)(int);
-    if (void* symbol = dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
-      reinterpret_cast<SetThreads>(symbol)(1);
-    }
+    UseOneBlasThread();  // libtorch does not pass its setting on
   });
 }
 
