@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Time to the first plan, time of the whole search and memory, from 100 tables on 8 ranks to 10,000 on 1,024.
+
+    scale/measure.py --bin build/release/bin --out bench/results/MACHINE
+
+Every size gets a planner of its own, so that its peak memory is that size's, and is asked over ShardPlanStream by
+planner_load: all times are what a caller sees. The requests are those of torchrec/make_requests.py. Writes scale.json,
+scale.md and scale.svg.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "torchrec"))
+import make_requests  # noqa: E402
+import scale_plot  # noqa: E402
+from planner_process import PlannerProcess  # noqa: E402
+from provenance import provenance  # noqa: E402
+
+SIZES = "100x8,100x128,300x8,300x32,1000x8,1000x32,1000x128,3000x128,3000x256,10000x256,10000x1024"
+
+
+def measure(size, options, folder):
+    tables, ranks = (int(n) for n in size.split("x"))
+    request = folder / "request.json"
+    request.write_text(json.dumps(make_requests.request(tables, ranks, 1)))
+    result_file = folder / "load.json"
+    with PlannerProcess(options.bin, folder) as planner:
+        command = [options.bin / "planner_load", request, "--planner", planner.address, "--stream", "--in-flight", "1"]
+        command += ["--calls", options.calls, "--strategy", options.strategy, "--json", result_file]
+        if options.time_budget_ms:
+            command += ["--time-budget-ms", options.time_budget_ms]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+        peak = planner.peak_rss_bytes()
+    if done.returncode != 0:
+        raise SystemExit(f"{size}: {done.stderr}")
+    calls = json.loads(result_file.read_text())["runs"][0]["calls"]
+    failed = [call["error"] for call in calls if "error" in call]
+    if failed:
+        raise SystemExit(f"{size}: {failed[0]}")
+
+    def middle(value):
+        return sorted(map(value, calls))[len(calls) // 2]
+
+    return {
+        "tables": tables,
+        "ranks": ranks,
+        "first_plan_ms": middle(lambda c: c["improvements"][0][0]),
+        "first_cost_ms": middle(lambda c: c["improvements"][0][1]),
+        "total_ms": middle(lambda c: c["total_ms"]),
+        "search_ms": middle(lambda c: c["search_ms"]),
+        "cost_ms": middle(lambda c: c["cost_ms"]),
+        "peak_rss_bytes": peak,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--sizes", default=SIZES, help="TABLESxRANKS,...")
+    parser.add_argument("--strategy", default="refine")
+    parser.add_argument("--time-budget-ms", help="default: the strategy's own")
+    parser.add_argument("--calls", default=3, type=int, help="per size; the middle one counts")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
+    options = parser.parse_args()
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    lines = [
+        "| tables x ranks | first plan, ms | search, ms | call, ms | search per table and rank, us | peak memory, MiB | cost, ms: first plan -> answer |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    with tempfile.TemporaryDirectory() as name:
+        for size in options.sizes.split(","):
+            r = measure(size, options, pathlib.Path(name))
+            rows.append(r)
+            per_cell = 1000 * r["search_ms"] / (r["tables"] * r["ranks"])
+            lines.append(
+                f"| {size} | {r['first_plan_ms']:.1f} | {r['search_ms']:.0f} | {r['total_ms']:.0f} | {per_cell:.2f} "
+                f"| {r['peak_rss_bytes'] / 2**20:.0f} | {r['first_cost_ms']:.3f} -> {r['cost_ms']:.3f} |"
+            )
+            print(lines[-1], flush=True)
+    facts = provenance()
+    (options.out / "scale.json").write_text(json.dumps({"provenance": facts, "rows": rows}, indent=1) + "\n")
+    head = "".join(f"- {key}: {value}\n" for key, value in facts.items())
+    (options.out / "scale.md").write_text(f"# Scale\n\n{head}\n" + "\n".join(lines) + "\n")
+    (options.out / "scale.svg").write_text(scale_plot.svg(rows))
+
+
+if __name__ == "__main__":
+    main()
