@@ -1,5 +1,6 @@
-// Small plan requests at random, for properties that hold for every request. Constraints and
-// migrations are added by random_constraints.h, plans come from random_plan.h.
+// Small plan requests at random, for properties that hold for every request. Constraints
+// are added by random_constraints.h, migrations by random_migration.h; plans come from
+// random_plan.h.
 #pragma once
 
 #include <algorithm>

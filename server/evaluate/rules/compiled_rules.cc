@@ -216,7 +216,7 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
       of.column_block = TorchRecColumnWidth(
           dim, of.min_column_width == 0 ? kTorchRecMinPartition : of.min_column_width);
     }
-    of.min_column_width = std::min(std::max(of.min_column_width, kColumnAlignment), dim);
+    of.min_column_width = std::clamp<std::int64_t>(of.min_column_width, 1, dim);
   }
 }
 

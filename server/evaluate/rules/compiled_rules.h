@@ -39,9 +39,10 @@ struct TableRules {
   TypeSet types;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
   int max_shards = 0;                    // INT_MAX: any number
-  // Columns of each shard, at least; at most the table's own. At least kColumnAlignment if the
-  // table has so many.
-  std::int64_t min_column_width = 0;
+  // Columns of each shard, at least; between 1 and the table's own. Cuts fall on multiples of
+  // kColumnAlignment all the same: only the last shard of a table whose dim is none may have fewer
+  // columns than that.
+  std::int64_t min_column_width = 1;
   std::int64_t column_block = 0;  // TorchRec's one block width; 0: cuts may fall anywhere
   bool distinct_ranks = false;
   int rank_group = -1;  // in CompiledRules::rank_groups(); -1: in none

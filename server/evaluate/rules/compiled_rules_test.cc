@@ -44,7 +44,7 @@ TEST_F(CompiledRulesTest, WithoutConstraintsEverythingIsAllowed) {
   EXPECT_TRUE(rules.of(0).ranks->all());
   EXPECT_EQ(rules.of(0).ranks, rules.of(3).ranks);
   EXPECT_EQ(rules.of(0).max_shards, INT_MAX);
-  EXPECT_EQ(rules.of(0).min_column_width, 4);
+  EXPECT_EQ(rules.of(0).min_column_width, 1);
   EXPECT_EQ(rules.of(0).column_block, 0);
   EXPECT_EQ(rules.max_shards_per_rank(), INT_MAX);
   EXPECT_EQ(rules.host_of(3), 1);

@@ -11,6 +11,7 @@
 #include "server/search/exhaustive/exhaustive_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"
+#include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"
 
 namespace neuroshard {

@@ -1,0 +1,323 @@
+#include "server/evaluate/rules/constraint_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+#include "common/base/bytes.h"
+#include "common/domain/memory_use.h"
+
+namespace neuroshard {
+namespace {
+
+// Enough to recognise a list by.
+constexpr std::size_t kMaxListed = 8;
+
+template <typename T, typename ToWord>
+std::string List(const std::vector<T>& values, const ToWord& word) {
+  std::string list;
+  for (std::size_t i = 0; i < values.size() && i < kMaxListed; ++i) {
+    list += fmt::format("{}{}", i == 0 ? "" : ", ", word(values[i]));
+  }
+  if (values.size() > kMaxListed) list += fmt::format(" and {} more", values.size() - kMaxListed);
+  return list;
+}
+
+template <typename E>
+std::string Words(const std::vector<E>& words) {
+  return List(words, [](E word) { return ToText(word); });
+}
+std::string Numbers(const std::vector<int>& numbers) {
+  return List(numbers, [](int number) { return number; });
+}
+
+// The demands of a rule, each of which can be asked for, quoted and copied by itself.
+struct RuleField {
+  const char* name;
+  bool (*demands)(const TableRule&);
+  std::string (*says)(const TableRule&);
+  void (*copy)(const TableRule& from, TableRule& to);
+};
+
+template <auto field>
+constexpr bool Demands(const TableRule& rule) {
+  if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(rule.*field)>>) {
+    return rule.*field != 0;
+  } else {
+    return !(rule.*field).empty();
+  }
+}
+template <auto field>
+constexpr void Copy(const TableRule& from, TableRule& to) {
+  to.*field = from.*field;
+}
+template <auto field>
+constexpr RuleField FieldOf(const char* name, std::string (*says)(const TableRule&)) {
+  return {name, &Demands<field>, says, &Copy<field>};
+}
+
+const RuleField kRuleFields[] = {
+    FieldOf<&TableRule::sharding_types>(
+        "sharding_types",
+        [](const TableRule& rule) { return "only " + Words(rule.sharding_types); }),
+    FieldOf<&TableRule::compute_kernels>(
+        "compute_kernels",
+        [](const TableRule& rule) { return "only kernel " + Words(rule.compute_kernels); }),
+    FieldOf<&TableRule::ranks>(
+        "ranks", [](const TableRule& rule) { return "only ranks " + Numbers(rule.ranks); }),
+    FieldOf<&TableRule::forbidden_ranks>(
+        "forbidden_ranks",
+        [](const TableRule& rule) { return "not ranks " + Numbers(rule.forbidden_ranks); }),
+    FieldOf<&TableRule::hosts>(
+        "hosts", [](const TableRule& rule) { return "only hosts " + Numbers(rule.hosts); }),
+    FieldOf<&TableRule::forbidden_hosts>(
+        "forbidden_hosts",
+        [](const TableRule& rule) { return "not hosts " + Numbers(rule.forbidden_hosts); }),
+    FieldOf<&TableRule::max_shards>(
+        "max_shards",
+        [](const TableRule& rule) { return fmt::format("at most {} shards", rule.max_shards); }),
+    FieldOf<&TableRule::distinct_ranks>(
+        "distinct_ranks", [](const TableRule&) { return std::string("shards on distinct ranks"); }),
+    FieldOf<&TableRule::min_column_width>("min_column_width", [](const TableRule& rule) {
+      return fmt::format("at least {} columns a shard", rule.min_column_width);
+    })};
+constexpr std::size_t kMinColumnWidthField = std::size(kRuleFields) - 1;
+
+// More than any request can need, and safe to add up.
+constexpr std::int64_t kAnyMemory = std::int64_t{1} << 60;
+
+}  // namespace
+
+ConstraintFacts::ConstraintFacts(const PlanRequest& request, TypeSet default_types,
+                                 std::vector<int> tables)
+    : request_(request), default_types_(default_types), tables_(std::move(tables)) {
+  ListRules();
+  ListOthers();
+}
+
+ConstraintFacts::ConstraintFacts(const PlanRequest& request, TypeSet default_types)
+    : ConstraintFacts(request, default_types, [&] {
+        std::vector<int> all(request.tables.size());
+        std::iota(all.begin(), all.end(), 0);
+        return all;
+      }()) {}
+
+void ConstraintFacts::ListRules() {
+  const Constraints& constraints = request_.constraints;
+  const bool widths = constraints.column_rule == ColumnRule::kAny;
+  std::vector<bool> typed(request_.tables.size());
+  for (std::size_t r = 0; r < constraints.tables.size(); ++r) {
+    const TableRule& rule = constraints.tables[r];
+    if (Renumbered(rule.tables).empty()) continue;
+    for (std::size_t f = 0; f < std::size(kRuleFields); ++f) {
+      if (f == kMinColumnWidthField && !widths) continue;
+      if (kRuleFields[f].demands(rule)) facts_.push_back({Kind::kRuleField, r, f});
+    }
+    if (rule.sharding_types.empty()) continue;
+    for (const int table : rule.tables) typed[static_cast<std::size_t>(table)] = true;
+  }
+  for (const int table : tables_) {
+    if (!typed[static_cast<std::size_t>(table)]) untyped_tables_.push_back(table);
+  }
+}
+
+void ConstraintFacts::ListOthers() {
+  const Constraints& constraints = request_.constraints;
+  const auto add_groups = [&](const std::vector<TableGroup>& groups, Kind kind) {
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (!Renumbered(groups[g].tables).empty()) facts_.push_back({kind, g});
+    }
+  };
+  add_groups(constraints.colocate, Kind::kColocate);
+  add_groups(constraints.separate, Kind::kSeparate);
+  const bool all_types = constraints.sharding_types.empty() && default_types_ == TypeSet::All();
+  if (!untyped_tables_.empty() && !all_types) facts_.push_back({Kind::kTypes});
+  if (constraints.max_shards_per_rank > 0) facts_.push_back({Kind::kMaxShardsPerRank});
+  if (constraints.max_tables_per_rank > 0) facts_.push_back({Kind::kMaxTablesPerRank});
+  if (constraints.max_shards_per_table > 0) facts_.push_back({Kind::kMaxShardsPerTable});
+  if (constraints.column_rule != ColumnRule::kAny) {
+    facts_.push_back({Kind::kColumnRule});
+  } else if (constraints.min_column_width > 0) {
+    facts_.push_back({Kind::kMinColumnWidth});
+  }
+  if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
+    facts_.push_back({Kind::kBudget});
+  }
+  facts_.push_back({Kind::kMemory});
+}
+
+std::string ConstraintFacts::Path(std::size_t f) const {
+  const Fact& fact = facts_[f];
+  switch (fact.kind) {
+    case Kind::kRuleField:
+      return fmt::format("constraints.tables[{}].{}", fact.index, kRuleFields[fact.field].name);
+    case Kind::kColocate:
+      return fmt::format("constraints.colocate[{}]", fact.index);
+    case Kind::kSeparate:
+      return fmt::format("constraints.separate[{}]", fact.index);
+    case Kind::kTypes:
+      return request_.constraints.sharding_types.empty() ? "cost_model"
+                                                         : "constraints.sharding_types";
+    case Kind::kMaxShardsPerRank:
+      return "constraints.max_shards_per_rank";
+    case Kind::kMaxTablesPerRank:
+      return "constraints.max_tables_per_rank";
+    case Kind::kMaxShardsPerTable:
+      return "constraints.max_shards_per_table";
+    case Kind::kMinColumnWidth:
+      return "constraints.min_column_width";
+    case Kind::kColumnRule:
+      return "constraints.column_rule";
+    case Kind::kBudget:
+      return "migration.budget_bytes";
+    case Kind::kMemory:
+      return "topology";
+  }
+  return "";
+}
+
+std::string ConstraintFacts::Says(std::size_t f) const {
+  const Fact& fact = facts_[f];
+  const Constraints& constraints = request_.constraints;
+  const auto names = [&](const std::vector<int>& tables) {
+    return List(tables, [&](int table) {
+      return fmt::format("'{}'", request_.tables[static_cast<std::size_t>(table)].name);
+    });
+  };
+  switch (fact.kind) {
+    case Kind::kRuleField: {
+      const TableRule& rule = constraints.tables[fact.index];
+      return fmt::format("{} for {}", kRuleFields[fact.field].says(rule), names(rule.tables));
+    }
+    case Kind::kColocate: {
+      const TableGroup& group = constraints.colocate[fact.index];
+      return fmt::format("{} on one {}", names(group.tables), ToText(group.level));
+    }
+    case Kind::kSeparate: {
+      const TableGroup& group = constraints.separate[fact.index];
+      return fmt::format("no {} with two of {}", ToText(group.level), names(group.tables));
+    }
+    case Kind::kTypes: {
+      if (!constraints.sharding_types.empty()) return "only " + Words(constraints.sharding_types);
+      std::vector<ShardingType> types;
+      for (const auto& word : kWords<ShardingType>) {
+        if (default_types_.contains(word.value)) types.push_back(word.value);
+      }
+      return fmt::format("where constraints name no sharding types, only {}", Words(types));
+    }
+    case Kind::kMaxShardsPerRank:
+      return fmt::format("at most {} shards a rank", constraints.max_shards_per_rank);
+    case Kind::kMaxTablesPerRank:
+      return fmt::format("at most {} tables a rank", constraints.max_tables_per_rank);
+    case Kind::kMaxShardsPerTable:
+      return fmt::format("at most {} shards a table", constraints.max_shards_per_table);
+    case Kind::kMinColumnWidth:
+      return fmt::format("at least {} columns a shard", constraints.min_column_width);
+    case Kind::kColumnRule:
+      return "TorchRec's one width of column blocks a table";
+    case Kind::kBudget:
+      return fmt::format("at most {} bytes move", *request_.migration->budget_bytes);
+    case Kind::kMemory: {
+      std::int64_t available = 0;
+      for (const Device& device : request_.topology.devices) {
+        available += std::max<std::int64_t>(
+            0, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
+      }
+      return fmt::format("{} less the reserve on {} ranks", FormatBytes(available),
+                         request_.topology.num_ranks());
+    }
+  }
+  return "";
+}
+
+std::vector<int> ConstraintFacts::Renumbered(const std::vector<int>& tables) const {
+  std::vector<int> positions;
+  for (const int table : tables) {
+    const auto at = std::lower_bound(tables_.begin(), tables_.end(), table);
+    if (at != tables_.end() && *at == table) {
+      positions.push_back(static_cast<int>(at - tables_.begin()));
+    }
+  }
+  return positions;
+}
+
+PlanRequest ConstraintFacts::With(const std::vector<std::size_t>& kept) const {
+  PlanRequest request;
+  request.global_batch_size = request_.global_batch_size;
+  request.optimizer = request_.optimizer;
+  request.memory.rule = request_.memory.rule;
+  request.topology = request_.topology;
+  for (Device& device : request.topology.devices) device.memory_bytes = kAnyMemory;
+  for (const int table : tables_) {
+    request.tables.push_back(request_.tables[static_cast<std::size_t>(table)]);
+  }
+  request.constraints.tables.resize(request_.constraints.tables.size());
+  request.constraints.colocate.resize(request_.constraints.colocate.size());
+  request.constraints.separate.resize(request_.constraints.separate.size());
+  for (const std::size_t fact : kept) Keep(facts_[fact], request);
+  return request;
+}
+
+void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
+  const Constraints& from = request_.constraints;
+  Constraints& to = request.constraints;
+  switch (fact.kind) {
+    case Kind::kRuleField:
+      to.tables[fact.index].tables = Renumbered(from.tables[fact.index].tables);
+      kRuleFields[fact.field].copy(from.tables[fact.index], to.tables[fact.index]);
+      return;
+    case Kind::kColocate:
+      to.colocate[fact.index] = {Renumbered(from.colocate[fact.index].tables),
+                                 from.colocate[fact.index].level};
+      return;
+    case Kind::kSeparate:
+      to.separate[fact.index] = {Renumbered(from.separate[fact.index].tables),
+                                 from.separate[fact.index].level};
+      return;
+    case Kind::kTypes: {
+      // As a rule, so that it does not reach tables whose own rule on types was dropped.
+      TableRule& rule = to.tables.emplace_back();
+      rule.tables = Renumbered(untyped_tables_);
+      for (const auto& word : kWords<ShardingType>) {
+        const TypeSet types =
+            from.sharding_types.empty() ? default_types_ : TypeSet(from.sharding_types);
+        if (types.contains(word.value)) rule.sharding_types.push_back(word.value);
+      }
+      return;
+    }
+    case Kind::kMaxShardsPerRank:
+      to.max_shards_per_rank = from.max_shards_per_rank;
+      return;
+    case Kind::kMaxTablesPerRank:
+      to.max_tables_per_rank = from.max_tables_per_rank;
+      return;
+    case Kind::kMaxShardsPerTable:
+      to.max_shards_per_table = from.max_shards_per_table;
+      return;
+    case Kind::kMinColumnWidth:
+      to.min_column_width = from.min_column_width;
+      return;
+    case Kind::kColumnRule:
+      to.column_rule = from.column_rule;
+      to.min_column_width = from.min_column_width;
+      for (std::size_t r = 0; r < from.tables.size(); ++r) {
+        if (from.tables[r].min_column_width == 0) continue;
+        to.tables[r].tables = Renumbered(from.tables[r].tables);
+        to.tables[r].min_column_width = from.tables[r].min_column_width;
+      }
+      return;
+    case Kind::kBudget:
+      request.migration = request_.migration;
+      return;
+    case Kind::kMemory:
+      request.topology.devices = request_.topology.devices;
+      request.memory = request_.memory;
+      return;
+  }
+}
+
+}  // namespace neuroshard

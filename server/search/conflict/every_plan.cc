@@ -1,0 +1,216 @@
+#include "server/search/conflict/every_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "common/domain/memory_use.h"
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/lay_out.h"
+#include "server/evaluate/migration_report.h"
+#include "server/evaluate/rules/rule_state.h"
+
+namespace neuroshard {
+namespace {
+
+// Shards that are put somewhere; some milliseconds.
+constexpr int kMaxSteps = 20'000;
+// Calls nest once a table and once a column block.
+constexpr std::int64_t kMaxDepth = 300;
+
+class Attempt {
+ public:
+  Attempt(const PlanRequest& request, const CompiledRules& rules,
+          const std::vector<std::int64_t>& available, const std::vector<TypeSet>& types)
+      : request_(request),
+        rules_(rules),
+        types_(types),
+        available_(available),
+        left_(available),
+        state_(rules),
+        order_(types.size()) {
+    if (request.migration.has_value() && request.migration->budget_bytes.has_value()) {
+      previous_.emplace(request);
+      budget_ = *request.migration->budget_bytes;
+    }
+    // Those with the fewest ranks first: their conflicts show early.
+    std::iota(order_.begin(), order_.end(), 0);
+    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+      return rules.of(a).ranks->ranks().size() < rules.of(b).ranks->ranks().size();
+    });
+  }
+
+  EveryPlanResult Run() {
+    const bool found = PlaceFrom(0);
+    if (steps_ > kMaxSteps) return EveryPlanResult::kNotFinished;
+    return found ? EveryPlanResult::kFound : EveryPlanResult::kNone;
+  }
+
+ private:
+  using Shards = std::vector<Shard>;
+
+  const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
+
+  // Whether the tables order_[at] and later find places; true as well when the steps are used up.
+  bool PlaceFrom(std::size_t at) {
+    if (at == order_.size()) return true;
+    const int table = order_[at];
+    const TypeSet types = types_[static_cast<std::size_t>(table)];
+    const RankSet& ranks = *rules_.of(table).ranks;
+    const Block whole = {0, TableOf(table).embedding_dim};
+    const auto try_at = [&](ShardingType type, std::span<const int> places) {
+      const Shards shards =
+          LayOut(TableOf(table), type, std::span(&whole, 1), places, rules_.hosts());
+      return With(table, type, static_cast<int>(CutsRows(type) ? shards.size() : 1), shards,
+                  [&] { return PlaceFrom(at + 1); });
+    };
+    if (types.contains(ShardingType::kTableWise)) {
+      for (const int rank : ranks.ranks()) {
+        if (try_at(ShardingType::kTableWise, std::span(&rank, 1))) return true;
+      }
+    }
+    for (const ShardingType type : {ShardingType::kRowWise, ShardingType::kDataParallel}) {
+      if (types.contains(type) && try_at(type, {})) return true;
+    }
+    if (types.contains(ShardingType::kTableRowWise)) {
+      for (const int host : ranks.whole_hosts()) {
+        const int count = rules_.hosts()[static_cast<std::size_t>(host)].count;
+        if (count > rules_.of(table).max_shards) continue;
+        if (try_at(ShardingType::kTableRowWise, std::span(&host, 1))) return true;
+      }
+    }
+    if (types.contains(ShardingType::kRowWiseSubset)) {
+      std::vector<int> holders;
+      if (TrySubsets(ranks.ranks(), 0, rules_.of(table).max_shards, holders,
+                     [&] { return try_at(ShardingType::kRowWiseSubset, holders); })) {
+        return true;
+      }
+    }
+    for (const ShardingType type :
+         {ShardingType::kColumnWise, ShardingType::kTableColumnWise, ShardingType::kGridShard}) {
+      if (types.contains(type) && PlaceColumns(at, type, 0, 0, 0)) return true;
+    }
+    return false;
+  }
+
+  template <typename Try>
+  bool TrySubsets(const std::vector<int>& ranks, std::size_t from, int most,
+                  std::vector<int>& holders, const Try& attempt) {
+    if (holders.size() >= 2 && attempt()) return true;
+    if (static_cast<int>(holders.size()) == most) return false;
+    for (std::size_t i = from; i < ranks.size(); ++i) {
+      if (++steps_ > kMaxSteps) return true;
+      holders.push_back(ranks[i]);
+      const bool found = TrySubsets(ranks, i + 1, most, holders, attempt);
+      holders.pop_back();
+      if (found) return true;
+    }
+    return false;
+  }
+
+  // Columns from `begin` on, in one block or several; `row_shards` are those of the first block.
+  bool PlaceColumns(std::size_t at, ShardingType type, std::int64_t begin, int shards,
+                    int row_shards) {
+    const int table = order_[at];
+    const TableRules& of = rules_.of(table);
+    const std::int64_t dim = TableOf(table).embedding_dim;
+    if (begin == dim) return PlaceFrom(at + 1);
+    const RankSet& ranks = *of.ranks;
+    const bool by_host = type == ShardingType::kGridShard;
+    for (std::int64_t end = dim; end > begin; end = PreviousCut(end)) {
+      if (end - begin < of.min_column_width && end - begin != dim) continue;
+      if (of.column_block > 0 && end - begin != of.column_block) continue;
+      const Block block = {begin, end - begin};
+      for (const int place : by_host ? ranks.whole_hosts() : ranks.ranks()) {
+        if (type == ShardingType::kTableColumnWise && begin > 0 &&
+            rules_.host_of(place) != column_host_) {
+          continue;
+        }
+        const Shards added = LayOut(TableOf(table), type, std::span(&block, 1),
+                                    std::span(&place, 1), rules_.hosts());
+        const int total = shards + static_cast<int>(added.size());
+        if (total > of.max_shards) continue;
+        const int first_rows = begin == 0 ? static_cast<int>(added.size()) : row_shards;
+        const int host_before = column_host_;
+        if (type == ShardingType::kTableColumnWise) column_host_ = rules_.host_of(place);
+        const bool found = With(table, type, by_host ? first_rows : 1, added,
+                                [&] { return PlaceColumns(at, type, end, total, first_rows); });
+        column_host_ = host_before;
+        if (found) return true;
+      }
+    }
+    return false;
+  }
+
+  static std::int64_t PreviousCut(std::int64_t end) {
+    return (end - 1) / kColumnAlignment * kColumnAlignment;
+  }
+
+  // Whether the rest finds its place while these shards are where they are.
+  template <typename Rest>
+  bool With(int table, ShardingType type, int row_shards, const Shards& shards, const Rest& rest) {
+    std::size_t placed = 0;
+    while (placed < shards.size() && Put(table, type, row_shards, shards[placed])) ++placed;
+    const bool found =
+        steps_ > kMaxSteps || (placed == shards.size() && rest()) || steps_ > kMaxSteps;
+    while (placed > 0) Take(table, type, row_shards, shards[--placed]);
+    return found;
+  }
+
+  std::int64_t Bytes(int table, ShardingType type, int row_shards, const Shard& shard) const {
+    return ShardMemory(request_, TableOf(table), {type, KernelOf(type), row_shards}, shard.rows,
+                       shard.cols)
+        .total_bytes();
+  }
+  std::int64_t Moved(int table, const Shard& shard) const {
+    return previous_.has_value() ? previous_->MovedBytes(table, shard) : 0;
+  }
+
+  bool Put(int table, ShardingType type, int row_shards, const Shard& shard) {
+    if (++steps_ > kMaxSteps || !state_.Allows(table, shard.rank)) return false;
+    std::int64_t& left = left_[static_cast<std::size_t>(shard.rank)];
+    const std::int64_t bytes = Bytes(table, type, row_shards, shard);
+    const std::int64_t moved = Moved(table, shard);
+    if ((bytes > 0 && bytes > left) || moved > budget_) return false;
+    left -= bytes;
+    budget_ -= moved;
+    state_.Add(table, shard.rank);
+    return true;
+  }
+
+  void Take(int table, ShardingType type, int row_shards, const Shard& shard) {
+    left_[static_cast<std::size_t>(shard.rank)] += Bytes(table, type, row_shards, shard);
+    budget_ += Moved(table, shard);
+    state_.Remove(table, shard.rank);
+  }
+
+  const PlanRequest& request_;
+  const CompiledRules& rules_;
+  const std::vector<TypeSet>& types_;
+  const std::vector<std::int64_t>& available_;
+  std::vector<std::int64_t> left_;
+  std::optional<PreviousPlacement> previous_;  // where a budget asks for it
+  std::int64_t budget_ = 0;
+  RuleState state_;
+  std::vector<int> order_;
+  int column_host_ = 0;  // of the table_column_wise table that is being placed
+  int steps_ = 0;
+};
+
+}  // namespace
+
+EveryPlanResult TryEveryPlan(const PlanRequest& request, const CompiledRules& rules,
+                             const std::vector<std::int64_t>& available,
+                             const std::vector<TypeSet>& types) {
+  std::int64_t depth = 0;
+  for (std::size_t t = 0; t < types.size(); ++t) {
+    depth += 1 + request.tables[t].embedding_dim / kColumnAlignment;
+  }
+  if (depth > kMaxDepth) return EveryPlanResult::kNotFinished;
+  return Attempt(request, rules, available, types).Run();
+}
+
+}  // namespace neuroshard

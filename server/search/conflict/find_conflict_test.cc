@@ -1,0 +1,311 @@
+#include "server/search/conflict/find_conflict.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "common/base/violations.h"
+#include "server/evaluate/rules/constraint_facts.h"
+#include "server/search/conflict/infeasibility.h"
+#include "server/search/exhaustive/all_plans.h"
+#include "tests/support/random_constraints.h"
+#include "tests/support/random_migration.h"
+#include "tests/support/random_plan_request.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::AddRandomConstraints;
+using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::RandomPlanRequest;
+using ::neuroshard::testing::RandomRequestShape;
+using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+using enum ShardingType;
+
+// Four tables of 1000 rows and 16 columns, 64000 bytes each, on two hosts of two ranks with 100 kB.
+class FindConflictTest : public ::testing::Test {
+ protected:
+  FindConflictTest() {
+    request_.memory.rule = MemoryRule::kWeightsOnly;
+    for (const char* name : {"a", "b", "c", "d"}) {
+      Table table;
+      table.name = name;
+      table.num_embeddings = 1000;
+      table.embedding_dim = 16;
+      request_.tables.push_back(table);
+    }
+    for (const int host : {0, 0, 1, 1}) request_.topology.devices.push_back({host, 100'000});
+  }
+
+  TableRule& Rule(std::vector<int> tables) {
+    constraints_.tables.emplace_back();
+    constraints_.tables.back().tables = std::move(tables);
+    return constraints_.tables.back();
+  }
+  // The paths of the conflict; none if there is none.
+  std::vector<std::string> Paths() const {
+    std::vector<std::string> paths;
+    if (const auto conflict = FindConflict(request_, types_)) {
+      for (const ConflictingDemand& demand : conflict->demands) paths.push_back(demand.path);
+    }
+    return paths;
+  }
+  void MakeRoomy() {
+    for (Device& device : request_.topology.devices) device.memory_bytes = 1 << 30;
+  }
+
+  PlanRequest request_;
+  TypeSet types_ = TypeSet::All();
+  Constraints& constraints_ = request_.constraints;
+};
+
+TEST_F(FindConflictTest, NoDemandsNoConflict) { EXPECT_THAT(Paths(), IsEmpty()); }
+
+TEST_F(FindConflictTest, RankDemandsThatLeaveNoRank) {
+  Rule({0, 1}).ranks = {0, 1, 2};
+  Rule({1, 2}).forbidden_hosts = {0};
+  Rule({0, 3}).hosts = {0};
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({1}).forbidden_ranks = {2};
+  EXPECT_THAT(Paths(),
+              ElementsAre("constraints.tables[0].ranks", "constraints.tables[1].forbidden_hosts",
+                          "constraints.tables[3].forbidden_ranks"));
+  constraints_.tables[3].forbidden_ranks = {};
+  Rule({0}).hosts = {1};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[2].hosts", "constraints.tables[4].hosts"));
+}
+
+TEST_F(FindConflictTest, TypesThatExcludeEachOther) {
+  constraints_.sharding_types = {kTableWise};
+  Rule({0}).sharding_types = {kRowWise, kColumnWise};
+  Rule({0, 1}).max_shards = 2;
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({0}).sharding_types = {kRowWise};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[1].max_shards",
+                                   "constraints.tables[2].sharding_types"));
+}
+
+TEST_F(FindConflictTest, AKernelAndTheTypesOfTheRest) {
+  MakeRoomy();
+  Rule({2}).compute_kernels = {ComputeKernel::kDense};
+  EXPECT_THAT(Paths(), IsEmpty());
+  types_ = {kTableWise, kColumnWise};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].compute_kernels", "cost_model"));
+  constraints_.sharding_types = {kRowWise};
+  EXPECT_THAT(Paths(),
+              ElementsAre("constraints.tables[0].compute_kernels", "constraints.sharding_types"));
+}
+
+TEST_F(FindConflictTest, ATypeThatTakesAllRanksAndAForbiddenOne) {
+  Rule({0, 1}).sharding_types = {kRowWise, kDataParallel};
+  Rule({2, 3}).forbidden_ranks = {1};
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({1, 2}).forbidden_ranks = {3};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].sharding_types",
+                                   "constraints.tables[2].forbidden_ranks"));
+}
+
+TEST_F(FindConflictTest, CoLocatedTablesWithoutACommonPlace) {
+  MakeRoomy();
+  constraints_.colocate = {{{0, 1}, GroupLevel::kRank}, {{1, 2}, GroupLevel::kHost}};
+  Rule({0}).ranks = {0, 2};
+  Rule({2}).ranks = {1, 2};
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({1}).forbidden_ranks = {0, 2};
+  EXPECT_THAT(Paths(),
+              ElementsAre("constraints.tables[0].ranks", "constraints.tables[2].forbidden_ranks",
+                          "constraints.colocate[0]"));
+  constraints_.tables.pop_back();
+  Rule({2}).hosts = {1};
+  Rule({0}).hosts = {0};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[2].hosts", "constraints.tables[3].hosts",
+                                   "constraints.colocate[0]", "constraints.colocate[1]"));
+}
+
+TEST_F(FindConflictTest, CoLocatedTablesThatDoNotFitTogether) {
+  constraints_.colocate = {{{0, 1}, GroupLevel::kHost}};
+  constraints_.sharding_types = {kTableWise, kColumnWise};
+  EXPECT_THAT(Paths(), IsEmpty());
+  constraints_.colocate[0].level = GroupLevel::kRank;
+  EXPECT_THAT(Paths(), ElementsAre("constraints.colocate[0]", "topology"));
+  MakeRoomy();
+  EXPECT_THAT(Paths(), IsEmpty());
+  constraints_.max_tables_per_rank = 1;
+  EXPECT_THAT(Paths(), ElementsAre("constraints.colocate[0]", "constraints.max_tables_per_rank"));
+}
+
+TEST_F(FindConflictTest, TogetherAndApart) {
+  MakeRoomy();
+  constraints_.colocate = {{{0, 1}, GroupLevel::kHost}};
+  constraints_.separate = {{{0, 1, 2}, GroupLevel::kRank}};
+  EXPECT_THAT(Paths(), IsEmpty());
+  constraints_.separate.push_back({{1, 0}, GroupLevel::kHost});
+  std::sort(constraints_.separate[1].tables.begin(), constraints_.separate[1].tables.end());
+  EXPECT_THAT(Paths(), ElementsAre("constraints.colocate[0]", "constraints.separate[1]"));
+  constraints_.separate.pop_back();
+  constraints_.colocate[0].level = GroupLevel::kRank;
+  EXPECT_THAT(Paths(), ElementsAre("constraints.colocate[0]", "constraints.separate[0]"));
+}
+
+TEST_F(FindConflictTest, SeparateTablesWithTooFewRanks) {
+  constraints_.separate = {{{0, 1, 2, 3}, GroupLevel::kRank}};
+  Rule({0, 1}).ranks = {0, 1};
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({2}).ranks = {1};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].ranks", "constraints.tables[1].ranks",
+                                   "constraints.separate[0]"));
+  constraints_.tables.clear();
+  constraints_.separate[0].level = GroupLevel::kHost;
+  EXPECT_THAT(Paths(), ElementsAre("constraints.separate[0]"));
+}
+
+TEST_F(FindConflictTest, LimitsPerRank) {
+  MakeRoomy();
+  constraints_.max_tables_per_rank = 1;
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({1}).sharding_types = {kDataParallel};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].sharding_types",
+                                   "constraints.max_tables_per_rank"));
+  constraints_.max_tables_per_rank = 2;
+  constraints_.max_shards_per_rank = 2;
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({0, 2}).hosts = {0};
+  Rule({3}).ranks = {1};
+  EXPECT_THAT(Paths().size(), 4);
+}
+
+TEST_F(FindConflictTest, TorchRecsBlocksNeedRanks) {
+  MakeRoomy();
+  constraints_.column_rule = ColumnRule::kTorchRec;
+  Rule({0}).min_column_width = 4;
+  Rule({0}).sharding_types = {kColumnWise};
+  Rule({0}).distinct_ranks = true;
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({0}).forbidden_ranks = {3};
+  EXPECT_THAT(
+      Paths(),
+      ElementsAre("constraints.tables[1].sharding_types", "constraints.tables[2].distinct_ranks",
+                  "constraints.tables[3].forbidden_ranks", "constraints.column_rule"));
+}
+
+TEST_F(FindConflictTest, MemoryOfPinnedTables) {
+  Rule({0, 1}).ranks = {0, 1};
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({2}).hosts = {0};
+  Rule({3}).hosts = {0};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].ranks", "constraints.tables[1].hosts",
+                                   "constraints.tables[2].hosts", "topology"));
+  request_.topology.devices[0].memory_bytes = 1 << 30;
+  EXPECT_THAT(Paths(), IsEmpty());
+}
+
+TEST_F(FindConflictTest, ShardsThatFitNowhere) {
+  request_.tables[2].num_embeddings = 2000;
+  Rule({2}).min_column_width = 8;
+  constraints_.sharding_types = {kTableWise, kColumnWise};
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({2}).min_column_width = 12;
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[1].min_column_width",
+                                   "constraints.sharding_types", "topology"));
+}
+
+TEST_F(FindConflictTest, WhatOnlyTryingShows) {
+  // Three uncut tables of 64 kB on ranks of 100 kB: two would have to share one.
+  Rule({0, 1, 2}).ranks = {0, 1};
+  Rule({0, 1, 2}).sharding_types = {kTableWise};
+  for (int r : {0, 1})
+    request_.topology.devices[static_cast<std::size_t>(r)].memory_bytes = 120'000;
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].ranks",
+                                   "constraints.tables[1].sharding_types", "topology"));
+  request_.topology.devices[0].memory_bytes = 128'000;
+  EXPECT_THAT(Paths(), IsEmpty());
+}
+
+TEST_F(FindConflictTest, TheMigrationBudget) {
+  request_.migration.emplace();
+  request_.migration->previous.tables = {
+      {"a", "", kTableWise, ComputeKernel::kFused, {{0, 1000, 0, 16, 0}}}};
+  request_.migration->budget_bytes = 63'999;
+  EXPECT_THAT(Paths(), IsEmpty());
+  Rule({0}).forbidden_ranks = {0};
+  EXPECT_THAT(Paths(),
+              ElementsAre("constraints.tables[0].forbidden_ranks", "migration.budget_bytes"));
+  request_.migration->budget_bytes = 64'000;
+  EXPECT_THAT(Paths(), IsEmpty());
+}
+
+TEST_F(FindConflictTest, TheStatusListsTheDemands) {
+  Rule({0}).ranks = {3};
+  Rule({0, 1}).hosts = {0};
+  const auto conflict = FindConflict(request_, types_);
+  ASSERT_TRUE(conflict.has_value());
+  const Status status = ToStatus(*conflict);
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("constraints.tables[0].ranks (only ranks 3 for 'a')"),
+                             HasSubstr("constraints.tables[1].hosts (only hosts 0 for 'a', 'b')"),
+                             HasSubstr("'a' may be on no rank"))));
+  EXPECT_EQ(Violations::FromStatus(status).size(), 2U);
+}
+
+// Against every plan there is: what is proven impossible is, and of what is named, nothing is
+// superfluous to the proof. Nearly all that is impossible is proven, since the instances are tiny.
+TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
+  Random random(23);
+  RandomRequestShape shape;
+  shape.max_tables = 3;
+  shape.max_ranks = 3;
+  shape.dims = {3, 4, 6, 8};
+  shape.ranks_per_host = {1, 2};
+  shape.torchrec_memory = true;
+  int conflicts = 0;
+  int missed = 0;
+  int feasible = 0;
+  std::set<std::string> kinds;
+  for (int i = 0; i < 200; ++i) {
+    PlanRequest request = RandomPlanRequest(random, shape);
+    AddRandomConstraints(random, request, 6);
+    if (i % 3 == 0) AddRandomMigration(random, request);
+    const TypeSet types = i % 2 == 0 ? TypeSet::All() : TypeSet{kTableWise, kColumnWise};
+    const bool possible = AnyPlanIsLegal(request, types);
+    const auto conflict = FindConflict(request, types);
+    feasible += possible ? 1 : 0;
+    if (!conflict.has_value()) {
+      missed += possible ? 0 : 1;
+      continue;
+    }
+    ASSERT_FALSE(possible) << "instance " << i << ": " << ToStatus(*conflict);
+    ++conflicts;
+
+    const ConstraintFacts facts(request, types);
+    std::vector<std::size_t> named;
+    for (std::size_t f = 0; f < facts.size(); ++f) {
+      for (const ConflictingDemand& demand : conflict->demands) {
+        if (facts.Path(f) == demand.path) named.push_back(f);
+      }
+      if (!named.empty() && named.back() == f) kinds.insert(facts.Path(f));
+    }
+    ASSERT_EQ(named.size(), conflict->demands.size());
+    EXPECT_TRUE(ProveInfeasible(facts.With(named)).has_value());
+    EXPECT_FALSE(AnyPlanIsLegal(facts.With(named), TypeSet::All()));
+    for (std::size_t out = 0; out < named.size(); ++out) {
+      std::vector<std::size_t> rest = named;
+      rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(out));
+      // A plan exists without this demand, as far as anyone can show.
+      EXPECT_FALSE(ProveInfeasible(facts.With(rest)).has_value()) << facts.Path(named[out]);
+    }
+  }
+  EXPECT_GT(conflicts, 60);
+  EXPECT_GT(feasible, 60);
+  EXPECT_EQ(missed, 0);
+  EXPECT_GT(kinds.size(), 15U);
+}
+
+}  // namespace
+}  // namespace neuroshard

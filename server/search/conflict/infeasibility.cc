@@ -1,0 +1,311 @@
+#include "server/search/conflict/infeasibility.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "common/base/bytes.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/conflict/every_plan.h"
+#include "server/search/conflict/least_demand.h"
+#include "server/search/conflict/least_move.h"
+#include "server/search/conflict/transport.h"
+#include "server/search/placement/placement.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 61;
+// Edges of a flow network: above, a proof would take seconds.
+constexpr std::size_t kMaxEdges = 2'000'000;
+
+std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMost, a + b); }
+
+class Prover {
+ public:
+  explicit Prover(const PlanRequest& request)
+      : request_(request), rules_(request, TypeSet::All()), available_(AvailableBytes(request)) {}
+
+  std::optional<Infeasibility> Run() {
+    using Check = std::optional<Infeasibility> (Prover::*)();
+    for (const Check check :
+         {&Prover::Types, &Prover::TogetherAndApart, &Prover::Pieces, &Prover::Groups,
+          &Prover::Separation, &Prover::TableLimit, &Prover::ShardLimit, &Prover::Memory,
+          &Prover::Budget, &Prover::EveryPlan}) {
+      if (std::optional<Infeasibility> found = (this->*check)()) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  int num_tables() const { return static_cast<int>(request_.tables.size()); }
+  const std::string& Name(int table) const {
+    return request_.tables[static_cast<std::size_t>(table)].name;
+  }
+  const LeastDemand& Least(int table) const { return least_[static_cast<std::size_t>(table)]; }
+  bool OnEachRank(int table) const { return !Least(table).on_each_rank.empty(); }
+
+  std::optional<Infeasibility> Types() {
+    for (int t = 0; t < num_tables(); ++t) {
+      if (!rules_.of(t).types.empty()) continue;
+      return Infeasibility{rules_.of(t).ranks->ranks().empty()
+                               ? fmt::format("'{}' may be on no rank", Name(t))
+                               : fmt::format("'{}' has no sharding type left", Name(t)),
+                           Company(t)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Infeasibility> TogetherAndApart() {
+    for (const TableGroup& group : rules_.separate_groups()) {
+      // Who shares a rank shares a host; who shares a host may have a rank of its own. A rank group
+      // that touches a host group is part of it.
+      std::map<std::pair<bool, int>, int> first_of;  // (at host level, co-located group), table
+      for (const int table : group.tables) {
+        const TableRules& of = rules_.of(table);
+        const bool by_host = group.level == GroupLevel::kHost && of.host_group >= 0;
+        const int shared = by_host ? of.host_group : of.rank_group;
+        if (shared < 0) continue;
+        const auto [first, is_first] = first_of.emplace(std::pair(by_host, shared), table);
+        if (is_first) continue;
+        const auto& groups = by_host ? rules_.host_groups() : rules_.rank_groups();
+        return Infeasibility{fmt::format("'{}' and '{}' are to share a {} and not to",
+                                         Name(first->second), Name(table), ToText(group.level)),
+                             groups[static_cast<std::size_t>(shared)]};
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Infeasibility> Pieces() {
+    for (int t = 0; t < num_tables(); ++t) {
+      least_.push_back(LeastDemandOf(request_, rules_, available_, t));
+      if (!Least(t).types.empty()) continue;
+      return Infeasibility{
+          fmt::format("'{}' has no layout of which each shard fits into a rank that it may use",
+                      Name(t)),
+          Company(t)};
+    }
+    return std::nullopt;
+  }
+
+  // The tables whose demands bear on where this one may be.
+  std::vector<int> Company(int table) const {
+    const TableRules& of = rules_.of(table);
+    if (of.host_group >= 0) return rules_.host_groups()[static_cast<std::size_t>(of.host_group)];
+    if (of.rank_group >= 0) return rules_.rank_groups()[static_cast<std::size_t>(of.rank_group)];
+    return {table};
+  }
+  std::vector<int> WithCompany(const std::vector<int>& tables) const {
+    std::vector<int> all;
+    for (const int table : tables) {
+      const std::vector<int> company = Company(table);
+      all.insert(all.end(), company.begin(), company.end());
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+  }
+
+  // Co-located tables take their sums from one rank, or from the ranks of one host.
+  std::optional<Infeasibility> Groups() {
+    for (const std::vector<int>& group : rules_.rank_groups()) {
+      std::vector<HostRanks> places;
+      for (const int rank : rules_.of(group.front()).ranks->ranks()) places.push_back({rank, 1});
+      if (!FitsSomewhere(group, places)) return TooMuch(group, "rank");
+    }
+    for (const std::vector<int>& group : rules_.host_groups()) {
+      std::vector<HostRanks> places;
+      for (const int host : rules_.of(group.front()).ranks->hosts()) {
+        places.push_back(rules_.hosts()[static_cast<std::size_t>(host)]);
+      }
+      if (!FitsSomewhere(group, places)) return TooMuch(group, "host");
+    }
+    return std::nullopt;
+  }
+
+  static Infeasibility TooMuch(const std::vector<int>& group, const char* place) {
+    return {fmt::format("{} co-located tables are more than any {} they may share can take",
+                        group.size(), place),
+            group};
+  }
+
+  bool FitsSomewhere(const std::vector<int>& group, const std::vector<HostRanks>& places) const {
+    std::int64_t bytes = 0;
+    std::int64_t shards = 0;
+    std::int64_t on_ranks = 0;
+    for (const int table : group) {
+      bytes = CappedSum(bytes, Least(table).bytes);
+      shards += Least(table).shards;
+      on_ranks += Least(table).ranks;
+    }
+    return std::any_of(places.begin(), places.end(), [&](const HostRanks& place) {
+      std::int64_t room = 0;
+      for (int rank = place.first; rank < place.first + place.count; ++rank) {
+        room =
+            CappedSum(room, std::max<std::int64_t>(0, available_[static_cast<std::size_t>(rank)]));
+      }
+      const std::int64_t count = place.count;
+      return bytes <= room && shards <= count * rules_.max_shards_per_rank() &&
+             on_ranks <= count * rules_.max_tables_per_rank();
+    });
+  }
+
+  // Each table of a separate group has its ranks, or hosts, to itself.
+  std::optional<Infeasibility> Separation() {
+    for (const TableGroup& group : rules_.separate_groups()) {
+      const bool ranks = group.level == GroupLevel::kRank;
+      const std::vector<std::int64_t> room(
+          ranks ? static_cast<std::size_t>(rules_.num_ranks()) : rules_.hosts().size(), 1);
+      if (group.tables.size() * room.size() > kMaxEdges) continue;
+      std::vector<Supplier> suppliers;
+      for (const int table : group.tables) {
+        const RankSet& of = *rules_.of(table).ranks;
+        suppliers.push_back({ranks ? Least(table).ranks : 1, ranks ? &of.ranks() : &of.hosts()});
+      }
+      const auto stuck = FindOverfull(suppliers, room, 1);
+      if (!stuck.has_value()) continue;
+      std::vector<int> tables;
+      for (const std::size_t i : *stuck) tables.push_back(group.tables[i]);
+      return Infeasibility{
+          fmt::format("{} tables that are to be on {}s of their own have too few of them",
+                      tables.size(), ToText(group.level)),
+          WithCompany(tables)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Infeasibility> TableLimit() {
+    return Limit(
+        rules_.max_tables_per_rank(), [](const LeastDemand& least) { return least.ranks; },
+        "tables");
+  }
+  std::optional<Infeasibility> ShardLimit() {
+    return Limit(
+        rules_.max_shards_per_rank(), [](const LeastDemand& least) { return least.shards; },
+        "shards");
+  }
+
+  template <typename Count>
+  std::optional<Infeasibility> Limit(int most, const Count& count, const char* what) {
+    if (most == INT_MAX) return std::nullopt;
+    std::int64_t taken = 0;
+    for (int t = 0; t < num_tables(); ++t) taken += OnEachRank(t) ? 1 : 0;
+    const std::size_t ranks = available_.size();
+    return Overfull(std::vector<std::int64_t>(ranks, most), std::vector<std::int64_t>(ranks, taken),
+                    count, [&](std::int64_t supply, std::int64_t space) {
+                      return fmt::format("{} {} are the least on ranks that may have {} of them",
+                                         supply, what, space);
+                    });
+  }
+
+  std::optional<Infeasibility> Memory() {
+    std::vector<std::int64_t> taken(available_.size());
+    for (int t = 0; t < num_tables(); ++t) {
+      for (std::size_t r = 0; r < Least(t).on_each_rank.size(); ++r) {
+        taken[r] = CappedSum(taken[r], Least(t).on_each_rank[r]);
+      }
+    }
+    return Overfull(
+        available_, taken, [](const LeastDemand& least) { return least.bytes; },
+        [](std::int64_t supply, std::int64_t space) {
+          return fmt::format("tables take {} at the least on ranks that have {} for them",
+                             FormatBytes(supply), FormatBytes(space));
+        });
+  }
+
+  // What tables want of the ranks that they may use, against what these have. Of tables that are on
+  // each rank, `taken` is the sum on each; the others may spread as they like.
+  template <typename Want, typename Say>
+  std::optional<Infeasibility> Overfull(std::vector<std::int64_t> room,
+                                        const std::vector<std::int64_t>& taken, const Want& want,
+                                        const Say& say) {
+    std::vector<int> on_each;
+    std::map<const RankSet*, std::size_t> class_of;
+    std::vector<std::vector<int>> classes;  // tables with one set of ranks
+    std::vector<Supplier> suppliers;        // a class each
+    for (int t = 0; t < num_tables(); ++t) {
+      if (OnEachRank(t)) {
+        on_each.push_back(t);
+        continue;
+      }
+      const RankSet* ranks = rules_.of(t).ranks.get();
+      const auto [at, is_new] = class_of.emplace(ranks, classes.size());
+      if (is_new) {
+        classes.emplace_back();
+        suppliers.push_back({0, &ranks->ranks()});
+      }
+      classes[at->second].push_back(t);
+      std::int64_t& supply = suppliers[at->second].supply;
+      supply = CappedSum(supply, want(Least(t)));
+    }
+    for (std::size_t r = 0; r < room.size(); ++r) {
+      room[r] = std::max<std::int64_t>(0, room[r]);
+      if (taken[r] > room[r]) {
+        return Infeasibility{fmt::format("{} tables that are on each rank are more than rank {} "
+                                         "can take",
+                                         on_each.size(), r),
+                             WithCompany(on_each)};
+      }
+      room[r] -= taken[r];
+    }
+    if (classes.size() * room.size() > kMaxEdges) return std::nullopt;
+    const auto stuck = FindOverfull(suppliers, room, kMost);
+    if (!stuck.has_value()) return std::nullopt;
+    std::vector<int> tables = on_each;
+    std::vector<bool> reached(room.size());
+    std::int64_t supply = 0;
+    for (const std::size_t c : *stuck) {
+      supply = CappedSum(supply, suppliers[c].supply);
+      tables.insert(tables.end(), classes[c].begin(), classes[c].end());
+      for (const int rank : *suppliers[c].sinks) reached[static_cast<std::size_t>(rank)] = true;
+    }
+    std::int64_t space = 0;
+    for (std::size_t r = 0; r < room.size(); ++r) {
+      if (reached[r]) space = CappedSum(space, room[r]);
+    }
+    return Infeasibility{say(supply, space), WithCompany(tables)};
+  }
+
+  std::optional<Infeasibility> Budget() {
+    if (!request_.migration.has_value() || !request_.migration->budget_bytes.has_value()) {
+      return std::nullopt;
+    }
+    std::vector<TypeSet> types;
+    for (const LeastDemand& least : least_) types.push_back(least.types);
+    const LeastMoves moves = LeastMovesOf(request_, rules_, types);
+    if (moves.bytes <= *request_.migration->budget_bytes) return std::nullopt;
+    return Infeasibility{fmt::format("{} bytes move at the least", moves.bytes),
+                         WithCompany(moves.tables)};
+  }
+
+  std::optional<Infeasibility> EveryPlan() {
+    std::vector<TypeSet> types;
+    for (const LeastDemand& least : least_) types.push_back(least.types);
+    if (TryEveryPlan(request_, rules_, available_, types) != EveryPlanResult::kNone) {
+      return std::nullopt;
+    }
+    std::vector<int> all(request_.tables.size());
+    std::iota(all.begin(), all.end(), 0);
+    return Infeasibility{"every plan was tried, and none keeps them all", std::move(all)};
+  }
+
+  const PlanRequest& request_;
+  const CompiledRules rules_;
+  const std::vector<std::int64_t> available_;
+  std::vector<LeastDemand> least_;  // by table, from Pieces on
+};
+
+}  // namespace
+
+std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request) {
+  return Prover(request).Run();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,29 @@
+// Proofs that no plan can keep a request's demands.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/domain/plan_request.h"
+
+namespace neuroshard {
+
+struct Infeasibility {
+  std::string reason;       // for a person
+  std::vector<int> tables;  // which it is about, ascending: with these alone it is as impossible
+};
+
+// Sound, not complete: nullopt means nothing. Tables may have any sharding type that constraints do
+// not forbid; those that constraints leave to the cost model must have been written into them.
+//
+// What is looked at, until something is found: a table without a sharding type left; tables that
+// must be both together and apart; a table of which no layout's largest shard fits an allowed rank;
+// co-located tables too large or too many for each place they may share; separate tables with too
+// few ranks or hosts between them (Hall's condition, by maximum flow); limits of shards and tables
+// a rank, and memory, against what tables take at the least on the ranks they may use (maximum
+// flow); the bytes that move at the least; and last, every plan there is, as far as a fixed number
+// of steps goes. Rules and groups may name no or only one table. Deterministic.
+std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request);
+
+}  // namespace neuroshard

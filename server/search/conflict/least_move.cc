@@ -1,0 +1,115 @@
+#include "server/search/conflict/least_move.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <span>
+
+#include "server/evaluate/lay_out.h"
+#include "server/evaluate/migration_report.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 61;
+
+class Moves {
+ public:
+  Moves(const PlanRequest& request, const CompiledRules& rules)
+      : request_(request), rules_(rules), previous_(request) {}
+
+  // At the least, whatever other tables do.
+  std::int64_t Of(int table, TypeSet types) const {
+    if (!previous_.Has(table)) return 0;
+    const RankSet& ranks = *rules_.of(table).ranks;
+    std::int64_t least = kMost;
+    for (const auto& word : kWords<ShardingType>) {
+      if (!types.contains(word.value)) continue;
+      switch (word.value) {
+        case ShardingType::kTableWise:
+          for (const int rank : ranks.ranks()) least = std::min(least, ToRank(table, rank));
+          break;
+        case ShardingType::kRowWise:
+        case ShardingType::kDataParallel:
+          least = std::min(least, LaidOut(table, word.value, {}));
+          break;
+        case ShardingType::kTableRowWise:
+          for (const int host : ranks.whole_hosts()) {
+            least = std::min(least, LaidOut(table, word.value, std::span(&host, 1)));
+          }
+          break;
+        case ShardingType::kColumnWise:
+        case ShardingType::kTableColumnWise:
+        case ShardingType::kGridShard:
+        case ShardingType::kRowWiseSubset:
+          least = std::min(least, HeldNowhere(table));
+          break;
+      }
+    }
+    return least;
+  }
+
+  // Bytes that the rank lacks of the whole table.
+  std::int64_t ToRank(int table, int rank) const {
+    const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    return previous_.MovedBytes(table, {0, of.num_embeddings, 0, of.embedding_dim, rank});
+  }
+
+ private:
+  std::int64_t LaidOut(int table, ShardingType type, std::span<const int> places) const {
+    const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    const Block columns = {0, of.embedding_dim};
+    std::int64_t bytes = 0;
+    for (const Shard& shard : LayOut(of, type, {&columns, 1}, places, rules_.hosts())) {
+      bytes = std::min(kMost, bytes + previous_.MovedBytes(table, shard));
+    }
+    return bytes;
+  }
+
+  // Bytes that no rank of the table's holds, if no two hold the same; else fewer.
+  std::int64_t HeldNowhere(int table) const {
+    const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    const double whole = static_cast<double>(of.num_embeddings) *
+                         static_cast<double>(of.embedding_dim) *
+                         static_cast<double>(ElementBytes(of.weight_dtype));
+    double held = 0;
+    for (const int rank : rules_.of(table).ranks->ranks()) {
+      held += whole - static_cast<double>(ToRank(table, rank));
+    }
+    return static_cast<std::int64_t>(std::clamp(whole - held, 0.0, static_cast<double>(kMost)));
+  }
+
+  const PlanRequest& request_;
+  const CompiledRules& rules_;
+  const PreviousPlacement previous_;
+};
+
+}  // namespace
+
+LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
+                        const std::vector<TypeSet>& types) {
+  const Moves moves(request, rules);
+  LeastMoves least;
+  const auto add = [&](int table, std::int64_t bytes) {
+    if (bytes == 0) return;
+    least.bytes = std::min(kMost, least.bytes + bytes);
+    least.tables.push_back(table);
+  };
+  for (std::size_t t = 0; t < types.size(); ++t) {
+    const int table = static_cast<int>(t);
+    if (rules.of(table).rank_group < 0) add(table, moves.Of(table, types[t]));
+  }
+  for (const std::vector<int>& group : rules.rank_groups()) {
+    std::int64_t bytes = kMost;
+    for (const int rank : rules.of(group.front()).ranks->ranks()) {
+      std::int64_t to_rank = 0;
+      for (const int table : group) to_rank = std::min(kMost, to_rank + moves.ToRank(table, rank));
+      bytes = std::min(bytes, to_rank);
+    }
+    add(group.front(), bytes);
+  }
+  std::sort(least.tables.begin(), least.tables.end());
+  return least;
+}
+
+}  // namespace neuroshard
