@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <optional>
 #include <span>
-#include <utility>
 
-#include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
-#include "server/evaluate/migration_report.h"
-#include "server/evaluate/rules/rule_state.h"
+#include "server/evaluate/placement_ledger.h"
 
 namespace neuroshard {
 namespace {
@@ -23,19 +19,12 @@ constexpr std::int64_t kMaxDepth = 300;
 
 class Attempt {
  public:
-  Attempt(const PlanRequest& request, const CompiledRules& rules,
-          const std::vector<std::int64_t>& available, const std::vector<TypeSet>& types)
+  Attempt(const PlanRequest& request, const CompiledRules& rules, const std::vector<TypeSet>& types)
       : request_(request),
         rules_(rules),
         types_(types),
-        available_(available),
-        left_(available),
-        state_(rules),
+        ledger_(request, rules),
         order_(types.size()) {
-    if (request.migration.has_value() && request.migration->budget_bytes.has_value()) {
-      previous_.emplace(request);
-      budget_ = *request.migration->budget_bytes;
-    }
     // Those with the fewest ranks first: their conflicts show early.
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
@@ -152,49 +141,19 @@ class Attempt {
   // Whether the rest finds its place while these shards are where they are.
   template <typename Rest>
   bool With(int table, ShardingType type, int row_shards, const Shards& shards, const Rest& rest) {
-    std::size_t placed = 0;
-    while (placed < shards.size() && Put(table, type, row_shards, shards[placed])) ++placed;
-    const bool found =
-        steps_ > kMaxSteps || (placed == shards.size() && rest()) || steps_ > kMaxSteps;
-    while (placed > 0) Take(table, type, row_shards, shards[--placed]);
+    steps_ += static_cast<int>(shards.size());
+    if (steps_ > kMaxSteps) return true;
+    const ShardLayout layout = {type, KernelOf(type), row_shards};
+    if (ledger_.Put(table, layout, shards) != PlacementLedger::Answer::kYes) return false;
+    const bool found = rest();
+    ledger_.Take(table, layout, shards);
     return found;
-  }
-
-  std::int64_t Bytes(int table, ShardingType type, int row_shards, const Shard& shard) const {
-    return ShardMemory(request_, TableOf(table), {type, KernelOf(type), row_shards}, shard.rows,
-                       shard.cols)
-        .total_bytes();
-  }
-  std::int64_t Moved(int table, const Shard& shard) const {
-    return previous_.has_value() ? previous_->MovedBytes(table, shard) : 0;
-  }
-
-  bool Put(int table, ShardingType type, int row_shards, const Shard& shard) {
-    if (++steps_ > kMaxSteps || !state_.Allows(table, shard.rank)) return false;
-    std::int64_t& left = left_[static_cast<std::size_t>(shard.rank)];
-    const std::int64_t bytes = Bytes(table, type, row_shards, shard);
-    const std::int64_t moved = Moved(table, shard);
-    if ((bytes > 0 && bytes > left) || moved > budget_) return false;
-    left -= bytes;
-    budget_ -= moved;
-    state_.Add(table, shard.rank);
-    return true;
-  }
-
-  void Take(int table, ShardingType type, int row_shards, const Shard& shard) {
-    left_[static_cast<std::size_t>(shard.rank)] += Bytes(table, type, row_shards, shard);
-    budget_ += Moved(table, shard);
-    state_.Remove(table, shard.rank);
   }
 
   const PlanRequest& request_;
   const CompiledRules& rules_;
   const std::vector<TypeSet>& types_;
-  const std::vector<std::int64_t>& available_;
-  std::vector<std::int64_t> left_;
-  std::optional<PreviousPlacement> previous_;  // where a budget asks for it
-  std::int64_t budget_ = 0;
-  RuleState state_;
+  PlacementLedger ledger_;
   std::vector<int> order_;
   int column_host_ = 0;  // of the table_column_wise table that is being placed
   int steps_ = 0;
@@ -203,14 +162,13 @@ class Attempt {
 }  // namespace
 
 EveryPlanResult TryEveryPlan(const PlanRequest& request, const CompiledRules& rules,
-                             const std::vector<std::int64_t>& available,
                              const std::vector<TypeSet>& types) {
   std::int64_t depth = 0;
   for (std::size_t t = 0; t < types.size(); ++t) {
     depth += 1 + request.tables[t].embedding_dim / kColumnAlignment;
   }
   if (depth > kMaxDepth) return EveryPlanResult::kNotFinished;
-  return Attempt(request, rules, available, types).Run();
+  return Attempt(request, rules, types).Run();
 }
 
 }  // namespace neuroshard

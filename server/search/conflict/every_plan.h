@@ -1,7 +1,6 @@
 // Tries plan after plan, as far as a fixed number of steps goes.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -12,10 +11,9 @@ namespace neuroshard {
 enum class EveryPlanResult { kFound, kNone, kNotFinished };
 
 // kFound: some plan keeps all rules, memory and the migration budget. kNone: every one was tried
-// and none does. types[t] are those that the table may have; available[rank] bytes are there for
-// shards. Tables with many column cuts are not begun.
+// and none does. types[t] are those that the table may have. Requests with many column cuts are not
+// begun.
 EveryPlanResult TryEveryPlan(const PlanRequest& request, const CompiledRules& rules,
-                             const std::vector<std::int64_t>& available,
                              const std::vector<TypeSet>& types);
 
 }  // namespace neuroshard

@@ -288,7 +288,7 @@ class Prover {
   std::optional<Infeasibility> EveryPlan() {
     std::vector<TypeSet> types;
     for (const LeastDemand& least : least_) types.push_back(least.types);
-    if (TryEveryPlan(request_, rules_, available_, types) != EveryPlanResult::kNone) {
+    if (TryEveryPlan(request_, rules_, types) != EveryPlanResult::kNone) {
       return std::nullopt;
     }
     std::vector<int> all(request_.tables.size());

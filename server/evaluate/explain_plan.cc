@@ -1,0 +1,256 @@
+#include "server/evaluate/explain_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/placement_batch.h"
+#include "server/evaluate/price_plan.h"
+#include "server/evaluate/relayouts.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/shard_shapes.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kMaxTables = 64;
+constexpr std::size_t kMaxRankCosts = 8'000'000;
+constexpr std::size_t kLayoutsOfTable = 64;  // about as many as RelayoutFinder proposes
+
+class Explainer {
+ public:
+  Explainer(const PlanRequest& request, const Plan& plan, const CostModel& model)
+      : request_(request),
+        plan_(plan),
+        model_(model),
+        conditions_(ConditionsOf(request)),
+        num_ranks_(request.topology.devices.size()),
+        width_(static_cast<std::size_t>(model.representation_width())),
+        default_types_(model.info().sharding_types),
+        rules_(request, default_types_),
+        finder_(request, default_types_, rules_, plan),
+        held_(num_ranks_),
+        phi_(num_ranks_ * width_),
+        loads_(num_ranks_),
+        holds_(num_ranks_),
+        compute_ms_(num_ranks_) {
+    for (std::size_t rank = 0; rank < num_ranks_; ++rank) all_ranks_.push_back(rank);
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      index_of_.emplace(request.tables[t].name, static_cast<int>(t));
+    }
+    AddUp();
+  }
+
+  std::vector<TableExplanation> Run(const PlanCost& cost) {
+    std::vector<TableExplanation> explanations;
+    for (const std::size_t entry : Chosen(cost)) explanations.push_back(Explain(entry));
+    return explanations;
+  }
+
+ private:
+  static constexpr std::size_t kNoEntry = std::numeric_limits<std::size_t>::max();
+
+  struct HeldShard {
+    std::size_t entry;
+    std::size_t shape;
+  };
+
+  const Table& TableOf(std::size_t entry) const {
+    return request_.tables[static_cast<std::size_t>(TableIndex(entry))];
+  }
+  int TableIndex(std::size_t entry) const { return index_of_.at(plan_.tables[entry].name); }
+
+  // Entries of the plan, ascending: those on the costliest ranks.
+  std::vector<std::size_t> Chosen(const PlanCost& cost) const {
+    std::vector<std::pair<double, std::size_t>> by_cost;
+    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
+      double costliest = 0;
+      for (const Shard& shard : plan_.tables[e].shards) {
+        costliest =
+            std::max(costliest, cost.ranks[static_cast<std::size_t>(shard.rank)].total_ms());
+      }
+      by_cost.emplace_back(-costliest, e);
+    }
+    std::sort(by_cost.begin(), by_cost.end());
+    const std::size_t most =
+        std::clamp<std::size_t>(kMaxRankCosts / (num_ranks_ * kLayoutsOfTable), 1, kMaxTables);
+    if (by_cost.size() > most) by_cost.resize(most);
+    std::vector<std::size_t> entries;
+    for (const auto& [negative_cost, entry] : by_cost) entries.push_back(entry);
+    std::sort(entries.begin(), entries.end());
+    return entries;
+  }
+
+  void AddUp() {
+    std::vector<std::vector<std::size_t>> shape_of(plan_.tables.size());
+    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
+      const ShardLayout layout = LayoutOf(plan_.tables[e]);
+      for (const Shard& shard : plan_.tables[e].shards) {
+        shape_of[e].push_back(
+            shapes_.Note(TableIndex(e), TableOf(e), layout, shard.rows, shard.cols));
+      }
+    }
+    shapes_.Represent(conditions_, model_);
+    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
+      for (std::size_t s = 0; s < shape_of[e].size(); ++s) {
+        const std::size_t rank = static_cast<std::size_t>(plan_.tables[e].shards[s].rank);
+        held_[rank].push_back({e, shape_of[e][s]});
+      }
+    }
+    for (std::size_t rank = 0; rank < num_ranks_; ++rank) AddUpRank(rank, kNoEntry);
+    ComputeRanks(all_ranks_);
+  }
+
+  // Sums what the rank holds anew, since floats do not subtract exactly; without one entry.
+  void AddUpRank(std::size_t rank, std::size_t without) {
+    const std::span<float> sum = std::span(phi_).subspan(rank * width_, width_);
+    std::fill(sum.begin(), sum.end(), 0.0F);
+    loads_[rank] = {};
+    holds_[rank] = false;
+    for (const HeldShard& held : held_[rank]) {
+      if (held.entry == without) continue;
+      const std::span<const float> phi = shapes_.Phi(held.shape);
+      for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
+      loads_[rank] += shapes_.Load(held.shape);
+      holds_[rank] = true;
+    }
+  }
+
+  // Runs the head on those of the ranks that hold something; an empty rank costs nothing.
+  void ComputeRanks(const std::vector<std::size_t>& ranks) {
+    std::vector<float> sums;
+    std::vector<std::size_t> holders;
+    for (const std::size_t rank : ranks) {
+      compute_ms_[rank] = 0;
+      if (!holds_[rank]) continue;
+      holders.push_back(rank);
+      const std::span<const float> sum = std::span(phi_).subspan(rank * width_, width_);
+      sums.insert(sums.end(), sum.begin(), sum.end());
+    }
+    std::vector<ComputeCost> costs(holders.size());
+    if (!holders.empty()) model_.ComputeCosts(sums, costs);
+    for (std::size_t i = 0; i < holders.size(); ++i) compute_ms_[holders[i]] = costs[i].total_ms;
+  }
+
+  TableExplanation Explain(std::size_t entry) {
+    const TablePlan& of = plan_.tables[entry];
+    std::vector<std::size_t> ranks;
+    for (const Shard& shard : of.shards) ranks.push_back(static_cast<std::size_t>(shard.rank));
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    for (const std::size_t rank : ranks) AddUpRank(rank, entry);
+    ComputeRanks(ranks);
+
+    PlacementBatch without(num_ranks_, model_);
+    without.Begin(compute_ms_, loads_);
+    without.Price(prices_);
+    std::vector<double> rank_cost_ms;
+    for (std::size_t r = 0; r < num_ranks_; ++r) {
+      rank_cost_ms.push_back(static_cast<double>(compute_ms_[r]) + prices_.backward_comm_ms[r] +
+                             prices_.forward_comm_ms[r]);
+    }
+    const std::vector<Relayouts> relayouts = finder_.Find(TableIndex(entry), of, rank_cost_ms);
+    PriceRelayouts(entry, relayouts);
+
+    for (const std::size_t rank : ranks) AddUpRank(rank, kNoEntry);
+    ComputeRanks(ranks);
+    return ExplanationOf(of, relayouts);
+  }
+
+  void PriceRelayouts(std::size_t entry, const std::vector<Relayouts>& relayouts) {
+    ShardShapes shapes;
+    std::vector<std::size_t> shape_of;  // of all shards, one after the other
+    for (const Relayouts& type : relayouts) {
+      for (const std::vector<Shard>& shards : type.layouts) {
+        const ShardLayout layout = LayoutOf({"", "", type.type, KernelOf(type.type), shards});
+        for (const Shard& shard : shards) {
+          shape_of.push_back(
+              shapes.Note(TableIndex(entry), TableOf(entry), layout, shard.rows, shard.cols));
+        }
+      }
+    }
+    shapes.Represent(conditions_, model_);
+    PlacementBatch batch(num_ranks_, model_);
+    std::size_t next = 0;
+    for (const Relayouts& type : relayouts) {
+      for (const std::vector<Shard>& shards : type.layouts) {
+        batch.Begin(compute_ms_, loads_);
+        for (const Shard& shard : shards) {
+          const std::size_t shape = shape_of[next++];
+          const std::size_t rank = static_cast<std::size_t>(shard.rank);
+          batch.Add(shard.rank, std::span(phi_).subspan(rank * width_, width_), shapes.Phi(shape),
+                    shapes.Load(shape));
+        }
+      }
+    }
+    batch.Price(prices_);
+  }
+
+  // prices_ has a placement for each layout, in their order.
+  TableExplanation ExplanationOf(const TablePlan& of,
+                                 const std::vector<Relayouts>& relayouts) const {
+    TableExplanation explanation;
+    explanation.table = of.name;
+    explanation.sharding_type = of.sharding_type;
+    std::size_t row = 0;
+    for (const Relayouts& type : relayouts) {
+      TableAlternative alternative;
+      alternative.sharding_type = type.type;
+      alternative.num_shards = 0;
+      alternative.reason = type.reason;
+      for (const std::vector<Shard>& layout : type.layouts) {
+        const double cost_ms = prices_.cost_ms[row++];
+        if (alternative.embedding_cost_ms.has_value() &&
+            cost_ms >= *alternative.embedding_cost_ms) {
+          continue;
+        }
+        alternative.embedding_cost_ms = cost_ms;
+        alternative.num_shards = static_cast<int>(layout.size());
+      }
+      explanation.alternatives.push_back(std::move(alternative));
+    }
+    const auto key = [](const TableAlternative& alternative) {
+      return alternative.embedding_cost_ms.value_or(std::numeric_limits<double>::infinity());
+    };
+    std::stable_sort(
+        explanation.alternatives.begin(), explanation.alternatives.end(),
+        [&](const TableAlternative& a, const TableAlternative& b) { return key(a) < key(b); });
+    return explanation;
+  }
+
+  const PlanRequest& request_;
+  const Plan& plan_;
+  const CostModel& model_;
+  const PricingConditions conditions_;
+  const std::size_t num_ranks_;
+  const std::size_t width_;
+  const TypeSet default_types_;
+  const CompiledRules rules_;
+  RelayoutFinder finder_;
+  std::unordered_map<std::string_view, int> index_of_;
+  ShardShapes shapes_;                        // of the plan
+  std::vector<std::vector<HeldShard>> held_;  // by rank, in plan order
+  std::vector<std::size_t> all_ranks_;
+  // What ranks hold now, without the table that is being explained: [rank, width] and [rank].
+  std::vector<float> phi_;
+  std::vector<CommLoad> loads_;
+  std::vector<bool> holds_;
+  std::vector<float> compute_ms_;
+  PlacementPrices prices_;
+};
+
+}  // namespace
+
+StatusOr<std::vector<TableExplanation>> ExplainPlan(const PlanRequest& request, const Plan& plan,
+                                                    const CostModel& model) {
+  NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(request, plan, model));
+  return Explainer(request, plan, model).Run(cost);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,25 @@
+// Why the tables of a plan got their sharding types.
+#pragma once
+
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_report.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// For tables of the plan, in its order, what it would cost with that table in each other sharding
+// type, at the cheapest of a few places (RelayoutFinder) while all else stays; or why there is no
+// such layout: the constraints that forbid it, or what is in the way. The prices are PricePlan's,
+// up to float rounding: shards are added to a rank's sum in another order.
+//
+// Work is bounded: tables on the costliest ranks come first, at most 64 of them, fewer from some
+// 1,000 ranks on (about 8 million rank costs in all). Any plan that PricePlan can price; errors as
+// there.
+StatusOr<std::vector<TableExplanation>> ExplainPlan(const PlanRequest& request, const Plan& plan,
+                                                    const CostModel& model);
+
+}  // namespace neuroshard

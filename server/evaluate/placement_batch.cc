@@ -1,0 +1,39 @@
+#include "server/evaluate/placement_batch.h"
+
+namespace neuroshard {
+
+PlacementBatch::PlacementBatch(std::size_t num_ranks, const CostModel& model)
+    : num_ranks_(num_ranks), model_(model) {}
+
+void PlacementBatch::Begin(std::span<const float> compute_ms, std::span<const CommLoad> loads) {
+  begin_ = compute_ms_.size();
+  row_of_rank_.clear();
+  compute_ms_.insert(compute_ms_.end(), compute_ms.begin(), compute_ms.end());
+  for (const CommLoad& load : loads) {
+    forward_.push_back(load.forward);
+    backward_.push_back(load.backward);
+  }
+}
+
+void PlacementBatch::Add(int rank, std::span<const float> held, std::span<const float> phi,
+                         const CommLoad& load) {
+  const auto [at, is_new] = row_of_rank_.emplace(rank, cells_.size());
+  const std::size_t cell = begin_ + static_cast<std::size_t>(rank);
+  if (is_new) {
+    cells_.push_back(cell);
+    sums_.insert(sums_.end(), held.begin(), held.end());
+  }
+  float* sum = sums_.data() + at->second * phi.size();
+  for (std::size_t w = 0; w < phi.size(); ++w) sum[w] += phi[w];
+  forward_[cell] += load.forward;
+  backward_[cell] += load.backward;
+}
+
+void PlacementBatch::Price(PlacementPrices& prices) {
+  std::vector<ComputeCost> costs(cells_.size());
+  if (!cells_.empty()) model_.ComputeCosts(sums_, costs);
+  for (std::size_t i = 0; i < cells_.size(); ++i) compute_ms_[cells_[i]] = costs[i].total_ms;
+  PricePlacements(model_, static_cast<int>(num_ranks_), compute_ms_, forward_, backward_, prices);
+}
+
+}  // namespace neuroshard

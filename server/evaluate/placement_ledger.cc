@@ -1,0 +1,73 @@
+#include "server/evaluate/placement_ledger.h"
+
+#include <cstddef>
+
+#include "common/domain/memory_use.h"
+
+namespace neuroshard {
+
+PlacementLedger::PlacementLedger(const PlanRequest& request, const CompiledRules& rules)
+    : request_(request), state_(rules) {
+  for (const Device& device : request.topology.devices) {
+    left_bytes_.push_back(device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
+  }
+  if (request.migration.has_value() && request.migration->budget_bytes.has_value()) {
+    previous_.emplace(request);
+    left_budget_bytes_ = *request.migration->budget_bytes;
+  }
+}
+
+PlacementLedger::Amounts PlacementLedger::AmountsOf(int table, const ShardLayout& layout,
+                                                    const Shard& shard) const {
+  const Table& of = request_.tables[static_cast<std::size_t>(table)];
+  return {ShardMemory(request_, of, layout, shard.rows, shard.cols).total_bytes(),
+          previous_.has_value() ? previous_->MovedBytes(table, shard) : 0};
+}
+
+void PlacementLedger::Add(int table, const Shard& shard, const Amounts& amounts) {
+  left_bytes_[static_cast<std::size_t>(shard.rank)] -= amounts.bytes;
+  left_budget_bytes_ -= amounts.moved_bytes;
+  state_.Add(table, shard.rank);
+}
+
+PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& layout,
+                                                const Shard& shard) {
+  if (!state_.Allows(table, shard.rank)) return Answer::kAgainstRules;
+  const Amounts amounts = AmountsOf(table, layout, shard);
+  // A shard that takes nothing may be on a rank whose reserve alone is too much.
+  if (amounts.bytes > 0 && amounts.bytes > left_bytes_[static_cast<std::size_t>(shard.rank)]) {
+    return Answer::kNoMemory;
+  }
+  if (amounts.moved_bytes > left_budget_bytes_ && amounts.moved_bytes > 0) {
+    return Answer::kOverBudget;
+  }
+  Add(table, shard, amounts);
+  return Answer::kYes;
+}
+
+PlacementLedger::Answer PlacementLedger::Put(int table, const ShardLayout& layout,
+                                             std::span<const Shard> shards) {
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    const Answer answer = PutOne(table, layout, shards[s]);
+    if (answer == Answer::kYes) continue;
+    Take(table, layout, shards.first(s));
+    return answer;
+  }
+  return Answer::kYes;
+}
+
+void PlacementLedger::PutAnyway(int table, const ShardLayout& layout,
+                                std::span<const Shard> shards) {
+  for (const Shard& shard : shards) Add(table, shard, AmountsOf(table, layout, shard));
+}
+
+void PlacementLedger::Take(int table, const ShardLayout& layout, std::span<const Shard> shards) {
+  for (std::size_t s = shards.size(); s-- > 0;) {
+    const Amounts amounts = AmountsOf(table, layout, shards[s]);
+    left_bytes_[static_cast<std::size_t>(shards[s].rank)] += amounts.bytes;
+    left_budget_bytes_ += amounts.moved_bytes;
+    state_.Remove(table, shards[s].rank);
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,50 @@
+// What is placed where, against everything that a rank or a budget can take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/migration_report.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/rules/rule_state.h"
+
+namespace neuroshard {
+
+// Rules on ranks (RuleState), memory of each rank and the migration budget; whether sharding type
+// and shape of a layout are allowed is the caller's business. Shards are in range.
+class PlacementLedger {
+ public:
+  // Nothing is placed. Both must outlive the ledger.
+  PlacementLedger(const PlanRequest& request, const CompiledRules& rules);
+
+  enum class Answer { kYes, kAgainstRules, kNoMemory, kOverBudget };
+
+  // Places the shards if all of them may be where they are, else none; says what was in the way.
+  Answer Put(int table, const ShardLayout& layout, std::span<const Shard> shards);
+  // Whatever it breaks, e.g. for a plan made elsewhere.
+  void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
+  // What was put.
+  void Take(int table, const ShardLayout& layout, std::span<const Shard> shards);
+
+ private:
+  struct Amounts {
+    std::int64_t bytes;
+    std::int64_t moved_bytes;
+  };
+  Amounts AmountsOf(int table, const ShardLayout& layout, const Shard& shard) const;
+  void Add(int table, const Shard& shard, const Amounts& amounts);
+  Answer PutOne(int table, const ShardLayout& layout, const Shard& shard);
+
+  const PlanRequest& request_;
+  RuleState state_;
+  std::vector<std::int64_t> left_bytes_;       // of each rank
+  std::optional<PreviousPlacement> previous_;  // if there is a budget
+  std::int64_t left_budget_bytes_ = 0;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,262 @@
+#include "server/evaluate/relayouts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/lay_out.h"
+#include "server/evaluate/rules/type_obstacle.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kMaxPlaces = 8;
+constexpr int kMaxParts = 8;
+
+// 2, 4, 8 even slices at multiples of kColumnAlignment, or TorchRec's blocks.
+std::vector<std::vector<Block>> ColumnSlices(const Table& table, const TableRules& rules) {
+  const std::int64_t dim = table.embedding_dim;
+  std::vector<std::vector<Block>> all;
+  if (rules.column_block > 0) {
+    if (rules.column_block < dim) all.push_back(WidthBlocks(dim, rules.column_block));
+    return all;
+  }
+  const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
+  for (int parts = 2; parts <= std::min<std::int64_t>(kMaxParts, granules); parts *= 2) {
+    std::vector<Block> blocks = EvenBlocks(granules, parts);
+    for (Block& block : blocks) {
+      block.offset *= kColumnAlignment;
+      block.size = std::min(block.size * kColumnAlignment, dim - block.offset);
+    }
+    const bool wide = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+      return block.size >= rules.min_column_width;
+    });
+    if (wide) all.push_back(std::move(blocks));
+  }
+  return all;
+}
+
+}  // namespace
+
+// Of one table that was taken off the ledger; it leaves the ledger as it was.
+class RelayoutFinder::Proposals {
+ public:
+  Proposals(RelayoutFinder& finder, int table, std::span<const double> rank_cost_ms)
+      : finder_(finder),
+        table_(table),
+        of_(finder.request_.tables[static_cast<std::size_t>(table)]),
+        rules_(finder.rules_.of(table)),
+        ranks_(rules_.ranks->ranks()),
+        hosts_(rules_.ranks->whole_hosts()) {
+    std::stable_sort(ranks_.begin(), ranks_.end(), [&](int a, int b) {
+      return rank_cost_ms[static_cast<std::size_t>(a)] < rank_cost_ms[static_cast<std::size_t>(b)];
+    });
+    const auto cost_of_host = [&](int host) {
+      const HostRanks& ranks = finder_.rules_.hosts()[static_cast<std::size_t>(host)];
+      const auto costs = rank_cost_ms.subspan(static_cast<std::size_t>(ranks.first),
+                                              static_cast<std::size_t>(ranks.count));
+      return std::accumulate(costs.begin(), costs.end(), 0.0) / ranks.count;
+    };
+    std::stable_sort(hosts_.begin(), hosts_.end(),
+                     [&](int a, int b) { return cost_of_host(a) < cost_of_host(b); });
+  }
+
+  Relayouts Of(ShardingType type) {
+    found_ = {};
+    found_.type = type;
+    obstacle_ = PlacementLedger::Answer::kYes;
+    const Block whole = {0, of_.embedding_dim};
+    const std::span<const Block> uncut(&whole, 1);
+    switch (type) {
+      case ShardingType::kRowWise:
+      case ShardingType::kDataParallel:
+        Try(uncut, {});
+        break;
+      case ShardingType::kTableWise:
+        TryEach(uncut, ranks_);
+        break;
+      case ShardingType::kTableRowWise:
+        TryEach(uncut, hosts_);
+        break;
+      case ShardingType::kRowWiseSubset:
+        TrySubsets(uncut);
+        break;
+      case ShardingType::kColumnWise:
+        for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) Spread(slices, ranks_);
+        break;
+      case ShardingType::kTableColumnWise:
+        for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) SpreadOnHosts(slices);
+        break;
+      case ShardingType::kGridShard:
+        for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) Spread(slices, hosts_);
+        break;
+    }
+    if (found_.layouts.empty()) found_.reason = Reason();
+    return std::move(found_);
+  }
+
+ private:
+  bool Try(std::span<const Block> columns, std::span<const int> places) {
+    std::vector<Shard> shards = LayOut(of_, found_.type, columns, places, finder_.rules_.hosts());
+    if (shards.size() > static_cast<std::size_t>(rules_.max_shards)) {
+      obstacle_ = PlacementLedger::Answer::kAgainstRules;
+      return false;
+    }
+    const ShardLayout layout = LayoutOf({"", "", found_.type, KernelOf(found_.type), shards});
+    const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
+    if (answer != PlacementLedger::Answer::kYes) {
+      obstacle_ = answer;
+      return false;
+    }
+    finder_.ledger_.Take(table_, layout, shards);
+    found_.layouts.push_back(std::move(shards));
+    return true;
+  }
+
+  void TryEach(std::span<const Block> columns, const std::vector<int>& places) {
+    std::size_t tries = 0;
+    for (std::size_t i = 0; i < places.size() && tries < kMaxPlaces; ++i) {
+      if (Try(columns, std::span(&places[i], 1))) ++tries;
+    }
+  }
+
+  // Blocks on the first places that take one, each place once as long as there are others.
+  void Spread(const std::vector<Block>& blocks, const std::vector<int>& places) {
+    const std::vector<int> chosen = Choose(blocks, places);
+    if (!chosen.empty()) Try(blocks, chosen);
+  }
+
+  void SpreadOnHosts(const std::vector<Block>& blocks) {
+    std::vector<int> hosts;  // in the order of their cheapest ranks
+    for (const int rank : ranks_) {
+      const int host = finder_.rules_.host_of(rank);
+      if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+      if (hosts.size() == kMaxPlaces) break;
+    }
+    for (const int host : hosts) {
+      std::vector<int> ranks;
+      std::copy_if(ranks_.begin(), ranks_.end(), std::back_inserter(ranks),
+                   [&](int rank) { return finder_.rules_.host_of(rank) == host; });
+      Spread(blocks, ranks);
+    }
+  }
+
+  // Empty if some block finds no place.
+  std::vector<int> Choose(const std::vector<Block>& blocks, const std::vector<int>& places) {
+    std::vector<int> chosen;
+    std::vector<std::pair<ShardLayout, std::vector<Shard>>> put;
+    std::vector<int> times(places.size());
+    for (const Block& block : blocks) {
+      std::vector<std::size_t> order(places.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
+      const std::size_t before = chosen.size();
+      for (const std::size_t i : order) {
+        std::vector<Shard> shards = LayOut(of_, found_.type, std::span(&block, 1),
+                                           std::span(&places[i], 1), finder_.rules_.hosts());
+        const ShardLayout layout = LayoutOf({"", "", found_.type, KernelOf(found_.type), shards});
+        const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
+        if (answer != PlacementLedger::Answer::kYes) {
+          obstacle_ = answer;
+          continue;
+        }
+        put.emplace_back(layout, std::move(shards));
+        chosen.push_back(places[i]);
+        ++times[i];
+        break;
+      }
+      if (chosen.size() == before) break;
+    }
+    for (const auto& [layout, shards] : put) finder_.ledger_.Take(table_, layout, shards);
+    if (chosen.size() < blocks.size()) chosen.clear();
+    return chosen;
+  }
+
+  // The first 2, 4, 8 ranks that take a part.
+  void TrySubsets(std::span<const Block> columns) {
+    for (int parts = 2; parts <= kMaxParts; parts *= 2) {
+      std::vector<int> holders;
+      for (const int rank : ranks_) {
+        if (static_cast<int>(holders.size()) == parts) break;
+        const Shard part = {0, (of_.num_embeddings + parts - 1) / parts, 0, of_.embedding_dim,
+                            rank};
+        const ShardLayout layout = {found_.type, ComputeKernel::kFused, parts};
+        const PlacementLedger::Answer answer =
+            finder_.ledger_.Put(table_, layout, std::span(&part, 1));
+        if (answer != PlacementLedger::Answer::kYes) {
+          obstacle_ = answer;
+          continue;
+        }
+        finder_.ledger_.Take(table_, layout, std::span(&part, 1));
+        holders.push_back(rank);
+      }
+      if (static_cast<int>(holders.size()) < parts) return;
+      std::sort(holders.begin(), holders.end());
+      Try(columns, holders);
+    }
+  }
+
+  std::string Reason() const {
+    switch (obstacle_) {
+      case PlacementLedger::Answer::kNoMemory:
+        return "no place with enough free memory was found";
+      case PlacementLedger::Answer::kOverBudget:
+        return "no place within the migration budget was found";
+      case PlacementLedger::Answer::kAgainstRules:
+        return "no place was found that the constraints allow beside the other tables";
+      case PlacementLedger::Answer::kYes:
+        break;
+    }
+    return "its columns cannot be cut so";
+  }
+
+  RelayoutFinder& finder_;
+  const int table_;
+  const Table& of_;
+  const TableRules& rules_;
+  std::vector<int> ranks_;  // the table's, cheapest first
+  std::vector<int> hosts_;  // that it may use whole, cheapest on average first
+  Relayouts found_;
+  PlacementLedger::Answer obstacle_ = PlacementLedger::Answer::kYes;  // the last one
+};
+
+RelayoutFinder::RelayoutFinder(const PlanRequest& request, TypeSet default_types,
+                               const CompiledRules& rules, const Plan& plan)
+    : request_(request), default_types_(default_types), rules_(rules), ledger_(request, rules) {
+  std::unordered_map<std::string_view, int> index_of;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    index_of.emplace(request.tables[t].name, static_cast<int>(t));
+  }
+  for (const TablePlan& entry : plan.tables) {
+    const auto found = index_of.find(entry.name);
+    if (found != index_of.end()) {
+      ledger_.PutAnyway(found->second, LayoutOf(entry), entry.shards);
+    }
+  }
+}
+
+std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
+                                            std::span<const double> rank_cost_ms) {
+  ledger_.Take(table, LayoutOf(entry), entry.shards);
+  std::vector<Relayouts> all;
+  Proposals proposals(*this, table, rank_cost_ms);
+  for (const auto& word : kWords<ShardingType>) {
+    if (word.value == entry.sharding_type) continue;
+    if (rules_.of(table).types.contains(word.value)) {
+      all.push_back(proposals.Of(word.value));
+    } else {
+      all.push_back({word.value, {}, TypeObstacle(request_, default_types_, table, word.value)});
+    }
+  }
+  ledger_.PutAnyway(table, LayoutOf(entry), entry.shards);
+  return all;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,45 @@
+// Where else a table of a plan could be, while all others stay.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+#include "server/evaluate/placement_ledger.h"
+#include "server/evaluate/rules/compiled_rules.h"
+
+namespace neuroshard {
+
+// Layouts of one sharding type that keep every rule, memory and the migration budget.
+struct Relayouts {
+  ShardingType type = ShardingType::kTableWise;
+  std::vector<std::vector<Shard>> layouts;
+  std::string reason;  // if there is none
+};
+
+// Proposes a bounded number of layouts a type: the whole table, or a power of two of even slices of
+// its columns, up to 8, or HugeCTR's blocks on up to 8 ranks, on the cheapest ranks or hosts that
+// take them, up to 8 places each. So "none" means that none was found.
+class RelayoutFinder {
+ public:
+  // Any plan for the request whose shards are in range. All must outlive the finder.
+  RelayoutFinder(const PlanRequest& request, TypeSet default_types, const CompiledRules& rules,
+                 const Plan& plan);
+
+  // Of the plan's entry, which is of the request's table `table`, in each type but its own.
+  // rank_cost_ms are what the ranks cost without the table.
+  std::vector<Relayouts> Find(int table, const TablePlan& entry,
+                              std::span<const double> rank_cost_ms);
+
+ private:
+  class Proposals;
+
+  const PlanRequest& request_;
+  const TypeSet default_types_;
+  const CompiledRules& rules_;
+  PlacementLedger ledger_;
+};
+
+}  // namespace neuroshard
