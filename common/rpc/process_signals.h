@@ -1,9 +1,9 @@
 // SIGTERM, SIGINT and SIGHUP, handed to a thread: a signal handler may not touch locks, a server's
 // shutdown must.
 //
-// Through a handler and a pipe rather than sigwait: libraries start threads before main (OpenBLAS
-// does), which no mask set in main reaches, and a signal that is delivered to one of them would end
-// the process.
+// All threads block the signals but that one, which takes them while it waits. Through a handler
+// and a pipe rather than sigwait: libraries start threads before main (OpenBLAS does), which no
+// mask set in main reaches, and a signal that is delivered to one of them would end the process.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,9 @@
 namespace neuroshard {
 
 // First thing in main: from now on the signals are kept for SignalThread instead of ending the
-// process. Also ignores SIGPIPE, so that a peer that goes away is an error of a write and not the
-// end of the process. Process-wide; calls after the first change nothing.
+// process. Blocks them in this thread and so in all that it starts later. Also ignores SIGPIPE, so
+// that a peer that goes away is an error of a write and not the end of the process. Process-wide;
+// calls after the first change nothing.
 void CatchProcessSignals();
 
 struct SignalHandlers {
@@ -22,8 +23,8 @@ struct SignalHandlers {
 };
 
 // Calls the handlers from its own thread, first for the signals that came since
-// CatchProcessSignals, which must have been called. The second SIGTERM or SIGINT ends the process
-// at once with 128 + the signal's number. One at a time.
+// CatchProcessSignals, which must have been called (several of one kind may have become one). The
+// second SIGTERM or SIGINT ends the process at once with 128 + the signal's number. One at a time.
 class SignalThread {
  public:
   explicit SignalThread(SignalHandlers handlers);

@@ -15,7 +15,7 @@ class ServerProcess {
  public:
   explicit ServerProcess(const std::vector<std::string>& argv)
       : process_(std::make_unique<Subprocess>(argv)) {
-    const auto address = process_->WaitForOutput("listening on ", std::chrono::seconds(60));
+    const auto address = process_->WaitForOutput("listening on ");
     if (address.has_value()) {
       address_ = *address;
     } else {
@@ -29,7 +29,7 @@ class ServerProcess {
   // SIGTERM, then the exit code.
   int Stop() {
     process_->Signal(SIGTERM);
-    return process_->Wait(std::chrono::seconds(30)).exit_code;
+    return process_->Wait().exit_code;
   }
 
  private:

@@ -13,6 +13,10 @@
 
 namespace neuroshard {
 
+// Only turns a hang into a failure: far above what anything here takes on a slow, busy machine
+// under a sanitizer, and below ctest's own limit, which would not say what hung.
+inline constexpr std::chrono::seconds kHangLimit{240};
+
 struct ProcessResult {
   int exit_code = -1;  // 128 + signal when it was killed
   std::string out;
@@ -31,12 +35,14 @@ class Subprocess {
 
   // The rest of the first stdout (stderr) line that contains `text`, after it; nullopt when the
   // child ends or `timeout` passes without such a line.
-  std::optional<std::string> WaitForOutput(const std::string& text, std::chrono::seconds timeout);
-  std::optional<std::string> WaitForError(const std::string& text, std::chrono::seconds timeout);
+  std::optional<std::string> WaitForOutput(const std::string& text,
+                                           std::chrono::seconds timeout = kHangLimit);
+  std::optional<std::string> WaitForError(const std::string& text,
+                                          std::chrono::seconds timeout = kHangLimit);
 
   void Signal(int signal);
   // Waits for the end; kills the child with SIGKILL when `timeout` passes (exit code 137).
-  ProcessResult Wait(std::chrono::seconds timeout);
+  ProcessResult Wait(std::chrono::seconds timeout = kHangLimit);
 
  private:
   std::optional<std::string> WaitForText(std::string Subprocess::*stream, const std::string& text,
@@ -56,7 +62,7 @@ class Subprocess {
 
 // Starts, waits, returns. For commands that end by themselves.
 ProcessResult RunProcess(const std::vector<std::string>& argv,
-                         std::chrono::seconds timeout = std::chrono::seconds(120));
+                         std::chrono::seconds timeout = kHangLimit);
 
 // Path of one of our binaries ("neuroshard-planner") in the build under test.
 std::string Binary(const std::string& name);

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 ProcessResult Worker(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), Binary("neuroshard-worker"));
-  return RunProcess(arguments, std::chrono::seconds(60));
+  return RunProcess(arguments);
 }
 
 TEST(WorkerProcessTest, ServesOnAPortOfItsChoiceAndDrainsOnSigterm) {
