@@ -10,14 +10,16 @@ namespace neuroshard {
 
 namespace {
 
-// The types that constraints name and `model` was not made for, in the order of the vocabulary.
-std::vector<std::string_view> ForeignTypes(const Constraints& constraints,
+// The types that constraints name or the plan uses and `model` was not made for, in the order of
+// the vocabulary.
+std::vector<std::string_view> ForeignTypes(const Constraints& constraints, const Plan& plan,
                                            const CostModelInfo& model) {
   std::set<ShardingType> named(constraints.sharding_types.begin(),
                                constraints.sharding_types.end());
   for (const TableRule& rule : constraints.tables) {
     named.insert(rule.sharding_types.begin(), rule.sharding_types.end());
   }
+  for (const TablePlan& table : plan.tables) named.insert(table.sharding_type);
   for (const ShardingType type : model.sharding_types) named.erase(type);
   std::vector<std::string_view> foreign;
   for (const ShardingType type : named) foreign.push_back(ToText(type));
@@ -26,7 +28,8 @@ std::vector<std::string_view> ForeignTypes(const Constraints& constraints,
 
 }  // namespace
 
-std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model) {
+std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
+                                           const Plan& plan) {
   std::vector<std::string> warnings;
   const auto warn = [&](std::string_view what, const auto& measured, const auto& requested) {
     warnings.push_back(
@@ -55,7 +58,8 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
                       "formulas and figures, nothing was measured",
                       model.name, model.version));
     }
-  } else if (const auto foreign = ForeignTypes(request.constraints, model); !foreign.empty()) {
+  } else if (const auto foreign = ForeignTypes(request.constraints, plan, model);
+             !foreign.empty()) {
     warnings.push_back(
         fmt::format("cost model {} version {} was not made for {}: priced by volume equivalence, "
                     "not measured",

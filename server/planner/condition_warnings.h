@@ -12,8 +12,9 @@ namespace neuroshard {
 
 // One line for each of batch size, weight dtype and optimizer that differs from what the model was
 // measured at; conditions that the model does not state do not differ. One for the sharding types
-// that the request names and the model was not made for. One where formulas price a request that
-// did not ask for them by name.
-std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model);
+// that the request names or `plan` uses and the model was not made for. One where formulas price a
+// request that did not ask for them by name.
+std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
+                                           const Plan& plan = {});
 
 }  // namespace neuroshard

@@ -52,6 +52,10 @@ TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
   request.constraints.tables.clear();
   request.constraints.sharding_types = {ShardingType::kColumnWise};
   EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+  Plan plan;  // by a strategy that has types of its own
+  plan.tables.emplace_back().sharding_type = ShardingType::kRowWiseSubset;
+  EXPECT_THAT(ConditionWarnings(request, model, plan),
+              ElementsAre(HasSubstr("not made for row_wise_subset")));
 }
 
 TEST(ConditionWarningsTest, FormulasThatNobodyAskedForAreMentioned) {

@@ -34,13 +34,23 @@ std::optional<MigrationReport> ReportOn(const PlanRequest& request, const Plan& 
   return ReportMigration(request, plan);
 }
 
+std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModelInfo& model,
+                                     const Plan& plan) {
+  std::vector<std::string> warnings = request.warnings;
+  for (std::string& warning : ConditionWarnings(request, model, plan)) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
+}
+
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
 // what goes out.
 class Watcher final : public SearchObserver {
  public:
-  Watcher(const PlanRequest& request, const Clock& clock, PlanAnswer answer, BudgetStop& budget,
-          PlanObserver* observer)
+  Watcher(const PlanRequest& request, const CostModel& model, const Clock& clock, PlanAnswer answer,
+          BudgetStop& budget, PlanObserver* observer)
       : request_(request),
+        model_(model),
         clock_(clock),
         begin_(clock.Now()),
         answer_(std::move(answer)),
@@ -63,15 +73,17 @@ class Watcher final : public SearchObserver {
     answer.cost = std::move(result.cost);
     answer.statistics = std::move(result.statistics);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
+    answer.warnings = AllWarnings(request_, model_.info(), answer.plan);
     answer.migration = ReportOn(request_, answer.plan);
     return answer;
   }
 
  private:
   const PlanRequest& request_;
+  const CostModel& model_;
   const Clock& clock_;
   const TimePoint begin_;
-  const PlanAnswer answer_;  // all but the plan
+  const PlanAnswer answer_;  // what does not depend on the plan
   BudgetStop& budget_;
   PlanObserver* const observer_;
 };
@@ -84,14 +96,6 @@ std::optional<std::chrono::milliseconds> BudgetOf(const SearchOptions& search) {
 }
 
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
-
-std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel& model) {
-  std::vector<std::string> warnings = request.warnings;
-  for (std::string& warning : ConditionWarnings(request, model.info())) {
-    warnings.push_back(std::move(warning));
-  }
-  return warnings;
-}
 
 }  // namespace
 
@@ -106,10 +110,9 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
-  answer.warnings = AllWarnings(request, *model);
   NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
   BudgetStop budget(stop, clock_, BudgetOf(request.search));
-  Watcher watcher(request, clock_, std::move(answer), budget, observer);
+  Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   return watcher.Complete(std::move(result));
@@ -123,7 +126,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);
-  answer.warnings = AllWarnings(request, *model);
+  answer.warnings = AllWarnings(request, model->info(), plan);
   answer.violations = CheckPlan(request, plan);
   StatusOr<PlanCost> cost = PricePlan(request, plan, *model);
   if (cost.ok()) {

@@ -14,12 +14,17 @@
 #include "tests/process/servers.h"
 #include "tests/process/subprocess.h"
 #include "tests/process/temp_dir.h"
+#include "tests/support/http_get.h"
 
 namespace neuroshard {
 namespace {
 
 using testing::HasSubstr;
+
 using Json = nlohmann::json;
+
+// Only turns a hang into a failure.
+constexpr std::chrono::seconds kPatience{120};
 
 constexpr char kRequest[] = R"(
 tables:
@@ -160,6 +165,68 @@ topology: {hosts: [{num_devices: 2, memory_bytes: 1073741824}]}
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("colossus"));
   EXPECT_FALSE(std::filesystem::exists(dir_.Path("never.json")));
+}
+
+// A search that would go on for minutes after its first plan.
+std::string LargeRequest() {
+  std::string request =
+      "cost_model: {name: analytic}\nsearch: {strategy: neuroshard}\n"
+      "topology: {hosts: [{count: 16, num_devices: 8, memory_bytes: 85899345920}]}\ntables:\n";
+  for (int i = 0; i < 2000; ++i) {
+    request += "- {name: t" + std::to_string(i) +
+               ", num_embeddings: " + std::to_string(1000 + 7919 * i) +
+               ", embedding_dim: 64, pooling_factor: " + std::to_string(1 + i % 50) +
+               ", zipf_exponent: 1}\n";
+  }
+  return request;
+}
+
+TEST_F(PlannerProcessTest, AClientThatIsGoneLeavesNoSearchBehind) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const auto metrics =
+      planner.process().WaitForError("metrics_listening address=127.0.0.1:", kPatience);
+  ASSERT_TRUE(metrics.has_value());
+  const auto searches = [&] { return testing::HttpGet(std::stoi(*metrics), "/metrics"); };
+  constexpr char kOne[] = "neuroshard_rpc_in_flight{rpc=\"ShardPlanStream\"} 1";
+  constexpr char kNone[] = "neuroshard_rpc_in_flight{rpc=\"ShardPlanStream\"} 0";
+  Subprocess client({Binary("neuroshard"), "plan", dir_.Write("large.yaml", LargeRequest()),
+                     "--planner", planner.address(), "--stream"});
+  ASSERT_TRUE(client.WaitForError("best ", kPatience).has_value()) << "the first plan";
+  EXPECT_THAT(searches(), HasSubstr(kOne));
+
+  client.Signal(SIGKILL);
+
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  std::string seen = searches();
+  while (seen.find(kNone) == std::string::npos && std::chrono::steady_clock::now() < give_up) {
+    seen = searches();
+  }
+  EXPECT_THAT(seen, HasSubstr(kNone));
+  EXPECT_EQ(client.Wait(kPatience).exit_code, 128 + SIGKILL);
+  EXPECT_EQ(planner.Stop(), 0);
+}
+
+TEST_F(PlannerProcessTest, EveryFaultOfConstraintsIsListed) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const ProcessResult result = Cli(
+      {"plan", "--planner", planner.address(), dir_.Write("bad.yaml", std::string(kRequest) + R"(
+constraints:
+  sharding_types: [diagonal]
+  tables:
+    - {tables: [users, nobody], ranks: [2]}
+    - {tables: [items]}
+  separate: [{tables: [users]}]
+migration: {budget_bytes: -1}
+)")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err,
+              testing::AllOf(HasSubstr("constraints.sharding_types[0]: must be one of table_wise"),
+                             HasSubstr("constraints.tables[0].tables[1]: names no table"),
+                             HasSubstr("constraints.tables[0].ranks[0]: must be from 0 to 1"),
+                             HasSubstr("constraints.tables[1]: demands nothing"),
+                             HasSubstr("constraints.separate[0].tables: must name at least two"),
+                             HasSubstr("migration.previous: is required"),
+                             HasSubstr("migration.budget_bytes: must be at least 0")));
 }
 
 TEST_F(PlannerProcessTest, UsageErrorsExitWithTwo) {
