@@ -1,12 +1,14 @@
 #include "server/search/neuroshard/fused_cost_memo.h"
 
+#include <algorithm>
+
 namespace neuroshard {
 namespace {
 
 constexpr std::size_t kFirstEntries = 1U << 14;
 // Rows of a step's queue in a usual search; longer ones grow it.
 constexpr std::size_t kUsualQueue = 4096;
-constexpr std::size_t kMostSlots = 1U << 19;  // 18 MB with their entries
+constexpr std::size_t kMostSlots = 1U << 18;  // 9 MB with their entries
 
 }  // namespace
 
@@ -49,7 +51,7 @@ void FusedCostMemo::EvaluateQueued() {
 void FusedCostMemo::TrimIfLarge() {
   if (costs_ms_.size() < kMostSlots) return;
   costs_ms_.clear();
-  entries_.assign(kFirstEntries, {});
+  std::fill(entries_.begin(), entries_.end(), Entry{});  // it will fill up again
 }
 
 void FusedCostMemo::Grow() {

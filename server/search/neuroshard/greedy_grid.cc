@@ -37,8 +37,7 @@ std::vector<GridResult> GreedyGrid::Run(std::span<const SplitSequence> sequences
   SetDimLimits(cap_factors);
   const std::size_t steps = Start(sequences);
   for (std::size_t step = 0; step < steps && !live_.empty(); ++step) {
-    if (context_.ShouldStop()) return std::vector<GridResult>(sequences.size());
-    Step(sequences, step);
+    if (!Step(sequences, step)) return std::vector<GridResult>(sequences.size());
     const double done = static_cast<double>(step + 1) / static_cast<double>(steps);
     context_.ReportProgress(progress.begin + (progress.end - progress.begin) * done);
   }
@@ -77,11 +76,13 @@ std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
   return max_pieces;
 }
 
-void GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step) {
+bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step) {
   memo_.TrimIfLarge();
   candidates_.clear();
   candidates_end_.clear();
   for (const std::size_t branch : live_) {
+    // Of many branches over many ranks, a step takes longer than a cancel may.
+    if (context_.ShouldStop()) return false;
     const std::size_t s = static_cast<std::size_t>(branches_.sequence(branch));
     if (step < orders_[s].size()) {
       CollectCandidates(branch, sequences[s].shards[static_cast<std::size_t>(orders_[s][step])]);
@@ -118,6 +119,7 @@ void GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
     }
   }
   live_.swap(next_live_);
+  return true;
 }
 
 void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& order) const {
@@ -191,6 +193,7 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
   forward_loads_.clear();
   backward_loads_.clear();
   for (const std::size_t branch : live_) {
+    if (context_.ShouldStop()) return std::vector<GridResult>(sequences.size());
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const BranchTable::RankState& state = branches_.rank(branch, rank);
       forward_loads_.push_back(state.load.forward);

@@ -73,7 +73,8 @@ class GreedyGrid {
   void SetDimLimits(std::span<const double> cap_factors);
   // Starts one branch a sequence; returns the number of steps.
   std::size_t Start(std::span<const SplitSequence> sequences);
-  void Step(std::span<const SplitSequence> sequences, std::size_t step);
+  // False: the context said stop.
+  bool Step(std::span<const SplitSequence> sequences, std::size_t step);
   void SortPieces(const SplitSequence& sequence, std::vector<int>& order) const;
   void CollectCandidates(std::size_t branch, int shard);
   void Choose(std::size_t branch, std::span<const Candidate> candidates);
