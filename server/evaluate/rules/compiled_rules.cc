@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 #include "common/domain/shard_layout.h"
@@ -30,7 +31,7 @@ class RankSets {
 
  private:
   const std::vector<HostRanks>& hosts_;
-  std::map<std::vector<bool>, std::shared_ptr<const RankSet>> sets_;
+  std::unordered_map<std::vector<bool>, std::shared_ptr<const RankSet>> sets_;
 };
 
 bool NamesRanks(const TableRule& rule) {
@@ -199,8 +200,8 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
         has_types[static_cast<std::size_t>(table)] = true;
       }
       if (!rule_ranks.empty()) {
-        std::vector<bool> has = of.ranks->has();
-        Intersect(has, rule_ranks);
+        std::vector<bool> has = rule_ranks;
+        if (of.ranks != all_ranks) Intersect(has, of.ranks->has());
         of.ranks = rank_sets.Of(std::move(has));
       }
       of.max_shards = std::min(of.max_shards, OrAny(rule.max_shards));

@@ -84,8 +84,8 @@ class Prover {
   }
 
   std::optional<Infeasibility> Pieces() {
+    least_ = LeastDemandsOf(request_, rules_, available_);
     for (int t = 0; t < num_tables(); ++t) {
-      least_.push_back(LeastDemandOf(request_, rules_, available_, t));
       if (!Least(t).types.empty()) continue;
       return Infeasibility{
           fmt::format("'{}' has no layout of which each shard fits into a rank that it may use",

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
+#include <unordered_map>
+#include <utility>
 
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
@@ -16,50 +17,67 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 61;
 
 std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// What ranks have for shards.
+struct Room {
+  const std::vector<std::int64_t>& available;  // by rank
+  std::int64_t least = 0;                      // of all ranks
+  std::int64_t most = 0;                       // of the table's
+};
+
 class DemandOfTypes {
  public:
-  DemandOfTypes(const PlanRequest& request, const CompiledRules& rules,
-                const std::vector<std::int64_t>& available, int table)
+  DemandOfTypes(const PlanRequest& request, const CompiledRules& rules, const Room& room, int table)
       : request_(request),
         rules_(rules),
         of_(rules.of(table)),
         table_(request.tables[static_cast<std::size_t>(table)]),
-        available_(available) {
-    for (const int rank : of_.ranks->ranks()) {
-      roomiest_ = std::max(roomiest_, available[static_cast<std::size_t>(rank)]);
-    }
-  }
+        room_(room) {}
 
   LeastDemand Run() {
-    LeastDemand least;
-    bool each_rank = true;
     for (const auto& word : kWords<ShardingType>) {
-      if (!of_.types.contains(word.value)) continue;
-      const LeastDemand demand = Of(word.value);
-      if (demand.types.empty()) continue;
-      each_rank = each_rank && TakesEveryRank(word.value);
-      if (least.types.empty()) {
-        least = demand;
-        continue;
-      }
-      least.types.Add(word.value);
-      least.ranks = std::min(least.ranks, demand.ranks);
-      least.shards = std::min(least.shards, demand.shards);
-      least.bytes = std::min(least.bytes, demand.bytes);
-      least.piece = std::min(least.piece, demand.piece);
-      for (std::size_t r = 0; each_rank && r < demand.on_each_rank.size(); ++r) {
-        least.on_each_rank[r] = std::min(least.on_each_rank[r], demand.on_each_rank[r]);
-      }
+      if (!TakesEveryRank(word.value) && of_.types.contains(word.value)) Add(Of(word.value));
     }
-    if (!each_rank) least.on_each_rank.clear();
-    return least;
+    // What each rank takes matters only if nothing else is left.
+    const bool alone = least_.types.empty();
+    for (const ShardingType type : {ShardingType::kRowWise, ShardingType::kDataParallel}) {
+      if (of_.types.contains(type)) Add(alone ? OnEachRank(type) : OnAllRanks(type));
+    }
+    return std::move(least_);
   }
 
  private:
+  void Add(const LeastDemand& demand) {
+    if (demand.types.empty()) return;
+    if (least_.types.empty()) {
+      least_ = demand;
+      return;
+    }
+    for (const auto& word : kWords<ShardingType>) {
+      if (demand.types.contains(word.value)) least_.types.Add(word.value);
+    }
+    least_.ranks = std::min(least_.ranks, demand.ranks);
+    least_.shards = std::min(least_.shards, demand.shards);
+    least_.bytes = std::min(least_.bytes, demand.bytes);
+    least_.piece = std::min(least_.piece, demand.piece);
+    for (std::size_t r = 0; r < least_.on_each_rank.size(); ++r) {
+      least_.on_each_rank[r] = std::min(least_.on_each_rank[r], demand.on_each_rank[r]);
+    }
+  }
+
   std::int64_t Bytes(ShardingType type, int row_shards, std::int64_t rows,
                      std::int64_t cols) const {
     return ShardMemory(request_, table_, {type, KernelOf(type), row_shards}, rows, cols)
         .total_bytes();
+  }
+
+  // What rows take wherever they are cut: weights and optimizer state.
+  std::int64_t BytesOfRows(ShardingType type) const {
+    const MemoryUse whole = ShardMemory(request_, table_, {type, KernelOf(type), 1},
+                                        table_.num_embeddings, table_.embedding_dim);
+    return whole.weights_bytes + whole.optimizer_bytes;
+  }
+  static std::int64_t ToAll(std::int64_t bytes, int ranks) {
+    return bytes > kMostBytes / ranks ? kMostBytes : bytes * ranks;
   }
 
   // Blocks of columns there must be, and may be.
@@ -81,9 +99,6 @@ class DemandOfTypes {
     LeastDemand demand;
     const std::int64_t rows = table_.num_embeddings;
     const std::int64_t cols = table_.embedding_dim;
-    // What rows take wherever they are cut: weights and optimizer state.
-    const MemoryUse whole = ShardMemory(request_, table_, {type, KernelOf(type), 1}, rows, cols);
-    const std::int64_t of_rows = whole.weights_bytes + whole.optimizer_bytes;
     const int blocks = CutsColumns(type) ? FewestBlocks() : 1;
     switch (type) {
       case ShardingType::kTableWise:
@@ -104,7 +119,7 @@ class DemandOfTypes {
         const std::int64_t most_blocks = CutsColumns(type) ? MostBlocks() : 1;
         demand.ranks = of_.distinct_ranks ? blocks * fewest : fewest;
         demand.shards = blocks * fewest;
-        demand.bytes = of_rows;
+        demand.bytes = BytesOfRows(type);
         demand.piece = Bytes(type, most, CeilDiv(rows, most), CeilDiv(cols, most_blocks));
         break;
       }
@@ -112,7 +127,7 @@ class DemandOfTypes {
         const int most = std::min(static_cast<int>(of_.ranks->ranks().size()), of_.max_shards);
         demand.ranks = 2;
         demand.shards = 2;
-        demand.bytes = of_rows;
+        demand.bytes = BytesOfRows(type);
         demand.piece = Bytes(type, most, CeilDiv(rows, most), cols);
         break;
       }
@@ -120,7 +135,27 @@ class DemandOfTypes {
       case ShardingType::kDataParallel:
         return OnEachRank(type);
     }
-    if (demand.piece <= roomiest_) demand.types.Add(type);
+    if (demand.piece <= room_.most) demand.types.Add(type);
+    return demand;
+  }
+
+  // OnEachRank without the list, in O(1) where every rank has room for the largest shard.
+  LeastDemand OnAllRanks(ShardingType type) {
+    const bool replicated = type == ShardingType::kDataParallel;
+    const int ranks = rules_.num_ranks();
+    const std::int64_t cols = table_.embedding_dim;
+    LeastDemand demand;
+    demand.ranks = demand.shards = ranks;
+    demand.piece =
+        Bytes(type, replicated ? 1 : ranks,
+              replicated ? table_.num_embeddings : CeilDiv(table_.num_embeddings, ranks), cols);
+    if (demand.piece > room_.least) {
+      demand = OnEachRank(type);
+      demand.on_each_rank.clear();
+      return demand;
+    }
+    demand.bytes = replicated ? ToAll(demand.piece, ranks) : BytesOfRows(type);
+    demand.types.Add(type);
     return demand;
   }
 
@@ -132,7 +167,7 @@ class DemandOfTypes {
     for (const Shard& shard : LayOut(table_, type, {&columns, 1}, {}, rules_.hosts())) {
       const std::int64_t bytes =
           ShardMemory(request_, table_, layout, shard.rows, shard.cols).total_bytes();
-      if (bytes > 0 && bytes > available_[demand.on_each_rank.size()]) return {};
+      if (bytes > 0 && bytes > room_.available[demand.on_each_rank.size()]) return {};
       demand.on_each_rank.push_back(bytes);
       demand.piece = std::max(demand.piece, bytes);
       demand.bytes = std::min(kMostBytes, demand.bytes + bytes);
@@ -145,15 +180,29 @@ class DemandOfTypes {
   const CompiledRules& rules_;
   const TableRules& of_;
   const Table& table_;
-  const std::vector<std::int64_t>& available_;
-  std::int64_t roomiest_ = 0;
+  const Room& room_;
+  LeastDemand least_;
 };
 
 }  // namespace
 
-LeastDemand LeastDemandOf(const PlanRequest& request, const CompiledRules& rules,
-                          const std::vector<std::int64_t>& available, int table) {
-  return DemandOfTypes(request, rules, available, table).Run();
+std::vector<LeastDemand> LeastDemandsOf(const PlanRequest& request, const CompiledRules& rules,
+                                        const std::vector<std::int64_t>& available) {
+  Room room = {available, *std::min_element(available.begin(), available.end()), 0};
+  std::unordered_map<const RankSet*, std::int64_t> most_of;
+  std::vector<LeastDemand> demands;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const int table = static_cast<int>(t);
+    const RankSet* ranks = rules.of(table).ranks.get();
+    const auto [most, is_new] = most_of.emplace(ranks, 0);
+    for (std::size_t i = 0; is_new && i < ranks->ranks().size(); ++i) {
+      const std::size_t rank = static_cast<std::size_t>(ranks->ranks()[i]);
+      most->second = std::max(most->second, available[rank]);
+    }
+    room.most = most->second;
+    demands.push_back(DemandOfTypes(request, rules, room, table).Run());
+  }
+  return demands;
 }
 
 }  // namespace neuroshard

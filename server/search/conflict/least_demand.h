@@ -24,8 +24,8 @@ struct LeastDemand {
   std::vector<std::int64_t> on_each_rank;
 };
 
-// available[rank]: bytes that shards may take there; a rank without shards may have any.
-LeastDemand LeastDemandOf(const PlanRequest& request, const CompiledRules& rules,
-                          const std::vector<std::int64_t>& available, int table);
+// By table. available[rank]: bytes that shards may take there; a rank without shards may have any.
+std::vector<LeastDemand> LeastDemandsOf(const PlanRequest& request, const CompiledRules& rules,
+                                        const std::vector<std::int64_t>& available);
 
 }  // namespace neuroshard
