@@ -218,7 +218,7 @@ explanations:
             "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu "
             "version 3, 2 tables on 2 ranks\n"
             "sharding: 1 table_wise, 1 row_wise (2 shards)\n"
-            "lower bound 12.000 ms (certified: all plans), the plan costs 4.2% more\n"
+            "lower bound 12.000 ms, the plan costs 4.2% more (certified: all plans)\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
             "table  type      alternative    shards  plan_ms  change  not possible because\n"
             "b      row_wise  table_wise          1   15.000  +20.0%\n"

@@ -8,6 +8,7 @@
 
 #include "client/cli/text_table.h"
 #include "common/base/bytes.h"
+#include "common/domain/plan_report.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -35,15 +36,16 @@ std::string ShardingLine(const v1::Plan& plan) {
 }
 
 std::string BoundLine(const v1::LowerBound& bound) {
-  std::string line = fmt::format("lower bound {:.3f} ms ({}", bound.cost_ms(), bound.kind());
-  if (!bound.scope().empty()) line += ": " + bound.scope();
-  line += ")";
+  // A reference bounds nothing, and is not called a bound.
+  const bool certified = bound.kind() == ToText(BoundKind::kCertified);
+  std::string line =
+      fmt::format("{} {:.3f} ms", certified ? "lower bound" : "even spread", bound.cost_ms());
   if (bound.has_gap_percent()) {
     line += bound.gap_percent() >= 0
                 ? fmt::format(", the plan costs {:.1f}% more", bound.gap_percent())
                 : fmt::format(", the plan costs {:.1f}% less", -bound.gap_percent());
   }
-  return line + '\n';
+  return line + fmt::format(" ({}: {})\n", bound.kind(), bound.scope());
 }
 
 std::string MigrationLine(const v1::MigrationReport& report) {

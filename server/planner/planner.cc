@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
@@ -115,7 +116,14 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
-  return watcher.Complete(std::move(result));
+  PlanAnswer final_answer = watcher.Complete(std::move(result));
+  if (!request.search.explain) return final_answer;
+  if (stop.ShouldStop()) {
+    final_answer.warnings.push_back("there was no time left to explain the plan");
+    return final_answer;
+  }
+  NS_ASSIGN_OR_RETURN(final_answer.explanations, ExplainPlan(request, final_answer.plan, *model));
+  return final_answer;
 }
 
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
@@ -133,6 +141,9 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     answer.cost = *std::move(cost);
     answer.migration = ReportOn(request, plan);
     NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
+    if (request.search.explain) {
+      NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, plan, *model));
+    }
   } else if (!absl::IsInvalidArgument(cost.status())) {
     return cost.status();
   } else if (answer.violations.empty()) {

@@ -35,9 +35,10 @@ struct PlanAnswer {
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
   std::vector<std::string> warnings;
-  std::optional<LowerBound> lower_bound;       // always there
-  std::vector<TableExplanation> explanations;  // of the final answer, if the request asks
-  std::optional<MigrationReport> migration;    // where the request has one
+  std::optional<LowerBound> lower_bound;  // always there
+  // Of the final answer, if the request asks and the stop leaves time for it.
+  std::vector<TableExplanation> explanations;
+  std::optional<MigrationReport> migration;  // where the request has one
 };
 
 struct EvaluationAnswer {
@@ -88,7 +89,8 @@ class Planner {
                                 PlanObserver* observer) const;
 
   // Checks and prices a plan made elsewhere. An illegal plan is an answer. Errors as in MakePlan,
-  // as far as they concern the model. The request's search options are ignored.
+  // as far as they concern the model. Of the
+  // request's search options only `explain` counts.
   StatusOr<EvaluationAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
 
  private:

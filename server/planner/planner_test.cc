@@ -174,6 +174,30 @@ TEST_F(PlannerTest, SaysWhatMovesAwayFromThePlanInPlace) {
   EXPECT_EQ(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr)->migration, std::nullopt);
 }
 
+TEST_F(PlannerTest, ExplainsTheFinalPlanWhereAskedAndThereIsTime) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  Recorder recorder;
+  const Planner planner = MakePlanner(Scripted({0, 1}));
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->explanations, IsEmpty());
+  request.search.explain = true;
+  const auto answer = planner.MakePlan(request, never_, &recorder);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_THAT(answer->explanations, SizeIs(2));
+  EXPECT_THAT(recorder.answers.back().explanations, IsEmpty());
+  EXPECT_THAT(planner.EvaluatePlan(request, answer->plan)->explanations, SizeIs(2));
+
+  ManualStop stop;
+  const auto cut = MakePlanner([&](const PlanRequest& r, const CostModel& m, const StopSignal& s,
+                                   SearchObserver* o) {
+                     auto result = Scripted({0})(r, m, s, o);
+                     stop.Stop();
+                     return result;
+                   }).MakePlan(request, stop, nullptr);
+  ASSERT_THAT(cut, IsOk());
+  EXPECT_THAT(cut->explanations, IsEmpty());
+  EXPECT_THAT(cut->warnings, ElementsAre(HasSubstr("no time left to explain")));
+}
+
 TEST_F(PlannerTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
   ManualStop stop;
   stop.Stop();
