@@ -1,6 +1,7 @@
 #include "common/domain/reuse_histogram.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <vector>
@@ -8,23 +9,47 @@
 namespace neuroshard {
 namespace {
 
-// P(Poisson(mean) <= count) for ascending counts: each term is summed once, by the normal
-// approximation above a mean of 64, where summing gets long.
+// From this mean on a normal distribution stands for Poisson's.
+constexpr double kNormalFrom = 64;
+// Past so many terms, a Poisson distribution with a lower mean has less than 1e-18 left.
+constexpr int kMostTerms = 160;
+
+const std::array<double, kMostTerms + 1>& Reciprocals() {
+  static const auto reciprocals = [] {
+    std::array<double, kMostTerms + 1> values{};
+    for (int i = 1; i <= kMostTerms; ++i) values[i] = 1.0 / i;
+    return values;
+  }();
+  return reciprocals;
+}
+
+// P(Poisson(mean) <= count) for ascending counts; each term is summed once.
 class PoissonCdf {
  public:
-  explicit PoissonCdf(double mean) : mean_(mean), term_(std::exp(-mean)), sum_(term_) {}
+  explicit PoissonCdf(double mean)
+      : mean_(mean),
+        deviation_(std::sqrt(2 * mean)),
+        term_(mean > kNormalFrom ? 0 : std::exp(-mean)),
+        sum_(term_) {}
 
   double UpTo(int count) {
-    if (mean_ > 64) return 0.5 * std::erfc(-(count + 0.5 - mean_) / std::sqrt(2 * mean_));
-    // Past the mean the terms fall faster than geometrically; below 1e-18 they no longer change the
-    // sum.
-    while (summed_ < count && (summed_ < mean_ || term_ > 1e-18))
-      sum_ += term_ *= mean_ / ++summed_;
+    if (mean_ > kNormalFrom) {
+      const double z = (count + 0.5 - mean_) / deviation_;
+      if (z < -6) return 0;  // less than 1e-17
+      return z > 6 ? 1 : 0.5 * std::erfc(-z);
+    }
+    while (summed_ < count) {
+      if (summed_ >= kMostTerms || (summed_ > mean_ && term_ < 1e-18)) return 1;
+      ++summed_;
+      term_ *= mean_ * Reciprocals()[summed_];
+      sum_ += term_;
+    }
     return std::min(sum_, 1.0);
   }
 
  private:
   double mean_;
+  double deviation_;
   double term_;
   double sum_;
   int summed_ = 0;
@@ -84,6 +109,7 @@ ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, doubl
       histogram[bin] += share;
       distinct += share;
       below = std::max(below, up_to);
+      if (below == 1) break;  // the other bins get nothing
     }
   }
   if (distinct <= 0) {
