@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -143,18 +144,22 @@ Run MakeRun(const LoadOptions& options, const std::vector<v1::ShardPlanRequest>&
   Run run{in_flight, 0, {}};
   std::mutex mutex;  // guards run.calls
   std::atomic<std::size_t> next{0};
+  std::vector<std::unique_ptr<PlannerClient>> clients;
+  for (int i = 0; i < in_flight; ++i) {
+    clients.push_back(std::make_unique<PlannerClient>(options.planner));
+    clients.back()->ListCostModels().IgnoreError();  // connects
+  }
   const auto begin = SteadyTime::now();
   const auto over = [&](std::size_t call) {
     return options.calls > 0 ? call >= static_cast<std::size_t>(options.calls)
                              : MsSince(begin) >= options.seconds * 1000;
   };
   std::vector<std::thread> threads;
-  for (int i = 0; i < in_flight; ++i) {
+  for (const auto& client : clients) {
     threads.emplace_back([&] {
-      const PlannerClient planner(options.planner);
       for (std::size_t call = next++; !over(call); call = next++) {
         const std::size_t which = call % requests.size();
-        CallRecord record = Call(planner, requests[which], options.stream);
+        CallRecord record = Call(*client, requests[which], options.stream);
         record.request = which;
         const std::lock_guard lock(mutex);
         run.calls.push_back(std::move(record));

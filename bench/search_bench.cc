@@ -1,17 +1,23 @@
 // The search, from its innermost call to whole tasks, on one thread.
 //
-// BM_HeadEvaluations/rows: the fused compute cost of `rows` rank contents in one call, beside the
-// matrix products alone (the same shapes in double, OpenBLAS) that it cannot do without.
+// BM_HeadEvaluations/rows: the fused compute cost of `rows` rank contents in one call. of_gemm: its
+// rate beside that of the matrix products alone, which it cannot do without (the same shapes in
+// double on the same BLAS, measured just before).
 // BM_GreedyPass/devices: the inner search, 11 dim caps, on the uncut tables of each task.
-// BM_Search/devices: whole `neuroshard` searches. Both on the 100 tasks of max dim 128, with the
-// memory requests of each search step counted.
+// BM_Search/strategy/devices: whole searches; `refine` for 100 ms after its first plan.
+// The last two run NeuroShard's 100 tasks of max dim 128 and count memory requests by search step:
+// what falls between two levels of the beam is part of a step, too.
 #include <benchmark/benchmark.h>
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,9 +51,25 @@ const std::vector<PlanRequest>& Tasks(int num_devices) {
   return tasks;
 }
 
-// Never stops; counts the memory requests from each poll, that is search step, to the next.
-class StepAllocations final : public StopSignal {
+// What the CPU did for this thread; other processes do not count.
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Counts the memory requests from each poll, that is search step, to the next. Stops so long after
+// the first plan.
+class StepWatch final : public StopSignal, public SearchObserver {
  public:
+  explicit StepWatch(double budget_s = std::numeric_limits<double>::infinity())
+      : budget_s_(budget_s) {}
+
+  void OnImprovement(const SearchResult&) override {
+    if (first_plan_s_ < 0) first_plan_s_ = ThreadSeconds();
+  }
+  void OnProgress(double) override {}
+
   bool ShouldStop() const override {
     const std::int64_t now = AllocationsOfThisThread();
     if (last_ >= 0) {
@@ -56,10 +78,14 @@ class StepAllocations final : public StopSignal {
       allocations_ += now - last_;
     }
     last_ = now;
-    return false;
+    return first_plan_s_ >= 0 && std::isfinite(budget_s_) &&
+           ThreadSeconds() - first_plan_s_ > budget_s_;
   }
   // Between searches: what happens until the next poll belongs to no step.
-  void Pause() { last_ = -1; }
+  void Reset() {
+    last_ = -1;
+    first_plan_s_ = -1;
+  }
 
   void Report(benchmark::State& state) const {
     if (steps_ == 0) return;
@@ -69,6 +95,8 @@ class StepAllocations final : public StopSignal {
   }
 
  private:
+  const double budget_s_;
+  double first_plan_s_ = -1;
   mutable std::int64_t last_ = -1;
   mutable std::int64_t steps_ = 0;
   mutable std::int64_t quiet_steps_ = 0;
@@ -82,33 +110,18 @@ std::vector<float> RandomSums(std::size_t rows) {
   return sums;
 }
 
-void BM_HeadEvaluations(benchmark::State& state) {
-  const std::size_t rows = static_cast<std::size_t>(state.range(0));
-  const std::vector<float> sums = RandomSums(rows);
-  std::vector<ComputeCost> costs(rows);
-  Model().ComputeCosts(sums, costs);
-  const std::int64_t before = AllocationsOfThisThread();
-  for (auto _ : state) {
-    Model().ComputeCosts(sums, costs);
-    benchmark::DoNotOptimize(costs.data());
-  }
-  state.counters["allocs_per_call"] = static_cast<double>(AllocationsOfThisThread() - before) /
-                                      static_cast<double>(state.iterations());
-  state.SetItemsProcessed(state.iterations() * state.range(0));
-}
-BENCHMARK(BM_HeadEvaluations)->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->Arg(1024);
-
-// The limit: nothing but the head's matrix products.
-void BM_HeadGemm(benchmark::State& state) {
+// Rows a second when the head is nothing but its matrix products.
+double GemmRowsPerSecond(int rows) {
   const std::vector<std::int64_t> widths =
       ValueOrExit(ReadModelManifest(ShippedModelDirectory())).compute.head_layers;
-  const int rows = static_cast<int>(state.range(0));
   std::vector<std::vector<double>> weights, values;
   for (std::size_t layer = 0; layer < widths.size(); ++layer) {
     values.emplace_back(static_cast<std::size_t>(rows * widths[layer]), 0.5);
-    if (layer > 0) weights.emplace_back(widths[layer - 1] * widths[layer], 0.25);
+    if (layer > 0) {
+      weights.emplace_back(static_cast<std::size_t>(widths[layer - 1] * widths[layer]), 0.25);
+    }
   }
-  for (auto _ : state) {
+  const auto products = [&] {
     for (std::size_t layer = 0; layer < weights.size(); ++layer) {
       const int in = static_cast<int>(widths[layer]);
       const int out = static_cast<int>(widths[layer + 1]);
@@ -117,18 +130,44 @@ void BM_HeadGemm(benchmark::State& state) {
                   values[layer + 1].data(), out);
     }
     benchmark::DoNotOptimize(values.back().data());
+  };
+  const int calls = 200'000 / rows + 10;
+  double best = 0;
+  for (int repetition = 0; repetition < 5; ++repetition) {
+    const double begin = ThreadSeconds();
+    for (int call = 0; call < calls; ++call) products();
+    best = std::max(best, static_cast<double>(calls) * rows / (ThreadSeconds() - begin));
   }
-  state.SetItemsProcessed(state.iterations() * state.range(0));
+  return best;
 }
-BENCHMARK(BM_HeadGemm)->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->Arg(1024);
+
+void BM_HeadEvaluations(benchmark::State& state) {
+  const std::size_t rows = static_cast<std::size_t>(state.range(0));
+  const std::vector<float> sums = RandomSums(rows);
+  std::vector<ComputeCost> costs(rows);
+  const double limit = GemmRowsPerSecond(static_cast<int>(rows));
+  Model().ComputeCosts(sums, costs);
+  const std::int64_t before = AllocationsOfThisThread();
+  for (auto _ : state) {
+    Model().ComputeCosts(sums, costs);
+    benchmark::DoNotOptimize(costs.data());
+  }
+  state.counters["allocs_per_call"] = static_cast<double>(AllocationsOfThisThread() - before) /
+                                      static_cast<double>(state.iterations());
+  const std::int64_t items = state.iterations() * state.range(0);
+  state.SetItemsProcessed(items);
+  state.counters["of_gemm"] =
+      benchmark::Counter(static_cast<double>(items) / limit, benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_HeadEvaluations)->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->Arg(1024);
 
 void BM_GreedyPass(benchmark::State& state) {
   const std::vector<double> caps = DimCapFactors(11);
-  const StepAllocations stop;
+  StepWatch watch;
   std::int64_t pieces = 0;
   for (auto _ : state) {
     for (const PlanRequest& request : Tasks(static_cast<int>(state.range(0)))) {
-      SearchContext context(request, Model(), stop, nullptr);
+      SearchContext context(request, Model(), watch, nullptr);
       ShardCatalog catalog(context);
       GreedyGrid grid(context, catalog);
       const SplitSequence base = MakeSequence(WholeTables(request), catalog);
@@ -143,30 +182,44 @@ void BM_GreedyPass(benchmark::State& state) {
 }
 BENCHMARK(BM_GreedyPass)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
 
-void BM_Search(benchmark::State& state, const std::string& strategy) {
-  StepAllocations stop;
-  double cost_ms = 0;
-  for (auto _ : state) {
-    for (PlanRequest request : Tasks(static_cast<int>(state.range(0)))) {
-      request.search.strategy = strategy;
-      const auto result = RunSearch(request, Model(), stop, nullptr);
-      stop.Pause();
-      if (result.ok()) cost_ms += result->cost.embedding_cost_ms;
-    }
+double MeanCostMs(int num_devices, const std::string& strategy, StepWatch& watch) {
+  double sum_ms = 0;
+  const std::vector<PlanRequest>& tasks = Tasks(num_devices);
+  for (PlanRequest request : tasks) {
+    request.search.strategy = strategy;
+    sum_ms += ValueOrExit(RunSearch(request, Model(), watch, &watch)).cost.embedding_cost_ms;
+    watch.Reset();
   }
-  const double searches = static_cast<double>(state.iterations() * 100);
-  state.counters["per_task"] =
-      benchmark::Counter(searches, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.counters["mean_cost_ms"] = cost_ms / searches;
-  stop.Report(state);
+  return sum_ms / static_cast<double>(tasks.size());
 }
-BENCHMARK_CAPTURE(BM_Search, neuroshard, std::string("neuroshard"))
+
+void BM_Search(benchmark::State& state, const std::string& strategy, double budget_s) {
+  const int num_devices = static_cast<int>(state.range(0));
+  static std::map<int, double> neuroshard_ms;
+  if (!neuroshard_ms.contains(num_devices)) {
+    StepWatch watch;
+    neuroshard_ms[num_devices] = MeanCostMs(num_devices, "neuroshard", watch);
+  }
+  StepWatch watch(budget_s);
+  double cost_ms = 0;
+  for (auto _ : state) cost_ms += MeanCostMs(num_devices, strategy, watch);
+  const double iterations = static_cast<double>(state.iterations());
+  state.counters["per_task"] = benchmark::Counter(
+      100 * iterations, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["to_neuroshard"] = cost_ms / iterations / neuroshard_ms[num_devices];
+  watch.Report(state);
+}
+constexpr double kToItsEnd = std::numeric_limits<double>::infinity();
+BENCHMARK_CAPTURE(BM_Search, neuroshard, "neuroshard", kToItsEnd)
     ->Arg(4)
     ->Arg(8)
     ->Unit(benchmark::kMillisecond)
-    ->Iterations(1)
-    ->Repetitions(3)
-    ->ReportAggregatesOnly();
+    ->MinTime(3);
+BENCHMARK_CAPTURE(BM_Search, refine, "refine", 0.1)
+    ->Arg(4)
+    ->Arg(8)
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
 
 }  // namespace
 }  // namespace neuroshard

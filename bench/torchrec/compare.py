@@ -35,7 +35,7 @@ def baseline(request, label):
     local = request["topology"]["hosts"][0]["num_devices"]
     usable = int((1 - request["memory"]["reserve_fraction"]) * make_requests.DEVICE_BYTES)
     topology = costs.Topology(ranks, local, make_requests.DEVICE_BYTES)
-    result = torchrec_planner.plan(tables, topology, request["global_batch_size"] / ranks, usable, progress=label)
+    result = torchrec_planner.plan(tables, topology, request["global_batch_size"] / ranks, usable, progress=label if sys.stderr.isatty() else None)
     return result, torchrec_planner.as_plan(result, topology)
 
 

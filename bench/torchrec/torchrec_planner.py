@@ -7,7 +7,6 @@ of costs, shapes, memory and placements), and compare.py, which has its plans ch
 
 import dataclasses
 import math
-import operator
 import sys
 import time
 
