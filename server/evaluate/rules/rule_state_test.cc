@@ -134,7 +134,7 @@ TEST(RuleStateTest, WhatIsAllowedBreaksNothingAndWhatIsForbiddenDoes) {
         ++allowed;
         continue;
       }
-      if (request.constraints.colocate.empty()) {
+      if (rules.of(next.table).ranks->contains(next.rank) || request.constraints.colocate.empty()) {
         ASSERT_FALSE(keeps);
         ++forbidden;
       }
