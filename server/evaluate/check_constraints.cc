@@ -7,34 +7,16 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 
 #include "common/base/bytes.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/rules/list_text.h"
 
 namespace neuroshard {
 namespace {
-
-// The first ones: a list may have as many entries as there are ranks.
-constexpr std::size_t kMaxListed = 16;
-
-template <typename T>
-std::string ListOf(const std::vector<T>& values) {
-  std::string list;
-  for (std::size_t i = 0; i < values.size() && i < kMaxListed; ++i) {
-    if (i > 0) list += ", ";
-    if constexpr (std::is_enum_v<T>) {
-      list += ToText(values[i]);
-    } else {
-      list += std::to_string(values[i]);
-    }
-  }
-  if (values.size() > kMaxListed) list += fmt::format(" and {} more", values.size() - kMaxListed);
-  return list;
-}
 
 bool Names(const std::vector<int>& ascending, int value) {
   return std::binary_search(ascending.begin(), ascending.end(), value);
@@ -118,7 +100,7 @@ class ConstraintChecker {
       if (!rule.compute_kernels.empty() && !Lists(rule.compute_kernels, plan.compute_kernel)) {
         AddToTable(
             first, "compute_kernel",
-            fmt::format("must be one of {} ({}), got {}", ListOf(rule.compute_kernels),
+            fmt::format("must be one of {} ({}), got {}", ListText(rule.compute_kernels),
                         DemandName{"compute_kernels", r}.Path(), ToText(plan.compute_kernel)));
       }
       CheckCount(first, rule.max_shards, DemandName{"max_shards", r});
@@ -138,9 +120,9 @@ class ConstraintChecker {
                  DemandName demand) {
     const ShardingType type = PlanOf(first).sharding_type;
     if (types.empty() || Lists(types, type)) return;
-    AddToTable(
-        first, "sharding_type",
-        fmt::format("must be one of {} ({}), got {}", ListOf(types), demand.Path(), ToText(type)));
+    AddToTable(first, "sharding_type",
+               fmt::format("must be one of {} ({}), got {}", ListText(types), demand.Path(),
+                           ToText(type)));
   }
 
   void CheckCount(const PlacedShard& first, int most, DemandName demand) {
@@ -178,7 +160,7 @@ class ConstraintChecker {
       const int host = rules_.host_of(rank);
       if (!rule.ranks.empty() && !Names(rule.ranks, rank)) {
         Add(shard, "rank",
-            fmt::format("must be one of {} ({}), got {}", ListOf(rule.ranks),
+            fmt::format("must be one of {} ({}), got {}", ListText(rule.ranks),
                         DemandName{"ranks", r}.Path(), rank));
       }
       if (Names(rule.forbidden_ranks, rank)) {
@@ -187,7 +169,7 @@ class ConstraintChecker {
       }
       if (!rule.hosts.empty() && !Names(rule.hosts, host)) {
         Add(shard, "rank",
-            fmt::format("must be on one of hosts {} ({}), got {} of host {}", ListOf(rule.hosts),
+            fmt::format("must be on one of hosts {} ({}), got {} of host {}", ListText(rule.hosts),
                         DemandName{"hosts", r}.Path(), rank, host));
       }
       if (Names(rule.forbidden_hosts, host)) {

@@ -15,6 +15,7 @@ namespace neuroshard {
 // columns on one rank (no legal plan has such), the first. Without a migration, every table is new.
 class PreviousPlacement {
  public:
+  // The request must outlive this.
   explicit PreviousPlacement(const PlanRequest& request);
 
   // Whether the previous plan has the table, in its present size.

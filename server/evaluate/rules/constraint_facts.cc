@@ -3,89 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
-#include <type_traits>
+#include <string_view>
 #include <utility>
 
 #include "common/base/bytes.h"
 #include "common/domain/memory_use.h"
+#include "server/evaluate/rules/list_text.h"
+#include "server/evaluate/rules/rule_fields.h"
 
 namespace neuroshard {
 namespace {
-
-// Enough to recognise a list by.
-constexpr std::size_t kMaxListed = 8;
-
-template <typename T, typename ToWord>
-std::string List(const std::vector<T>& values, const ToWord& word) {
-  std::string list;
-  for (std::size_t i = 0; i < values.size() && i < kMaxListed; ++i) {
-    list += fmt::format("{}{}", i == 0 ? "" : ", ", word(values[i]));
-  }
-  if (values.size() > kMaxListed) list += fmt::format(" and {} more", values.size() - kMaxListed);
-  return list;
-}
-
-template <typename E>
-std::string Words(const std::vector<E>& words) {
-  return List(words, [](E word) { return ToText(word); });
-}
-std::string Numbers(const std::vector<int>& numbers) {
-  return List(numbers, [](int number) { return number; });
-}
-
-// The demands of a rule, each of which can be asked for, quoted and copied by itself.
-struct RuleField {
-  const char* name;
-  bool (*demands)(const TableRule&);
-  std::string (*says)(const TableRule&);
-  void (*copy)(const TableRule& from, TableRule& to);
-};
-
-template <auto field>
-constexpr bool Demands(const TableRule& rule) {
-  if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(rule.*field)>>) {
-    return rule.*field != 0;
-  } else {
-    return !(rule.*field).empty();
-  }
-}
-template <auto field>
-constexpr void Copy(const TableRule& from, TableRule& to) {
-  to.*field = from.*field;
-}
-template <auto field>
-constexpr RuleField FieldOf(const char* name, std::string (*says)(const TableRule&)) {
-  return {name, &Demands<field>, says, &Copy<field>};
-}
-
-const RuleField kRuleFields[] = {
-    FieldOf<&TableRule::sharding_types>(
-        "sharding_types",
-        [](const TableRule& rule) { return "only " + Words(rule.sharding_types); }),
-    FieldOf<&TableRule::compute_kernels>(
-        "compute_kernels",
-        [](const TableRule& rule) { return "only kernel " + Words(rule.compute_kernels); }),
-    FieldOf<&TableRule::ranks>(
-        "ranks", [](const TableRule& rule) { return "only ranks " + Numbers(rule.ranks); }),
-    FieldOf<&TableRule::forbidden_ranks>(
-        "forbidden_ranks",
-        [](const TableRule& rule) { return "not ranks " + Numbers(rule.forbidden_ranks); }),
-    FieldOf<&TableRule::hosts>(
-        "hosts", [](const TableRule& rule) { return "only hosts " + Numbers(rule.hosts); }),
-    FieldOf<&TableRule::forbidden_hosts>(
-        "forbidden_hosts",
-        [](const TableRule& rule) { return "not hosts " + Numbers(rule.forbidden_hosts); }),
-    FieldOf<&TableRule::max_shards>(
-        "max_shards",
-        [](const TableRule& rule) { return fmt::format("at most {} shards", rule.max_shards); }),
-    FieldOf<&TableRule::distinct_ranks>(
-        "distinct_ranks", [](const TableRule&) { return std::string("shards on distinct ranks"); }),
-    FieldOf<&TableRule::min_column_width>("min_column_width", [](const TableRule& rule) {
-      return fmt::format("at least {} columns a shard", rule.min_column_width);
-    })};
-constexpr std::size_t kMinColumnWidthField = std::size(kRuleFields) - 1;
 
 // More than any request can need, and safe to add up.
 constexpr std::int64_t kAnyMemory = std::int64_t{1} << 60;
@@ -113,9 +41,9 @@ void ConstraintFacts::ListRules() {
   for (std::size_t r = 0; r < constraints.tables.size(); ++r) {
     const TableRule& rule = constraints.tables[r];
     if (Renumbered(rule.tables).empty()) continue;
-    for (std::size_t f = 0; f < std::size(kRuleFields); ++f) {
-      if (f == kMinColumnWidthField && !widths) continue;
-      if (kRuleFields[f].demands(rule)) facts_.push_back({Kind::kRuleField, r, f});
+    for (std::size_t f = 0; f < RuleFields().size(); ++f) {
+      if (RuleFields()[f].name == "min_column_width" && !widths) continue;
+      if (RuleFields()[f].is_set(rule)) facts_.push_back({Kind::kRuleField, r, f});
     }
     if (rule.sharding_types.empty()) continue;
     for (const int table : rule.tables) typed[static_cast<std::size_t>(table)] = true;
@@ -154,7 +82,7 @@ std::string ConstraintFacts::Path(std::size_t f) const {
   const Fact& fact = facts_[f];
   switch (fact.kind) {
     case Kind::kRuleField:
-      return fmt::format("constraints.tables[{}].{}", fact.index, kRuleFields[fact.field].name);
+      return fmt::format("constraints.tables[{}].{}", fact.index, RuleFields()[fact.field].name);
     case Kind::kColocate:
       return fmt::format("constraints.colocate[{}]", fact.index);
     case Kind::kSeparate:
@@ -184,14 +112,16 @@ std::string ConstraintFacts::Says(std::size_t f) const {
   const Fact& fact = facts_[f];
   const Constraints& constraints = request_.constraints;
   const auto names = [&](const std::vector<int>& tables) {
-    return List(tables, [&](int table) {
-      return fmt::format("'{}'", request_.tables[static_cast<std::size_t>(table)].name);
-    });
+    std::vector<std::string_view> of_tables;
+    for (const int table : tables) {
+      of_tables.push_back(request_.tables[static_cast<std::size_t>(table)].name);
+    }
+    return ListText(of_tables);
   };
   switch (fact.kind) {
     case Kind::kRuleField: {
       const TableRule& rule = constraints.tables[fact.index];
-      return fmt::format("{} for {}", kRuleFields[fact.field].says(rule), names(rule.tables));
+      return fmt::format("{} for {}", RuleFields()[fact.field].says(rule), names(rule.tables));
     }
     case Kind::kColocate: {
       const TableGroup& group = constraints.colocate[fact.index];
@@ -202,12 +132,13 @@ std::string ConstraintFacts::Says(std::size_t f) const {
       return fmt::format("no {} with two of {}", ToText(group.level), names(group.tables));
     }
     case Kind::kTypes: {
-      if (!constraints.sharding_types.empty()) return "only " + Words(constraints.sharding_types);
+      if (!constraints.sharding_types.empty())
+        return "only " + ListText(constraints.sharding_types);
       std::vector<ShardingType> types;
       for (const auto& word : kWords<ShardingType>) {
         if (default_types_.contains(word.value)) types.push_back(word.value);
       }
-      return fmt::format("where constraints name no sharding types, only {}", Words(types));
+      return fmt::format("where constraints name no sharding types, only {}", ListText(types));
     }
     case Kind::kMaxShardsPerRank:
       return fmt::format("at most {} shards a rank", constraints.max_shards_per_rank);
@@ -227,7 +158,7 @@ std::string ConstraintFacts::Says(std::size_t f) const {
         available += std::max<std::int64_t>(
             0, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
       }
-      return fmt::format("{} less the reserve on {} ranks", FormatBytes(available),
+      return fmt::format("{} for shards on {} ranks", FormatBytes(available),
                          request_.topology.num_ranks());
     }
   }
@@ -268,7 +199,7 @@ void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
   switch (fact.kind) {
     case Kind::kRuleField:
       to.tables[fact.index].tables = Renumbered(from.tables[fact.index].tables);
-      kRuleFields[fact.field].copy(from.tables[fact.index], to.tables[fact.index]);
+      RuleFields()[fact.field].copy(from.tables[fact.index], to.tables[fact.index]);
       return;
     case Kind::kColocate:
       to.colocate[fact.index] = {Renumbered(from.colocate[fact.index].tables),

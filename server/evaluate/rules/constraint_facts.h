@@ -52,7 +52,7 @@ class ConstraintFacts {
   struct Fact {
     Kind kind;
     std::size_t index = 0;  // of the rule or group
-    std::size_t field = 0;  // of the rule
+    std::size_t field = 0;  // of the rule, in RuleFields()
   };
 
   void ListRules();

@@ -74,7 +74,7 @@ TEST(ConstraintFactsTest, OnlyWhatConcernsTheTables) {
   EXPECT_THAT(texts, ElementsAre("constraints.tables[1].max_shards: at most 3 shards for 'a', 'c'",
                                  "constraints.colocate[0]: 'a', 'b' on one rank",
                                  "constraints.colocate[1]: 'b', 'c' on one host",
-                                 "topology: 2 B less the reserve on 2 ranks"));
+                                 "topology: 2 B for shards on 2 ranks"));
   const PlanRequest with = facts.With(AllOf(facts));
   EXPECT_EQ(with.tables.size(), 2U);
   EXPECT_THAT(with.constraints.tables[0].tables, IsEmpty());
