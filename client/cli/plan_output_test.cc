@@ -202,11 +202,17 @@ warnings: [pooling assumed]
 lower_bound: {cost_ms: 12, kind: certified, scope: all plans, gap_percent: 4.17}
 migration: {moved_bytes: 3072, tables: [{table: a, bytes: 1024}, {table: b, bytes: 2048}]}
 explanations:
+- table: a
+  sharding_type: table_wise
+  alternatives:
+  - {sharding_type: grid_shard, reason: a rule}
 - table: b
   sharding_type: row_wise
   alternatives:
   - {sharding_type: table_wise, num_shards: 1, embedding_cost_ms: 15}
-  - {sharding_type: data_parallel, num_shards: 2, reason: 1 KiB short}
+  - {sharding_type: column_wise, reason: 1 KiB short}
+  - {sharding_type: data_parallel, reason: 1 KiB short}
+  - {sharding_type: grid_shard, reason: a rule}
 )");
   EXPECT_EQ(PlanAsTable(response),
             "rank  compute_ms  forward_comm_ms  backward_comm_ms  total_ms  dims      memory       "
@@ -220,9 +226,12 @@ explanations:
             "sharding: 1 table_wise, 1 row_wise (2 shards)\n"
             "lower bound 12.000 ms, the plan costs 4.2% more (certified: all plans)\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
-            "table  type      alternative    shards  plan_ms  change  not possible because\n"
-            "b      row_wise  table_wise          1   15.000  +20.0%\n"
-            "                 data_parallel       2        -       -  1 KiB short\n"
+            "table  type        alternative                 shards  plan_ms  change  not possible "
+            "because\n"
+            "a      table_wise  -\n"
+            "b      row_wise    table_wise                       1   15.000  +20.0%\n"
+            "                   column_wise, data_parallel                -       -  1 KiB short\n"
+            "for none of these tables: grid_shard, because of a rule\n"
             "warning: pooling assumed\n");
 }
 

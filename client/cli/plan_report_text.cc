@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "client/cli/text_table.h"
@@ -12,6 +13,35 @@
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
+namespace {
+
+// By reason, the types that are not possible for it.
+using ImpossibleTypes = std::map<std::string, std::vector<std::string>>;
+
+ImpossibleTypes ImpossibleFor(const v1::TableExplanation& explanation) {
+  ImpossibleTypes types;
+  for (const v1::TableAlternative& other : explanation.alternatives()) {
+    if (!other.has_embedding_cost_ms()) types[other.reason()].push_back(other.sharding_type());
+  }
+  return types;
+}
+
+// What several tables have in common is said once.
+ImpossibleTypes ImpossibleForAll(
+    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations) {
+  if (explanations.size() < 2) return {};
+  ImpossibleTypes common = ImpossibleFor(explanations[0]);
+  for (const v1::TableExplanation& explanation : explanations) {
+    const ImpossibleTypes own = ImpossibleFor(explanation);
+    std::erase_if(common, [&](const auto& entry) {
+      const auto found = own.find(entry.first);
+      return found == own.end() || found->second != entry.second;
+    });
+  }
+  return common;
+}
+
+}  // namespace
 
 std::string ShardingLine(const v1::Plan& plan) {
   struct Count {
@@ -77,22 +107,39 @@ std::string ExplanationTable(
                    {"plan_ms"},
                    {"change"},
                    {"not possible because", kLeft}});
+  const ImpossibleTypes common = ImpossibleForAll(explanations);
   for (const v1::TableExplanation& explanation : explanations) {
     std::string name = explanation.table();
     std::string type = explanation.sharding_type();
-    if (explanation.alternatives().empty()) table.AddRow({name, type, "-", "", "", "", ""});
-    for (const v1::TableAlternative& other : explanation.alternatives()) {
-      const bool possible = other.has_embedding_cost_ms();
-      const double change =
-          plan_cost_ms > 0 ? 100 * (other.embedding_cost_ms() / plan_cost_ms - 1) : 0;
-      table.AddRow({name, type, other.sharding_type(), fmt::format("{}", other.num_shards()),
-                    possible ? fmt::format("{:.3f}", other.embedding_cost_ms()) : "-",
-                    possible ? fmt::format("{:+.1f}%", change) : "-", other.reason()});
+    const auto add_row = [&](std::string alternative, std::string shards, std::string cost,
+                             std::string change, std::string reason) {
+      table.AddRow({name, type, std::move(alternative), std::move(shards), std::move(cost),
+                    std::move(change), std::move(reason)});
       name.clear();  // once a table
       type.clear();
+    };
+    for (const v1::TableAlternative& other : explanation.alternatives()) {
+      if (!other.has_embedding_cost_ms()) continue;
+      const double change =
+          plan_cost_ms > 0 ? 100 * (other.embedding_cost_ms() / plan_cost_ms - 1) : 0;
+      add_row(other.sharding_type(), fmt::format("{}", other.num_shards()),
+              fmt::format("{:.3f}", other.embedding_cost_ms()), fmt::format("{:+.1f}%", change),
+              "");
     }
+    for (const auto& [reason, types] : ImpossibleFor(explanation)) {
+      const auto left = common.find(reason);
+      if (left == common.end() || left->second != types) {
+        add_row(fmt::format("{}", fmt::join(types, ", ")), "", "-", "-", reason);
+      }
+    }
+    if (!name.empty()) add_row("-", "", "", "", "");
   }
-  return table.ToString();
+  std::string text = table.ToString();
+  for (const auto& [reason, types] : common) {
+    text += fmt::format("for none of these tables: {}, because of {}\n", fmt::join(types, ", "),
+                        reason);
+  }
+  return text;
 }
 
 }  // namespace neuroshard

@@ -20,7 +20,8 @@ std::string BoundLine(const v1::LowerBound& bound);
 // How many bytes move, and of which tables: the ones that move most are named.
 std::string MigrationLine(const v1::MigrationReport& report);
 
-// A line for every alternative of every table. Changes are against `plan_cost_ms`.
+// A line for every alternative of every table, those that are not possible grouped by their reason;
+// what is not possible for all tables stands below. Changes are against `plan_cost_ms`.
 std::string ExplanationTable(
     const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
     double plan_cost_ms);
