@@ -19,7 +19,7 @@
 namespace neuroshard {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Json = nlohmann::json;
 
@@ -37,7 +37,7 @@ topology:
 global_batch_size: 4096
 )";
 
-class PlannerProcessTest : public testing::Test {
+class PlannerProcessTest : public ::testing::Test {
  protected:
   void SetUp() override { WriteModel("models", 1); }
 
@@ -219,14 +219,14 @@ constraints:
 migration: {budget_bytes: -1}
 )")});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err,
-              testing::AllOf(HasSubstr("constraints.sharding_types[0]: must be one of table_wise"),
-                             HasSubstr("constraints.tables[0].tables[1]: names no table"),
-                             HasSubstr("constraints.tables[0].ranks[0]: must be from 0 to 1"),
-                             HasSubstr("constraints.tables[1]: demands nothing"),
-                             HasSubstr("constraints.separate[0].tables: must name at least two"),
-                             HasSubstr("migration.previous: is required"),
-                             HasSubstr("migration.budget_bytes: must be at least 0")));
+  EXPECT_THAT(result.err, ::testing::AllOf(
+                              HasSubstr("constraints.sharding_types[0]: must be one of table_wise"),
+                              HasSubstr("constraints.tables[0].tables[1]: names no table"),
+                              HasSubstr("constraints.tables[0].ranks[0]: must be from 0 to 1"),
+                              HasSubstr("constraints.tables[1]: demands nothing"),
+                              HasSubstr("constraints.separate[0].tables: must name at least two"),
+                              HasSubstr("migration.previous: is required"),
+                              HasSubstr("migration.budget_bytes: must be at least 0")));
 }
 
 TEST_F(PlannerProcessTest, UsageErrorsExitWithTwo) {
@@ -311,9 +311,9 @@ TEST_F(PlannerProcessTest, DrainsUnderLoad) {
     } else {
       EXPECT_EQ(result.exit_code, 1);
       // CANCELLED: a call that had reached the port, but no handler yet.
-      EXPECT_THAT(result.err, testing::AnyOf(HasSubstr("CANCELLED"), HasSubstr("UNAVAILABLE"),
-                                             HasSubstr("unavailable"), HasSubstr("connect"),
-                                             HasSubstr("draining")));
+      EXPECT_THAT(result.err, ::testing::AnyOf(HasSubstr("CANCELLED"), HasSubstr("UNAVAILABLE"),
+                                               HasSubstr("unavailable"), HasSubstr("connect"),
+                                               HasSubstr("draining")));
       EXPECT_EQ(result.out, "");
     }
   }
