@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -186,10 +187,21 @@ PlanRequest ConstraintFacts::With(const std::vector<std::size_t>& kept) const {
   for (const int table : tables_) {
     request.tables.push_back(request_.tables[static_cast<std::size_t>(table)]);
   }
-  request.constraints.tables.resize(request_.constraints.tables.size());
-  request.constraints.colocate.resize(request_.constraints.colocate.size());
-  request.constraints.separate.resize(request_.constraints.separate.size());
-  for (const std::size_t fact : kept) Keep(facts_[fact], request);
+  // Fields of one rule follow each other, and become one rule again.
+  std::optional<std::size_t> last_rule;
+  for (const std::size_t f : kept) {
+    const Fact& fact = facts_[f];
+    if (fact.kind != Kind::kRuleField) {
+      Keep(fact, request);
+      continue;
+    }
+    const TableRule& rule = request_.constraints.tables[fact.index];
+    if (last_rule != fact.index) {
+      request.constraints.tables.emplace_back().tables = Renumbered(rule.tables);
+    }
+    last_rule = fact.index;
+    RuleFields()[fact.field].copy(rule, request.constraints.tables.back());
+  }
   return request;
 }
 
@@ -197,17 +209,15 @@ void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
   const Constraints& from = request_.constraints;
   Constraints& to = request.constraints;
   switch (fact.kind) {
-    case Kind::kRuleField:
-      to.tables[fact.index].tables = Renumbered(from.tables[fact.index].tables);
-      RuleFields()[fact.field].copy(from.tables[fact.index], to.tables[fact.index]);
+    case Kind::kRuleField:  // With sees to these
       return;
     case Kind::kColocate:
-      to.colocate[fact.index] = {Renumbered(from.colocate[fact.index].tables),
-                                 from.colocate[fact.index].level};
+      to.colocate.push_back(
+          {Renumbered(from.colocate[fact.index].tables), from.colocate[fact.index].level});
       return;
     case Kind::kSeparate:
-      to.separate[fact.index] = {Renumbered(from.separate[fact.index].tables),
-                                 from.separate[fact.index].level};
+      to.separate.push_back(
+          {Renumbered(from.separate[fact.index].tables), from.separate[fact.index].level});
       return;
     case Kind::kTypes: {
       // As a rule, so that it does not reach tables whose own rule on types was dropped.
@@ -233,13 +243,7 @@ void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
       to.min_column_width = from.min_column_width;
       return;
     case Kind::kColumnRule:
-      to.column_rule = from.column_rule;
-      to.min_column_width = from.min_column_width;
-      for (std::size_t r = 0; r < from.tables.size(); ++r) {
-        if (from.tables[r].min_column_width == 0) continue;
-        to.tables[r].tables = Renumbered(from.tables[r].tables);
-        to.tables[r].min_column_width = from.tables[r].min_column_width;
-      }
+      KeepColumnRule(to);
       return;
     case Kind::kBudget:
       request.migration = request_.migration;
@@ -248,6 +252,20 @@ void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
       request.topology.devices = request_.topology.devices;
       request.memory = request_.memory;
       return;
+  }
+}
+
+void ConstraintFacts::KeepColumnRule(Constraints& to) const {
+  const Constraints& from = request_.constraints;
+  to.column_rule = from.column_rule;
+  to.min_column_width = from.min_column_width;
+  for (const TableRule& rule : from.tables) {
+    if (rule.min_column_width == 0) continue;
+    std::vector<int> tables = Renumbered(rule.tables);
+    if (tables.empty()) continue;
+    TableRule& width = to.tables.emplace_back();
+    width.tables = std::move(tables);
+    width.min_column_width = rule.min_column_width;
   }
 }
 

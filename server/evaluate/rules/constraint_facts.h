@@ -27,9 +27,9 @@ class ConstraintFacts {
   std::string Path(std::size_t fact) const;
   std::string Says(std::size_t fact) const;
 
-  // The request's tables() with `kept` for their only demands; everything else is allowed: all
-  // sharding types, any memory, no migration. Rules and groups keep their indices (an additional
-  // rule may follow) and name positions in tables(); a group may be left with one table.
+  // The request's tables() with `kept` (ascending) for their only demands; everything else is
+  // allowed: all sharding types, any memory, no migration. Rules and groups that demand nothing are
+  // not there, so their numbers are others; a group may be left with one table.
   PlanRequest With(const std::vector<std::size_t>& kept) const;
 
   // Whom the facts concern: indices into the request's tables.
@@ -59,6 +59,7 @@ class ConstraintFacts {
   void ListOthers();
   std::vector<int> Renumbered(const std::vector<int>& tables) const;
   void Keep(const Fact& fact, PlanRequest& request) const;
+  void KeepColumnRule(Constraints& to) const;
 
   const PlanRequest& request_;
   const TypeSet default_types_;

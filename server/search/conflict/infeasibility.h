@@ -23,7 +23,7 @@ struct Infeasibility {
 // few ranks or hosts between them (Hall's condition, by maximum flow); limits of shards and tables
 // a rank, and memory, against what tables take at the least on the ranks they may use (maximum
 // flow); the bytes that move at the least; and last, every plan there is, as far as a fixed number
-// of steps goes. Rules and groups may name no or only one table. Deterministic.
+// of steps goes. A group may have one table. Deterministic.
 std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request);
 
 }  // namespace neuroshard
