@@ -34,7 +34,6 @@ inline PlanRequest RandomPlanRequest(Random& random, const RandomRequestShape& s
   request.memory.rule = random.Below(2) == 0 ? MemoryRule::kWeightsOnly : MemoryRule::kFull;
   if (shape.torchrec_memory && random.Below(3) == 0) request.memory.rule = MemoryRule::kTorchRec;
   const int num_tables = static_cast<int>(random.Between(1, shape.max_tables));
-  double needed_bytes = 0;
   for (int t = 0; t < num_tables; ++t) {
     Table table;
     table.name = "t" + std::to_string(t);
@@ -54,11 +53,16 @@ inline PlanRequest RandomPlanRequest(Random& random, const RandomRequestShape& s
       table.name = name;
       if (random.Below(2) == 0) table.weight_dtype = DataType::kBf16;
     }
-    needed_bytes += static_cast<double>(
-        ShardMemory(request, table, table.num_embeddings, table.embedding_dim).total_bytes());
     request.tables.push_back(table);
   }
   const int num_ranks = static_cast<int>(random.Between(1, shape.max_ranks));
+  request.topology.devices.resize(static_cast<std::size_t>(num_ranks));  // memory may depend on it
+  double needed_bytes = 0;
+  for (const Table& table : request.tables) {
+    needed_bytes += static_cast<double>(
+        ShardMemory(request, table, table.num_embeddings, table.embedding_dim).total_bytes());
+  }
+  request.topology.devices.clear();
   const bool uneven = random.Below(2) == 0;
   const double slack = shape.min_slack + (shape.max_slack - shape.min_slack) * random.UniformReal();
   int host = -1;
