@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
@@ -25,6 +26,13 @@ class Attempt {
         types_(types),
         ledger_(request, rules),
         order_(types.size()) {
+    plan_.world_size = request.topology.num_ranks();
+    plan_.local_world_size = request.topology.ranks_per_host();
+    for (const Table& table : request.tables) {
+      TablePlan& of = plan_.tables.emplace_back();
+      of.name = table.name;
+      of.module = table.module;
+    }
     // Those with the fewest ranks first: their conflicts show early.
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
@@ -33,9 +41,13 @@ class Attempt {
   }
 
   EveryPlanResult Run() {
-    const bool found = PlaceFrom(0);
-    if (steps_ > kMaxSteps) return EveryPlanResult::kNotFinished;
-    return found ? EveryPlanResult::kFound : EveryPlanResult::kNone;
+    EveryPlanResult result;
+    if (PlaceFrom(0)) {
+      result.plan = std::move(plan_);
+    } else {
+      result.all_tried = !IsTired();
+    }
+    return result;
   }
 
  private:
@@ -43,7 +55,9 @@ class Attempt {
 
   const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
 
-  // Whether the tables order_[at] and later find places; true as well when the steps are used up.
+  bool IsTired() const { return steps_ > kMaxSteps; }
+
+  // Whether the tables order_[at] and later find places, which are in plan_ then.
   bool PlaceFrom(std::size_t at) {
     if (at == order_.size()) return true;
     const int table = order_[at];
@@ -51,6 +65,7 @@ class Attempt {
     const RankSet& ranks = *rules_.of(table).ranks;
     const Block whole = {0, TableOf(table).embedding_dim};
     const auto try_at = [&](ShardingType type, std::span<const int> places) {
+      if (IsTired()) return false;
       const Shards shards =
           LayOut(TableOf(table), type, std::span(&whole, 1), places, rules_.hosts());
       return With(table, type, static_cast<int>(CutsRows(type) ? shards.size() : 1), shards,
@@ -91,7 +106,8 @@ class Attempt {
     if (holders.size() >= 2 && attempt()) return true;
     if (static_cast<int>(holders.size()) == most) return false;
     for (std::size_t i = from; i < ranks.size(); ++i) {
-      if (++steps_ > kMaxSteps) return true;
+      ++steps_;
+      if (IsTired()) return false;
       holders.push_back(ranks[i]);
       const bool found = TrySubsets(ranks, i + 1, most, holders, attempt);
       holders.pop_back();
@@ -114,6 +130,7 @@ class Attempt {
       if (of.column_block > 0 && end - begin != of.column_block) continue;
       const Block block = {begin, end - begin};
       for (const int place : by_host ? ranks.whole_hosts() : ranks.ranks()) {
+        if (IsTired()) return false;
         if (type == ShardingType::kTableColumnWise && begin > 0 &&
             rules_.host_of(place) != column_host_) {
           continue;
@@ -138,22 +155,28 @@ class Attempt {
     return (end - 1) / kColumnAlignment * kColumnAlignment;
   }
 
-  // Whether the rest finds its place while these shards are where they are.
+  // Whether the rest finds its place while these shards, added to the table's, are where they are.
   template <typename Rest>
   bool With(int table, ShardingType type, int row_shards, const Shards& shards, const Rest& rest) {
     steps_ += static_cast<int>(shards.size());
-    if (steps_ > kMaxSteps) return true;
+    if (IsTired()) return false;
     const ShardLayout layout = {type, KernelOf(type), row_shards};
     if (ledger_.Put(table, layout, shards) != PlacementLedger::Answer::kYes) return false;
-    const bool found = rest();
+    TablePlan& of = plan_.tables[static_cast<std::size_t>(table)];
+    of.sharding_type = type;
+    of.compute_kernel = layout.kernel;
+    of.shards.insert(of.shards.end(), shards.begin(), shards.end());
+    if (rest()) return true;
+    of.shards.resize(of.shards.size() - shards.size());
     ledger_.Take(table, layout, shards);
-    return found;
+    return false;
   }
 
   const PlanRequest& request_;
   const CompiledRules& rules_;
   const std::vector<TypeSet>& types_;
   PlacementLedger ledger_;
+  Plan plan_;
   std::vector<int> order_;
   int column_host_ = 0;  // of the table_column_wise table that is being placed
   int steps_ = 0;
@@ -167,7 +190,7 @@ EveryPlanResult TryEveryPlan(const PlanRequest& request, const CompiledRules& ru
   for (std::size_t t = 0; t < types.size(); ++t) {
     depth += 1 + request.tables[t].embedding_dim / kColumnAlignment;
   }
-  if (depth > kMaxDepth) return EveryPlanResult::kNotFinished;
+  if (depth > kMaxDepth) return {};
   return Attempt(request, rules, types).Run();
 }
 

@@ -227,6 +227,19 @@ TEST_F(FindConflictTest, WhatOnlyTryingShows) {
   EXPECT_THAT(Paths(), IsEmpty());
 }
 
+TEST_F(FindConflictTest, MoreLargeTablesThanRanks) {
+  for (int t = 0; t < 36; ++t) {
+    request_.tables.push_back(request_.tables[0]);
+    request_.tables.back().name = std::to_string(t);
+  }
+  request_.topology.devices.assign(39, {0, 120'000});
+  EXPECT_THAT(Paths(), IsEmpty());
+  constraints_.sharding_types = {kTableWise};
+  EXPECT_THAT(Paths(), ElementsAre("constraints.sharding_types", "topology"));
+  request_.topology.devices[0].memory_bytes = 128'000;
+  EXPECT_THAT(Paths(), IsEmpty());
+}
+
 TEST_F(FindConflictTest, TheMigrationBudget) {
   request_.migration.emplace();
   request_.migration->previous.tables = {

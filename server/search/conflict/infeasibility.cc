@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/least_demand.h"
 #include "server/search/conflict/least_move.h"
+#include "server/search/conflict/overfull_ranks.h"
 #include "server/search/conflict/transport.h"
 #include "server/search/placement/placement.h"
 
@@ -24,6 +26,8 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 61;
 // Edges of a flow network: above, a proof would take seconds.
 constexpr std::size_t kMaxEdges = 2'000'000;
+// Shards counted by LargeShards: larger than a fifth of the roomiest rank.
+constexpr int kMostParts = 5;
 
 std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMost, a + b); }
 
@@ -37,7 +41,7 @@ class Prover {
     for (const Check check :
          {&Prover::Types, &Prover::TogetherAndApart, &Prover::Pieces, &Prover::Groups,
           &Prover::Separation, &Prover::TableLimit, &Prover::ShardLimit, &Prover::Memory,
-          &Prover::Budget, &Prover::EveryPlan}) {
+          &Prover::LargeShards, &Prover::Budget, &Prover::EveryPlan}) {
       if (std::optional<Infeasibility> found = (this->*check)()) return found;
     }
     return std::nullopt;
@@ -192,17 +196,19 @@ class Prover {
         "shards");
   }
 
-  template <typename Count>
-  std::optional<Infeasibility> Limit(int most, const Count& count, const char* what) {
+  std::optional<Infeasibility> Limit(int most,
+                                     const std::function<std::int64_t(const LeastDemand&)>& count,
+                                     const char* what) {
     if (most == INT_MAX) return std::nullopt;
     std::int64_t taken = 0;
     for (int t = 0; t < num_tables(); ++t) taken += OnEachRank(t) ? 1 : 0;
     const std::size_t ranks = available_.size();
-    return Overfull(std::vector<std::int64_t>(ranks, most), std::vector<std::int64_t>(ranks, taken),
-                    count, [&](std::int64_t supply, std::int64_t space) {
-                      return fmt::format("{} {} are the least on ranks that may have {} of them",
-                                         supply, what, space);
-                    });
+    const auto found = FindOverfullRanks(rules_, least_, std::vector<std::int64_t>(ranks, most),
+                                         std::vector<std::int64_t>(ranks, taken), count);
+    if (!found.has_value()) return std::nullopt;
+    return Infeasibility{fmt::format("there are {} {} at the least for ranks that may have {}",
+                                     found->wanted, what, found->room),
+                         WithCompany(found->tables)};
   }
 
   std::optional<Infeasibility> Memory() {
@@ -212,65 +218,34 @@ class Prover {
         taken[r] = CappedSum(taken[r], Least(t).on_each_rank[r]);
       }
     }
-    return Overfull(
-        available_, taken, [](const LeastDemand& least) { return least.bytes; },
-        [](std::int64_t supply, std::int64_t space) {
-          return fmt::format("tables take {} at the least on ranks that have {} for them",
-                             FormatBytes(supply), FormatBytes(space));
-        });
+    const auto found = FindOverfullRanks(rules_, least_, available_, taken,
+                                         [](const LeastDemand& least) { return least.bytes; });
+    if (!found.has_value()) return std::nullopt;
+    return Infeasibility{fmt::format("tables take {} at the least on ranks that have {} for them",
+                                     FormatBytes(found->wanted), FormatBytes(found->room)),
+                         WithCompany(found->tables)};
   }
 
-  // What tables want of the ranks that they may use, against what these have. Of tables that are on
-  // each rank, `taken` is the sum on each; the others may spread as they like.
-  template <typename Want, typename Say>
-  std::optional<Infeasibility> Overfull(std::vector<std::int64_t> room,
-                                        const std::vector<std::int64_t>& taken, const Want& want,
-                                        const Say& say) {
-    std::vector<int> on_each;
-    std::map<const RankSet*, std::size_t> class_of;
-    std::vector<std::vector<int>> classes;  // tables with one set of ranks
-    std::vector<Supplier> suppliers;        // a class each
-    for (int t = 0; t < num_tables(); ++t) {
-      if (OnEachRank(t)) {
-        on_each.push_back(t);
-        continue;
+  // Of shards larger than a third of the roomiest rank, say, no rank takes three.
+  std::optional<Infeasibility> LargeShards() {
+    const std::int64_t roomiest = *std::max_element(available_.begin(), available_.end());
+    for (int parts = 2; parts <= kMostParts; ++parts) {
+      std::int64_t size = kMost;  // of the smallest of these shards
+      for (const LeastDemand& least : least_) {
+        if (least.piece > roomiest / parts) size = std::min(size, least.piece);
       }
-      const RankSet* ranks = rules_.of(t).ranks.get();
-      const auto [at, is_new] = class_of.emplace(ranks, classes.size());
-      if (is_new) {
-        classes.emplace_back();
-        suppliers.push_back({0, &ranks->ranks()});
-      }
-      classes[at->second].push_back(t);
-      std::int64_t& supply = suppliers[at->second].supply;
-      supply = CappedSum(supply, want(Least(t)));
+      std::vector<std::int64_t> room;
+      for (const std::int64_t available : available_) room.push_back(available / size);
+      const auto found = FindOverfullRanks(
+          rules_, least_, std::move(room), std::vector<std::int64_t>(available_.size()),
+          [&](const LeastDemand& least) { return least.piece >= size ? 1 : 0; });
+      if (!found.has_value()) continue;
+      return Infeasibility{
+          fmt::format("{} tables have a shard of {} or more each, of which their ranks take {}",
+                      found->wanted, FormatBytes(size), found->room),
+          WithCompany(found->tables)};
     }
-    for (std::size_t r = 0; r < room.size(); ++r) {
-      room[r] = std::max<std::int64_t>(0, room[r]);
-      if (taken[r] > room[r]) {
-        return Infeasibility{fmt::format("{} tables that are on each rank are more than rank {} "
-                                         "can take",
-                                         on_each.size(), r),
-                             WithCompany(on_each)};
-      }
-      room[r] -= taken[r];
-    }
-    if (classes.size() * room.size() > kMaxEdges) return std::nullopt;
-    const auto stuck = FindOverfull(suppliers, room, kMost);
-    if (!stuck.has_value()) return std::nullopt;
-    std::vector<int> tables = on_each;
-    std::vector<bool> reached(room.size());
-    std::int64_t supply = 0;
-    for (const std::size_t c : *stuck) {
-      supply = CappedSum(supply, suppliers[c].supply);
-      tables.insert(tables.end(), classes[c].begin(), classes[c].end());
-      for (const int rank : *suppliers[c].sinks) reached[static_cast<std::size_t>(rank)] = true;
-    }
-    std::int64_t space = 0;
-    for (std::size_t r = 0; r < room.size(); ++r) {
-      if (reached[r]) space = CappedSum(space, room[r]);
-    }
-    return Infeasibility{say(supply, space), WithCompany(tables)};
+    return std::nullopt;
   }
 
   std::optional<Infeasibility> Budget() {
@@ -288,9 +263,7 @@ class Prover {
   std::optional<Infeasibility> EveryPlan() {
     std::vector<TypeSet> types;
     for (const LeastDemand& least : least_) types.push_back(least.types);
-    if (TryEveryPlan(request_, rules_, types) != EveryPlanResult::kNone) {
-      return std::nullopt;
-    }
+    if (!TryEveryPlan(request_, rules_, types).all_tried) return std::nullopt;
     std::vector<int> all(request_.tables.size());
     std::iota(all.begin(), all.end(), 0);
     return Infeasibility{"every plan was tried, and none keeps them all", std::move(all)};

@@ -1,0 +1,75 @@
+#include "server/search/conflict/find_any_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "server/evaluate/check_plan.h"
+#include "server/search/exhaustive/all_plans.h"
+#include "tests/support/random_constraints.h"
+#include "tests/support/random_migration.h"
+#include "tests/support/random_plan_request.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::AddRandomConstraints;
+using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::RandomPlanRequest;
+using ::neuroshard::testing::RandomRequestShape;
+using ::neuroshard::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(FindAnyPlanTest, FindsALegalPlanWhereThereIsOne) {
+  Random random(41);
+  RandomRequestShape shape;
+  shape.max_tables = 3;
+  shape.max_ranks = 4;
+  shape.dims = {3, 4, 6, 8};
+  shape.ranks_per_host = {1, 2};
+  shape.torchrec_memory = true;
+  int found = 0;
+  int missed = 0;
+  for (int i = 0; i < 200; ++i) {
+    PlanRequest request = RandomPlanRequest(random, shape);
+    AddRandomConstraints(random, request, 10);
+    if (i % 3 == 0) AddRandomMigration(random, request);
+    const auto plan = FindAnyPlan(request, TypeSet::All());
+    if (plan.ok()) {
+      EXPECT_THAT(CheckPlan(request, *plan), IsEmpty());
+      ++found;
+      continue;
+    }
+    EXPECT_THAT(plan, StatusIs(absl::StatusCode::kFailedPrecondition));
+    missed += AnyPlanIsLegal(request, TypeSet::All()) ? 1 : 0;
+  }
+  EXPECT_GT(found, 60);
+  EXPECT_EQ(missed, 0);
+}
+
+TEST(FindAnyPlanTest, SaysWhatIsProvenAndWhatIsNot) {
+  Random random(42);
+  RandomRequestShape shape;
+  shape.max_tables = 1;
+  PlanRequest request = RandomPlanRequest(random, shape);
+  request.constraints.max_shards_per_table = 1;
+  EXPECT_THAT(FindAnyPlan(request, {ShardingType::kRowWiseSubset}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("max_shards_per_table")));
+  // Too many to be tried, and not proven by anything else: 20 uncut tables that want a rank each
+  // and 39 that go in pairs, on 39 ranks.
+  request.constraints = {};
+  request.memory = {MemoryRule::kWeightsOnly, 0, 0};
+  request.tables.assign(59, request.tables[0]);
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    request.tables[t].name = std::to_string(t);
+    request.tables[t].num_embeddings = t < 20 ? 60 : 45;
+    request.tables[t].embedding_dim = 100;
+    request.tables[t].weight_dtype = DataType::kFp32;
+  }
+  request.topology.devices.assign(39, {0, 40'000});
+  EXPECT_THAT(FindAnyPlan(request, {ShardingType::kTableWise}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not proven")));
+}
+
+}  // namespace
+}  // namespace neuroshard
