@@ -4,9 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <fstream>
 #include <numeric>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -111,24 +112,30 @@ struct SyntheticTables {
 SyntheticTables ReadModel(const std::string& model) {
   std::ifstream file(std::string(NEUROSHARD_SOURCE_DIR) +
                      "/configs/workloads/sources/synthetic_models.yaml");
-  const std::regex heading("  (\\w+):");
-  const std::regex group(
-      " *- \\{num_tables: (\\d+), rows: (\\d+), width: (\\d+), nnz: \\[([^\\]]*)\\].*");
+  const std::string entry = "- {num_tables:";
   SyntheticTables tables;
   bool inside = false;
-  std::smatch match;
   for (std::string line; std::getline(file, line);) {
-    if (std::regex_match(line, match, heading)) inside = match[1] == model;
-    if (!inside || !std::regex_match(line, match, group)) continue;
-    std::istringstream list(match[4].str());
+    if (line.size() > 2 && line[2] != ' ') inside = line == "  " + model + ":";
+    const std::size_t begin = line.find(entry);
+    if (!inside || begin == std::string::npos) continue;
+    int count = 0;
+    int list_at = 0;
+    TableExtent extent;
+    const int read = std::sscanf(
+        line.c_str() + begin, "- {num_tables: %d, rows: %" SCNd64 ", width: %" SCNd64 ", nnz: [%n",
+        &count, &extent.rows, &extent.cols, &list_at);
+    if (read != 3 || list_at == 0) return {};
+    std::istringstream list(line.substr(begin + static_cast<std::size_t>(list_at)));
     double hotness = 0;
     double inputs = 0;
-    for (std::string entry; std::getline(list, entry, ',');) {
-      hotness += std::stod(entry);
+    double of_input = 0;
+    for (char separator = ','; separator == ',' && list >> of_input; list >> separator) {
+      hotness += of_input;
       ++inputs;
     }
-    for (int i = 0; i < std::stoi(match[1]); ++i) {
-      tables.extents.push_back({std::stoll(match[2]), std::stoll(match[3])});
+    for (int i = 0; i < count; ++i) {
+      tables.extents.push_back(extent);
       tables.hotness.push_back(hotness);
       tables.inputs.push_back(inputs);
     }
