@@ -58,7 +58,7 @@ Change Previous(const std::function<void(Migration&)>& change) {
 // fingerprints.
 TEST(FingerprintTest, IsStable) {
   EXPECT_EQ(Fingerprint(SomeRequest()),
-            "ea6047ee528b931329f948256493bac9abb2d39f4cf47d07f919880508bee1c2");
+            "289d792fd1092c7aea59157d4ef3e5c739fa0d7cc8592249633b8297dc571f24");
 }
 
 TEST(FingerprintTest, DoesNotDependOnTableOrder) {

@@ -54,7 +54,7 @@ struct HugeCtrOptions {
 
 // NeuroShard's names in brackets.
 struct SearchOptions {
-  std::string strategy = "neuroshard";
+  std::string strategy = "refine";
   int beam_width = 3;       // [k]
   int num_candidates = 10;  // [n]
   int max_length = 10;

@@ -79,10 +79,9 @@ Status LastResort(SearchContext& context) {
 }  // namespace
 
 std::vector<std::string> StrategyNames() {
-  return {"neuroshard",   "random",          "size_greedy",
-          "dim_greedy",   "lookup_greedy",   "size_lookup_greedy",
-          "basic",        "memory_balanced", "memory_optimized",
-          "hugectr_auto", "refine"};
+  return {"refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
+          "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
+          "hugectr_auto"};
 }
 
 StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 
 namespace neuroshard {
@@ -44,10 +46,20 @@ Status SearchContext::Improve(Plan plan) {
 }
 
 StatusOr<bool> SearchContext::ImproveIfCheaper(Plan plan) {
+  // A budget is on the whole plan, which a search that looks at single tables does not see.
+  if (request_.migration.has_value() && !CheckPlan(request_, plan).empty()) return false;
   NS_ASSIGN_OR_RETURN(PlanCost cost, PricePlan(request_, plan, model_));
-  if (has_plan() && !(cost.embedding_cost_ms < best_cost_ms())) return false;
+  if (has_plan() && !(Objective(plan, cost) < Objective(best_->plan, best_->cost))) return false;
   NS_RETURN_IF_ERROR(Take(std::move(plan), std::move(cost)));
   return true;
+}
+
+double SearchContext::Objective(const Plan& plan, const PlanCost& cost) const {
+  const bool priced = request_.migration.has_value() && request_.migration->price_ms_per_gib > 0;
+  if (!priced) return cost.embedding_cost_ms;
+  const double moved_gib =
+      static_cast<double>(ReportMigration(request_, plan).moved_bytes) / (1 << 30);
+  return cost.embedding_cost_ms + request_.migration->price_ms_per_gib * moved_gib;
 }
 
 Status SearchContext::Take(Plan plan, PlanCost cost) {

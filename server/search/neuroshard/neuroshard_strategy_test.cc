@@ -27,6 +27,7 @@ using ::testing::Not;
 // Search options at random too, small enough for the reference.
 PlanRequest RandomSearchRequest(Random& random, const RandomRequestShape& shape) {
   PlanRequest request = RandomPlanRequest(random, shape);
+  request.search.strategy = "neuroshard";
   request.search.beam_width = static_cast<int>(random.Between(1, 3));
   request.search.num_candidates = static_cast<int>(random.Between(1, 5));
   request.search.max_length = static_cast<int>(random.Between(0, 4));
@@ -79,6 +80,7 @@ TEST(NeuroShardStrategyTest, SplitsNeverMakeItWorse) {
   for (int i = 0; i < 200; ++i) {
     const ConcaveCostModel model(random.Next());
     PlanRequest request = RandomPlanRequest(random);
+    request.search.strategy = "neuroshard";
     request.search.max_length = 3;
     const double with_splits_ms = Cost(request, model);
     request.search.max_length = 0;
@@ -92,6 +94,7 @@ TEST(NeuroShardStrategyTest, NeverBeatsTheOptimum) {
     const ConcaveCostModel model(random.Next());
     PlanRequest request =
         RandomPlanRequest(random, {.max_tables = 4, .max_ranks = 3, .dims = {4, 8, 16}});
+    request.search.strategy = "neuroshard";
     request.search.max_length = 2;
     const auto result = RunSearch(request, model, NeverStop(), nullptr);
     if (!result.ok() || result->statistics.splits > 2) continue;
@@ -117,6 +120,7 @@ TEST(NeuroShardStrategyTest, FindsAPlanExactlyWhenOneExists) {
                                                      .dims = {1, 3, 4, 6, 8, 12},
                                                      .min_slack = 0.95,
                                                      .max_slack = 1.4});
+    request.search.strategy = "neuroshard";
     request.search.max_length = static_cast<int>(random.Between(0, 3));
     const auto result = RunSearch(request, model, NeverStop(), nullptr);
     ASSERT_EQ(result.ok(), AnyColumnPackingFits(request)) << "instance " << i;
@@ -136,6 +140,7 @@ TEST(NeuroShardStrategyTest, FindsAPlanExactlyWhenOneExists) {
 // to 1.5 that is a plan. With five ranks every table is 5/3 of a share.
 TEST(NeuroShardStrategyTest, TheDimCapIsSoftWhereItLeavesNoPlan) {
   PlanRequest request;
+  request.search.strategy = "neuroshard";
   for (int t = 0; t < 3; ++t) {
     Table table;
     table.name = "t" + std::to_string(t);
@@ -157,6 +162,7 @@ TEST(NeuroShardStrategyTest, TheDimCapIsSoftWhereItLeavesNoPlan) {
 
 TEST(NeuroShardStrategyTest, CutsMoreOftenThanMaxLengthWhereOnlyThatFits) {
   PlanRequest request;
+  request.search.strategy = "neuroshard";
   request.memory.rule = MemoryRule::kWeightsOnly;
   Table table;
   table.name = "large";
@@ -177,6 +183,7 @@ TEST(NeuroShardStrategyTest, CutsMoreOftenThanMaxLengthWhereOnlyThatFits) {
 PlanRequest ManyTables(int num_tables, int num_ranks) {
   Random random(16);
   PlanRequest request;
+  request.search.strategy = "neuroshard";
   for (int t = 0; t < num_tables; ++t) {
     Table table;
     table.name = "t" + std::to_string(t);

@@ -9,7 +9,7 @@ namespace {
 
 // What an older batch counts beside a newer one.
 constexpr double kFading = 0.9;
-// Keeps inputs that never vary (a largest load that nobody changes) at coefficient 0.
+// Keeps inputs that never vary (a largest load that nobody changes) at the prior's coefficient.
 constexpr double kRidge = 1e-3;
 
 }  // namespace
@@ -32,11 +32,16 @@ void CommResponse::Moments::Fade() {
 void CommResponse::Moments::Solve(double (&solution)[3]) const {
   double a[3][4];
   double scale[3];
+  double step[3];
   for (int i = 0; i < 3; ++i) scale[i] = inputs[i][i] > 0 ? 1 / std::sqrt(inputs[i][i]) : 0;
   for (int i = 0; i < 3; ++i) {
-    for (int j = 0; j < 3; ++j) a[i][j] = inputs[i][j] * scale[i] * scale[j];
+    double left = output[i];
+    for (int j = 0; j < 3; ++j) {
+      a[i][j] = inputs[i][j] * scale[i] * scale[j];
+      left -= inputs[i][j] * solution[j];
+    }
     a[i][i] += kRidge;
-    a[i][3] = output[i] * scale[i];
+    a[i][3] = left * scale[i];
   }
   for (int i = 0; i < 3; ++i) {
     for (int k = i + 1; k < 3; ++k) {
@@ -46,10 +51,15 @@ void CommResponse::Moments::Solve(double (&solution)[3]) const {
   }
   for (int i = 2; i >= 0; --i) {
     double value = a[i][3];
-    for (int j = i + 1; j < 3; ++j) value -= a[i][j] * solution[j];
-    solution[i] = value / a[i][i];
+    for (int j = i + 1; j < 3; ++j) value -= a[i][j] * step[j];
+    step[i] = value / a[i][i];
   }
-  for (int i = 0; i < 3; ++i) solution[i] *= scale[i];
+  for (int i = 0; i < 3; ++i) solution[i] += step[i] * scale[i];
+}
+
+void CommResponse::Assume(const Coefficients& coefficients) {
+  prior_ = coefficients;
+  coefficients_ = coefficients;
 }
 
 void CommResponse::LearnBackward(const CommChange& change, double cost_change_ms) {
@@ -61,8 +71,8 @@ void CommResponse::LearnForward(const CommChange& change, double cost_change_ms)
 }
 
 void CommResponse::Fit() {
-  double backward[3];
-  double forward[3];
+  double backward[3] = {prior_.backward_own, prior_.backward_largest, 0};
+  double forward[3] = {prior_.forward_own, prior_.forward_largest, prior_.forward_wait};
   backward_.Solve(backward);
   forward_.Solve(forward);
   coefficients_.backward_own = std::max(0.0, backward[0]);

@@ -23,6 +23,9 @@ class CommResponse {
     double forward_wait = 0;
   };
 
+  // What is taken to hold until more is learnt.
+  void Assume(const Coefficients& coefficients);
+
   void LearnBackward(const CommChange& change, double cost_change_ms);
   void LearnForward(const CommChange& change, double cost_change_ms);
   // After a batch was learnt. Coefficients stay within what communication can be: none is negative,
@@ -39,11 +42,13 @@ class CommResponse {
 
     void Add(const double (&x)[3], double y);
     void Fade();
+    // Starts from `solution`, the prior, and moves away from it as far as the sums ask for.
     void Solve(double (&solution)[3]) const;
   };
 
   Moments backward_;
   Moments forward_;
+  Coefficients prior_;
   Coefficients coefficients_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/search/placement/placement.h"
+#include "server/search/refine/comm_probe.h"
 
 namespace neuroshard {
 namespace {
@@ -30,10 +30,34 @@ ExchangePricer::ExchangePricer(SearchContext& context, ShardBook& book, ComputeM
       memo_(memo),
       separable_(context.model().info().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
-      available_bytes_(AvailableBytes(context.request())),
       batch_size_(BatchSize(context.model().info(), num_ranks_)),
       standings_(num_ranks_),
-      touched_of_rank_(num_ranks_, -1) {}
+      touched_of_rank_(num_ranks_, -1) {
+  AssumeResponse();
+}
+
+// Around every table uncut and all ranks alike.
+void ExchangePricer::AssumeResponse() {
+  const PlanRequest& request = context_.request();
+  double forward_load = 0;
+  double backward_load = 0;
+  std::vector<int> shards;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    shards.push_back(
+        book_.Shards(static_cast<int>(t), ShardingType::kTableWise, table.embedding_dim, 1).full);
+  }
+  book_.PredictNew();
+  for (const int shard : shards) {
+    forward_load += static_cast<double>(book_.load(shard).forward);
+    backward_load += static_cast<double>(book_.load(shard).backward);
+  }
+  const double ranks = static_cast<double>(num_ranks_);
+  response_.Assume(ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
+                             backward_load / ranks));
+  const CommResponse::Coefficients& c = response_.coefficients();
+  load_price_ms_ = c.forward_largest + c.backward_largest + c.forward_own;
+}
 
 void ExchangePricer::PriceSolution(const Solution& solution) {
   memo_.TrimIfLarge();
@@ -58,7 +82,7 @@ void ExchangePricer::PriceSolution(const Solution& solution) {
   outlook_.Reset(standings_, separable_, load_price_ms_);
 }
 
-std::span<const ExchangePricer::Priced> ExchangePricer::Price(const Solution& solution,
+std::span<const ExchangePricer::Priced> ExchangePricer::Price(Solution& solution,
                                                               const ExchangeList& list,
                                                               std::span<const Exchange> exchanges) {
   memo_.TrimIfLarge();
@@ -67,17 +91,8 @@ std::span<const ExchangePricer::Priced> ExchangePricer::Price(const Solution& so
   added_.clear();
   priced_.assign(exchanges.size(), {});
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
-    Collect(solution, list, exchanges[i]);
-    priced_[i].fits =
-        std::all_of(touched_.begin() + static_cast<std::ptrdiff_t>(touched_end_[i]), touched_.end(),
-                    [&](const Touched& t) {
-                      return t.changed.shards == 0 ||
-                             t.changed.bytes <= available_bytes_[static_cast<std::size_t>(t.rank)];
-                    });
-    if (!priced_[i].fits) {
-      touched_.resize(touched_end_[i]);
-      added_.resize(touched_.size() * book_.width());
-    }
+    priced_[i].allowed = solution.Allows(list.leaving(exchanges[i]), list.coming(exchanges[i]));
+    if (priced_[i].allowed) Collect(solution, list, exchanges[i]);
     touched_end_.push_back(touched_.size());
   }
   for (std::size_t t = 0; t < touched_.size(); ++t) {
@@ -89,8 +104,8 @@ std::span<const ExchangePricer::Priced> ExchangePricer::Price(const Solution& so
     PriceSeparately();
   } else {
     PriceTogether();
-    Learn();
   }
+  Learn();
   return priced_;
 }
 
@@ -136,7 +151,7 @@ void ExchangePricer::PriceTogether() {
   row_of_trial_.resize(priced_.size());
   std::size_t rows = 0;
   for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].fits) continue;
+    if (!priced_[i].allowed) continue;
     row_of_trial_[i] = rows;
     const std::size_t begin = rows++ * num_ranks_;
     for (const RankStanding& standing : standings_) {
@@ -155,7 +170,7 @@ void ExchangePricer::PriceTogether() {
                   backward_loads_, prices_);
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
   for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].fits) continue;
+    if (!priced_[i].allowed) continue;
     StandingsAfter(i, trial_standings_);
     trial_outlook_.Reset(trial_standings_, separable_, load_price_ms_);
     priced_[i].cost_ms = trial_outlook_.cost_ms();
@@ -181,7 +196,7 @@ void ExchangePricer::PriceSeparately() {
     context_.model().ForwardCommCosts(ranks, forward_loads_, compute_ms_, prices_.forward_comm_ms);
   }
   for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].fits) continue;
+    if (!priced_[i].allowed) continue;
     ++context_.statistics().plans_evaluated;
     StandingsAfter(i, trial_standings_);
     trial_outlook_.Reset(trial_standings_, separable_, load_price_ms_);
@@ -213,7 +228,7 @@ void ExchangePricer::StandingsAfter(std::size_t trial, std::vector<RankStanding>
 void ExchangePricer::Learn() {
   const std::size_t step = std::max<std::size_t>(1, num_ranks_ / kLearntRanks);
   for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].fits) continue;
+    if (!priced_[i].allowed) continue;
     StandingsAfter(i, trial_standings_);
     CommChange forward;
     CommChange backward;
@@ -242,6 +257,7 @@ void ExchangePricer::Learn() {
       response_.LearnForward(forward, after.forward_ms - before.forward_ms);
     };
     for (const Touched& t : touched(i)) learn(static_cast<std::size_t>(t.rank));
+    if (separable_) continue;  // nobody else feels it
     for (std::size_t r = i % step; r < num_ranks_; r += step) learn(r);
   }
   response_.Fit();
@@ -249,9 +265,58 @@ void ExchangePricer::Learn() {
 
 void ExchangePricer::Adopt(std::size_t index) {
   StandingsAfter(index, trial_standings_);
-  standings_.swap(trial_standings_);
   const CommResponse::Coefficients& c = response_.coefficients();
   load_price_ms_ = c.forward_largest + c.backward_largest + c.forward_own;
+  SetStandings(trial_standings_);
+}
+
+void ExchangePricer::SetStandings(const std::vector<RankStanding>& standings) {
+  standings_ = standings;
+  outlook_.Reset(standings_, separable_, load_price_ms_);
+}
+
+void ExchangePricer::Anticipate(const Solution& solution, const ExchangeList& list,
+                                const Exchange& exchange) {
+  memo_.TrimIfLarge();
+  touched_.clear();
+  added_.clear();
+  Collect(solution, list, exchange);
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    touched_[t].slot = memo_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
+                                  added_.data() + t * book_.width());
+  }
+  memo_.EvaluateQueued();
+  const CommResponse::Coefficients& c = response_.coefficients();
+  const auto largest = [&](const auto& value) {
+    double most = 0;
+    for (const RankStanding& standing : standings_) most = std::max(most, value(standing));
+    return most;
+  };
+  const auto ready = [](const RankStanding& s) { return s.ready_ms(); };
+  const auto forward_load = [](const RankStanding& s) { return s.forward_load; };
+  const auto backward_load = [](const RankStanding& s) { return s.backward_load; };
+  const double last_ready = largest(ready);
+  const double largest_forward = largest(forward_load);
+  const double largest_backward = largest(backward_load);
+  trial_standings_ = standings_;
+  for (const Touched& t : touched_) {
+    RankStanding& standing = standings_[static_cast<std::size_t>(t.rank)];
+    standing.compute_ms = memo_.cost_ms(t.slot);
+    standing.backward_ms += c.backward_own * (t.changed.backward_load - standing.backward_load);
+    standing.forward_ms += c.forward_own * (t.changed.forward_load - standing.forward_load);
+    standing.forward_load = t.changed.forward_load;
+    standing.backward_load = t.changed.backward_load;
+  }
+  if (!separable_) {
+    const double backward_ms = c.backward_largest * (largest(backward_load) - largest_backward);
+    for (RankStanding& standing : standings_) standing.backward_ms += backward_ms;
+    const double forward_ms = c.forward_largest * (largest(forward_load) - largest_forward);
+    const double later_ms = largest(ready) - last_ready;
+    for (std::size_t r = 0; r < num_ranks_; ++r) {
+      const double own_ms = standings_[r].ready_ms() - trial_standings_[r].ready_ms();
+      standings_[r].forward_ms += forward_ms + c.forward_wait * (later_ms - own_ms);
+    }
+  }
   outlook_.Reset(standings_, separable_, load_price_ms_);
 }
 

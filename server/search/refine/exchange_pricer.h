@@ -30,17 +30,25 @@ class ExchangePricer {
   const CommResponse& response() const { return response_; }
 
   struct Priced {
-    bool fits = false;  // every rank within its memory; otherwise the rest is void
+    bool allowed = false;  // by memory and rules; otherwise the rest is void
     double cost_ms = 0;
     double potential_ms = 0;
   };
   // One result an exchange, in order. Learns how communication responds.
-  std::span<const Priced> Price(const Solution& solution, const ExchangeList& list,
+  std::span<const Priced> Price(Solution& solution, const ExchangeList& list,
                                 std::span<const Exchange> exchanges);
 
   // The outlook becomes that of the `index`-th exchange of the last Price; the caller carries it
   // out.
   void Adopt(std::size_t index);
+
+  // The outlook becomes what compute is predicted to be after an exchange that is allowed, and what
+  // communication is estimated to be; errors add up until the next PriceSolution. The caller
+  // carries the exchange out.
+  void Anticipate(const Solution& solution, const ExchangeList& list, const Exchange& exchange);
+  // What PriceSolution, Adopt and Anticipate made of the ranks, to go back to.
+  const std::vector<RankStanding>& standings() const { return standings_; }
+  void SetStandings(const std::vector<RankStanding>& standings);
 
   // How many exchanges to price at once, so that a batch takes some milliseconds at most.
   std::size_t batch_size() const { return batch_size_; }
@@ -53,6 +61,7 @@ class ExchangePricer {
     ComputeMemo::Slot slot = 0;
   };
 
+  void AssumeResponse();
   void Collect(const Solution& solution, const ExchangeList& list, const Exchange& exchange);
   void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
   void PriceTogether();
@@ -62,7 +71,7 @@ class ExchangePricer {
     return std::span(touched_).subspan(touched_end_[trial],
                                        touched_end_[trial + 1] - touched_end_[trial]);
   }
-  // How the ranks stand after a trial that fits.
+  // How the ranks stand after a trial that is allowed.
   void StandingsAfter(std::size_t trial, std::vector<RankStanding>& standings) const;
 
   SearchContext& context_;
@@ -70,7 +79,6 @@ class ExchangePricer {
   ComputeMemo& memo_;
   const bool separable_;
   const std::size_t num_ranks_;
-  const std::vector<std::int64_t> available_bytes_;
   std::size_t batch_size_;
 
   CommResponse response_;
@@ -84,7 +92,7 @@ class ExchangePricer {
   std::vector<double> added_;             // [touched, width]: change of representation
   std::vector<int> touched_of_rank_;      // by rank, -1: not touched by the present trial
   std::vector<Priced> priced_;
-  std::vector<std::size_t> row_of_trial_;  // in prices_; void where a trial does not fit
+  std::vector<std::size_t> row_of_trial_;  // in prices_; void where a trial is not allowed
   std::vector<float> compute_ms_;          // [rows, ranks], as the loads and prices_
   std::vector<float> forward_loads_;
   std::vector<float> backward_loads_;

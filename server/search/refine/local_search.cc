@@ -1,9 +1,9 @@
 #include "server/search/refine/local_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
-#include "server/search/placement/placement.h"
 #include "server/search/refine/plan_units.h"
 
 namespace neuroshard {
@@ -13,30 +13,41 @@ namespace {
 // than it before the search ends.
 constexpr int kFruitlessRounds = 40;
 // An exchange has to gain this share of the cost.
-constexpr double kLeastGain = 1e-6;
-constexpr std::size_t kMostSources = 6;
+constexpr double kLeastGain = 1e-5;
+constexpr std::size_t kMostSources = 3;
+// Steps of wandering that find nothing new.
+constexpr int kWander = 30;
+constexpr std::size_t kWanderPriced = 8;
+// Steps for which a table does not go back.
+constexpr int kTabu = 6;
+// Exchanges that are carried out between two prices, at most.
+constexpr std::size_t kMostDepth = 64;
+// Exchanges that are priced together.
+constexpr std::size_t kFirstPriced = 4;
+// Of the newest error in the mean of estimates' errors.
+constexpr double kErrorWeight = 0.05;
 
 }  // namespace
 
-LocalSearch::LocalSearch(SearchContext& context)
+LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
+                         const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo,
+                         ExchangePricer& pricer, Solution& solution)
     : context_(context),
-      types_(context.request(), context.model().info()),
-      book_(context),
-      memo_(context, book_),
-      solution_(context.request(), book_),
-      pricer_(context, book_, memo_),
-      rank_neighbours_(context, types_, book_, memo_),
+      book_(book),
+      pricer_(pricer),
+      solution_(solution),
+      rank_neighbours_(layouts, book, memo),
+      table_neighbours_(context.request(), rules, layouts, book),
       list_(pricer_.batch_size()),
       random_(context.request().search.seed),
       steps_left_(context.request().search.refine_steps.value_or(
           std::numeric_limits<std::int64_t>::max())) {}
 
 Status LocalSearch::Run() {
-  LoadPlan(context_.request(), context_.best_plan(), book_, solution_);
-  pricer_.PriceSolution(solution_);
   Remember();
-  unpublished_ = false;
   Descend();
+  NS_RETURN_IF_ERROR(Publish());
+  Wander();
   NS_RETURN_IF_ERROR(Publish());
   for (int fruitless = 0; fruitless < kFruitlessRounds; ++fruitless) {
     if (Exhausted() || context_.ShouldStop()) break;
@@ -45,6 +56,7 @@ Status LocalSearch::Run() {
     pricer_.PriceSolution(solution_);
     const double before_ms = best_cost_ms_;
     Descend();
+    Wander();
     if (best_cost_ms_ < before_ms * (1 - kLeastGain)) fruitless = -1;
     NS_RETURN_IF_ERROR(Publish());
   }
@@ -58,30 +70,187 @@ void LocalSearch::Descend() {
   }
 }
 
+void LocalSearch::Wander() {
+  tabu_.clear();
+  wandered_ = 0;
+  double best_ms = best_cost_ms_;
+  for (int fruitless = 0; fruitless < kWander && !Exhausted(); ++fruitless) {
+    if (context_.ShouldStop()) return;
+    --steps_left_;
+    ++wandered_;
+    ChooseSources();
+    if (!WanderOn(sources_[random_.Below(sources_.size())])) continue;
+    if (pricer_.outlook().cost_ms() < best_cost_ms_) Remember();
+    if (best_cost_ms_ < best_ms * (1 - kLeastGain)) {
+      best_ms = best_cost_ms_;
+      fruitless = 0;
+    }
+  }
+}
+
+namespace {
+
+std::uint64_t TableAt(const Unit& unit) {
+  return static_cast<std::uint64_t>(unit.table) << 32 |
+         static_cast<std::uint64_t>(static_cast<std::uint32_t>(unit.place));
+}
+
+}  // namespace
+
+bool LocalSearch::IsTabu(const Exchange& exchange) const {
+  for (const Unit& unit : list_.coming(exchange)) {
+    const auto tabu = tabu_.find(TableAt(unit));
+    if (tabu != tabu_.end() && tabu->second > wandered_) return true;
+  }
+  return false;
+}
+
+bool LocalSearch::WanderOn(int source) {
+  list_.Clear();
+  switch (random_.Below(8)) {
+    case 0:
+    case 1:
+      table_neighbours_.Collect(solution_, pricer_, source, list_);
+      break;
+    case 2:
+      rank_neighbours_.Collect(solution_, pricer_, source, Reach::kFar, list_);
+      break;
+    default:
+      rank_neighbours_.Collect(solution_, pricer_, source, Reach::kNear, list_);
+  }
+  std::vector<Exchange> open;
+  for (const Exchange& exchange : list_.Sorted()) {
+    if (!IsTabu(exchange)) open.push_back(exchange);
+    if (open.size() == kWanderPriced) break;
+  }
+  const auto priced = pricer_.Price(solution_, list_, open);
+  std::size_t best = priced.size();
+  for (std::size_t i = 0; i < priced.size(); ++i) {
+    if (priced[i].allowed &&
+        (best == priced.size() || priced[i].potential_ms < priced[best].potential_ms)) {
+      best = i;
+    }
+  }
+  if (best == priced.size()) return false;
+  pricer_.Adopt(best);
+  for (const int id : list_.leaving(open[best])) {
+    tabu_[TableAt(solution_.unit(id))] = wandered_ + kTabu + static_cast<int>(random_.Below(kTabu));
+  }
+  done_.clear();
+  CarryOut(open[best]);
+  return true;
+}
+
 bool LocalSearch::Step() {
   --steps_left_;
+  if (depth_ > 1 && Leap()) return true;
   ChooseSources();
   for (const Reach reach : {Reach::kNear, Reach::kFar}) {
     for (const int source : sources_) {
       if (context_.ShouldStop()) return false;
       list_.Clear();
       rank_neighbours_.Collect(solution_, pricer_, source, reach, list_);
-      const std::span<const Exchange> exchanges = list_.Sorted();
-      const auto priced = pricer_.Price(solution_, list_, exchanges);
-      std::size_t best = priced.size();
-      double best_ms = pricer_.outlook().potential_ms() * (1 - kLeastGain);
-      for (std::size_t i = 0; i < priced.size(); ++i) {
-        if (priced[i].fits && priced[i].potential_ms < best_ms) {
-          best = i;
-          best_ms = priced[i].potential_ms;
-        }
-      }
-      if (best == priced.size()) continue;
-      pricer_.Adopt(best);
-      for (const int id : list_.leaving(exchanges[best])) solution_.Remove(id);
-      for (const Unit& unit : list_.coming(exchanges[best])) solution_.Add(unit);
-      return true;
+      if (TakeBest()) return true;
     }
+    if (reach == Reach::kFar) break;
+    for (const int source : sources_) {
+      if (context_.ShouldStop()) return false;
+      list_.Clear();
+      table_neighbours_.Collect(solution_, pricer_, source, list_);
+      if (TakeBest()) return true;
+    }
+  }
+  return false;
+}
+
+bool LocalSearch::Leap() {
+  const double before_ms = pricer_.outlook().potential_ms();
+  const std::vector<RankStanding> standings = pricer_.standings();
+  done_.clear();
+  const auto advance = [&] {
+    ChooseSources();
+    for (const int source : sources_) {
+      if (context_.ShouldStop()) return false;
+      list_.Clear();
+      rank_neighbours_.Collect(solution_, pricer_, source, Reach::kNear, list_);
+      const double now_ms = pricer_.outlook().potential_ms();
+      const double least_gain_ms = kLeastGain * pricer_.outlook().cost_ms();
+      for (const Exchange& exchange : list_.Sorted()) {
+        if (exchange.estimate_ms > now_ms - least_gain_ms) break;
+        if (!solution_.Allows(list_.leaving(exchange), list_.coming(exchange))) continue;
+        pricer_.Anticipate(solution_, list_, exchange);
+        if (pricer_.outlook().potential_ms() > now_ms - least_gain_ms) {
+          pricer_.SetStandings(anticipated_);
+          continue;
+        }
+        anticipated_ = pricer_.standings();
+        CarryOut(exchange);
+        return true;
+      }
+    }
+    return false;
+  };
+  anticipated_ = standings;
+  while (done_.size() < depth_ && advance()) {
+  }
+  if (done_.empty()) return false;
+  pricer_.PriceSolution(solution_);
+  if (pricer_.outlook().potential_ms() < before_ms - kLeastGain * pricer_.outlook().cost_ms()) {
+    if (done_.size() == depth_) depth_ = std::min(2 * depth_, kMostDepth);
+    return true;
+  }
+  Undo(done_.size());
+  pricer_.SetStandings(standings);
+  depth_ = std::max<std::size_t>(1, depth_ / 2);
+  return false;
+}
+
+void LocalSearch::CarryOut(const Exchange& exchange) {
+  Done& done = done_.emplace_back();
+  for (const int id : list_.leaving(exchange)) {
+    done.left.push_back(solution_.unit(id));
+    solution_.Remove(id);
+  }
+  for (const Unit& unit : list_.coming(exchange)) done.came.push_back(solution_.Add(unit));
+}
+
+// In the exact opposite order, so that units get the ids back that earlier exchanges know them by.
+void LocalSearch::Undo(std::size_t count) {
+  for (; count > 0; --count) {
+    Done& done = done_.back();
+    for (; !done.came.empty(); done.came.pop_back()) solution_.Remove(done.came.back());
+    for (; !done.left.empty(); done.left.pop_back()) solution_.Add(done.left.back());
+    done_.pop_back();
+  }
+}
+
+// Prices the most promising first and stops at the first batch that holds something better. What is
+// estimated to be worse, by more than estimates have been wrong lately, is not priced at all.
+bool LocalSearch::TakeBest() {
+  const std::span<const Exchange> exchanges = list_.Sorted();
+  const double now_ms = pricer_.outlook().potential_ms();
+  std::size_t size = kFirstPriced;
+  for (std::size_t begin = 0; begin < exchanges.size(); begin += size, size *= 2) {
+    if (exchanges[begin].estimate_ms > now_ms + 2 * estimate_error_ms_) break;
+    if (context_.ShouldStop()) return false;
+    const auto batch = exchanges.subspan(begin, std::min(kFirstPriced, exchanges.size() - begin));
+    const auto priced = pricer_.Price(solution_, list_, batch);
+    std::size_t best = priced.size();
+    double best_ms = now_ms - kLeastGain * pricer_.outlook().cost_ms();
+    for (std::size_t i = 0; i < priced.size(); ++i) {
+      if (!priced[i].allowed) continue;
+      const double error_ms = std::abs(priced[i].potential_ms - batch[i].estimate_ms);
+      estimate_error_ms_ += kErrorWeight * (error_ms - estimate_error_ms_);
+      if (priced[i].potential_ms < best_ms) {
+        best = i;
+        best_ms = priced[i].potential_ms;
+      }
+    }
+    if (best == priced.size()) continue;
+    pricer_.Adopt(best);
+    done_.clear();
+    CarryOut(batch[best]);
+    return true;
   }
   return false;
 }
@@ -124,23 +293,18 @@ void LocalSearch::Restore() {
 
 // A few units go to other ranks, with no regard to costs.
 void LocalSearch::Perturb() {
-  const std::vector<std::int64_t> available = AvailableBytes(context_.request());
+  const auto ranks = static_cast<std::uint64_t>(solution_.num_ranks());
   const int moves = static_cast<int>(random_.Between(2, 4));
   for (int i = 0; i < moves; ++i) {
-    const int from =
-        static_cast<int>(random_.Below(static_cast<std::uint64_t>(solution_.num_ranks())));
-    const int to =
-        static_cast<int>(random_.Below(static_cast<std::uint64_t>(solution_.num_ranks())));
+    const int from = static_cast<int>(random_.Below(ranks));
+    const int to = static_cast<int>(random_.Below(ranks));
     const auto units = solution_.units_on_rank(from);
     if (from == to || units.empty()) continue;
     const int id = units[random_.Below(units.size())];
     Unit unit = solution_.unit(id);
-    if (solution_.rank(to).bytes + book_.bytes(unit.shards.full) >
-        available[static_cast<std::size_t>(to)]) {
-      continue;
-    }
-    solution_.Remove(id);
     unit.place = to;
+    if (!solution_.Allows(std::span(&id, 1), std::span(&unit, 1))) continue;
+    solution_.Remove(id);
     solution_.Add(unit);
   }
 }
@@ -148,10 +312,7 @@ void LocalSearch::Perturb() {
 Status LocalSearch::Publish() {
   if (!unpublished_) return absl::OkStatus();
   unpublished_ = false;
-  Solution best = solution_;
-  best.Clear();
-  for (const Unit& unit : best_) best.Add(unit);
-  return context_.ImproveIfCheaper(MakePlan(context_.request(), best)).status();
+  return context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)).status();
 }
 
 }  // namespace neuroshard

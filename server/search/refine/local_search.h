@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/random.h"
@@ -12,18 +13,20 @@
 #include "server/search/refine/rank_neighbours.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
-#include "server/search/refine/table_types.h"
+#include "server/search/refine/table_layouts.h"
+#include "server/search/refine/table_neighbours.h"
 #include "server/search/search_context.h"
 
 namespace neuroshard {
 
 class LocalSearch {
  public:
-  // `context` must outlive the search.
-  explicit LocalSearch(SearchContext& context);
+  // All must outlive the search; `solution` is complete and priced by `pricer`.
+  LocalSearch(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
+              ShardBook& book, ComputeMemo& memo, ExchangePricer& pricer, Solution& solution);
 
-  // Improves on the context's best plan until nothing more is found, the request's steps are used
-  // up or the context says stop. Hands what it finds to the context.
+  // Improves on the solution until nothing more is found, the request's steps are used up or the
+  // context says stop. Hands what it finds to the context.
   Status Run();
 
  private:
@@ -31,26 +34,48 @@ class LocalSearch {
   void Descend();
   // Carries out the best exchange found, if any is better than nothing.
   bool Step();
+  bool TakeBest();
+  // Up to `depth_` exchanges by estimate, then priced as one. False: nothing was gained, and
+  // everything is as before.
+  bool Leap();
+  // On from a local optimum by the best exchange there is, if it be worse, that brings nothing back
+  // to where it has just been; until a number of steps has found nothing new.
+  void Wander();
+  bool WanderOn(int source);
+  bool IsTabu(const Exchange& exchange) const;
+  void CarryOut(const Exchange& exchange);
+  void Undo(std::size_t count);
   void ChooseSources();
   void Remember();
   void Restore();
   void Perturb();
   Status Publish();
-  bool Exhausted() const { return steps_left_ == 0; }
+  bool Exhausted() const { return steps_left_ <= 0; }
 
   SearchContext& context_;
-  const TableTypes types_;
-  ShardBook book_;
-  ComputeMemo memo_;
-  Solution solution_;
-  ExchangePricer pricer_;
+  ShardBook& book_;
+  ExchangePricer& pricer_;
+  Solution& solution_;
   RankNeighbours rank_neighbours_;
+  TableNeighbours table_neighbours_;
   ExchangeList list_;
   Random random_;
   std::int64_t steps_left_;
 
   std::vector<int> sources_;
   std::vector<int> order_;
+  // What was carried out by the present leap, newest last.
+  struct Done {
+    std::vector<Unit> left;
+    std::vector<int> came;
+  };
+  std::vector<Done> done_;
+  // By table and place: the step of wandering until which the table may not come there.
+  std::unordered_map<std::uint64_t, int> tabu_;
+  int wandered_ = 0;
+  std::vector<RankStanding> anticipated_;
+  std::size_t depth_ = 8;
+  double estimate_error_ms_ = 0;  // mean over those priced lately
   double best_cost_ms_ = std::numeric_limits<double>::infinity();
   std::vector<Unit> best_;
   bool unpublished_ = false;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -46,41 +48,62 @@ std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows) {
 
 }  // namespace
 
-void LoadPlan(const PlanRequest& request, const Plan& plan, ShardBook& book, Solution& solution) {
+std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
+                          ShardBook& book, Solution& solution) {
   std::unordered_map<std::string_view, int> index;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     index.emplace(request.tables[t].name, static_cast<int>(t));
   }
   std::vector<Unit> units;
   for (const TablePlan& table : plan.tables) {
+    const std::size_t first_unit = units.size();
     for (std::size_t begin = 0; begin < table.shards.size();) {
       std::size_t end = begin + 1;
       const Shard& first = table.shards[begin];
       while (end < table.shards.size() && table.shards[end].col_offset == first.col_offset) ++end;
       Unit unit = UnitOf(table, begin, end, solution);
       unit.table = index.at(table.name);
-      unit.shards = book.Shards(unit.table, unit.type, unit.cols, static_cast<int>(end - begin));
+      unit.shards.count = static_cast<int>(end - begin);
       units.push_back(unit);
       begin = end;
     }
+    const int blocks = static_cast<int>(units.size() - first_unit);
+    for (std::size_t u = first_unit; u < units.size(); ++u) {
+      Unit& unit = units[u];
+      std::optional<ShardingType> type;
+      if (solution.kept(unit.table) != nullptr) {
+        unit.shards = book.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
+        continue;
+      }
+      if (unit.spread() == Spread::kRank) type = layouts.OnRanks(unit.table, blocks);
+      if (unit.spread() == Spread::kHost) type = layouts.OnHosts(unit.table, blocks);
+      unit.type = type.value_or(unit.type);
+      unit.shards = book.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
+    }
   }
   book.PredictNew();
+  return units;
+}
+
+void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
+              ShardBook& book, Solution& solution) {
+  const std::vector<Unit> units = UnitsOf(request, layouts, plan, book, solution);
   solution.Clear();
   for (const Unit& unit : units) solution.Add(unit);
 }
 
-Plan MakePlan(const PlanRequest& request, const Solution& solution) {
+Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<const Unit> all) {
   Plan plan;
   plan.world_size = request.topology.num_ranks();
   plan.local_world_size = request.topology.ranks_per_host();
   plan.tables.reserve(request.tables.size());
-  std::vector<const Unit*> units;
+  std::vector<std::vector<const Unit*>> units_of_table(request.tables.size());
+  for (const Unit& unit : all) {
+    units_of_table[static_cast<std::size_t>(unit.table)].push_back(&unit);
+  }
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const Table& table = request.tables[t];
-    units.clear();
-    for (const int id : solution.units_of_table(static_cast<int>(t))) {
-      units.push_back(&solution.unit(id));
-    }
+    std::vector<const Unit*>& units = units_of_table[t];
     std::sort(units.begin(), units.end(), [](const Unit* a, const Unit* b) {
       const auto key = [](const Unit* u) {
         return std::make_tuple(u->cols % kColumnAlignment != 0, u->place, u->cols);
@@ -88,6 +111,10 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution) {
       return key(a) < key(b);
     });
     TablePlan& table_plan = plan.tables.emplace_back();
+    if (const TablePlan* const kept = solution.kept(static_cast<int>(t)); kept != nullptr) {
+      table_plan = *kept;
+      continue;
+    }
     table_plan.name = table.name;
     table_plan.module = table.module;
     table_plan.sharding_type = units.front()->type;

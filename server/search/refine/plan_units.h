@@ -1,20 +1,29 @@
 // Between plans, the currency of strategies, and the units that local search moves.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
+#include "server/search/refine/table_layouts.h"
 
 namespace neuroshard {
 
-// Replaces what `solution` holds by a legal plan of the request. Predicts its shards.
-void LoadPlan(const PlanRequest& request, const Plan& plan, ShardBook& book, Solution& solution);
+// The units of a plan whose tables are legal; may lack tables. Predicts its shards. Types that
+// `layouts` takes as one become that one, but for tables that the solution keeps.
+std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
+                          ShardBook& book, Solution& solution);
 
-// The solution as a plan: tables in the request's order, columns handed to a table's units in the
-// order of their ranks or hosts, a ragged end last.
-Plan MakePlan(const PlanRequest& request, const Solution& solution);
+// Replaces what `solution` holds by a legal plan of the request. Otherwise as
+// UnitsOf.
+void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
+              ShardBook& book, Solution& solution);
+
+// `units` of all tables, whose subsets `solution` knows, as a plan: tables in the request's order,
+// columns handed to a table's units in the order of their ranks or hosts, a ragged end last.
+Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<const Unit> units);
 
 }  // namespace neuroshard

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <array>
 
-#include "server/search/placement/placement.h"
-
 namespace neuroshard {
 namespace {
 
 // Ranks that something may go to: the lowest ones, half of them by time and half by load.
 constexpr std::size_t kTargets = 16;
 // Different numbers of columns of a shard that are tried.
-constexpr std::int64_t kWidths = 16;
+constexpr std::int64_t kWidths = 8;
 
 // The columns that may leave a shard of `cols`: all, or a multiple of the alignment.
 void WidthsOf(std::int64_t cols, std::vector<std::int64_t>& widths) {
@@ -30,12 +28,8 @@ void WidthsOf(std::int64_t cols, std::vector<std::int64_t>& widths) {
 
 }  // namespace
 
-RankNeighbours::RankNeighbours(SearchContext& context, const TableTypes& types, ShardBook& book,
-                               ComputeMemo& memo)
-    : types_(types),
-      book_(book),
-      memo_(memo),
-      available_bytes_(AvailableBytes(context.request())) {}
+RankNeighbours::RankNeighbours(const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo)
+    : layouts_(layouts), book_(book), memo_(memo) {}
 
 void RankNeighbours::Collect(const Solution& solution, const ExchangePricer& pricer, int source,
                              Reach reach, ExchangeList& list) {
@@ -43,7 +37,7 @@ void RankNeighbours::Collect(const Solution& solution, const ExchangePricer& pri
   ChooseTargets(solution, pricer.outlook(), source);
   ListParts(solution, source);
   ListTransfers(solution);
-  ListResidents(solution, source);
+  ListResidents(solution);
   book_.PredictNew();
   FindSlots(solution, source);
   AddTransfers(solution, pricer, source, list);
@@ -82,7 +76,12 @@ void RankNeighbours::ListParts(const Solution& solution, int source) {
       Part part{.unit = id, .cols = cols, .left = unit};
       part.left.cols = unit.cols - cols;
       if (part.left.cols > 0) {
-        const auto type = types_.OnRanks(unit.table, pieces + 1);
+        // With joined columns there are as many pieces as before, otherwise one more.
+        if (!layouts_.CutsAnywhere(unit.table) ||
+            !layouts_.AllowsWidth(unit.table, part.left.cols)) {
+          continue;
+        }
+        const auto type = layouts_.OnRanks(unit.table, std::max(2, pieces));
         if (!type) continue;
         part.left.type = *type;
         part.left.shards = book_.Shards(unit.table, *type, part.left.cols, 1);
@@ -105,23 +104,25 @@ void RankNeighbours::ListTransfers(const Solution& solution) {
       for (const int piece : pieces) {
         if (solution.unit(piece).place == targets_[t]) transfer.joined = piece;
       }
+      if (transfer.joined >= 0 && !layouts_.CutsAnywhere(unit.table)) continue;
       int count = static_cast<int>(pieces.size());
       if (part.left.cols > 0) ++count;
       if (transfer.joined >= 0) --count;
-      const auto type = types_.OnRanks(unit.table, count);
+      const auto type = layouts_.OnRanks(unit.table, count);
       if (!type) continue;
       transfer.arriving = unit;
       transfer.arriving.type = *type;
       transfer.arriving.place = targets_[t];
       transfer.arriving.cols = part.cols;
       if (transfer.joined >= 0) transfer.arriving.cols += solution.unit(transfer.joined).cols;
+      if (!layouts_.AllowsWidth(unit.table, transfer.arriving.cols)) continue;
       transfer.arriving.shards = book_.Shards(unit.table, *type, transfer.arriving.cols, 1);
       transfers_.push_back(transfer);
     }
   }
 }
 
-void RankNeighbours::ListResidents(const Solution& solution, int) {
+void RankNeighbours::ListResidents(const Solution& solution) {
   residents_.clear();
   residents_end_.assign(1, 0);
   for (std::size_t t = 0; t < targets_.size(); ++t) {
@@ -160,7 +161,7 @@ void RankNeighbours::AddTransfers(const Solution& solution, const ExchangePricer
     const Unit& unit = solution.unit(part.unit);
     const int target = transfer.arriving.place;
     const Unit joined = transfer.joined >= 0 ? solution.unit(transfer.joined) : Unit{};
-    if (!Fits(solution, target, BytesOf(transfer.arriving) - BytesOf(joined))) continue;
+    if (!solution.Fits(target, BytesOf(transfer.arriving) - BytesOf(joined))) continue;
     const CommLoad before = LoadOf(unit);
     const CommLoad left = LoadOf(part.left);
     const CommLoad arriving = LoadOf(transfer.arriving);
@@ -207,8 +208,8 @@ void RankNeighbours::AddSwaps(const Solution& solution, const ExchangePricer& pr
       const Unit& back = solution.unit(resident.unit);
       if (back.table == unit.table) continue;
       const std::int64_t back_bytes = BytesOf(back);
-      if (!Fits(solution, source, source_bytes + back_bytes) ||
-          !Fits(solution, target, target_bytes - back_bytes)) {
+      if (!solution.Fits(source, source_bytes + back_bytes) ||
+          !solution.Fits(target, target_bytes - back_bytes)) {
         continue;
       }
       const CommLoad back_load = LoadOf(back);
@@ -258,10 +259,10 @@ void RankNeighbours::AddChains(const Solution& solution, const ExchangePricer& p
       const Unit& onward_unit = solution.unit(residents_[r].unit);
       if (onward_unit.table == unit.table) continue;
       const std::int64_t onward_bytes = BytesOf(onward_unit);
-      if (!Fits(solution, via, bytes - onward_bytes)) continue;
+      if (!solution.Fits(via, bytes - onward_bytes)) continue;
       const CommLoad onward_load = LoadOf(onward_unit);
       for (std::size_t t = 0; t < targets_.size(); ++t) {
-        if (t == v || !Fits(solution, targets_[t], onward_bytes)) continue;
+        if (t == v || !solution.Fits(targets_[t], onward_bytes)) continue;
         const RankStanding& end = outlook.rank(targets_[t]);
         const std::array shifts = {
             RankShift{source, memo_.cost_ms(part.source_slot), now.forward_load - load.forward,

@@ -11,7 +11,7 @@
 #include "server/search/refine/exchange_pricer.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
-#include "server/search/refine/table_types.h"
+#include "server/search/refine/table_layouts.h"
 
 namespace neuroshard {
 
@@ -23,8 +23,7 @@ enum class Reach {
 class RankNeighbours {
  public:
   // All must outlive it.
-  RankNeighbours(SearchContext& context, const TableTypes& types, ShardBook& book,
-                 ComputeMemo& memo);
+  RankNeighbours(const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo);
 
   // Adds to `list` what relieves `source`, with estimates by `pricer`.
   void Collect(const Solution& solution, const ExchangePricer& pricer, int source, Reach reach,
@@ -57,7 +56,7 @@ class RankNeighbours {
   void ChooseTargets(const Solution& solution, const Outlook& outlook, int source);
   void ListParts(const Solution& solution, int source);
   void ListTransfers(const Solution& solution);
-  void ListResidents(const Solution& solution, int source);
+  void ListResidents(const Solution& solution);
   void FindSlots(const Solution& solution, int source);
 
   void AddTransfers(const Solution& solution, const ExchangePricer& pricer, int source,
@@ -67,10 +66,6 @@ class RankNeighbours {
   void AddChains(const Solution& solution, const ExchangePricer& pricer, int source,
                  ExchangeList& list);
 
-  bool Fits(const Solution& solution, int rank, std::int64_t added_bytes) const {
-    return solution.rank(rank).bytes + added_bytes <=
-           available_bytes_[static_cast<std::size_t>(rank)];
-  }
   std::int64_t BytesOf(const Unit& unit) const {
     return unit.cols == 0 ? 0 : book_.bytes(unit.shards.full);
   }
@@ -78,10 +73,9 @@ class RankNeighbours {
     return unit.cols == 0 ? CommLoad{} : book_.load(unit.shards.full);
   }
 
-  const TableTypes& types_;
+  const TableLayouts& layouts_;
   ShardBook& book_;
   ComputeMemo& memo_;
-  const std::vector<std::int64_t> available_bytes_;
 
   // Of one Collect, kept for their memory.
   std::vector<int> targets_;

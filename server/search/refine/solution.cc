@@ -3,21 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/search/placement/placement.h"
+
 namespace neuroshard {
 
-Solution::Solution(const PlanRequest& request, const ShardBook& book)
-    : request_(&request), book_(&book), hosts_(request.topology.hosts()) {
-  const std::size_t ranks = request.topology.devices.size();
-  for (std::size_t h = 0; h < hosts_.size(); ++h) {
-    host_of_rank_.insert(host_of_rank_.end(), static_cast<std::size_t>(hosts_[h].count),
-                         static_cast<int>(h));
-  }
-  of_table_.resize(request.tables.size());
-  on_rank_.resize(ranks);
-  on_host_.resize(hosts_.size());
-  ranks_.resize(ranks);
-  sums_.resize(ranks * book.width(), 0.0);
-}
+Solution::Solution(const PlanRequest& request, const CompiledRules& rules, const ShardBook& book)
+    : rules_(&rules),
+      book_(&book),
+      constrained_(!request.constraints.empty()),
+      rule_state_(rules),
+      available_bytes_(AvailableBytes(request)),
+      of_table_(request.tables.size()),
+      on_rank_(request.topology.devices.size()),
+      on_host_(rules.hosts().size()),
+      ranks_(request.topology.devices.size()),
+      sums_(ranks_.size() * book.width(), 0.0),
+      added_bytes_(ranks_.size(), 0) {}
 
 int Solution::Add(const Unit& unit) {
   int id;
@@ -30,27 +31,37 @@ int Solution::Add(const Unit& unit) {
     units_[static_cast<std::size_t>(id)] = unit;
   }
   of_table_[static_cast<std::size_t>(unit.table)].push_back(id);
-  if (std::vector<int>* const list = PlaceList(unit)) list->push_back(id);
+  PlaceList(unit).push_back(id);
   Apply(unit, 1);
+  if (constrained_) CountForRules(unit, 1);
   return id;
 }
 
 void Solution::Remove(int id) {
   const Unit unit = units_[static_cast<std::size_t>(id)];
   std::erase(of_table_[static_cast<std::size_t>(unit.table)], id);
-  if (std::vector<int>* const list = PlaceList(unit)) std::erase(*list, id);
+  std::erase(PlaceList(unit), id);
   free_ids_.push_back(id);
   Apply(unit, -1);
+  if (constrained_) CountForRules(unit, -1);
 }
 
 void Solution::Clear() {
+  if (constrained_) rule_state_ = RuleState(*rules_);
   units_.clear();
   free_ids_.clear();
   for (auto* lists : {&of_table_, &on_rank_, &on_host_}) {
     for (std::vector<int>& list : *lists) list.clear();
   }
+  wide_.clear();
   std::fill(ranks_.begin(), ranks_.end(), Rank{});
   std::fill(sums_.begin(), sums_.end(), 0.0);
+}
+
+void Solution::Keep(std::vector<const TablePlan*> kept, std::vector<Unit> units) {
+  kept_ = std::move(kept);
+  kept_units_ = std::move(units);
+  Clear();
 }
 
 std::vector<Unit> Solution::Units() const {
@@ -78,8 +89,10 @@ int Solution::RankOf(const Unit& unit, int i) const {
 }
 
 int Solution::AddSubset(std::vector<int> ranks) {
-  subsets_.push_back(std::move(ranks));
-  return static_cast<int>(subsets_.size()) - 1;
+  const auto [entry, added] =
+      subset_numbers_.emplace(std::move(ranks), static_cast<int>(subsets_.size()));
+  if (added) subsets_.push_back(entry->first);
+  return entry->second;
 }
 
 void Solution::Apply(const Unit& unit, int sign) {
@@ -101,18 +114,123 @@ void Solution::Apply(const Unit& unit, int sign) {
   }
 }
 
-std::vector<int>* Solution::PlaceList(const Unit& unit) {
+void Solution::CountForRules(const Unit& unit, int sign) {
+  if (TakesEveryRank(unit.type)) {
+    if (sign > 0) {
+      rule_state_.AddOnEachRank(unit.table);
+    } else {
+      rule_state_.RemoveOnEachRank(unit.table);
+    }
+    return;
+  }
+  for (int i = 0; i < unit.shards.count; ++i) {
+    if (sign > 0) {
+      rule_state_.Add(unit.table, RankOf(unit, i));
+    } else {
+      rule_state_.Remove(unit.table, RankOf(unit, i));
+    }
+  }
+}
+
+bool Solution::TryForRules(const Unit& unit) {
+  if (TakesEveryRank(unit.type)) {
+    if (!rule_state_.AllowsOnEachRank(unit.table)) return false;
+    rule_state_.AddOnEachRank(unit.table);
+    return true;
+  }
+  for (int i = 0; i < unit.shards.count; ++i) {
+    if (!rule_state_.Allows(unit.table, RankOf(unit, i))) {
+      while (--i >= 0) rule_state_.Remove(unit.table, RankOf(unit, i));
+      return false;
+    }
+    rule_state_.Add(unit.table, RankOf(unit, i));
+  }
+  return true;
+}
+
+bool Solution::Allows(std::span<const int> leaving, std::span<const Unit> coming) {
+  for (const int id : leaving) {
+    if (kept(unit(id).table) != nullptr) return false;
+  }
+  changed_ranks_.clear();
+  const auto change = [&](const Unit& unit, int sign) {
+    for (int i = 0; i < unit.shards.count; ++i) {
+      const int rank = RankOf(unit, i);
+      if (sign > 0) changed_ranks_.push_back(rank);
+      added_bytes_[static_cast<std::size_t>(rank)] += sign * book_->bytes(unit.shards.at(i));
+    }
+  };
+  for (const int id : leaving) change(unit(id), -1);
+  for (const Unit& unit : coming) change(unit, 1);
+  bool allowed = std::all_of(changed_ranks_.begin(), changed_ranks_.end(), [&](int rank) {
+    return Fits(rank, added_bytes_[static_cast<std::size_t>(rank)]);
+  });
+  for (const int rank : changed_ranks_) added_bytes_[static_cast<std::size_t>(rank)] = 0;
+  for (const int id : leaving) {
+    const Unit& gone = unit(id);
+    for (int i = 0; i < gone.shards.count; ++i) {
+      added_bytes_[static_cast<std::size_t>(RankOf(gone, i))] = 0;
+    }
+  }
+  allowed = allowed && KeepsToHosts(leaving, coming);
+  if (!allowed || !constrained_) return allowed;
+  if (!KeepsToShardLimits(leaving, coming)) return false;
+  for (const int id : leaving) CountForRules(unit(id), -1);
+  std::size_t counted = 0;
+  while (counted < coming.size() && TryForRules(coming[counted])) ++counted;
+  allowed = counted == coming.size();
+  while (counted > 0) CountForRules(coming[--counted], -1);
+  for (const int id : leaving) CountForRules(unit(id), 1);
+  return allowed;
+}
+
+bool Solution::KeepsToShardLimits(std::span<const int> leaving,
+                                  std::span<const Unit> coming) const {
+  return std::all_of(coming.begin(), coming.end(), [&](const Unit& unit) {
+    int shards = 0;
+    for (const Unit& other : coming) shards += other.table == unit.table ? other.shards.count : 0;
+    for (const int id : units_of_table(unit.table)) {
+      if (std::find(leaving.begin(), leaving.end(), id) == leaving.end()) {
+        shards += this->unit(id).shards.count;
+      }
+    }
+    return shards <= rules_->of(unit.table).max_shards;
+  });
+}
+
+bool Solution::KeepsToHosts(std::span<const int> leaving, std::span<const Unit> coming) const {
+  for (const Unit& unit : coming) {
+    const bool columns = unit.type == ShardingType::kTableColumnWise;
+    if (!columns && unit.spread() != Spread::kHost) continue;
+    const auto together = [&](const Unit& other) {
+      return columns ? host_of(other.place) == host_of(unit.place)
+                     : other.shards.count == unit.shards.count;
+    };
+    for (const Unit& other : coming) {
+      if (other.table == unit.table && !together(other)) return false;
+    }
+    for (const int id : units_of_table(unit.table)) {
+      if (std::find(leaving.begin(), leaving.end(), id) == leaving.end() &&
+          !together(this->unit(id))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::vector<int>& Solution::PlaceList(const Unit& unit) {
   switch (unit.spread()) {
     case Spread::kRank:
-      return &on_rank_[static_cast<std::size_t>(unit.place)];
+      return on_rank_[static_cast<std::size_t>(unit.place)];
     case Spread::kHost:
-      return &on_host_[static_cast<std::size_t>(unit.place)];
+      return on_host_[static_cast<std::size_t>(unit.place)];
     case Spread::kRows:
     case Spread::kCopies:
     case Spread::kSubset:
       break;
   }
-  return nullptr;
+  return wide_;
 }
 
 }  // namespace neuroshard

@@ -4,11 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/rules/rule_state.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/unit.h"
 
@@ -29,8 +32,8 @@ constexpr RankContent ContentOf(int shard) {
 
 class Solution {
  public:
-  // Both must outlive the solution.
-  Solution(const PlanRequest& request, const ShardBook& book);
+  // All must outlive the solution.
+  Solution(const PlanRequest& request, const CompiledRules& rules, const ShardBook& book);
 
   // Sums are kept in doubles: adding and taking away floats leaves no drift that a float could
   // show.
@@ -49,6 +52,15 @@ class Solution {
   void Remove(int id);
   void Clear();
 
+  // From now on each of these tables stays as it is: `kept` (by table; null: free) is its plan, and
+  // `units` are those of all kept tables. Clears the solution.
+  void Keep(std::vector<const TablePlan*> kept, std::vector<Unit> units);
+  // Null: the table is free.
+  const TablePlan* kept(int table) const {
+    return kept_.empty() ? nullptr : kept_[static_cast<std::size_t>(table)];
+  }
+  std::span<const Unit> kept_units() const { return kept_units_; }
+
   const Unit& unit(int id) const { return units_[static_cast<std::size_t>(id)]; }
   // In no particular order, but the same for the same history.
   std::span<const int> units_of_table(int table) const {
@@ -62,13 +74,34 @@ class Solution {
   std::span<const int> units_on_host(int host) const {
     return on_host_[static_cast<std::size_t>(host)];
   }
+  // Units of the other spreads.
+  std::span<const int> wide_units() const { return wide_; }
   // All units, by table.
   std::vector<Unit> Units() const;
 
+  // Whether every rank has room for what it would hold after the exchange of `leaving` (distinct
+  // ids) for `coming`, and no rule on ranks would be broken. Changes nothing.
+  bool Allows(std::span<const int> leaving, std::span<const Unit> coming);
+
+  // Whether the rules allow one more shard of the table there.
+  bool RuleAllows(int table, int rank) const {
+    return !constrained_ || rule_state_.Allows(table, rank);
+  }
+
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
-  int num_hosts() const { return static_cast<int>(hosts_.size()); }
-  const HostRanks& host(int index) const { return hosts_[static_cast<std::size_t>(index)]; }
-  int host_of(int rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
+  int num_hosts() const { return static_cast<int>(rules_->hosts().size()); }
+  const HostRanks& host(int index) const {
+    return rules_->hosts()[static_cast<std::size_t>(index)];
+  }
+  int host_of(int rank) const { return rules_->host_of(rank); }
+  const CompiledRules& rules() const { return *rules_; }
+  std::int64_t available_bytes(int rank) const {
+    return available_bytes_[static_cast<std::size_t>(rank)];
+  }
+  // Whether the rank has room for so much more.
+  bool Fits(int rank, std::int64_t more_bytes) const {
+    return ranks_[static_cast<std::size_t>(rank)].bytes + more_bytes <= available_bytes(rank);
+  }
   const Rank& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   // Summed representation of what the rank holds.
   const double* sum(int rank) const {
@@ -86,20 +119,37 @@ class Solution {
 
  private:
   void Apply(const Unit& unit, int sign);
-  std::vector<int>* PlaceList(const Unit& unit);
+  void CountForRules(const Unit& unit, int sign);
+  // Whether no table that comes has more shards than its rules allow.
+  bool KeepsToShardLimits(std::span<const int> leaving, std::span<const Unit> coming) const;
+  // Whether the columns of each table_column_wise table that comes are on one host, and the blocks
+  // of each grid_shard table on hosts of one size: a table has one number of row shards
+  // (ShardLayout).
+  bool KeepsToHosts(std::span<const int> leaving, std::span<const Unit> coming) const;
+  // Counts the unit if the rules allow it; otherwise nothing changes.
+  bool TryForRules(const Unit& unit);
+  std::vector<int>& PlaceList(const Unit& unit);
 
-  const PlanRequest* request_;
+  const CompiledRules* rules_;
   const ShardBook* book_;
-  std::vector<HostRanks> hosts_;
-  std::vector<int> host_of_rank_;
+  bool constrained_;
+  RuleState rule_state_;  // of use only if constrained
+  std::vector<std::int64_t> available_bytes_;
+  std::vector<const TablePlan*> kept_;  // by table, or empty
+  std::vector<Unit> kept_units_;
   std::vector<std::vector<int>> subsets_;
+  std::map<std::vector<int>, int> subset_numbers_;
   std::vector<Unit> units_;
   std::vector<int> free_ids_;
   std::vector<std::vector<int>> of_table_;
   std::vector<std::vector<int>> on_rank_;
   std::vector<std::vector<int>> on_host_;
+  std::vector<int> wide_;
   std::vector<Rank> ranks_;
   std::vector<double> sums_;  // [ranks, width]
+  // Of one Allows, kept for their memory.
+  std::vector<std::int64_t> added_bytes_;  // by rank; 0 between calls
+  std::vector<int> changed_ranks_;
 };
 
 }  // namespace neuroshard

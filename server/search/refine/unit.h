@@ -56,7 +56,7 @@ struct Unit {
   ShardingType type = ShardingType::kTableWise;
   int place = 0;  // kRank: the rank; kHost: the host; kSubset: the subset's number; otherwise 0
   std::int64_t cols = 0;
-  UnitShards shards;
+  UnitShards shards = {};
 
   Spread spread() const { return SpreadOf(type); }
 };

@@ -1,0 +1,345 @@
+#include "server/search/refine/construction.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::set<int> HostSizes(const CompiledRules& rules) {
+  std::set<int> sizes;
+  for (const HostRanks& host : rules.hosts()) sizes.insert(host.count);
+  return sizes;
+}
+
+}  // namespace
+
+Construction::Construction(SearchContext& context, const CompiledRules& rules,
+                           const TableLayouts& layouts, ShardBook& book)
+    : context_(context), rules_(rules), layouts_(layouts), book_(book) {}
+
+double Construction::PriceOf(int shard, const CommResponse::Coefficients& response) const {
+  const CommLoad& load = book_.load(shard);
+  return static_cast<double>(book_.single_cost_ms(shard)) +
+         static_cast<double>(load.forward) * (response.forward_own + response.forward_largest) +
+         static_cast<double>(load.backward) * (response.backward_own + response.backward_largest);
+}
+
+std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
+    const CommResponse::Coefficients& response) {
+  std::vector<std::vector<TableLayout>> layouts;
+  for (std::size_t t = 0; t < context_.request().tables.size(); ++t) {
+    layouts.push_back(layouts_.Of(static_cast<int>(t)));
+    if (layouts.back().size() > 1) layouts.back().resize(1);
+  }
+  return Price(std::move(layouts), response);
+}
+
+std::vector<std::vector<PricedLayout>> Construction::AllLayouts(
+    const CommResponse::Coefficients& response) {
+  std::vector<std::vector<TableLayout>> layouts;
+  for (std::size_t t = 0; t < context_.request().tables.size(); ++t) {
+    layouts.push_back(layouts_.Of(static_cast<int>(t)));
+  }
+  return Price(std::move(layouts), response);
+}
+
+std::vector<std::vector<PricedLayout>> Construction::Price(
+    std::vector<std::vector<TableLayout>> layouts, const CommResponse::Coefficients& response) {
+  const int ranks = rules_.num_ranks();
+  const std::set<int> host_sizes = HostSizes(rules_);
+  const auto shards_of = [&](int table, const TableLayout& layout, std::int64_t cols) {
+    switch (SpreadOf(layout.type)) {
+      case Spread::kHost: {
+        UnitShards shards;
+        for (const int size : host_sizes) {  // the largest stays
+          shards = book_.Shards(table, layout.type, cols, size);
+        }
+        return shards;
+      }
+      case Spread::kRows:
+      case Spread::kCopies:
+        return book_.Shards(table, layout.type, cols, ranks);
+      case Spread::kSubset:
+        return book_.Shards(table, layout.type, cols, layout.holders);
+      case Spread::kRank:
+        break;
+    }
+    return book_.Shards(table, layout.type, cols, 1);
+  };
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    const int table = static_cast<int>(t);
+    for (const TableLayout& layout : layouts[t]) {
+      for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+        shards_of(table, layout, cols);
+      }
+    }
+  }
+  book_.PredictNew();
+  std::vector<std::vector<PricedLayout>> priced(layouts.size());
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    const int table = static_cast<int>(t);
+    for (const TableLayout& layout : layouts[t]) {
+      PricedLayout p{.layout = layout};
+      for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+        const UnitShards shards = shards_of(table, layout, cols);
+        for (int i = 0; i < shards.count; ++i) {
+          const double price_ms = PriceOf(shards.at(i), response);
+          const std::int64_t bytes = book_.bytes(shards.at(i));
+          p.price_ms += price_ms;
+          p.peak_ms = std::max(p.peak_ms, price_ms);
+          p.bytes += bytes;
+          p.peak_bytes = std::max(p.peak_bytes, bytes);
+        }
+      }
+      priced[t].push_back(p);
+    }
+  }
+  return priced;
+}
+
+double Construction::largest_price_ms() const {
+  return *std::max_element(price_ms_.begin(), price_ms_.end());
+}
+
+std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Order order,
+                                                      const std::vector<int>& urgency) const {
+  const auto key_of = [&](int table, double share) {
+    const PricedLayout& p = choice[static_cast<std::size_t>(table)];
+    return share * (order == Order::kByPrice ? p.price_ms : static_cast<double>(p.bytes));
+  };
+  std::vector<Item> items;
+  std::vector<bool> grouped(choice.size(), false);
+  const auto add_group = [&](const std::vector<int>& tables) {
+    Item item{.tables = tables};
+    for (const int table : tables) {
+      if (grouped[static_cast<std::size_t>(table)]) return;  // with its host's group
+      grouped[static_cast<std::size_t>(table)] = true;
+      item.key += key_of(table, 1);
+      item.urgency = std::max(item.urgency, urgency[static_cast<std::size_t>(table)]);
+    }
+    items.push_back(std::move(item));
+  };
+  for (const std::vector<int>& tables : rules_.host_groups()) add_group(tables);
+  for (const std::vector<int>& tables : rules_.rank_groups()) add_group(tables);
+  for (std::size_t t = 0; t < choice.size(); ++t) {
+    if (grouped[t]) continue;
+    const int table = static_cast<int>(t);
+    const TableLayout& layout = choice[t].layout;
+    const bool scattered =
+        SpreadOf(layout.type) == Spread::kRank && layout.type != ShardingType::kTableColumnWise;
+    if (!scattered) {
+      items.push_back({{table}, 0, urgency[t], key_of(table, 1)});
+      continue;
+    }
+    const auto widths = layouts_.Widths(table, layout.blocks);
+    const double dim = static_cast<double>(context_.request().tables[t].embedding_dim);
+    for (const std::int64_t cols : widths) {
+      items.push_back({{table}, cols, urgency[t], key_of(table, static_cast<double>(cols) / dim)});
+    }
+  }
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.urgency != b.urgency ? a.urgency > b.urgency : a.key > b.key;
+  });
+  return items;
+}
+
+int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
+                        const CommResponse::Coefficients& response, Solution& solution) {
+  response_ = response;
+  solution.Clear();
+  price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
+  added_.clear();
+  for (const Unit& unit : solution.kept_units()) Add(unit, solution);
+  for (const Item& item : ItemsOf(choice, order, urgency)) {
+    if (item.tables.size() == 1 && solution.kept(item.tables.front()) != nullptr) continue;
+    if (context_.ShouldStop() || !Place(item, choice, solution)) return item.tables.front();
+  }
+  return -1;
+}
+
+bool Construction::Place(const Item& item, const Choice& choice, Solution& solution) {
+  if (item.tables.size() > 1) return PlaceGroup(item, choice, solution);
+  const int table = item.tables.front();
+  const TableLayout& layout = choice[static_cast<std::size_t>(table)].layout;
+  if (item.cols == 0) return PlaceTable(table, layout, -1, -1, solution);
+  return PlaceBlock({.table = table, .type = layout.type, .cols = item.cols}, 1, -1, -1, solution);
+}
+
+// host, rank: the only one that will do; -1: any.
+bool Construction::PlaceTable(int table, const TableLayout& layout, int host, int rank,
+                              Solution& solution) {
+  const std::size_t before = added_.size();
+  const auto place_blocks = [&](int on_host) {
+    for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+      const Unit unit{.table = table, .type = layout.type, .cols = cols};
+      if (!PlaceBlock(unit, layout.holders, on_host, rank, solution)) {
+        Undo(before, solution);
+        return false;
+      }
+    }
+    return true;
+  };
+  if (layout.type != ShardingType::kTableColumnWise || host >= 0 || rank >= 0) {
+    return place_blocks(host);
+  }
+  std::vector<std::pair<double, int>> hosts;
+  for (int h = 0; h < solution.num_hosts(); ++h) {
+    const auto first = price_ms_.begin() + solution.host(h).first;
+    hosts.emplace_back(
+        std::accumulate(first, first + solution.host(h).count, 0.0) / solution.host(h).count, h);
+  }
+  std::sort(hosts.begin(), hosts.end());
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](const auto& at) { return place_blocks(at.second); });
+}
+
+bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Solution& solution) {
+  const HostRanks all{0, rules_.num_ranks()};
+  const HostRanks within = rank >= 0 ? HostRanks{rank, 1} : host >= 0 ? solution.host(host) : all;
+  const auto try_add = [&] {
+    if (!solution.Allows({}, std::span(&unit, 1))) return false;
+    Add(unit, solution);
+    return true;
+  };
+  switch (unit.spread()) {
+    case Spread::kRank: {
+      unit.shards = book_.Shards(unit.table, unit.type, unit.cols, 1);
+      double lowest = kInfinity;
+      Unit best = unit;
+      for (int r = within.first; r < within.first + within.count; ++r) {
+        if (price_ms_[static_cast<std::size_t>(r)] >= lowest) continue;
+        unit.place = r;
+        if (!solution.Allows({}, std::span(&unit, 1))) continue;
+        lowest = price_ms_[static_cast<std::size_t>(r)];
+        best = unit;
+      }
+      if (lowest == kInfinity) return false;
+      Add(best, solution);
+      return true;
+    }
+    case Spread::kHost: {
+      double lowest = kInfinity;
+      Unit best = unit;
+      for (int h = 0; h < solution.num_hosts(); ++h) {
+        const HostRanks& ranks = solution.host(h);
+        if (ranks.first < within.first || ranks.first + ranks.count > within.first + within.count) {
+          continue;
+        }
+        const auto first = price_ms_.begin() + ranks.first;
+        const double price_ms = *std::max_element(first, first + ranks.count);
+        if (price_ms >= lowest) continue;
+        unit.place = h;
+        unit.shards = book_.Shards(unit.table, unit.type, unit.cols, ranks.count);
+        if (!solution.Allows({}, std::span(&unit, 1))) continue;
+        lowest = price_ms;
+        best = unit;
+      }
+      if (lowest == kInfinity) return false;
+      Add(best, solution);
+      return true;
+    }
+    case Spread::kRows:
+    case Spread::kCopies:
+      unit.shards = book_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks());
+      return within.count == all.count && try_add();
+    case Spread::kSubset:
+      break;
+  }
+  unit.shards = book_.Shards(unit.table, unit.type, unit.cols, holders);
+  std::vector<int> ranks;
+  for (int r = within.first; r < within.first + within.count; ++r) {
+    if (rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
+        solution.Fits(r, book_.bytes(unit.shards.full))) {
+      ranks.push_back(r);
+    }
+  }
+  if (ranks.size() < static_cast<std::size_t>(holders)) return false;
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return price_ms_[static_cast<std::size_t>(a)] < price_ms_[static_cast<std::size_t>(b)];
+  });
+  ranks.resize(static_cast<std::size_t>(holders));
+  std::sort(ranks.begin(), ranks.end());
+  unit.place = solution.AddSubset(std::move(ranks));
+  return try_add();
+}
+
+bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& solution) {
+  const std::size_t before = added_.size();
+  const auto layout_of = [&](int table) -> const TableLayout& {
+    return choice[static_cast<std::size_t>(table)].layout;
+  };
+  const auto on_rank = [&](const std::vector<int>& tables, int rank) {
+    const std::size_t start = added_.size();
+    for (const int table : tables) {
+      if (solution.kept(table) != nullptr) continue;
+      if (!rules_.of(table).ranks->contains(rank) ||
+          !PlaceTable(table, layout_of(table), -1, rank, solution)) {
+        Undo(start, solution);
+        return false;
+      }
+    }
+    return true;
+  };
+  const auto on_some_rank = [&](const std::vector<int>& tables, HostRanks among) {
+    std::vector<int> ranks(static_cast<std::size_t>(among.count));
+    std::iota(ranks.begin(), ranks.end(), among.first);
+    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+      return price_ms_[static_cast<std::size_t>(a)] < price_ms_[static_cast<std::size_t>(b)];
+    });
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return on_rank(tables, rank); });
+  };
+  const TableRules& first = rules_.of(item.tables.front());
+  if (first.host_group < 0) return on_some_rank(item.tables, {0, rules_.num_ranks()});
+
+  const auto on_host = [&](int host) {
+    for (const int table : item.tables) {
+      const int group = rules_.of(table).rank_group;
+      if (group < 0) {
+        if (solution.kept(table) != nullptr) continue;
+        if (PlaceTable(table, layout_of(table), host, -1, solution)) continue;
+      } else {
+        const std::vector<int>& together = rules_.rank_groups()[static_cast<std::size_t>(group)];
+        if (together.front() != table || on_some_rank(together, solution.host(host))) continue;
+      }
+      Undo(before, solution);
+      return false;
+    }
+    return true;
+  };
+  std::vector<std::pair<double, int>> hosts;
+  for (int h = 0; h < solution.num_hosts(); ++h) {
+    const auto begin = price_ms_.begin() + solution.host(h).first;
+    hosts.emplace_back(*std::min_element(begin, begin + solution.host(h).count), h);
+  }
+  std::sort(hosts.begin(), hosts.end());
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](const auto& at) { return on_host(at.second); });
+}
+
+void Construction::Add(const Unit& unit, Solution& solution) {
+  added_.push_back(solution.Add(unit));
+  for (int i = 0; i < unit.shards.count; ++i) {
+    price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] +=
+        PriceOf(unit.shards.at(i), response_);
+  }
+}
+
+void Construction::Undo(std::size_t count, Solution& solution) {
+  while (added_.size() > count) {
+    const Unit unit = solution.unit(added_.back());
+    for (int i = 0; i < unit.shards.count; ++i) {
+      price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] -=
+          PriceOf(unit.shards.at(i), response_);
+    }
+    solution.Remove(added_.back());
+    added_.pop_back();
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,82 @@
+// Placements made from nothing: layouts for all tables, then one table after the other to where
+// least is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/refine/comm_response.h"
+#include "server/search/refine/shard_book.h"
+#include "server/search/refine/solution.h"
+#include "server/search/refine/table_layouts.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// A layout with its price and size, summed over its shards, and those of its largest shard.
+struct PricedLayout {
+  TableLayout layout;
+  double price_ms = 0;
+  double peak_ms = 0;
+  std::int64_t bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+
+class Construction {
+ public:
+  // All must outlive the construction.
+  Construction(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
+               ShardBook& book);
+
+  // By table: its first layout, and all of them. What a shard costs is taken to be its compute
+  // alone plus its load times what `response` says. Empty for a table that has no layout.
+  std::vector<std::vector<PricedLayout>> FirstLayouts(const CommResponse::Coefficients& response);
+  std::vector<std::vector<PricedLayout>> AllLayouts(const CommResponse::Coefficients& response);
+
+  // One layout a table.
+  using Choice = std::vector<PricedLayout>;
+
+  enum class Order { kByPrice, kByBytes };
+
+  // Replaces what `solution` holds. Tables in descending `urgency`, then in the given order, each
+  // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it. Returns the
+  // table that found no place, and leaves the solution incomplete then; -1: all did.
+  int Build(const Choice& choice, Order order, const std::vector<int>& urgency,
+            const CommResponse::Coefficients& response, Solution& solution);
+
+  // The largest sum of prices on a rank after a Build.
+  double largest_price_ms() const;
+
+ private:
+  struct Item {
+    std::vector<int> tables;  // more than one: a group that goes to one place
+    std::int64_t cols = 0;    // > 0: a block of a single table that may go anywhere by itself
+    int urgency = 0;
+    double key = 0;
+  };
+
+  std::vector<std::vector<PricedLayout>> Price(std::vector<std::vector<TableLayout>> layouts,
+                                               const CommResponse::Coefficients& response);
+  double PriceOf(int shard, const CommResponse::Coefficients& response) const;
+  std::vector<Item> ItemsOf(const Choice& choice, Order order,
+                            const std::vector<int>& urgency) const;
+  bool Place(const Item& item, const Choice& choice, Solution& solution);
+  bool PlaceTable(int table, const TableLayout& layout, int host, int rank, Solution& solution);
+  bool PlaceBlock(Unit unit, int ranks_of, int host, int rank, Solution& solution);
+  bool PlaceGroup(const Item& item, const Choice& choice, Solution& solution);
+  void Add(const Unit& unit, Solution& solution);
+  // Takes units off again until `count` are left.
+  void Undo(std::size_t count, Solution& solution);
+
+  SearchContext& context_;
+  const CompiledRules& rules_;
+  const TableLayouts& layouts_;
+  ShardBook& book_;
+  CommResponse::Coefficients response_;
+  std::vector<double> price_ms_;  // by rank
+  std::vector<int> added_;        // unit ids in order
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,154 @@
+// `refine` under constraints, migrations, all sharding types and stops at any moment.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+#include "server/search/exhaustive/all_plans.h"
+#include "server/search/run_search.h"
+#include "tests/support/concave_cost_model.h"
+#include "tests/support/random_constraints.h"
+#include "tests/support/random_migration.h"
+#include "tests/support/random_plan_request.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::AddRandomConstraints;
+using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::RandomPlanRequest;
+
+// NEUROSHARD_RANDOM_REQUESTS=100000 makes it the long run of tests/README.md.
+int NumRequests(int usual) {
+  const char* const asked = std::getenv("NEUROSHARD_RANDOM_REQUESTS");
+  return asked == nullptr ? usual : std::atoi(asked);
+}
+
+class LegalityCheck final : public SearchObserver {
+ public:
+  explicit LegalityCheck(const PlanRequest& request) : request_(request) {}
+
+  void OnImprovement(const SearchResult& result) override {
+    ++improvements;
+    for (const Violation& violation : CheckPlan(request_, result.plan)) {
+      ADD_FAILURE() << violation.field << ": " << violation.description;
+    }
+  }
+  void OnProgress(double) override {}
+
+  int improvements = 0;
+
+ private:
+  const PlanRequest& request_;
+};
+
+PlanRequest DemandingRequest(Random& random, int max_tables, int max_ranks) {
+  PlanRequest request = RandomPlanRequest(random, {.max_tables = max_tables,
+                                                   .max_ranks = max_ranks,
+                                                   .ranks_per_host = {1, 2, 3},
+                                                   .torchrec_memory = true});
+  if (random.Below(8) != 0) AddRandomConstraints(random, request, 6);
+  if (random.Below(3) == 0) AddRandomMigration(random, request);
+  request.search.strategy = "refine";
+  request.search.refine_steps = 25;
+  request.search.max_length = 2;
+  return request;
+}
+
+TEST(RefineDemandsTest, NoPlanIsEverIllegal) {
+  Random random(41);
+  const int requests = NumRequests(400);
+  int solved = 0;
+  for (int i = 0; i < requests; ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
+    const PlanRequest request = DemandingRequest(random, 10, 8);
+    LegalityCheck check(request);
+    const auto result = RunSearch(request, model, NeverStop(), &check);
+    if (!result.ok()) {
+      ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+      continue;
+    }
+    ++solved;
+    ASSERT_GE(check.improvements, 1);
+    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, model));
+    ASSERT_EQ(result->cost, cost) << i;
+    ASSERT_FALSE(HasFailure()) << "request " << i;
+  }
+  EXPECT_GT(solved, requests / 6);
+}
+
+TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {
+  Random random(43);
+  int feasible = 0;
+  int missed = 0;
+  double best_ms = 0;
+  double refine_ms = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 2,
+                                                     .max_ranks = 3,
+                                                     .dims = {4, 6, 8},
+                                                     .ranks_per_host = {1, 2},
+                                                     .torchrec_memory = true});
+    AddRandomConstraints(random, request, 5);
+    request.search.strategy = "refine";
+    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    const BestOfAllPlans best = BestOfAll(request, TypeSet(model.info().sharding_types), model);
+    if (!(best.feasible || !result.ok())) {
+      for (const auto& v : CheckPlan(request, result->plan))
+        ADD_FAILURE() << i << " " << v.field << ": " << v.description;
+      ADD_FAILURE() << i << "infeasible?";
+      continue;
+    }
+    if (!best.feasible) continue;
+    ++feasible;
+    if (!result.ok()) {
+      ++missed;
+      ADD_FAILURE() << "request " << i << ": " << result.status();
+      continue;
+    }
+    ASSERT_GE(result->cost.embedding_cost_ms, best.cost_ms * (1 - 1e-6));
+    best_ms += best.cost_ms;
+    refine_ms += result->cost.embedding_cost_ms;
+  }
+  EXPECT_GT(feasible, 15);
+  EXPECT_LT(refine_ms, 1.02 * best_ms);
+  RecordProperty("gap_percent", std::to_string(100 * (refine_ms / best_ms - 1)));
+}
+
+class StopAfter final : public StopSignal {
+ public:
+  explicit StopAfter(int polls) : left_(polls) {}
+  bool ShouldStop() const override { return left_-- <= 0; }
+
+ private:
+  mutable int left_;
+};
+
+TEST(RefineDemandsTest, AStopAtAnyPollLeavesALegalPlanOrNone) {
+  Random random(47);
+  const ConcaveCostModel model;
+  int cut = 0;
+  for (int i = 0; i < 60; ++i) {
+    const PlanRequest request = DemandingRequest(random, 8, 6);
+    for (const int polls : {0, 1, 2, 3, 5, 8, 13, 34, 89, 233}) {
+      LegalityCheck check(request);
+      const auto result = RunSearch(request, model, StopAfter(polls), &check);
+      if (result.ok()) {
+        cut += result->statistics.time_limit_reached;
+      } else {
+        ASSERT_TRUE(absl::IsFailedPrecondition(result.status()) ||
+                    absl::IsDeadlineExceeded(result.status()))
+            << result.status();
+      }
+    }
+  }
+  EXPECT_GT(cut, 20);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,200 @@
+#include "server/search/refine/starts.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "server/search/neuroshard/greedy_grid.h"
+#include "server/search/packing/find_packing.h"
+#include "server/search/refine/plan_units.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+// Constructions that start over because a table found no place.
+constexpr int kRepairRounds = 60;
+// Limits on a shard's price, each a fifth below the one before.
+constexpr int kLimits = 20;
+constexpr double kNextLimit = 0.8;
+// Dim caps of the greedy grid, and how many predictions it may ask for.
+constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
+constexpr std::size_t kGridEffort = 60'000;
+
+bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
+  return request.constraints.empty() && !request.migration.has_value() &&
+         std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& of) {
+           return of.types == TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise};
+         });
+}
+
+}  // namespace
+
+Starts::Starts(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
+               ShardBook& book, ExchangePricer& pricer)
+    : context_(context),
+      rules_(rules),
+      layouts_(layouts),
+      book_(book),
+      pricer_(pricer),
+      construction_(context, rules, layouts, book),
+      urgency_(context.request().tables.size(), 0) {}
+
+Status Starts::FindLegal(Solution& solution) {
+  const PlanRequest& request = context_.request();
+  const auto first = construction_.FirstLayouts(pricer_.response().coefficients());
+  for (std::size_t t = 0; t < first.size(); ++t) {
+    if (first[t].empty()) {
+      return FailedPrecondition(
+          "no plan can exist: the constraints leave no sharding type to table {}",
+          request.tables[t].name);
+    }
+    // Who may only be on few ranks goes first.
+    const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
+    if (!ranks.all()) {
+      urgency_[t] = 1000 * (rules_.num_ranks() - static_cast<int>(ranks.ranks().size()));
+    }
+  }
+  const auto& response = pricer_.response().coefficients();
+  for (const Construction::Order order :
+       {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
+    if (construction_.Build(Choose(first, kNoLimit, 0), order, urgency_, response, solution) < 0) {
+      return absl::OkStatus();
+    }
+    if (context_.ShouldStop()) return absl::OkStatus();
+  }
+  if (Repair(construction_.AllLayouts(response), solution) || context_.stopped()) {
+    return absl::OkStatus();
+  }
+  if (!CutsColumnsOnly(request, rules_)) {
+    return FailedPrecondition(
+        "no plan was found: neither memory nor constraints are proven to exclude one");
+  }
+  NS_ASSIGN_OR_RETURN(const Placement packed, FindPacking(request, Cutting::kColumns));
+  NS_RETURN_IF_ERROR(context_.Improve(packed));
+  return absl::OkStatus();
+}
+
+bool Starts::Repair(const std::vector<std::vector<PricedLayout>>& layouts, Solution& solution) {
+  const auto& response = pricer_.response().coefficients();
+  Construction::Choice choice = Choose(layouts, kNoLimit, 0);
+  for (int round = 0; round < kRepairRounds; ++round) {
+    const auto order =
+        round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
+    const int failed = construction_.Build(choice, order, urgency_, response, solution);
+    if (failed < 0) return true;
+    if (context_.ShouldStop()) return false;
+    const std::size_t t = static_cast<std::size_t>(failed);
+    ++urgency_[t];
+    // The next smaller shards, if there are.
+    const PricedLayout* smaller = nullptr;
+    for (const PricedLayout& layout : layouts[t]) {
+      if (layout.peak_bytes >= choice[t].peak_bytes) continue;
+      if (smaller == nullptr || layout.peak_bytes > smaller->peak_bytes) smaller = &layout;
+    }
+    if (smaller != nullptr) choice[t] = *smaller;
+  }
+  return false;
+}
+
+Construction::Choice Starts::Choose(const std::vector<std::vector<PricedLayout>>& layouts,
+                                    double limit_ms, double bytes_price_ms) const {
+  Construction::Choice choice;
+  for (const std::vector<PricedLayout>& of_table : layouts) {
+    const PricedLayout* best = &of_table.front();
+    const auto key = [&](const PricedLayout& p) {
+      const double over_ms = std::max(0.0, p.peak_ms - limit_ms);
+      return std::make_pair(over_ms, p.price_ms + bytes_price_ms * static_cast<double>(p.bytes));
+    };
+    for (const PricedLayout& p : of_table) {
+      if (key(p) < key(*best)) best = &p;
+    }
+    choice.push_back(*best);
+  }
+  return choice;
+}
+
+std::vector<Construction::Choice> Starts::Choices() {
+  const auto layouts = construction_.AllLayouts(pricer_.response().coefficients());
+  double limit_ms = 0;
+  for (const auto& of_table : layouts) {
+    double least = kNoLimit;
+    for (const PricedLayout& p : of_table) least = std::min(least, p.price_ms);
+    for (const PricedLayout& p : of_table) {
+      if (p.price_ms == least) limit_ms = std::max(limit_ms, p.peak_ms);
+    }
+  }
+  std::vector<Construction::Choice> choices;
+  for (int i = 0; i < kLimits; ++i, limit_ms *= kNextLimit) {
+    Construction::Choice choice = Choose(layouts, limit_ms, 0);
+    const auto same = [](const PricedLayout& a, const PricedLayout& b) {
+      return a.layout == b.layout;
+    };
+    if (choices.empty() || !std::equal(choice.begin(), choice.end(), choices.back().begin(),
+                                       choices.back().end(), same)) {
+      choices.push_back(std::move(choice));
+    }
+  }
+  return choices;
+}
+
+bool Starts::FindCheap(Solution& solution) {
+  const auto& response = pricer_.response().coefficients();
+  const std::vector<Construction::Choice> choices = Choices();
+  std::vector<Unit> best;
+  double best_ms = kNoLimit;
+  for (const Construction::Choice& choice : choices) {
+    const int failed =
+        construction_.Build(choice, Construction::Order::kByPrice, urgency_, response, solution);
+    if (context_.ShouldStop()) break;
+    if (failed >= 0) continue;
+    pricer_.PriceSolution(solution);
+    if (pricer_.outlook().cost_ms() < best_ms) {
+      best_ms = pricer_.outlook().cost_ms();
+      best = solution.Units();
+    }
+  }
+  if (CutsColumnsOnly(context_.request(), rules_)) {
+    GridStart(choices, solution, best_ms, best);
+  }
+  if (best.empty()) return false;
+  solution.Clear();
+  for (const Unit& unit : best) solution.Add(unit);
+  pricer_.PriceSolution(solution);
+  return true;
+}
+
+void Starts::GridStart(const std::vector<Construction::Choice>& choices, Solution& solution,
+                       double& best_ms, std::vector<Unit>& best) {
+  ShardCatalog catalog(context_);
+  GreedyGrid grid(context_, catalog);
+  std::vector<SplitSequence> sequences;
+  std::size_t effort = 0;
+  const std::size_t ranks = context_.request().topology.devices.size();
+  for (const Construction::Choice& choice : choices) {
+    std::vector<Piece> pieces;
+    for (std::size_t t = 0; t < choice.size(); ++t) {
+      std::int64_t offset = 0;
+      for (const std::int64_t cols :
+           layouts_.Widths(static_cast<int>(t), choice[t].layout.blocks)) {
+        pieces.push_back({static_cast<int>(t), offset, cols});
+        offset += cols;
+      }
+    }
+    effort += pieces.size() * ranks * kGridCaps.size();
+    if (effort > kGridEffort) break;
+    sequences.push_back(MakeSequence(std::move(pieces), catalog));
+  }
+  if (sequences.empty()) return;
+  const std::vector<GridResult> results = grid.Run(sequences, kGridCaps, {});
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    if (!results[s].found() || results[s].cost_ms >= best_ms) continue;
+    best_ms = results[s].cost_ms;
+    LoadPlan(context_.request(), layouts_,
+             BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}), book_,
+             solution);
+    best = solution.Units();
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,114 @@
+#include "server/search/refine/table_layouts.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "common/domain/shard_layout.h"
+
+namespace neuroshard {
+namespace {
+
+// Numbers from `first` to `last`: all of them up to 8, then a third more each time, and the last.
+template <typename Add>
+void ForSomeCounts(int first, int last, const Add& add) {
+  for (int count = first; count < last; count += count < 8 ? 1 : count / 3) add(count);
+  if (first <= last) add(last);
+}
+
+}  // namespace
+
+int TableLayouts::MostBlocks(int table) const {
+  const TableRules& rules = rules_.of(table);
+  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t width =
+      (rules.min_column_width + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+  const std::int64_t blocks = std::max<std::int64_t>(1, dim / std::max(width, kColumnAlignment));
+  return static_cast<int>(std::min<std::int64_t>(blocks, rules.max_shards));
+}
+
+std::vector<std::int64_t> TableLayouts::Widths(int table, int blocks) const {
+  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t block = rules_.of(table).column_block;
+  std::vector<std::int64_t> widths;
+  if (block > 0) {
+    if (blocks == 1) return {dim};
+    for (const Block& b : WidthBlocks(dim, block)) widths.push_back(b.size);
+    return widths;
+  }
+  // The ragged end counts as a granule, of the last block.
+  const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t begin = granules * i / blocks;
+    const std::int64_t end = granules * (i + 1) / blocks;
+    widths.push_back(std::min(end * kColumnAlignment, dim) - begin * kColumnAlignment);
+  }
+  return widths;
+}
+
+std::optional<ShardingType> TableLayouts::OnRanks(int table, int pieces) const {
+  const TableRules& rules = rules_.of(table);
+  if (pieces > rules.max_shards) return std::nullopt;
+  if (pieces == 1 && rules.types.contains(ShardingType::kTableWise)) {
+    return ShardingType::kTableWise;
+  }
+  if (rules.column_block > 0) {
+    const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+    if (pieces != (dim + rules.column_block - 1) / rules.column_block) return std::nullopt;
+  }
+  for (const ShardingType type : {ShardingType::kColumnWise, ShardingType::kTableColumnWise}) {
+    if (rules.types.contains(type)) return type;
+  }
+  return std::nullopt;
+}
+
+std::optional<ShardingType> TableLayouts::OnHosts(int table, int pieces) const {
+  const TableRules& rules = rules_.of(table);
+  if (pieces == 1 && rules.types.contains(ShardingType::kTableRowWise)) {
+    return ShardingType::kTableRowWise;
+  }
+  if (!rules.types.contains(ShardingType::kGridShard)) return std::nullopt;
+  if (rules.column_block > 0) {
+    const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+    if (pieces != (dim + rules.column_block - 1) / rules.column_block) return std::nullopt;
+  }
+  return ShardingType::kGridShard;
+}
+
+std::vector<TableLayout> TableLayouts::Of(int table) const {
+  const TableRules& rules = rules_.of(table);
+  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const int ranks = rules_.num_ranks();
+  const int hosts = static_cast<int>(rules_.hosts().size());
+  std::vector<TableLayout> layouts;
+  const auto add_cuts = [&](const auto& type_of, int most) {
+    if (const auto type = type_of(1)) layouts.push_back({*type, 1, 1});
+    if (rules.column_block > 0) {
+      const int blocks = static_cast<int>((dim + rules.column_block - 1) / rules.column_block);
+      const auto type = type_of(blocks);
+      if (blocks > 1 && type) layouts.push_back({*type, blocks, 1});
+      return;
+    }
+    ForSomeCounts(2, std::min(MostBlocks(table), most), [&](int blocks) {
+      const auto widths = Widths(table, blocks);
+      const bool wide = std::all_of(widths.begin(), widths.end(), [&](std::int64_t cols) {
+        return cols >= rules.min_column_width;
+      });
+      const auto type = type_of(blocks);
+      if (wide && type) layouts.push_back({*type, blocks, 1});
+    });
+  };
+  add_cuts([&](int pieces) { return OnRanks(table, pieces); }, ranks);
+  add_cuts([&](int pieces) { return OnHosts(table, pieces); }, hosts);
+  for (const ShardingType type : {ShardingType::kRowWise, ShardingType::kDataParallel}) {
+    if (rules.types.contains(type)) layouts.push_back({type, 1, 1});
+  }
+  if (rules.types.contains(ShardingType::kRowWiseSubset)) {
+    const int most = std::min({rules.max_shards, static_cast<int>(rules.ranks->ranks().size())});
+    ForSomeCounts(2, most, [&](int holders) {
+      layouts.push_back({ShardingType::kRowWiseSubset, 1, holders});
+    });
+  }
+  return layouts;
+}
+
+}  // namespace neuroshard

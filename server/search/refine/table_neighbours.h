@@ -1,0 +1,67 @@
+// Neighbours in which a table is laid out otherwise, or its wide parts go elsewhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/refine/exchange.h"
+#include "server/search/refine/exchange_pricer.h"
+#include "server/search/refine/rough_estimate.h"
+#include "server/search/refine/shard_book.h"
+#include "server/search/refine/solution.h"
+#include "server/search/refine/table_layouts.h"
+
+namespace neuroshard {
+
+class TableNeighbours {
+ public:
+  // All must outlive it.
+  TableNeighbours(const PlanRequest& request, const CompiledRules& rules,
+                  const TableLayouts& layouts, ShardBook& book);
+
+  // Adds to `list`, for tables with a shard on `source` (those that cost it most): every layout
+  // that the rules allow, at the ranks or hosts that stand lowest; a row-cut block on another host,
+  // alone or in exchange; row_wise_subset without the source; a co-located group elsewhere.
+  void Collect(Solution& solution, const ExchangePricer& pricer, int source, ExchangeList& list);
+
+ private:
+  void ChooseTables(const Solution& solution, const ExchangePricer& pricer, int source);
+  // How the ranks would stand without the tables whose units are leaving_.
+  void SetStandings(const Solution& solution, const ExchangePricer& pricer);
+  void Relayout(Solution& solution, const ExchangePricer& pricer, int table, ExchangeList& list);
+  void MoveHostBlocks(Solution& solution, const ExchangePricer& pricer, int host,
+                      ExchangeList& list);
+  void MoveGroup(Solution& solution, const ExchangePricer& pricer, const std::vector<int>& group,
+                 ExchangeList& list);
+  // Appends the units of a layout to coming_. host, rank: the only one that will do; -1: any.
+  // False: no room.
+  bool Place(Solution& solution, const ExchangePricer& pricer, int table, const TableLayout& layout,
+             int host, int rank);
+  bool PlaceOnRank(Solution& solution, const ExchangePricer& pricer, Unit unit, int host, int rank);
+  bool PlaceOnHost(Solution& solution, const ExchangePricer& pricer, Unit unit, int host);
+  bool PlaceOnSubset(Solution& solution, const ExchangePricer& pricer, Unit unit, int holders,
+                     int host);
+  void Come(const Solution& solution, const ExchangePricer& pricer, const Unit& unit);
+  std::vector<int> HostsByStanding(const Solution& solution) const;
+  bool Fits(const Solution& solution, int rank, std::int64_t bytes) const {
+    return solution.Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
+  }
+
+  const PlanRequest& request_;
+  const CompiledRules& rules_;
+  const TableLayouts& layouts_;
+  ShardBook& book_;
+  RoughEstimate rough_;
+
+  // Of one Collect, kept for their memory.
+  std::vector<int> tables_;
+  std::vector<int> leaving_;
+  std::vector<Unit> coming_;
+  std::vector<double> standing_ms_;  // by rank, with what has come so far
+  std::vector<std::int64_t> more_bytes_;
+  std::vector<int> lowest_;  // some ranks that stand lowest
+};
+
+}  // namespace neuroshard
