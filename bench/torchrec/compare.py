@@ -3,7 +3,7 @@
 under TorchRec's cost, and says which is cheaper and how long each took.
 
     compare.py --bin build/release/bin                         100 x 8, 200 x 8, 26 x 128 and 100 x 128, seed 1
-    compare.py --bin build/release/bin --sizes 100x8 --seeds 1,2,3
+    compare.py --bin build/release/bin --sizes 26x128 --seeds 1,2,3 --also grid_shard
 
 Starts a planner of its own. Both plans are checked and priced by its EvaluatePlan; a TorchRec plan that it finds illegal, or
 prices otherwise than the re-implementation does, ends the comparison with an error.
@@ -39,11 +39,16 @@ def baseline(request, label):
     return result, torchrec_planner.as_plan(result, topology)
 
 
-def compare(size, seed, strategy, cli, folder):
+def our_constraints(options):
+    types = torchrec_planner.DEFAULT_TYPES + tuple(options.also.split(",")) if options.also else ()
+    return {"constraints": {"sharding_types": types}} if types else {}
+
+
+def compare(size, seed, options, cli, folder):
     tables, ranks = (int(n) for n in size.split("x"))
     request = make_requests.request(tables, ranks, seed)
     request_file = folder / "request.json"
-    request_file.write_text(json.dumps(request))
+    request_file.write_text(json.dumps(request | our_constraints(options)))
     theirs, their_plan = baseline(request, f"{size}, seed {seed}")
     plan_file = folder / "torchrec_plan.json"
     plan_file.write_text(json.dumps(their_plan))
@@ -54,7 +59,7 @@ def compare(size, seed, strategy, cli, folder):
     if not math.isclose(their_cost, theirs.rating_ms, rel_tol=1e-5):
         raise SystemExit(f"{size}: TorchRec's plan is rated {theirs.rating_ms} and priced {their_cost}")
     began = time.monotonic()
-    ours = cli("plan", request_file, "--strategy", strategy)
+    ours = cli("plan", request_file, "--strategy", options.strategy)
     wall = time.monotonic() - began
     ours_file = folder / "our_plan.json"
     ours_file.write_text(json.dumps(ours))
@@ -83,6 +88,7 @@ def main():
     parser.add_argument("--sizes", default="100x8,200x8,26x128,100x128", help="TABLESxRANKS,...")
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--strategy", default="refine")
+    parser.add_argument("--also", help="sharding types for ours besides TorchRec's defaults, e.g. grid_shard")
     parser.add_argument("--json", type=pathlib.Path, help="also write the results there")
     options = parser.parse_args()
 
@@ -101,7 +107,7 @@ def main():
         print("|---|---|---|---|---|---|---|---|")
         for size in options.sizes.split(","):
             for seed in options.seeds.split(","):
-                r = compare(size, int(seed), options.strategy, cli, pathlib.Path(name))
+                r = compare(size, int(seed), options, cli, pathlib.Path(name))
                 results.append(r)
                 bound = f"{r['ours_ms'] / r['bound_ms']:.3f}" if r["bound_ms"] else "-"
                 print(f"| {size} | {seed} | {r['torchrec_ms']:.3f} ({r['torchrec_proposer']}) | {r['ours_ms']:.3f} "
