@@ -245,6 +245,7 @@ TEST(RunSearchTest, WheneverItIsStoppedTheAnswerIsLegalOrDeadlineExceeded) {
   int cut_short = 0;
   for (int i = 0; i < 300; ++i) {
     PlanRequest request = RandomPlanRequest(random);
+    request.search.strategy = "neuroshard";  // refine_demands_test.cc stops the other
     request.search.max_length = 3;
     const StopAtPoll stop(static_cast<int>(random.Between(1, 60)));
     const auto result = RunSearch(request, model, stop, nullptr);
