@@ -28,9 +28,11 @@ CostModelInfo MakeInfo() {
        "none: costs compare plans as TorchRec does and do not forecast times"},
   };
   info.splits_compute = true;
+  // All that TorchRec's runtime has. Its planner tries grid_shard only where it is listed.
   info.sharding_types = {ShardingType::kTableWise,       ShardingType::kColumnWise,
                          ShardingType::kRowWise,         ShardingType::kTableRowWise,
-                         ShardingType::kTableColumnWise, ShardingType::kDataParallel};
+                         ShardingType::kTableColumnWise, ShardingType::kGridShard,
+                         ShardingType::kDataParallel};
   info.additive_compute = true;
   info.convex_compute = true;
   info.separable_comm = true;

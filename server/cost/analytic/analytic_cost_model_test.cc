@@ -38,6 +38,16 @@ TEST(AnalyticCostModelTest, OneRankCommunicatesWithNobody) {
   EXPECT_THAT(cost_ms, ::testing::ElementsAre(0, 0));
 }
 
+// All but row_wise_subset, which is not TorchRec's.
+TEST(AnalyticCostModelTest, TypesOfTorchRecsRuntimeAreTried) {
+  std::vector<ShardingType> expected;
+  for (const auto& word : kWords<ShardingType>) {
+    if (word.value != ShardingType::kRowWiseSubset) expected.push_back(word.value);
+  }
+  EXPECT_THAT(MakeAnalyticCostModel()->info().sharding_types,
+              ::testing::UnorderedElementsAreArray(expected));
+}
+
 // fp32, one feature, unweighted, in ms: in = 8192 ids x 8 B, look-up 8192 x 128 x 4 B, out 4096 x
 // 128 x 4 B (4 ranks of 1024 samples, 2 ids each).
 TEST(AnalyticCostModelTest, TypeFeaturesWeightsAndBandwidthsOfTheRequestCount) {
