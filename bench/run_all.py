@@ -1,91 +1,158 @@
 #!/usr/bin/env python3
-"""Every measurement of this folder but the kernels', one after the other, each into a file with its command, commit and CPU.
+"""Every measurement of this folder but the kernels', one after the other.
 
-    run_all.py --bin build/release/bin --out bench/results/MACHINE [--only search,load,torchrec,devices,scale]
+    run_all.py --bin build/release/bin                         all of it, a quarter of an hour; nothing else should run meanwhile
+    run_all.py --bin build/release/bin --quick                 does everything work? 2 minutes, figures for nobody
+    run_all.py --bin build/release/bin --only load,torchrec
 
-Takes about half an hour; nothing else should run meanwhile.
+Each part writes PART.json and PART.md with commit, command and CPU into --out (default: bench/results/CPU, with --quick
+build/bench-quick) and has a limit of time. Started again on the same commit it goes on with the parts that are missing;
+--again measures them all. Exits 1 when a part failed or found what it measures wanting; the others are measured all the same.
 """
 
 import argparse
+import dataclasses
+import json
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
-from planner_process import PlannerProcess
-from provenance import ROOT, provenance
+import provenance
 
 BENCH = pathlib.Path(__file__).resolve().parent
-WORKLOADS = ROOT / "configs/workloads"
+sys.path.insert(0, str(BENCH / "scale"))
+import scale_plot  # noqa: E402
+
+STRATEGIES = "neuroshard,refine,size_lookup_greedy,lookup_greedy,dim_greedy,random,size_greedy"
 
 
-def write(out, name, title, command, text):
-    facts = provenance() | {"command": command}
-    head = "".join(f"- {key}: {value}\n" for key, value in facts.items())
-    (out / f"{name}.md").write_text(f"# {title}\n\n{head}\n{text.strip()}\n")
+@dataclasses.dataclass
+class Part:
+    name: str
+    title: str
+    command: list  # writes Markdown to its standard output
+    quick: list  # more arguments with --quick
+    limit_s: int
+    json_flag: str = "--json="
+    code: bool = False  # the output is not Markdown but columns of text
+
+
+def parts(binaries):
+    python = [sys.executable, "-B"]
+    with_bin = ["--bin", binaries]
+    return [
+        Part("search", "The search on one thread", [binaries / "search_bench", "--benchmark_out_format=json"],
+             ["--benchmark_min_time=0.05", "--benchmark_filter=Head|Greedy|Search/neuroshard/4"], 240, "--benchmark_out=", True),
+        Part("load", "Load on one planner, 100 tasks on 4 devices", [*python, BENCH / "load.py", *with_bin], ["--seconds=1"], 240),
+        Part("tasks", "The 100 tasks on 4 devices, with the shipped cost model",
+             [*python, BENCH / "eval_devices.py", *with_bin, "--devices=4", "--model=cpu-amd-epyc", f"--strategies={STRATEGIES}"],
+             ["--limit=5"], 120),
+        Part("devices", "The 100 tasks on 4 to 128 devices", [*python, BENCH / "eval_devices.py", *with_bin, "--long-tasks=5"],
+             ["--limit=5", "--long-tasks=1", "--long-ms=500"], 720),
+        Part("torchrec", "TorchRec's planner and ours under TorchRec's cost",
+             [*python, BENCH / "torchrec/compare.py", *with_bin, "--seeds=1,2,3,4,5"], ["--seeds=1"], 480),
+        Part("scale", "Time and memory against size", [*python, BENCH / "scale/measure.py", *with_bin],
+             ["--calls=1", "--sizes=100x8,1000x128"], 300),
+        Part("validate", "A plan for real", [*python, BENCH / "validate.py", *with_bin], ["--runs=1"], 120),
+    ]
 
 
 def shown(command):
-    return shlex.join(os.path.relpath(c, ROOT) if pathlib.Path(c).is_absolute() else str(c) for c in map(str, command))
+    words = [os.path.relpath(c, provenance.ROOT) if pathlib.Path(c).is_absolute() else str(c) for c in map(str, command)]
+    return shlex.join(words[2:] if words[1] == "-B" else words)
 
 
-def run(out, name, title, command, code=False):
-    print(f"== {name}: {shown(command)}", flush=True)
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True)
-    if not done.stdout:
-        raise SystemExit(f"{name}: exit status {done.returncode}")
-    print(done.stdout)
-    write(out, name, title, shown(command), f"```\n{done.stdout}```" if code else done.stdout)
-    return done.returncode
+def output_of(command, limit_s):
+    """(exit status, output); the output is shown as it comes. Past the limit the command and all it started are killed."""
+    process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def kill():
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(limit_s, kill)
+    timer.start()
+    lines = []
+    try:
+        for line in process.stdout:
+            print("   " + line, end="", flush=True)
+            lines.append(line)
+        return process.wait(), "".join(lines)
+    finally:
+        timer.cancel()
+        kill()
+        process.wait()
 
 
-def load(binaries, out):
-    """The 100 benchmark tasks at 4 devices, `neuroshard` to its end and `refine` for 10 ms after its first plan."""
-    command = [binaries / "planner_load", "--tasks", WORKLOADS / "tasks_4gpu_maxdim128.txt"]
-    command += ["--tables", WORKLOADS / "dlrm_2021_tables856.csv", "--model", "cpu-amd-epyc", "--seconds", "20"]
-    parts = []
-    with tempfile.TemporaryDirectory() as name, PlannerProcess(
-        binaries, pathlib.Path(name), ROOT / "configs/models"
-    ) as planner:
-        for title, extra in (
-            ("neuroshard", ["--strategy", "neuroshard"]),
-            ("refine for 10 ms", ["--strategy", "refine", "--time-budget-ms", "10"]),
-            ("refine for 10 ms, streamed", ["--strategy", "refine", "--time-budget-ms", "10", "--stream"]),
-        ):
-            print(f"== load: {title}", flush=True)
-            whole = [*command, *extra, "--planner", planner.address]
-            done = subprocess.run([str(c) for c in whole], stdout=subprocess.PIPE, text=True, check=True)
-            print(done.stdout)
-            parts.append(f"## {title}\n\n{done.stdout}")
-    write(out, "load", "Load on one planner, 100 tasks on 4 devices", shown(command), "\n".join(parts))
-    return 0
+def is_done(file, facts):
+    """Measured before on this very commit, with this command, and found good."""
+    if not file.exists() or facts["commit"].endswith("changes"):
+        return False
+    old = json.loads(file.read_text())
+    return old["exit_status"] == 0 and all(old["provenance"][key] == facts[key] for key in ("commit", "command", "cpu"))
+
+
+def measure(part, facts, out):
+    with tempfile.TemporaryDirectory() as name:
+        file = pathlib.Path(name) / "results.json"
+        status, text = output_of([*part.command, part.json_flag + str(file)], part.limit_s)
+        if not file.exists():
+            return f"no results, exit status {status}"
+        results = json.loads(file.read_text())
+    if part.name == "search":
+        results = results["benchmarks"]  # without the machine's name
+    content = {"provenance": facts, "exit_status": status, "results": results}
+    (out / f"{part.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    head = "".join(f"- {key}: {value}\n" for key, value in facts.items())
+    body = f"```\n{text.strip()}\n```" if part.code else text.strip()
+    (out / f"{part.name}.md").write_text(f"# {part.title}\n\n{head}\n{body}\n")
+    if part.name == "scale":
+        (out / "scale.svg").write_text(scale_plot.svg(results))
+    return f"exit status {status}" if status else None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=lambda p: pathlib.Path(p).resolve(), required=True)
-    parser.add_argument("--out", type=lambda p: pathlib.Path(p).resolve(), required=True)
-    parser.add_argument("--only", default="search,load,torchrec,devices,scale")
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--only", help="PART,... of search, load, tasks, devices, torchrec, scale, validate")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    binaries, out = options.bin, options.out
-    steps = {
-        "search": lambda: run(out, "search", "The search on one thread", [binaries / "search_bench"], code=True),
-        "load": lambda: load(binaries, out),
-        "torchrec": lambda: run(
-            out, "torchrec", "TorchRec's planner and ours under TorchRec's cost",
-            [sys.executable, BENCH / "torchrec/compare.py", "--bin", binaries, "--seeds", "1,2,3"],
-        ),
-        "devices": lambda: run(
-            out, "devices", "The 100 tasks on 4 to 128 devices", [sys.executable, BENCH / "eval_devices.py", "--bin", binaries]
-        ),
-        "scale": lambda: subprocess.run(
-            [sys.executable, str(BENCH / "scale/measure.py"), "--bin", str(binaries), "--out", str(out)]
-        ).returncode,
-    }
-    return max(steps[name]() for name in options.only.split(","))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+
+    chosen = parts(options.bin)
+    if options.only:
+        names = options.only.split(",")
+        unknown = set(names) - {part.name for part in chosen}
+        if unknown:
+            raise SystemExit(f"--only: no part is called {', '.join(sorted(unknown))}")
+        chosen = [part for part in chosen if part.name in names]
+    out = options.out or (provenance.ROOT / "build/bench-quick" if options.quick else provenance.RESULTS / provenance.machine())
+    out.mkdir(parents=True, exist_ok=True)
+    faults = []
+    for number, part in enumerate(chosen, 1):
+        if options.quick:
+            part.command += part.quick
+        facts = {"commit": provenance.commit(), "command": shown(part.command), "cpu": provenance.cpu()}
+        label = f"[{number}/{len(chosen)} {part.name}]"
+        if not options.again and is_done(out / f"{part.name}.json", facts):
+            print(f"{label} was measured before", flush=True)
+            continue
+        print(f"{label} at most {part.limit_s} s: {facts['command']}", flush=True)
+        began = time.monotonic()
+        fault = measure(part, facts, out)
+        print(f"{label} {time.monotonic() - began:.0f} s, {fault or 'good'}", flush=True)
+        if fault:
+            faults.append(f"{part.name}: {fault}")
+    print(f"results: {out}", *faults, sep="\n")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

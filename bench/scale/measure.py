@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Time to the first plan, time of the whole search and memory, from 100 tables on 8 ranks to 10,000 on 1,024.
 
-    scale/measure.py --bin build/release/bin --out bench/results/MACHINE
+    scale/measure.py --bin build/release/bin --json scale.json && scale/scale_plot.py scale.json > scale.svg
 
 Every size gets a planner of its own, so that its peak memory is that size's, and is asked over ShardPlanStream by
-planner_load: all times are what a caller sees. The requests are those of torchrec/make_requests.py. Writes scale.json,
-scale.md and scale.svg.
+planner_load: all times are what a caller sees. The requests are those of torchrec/make_requests.py.
 """
 
 import argparse
@@ -18,9 +17,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "torchrec"))
 import make_requests  # noqa: E402
-import scale_plot  # noqa: E402
-from planner_process import PlannerProcess  # noqa: E402
-from provenance import provenance  # noqa: E402
+from server_process import PlannerProcess  # noqa: E402
 
 SIZES = "100x8,100x128,300x8,300x32,1000x8,1000x32,1000x128,3000x128,3000x256,10000x256,10000x1024"
 
@@ -66,31 +63,24 @@ def main():
     parser.add_argument("--strategy", default="refine")
     parser.add_argument("--time-budget-ms", help="default: the strategy's own")
     parser.add_argument("--calls", default=3, type=int, help="per size; the middle one counts")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the results there")
     options = parser.parse_args()
 
-    options.out.mkdir(parents=True, exist_ok=True)
     rows = []
-    lines = [
-        "| tables x ranks | first plan, ms | search, ms | call, ms | search per table and rank, us | peak memory, MiB | cost, ms: first plan -> answer |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
+    print("| tables x ranks | first plan, ms | of it per table and rank, us | search, ms | call, ms | peak memory, MiB | cost, ms: first plan -> answer |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         for size in options.sizes.split(","):
             r = measure(size, options, pathlib.Path(name))
             rows.append(r)
-            per_cell = 1000 * r["search_ms"] / (r["tables"] * r["ranks"])
-            lines.append(
-                f"| {size} | {r['first_plan_ms']:.1f} | {r['search_ms']:.0f} | {r['total_ms']:.0f} | {per_cell:.2f} "
-                f"| {r['peak_rss_bytes'] / 2**20:.0f} | {r['first_cost_ms']:.3f} -> {r['cost_ms']:.3f} |"
+            per_cell = 1000 * r["first_plan_ms"] / (r["tables"] * r["ranks"])
+            print(
+                f"| {size} | {r['first_plan_ms']:.1f} | {per_cell:.2f} | {r['search_ms']:.0f} | {r['total_ms']:.0f} "
+                f"| {r['peak_rss_bytes'] / 2**20:.0f} | {r['first_cost_ms']:.3f} -> {r['cost_ms']:.3f} |",
+                flush=True,
             )
-            print(lines[-1], flush=True)
-    facts = provenance()
-    (options.out / "scale.json").write_text(json.dumps({"provenance": facts, "rows": rows}, indent=1) + "\n")
-    head = "".join(f"- {key}: {value}\n" for key, value in facts.items())
-    (options.out / "scale.md").write_text(f"# Scale\n\n{head}\n" + "\n".join(lines) + "\n")
-    (options.out / "scale.svg").write_text(scale_plot.svg(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws time against size from scale.json: `scale_plot.py scale.json > scale.svg`. Standard library only."""
+"""Draws time against size from what measure.py or run_all.py wrote: `scale_plot.py scale.json > scale.svg`. Standard library only."""
 
 import json
 import math
@@ -62,4 +62,5 @@ def svg(rows):
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:
-        sys.stdout.write(svg(json.load(file)["rows"]))
+        content = json.load(file)
+    sys.stdout.write(svg(content["results"] if isinstance(content, dict) else content))

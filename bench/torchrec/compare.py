@@ -25,7 +25,7 @@ import torchrec_costs as costs
 import torchrec_planner
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from planner_process import PlannerProcess  # noqa: E402
+from server_process import PlannerProcess  # noqa: E402
 
 
 def baseline(request, types, label):
