@@ -17,13 +17,12 @@ ComputeMemo::ComputeMemo(SearchContext& context, const ShardBook& book)
 
 ComputeMemo::Slot ComputeMemo::Find(const Solution& solution, int rank, int without, int with) {
   Solution::Rank changed = solution.rank(rank);
+  changed.content = ContentAfter(solution, rank, without, with);
   if (without >= 0) {
-    changed.content -= ContentOf(without);
     changed.single_costs_ms -= static_cast<double>(book_.single_cost_ms(without));
     --changed.shards;
   }
   if (with >= 0) {
-    changed.content += ContentOf(with);
     changed.single_costs_ms += static_cast<double>(book_.single_cost_ms(with));
     ++changed.shards;
   }
@@ -40,6 +39,19 @@ ComputeMemo::Slot ComputeMemo::Find(const Solution& solution, int rank, int with
     row[w] = static_cast<float>(value);
   }
   return slot;
+}
+
+RankContent ComputeMemo::ContentAfter(const Solution& solution, int rank, int without, int with) {
+  RankContent content = solution.rank(rank).content;
+  if (without >= 0) content -= ContentOf(without);
+  if (with >= 0) content += ContentOf(with);
+  return content;
+}
+
+void ComputeMemo::Expect(const Solution& solution, int rank, int without, int with) const {
+  if (additive_) return;
+  const std::size_t entry = ContentAfter(solution, rank, without, with) & (entries_.size() - 1);
+  __builtin_prefetch(&entries_[entry]);
 }
 
 ComputeMemo::Slot ComputeMemo::Find(const Solution::Rank& changed, const double* sum,

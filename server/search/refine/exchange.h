@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -28,8 +29,11 @@ class ExchangeList {
 
   void Clear();
   // Whether an exchange with this estimate would be kept: worth putting together.
-  bool Wants(double estimate_ms) const {
-    return heap_.size() < most_ || estimate_ms < heap_.front().estimate_ms;
+  bool Wants(double estimate_ms) const { return estimate_ms < limit_ms(); }
+  // Estimates from here on are not wanted.
+  double limit_ms() const {
+    return heap_.size() < most_ ? std::numeric_limits<double>::infinity()
+                                : heap_.front().estimate_ms;
   }
   void Add(double estimate_ms, std::span<const int> leaving, std::span<const Unit> coming);
 

@@ -1,6 +1,7 @@
 #include "server/search/refine/exchange_pricer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "server/search/refine/comm_probe.h"
 
@@ -16,6 +17,11 @@ constexpr std::size_t kSmallestBatch = 4;
 constexpr std::size_t kSeparableBatch = 8;
 // Ranks of a trial that are learnt from, besides those that it touches.
 constexpr std::size_t kLearntRanks = 16;
+
+// What a millisecond of mean compute is worth beside one of cost where all ranks are even, and how
+// quickly work that is no rank's own concern loses that as they stand more unevenly.
+constexpr double kWorkWeight = 2;
+constexpr double kEvennessPower = 16;
 
 std::size_t BatchSize(const CostModelInfo& info, std::size_t num_ranks) {
   if (info.separable_comm) return kSeparableBatch;
@@ -56,7 +62,7 @@ void ExchangePricer::AssumeResponse() {
   response_.Assume(ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
                              backward_load / ranks));
   const CommResponse::Coefficients& c = response_.coefficients();
-  load_price_ms_ = c.forward_largest + c.backward_largest + c.forward_own;
+  weights_.load_ms = c.forward_largest + c.backward_largest + c.forward_own;
 }
 
 void ExchangePricer::PriceSolution(const Solution& solution) {
@@ -79,7 +85,7 @@ void ExchangePricer::PriceSolution(const Solution& solution) {
     standings_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
                      forward_loads_[r], backward_loads_[r]};
   }
-  outlook_.Reset(standings_, separable_, load_price_ms_);
+  outlook_.Reset(standings_, separable_, weights_);
 }
 
 std::span<const ExchangePricer::Priced> ExchangePricer::Price(Solution& solution,
@@ -172,9 +178,9 @@ void ExchangePricer::PriceTogether() {
   for (std::size_t i = 0; i < priced_.size(); ++i) {
     if (!priced_[i].allowed) continue;
     StandingsAfter(i, trial_standings_);
-    trial_outlook_.Reset(trial_standings_, separable_, load_price_ms_);
-    priced_[i].cost_ms = trial_outlook_.cost_ms();
-    priced_[i].potential_ms = trial_outlook_.potential_ms();
+    const Outlook::Worth worth = Outlook::WorthOf(trial_standings_, separable_, weights_);
+    priced_[i].cost_ms = worth.cost_ms;
+    priced_[i].potential_ms = worth.potential_ms;
   }
 }
 
@@ -199,9 +205,9 @@ void ExchangePricer::PriceSeparately() {
     if (!priced_[i].allowed) continue;
     ++context_.statistics().plans_evaluated;
     StandingsAfter(i, trial_standings_);
-    trial_outlook_.Reset(trial_standings_, separable_, load_price_ms_);
-    priced_[i].cost_ms = trial_outlook_.cost_ms();
-    priced_[i].potential_ms = trial_outlook_.potential_ms();
+    const Outlook::Worth worth = Outlook::WorthOf(trial_standings_, separable_, weights_);
+    priced_[i].cost_ms = worth.cost_ms;
+    priced_[i].potential_ms = worth.potential_ms;
   }
 }
 
@@ -266,13 +272,25 @@ void ExchangePricer::Learn() {
 void ExchangePricer::Adopt(std::size_t index) {
   StandingsAfter(index, trial_standings_);
   const CommResponse::Coefficients& c = response_.coefficients();
-  load_price_ms_ = c.forward_largest + c.backward_largest + c.forward_own;
+  weights_.load_ms = c.forward_largest + c.backward_largest + c.forward_own;
   SetStandings(trial_standings_);
+}
+
+void ExchangePricer::WeighWork() {
+  double sum_ms = 0;
+  double most_ms = 0;
+  for (const RankStanding& standing : standings_) {
+    sum_ms += standing.compute_ms;
+    most_ms = std::max(most_ms, standing.compute_ms);
+  }
+  const double evenness = most_ms > 0 ? sum_ms / static_cast<double>(num_ranks_) / most_ms : 0;
+  weights_.work = kWorkWeight * std::pow(evenness, kEvennessPower);
+  outlook_.Reset(standings_, separable_, weights_);
 }
 
 void ExchangePricer::SetStandings(const std::vector<RankStanding>& standings) {
   standings_ = standings;
-  outlook_.Reset(standings_, separable_, load_price_ms_);
+  outlook_.Reset(standings_, separable_, weights_);
 }
 
 void ExchangePricer::Anticipate(const Solution& solution, const ExchangeList& list,
@@ -317,7 +335,7 @@ void ExchangePricer::Anticipate(const Solution& solution, const ExchangeList& li
       standings_[r].forward_ms += forward_ms + c.forward_wait * (later_ms - own_ms);
     }
   }
-  outlook_.Reset(standings_, separable_, load_price_ms_);
+  outlook_.Reset(standings_, separable_, weights_);
 }
 
 }  // namespace neuroshard

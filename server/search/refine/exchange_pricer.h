@@ -25,6 +25,10 @@ class ExchangePricer {
   // Prices the solution itself.
   void PriceSolution(const Solution& solution);
 
+  // From now on the work of all ranks together counts, too: much where all of them compute
+  // as long as each other, hardly at all where some are nearly idle.
+  void WeighWork();
+
   // What the last PriceSolution or Adopt found.
   const Outlook& outlook() const { return outlook_; }
   const CommResponse& response() const { return response_; }
@@ -83,7 +87,7 @@ class ExchangePricer {
 
   CommResponse response_;
   Outlook outlook_;
-  double load_price_ms_ = 0;
+  Outlook::Weights weights_;
   std::vector<RankStanding> standings_;
 
   // Of one batch, kept for its memory.
@@ -97,7 +101,6 @@ class ExchangePricer {
   std::vector<float> forward_loads_;
   std::vector<float> backward_loads_;
   PlacementPrices prices_;
-  Outlook trial_outlook_;
   std::vector<RankStanding> trial_standings_;
 };
 

@@ -15,6 +15,8 @@ constexpr int kFruitlessRounds = 40;
 // An exchange has to gain this share of the cost.
 constexpr double kLeastGain = 1e-5;
 constexpr std::size_t kMostSources = 3;
+// What costs no more than the best so far and this share of it is worth a look at all neighbours.
+constexpr double kPromising = 0.003;
 // Steps of wandering that find nothing new.
 constexpr int kWander = 30;
 constexpr std::size_t kWanderPriced = 8;
@@ -47,8 +49,11 @@ Status LocalSearch::Run() {
   Remember();
   Descend();
   NS_RETURN_IF_ERROR(Publish());
+  pricer_.WeighWork();
+  Descend();
   Wander();
   NS_RETURN_IF_ERROR(Publish());
+  thorough_ = false;
   for (int fruitless = 0; fruitless < kFruitlessRounds; ++fruitless) {
     if (Exhausted() || context_.ShouldStop()) break;
     Restore();
@@ -153,6 +158,7 @@ bool LocalSearch::Step() {
       if (TakeBest()) return true;
     }
     if (reach == Reach::kFar) break;
+    if (!thorough_ && pricer_.outlook().cost_ms() > best_cost_ms_ * (1 + kPromising)) break;
     for (const int source : sources_) {
       if (context_.ShouldStop()) return false;
       list_.Clear();

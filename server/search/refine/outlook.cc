@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -17,6 +18,11 @@ double Power16(double x) {
   x *= x;
   return x * x;
 }
+
+double Root16(double x) { return std::sqrt(std::sqrt(std::sqrt(std::sqrt(x)))); }
+
+// Stands in for the largest value where all are 0.
+constexpr double kLeast = 1e-12;
 
 }  // namespace
 
@@ -33,13 +39,16 @@ double Outlook::Of(const RankStanding& rank, int measure) {
   }
 }
 
-void Outlook::Reset(std::span<const RankStanding> ranks, bool separable, double load_price_ms) {
+void Outlook::Reset(std::span<const RankStanding> ranks, bool separable, const Weights& weights) {
   ranks_.assign(ranks.begin(), ranks.end());
   separable_ = separable;
-  load_price_ms_ = load_price_ms;
+  weights_ = weights;
   const double count = static_cast<double>(ranks_.size());
+  std::array<double, kPowers> means{};
   for (int m = 0; m < kMeasures; ++m) {
-    std::vector<int>& leaders = leaders_[static_cast<std::size_t>(m)];
+    if (separable_ && m != kTotal) continue;
+    const std::size_t measure = static_cast<std::size_t>(m);
+    std::vector<int>& leaders = leaders_[measure];
     leaders.resize(ranks_.size());
     std::iota(leaders.begin(), leaders.end(), 0);
     const std::size_t kept = std::min(kLeaders, leaders.size());
@@ -50,99 +59,138 @@ void Outlook::Reset(std::span<const RankStanding> ranks, bool separable, double 
                         return of_a != of_b ? of_a > of_b : a < b;
                       });
     leaders.resize(kept);
-    const double largest = std::max(Of(rank(leaders.front()), m), 1e-12);
+    largest_[measure] = std::max(Of(rank(leaders.front()), m), kLeast);
+    if (m >= kPowers) continue;
+    scales_[measure] = 1 / largest_[measure];
+    std::vector<double>& powers = powers_[measure];
+    powers.clear();
     double sum = 0;
-    for (const RankStanding& r : ranks_) sum += Power16(Of(r, m) / largest);
-    largest_[static_cast<std::size_t>(m)] = largest;
-    power_sums_[static_cast<std::size_t>(m)] = sum;
-    power_means_[static_cast<std::size_t>(m)] = largest * std::pow(sum / count, 1.0 / 16);
+    for (const RankStanding& r : ranks_) {
+      powers.push_back(Power16(Of(r, m) * scales_[measure]));
+      sum += powers.back();
+    }
+    power_sums_[measure] = sum;
+    means[measure] = largest_[measure] * Root16(sum / count);
+    // To first order around what is.
+    means_of_none_[measure] = means[measure] * 15 / 16;
+    means_per_power_[measure] = means[measure] / (16 * sum);
   }
+  compute_sum_ms_ = 0;
+  for (const RankStanding& r : ranks_) compute_sum_ms_ += r.compute_ms;
   cost_ms_ = largest_[kTotal];
-  potential_ms_ = cost_ms_ + kShare * power_means_[kTotal];
+  potential_ms_ = cost_ms_ + kShare * means[kTotal] + weights_.work * compute_sum_ms_ / count;
   if (!separable_) {
-    potential_ms_ += kShare * (power_means_[kReady] + load_price_ms_ * power_means_[kForwardLoad]);
+    potential_ms_ += kShare * (means[kReady] + weights_.load_ms * means[kForwardLoad]);
   }
 }
 
-double Outlook::LargestOfOthers(int measure, std::span<const RankShift> shifts) const {
-  for (const int leader : leaders_[static_cast<std::size_t>(measure)]) {
-    if (std::none_of(shifts.begin(), shifts.end(),
-                     [&](const RankShift& shift) { return shift.rank == leader; })) {
+Outlook::Worth Outlook::WorthOf(std::span<const RankStanding> ranks, bool separable,
+                                const Weights& weights) {
+  const auto mean = [&](const auto& value) {
+    double largest = kLeast;
+    for (const RankStanding& r : ranks) largest = std::max(largest, value(r));
+    const double scale = 1 / largest;
+    double sum = 0;
+    for (const RankStanding& r : ranks) sum += Power16(value(r) * scale);
+    return std::pair(largest, largest * Root16(sum / static_cast<double>(ranks.size())));
+  };
+  const auto [cost_ms, total_ms] = mean([](const RankStanding& r) { return r.total_ms(); });
+  double compute_sum_ms = 0;
+  for (const RankStanding& r : ranks) compute_sum_ms += r.compute_ms;
+  Worth worth{cost_ms, cost_ms + kShare * total_ms +
+                           weights.work * compute_sum_ms / static_cast<double>(ranks.size())};
+  if (separable) return worth;
+  const double ready_ms = mean([](const RankStanding& r) { return r.ready_ms(); }).second;
+  const double load = mean([](const RankStanding& r) { return r.forward_load; }).second;
+  worth.potential_ms += kShare * (ready_ms + weights.load_ms * load);
+  return worth;
+}
+
+double Outlook::LargestOfOthers(int measure, std::span<const int> shifted) const {
+  const std::vector<int>& leaders = leaders_[static_cast<std::size_t>(measure)];
+  for (const int leader : leaders) {
+    if (std::find(shifted.begin(), shifted.end(), leader) == shifted.end()) {
       return Of(rank(leader), measure);
     }
   }
-  if (leaders_[static_cast<std::size_t>(measure)].size() == ranks_.size()) return 0;
+  if (leaders.size() == ranks_.size()) return 0;
   // More shifts than leaders: no rank below them is higher than the last one.
-  return Of(rank(leaders_[static_cast<std::size_t>(measure)].back()), measure);
+  return Of(rank(leaders.back()), measure);
+}
+
+Outlook::Others Outlook::OthersThan(std::span<const int> ranks) const {
+  Others others;
+  others.total_ms = LargestOfOthers(kTotal, ranks);
+  if (separable_) return others;
+  others.ready_ms = LargestOfOthers(kReady, ranks);
+  others.forward_load = LargestOfOthers(kForwardLoad, ranks);
+  others.backward_load = LargestOfOthers(kBackwardLoad, ranks);
+  return others;
 }
 
 double Outlook::Estimate(std::span<const RankShift> shifts,
                          const CommResponse::Coefficients& response) const {
-  double forward_largest = 0;
-  double backward_largest = 0;
-  double others_ready = 0;
-  double largest_forward_change = 0;
-  double largest_backward_change = 0;
-  if (!separable_) {
-    forward_largest = LargestOfOthers(kForwardLoad, shifts);
-    backward_largest = LargestOfOthers(kBackwardLoad, shifts);
-    for (const RankShift& shift : shifts) {
-      forward_largest = std::max(forward_largest, shift.forward_load);
-      backward_largest = std::max(backward_largest, shift.backward_load);
-    }
-    largest_forward_change = response.forward_largest * (forward_largest - largest_[kForwardLoad]);
-    largest_backward_change =
-        response.backward_largest * (backward_largest - largest_[kBackwardLoad]);
-    others_ready = LargestOfOthers(kReady, shifts) + largest_backward_change;
-  }
-  // First when everybody is ready, then how long the shifted ranks wait for that.
-  double last_ready = others_ready;
-  double ready_power = power_sums_[kReady];
-  for (const RankShift& shift : shifts) {
-    const RankStanding& now = rank(shift.rank);
-    const double ready = shift.compute_ms + now.backward_ms + largest_backward_change +
-                         response.backward_own * (shift.backward_load - now.backward_load);
-    last_ready = std::max(last_ready, ready);
-    if (!separable_) {
-      ready_power += Power16(ready / largest_[kReady]) - Power16(now.ready_ms() / largest_[kReady]);
-    }
-  }
-  const double last_ready_change = separable_ ? 0 : last_ready - largest_[kReady];
-  // A rank that is not shifted is ready as before but for the largest load's part.
-  const double others_change =
-      separable_ ? 0
-                 : largest_backward_change + largest_forward_change +
-                       response.forward_wait * (last_ready_change - largest_backward_change);
-  double cost_ms = LargestOfOthers(kTotal, shifts) + others_change;
-  double total_power = power_sums_[kTotal];
-  double load_power = power_sums_[kForwardLoad];
-  for (const RankShift& shift : shifts) {
-    const RankStanding& now = rank(shift.rank);
-    const double ready = shift.compute_ms + now.backward_ms + largest_backward_change +
-                         response.backward_own * (shift.backward_load - now.backward_load);
-    const double ready_change = ready - now.ready_ms();
-    double total = ready + now.forward_ms + largest_forward_change +
-                   response.forward_own * (shift.forward_load - now.forward_load);
-    if (!separable_) total += response.forward_wait * (last_ready_change - ready_change);
-    cost_ms = std::max(cost_ms, total);
-    total_power += Power16((total - others_change) / largest_[kTotal]) -
-                   Power16(now.total_ms() / largest_[kTotal]);
-    if (!separable_) {
-      load_power += Power16(shift.forward_load / largest_[kForwardLoad]) -
-                    Power16(now.forward_load / largest_[kForwardLoad]);
-    }
-  }
-  // Power means to first order.
-  const auto mean = [&](Measure measure, double power) {
-    const std::size_t m = static_cast<std::size_t>(measure);
-    return power_means_[m] * (1 + (power / power_sums_[m] - 1) / 16);
+  std::vector<int> ranks;
+  ranks.reserve(shifts.size());
+  for (const RankShift& shift : shifts) ranks.push_back(shift.rank);
+  return Estimate(shifts, OthersThan(ranks), response);
+}
+
+double Outlook::Estimate(std::span<const RankShift> shifts, const Others& others,
+                         const CommResponse::Coefficients& response, double limit_ms) const {
+  double forward_change = 0;  // for everybody, by the largest load
+  double backward_change = 0;
+  double last_ready_ms = 0;
+  double others_change = 0;
+  const auto ready_after = [&](const RankShift& shift, const RankStanding& now) {
+    return shift.compute_ms + now.backward_ms + backward_change +
+           response.backward_own * (shift.backward_load - now.backward_load);
   };
-  double potential = cost_ms + kShare * (mean(kTotal, total_power) + others_change);
   if (!separable_) {
-    potential +=
-        kShare * (mean(kReady, ready_power) + load_price_ms_ * mean(kForwardLoad, load_power));
+    double forward_load = others.forward_load;
+    double backward_load = others.backward_load;
+    for (const RankShift& shift : shifts) {
+      forward_load = std::max(forward_load, shift.forward_load);
+      backward_load = std::max(backward_load, shift.backward_load);
+    }
+    forward_change = response.forward_largest * (forward_load - largest_[kForwardLoad]);
+    backward_change = response.backward_largest * (backward_load - largest_[kBackwardLoad]);
+    last_ready_ms = others.ready_ms + backward_change;
+    for (const RankShift& shift : shifts) {
+      last_ready_ms = std::max(last_ready_ms, ready_after(shift, rank(shift.rank)));
+    }
+    // A rank that is not shifted is ready as before but for the largest load's part.
+    others_change = backward_change + forward_change +
+                    response.forward_wait * (last_ready_ms - largest_[kReady] - backward_change);
   }
-  return potential;
+  double cost_ms = others.total_ms + others_change;
+  double compute_sum_ms = compute_sum_ms_;
+  std::array<double, kPowers> powers = power_sums_;
+  for (const RankShift& shift : shifts) {
+    const std::size_t r = static_cast<std::size_t>(shift.rank);
+    const RankStanding& now = ranks_[r];
+    const double ready_ms = ready_after(shift, now);
+    double total_ms = ready_ms + now.forward_ms + forward_change +
+                      response.forward_own * (shift.forward_load - now.forward_load);
+    if (!separable_) {
+      total_ms += response.forward_wait *
+                  ((last_ready_ms - largest_[kReady]) - (ready_ms - now.ready_ms()));
+      powers[kReady] += Power16(ready_ms * scales_[kReady]) - powers_[kReady][r];
+      powers[kForwardLoad] +=
+          Power16(shift.forward_load * scales_[kForwardLoad]) - powers_[kForwardLoad][r];
+    }
+    cost_ms = std::max(cost_ms, total_ms);
+    if (cost_ms >= limit_ms) return cost_ms;  // the power means only add to it
+    compute_sum_ms += shift.compute_ms - now.compute_ms;
+    powers[kTotal] += Power16((total_ms - others_change) * scales_[kTotal]) - powers_[kTotal][r];
+  }
+  const auto mean = [&](std::size_t measure) {
+    return means_of_none_[measure] + means_per_power_[measure] * powers[measure];
+  };
+  double potential_ms = cost_ms + kShare * (mean(kTotal) + others_change) +
+                        weights_.work * compute_sum_ms / static_cast<double>(ranks_.size());
+  if (!separable_) potential_ms += kShare * (mean(kReady) + weights_.load_ms * mean(kForwardLoad));
+  return potential_ms;
 }
 
 }  // namespace neuroshard

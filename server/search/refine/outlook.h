@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -33,41 +34,72 @@ struct RankStanding {
 
 // What local search descends on: the embedding cost, plus a small share of how high the ranks stand
 // as a whole. The cost alone says nothing about a step that relieves one of two equally slow ranks,
-// nor, where ranks wait for the last one, about any rank but that.
+// nor, where ranks wait for the last one, about any rank but that; nor about a step that saves work
+// on one of many ranks that are all as slow.
 class Outlook {
  public:
-  // `separable`: CostModelInfo::separable_comm. `load_price_ms`: what a unit of the largest forward
-  // load is worth.
-  void Reset(std::span<const RankStanding> ranks, bool separable, double load_price_ms);
+  // What counts besides the cost.
+  struct Weights {
+    double load_ms = 0;  // a unit of the largest forward load
+    double work = 0;     // mean compute over all ranks
+  };
+  // What a placement is worth.
+  struct Worth {
+    double cost_ms = 0;
+    double potential_ms = 0;
+  };
+  // What Reset would find, without the means to estimate anything from there.
+  static Worth WorthOf(std::span<const RankStanding> ranks, bool separable, const Weights& weights);
+
+  // `separable`: CostModelInfo::separable_comm.
+  void Reset(std::span<const RankStanding> ranks, bool separable, const Weights& weights);
 
   double cost_ms() const { return cost_ms_; }
   double potential_ms() const { return potential_ms_; }
   const RankStanding& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
 
-  // The potential after `shifts` (distinct ranks), with communication by `response`.
+  // The largest values among all ranks but a few.
+  struct Others {
+    double ready_ms = 0;
+    double total_ms = 0;
+    double forward_load = 0;
+    double backward_load = 0;
+  };
+  Others OthersThan(std::span<const int> ranks) const;
+
+  // The potential after `shifts` (distinct ranks), with communication by `response`. Where the cost
+  // in it is `limit_ms` or more, that alone, which takes less time. `others`: than those ranks.
+  double Estimate(std::span<const RankShift> shifts, const Others& others,
+                  const CommResponse::Coefficients& response,
+                  double limit_ms = std::numeric_limits<double>::infinity()) const;
   double Estimate(std::span<const RankShift> shifts,
                   const CommResponse::Coefficients& response) const;
 
  private:
   enum Measure { kReady, kTotal, kForwardLoad, kBackwardLoad, kMeasures };
   static constexpr std::size_t kLeaders = 6;
+  static constexpr int kPowers = 3;  // the measures with a power mean come first
 
   static double Of(const RankStanding& rank, int measure);
   // The largest value among ranks that are not shifted.
-  double LargestOfOthers(int measure, std::span<const RankShift> shifts) const;
+  double LargestOfOthers(int measure, std::span<const int> shifted) const;
 
   std::vector<RankStanding> ranks_;
   bool separable_ = false;
-  double load_price_ms_ = 0;
+  Weights weights_;
   double cost_ms_ = 0;
   double potential_ms_ = 0;
-  // By measure: the ranks with the largest values in descending order, and the sum over ranks of
-  // (value / largest)^kPower.
+  double compute_sum_ms_ = 0;
+  // By measure: the ranks with the largest values in descending order; one over the largest; the
+  // power of every rank's value over the largest; a power mean as a linear function of their sum.
   std::array<std::vector<int>, kMeasures> leaders_;
   std::array<double, kMeasures> largest_{};
-  std::array<double, kMeasures> power_sums_{};
-  std::array<double, kMeasures> power_means_{};
+  std::array<double, kPowers> scales_{};
+  std::array<std::vector<double>, kPowers> powers_;
+  std::array<double, kPowers> power_sums_{};
+  std::array<double, kPowers> means_of_none_{};
+  std::array<double, kPowers> means_per_power_{};
 };
 
 }  // namespace neuroshard

@@ -3,10 +3,14 @@
 #include <span>
 
 #include "common/domain/memory_use.h"
+#include "common/domain/shard_layout.h"
 #include "server/features/shard_features.h"
 
 namespace neuroshard {
 namespace {
+
+// Sharding types with one shard a place.
+constexpr std::size_t kRankTypes = 3;
 
 ShardLayout LayoutOf(ShardingType type, int row_shards) {
   return {type, type == ShardingType::kDataParallel ? ComputeKernel::kDense : ComputeKernel::kFused,
@@ -18,7 +22,14 @@ ShardLayout LayoutOf(ShardingType type, int row_shards) {
 ShardBook::ShardBook(SearchContext& context)
     : context_(context),
       conditions_(ConditionsOf(context.request())),
-      width_(static_cast<std::size_t>(context.model().representation_width())) {}
+      width_(static_cast<std::size_t>(context.model().representation_width())) {
+  std::size_t end = 0;
+  for (const Table& table : context.request().tables) {
+    quick_begin_.push_back(end);
+    end += kRankTypes * static_cast<std::size_t>(table.embedding_dim / kColumnAlignment + 1);
+  }
+  quick_ids_.assign(end, -1);
+}
 
 std::size_t ShardBook::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0;
@@ -61,15 +72,34 @@ UnitShards ShardBook::Shards(int table, ShardingType type, std::int64_t cols, in
 }
 
 int ShardBook::Intern(const Key& key) {
-  const auto [entry, added] = ids_.emplace(key, size());
-  if (added) {
-    const Table& table = context_.request().tables[static_cast<std::size_t>(key.table)];
-    const std::int64_t bytes = ShardMemory(context_.request(), table,
-                                           LayoutOf(key.type, key.row_shards), key.rows, key.cols)
-                                   .total_bytes();
-    entries_.push_back({key, bytes});
+  if (int* const id = QuickId(key); id != nullptr) {
+    if (*id < 0) *id = Add(key);
+    return *id;
   }
-  return entry->second;
+  const auto entry = ids_.find(key);
+  if (entry != ids_.end()) return entry->second;
+  const int id = Add(key);
+  ids_.emplace(key, id);
+  return id;
+}
+
+int ShardBook::Add(const Key& key) {
+  const Table& table = context_.request().tables[static_cast<std::size_t>(key.table)];
+  const std::int64_t bytes =
+      ShardMemory(context_.request(), table, LayoutOf(key.type, key.row_shards), key.rows, key.cols)
+          .total_bytes();
+  entries_.push_back({key, bytes});
+  return size() - 1;
+}
+
+int* ShardBook::QuickId(const Key& key) {
+  if (SpreadOf(key.type) != Spread::kRank || key.cols % kColumnAlignment != 0) return nullptr;
+  const std::size_t type = key.type == ShardingType::kTableWise    ? 0
+                           : key.type == ShardingType::kColumnWise ? 1
+                                                                   : 2;
+  const std::size_t granules = static_cast<std::size_t>(key.cols / kColumnAlignment);
+  return &quick_ids_[quick_begin_[static_cast<std::size_t>(key.table)] + kRankTypes * granules +
+                     type];
 }
 
 void ShardBook::PredictNew() {

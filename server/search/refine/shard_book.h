@@ -50,11 +50,18 @@ class ShardBook {
   };
 
   int Intern(const Key& key);
+  int Add(const Key& key);
+  // Of a shard with all rows, whole granules of columns and a place of its own, which searches ask
+  // for most; otherwise null.
+  int* QuickId(const Key& key);
 
   SearchContext& context_;
   const PricingConditions conditions_;
   const std::size_t width_;
   std::unordered_map<Key, int, KeyHash> ids_;
+  // By table, type and granules; -1: unknown.
+  std::vector<int> quick_ids_;
+  std::vector<std::size_t> quick_begin_;  // by table
   std::vector<Entry> entries_;
   std::vector<float> phi_;  // [entries, width]
   std::vector<CommLoad> loads_;
