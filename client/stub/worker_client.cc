@@ -1,10 +1,9 @@
 #include "client/stub/worker_client.h"
 
 #include <algorithm>
-#include <list>
-#include <mutex>
 #include <utility>
 
+#include "client/stub/cancellable_calls.h"
 #include "client/stub/channel.h"
 #include "client/stub/compute_stream.h"
 #include "client/stub/retry.h"
@@ -21,37 +20,6 @@ using std::chrono::system_clock;
 constexpr milliseconds kQuickDeadline{5'000};
 // The group's own timeout is the one that should speak; this is for a worker that does not keep it.
 constexpr milliseconds kConnectDeadline{60'000};
-
-// Calls in progress, so that another thread can end them.
-class CancellableCalls {
- public:
-  // Runs `call` with a context that CancelAll ends.
-  template <typename Call>
-  grpc::Status Run(milliseconds deadline, const Call& call) {
-    grpc::ClientContext context;
-    context.set_deadline(system_clock::now() + deadline);
-    {
-      const std::lock_guard lock(mutex_);
-      if (cancelled_) return {grpc::StatusCode::CANCELLED, "cancelled"};
-      contexts_.push_back(&context);
-    }
-    grpc::Status status = call(context);
-    const std::lock_guard lock(mutex_);
-    contexts_.remove(&context);
-    return status;
-  }
-
-  void CancelAll() {
-    const std::lock_guard lock(mutex_);
-    cancelled_ = true;
-    for (grpc::ClientContext* context : contexts_) context->TryCancel();
-  }
-
- private:
-  std::mutex mutex_;
-  std::list<grpc::ClientContext*> contexts_;
-  bool cancelled_ = false;
-};
 
 WorkerDescription Describe(const v1::WorkerInfo& info) {
   WorkerDescription description{info.version(), info.git_commit(), info.hostname(), {}};

@@ -11,7 +11,7 @@
 namespace neuroshard {
 namespace {
 
-CommSweepConfig SmallConfig() {
+CommSweepConfig SmallCommConfig() {
   CommSweepConfig config;
   config.seed = 3;
   config.num_samples = 100;
@@ -21,7 +21,7 @@ CommSweepConfig SmallConfig() {
 }
 
 TEST(CommSamplingTest, EveryPlacementIsMeasuredInBothDirections) {
-  const std::vector<CommSample> samples = MakeCommSamples(SmallConfig());
+  const std::vector<CommSample> samples = MakeCommSamples(SmallCommConfig());
   ASSERT_EQ(samples.size(), 400u);
   std::set<std::string> ids;
   for (std::size_t i = 0; i < samples.size(); i += 2) {
@@ -41,7 +41,7 @@ TEST(CommSamplingTest, EveryPlacementIsMeasuredInBothDirections) {
 }
 
 TEST(CommSamplingTest, OffsetsAreWholeUnitsFromZeroAndBelowTheBound) {
-  CommSweepConfig config = SmallConfig();
+  CommSweepConfig config = SmallCommConfig();
   config.start_offset_unit_ms = 0.25;
   double largest_ms = 0;
   for (const CommSample& sample : MakeCommSamples(config)) {
@@ -59,7 +59,7 @@ TEST(CommSamplingTest, OffsetsAreWholeUnitsFromZeroAndBelowTheBound) {
 }
 
 TEST(CommSamplingTest, TotalsComeFromTheConfiguredTables) {
-  CommSweepConfig config = SmallConfig();
+  CommSweepConfig config = SmallCommConfig();
   config.dims = {4};
   for (const CommSample& sample : MakeCommSamples(config)) {
     const std::int64_t total =
@@ -70,7 +70,7 @@ TEST(CommSamplingTest, TotalsComeFromTheConfiguredTables) {
 }
 
 TEST(CommSamplingTest, WithoutRandomPlacementRanksAreBalanced) {
-  CommSweepConfig config = SmallConfig();
+  CommSweepConfig config = SmallCommConfig();
   config.max_random_placement = 0;
   for (const CommSample& sample : MakeCommSamples(config)) {
     const auto [least, most] = std::minmax_element(sample.dim_sums.begin(), sample.dim_sums.end());
@@ -80,7 +80,7 @@ TEST(CommSamplingTest, WithoutRandomPlacementRanksAreBalanced) {
 
 TEST(CommSamplingTest, WithRandomPlacementBalanceVaries) {
   double worst = 0;
-  for (const CommSample& sample : MakeCommSamples(SmallConfig())) {
+  for (const CommSample& sample : MakeCommSamples(SmallCommConfig())) {
     const auto [least, most] = std::minmax_element(sample.dim_sums.begin(), sample.dim_sums.end());
     worst = std::max(worst, static_cast<double>(*most - *least));
   }
@@ -88,7 +88,7 @@ TEST(CommSamplingTest, WithRandomPlacementBalanceVaries) {
 }
 
 TEST(CommSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
-  CommSweepConfig config = SmallConfig();
+  CommSweepConfig config = SmallCommConfig();
   const auto first = MakeCommSamples(config);
   EXPECT_EQ(first, MakeCommSamples(config));
   config.seed = 4;
@@ -96,7 +96,7 @@ TEST(CommSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
 }
 
 TEST(CommSamplingTest, AnOffsetBoundOfOneMeansNoOffsets) {
-  CommSweepConfig config = SmallConfig();
+  CommSweepConfig config = SmallCommConfig();
   config.max_start_offset = 2;
   for (const CommSample& sample : MakeCommSamples(config)) {
     for (const double offset_ms : sample.start_offsets_ms) EXPECT_EQ(offset_ms, 0.0);

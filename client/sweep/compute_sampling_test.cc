@@ -22,7 +22,7 @@ std::vector<Table> SomeTables() {
   return tables;
 }
 
-ComputeSweepConfig SmallConfig() {
+ComputeSweepConfig SmallComputeConfig() {
   ComputeSweepConfig config;
   config.seed = 7;
   config.num_samples = 300;
@@ -38,7 +38,7 @@ std::int64_t WeightsBytes(const ComputeSample& sample) {
 }
 
 TEST(ComputeSamplingTest, EverySampleIsWithinTheLimits) {
-  const ComputeSweepConfig config = SmallConfig();
+  const ComputeSweepConfig config = SmallComputeConfig();
   const auto samples = MakeComputeSamples(config, SomeTables());
   ASSERT_TRUE(samples.ok()) << samples.status();
   ASSERT_EQ(samples->size(), 300u);
@@ -59,7 +59,7 @@ TEST(ComputeSamplingTest, EverySampleIsWithinTheLimits) {
 
 TEST(ComputeSamplingTest, ShardsCarryTheStatisticsOfTheirTable) {
   const std::vector<Table> tables = SomeTables();
-  const auto samples = MakeComputeSamples(SmallConfig(), tables);
+  const auto samples = MakeComputeSamples(SmallComputeConfig(), tables);
   ASSERT_TRUE(samples.ok());
   for (const MeasuredShard& shard : samples->front().shards) {
     const Table& table = tables[static_cast<std::size_t>(std::stoi(shard.table.substr(6)))];
@@ -70,7 +70,7 @@ TEST(ComputeSamplingTest, ShardsCarryTheStatisticsOfTheirTable) {
 }
 
 TEST(ComputeSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
-  ComputeSweepConfig config = SmallConfig();
+  ComputeSweepConfig config = SmallComputeConfig();
   const auto first = MakeComputeSamples(config, SomeTables());
   const auto again = MakeComputeSamples(config, SomeTables());
   config.seed = 8;
@@ -81,7 +81,7 @@ TEST(ComputeSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
 }
 
 TEST(ComputeSamplingTest, ASampleDoesNotDependOnHowManyThereAre) {
-  ComputeSweepConfig config = SmallConfig();
+  ComputeSweepConfig config = SmallComputeConfig();
   const auto many = MakeComputeSamples(config, SomeTables());
   config.num_samples = 10;
   const auto few = MakeComputeSamples(config, SomeTables());
@@ -91,14 +91,14 @@ TEST(ComputeSamplingTest, ASampleDoesNotDependOnHowManyThereAre) {
 }
 
 TEST(ComputeSamplingTest, IdsAreUniqueAndReadable) {
-  const auto samples = MakeComputeSamples(SmallConfig(), SomeTables());
+  const auto samples = MakeComputeSamples(SmallComputeConfig(), SomeTables());
   ASSERT_TRUE(samples.ok());
   EXPECT_EQ((*samples)[0].sample_id, "c000000");
   EXPECT_EQ((*samples)[123].sample_id, "c000123");
 }
 
 TEST(ComputeSamplingTest, RepeatsAreTheSameSamplesInLaterPasses) {
-  ComputeSweepConfig config = SmallConfig();
+  ComputeSweepConfig config = SmallComputeConfig();
   config.num_samples = 10;
   const auto once = MakeComputeSamples(config, SomeTables());
   config.repeats = 3;
@@ -116,7 +116,7 @@ TEST(ComputeSamplingTest, RepeatsAreTheSameSamplesInLaterPasses) {
 }
 
 TEST(ComputeSamplingTest, EveryCountOfTablesOccurs) {
-  const auto samples = MakeComputeSamples(SmallConfig(), SomeTables());
+  const auto samples = MakeComputeSamples(SmallComputeConfig(), SomeTables());
   ASSERT_TRUE(samples.ok());
   std::set<std::size_t> counts;
   for (const ComputeSample& sample : *samples) counts.insert(sample.shards.size());
@@ -124,14 +124,14 @@ TEST(ComputeSamplingTest, EveryCountOfTablesOccurs) {
 }
 
 TEST(ComputeSamplingTest, LimitsThatNothingFitsAreRefused) {
-  ComputeSweepConfig config = SmallConfig();
+  ComputeSweepConfig config = SmallComputeConfig();
   config.max_weights_bytes = 100;
   EXPECT_EQ(MakeComputeSamples(config, SomeTables()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(ComputeSamplingTest, LimitsThatSingleTablesFitButNotTheMinimumAreRefused) {
-  ComputeSweepConfig config = SmallConfig();
+  ComputeSweepConfig config = SmallComputeConfig();
   config.dims = {128};
   config.min_tables = 3;
   Table table;
@@ -142,7 +142,7 @@ TEST(ComputeSamplingTest, LimitsThatSingleTablesFitButNotTheMinimumAreRefused) {
 }
 
 TEST(ComputeSamplingTest, RowsThatWouldOverflowDoNotFit) {
-  ComputeSweepConfig config = SmallConfig();
+  ComputeSweepConfig config = SmallComputeConfig();
   Table table;
   table.num_embeddings = std::int64_t{1} << 62;
   EXPECT_FALSE(MakeComputeSamples(config, {table}).ok());

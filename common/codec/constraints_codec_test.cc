@@ -34,12 +34,12 @@ v1::ShardPlanRequest RequestWith(const std::string& constraints) {
   return request;
 }
 
-StatusOr<PlanRequest> Decode(const v1::ShardPlanRequest& message) {
+StatusOr<PlanRequest> DecodeRequest(const v1::ShardPlanRequest& message) {
   return DecodePlanRequest(message, RequestLimits{});
 }
 
 TEST(ConstraintsCodecTest, NamesBecomeIndicesAndListsAreSorted) {
-  const auto request = Decode(RequestWith(R"(
+  const auto request = DecodeRequest(RequestWith(R"(
 constraints:
   sharding_types: [row_wise, table_wise]
   tables:
@@ -78,19 +78,20 @@ constraints:
 }
 
 TEST(ConstraintsCodecTest, AbsentIsNoDemand) {
-  EXPECT_TRUE(Decode(RequestWith(""))->constraints.empty());
-  EXPECT_TRUE(Decode(RequestWith("constraints: {}"))->constraints.empty());
+  EXPECT_TRUE(DecodeRequest(RequestWith(""))->constraints.empty());
+  EXPECT_TRUE(DecodeRequest(RequestWith("constraints: {}"))->constraints.empty());
 }
 
 TEST(ConstraintsCodecTest, ContradictionsAreThePlannersToProve) {
-  EXPECT_TRUE(Decode(RequestWith("constraints: {tables: [{tables: [a], ranks: [1], "
-                                 "forbidden_ranks: [1]}, {tables: [a], ranks: [2]}], "
-                                 "colocate: [{tables: [a, b]}], separate: [{tables: [a, b]}]}"))
-                  .ok());
+  EXPECT_TRUE(
+      DecodeRequest(RequestWith("constraints: {tables: [{tables: [a], ranks: [1], "
+                                "forbidden_ranks: [1]}, {tables: [a], ranks: [2]}], "
+                                "colocate: [{tables: [a, b]}], separate: [{tables: [a, b]}]}"))
+          .ok());
 }
 
 TEST(ConstraintsCodecTest, EveryFaultIsNamedAtOnce) {
-  const Status status = Decode(RequestWith(R"(
+  const Status status = DecodeRequest(RequestWith(R"(
 constraints:
   sharding_types: [diagonal, row_wise, row_wise]
   tables:
@@ -138,7 +139,7 @@ constraints:
 TEST(ConstraintsCodecTest, RanksAreNotHeldAgainstAFaultyTopology) {
   v1::ShardPlanRequest request = RequestWith("constraints: {tables: [{tables: [a], ranks: [9]}]}");
   request.mutable_topology()->add_hosts()->set_num_devices(2);  // no memory
-  EXPECT_THAT(Violations::FromStatus(Decode(request).status()),
+  EXPECT_THAT(Violations::FromStatus(DecodeRequest(request).status()),
               ElementsAre(Field(&Violation::field, "topology.hosts[1].memory_bytes")));
 }
 
@@ -187,7 +188,7 @@ TEST(ConstraintsCodecTest, RandomConstraintsAreRefusedOrComeBack) {
       v1::TableGroup& group = *constraints.add_separate();
       some(3, [&] { group.add_tables(name()); });
     });
-    const auto decoded = Decode(request);
+    const auto decoded = DecodeRequest(request);
     if (!decoded.ok()) {
       ASSERT_FALSE(Violations::FromStatus(decoded.status()).empty());
       continue;
@@ -200,7 +201,7 @@ TEST(ConstraintsCodecTest, RandomConstraintsAreRefusedOrComeBack) {
                   list->end());
       }
     }
-    const auto again = Decode(EncodePlanRequest(*decoded));
+    const auto again = DecodeRequest(EncodePlanRequest(*decoded));
     ASSERT_TRUE(again.ok()) << Message(again.status());
     ASSERT_EQ(*again, *decoded);
   }
@@ -218,13 +219,13 @@ migration:
   budget_bytes: 0
   price_ms_per_gib: 0.5
 )");
-  const auto request = Decode(message);
+  const auto request = DecodeRequest(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
   ASSERT_TRUE(request->migration.has_value());
   EXPECT_EQ(request->migration->budget_bytes, 0);
   EXPECT_EQ(request->migration->price_ms_per_gib, 0.5);
   EXPECT_EQ(request->migration->previous.tables[0].shards[1].rank, 98);
-  const auto again = Decode(EncodePlanRequest(*request));
+  const auto again = DecodeRequest(EncodePlanRequest(*request));
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, *request);
 }
@@ -232,7 +233,7 @@ migration:
 TEST(MigrationCodecTest, FaultsHaveTheirPlace) {
   const auto fields = [](const std::string& migration) {
     std::vector<std::string> names;
-    const Status status = Decode(RequestWith("migration: " + migration)).status();
+    const Status status = DecodeRequest(RequestWith("migration: " + migration)).status();
     for (const Violation& violation : Violations::FromStatus(status)) {
       names.push_back(violation.field);
     }

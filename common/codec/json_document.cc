@@ -9,7 +9,7 @@
 namespace neuroshard {
 namespace {
 
-class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
+class JsonTreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   TextValue Take() { return std::move(root_); }
   const Status& status() const { return status_; }
@@ -100,7 +100,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
 
 StatusOr<TextValue> ParseJsonDocument(std::string_view text) {
   try {
-    TreeBuilder builder;
+    JsonTreeBuilder builder;
     if (nlohmann::json::sax_parse(text, &builder)) return builder.Take();
     if (!builder.status().ok()) return builder.status();
     return InvalidArgument("not readable as JSON");

@@ -4,19 +4,17 @@
 
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
+#include "common/codec/field_limits.h"
 #include "common/codec/table_codec.h"
 
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
-constexpr std::int64_t kMaxBatch = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxMeasuredBatch = std::int64_t{1} << 24;
 constexpr int kMaxShards = 4096;
 constexpr int kMaxRanks = 1024;
-constexpr double kMaxPoolingFactor = 1e6;
 constexpr double kMaxStartOffsetMs = 60'000;
 constexpr double kMaxDurationMs = 1e9;  // eleven days: nothing real, but finite
-constexpr std::size_t kMaxNameBytes = 512;
 
 MeasuredShard DecodeShard(const v1::MeasuredShard& message, const FieldCheck& check) {
   MeasuredShard shard;
@@ -24,7 +22,7 @@ MeasuredShard DecodeShard(const v1::MeasuredShard& message, const FieldCheck& ch
   shard.table = message.table();
   check.InRange("rows", message.rows(), 1, kMaxExtent);
   shard.rows = message.rows();
-  check.InRange("cols", message.cols(), 1, 65536);
+  check.InRange("cols", message.cols(), 1, kMaxDim);
   shard.cols = message.cols();
   check.InRange("pooling_factor", message.pooling_factor(), 0.0, kMaxPoolingFactor);
   shard.pooling_factor = message.pooling_factor();
@@ -153,7 +151,7 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
           DecodeShard(message.shards(i), FieldCheck(fmt::format("shards[{}]", i), violations)));
     }
   }
-  check.InRange("batch_size", message.batch_size(), 1, kMaxBatch);
+  check.InRange("batch_size", message.batch_size(), 1, kMaxMeasuredBatch);
   sample.batch_size = message.batch_size();
   // The operators that can be measured; the vocabulary has more.
   sample.optimizer = check.WordOrDefault("optimizer", message.optimizer(), Optimizer::kSgd);
@@ -207,7 +205,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
     sample.start_offsets_ms.assign(message.start_offsets_ms().begin(),
                                    message.start_offsets_ms().end());
   }
-  if (check.InRange("batch_size", message.batch_size(), 1, kMaxBatch) && ranks > 0 &&
+  if (check.InRange("batch_size", message.batch_size(), 1, kMaxMeasuredBatch) && ranks > 0 &&
       message.batch_size() % ranks != 0) {
     check.Fail("batch_size", fmt::format("must be a multiple of the {} ranks, got {}", ranks,
                                          message.batch_size()));

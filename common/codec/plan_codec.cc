@@ -3,14 +3,13 @@
 #include <utility>
 
 #include "common/codec/field_check.h"
+#include "common/codec/field_limits.h"
 
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
 constexpr std::int64_t kMaxRank =
     (std::int64_t{1} << 26) - 1;  // hosts x devices a request can have
-constexpr std::size_t kMaxNameBytes = 512;
 
 Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
   check.InRange("row_offset", message.row_offset(), 0, kMaxExtent);

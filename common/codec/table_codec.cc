@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/codec/field_limits.h"
+
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 48;
-constexpr std::int64_t kMaxDim = 65536;
-constexpr double kMaxPoolingFactor = 1e6;
 constexpr double kMaxZipfExponent = 4;
-constexpr std::size_t kMaxNameBytes = 512;
 
 }  // namespace
 
@@ -34,7 +32,7 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   Table table;
   check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
   table.name = message.name();
-  const bool rows_ok = check.InRange("num_embeddings", message.num_embeddings(), 1, kMaxRows);
+  const bool rows_ok = check.InRange("num_embeddings", message.num_embeddings(), 1, kMaxExtent);
   table.num_embeddings = message.num_embeddings();
   check.InRange("embedding_dim", message.embedding_dim(), 1, kMaxDim);
   table.embedding_dim = message.embedding_dim();

@@ -42,7 +42,7 @@ struct Extent {
   }
 };
 
-class TreeBuilder final : public YAML::EventHandler {
+class YamlTreeBuilder final : public YAML::EventHandler {
  public:
   TextValue Take() { return std::move(root_); }
 
@@ -183,10 +183,10 @@ StatusOr<TextValue> ParseYamlDocument(std::string_view text) {
     ViewBuffer buffer(text);
     std::istream stream(&buffer);
     YAML::Parser parser(stream);
-    TreeBuilder builder;
+    YamlTreeBuilder builder;
     if (!parser.HandleNextDocument(builder))
       return InvalidArgument("line 1: the document is empty");
-    TreeBuilder rest;
+    YamlTreeBuilder rest;
     if (parser.HandleNextDocument(rest)) {
       return InvalidArgument("there must be one YAML document, got several (a line of only ---)");
     }

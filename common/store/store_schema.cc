@@ -93,12 +93,15 @@ struct Header {
   bool IsEmpty() const { return application_id == 0 && version == 0 && objects == 0; }
 };
 
+// One statement: another process that makes the file a store is seen whole or not at all.
 StatusOr<Header> ReadHeader(SqliteDatabase& database) {
-  Header header;
-  NS_ASSIGN_OR_RETURN(header.application_id, database.QueryInteger("PRAGMA application_id"));
-  NS_ASSIGN_OR_RETURN(header.version, database.QueryInteger("PRAGMA user_version"));
-  NS_ASSIGN_OR_RETURN(header.objects, database.QueryInteger("SELECT count(*) FROM sqlite_master"));
-  return header;
+  NS_ASSIGN_OR_RETURN(
+      SqliteStatement statement,
+      database.Prepare("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+                       "FROM pragma_application_id, pragma_user_version"));
+  NS_ASSIGN_OR_RETURN(const bool row, statement.Step());
+  if (!row) return Header();
+  return Header{statement.Integer(0), statement.Integer(1), statement.Integer(2)};
 }
 
 Status CheckHeader(const Header& header, const std::string& path, int version) {
@@ -115,6 +118,21 @@ Status CheckHeader(const Header& header, const std::string& path, int version) {
   return absl::OkStatus();
 }
 
+// SQLite does not wait when two processes switch the same new file at once: each holds the read
+// lock that the other would wait for (sqlite3_busy_handler says so). The refused one queues for the
+// write lock, where SQLite does wait, and tries again; a file that has its log already needs no
+// lock.
+Status UseWriteAheadLog(SqliteDatabase& database) {
+  constexpr int kAttempts = 20;
+  Status switched;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    switched = database.Execute("PRAGMA journal_mode = WAL");
+    if (!absl::IsUnavailable(switched)) return switched;
+    NS_RETURN_IF_ERROR(SqliteTransaction::Begin(database).status());
+  }
+  return switched;
+}
+
 }  // namespace
 
 Status CheckSchema(SqliteDatabase& database, int version) {
@@ -128,7 +146,7 @@ Status PrepareSchema(SqliteDatabase& database, int version) {
   if (!before.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(before, database.path(), version));
   // FULL syncs the log at every commit: an acknowledged record survives a power cut too, and a sync
   // takes far less time than the measurement that it follows.
-  NS_RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = WAL"));
+  NS_RETURN_IF_ERROR(UseWriteAheadLog(database));
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA foreign_keys = ON"));
   if (!before.IsEmpty()) return absl::OkStatus();

@@ -4,22 +4,15 @@
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/lay_out.h"
+#include "server/evaluate/violation_is.h"
 
 namespace neuroshard {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::Field;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using enum ShardingType;
-
-auto Is(const std::string& field, const std::string& description) {
-  return AllOf(Field("field", &Violation::field, field),
-               Field("description", &Violation::description, HasSubstr(description)));
-}
 
 // Three tables of 64 columns on 6 ranks of 3 hosts: t0 in columns of 16 on ranks 0 to 3, t1 whole
 // on rank 4, t2 over the rows of host 0. Each demand is tried in a form that this plan keeps and in
@@ -62,12 +55,13 @@ TEST_F(CheckConstraintsTest, ShardingTypes) {
   Rule({2}).sharding_types = {kTableRowWise};
   EXPECT_THAT(Check(), IsEmpty());
   Rule({0, 2}).sharding_types = {kRowWise, kColumnWise};
-  EXPECT_THAT(Check(), ElementsAre(Is("plan.tables[2].sharding_type",
-                                      "must be one of row_wise, column_wise "
-                                      "(constraints.tables[1].sharding_types), got "
-                                      "table_row_wise")));
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables[2].sharding_type",
+                                               "must be one of row_wise, column_wise "
+                                               "(constraints.tables[1].sharding_types), got "
+                                               "table_row_wise")));
   constraints_.tables.clear();
-  EXPECT_THAT(Check(), ElementsAre(Is("plan.tables[2].sharding_type",
+  EXPECT_THAT(Check(),
+              ElementsAre(ViolationIs("plan.tables[2].sharding_type",
                                       "(constraints.sharding_types), got table_row_wise")));
 }
 
@@ -75,7 +69,8 @@ TEST_F(CheckConstraintsTest, ComputeKernels) {
   Rule({0, 1, 2}).compute_kernels = {ComputeKernel::kFused};
   EXPECT_THAT(Check(), IsEmpty());
   Rule({1}).compute_kernels = {ComputeKernel::kDense};
-  EXPECT_THAT(Check(), ElementsAre(Is("plan.tables[1].compute_kernel",
+  EXPECT_THAT(Check(),
+              ElementsAre(ViolationIs("plan.tables[1].compute_kernel",
                                       "dense (constraints.tables[1].compute_kernels), got fused")));
 }
 
@@ -85,11 +80,12 @@ TEST_F(CheckConstraintsTest, Ranks) {
   EXPECT_THAT(Check(), IsEmpty());
   Rule({0}).ranks = {0, 1, 2};
   Rule({2}).forbidden_ranks = {1};
-  EXPECT_THAT(Check(),
-              ElementsAre(Is("plan.tables[0].shards[3].rank",
-                             "must be one of 0, 1, 2 (constraints.tables[2].ranks), got 3"),
-                          Is("plan.tables[2].shards[1].rank",
-                             "must not be 1 (constraints.tables[3].forbidden_ranks)")));
+  EXPECT_THAT(
+      Check(),
+      ElementsAre(ViolationIs("plan.tables[0].shards[3].rank",
+                              "must be one of 0, 1, 2 (constraints.tables[2].ranks), got 3"),
+                  ViolationIs("plan.tables[2].shards[1].rank",
+                              "must not be 1 (constraints.tables[3].forbidden_ranks)")));
 }
 
 TEST_F(CheckConstraintsTest, Hosts) {
@@ -98,14 +94,14 @@ TEST_F(CheckConstraintsTest, Hosts) {
   EXPECT_THAT(Check(), IsEmpty());
   Rule({1}).hosts = {0, 1};
   Rule({0}).forbidden_hosts = {0};
-  EXPECT_THAT(
-      Check(),
-      ElementsAre(
-          Is("plan.tables[0].shards[0].rank", "(constraints.tables[3].forbidden_hosts), got 0"),
-          Is("plan.tables[0].shards[1].rank", "(constraints.tables[3].forbidden_hosts), got 1"),
-          Is("plan.tables[1].shards[0].rank",
-             "must be on one of hosts 0, 1 (constraints.tables[2].hosts), "
-             "got 4 of host 2")));
+  EXPECT_THAT(Check(),
+              ElementsAre(ViolationIs("plan.tables[0].shards[0].rank",
+                                      "(constraints.tables[3].forbidden_hosts), got 0"),
+                          ViolationIs("plan.tables[0].shards[1].rank",
+                                      "(constraints.tables[3].forbidden_hosts), got 1"),
+                          ViolationIs("plan.tables[1].shards[0].rank",
+                                      "must be on one of hosts 0, 1 (constraints.tables[2].hosts), "
+                                      "got 4 of host 2")));
 }
 
 TEST_F(CheckConstraintsTest, ShardsOfATable) {
@@ -114,11 +110,12 @@ TEST_F(CheckConstraintsTest, ShardsOfATable) {
   EXPECT_THAT(Check(), IsEmpty());
   constraints_.max_shards_per_table = 3;
   Rule({2}).max_shards = 1;
-  EXPECT_THAT(Check(),
-              ElementsAre(Is("plan.tables[0].shards",
-                             "must be at most 3 (constraints.max_shards_per_table), got 4"),
-                          Is("plan.tables[2].shards",
-                             "must be at most 1 (constraints.tables[1].max_shards), got 2")));
+  EXPECT_THAT(
+      Check(),
+      ElementsAre(ViolationIs("plan.tables[0].shards",
+                              "must be at most 3 (constraints.max_shards_per_table), got 4"),
+                  ViolationIs("plan.tables[2].shards",
+                              "must be at most 1 (constraints.tables[1].max_shards), got 2")));
 }
 
 TEST_F(CheckConstraintsTest, ColumnWidth) {
@@ -129,17 +126,18 @@ TEST_F(CheckConstraintsTest, ColumnWidth) {
   EXPECT_THAT(Check(), SizeIs(4));
   constraints_.tables.clear();
   constraints_.min_column_width = 17;
-  EXPECT_THAT(Check().front(), Is("plan.tables[0].shards[0].cols",
-                                  "must be at least 17 (constraints.min_column_width), got 16"));
+  EXPECT_THAT(Check().front(),
+              ViolationIs("plan.tables[0].shards[0].cols",
+                          "must be at least 17 (constraints.min_column_width), got 16"));
 }
 
 TEST_F(CheckConstraintsTest, DistinctRanks) {
   Rule({0, 1, 2}).distinct_ranks = true;
   EXPECT_THAT(Check(), IsEmpty());
   plan_.tables[0].shards[2].rank = 0;
-  EXPECT_THAT(Check(), ElementsAre(Is("plan.tables[0].shards[2].rank",
-                                      "must be another than that of shards[0] "
-                                      "(constraints.tables[0].distinct_ranks), got 0")));
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables[0].shards[2].rank",
+                                               "must be another than that of shards[0] "
+                                               "(constraints.tables[0].distinct_ranks), got 0")));
 }
 
 TEST_F(CheckConstraintsTest, TorchRecsColumnRule) {
@@ -149,9 +147,9 @@ TEST_F(CheckConstraintsTest, TorchRecsColumnRule) {
   constraints_.min_column_width = 8;
   EXPECT_THAT(Check(), SizeIs(4));
   constraints_.min_column_width = 0;
-  EXPECT_THAT(Check().front(), Is("plan.tables[0].shards[0].cols",
-                                  "must be 64, TorchRec's one block width "
-                                  "(constraints.column_rule), got 16"));
+  EXPECT_THAT(Check().front(), ViolationIs("plan.tables[0].shards[0].cols",
+                                           "must be 64, TorchRec's one block width "
+                                           "(constraints.column_rule), got 16"));
 }
 
 TEST_F(CheckConstraintsTest, CoLocated) {
@@ -160,10 +158,11 @@ TEST_F(CheckConstraintsTest, CoLocated) {
   constraints_.colocate = {{{0, 2}, GroupLevel::kHost}};
   EXPECT_THAT(Check(), IsEmpty());
   constraints_.colocate.push_back({{1, 2}, GroupLevel::kRank});
-  EXPECT_THAT(Check(),
-              ElementsAre(Is("plan.tables[2].shards[0].rank",
-                             "must be on rank 4, where 't1' is (constraints.colocate[1]), got 0"),
-                          Is("plan.tables[2].shards[1].rank", "got 1")));
+  EXPECT_THAT(
+      Check(),
+      ElementsAre(ViolationIs("plan.tables[2].shards[0].rank",
+                              "must be on rank 4, where 't1' is (constraints.colocate[1]), got 0"),
+                  ViolationIs("plan.tables[2].shards[1].rank", "got 1")));
 }
 
 TEST_F(CheckConstraintsTest, Separate) {
@@ -172,9 +171,10 @@ TEST_F(CheckConstraintsTest, Separate) {
   constraints_.separate.push_back({{0, 2}, GroupLevel::kRank});
   EXPECT_THAT(
       Check(),
-      ElementsAre(Is("plan.tables[2].shards[0].rank",
-                     "must not be on rank 0, where 't0' is (constraints.separate[2]), got 0"),
-                  Is("plan.tables[2].shards[1].rank", "got 1")));
+      ElementsAre(
+          ViolationIs("plan.tables[2].shards[0].rank",
+                      "must not be on rank 0, where 't0' is (constraints.separate[2]), got 0"),
+          ViolationIs("plan.tables[2].shards[1].rank", "got 1")));
 }
 
 TEST_F(CheckConstraintsTest, LimitsOfARank) {
@@ -182,10 +182,10 @@ TEST_F(CheckConstraintsTest, LimitsOfARank) {
   constraints_.max_tables_per_rank = 2;
   EXPECT_THAT(Check(), IsEmpty());
   constraints_.max_shards_per_rank = 1;
-  EXPECT_THAT(Check(), ElementsAre(Is("plan.tables",
-                                      "rank 0 has 2 shards, must have at most 1 "
-                                      "(constraints.max_shards_per_rank)"),
-                                   Is("plan.tables", "rank 1 has 2 shards")));
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables",
+                                               "rank 0 has 2 shards, must have at most 1 "
+                                               "(constraints.max_shards_per_rank)"),
+                                   ViolationIs("plan.tables", "rank 1 has 2 shards")));
   constraints_.max_shards_per_rank = 3;
   constraints_.max_tables_per_rank = 1;
   EXPECT_THAT(Check(), SizeIs(2));
@@ -202,7 +202,7 @@ TEST_F(CheckConstraintsTest, TheMigrationBudget) {
   request_.migration->budget_bytes = 100 * 16 * 4;
   EXPECT_THAT(Check(), IsEmpty());
   request_.migration->budget_bytes = 100 * 16 * 4 - 1;
-  EXPECT_THAT(Check(), ElementsAre(Is("plan.tables", "moves 6400 bytes")));
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables", "moves 6400 bytes")));
   request_.migration->budget_bytes.reset();
   EXPECT_THAT(Check(), IsEmpty());
 }

@@ -9,23 +9,16 @@
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/violation_is.h"
 
 namespace neuroshard {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::Field;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 using enum ShardingType;
-
-auto Is(const std::string& field, const std::string& description) {
-  return AllOf(Field("field", &Violation::field, field),
-               Field("description", &Violation::description, HasSubstr(description)));
-}
 
 // One table of 5 rows and 16 columns on hosts of 2 and 2 ranks.
 class CheckLayoutTest : public ::testing::Test {
@@ -69,25 +62,26 @@ TEST_F(CheckLayoutTest, EachTypeAsItsOwnersLayItOut) {
 }
 
 TEST_F(CheckLayoutTest, RowWiseHasOneBlockForEachRank) {
-  EXPECT_THAT(Check(kRowWise, {{0, 2, 0, 16, 0}, {2, 3, 0, 16, 1}}),
-              ElementsAre(Is("plan.tables[0].shards", "one shard for each rank, 4, got 2")));
+  EXPECT_THAT(
+      Check(kRowWise, {{0, 2, 0, 16, 0}, {2, 3, 0, 16, 1}}),
+      ElementsAre(ViolationIs("plan.tables[0].shards", "one shard for each rank, 4, got 2")));
   EXPECT_THAT(
       Check(kRowWise, {{0, 2, 0, 16, 0}, {2, 1, 0, 16, 2}, {3, 1, 0, 16, 1}, {4, 1, 0, 16, 3}}),
-      UnorderedElementsAre(Is("plan.tables[0].shards[1].rows", "must be 2,"),
-                           Is("plan.tables[0].shards[2].row_offset", "must be 4,"),
-                           Is("plan.tables[0].shards[3].row_offset", "must be 5,"),
-                           Is("plan.tables[0].shards[3].rows", "must be 0,"),
-                           Is("plan.tables[0].shards[1].rank", "must be 1,"),
-                           Is("plan.tables[0].shards[2].rank", "must be 2,")));
+      UnorderedElementsAre(ViolationIs("plan.tables[0].shards[1].rows", "must be 2,"),
+                           ViolationIs("plan.tables[0].shards[2].row_offset", "must be 4,"),
+                           ViolationIs("plan.tables[0].shards[3].row_offset", "must be 5,"),
+                           ViolationIs("plan.tables[0].shards[3].rows", "must be 0,"),
+                           ViolationIs("plan.tables[0].shards[1].rank", "must be 1,"),
+                           ViolationIs("plan.tables[0].shards[2].rank", "must be 2,")));
 }
 
 TEST_F(CheckLayoutTest, TableRowWiseHasTheRanksOfAHost) {
   EXPECT_THAT(Check(kTableRowWise, {{0, 3, 0, 16, 1}, {3, 2, 0, 16, 2}}),
-              ElementsAre(Is("plan.tables[0].shards[0].rank", "must be 0,"),
-                          Is("plan.tables[0].shards[1].rank", "must be 1,")));
+              ElementsAre(ViolationIs("plan.tables[0].shards[0].rank", "must be 0,"),
+                          ViolationIs("plan.tables[0].shards[1].rank", "must be 1,")));
   hosts_ = {0, 0, 1, 1, 1};
   EXPECT_THAT(Check(kTableRowWise, {{0, 3, 0, 16, 2}, {3, 2, 0, 16, 3}}),
-              ElementsAre(Is("plan.tables[0].shards", "first one's host, 3, got 2")));
+              ElementsAre(ViolationIs("plan.tables[0].shards", "first one's host, 3, got 2")));
   EXPECT_THAT(Check(kTableRowWise, {{0, 2, 0, 16, 2}, {2, 2, 0, 16, 3}, {4, 1, 0, 16, 4}}),
               IsEmpty());
 }
@@ -101,40 +95,44 @@ TEST_F(CheckLayoutTest, GridShardsHaveTheirHostsRowBlocks) {
   EXPECT_THAT(
       Check(kGridShard,
             {{0, 3, 0, 8, 0}, {3, 2, 0, 4, 1}, {0, 2, 8, 8, 2}, {2, 2, 8, 8, 3}, {4, 1, 8, 8, 4}}),
-      ElementsAre(Is("plan.tables[0].shards[1].cols", "must be 8 as in the first")));
+      ElementsAre(ViolationIs("plan.tables[0].shards[1].cols", "must be 8 as in the first")));
 }
 
 TEST_F(CheckLayoutTest, TableColumnWiseStaysOnAHost) {
-  EXPECT_THAT(Check(kTableColumnWise, {{0, 5, 0, 8, 1}, {0, 5, 8, 8, 2}}),
-              ElementsAre(Is("plan.tables[0].shards[1].rank", "must be in [0, 2), the host")));
+  EXPECT_THAT(
+      Check(kTableColumnWise, {{0, 5, 0, 8, 1}, {0, 5, 8, 8, 2}}),
+      ElementsAre(ViolationIs("plan.tables[0].shards[1].rank", "must be in [0, 2), the host")));
 }
 
 TEST_F(CheckLayoutTest, DataParallelHoldsAllOfItEverywhere) {
-  EXPECT_THAT(Check(kDataParallel, {{0, 5, 0, 16, 0}, {0, 5, 0, 16, 1}}, ComputeKernel::kDense),
-              ElementsAre(Is("plan.tables[0].shards", "one shard for each rank, 4, got 2")));
-  EXPECT_THAT(Check(kDataParallel,
-                    {{0, 5, 0, 16, 0}, {0, 4, 0, 16, 1}, {0, 5, 0, 12, 2}, {0, 5, 0, 16, 2}}),
-              UnorderedElementsAre(Is("plan.tables[0].compute_kernel", "must be dense with"),
-                                   Is("plan.tables[0].shards[1].rows", "all 5 rows"),
-                                   Is("plan.tables[0].shards[2].cols", "must be 16 as in"),
-                                   Is("plan.tables[0].shards[3].rank", "must be 3,")));
+  EXPECT_THAT(
+      Check(kDataParallel, {{0, 5, 0, 16, 0}, {0, 5, 0, 16, 1}}, ComputeKernel::kDense),
+      ElementsAre(ViolationIs("plan.tables[0].shards", "one shard for each rank, 4, got 2")));
+  EXPECT_THAT(
+      Check(kDataParallel,
+            {{0, 5, 0, 16, 0}, {0, 4, 0, 16, 1}, {0, 5, 0, 12, 2}, {0, 5, 0, 16, 2}}),
+      UnorderedElementsAre(ViolationIs("plan.tables[0].compute_kernel", "must be dense with"),
+                           ViolationIs("plan.tables[0].shards[1].rows", "all 5 rows"),
+                           ViolationIs("plan.tables[0].shards[2].cols", "must be 16 as in"),
+                           ViolationIs("plan.tables[0].shards[3].rank", "must be 3,")));
 }
 
 TEST_F(CheckLayoutTest, ASubsetHasTwoRanksAndEvenBlocks) {
   EXPECT_THAT(Check(kRowWiseSubset, {{0, 5, 0, 16, 1}}),
-              ElementsAre(Is("plan.tables[0].shards", "at least two shards, got 1")));
+              ElementsAre(ViolationIs("plan.tables[0].shards", "at least two shards, got 1")));
   EXPECT_THAT(Check(kRowWiseSubset, {{0, 3, 0, 16, 2}, {3, 2, 0, 16, 1}}),
-              ElementsAre(Is("plan.tables[0].shards[1].rank", "must be above 2")));
+              ElementsAre(ViolationIs("plan.tables[0].shards[1].rank", "must be above 2")));
   EXPECT_THAT(Check(kRowWiseSubset, {{0, 2, 0, 16, 1}, {2, 3, 0, 16, 2}}),
-              UnorderedElementsAre(Is("plan.tables[0].shards[0].rows", "must be 3,"),
-                                   Is("plan.tables[0].shards[1].row_offset", "must be 3,"),
-                                   Is("plan.tables[0].shards[1].rows", "must be 2,")));
+              UnorderedElementsAre(ViolationIs("plan.tables[0].shards[0].rows", "must be 3,"),
+                                   ViolationIs("plan.tables[0].shards[1].row_offset", "must be 3,"),
+                                   ViolationIs("plan.tables[0].shards[1].rows", "must be 2,")));
 }
 
 TEST_F(CheckLayoutTest, OnlyTypesThatCutColumnsDo) {
-  EXPECT_THAT(Check(kTableRowWise, {{0, 3, 0, 8, 2}, {3, 2, 0, 8, 3}}),
-              ElementsAre(Is("plan.tables[0].shards[0].cols", "all 16 columns"),
-                          Is("plan.tables[0].shards", "columns [8, 16) of 't' are in no shard")));
+  EXPECT_THAT(
+      Check(kTableRowWise, {{0, 3, 0, 8, 2}, {3, 2, 0, 8, 3}}),
+      ElementsAre(ViolationIs("plan.tables[0].shards[0].cols", "all 16 columns"),
+                  ViolationIs("plan.tables[0].shards", "columns [8, 16) of 't' are in no shard")));
 }
 
 TEST_F(CheckLayoutTest, EmptyBlocksAreForTypesThatCutRows) {
@@ -143,8 +141,9 @@ TEST_F(CheckLayoutTest, EmptyBlocksAreForTypesThatCutRows) {
 }
 
 TEST_F(CheckLayoutTest, DenseIsForDataParallelOnly) {
-  EXPECT_THAT(Check(kTableWise, {{0, 5, 0, 16, 0}}, ComputeKernel::kDense),
-              ElementsAre(Is("plan.tables[0].compute_kernel", "must be fused with table_wise")));
+  EXPECT_THAT(
+      Check(kTableWise, {{0, 5, 0, 16, 0}}, ComputeKernel::kDense),
+      ElementsAre(ViolationIs("plan.tables[0].compute_kernel", "must be fused with table_wise")));
 }
 
 // Whatever LayOut makes is legal, and no number of it can be another unless the type leaves the

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using enum ShardingType;
 
-constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
 
 // Tables of 10 rows and 16 fp16 columns on 4 ranks of 2 hosts.
 class MigrationReportTest : public ::testing::Test {
@@ -90,11 +90,11 @@ TEST_F(MigrationReportTest, RanksThatAreGoneHoldNothing) {
 
 TEST_F(MigrationReportTest, AnyValuesMayStandInEitherPlan) {
   previous().tables = {On(0, kTableWise, {0}), On(0, kTableWise, {1}), On(1, kTableWise, {2})};
-  previous().tables[2].shards = {{0, 10, 0, 16, 2}, {0, 10, 8, 8, 2}, {kLargest, 1, 0, 16, 2}};
+  previous().tables[2].shards = {{0, 10, 0, 16, 2}, {0, 10, 8, 8, 2}, {kLast, 1, 0, 16, 2}};
   previous().tables.emplace_back().name = "stranger";
   Plan plan;
   plan.tables = {On(0, kTableWise, {0}), On(1, kTableWise, {0})};
-  plan.tables[0].shards.push_back({0, kLargest, kLargest, kLargest, -1});
+  plan.tables[0].shards.push_back({0, kLast, kLast, kLast, -1});
   plan.tables[0].shards.push_back({-1, 10, 0, 16, 3});
   plan.tables.emplace_back().name = "stranger";
   EXPECT_EQ(ReportMigration(request_, plan), MigrationReport{});

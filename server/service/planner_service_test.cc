@@ -132,6 +132,7 @@ TEST_F(PlannerServiceTest, APlanComesWithItsModelSeedAndFingerprint) {
   v1::ShardPlanRequest request = Request();
   request.set_request_id("r-1");
   request.mutable_search()->set_seed(42);
+  request.mutable_search()->set_refine_steps(50);  // a budget of time would end it anywhere
   NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse response, ShardPlan(request));
   EXPECT_EQ(response.plan().tables_size(), 5);
   EXPECT_EQ(response.cost().ranks_size(), 2);
@@ -188,7 +189,8 @@ TEST_F(PlannerServiceTest, AnUnknownModelIsNamedBesideThoseThereAre) {
 }
 
 TEST_F(PlannerServiceTest, AStreamEndsWithThePlanThatTheUnaryCallGives) {
-  const v1::ShardPlanRequest request = Request();
+  v1::ShardPlanRequest request = Request();
+  request.mutable_search()->set_refine_steps(50);
   grpc::ClientContext context;
   const auto reader = stub_->ShardPlanStream(&context, request);
   std::vector<v1::ShardPlanUpdate> updates;

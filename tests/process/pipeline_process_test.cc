@@ -21,14 +21,14 @@
 namespace neuroshard {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 // Enough that a sweep is still running when its first records are seen.
 constexpr int kComputeSamples = 200;
 constexpr int kCommSamples = 24;
 
-class PipelineProcessTest : public testing::Test {
+class PipelineProcessTest : public ::testing::Test {
  protected:
   PipelineProcessTest() {
     const std::string tables =

@@ -81,7 +81,8 @@ TEST_F(PlannerProcessTest, PlansAndEvaluatesOverTheWire) {
 TEST_F(PlannerProcessTest, SameRequestSamePlanOnAnyReplica) {
   ServerProcess first = StartPlanner(dir_.Path("models"));
   ServerProcess second = StartPlanner(dir_.Path("models"));
-  const std::string request = dir_.Write("request.yaml", kRequest);
+  const std::string request =
+      dir_.Write("request.yaml", std::string(kRequest) + "search: {refine_steps: 50}\n");
 
   const auto plan = [&](const std::string& address) {
     const ProcessResult result =
@@ -227,6 +228,76 @@ migration: {budget_bytes: -1}
                               HasSubstr("constraints.separate[0].tables: must name at least two"),
                               HasSubstr("migration.previous: is required"),
                               HasSubstr("migration.budget_bytes: must be at least 0")));
+}
+
+Json ShardsOf(const Json& response, const std::string& table) {
+  for (const Json& planned : response["plan"]["tables"]) {
+    if (planned["name"] == table) return planned["shards"];
+  }
+  return Json::array();
+}
+
+TEST_F(PlannerProcessTest, ConstraintsAreKeptOverTheWire) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const std::string request = dir_.Write("request.yaml", std::string(kRequest) + R"(
+constraints:
+  tables:
+    - {tables: [users], ranks: [1], sharding_types: [table_wise]}
+    - {tables: [queries], sharding_types: [row_wise]}
+  separate: [{tables: [users, items]}]
+)");
+  const std::string plan = dir_.Path("plan.json");
+
+  const ProcessResult planned = Cli({"plan", request, "--planner", planner.address(), "--explain",
+                                     "--format", "json", "--out", plan});
+
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.err, HasSubstr("not made for row_wise"));
+  const Json response = Json::parse(std::ifstream(plan));
+  ASSERT_EQ(ShardsOf(response, "users").size(), 1U);
+  EXPECT_EQ(ShardsOf(response, "users")[0]["rank"], 1);
+  EXPECT_EQ(ShardsOf(response, "queries").size(), 2U);
+  for (const Json& shard : ShardsOf(response, "items")) EXPECT_EQ(shard["rank"], 0);
+  EXPECT_FALSE(response["explanations"].empty());
+  EXPECT_GT(response["lower_bound"]["cost_ms"].get<double>(), 0);
+  const ProcessResult evaluated = Cli({"evaluate", request, plan, "--planner", planner.address()});
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.out << evaluated.err;
+
+  // Nothing may move away from that plan.
+  const ProcessResult again = Cli({"plan", request, "--planner", planner.address(), "--previous",
+                                   plan, "--migration-budget-gib", "0"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("migration: nothing moves"));
+}
+
+TEST_F(PlannerProcessTest, ConstraintsThatContradictEachOtherAreNamed) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const ProcessResult result =
+      Cli({"plan", "--planner", planner.address(), dir_.Write("no.yaml", std::string(kRequest) + R"(
+constraints:
+  tables:
+    - {tables: [items], max_shards: 3}
+    - {tables: [users], ranks: [0]}
+    - {tables: [users], forbidden_hosts: [0]}
+)")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, ::testing::AllOf(HasSubstr("constraints.tables[2].forbidden_hosts"),
+                                           ::testing::Not(HasSubstr("tables[0]"))));
+}
+
+TEST_F(PlannerProcessTest, TheExamplesOfConstraintsAndWarmStartHavePlans) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  for (const std::string name : {"constraints_2x4.yaml", "warm_start_4x16gib.yaml"}) {
+    const std::string request = NEUROSHARD_SOURCE_DIR "/configs/workloads/" + name;
+    const std::string plan = dir_.Path("plan.json");
+    const ProcessResult planned =
+        Cli({"plan", request, "--planner", planner.address(), "--format", "json", "--out", plan});
+    ASSERT_EQ(planned.exit_code, 0) << name << ": " << planned.err;
+    const ProcessResult evaluated =
+        Cli({"evaluate", request, plan, "--planner", planner.address()});
+    EXPECT_EQ(evaluated.exit_code, 0) << name << ": " << evaluated.out << evaluated.err;
+    EXPECT_THAT(evaluated.out, HasSubstr("lower bound"));
+  }
 }
 
 TEST_F(PlannerProcessTest, UsageErrorsExitWithTwo) {

@@ -12,7 +12,7 @@ namespace neuroshard {
 class TempDir {
  public:
   TempDir() {
-    std::string pattern = testing::TempDir() + "/neuroshard_XXXXXX";
+    std::string pattern = ::testing::TempDir() + "/neuroshard_XXXXXX";
     path_ = mkdtemp(pattern.data());
   }
   ~TempDir() {

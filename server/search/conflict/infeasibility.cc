@@ -14,6 +14,7 @@
 #include "common/base/bytes.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
+#include "server/search/conflict/flow_limits.h"
 #include "server/search/conflict/least_demand.h"
 #include "server/search/conflict/least_move.h"
 #include "server/search/conflict/overfull_ranks.h"
@@ -23,13 +24,8 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 61;
-// Edges of a flow network: above, a proof would take seconds.
-constexpr std::size_t kMaxEdges = 2'000'000;
 // Shards counted by LargeShards: larger than a fifth of the roomiest rank.
 constexpr int kMostParts = 5;
-
-std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMost, a + b); }
 
 class Prover {
  public:
@@ -167,7 +163,7 @@ class Prover {
       const bool ranks = group.level == GroupLevel::kRank;
       const std::vector<std::int64_t> room(
           ranks ? static_cast<std::size_t>(rules_.num_ranks()) : rules_.hosts().size(), 1);
-      if (group.tables.size() * room.size() > kMaxEdges) continue;
+      if (group.tables.size() * room.size() > kMaxFlowEdges) continue;
       std::vector<Supplier> suppliers;
       for (const int table : group.tables) {
         const RankSet& of = *rules_.of(table).ranks;

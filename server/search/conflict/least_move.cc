@@ -7,11 +7,10 @@
 
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
+#include "server/search/conflict/flow_limits.h"
 
 namespace neuroshard {
 namespace {
-
-constexpr std::int64_t kMost = std::int64_t{1} << 61;
 
 class Moves {
  public:
@@ -61,7 +60,7 @@ class Moves {
     const Block columns = {0, of.embedding_dim};
     std::int64_t bytes = 0;
     for (const Shard& shard : LayOut(of, type, {&columns, 1}, places, rules_.hosts())) {
-      bytes = std::min(kMost, bytes + previous_.MovedBytes(table, shard));
+      bytes = CappedSum(bytes, previous_.MovedBytes(table, shard));
     }
     return bytes;
   }
@@ -92,7 +91,7 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
   LeastMoves least;
   const auto add = [&](int table, std::int64_t bytes) {
     if (bytes == 0) return;
-    least.bytes = std::min(kMost, least.bytes + bytes);
+    least.bytes = CappedSum(least.bytes, bytes);
     least.tables.push_back(table);
   };
   for (std::size_t t = 0; t < types.size(); ++t) {
@@ -103,7 +102,7 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
     std::int64_t bytes = kMost;
     for (const int rank : rules.of(group.front()).ranks->ranks()) {
       std::int64_t to_rank = 0;
-      for (const int table : group) to_rank = std::min(kMost, to_rank + moves.ToRank(table, rank));
+      for (const int table : group) to_rank = CappedSum(to_rank, moves.ToRank(table, rank));
       bytes = std::min(bytes, to_rank);
     }
     add(group.front(), bytes);

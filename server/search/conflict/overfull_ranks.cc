@@ -5,18 +5,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "server/search/conflict/flow_limits.h"
 #include "server/search/conflict/transport.h"
 
 namespace neuroshard {
-namespace {
-
-constexpr std::int64_t kMost = std::int64_t{1} << 61;
-// Edges of a flow network: above, a proof would take seconds.
-constexpr std::size_t kMaxEdges = 2'000'000;
-
-std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMost, a + b); }
-
-}  // namespace
 
 std::optional<OverfullRanks> FindOverfullRanks(
     const CompiledRules& rules, const std::vector<LeastDemand>& least,
@@ -53,7 +45,7 @@ std::optional<OverfullRanks> FindOverfullRanks(
     }
     room[r] -= taken[r];
   }
-  if (classes.size() * room.size() > kMaxEdges) return std::nullopt;
+  if (classes.size() * room.size() > kMaxFlowEdges) return std::nullopt;
   const auto stuck = FindOverfull(suppliers, room, kMost);
   if (!stuck.has_value()) return std::nullopt;
   std::vector<bool> reached(room.size());

@@ -5,16 +5,16 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::size_t kFirstEntries = 1U << 14;
+constexpr std::size_t kFirstFusedEntries = 1U << 14;
 // Rows of a step's queue in a usual search; longer ones grow it.
 constexpr std::size_t kUsualQueue = 4096;
-constexpr std::size_t kMostSlots = 1U << 18;  // 9 MB with their entries
+constexpr std::size_t kMostFusedSlots = 1U << 18;  // 9 MB with their entries
 
 }  // namespace
 
 FusedCostMemo::FusedCostMemo(SearchContext& context, std::size_t width)
-    : context_(context), width_(width), entries_(kFirstEntries) {
-  costs_ms_.reserve(kFirstEntries / 2);
+    : context_(context), width_(width), entries_(kFirstFusedEntries) {
+  costs_ms_.reserve(kFirstFusedEntries / 2);
   queued_sums_.reserve(kUsualQueue * width);
   evaluated_.reserve(kUsualQueue);
 }
@@ -49,7 +49,7 @@ void FusedCostMemo::EvaluateQueued() {
 }
 
 void FusedCostMemo::TrimIfLarge() {
-  if (costs_ms_.size() < kMostSlots) return;
+  if (costs_ms_.size() < kMostFusedSlots) return;
   costs_ms_.clear();
   std::fill(entries_.begin(), entries_.end(), Entry{});  // it will fill up again
 }

@@ -1,0 +1,17 @@
+// The largest values that more than one codec takes, quoted in their errors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace neuroshard {
+
+// Rows of a table, and any offset or extent of a shard: what is added up or multiplied by a row's
+// bytes behind the codec stays far from the end of int64.
+inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
+inline constexpr std::int64_t kMaxDim = 65536;
+inline constexpr double kMaxPoolingFactor = 1e6;
+// Of a table's or module's name.
+inline constexpr std::size_t kMaxNameBytes = 512;
+
+}  // namespace neuroshard
