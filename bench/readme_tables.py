@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the figures of run_all.py into README.md and bench/README.md, between the lines that name this script.
+"""Writes the figures of run_all.py into README.md and bench/README.md, and an example of an answer into the former, each between the
+lines that name this script.
 
     readme_tables.py bench/results/CPU             shows both
     readme_tables.py bench/results/CPU --write
@@ -15,7 +16,7 @@ import sys
 from provenance import ROOT
 
 PARTS = ("search", "load", "tasks", "devices", "torchrec", "scale", "validate")
-BEGIN, END = "<!-- by bench/readme_tables.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- {}, by bench/readme_tables.py -->\n", "<!-- end -->\n"
 
 
 def table(head, rows):
@@ -120,6 +121,10 @@ def search(results):
     return table(["one thread, CPU time", "speed", "ratio", "memory requests"], lines)
 
 
+def answer(results):
+    return f"```\n{results['validate']['answer']}\n```\n"
+
+
 def titled(results, part, title, content):
     return f"**{title}** `{results['commands'][part]}`\n\n{content}"
 
@@ -155,7 +160,7 @@ def details(results, folder):
         f"[README](../README.md#what-was-measured), everything is in [{folder}]({os.path.relpath(folder, 'bench')}).\n",
         titled(results, "search", "The search on one thread", search(results)),
         titled(results, "devices", "Strategies that cut tables: mean cost to `neuroshard` (tasks solved)", peers(results)),
-        "NVIDIA's `basic` and its kin cut without looking at memory, as the original does; a plan of theirs that does not fit counts as none.\n",
+        "NVIDIA's `basic` and its kin cut without looking at memory, as the originals do; a plan that does not fit counts as none.\n",
     ])
 
 
@@ -168,12 +173,12 @@ def peers(results):
     return table(["devices", *map(str, counts)], [[f"`{s}`", *(cell[s, c] for c in counts)] for s in strategies])
 
 
-def replace(file, text):
-    old = file.read_text()
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    new, count = re.subn(pattern, lambda _: f"{BEGIN}\n{text}\n{END}", old, flags=re.DOTALL)
+def replace(file, name, text):
+    begin = BEGIN.format(name)
+    pattern = re.escape(begin) + ".*?" + re.escape(END)
+    new, count = re.subn(pattern, lambda _: f"{begin}\n{text}\n{END}", file.read_text(), flags=re.DOTALL)
     if count != 1:
-        raise SystemExit(f"{file}: {count} places between the lines {BEGIN.strip()} and {END.strip()}, not one")
+        raise SystemExit(f"{file}: {count} places between the lines {begin.strip()} and {END.strip()}, not one")
     file.write_text(new)
 
 
@@ -195,10 +200,11 @@ def main():
         raise SystemExit(f"the parts are not of one commit and machine: {sorted(origins)}")
     folder = options.results.relative_to(ROOT).as_posix()
     if options.write:
-        replace(ROOT / "README.md", summary(results, folder))
-        replace(ROOT / "bench/README.md", details(results, folder))
+        replace(ROOT / "README.md", "answer", answer(results))
+        replace(ROOT / "README.md", "figures", summary(results, folder))
+        replace(ROOT / "bench/README.md", "figures", details(results, folder))
     else:
-        print(summary(results, folder), details(results, folder), sep="\n")
+        print(answer(results), summary(results, folder), details(results, folder), sep="\n")
 
 
 if __name__ == "__main__":

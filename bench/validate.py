@@ -34,18 +34,21 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         worker = (options.bin / "neuroshard-worker", folder, "--cpu-devices", 1)
-        with PlannerProcess(options.bin, folder, ROOT / "configs/models") as planner, ServerProcess(*worker) as one, ServerProcess(*worker) as two:
+        models = ROOT / "configs/models"
+        with PlannerProcess(options.bin, folder, models) as planner, ServerProcess(*worker) as one, ServerProcess(*worker) as two:
             plan = folder / "plan.json"
             plan.write_text(cli("plan", REQUEST, "--planner", planner.address, "--format", "json"))
+            answer = cli("plan", REQUEST, "--planner", planner.address).rstrip()
             runs = [
                 cli("validate", REQUEST, plan, "--planner", planner.address, "--workers", f"{one.address},{two.address}")
                 for _ in range(options.runs)
             ]
     texts = [text.replace(one.address, "worker 1").replace(two.address, "worker 2").rstrip() for text in runs]
     errors = [text.rsplit("error ", 1)[1].removesuffix("%") for text in texts]
-    print(f"```\n{texts[0]}\n```\n\nErrors of {len(runs)} runs in a row: {', '.join(errors)} %.")
+    print(f"```\n{answer}\n```\n\n```\n{texts[0]}\n```\n\nErrors of {len(runs)} runs in a row: {', '.join(errors)} %.")
     if options.json:
-        options.json.write_text(json.dumps({"first": texts[0], "errors_percent": [float(e) for e in errors]}, indent=1) + "\n")
+        results = {"answer": answer, "first": texts[0], "errors_percent": [float(e) for e in errors]}
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ def main():
     options = parser.parse_args()
 
     rows = []
-    print("| tables x ranks | first plan, ms | of it per table and rank, us | search, ms | call, ms | peak memory, MiB | cost, ms: first plan -> answer |")
-    print("|---|---|---|---|---|---|---|")
+    print("| tables x ranks | first plan, ms | of it per table and rank, us | search, ms | call, ms | peak memory, MiB "
+          "| cost, ms: first plan -> answer |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         for size in options.sizes.split(","):
             r = measure(size, options, pathlib.Path(name))
