@@ -15,6 +15,7 @@
 #include "server/models/model_repository.h"
 #include "server/options.h"
 #include "server/planner/planner.h"
+#include "server/planner/thread_runner.h"
 #include "server/search/run_search.h"
 #include "server/service/planner_service.h"
 
@@ -39,8 +40,9 @@ Status RunPlanner(const PlannerOptions& options) {
                           LoadNeuralCostModel));
   ModelWatcher watcher(*models, std::chrono::milliseconds(options.model_poll_ms), *logger,
                        planner_metrics);
+  const ThreadRunner threads;
   const Planner planner([&models](const CostModelRef& ref) { return models->Current()->Find(ref); },
-                        RunSearch, clock);
+                        SearchOn(threads), clock);
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
   PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,
                               options.limits, std::chrono::milliseconds(options.max_search_ms)});

@@ -76,16 +76,9 @@ Status LastResort(SearchContext& context) {
   return context.Improve(std::move(plan));
 }
 
-}  // namespace
-
-std::vector<std::string> StrategyNames() {
-  return {"refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
-          "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
-          "hugectr_auto"};
-}
-
-StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
-                                 const StopSignal& stop, SearchObserver* observer) {
+StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model,
+                              const StopSignal& stop, SearchObserver* observer,
+                              const JobRunner& runner) {
   const std::unique_ptr<Strategy> strategy = MakeStrategy(request.search.strategy);
   if (strategy == nullptr) {
     Violations violations;
@@ -96,10 +89,30 @@ StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& mo
   }
   NS_RETURN_IF_ERROR(CheckDemands(request));
   NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
-  SearchContext context(request, model, stop, observer);
+  SearchContext context(request, model, stop, observer, &runner);
   Status status = strategy->Search(context);
   if (HasMoreToSay(context, status)) status = LastResort(context);
   return context.Finish(status);
+}
+
+}  // namespace
+
+std::vector<std::string> StrategyNames() {
+  return {"refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
+          "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
+          "hugectr_auto"};
+}
+
+StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
+                                 const StopSignal& stop, SearchObserver* observer) {
+  return Search(request, model, stop, observer, SerialRunner());
+}
+
+SearchOnRunner SearchOn(const JobRunner& runner) {
+  return [&runner](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+                   SearchObserver* observer) {
+    return Search(request, model, stop, observer, runner);
+  };
 }
 
 }  // namespace neuroshard

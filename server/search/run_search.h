@@ -1,6 +1,7 @@
 // Finds a plan with the strategy that the request names.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
+#include "server/search/job_runner.h"
 #include "server/search/search_observer.h"
 #include "server/search/search_result.h"
 
@@ -26,6 +28,13 @@ namespace neuroshard {
 // was found" (none of the bounds excludes one).
 StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
                                  const StopSignal& stop, SearchObserver* observer);
+
+// RunSearch that may use as many cores as the request's search.max_threads. `runner` must outlive
+// the function; which one it is changes nothing about the result.
+using SearchOnRunner =
+    std::function<StatusOr<SearchResult>(const PlanRequest& request, const CostModel& model,
+                                         const StopSignal& stop, SearchObserver* observer)>;
+SearchOnRunner SearchOn(const JobRunner& runner);
 
 // The names that RunSearch knows, the default first.
 std::vector<std::string> StrategyNames();

@@ -26,9 +26,18 @@ int CountSplits(const Plan& plan) {
 }  // namespace
 
 SearchContext::SearchContext(const PlanRequest& request, const CostModel& model,
-                             const StopSignal& stop, SearchObserver* observer)
-    : request_(request), model_(model), stop_(stop), observer_(observer) {
+                             const StopSignal& stop, SearchObserver* observer,
+                             const JobRunner* runner)
+    : request_(request), model_(model), stop_(stop), observer_(observer), runner_(runner) {
   statistics_.strategy = request.search.strategy;
+}
+
+void SearchContext::RunJobs(int count, const std::function<void(int)>& job) const {
+  if (runner_ != nullptr) {
+    runner_->Run(count, job);
+  } else {
+    SerialRunner().Run(count, job);
+  }
 }
 
 bool SearchContext::ShouldStop() {

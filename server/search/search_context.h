@@ -1,12 +1,14 @@
 // What a strategy works with: its input, when to stop, and where its plans go.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
+#include "server/search/job_runner.h"
 #include "server/search/placement/placement.h"
 #include "server/search/search_observer.h"
 #include "server/search/search_result.h"
@@ -16,15 +18,19 @@ namespace neuroshard {
 // One search on one thread.
 class SearchContext {
  public:
-  // All but `observer`, which may be null, must outlive the context; the model can price the
-  // request's number of ranks.
+  // All must outlive the context; the model can price the request's number of ranks. `observer` may
+  // be null.
+  // `runner`: where the strategy's jobs run; null: one after the other.
   SearchContext(const PlanRequest& request, const CostModel& model, const StopSignal& stop,
-                SearchObserver* observer);
+                SearchObserver* observer, const JobRunner* runner = nullptr);
 
   const PlanRequest& request() const { return request_; }
   const CostModel& model() const { return model_; }
   const StopSignal& stop() const { return stop_; }
   SearchStatistics& statistics() { return statistics_; }
+
+  // As JobRunner::Run. A job that needs a context makes one of its own.
+  void RunJobs(int count, const std::function<void(int)>& job) const;
 
   // Polls the stop signal; once true, the strategy returns as soon as it can.
   bool ShouldStop();
@@ -61,6 +67,7 @@ class SearchContext {
   const CostModel& model_;
   const StopSignal& stop_;
   SearchObserver* observer_;
+  const JobRunner* runner_;
   SearchStatistics statistics_;
   std::optional<SearchResult> best_;
   double progress_ = 0;

@@ -14,6 +14,8 @@ namespace {
 constexpr int kFruitlessRounds = 40;
 // An exchange has to gain this share of the cost.
 constexpr double kLeastGain = 1e-5;
+// Between the seeds of searches side by side.
+constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15U;
 constexpr std::size_t kMostSources = 3;
 // What costs no more than the best so far and this share of it is worth a look at all neighbours.
 constexpr double kPromising = 0.003;
@@ -33,7 +35,7 @@ constexpr double kErrorWeight = 0.05;
 
 LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
                          const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo,
-                         ExchangePricer& pricer, Solution& solution)
+                         ExchangePricer& pricer, Solution& solution, int start)
     : context_(context),
       book_(book),
       pricer_(pricer),
@@ -41,12 +43,17 @@ LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
       rank_neighbours_(layouts, book, memo),
       table_neighbours_(context.request(), rules, layouts, book),
       list_(pricer_.batch_size()),
-      random_(context.request().search.seed),
-      steps_left_(context.request().search.refine_steps.value_or(
-          std::numeric_limits<std::int64_t>::max())) {}
+      random_(context.request().search.seed + kSeedStep * static_cast<std::uint64_t>(start)),
+      steps_left_(
+          context.request().search.refine_steps.value_or(std::numeric_limits<std::int64_t>::max())),
+      start_(start) {}
 
 Status LocalSearch::Run() {
   Remember();
+  if (start_ > 0) {
+    Perturb();
+    pricer_.PriceSolution(solution_);
+  }
   Descend();
   NS_RETURN_IF_ERROR(Publish());
   pricer_.WeighWork();

@@ -21,9 +21,12 @@ namespace neuroshard {
 
 class LocalSearch {
  public:
-  // All must outlive the search; `solution` is complete and priced by `pricer`.
+  // All must outlive the search; `solution` is complete and priced by `pricer`. `start`: which of
+  // several searches from there this is; they differ in their random numbers, and all but the first
+  // begin with a random change.
   LocalSearch(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-              ShardBook& book, ComputeMemo& memo, ExchangePricer& pricer, Solution& solution);
+              ShardBook& book, ComputeMemo& memo, ExchangePricer& pricer, Solution& solution,
+              int start);
 
   // Improves on the solution until nothing more is found, the request's steps are used up or the
   // context says stop. Hands what it finds to the context.
@@ -61,6 +64,7 @@ class LocalSearch {
   ExchangeList list_;
   Random random_;
   std::int64_t steps_left_;
+  const int start_;
 
   std::vector<int> sources_;
   std::vector<int> order_;

@@ -1,6 +1,8 @@
 #include "server/search/refine/refine_strategy.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "server/search/neuroshard/neuroshard_strategy.h"
@@ -45,6 +47,55 @@ Status RunInside(const Strategy& strategy, SearchContext& context) {
   return status;
 }
 
+// What one local search works on, which no other may touch meanwhile.
+struct Workbench {
+  // All must outlive it.
+  Workbench(SearchContext& search_context, const CompiledRules& compiled_rules,
+            const TableLayouts& table_layouts)
+      : context(search_context),
+        rules(compiled_rules),
+        layouts(table_layouts),
+        book(search_context),
+        memo(search_context, book),
+        solution(search_context.request(), compiled_rules, book),
+        pricer(search_context, book, memo) {}
+
+  Status SearchFrom(const Plan& plan, int start) {
+    LoadPlan(context.request(), layouts, plan, book, solution);
+    pricer.PriceSolution(solution);
+    return LocalSearch(context, rules, layouts, book, memo, pricer, solution, start).Run();
+  }
+
+  // Of the plan in place: these tables stay.
+  void Keep(const std::vector<const TablePlan*>& kept) {
+    solution.Keep(kept, {});
+    Plan plan;
+    for (const TablePlan* const table : kept) {
+      if (table != nullptr) plan.tables.push_back(*table);
+    }
+    solution.Keep(kept, UnitsOf(context.request(), layouts, plan, book, solution));
+  }
+
+  SearchContext& context;
+  const CompiledRules& rules;
+  const TableLayouts& layouts;
+  ShardBook book;
+  ComputeMemo memo;
+  Solution solution;
+  ExchangePricer pricer;
+};
+
+// A search beside the first one.
+struct Companion {
+  Companion(const SearchContext& main, const CompiledRules& rules, const TableLayouts& layouts)
+      : context(main.request(), main.model(), main.stop(), nullptr),
+        bench(context, rules, layouts) {}
+
+  SearchContext context;
+  Workbench bench;
+  Status status;
+};
+
 class RefineSearch {
  public:
   explicit RefineSearch(SearchContext& context)
@@ -52,22 +103,19 @@ class RefineSearch {
         request_(context.request()),
         rules_(request_, TypeSet(context.model().info().sharding_types)),
         layouts_(request_, rules_),
-        book_(context),
-        memo_(context, book_),
-        solution_(request_, rules_, book_),
-        pricer_(context, book_, memo_),
-        starts_(context, rules_, layouts_, book_, pricer_) {}
+        bench_(context, rules_, layouts_),
+        starts_(context, rules_, layouts_, bench_.book, bench_.pricer) {}
 
   Status Run() {
     if (request_.migration.has_value()) return RunFromPrevious();
-    NS_RETURN_IF_ERROR(starts_.FindLegal(solution_));
+    NS_RETURN_IF_ERROR(starts_.FindLegal(bench_.solution));
     if (context_.ShouldStop()) return absl::OkStatus();
     if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
     const bool neuroshard_first = IsForNeuroShard() && size <= kMostForNeuroShardFirst;
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
-    if (starts_.FindCheap(solution_)) NS_RETURN_IF_ERROR(PublishSolution());
+    if (starts_.FindCheap(bench_.solution)) NS_RETURN_IF_ERROR(PublishSolution());
     NS_RETURN_IF_ERROR(SearchFromBest());
     if (neuroshard_first || !IsForNeuroShard() || size > kMostForNeuroShard ||
         context_.ShouldStop()) {
@@ -80,8 +128,8 @@ class RefineSearch {
 
  private:
   Status PublishSolution() {
-    const std::vector<Unit> units = solution_.Units();
-    return context_.ImproveIfCheaper(MakePlan(request_, solution_, units)).status();
+    const std::vector<Unit> units = bench_.solution.Units();
+    return context_.ImproveIfCheaper(MakePlan(request_, bench_.solution, units)).status();
   }
 
   // First with everything kept that can be, then with more and more of it free to move. Where what
@@ -102,9 +150,10 @@ class RefineSearch {
       if (share > 0 && (most == 0 || context_.ShouldStop())) break;
       if (share > 0 && share < 1 && migration.price_ms_per_gib == 0 && context_.has_plan())
         continue;
-      Keep(KeepAllBut(request_, stay, share * most, copies));
+      kept_ = KeepAllBut(request_, stay, share * most, copies);
+      bench_.Keep(kept_);
       if (!context_.has_plan()) {
-        failure = starts_.FindLegal(solution_);
+        failure = starts_.FindLegal(bench_.solution);
         if (context_.stopped()) return absl::OkStatus();
         if (!failure.ok()) continue;
         if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
@@ -119,20 +168,36 @@ class RefineSearch {
         "there is none");
   }
 
-  void Keep(const std::vector<const TablePlan*>& kept) {
-    solution_.Keep(kept, {});
-    Plan plan;
-    for (const TablePlan* const table : kept) {
-      if (table != nullptr) plan.tables.push_back(*table);
-    }
-    solution_.Keep(kept, UnitsOf(request_, layouts_, plan, book_, solution_));
-  }
-
+  // As many searches as there may be threads, none of which knows of the others. The first is what
+  // it would be alone, so that more threads never make a plan dearer. What the others find is
+  // handed out when all have ended, in their order.
   Status SearchFromBest() {
     if (context_.ShouldStop()) return absl::OkStatus();
-    LoadPlan(request_, layouts_, context_.best_plan(), book_, solution_);
-    pricer_.PriceSolution(solution_);
-    return LocalSearch(context_, rules_, layouts_, book_, memo_, pricer_, solution_).Run();
+    const Plan plan = context_.best_plan();
+    const int searches = request_.search.max_threads;
+    if (searches == 1) return bench_.SearchFrom(plan, 0);
+    std::vector<std::unique_ptr<Companion>> companions(static_cast<std::size_t>(searches - 1));
+    Status status;
+    context_.RunJobs(searches, [&](int i) {
+      if (i == 0) {
+        status = bench_.SearchFrom(plan, 0);
+        return;
+      }
+      auto& companion = companions[static_cast<std::size_t>(i - 1)];
+      companion = std::make_unique<Companion>(context_, rules_, layouts_);
+      if (!kept_.empty()) companion->bench.Keep(kept_);
+      companion->status = companion->bench.SearchFrom(plan, i);
+    });
+    NS_RETURN_IF_ERROR(status);
+    for (const auto& companion : companions) {
+      NS_RETURN_IF_ERROR(companion->status);
+      const SearchStatistics& statistics = companion->context.statistics();
+      context_.statistics().plans_evaluated += statistics.plans_evaluated;
+      context_.statistics().compute_evaluations += statistics.compute_evaluations;
+      if (!companion->context.has_plan()) continue;
+      NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(companion->context.best_plan()).status());
+    }
+    return absl::OkStatus();
   }
 
   // Whether its plans are legal here.
@@ -146,11 +211,9 @@ class RefineSearch {
   const PlanRequest& request_;
   const CompiledRules rules_;
   const TableLayouts layouts_;
-  ShardBook book_;
-  ComputeMemo memo_;
-  Solution solution_;
-  ExchangePricer pricer_;
+  Workbench bench_;
   Starts starts_;
+  std::vector<const TablePlan*> kept_;  // as bench_ keeps them; empty: nothing to keep
 };
 
 }  // namespace

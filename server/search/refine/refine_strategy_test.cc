@@ -78,5 +78,29 @@ TEST(RefineStrategyTest, TheSameStepsGiveTheSamePlan) {
   }
 }
 
+TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
+  Random random(33);
+  const ConcaveCostModel model;
+  double alone_ms = 0;
+  double together_ms = 0;
+  for (int i = 0; i < 30; ++i) {
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 15});
+    request.search.strategy = "refine";
+    request.search.max_length = 2;
+    request.search.refine_steps = 30;
+    const auto alone = RunSearch(request, model, NeverStop(), nullptr);
+    if (!alone.ok()) continue;
+    request.search.max_threads = 3;
+    EveryImprovement observer(request);
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult together,
+                            RunSearch(request, model, NeverStop(), &observer));
+    ASSERT_LE(together.cost.embedding_cost_ms, alone->cost.embedding_cost_ms);
+    ASSERT_EQ(together.cost.embedding_cost_ms, observer.costs_ms.back());
+    alone_ms += alone->cost.embedding_cost_ms;
+    together_ms += together.cost.embedding_cost_ms;
+  }
+  EXPECT_LT(together_ms, alone_ms);
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -1,0 +1,16 @@
+// The jobs of a search on threads of their own.
+#pragma once
+
+#include <functional>
+
+#include "server/search/job_runner.h"
+
+namespace neuroshard {
+
+// Stateless and thread-safe. Where the system has no thread left, a job runs on the calling one.
+class ThreadRunner final : public JobRunner {
+ public:
+  void Run(int count, const std::function<void(int)>& job) const override;
+};
+
+}  // namespace neuroshard
