@@ -71,9 +71,10 @@ bool HasMoreToSay(const SearchContext& context, const Status& status) {
 }
 
 Status LastResort(SearchContext& context) {
-  NS_ASSIGN_OR_RETURN(
-      Plan plan, FindAnyPlan(context.request(), TypeSet(context.model().info().sharding_types)));
-  return context.Improve(std::move(plan));
+  StatusOr<Plan> plan = FindAnyPlan(context.request(),
+                                    TypeSet(context.model().info().sharding_types), context.stop());
+  if (plan.ok()) return context.Improve(*std::move(plan));
+  return context.ShouldStop() ? absl::OkStatus() : plan.status();
 }
 
 StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model,

@@ -10,13 +10,14 @@
 
 namespace neuroshard {
 
-StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types) {
+StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
+                           const StopSignal& stop) {
   const CompiledRules rules(request, default_types);
   std::vector<TypeSet> types;
   for (const TableRules& of : rules.tables()) types.push_back(of.types);
   EveryPlanResult result = TryEveryPlan(request, rules, types);
   if (result.plan.has_value()) return *std::move(result.plan);
-  if (const std::optional<Conflict> conflict = FindConflict(request, default_types)) {
+  if (const std::optional<Conflict> conflict = FindConflict(request, default_types, stop)) {
     return ToStatus(*conflict);
   }
   return FailedPrecondition(

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "server/evaluate/check_plan.h"
+#include "server/search/conflict/find_conflict.h"
 #include "server/search/exhaustive/all_plans.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
@@ -68,6 +69,19 @@ TEST(FindAnyPlanTest, SaysWhatIsProvenAndWhatIsNot) {
   }
   request.topology.devices.assign(39, {0, 40'000});
   EXPECT_THAT(FindAnyPlan(request, {ShardingType::kTableWise}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not proven")));
+}
+
+TEST(FindAnyPlanTest, ProvesNothingOnceItIsToStop) {
+  Random random(43);
+  PlanRequest request = RandomPlanRequest(random, {.max_tables = 3});
+  request.constraints.max_shards_per_table = 1;
+  const TypeSet types = {ShardingType::kRowWiseSubset};
+  ASSERT_TRUE(FindConflict(request, types).has_value());
+  ManualStop stop;
+  stop.Stop();
+  EXPECT_FALSE(FindConflict(request, types, stop).has_value());
+  EXPECT_THAT(FindAnyPlan(request, types, stop),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not proven")));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/type_set.h"
 
@@ -27,8 +28,9 @@ struct Conflict {
 // nullopt: nothing was proven (ProveInfeasible of infeasibility.h says what is looked at). Tables
 // may have `default_types` where constraints name none; that counts as a demand, at "cost_model".
 // For the case that a search found no plan, or before it: about a second at worst, and some
-// milliseconds for most requests.
-std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types);
+// milliseconds for most requests. nullopt once `stop` is true.
+std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types,
+                                     const StopSignal& stop = NeverStop());
 
 // FAILED_PRECONDITION that lists the demands, with a violation for each.
 Status ToStatus(const Conflict& conflict);

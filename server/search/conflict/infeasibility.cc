@@ -32,12 +32,13 @@ class Prover {
   explicit Prover(const PlanRequest& request)
       : request_(request), rules_(request, TypeSet::All()), available_(AvailableBytes(request)) {}
 
-  std::optional<Infeasibility> Run() {
+  std::optional<Infeasibility> Run(const StopSignal& stop) {
     using Check = std::optional<Infeasibility> (Prover::*)();
     for (const Check check :
          {&Prover::Types, &Prover::TogetherAndApart, &Prover::Pieces, &Prover::Groups,
           &Prover::Separation, &Prover::TableLimit, &Prover::ShardLimit, &Prover::Memory,
           &Prover::LargeShards, &Prover::Budget, &Prover::EveryPlan}) {
+      if (stop.ShouldStop()) return std::nullopt;
       if (std::optional<Infeasibility> found = (this->*check)()) return found;
     }
     return std::nullopt;
@@ -273,8 +274,8 @@ class Prover {
 
 }  // namespace
 
-std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request) {
-  return Prover(request).Run();
+std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request, const StopSignal& stop) {
+  return Prover(request).Run(stop);
 }
 
 }  // namespace neuroshard

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 
 namespace neuroshard {
@@ -24,7 +25,9 @@ struct Infeasibility {
 // a rank, and memory, against what tables take at the least on the ranks they may use (maximum
 // flow), and so the number of shards too large to be many on a rank; the bytes that move at the
 // least; and last, every plan there is, as far as a fixed number
-// of steps goes. A group may have one table. Deterministic.
-std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request);
+// of steps goes. A group may have one table. Deterministic. `stop` is polled between one argument
+// and the next; nullopt once it is true.
+std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request,
+                                             const StopSignal& stop = NeverStop());
 
 }  // namespace neuroshard

@@ -9,6 +9,8 @@
 namespace neuroshard {
 namespace {
 
+// Tables whose shards are predicted in one batch.
+constexpr std::size_t kPricedTogether = 32;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::set<int> HostSizes(const CompiledRules& rules) {
@@ -32,25 +34,16 @@ double Construction::PriceOf(int shard, const CommResponse::Coefficients& respon
 
 std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
     const CommResponse::Coefficients& response) {
-  std::vector<std::vector<TableLayout>> layouts;
-  for (std::size_t t = 0; t < context_.request().tables.size(); ++t) {
-    layouts.push_back(layouts_.Of(static_cast<int>(t)));
-    if (layouts.back().size() > 1) layouts.back().resize(1);
-  }
-  return Price(std::move(layouts), response);
+  return Price(1, response);
 }
 
 std::vector<std::vector<PricedLayout>> Construction::AllLayouts(
     const CommResponse::Coefficients& response) {
-  std::vector<std::vector<TableLayout>> layouts;
-  for (std::size_t t = 0; t < context_.request().tables.size(); ++t) {
-    layouts.push_back(layouts_.Of(static_cast<int>(t)));
-  }
-  return Price(std::move(layouts), response);
+  return Price(std::numeric_limits<std::size_t>::max(), response);
 }
 
 std::vector<std::vector<PricedLayout>> Construction::Price(
-    std::vector<std::vector<TableLayout>> layouts, const CommResponse::Coefficients& response) {
+    std::size_t most, const CommResponse::Coefficients& response) {
   const int ranks = rules_.num_ranks();
   const std::set<int> host_sizes = HostSizes(rules_);
   const auto shards_of = [&](int table, const TableLayout& layout, std::int64_t cols) {
@@ -72,17 +65,23 @@ std::vector<std::vector<PricedLayout>> Construction::Price(
     }
     return book_.Shards(table, layout.type, cols, 1);
   };
-  for (std::size_t t = 0; t < layouts.size(); ++t) {
-    const int table = static_cast<int>(t);
-    for (const TableLayout& layout : layouts[t]) {
-      for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-        shards_of(table, layout, cols);
+  const std::size_t tables = context_.request().tables.size();
+  std::vector<std::vector<TableLayout>> layouts(tables);
+  std::vector<std::vector<PricedLayout>> priced(tables);
+  std::size_t known = 0;
+  for (std::size_t t = 0; t < tables; ++t) {
+    for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
+      const int table = static_cast<int>(known);
+      layouts[known] = layouts_.Of(table);
+      if (layouts[known].size() > most) layouts[known].resize(most);
+      for (const TableLayout& layout : layouts[known]) {
+        for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+          shards_of(table, layout, cols);
+        }
       }
     }
-  }
-  book_.PredictNew();
-  std::vector<std::vector<PricedLayout>> priced(layouts.size());
-  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    book_.PredictNew();
+    if (context_.ShouldStop()) return {};
     const int table = static_cast<int>(t);
     for (const TableLayout& layout : layouts[t]) {
       PricedLayout p{.layout = layout};
@@ -155,7 +154,10 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   solution.Clear();
   price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
   added_.clear();
-  for (const Unit& unit : solution.kept_units()) Add(unit, solution);
+  for (const Unit& unit : solution.kept_units()) {
+    if (context_.ShouldStop()) return unit.table;
+    Add(unit, solution);
+  }
   for (const Item& item : ItemsOf(choice, order, urgency)) {
     if (item.tables.size() == 1 && solution.kept(item.tables.front()) != nullptr) continue;
     if (context_.ShouldStop() || !Place(item, choice, solution)) return item.tables.front();

@@ -31,7 +31,8 @@ class Construction {
                ShardBook& book);
 
   // By table: its first layout, and all of them. What a shard costs is taken to be its compute
-  // alone plus its load times what `response` says. Empty for a table that has no layout.
+  // alone plus its load times what `response` says. Empty for a table that has no layout;
+  // no tables at all when the context says stop.
   std::vector<std::vector<PricedLayout>> FirstLayouts(const CommResponse::Coefficients& response);
   std::vector<std::vector<PricedLayout>> AllLayouts(const CommResponse::Coefficients& response);
 
@@ -57,7 +58,8 @@ class Construction {
     double key = 0;
   };
 
-  std::vector<std::vector<PricedLayout>> Price(std::vector<std::vector<TableLayout>> layouts,
+  // The first `most` layouts of each table.
+  std::vector<std::vector<PricedLayout>> Price(std::size_t most,
                                                const CommResponse::Coefficients& response);
   double PriceOf(int shard, const CommResponse::Coefficients& response) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,

@@ -14,6 +14,8 @@ namespace {
 constexpr int kFruitlessRounds = 40;
 // An exchange has to gain this share of the cost.
 constexpr double kLeastGain = 1e-5;
+// Steps of a descent after which its plan is handed out.
+constexpr int kPublishEvery = 256;
 // Between the seeds of searches side by side.
 constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15U;
 constexpr std::size_t kMostSources = 3;
@@ -41,7 +43,7 @@ LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
       pricer_(pricer),
       solution_(solution),
       rank_neighbours_(layouts, book, memo),
-      table_neighbours_(context.request(), rules, layouts, book),
+      table_neighbours_(context, rules, layouts, book),
       list_(pricer_.batch_size()),
       random_(context.request().search.seed + kSeedStep * static_cast<std::uint64_t>(start)),
       steps_left_(
@@ -54,10 +56,9 @@ Status LocalSearch::Run() {
     Perturb();
     pricer_.PriceSolution(solution_);
   }
-  Descend();
-  NS_RETURN_IF_ERROR(Publish());
+  NS_RETURN_IF_ERROR(Descend());
   pricer_.WeighWork();
-  Descend();
+  NS_RETURN_IF_ERROR(Descend());
   Wander();
   NS_RETURN_IF_ERROR(Publish());
   thorough_ = false;
@@ -67,7 +68,7 @@ Status LocalSearch::Run() {
     Perturb();
     pricer_.PriceSolution(solution_);
     const double before_ms = best_cost_ms_;
-    Descend();
+    NS_RETURN_IF_ERROR(Descend());
     Wander();
     if (best_cost_ms_ < before_ms * (1 - kLeastGain)) fruitless = -1;
     NS_RETURN_IF_ERROR(Publish());
@@ -75,11 +76,13 @@ Status LocalSearch::Run() {
   return absl::OkStatus();
 }
 
-void LocalSearch::Descend() {
-  while (!Exhausted() && !context_.ShouldStop()) {
+Status LocalSearch::Descend() {
+  for (int step = 1; !Exhausted() && !context_.ShouldStop(); ++step) {
     if (!Step()) break;
     if (pricer_.outlook().cost_ms() < best_cost_ms_) Remember();
+    if (step % kPublishEvery == 0) NS_RETURN_IF_ERROR(Publish());
   }
+  return Publish();
 }
 
 void LocalSearch::Wander() {
@@ -324,6 +327,7 @@ void LocalSearch::Perturb() {
 
 Status LocalSearch::Publish() {
   if (!unpublished_) return absl::OkStatus();
+  if (context_.stopped() && CountShards(best_) > kMostShardsAtStop) return absl::OkStatus();
   unpublished_ = false;
   return context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)).status();
 }

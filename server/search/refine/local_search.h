@@ -33,8 +33,8 @@ class LocalSearch {
   Status Run();
 
  private:
-  // To a local optimum; keeps the best solution met.
-  void Descend();
+  // To a local optimum; keeps the best solution met and hands it out.
+  Status Descend();
   // Carries out the best exchange found, if any is better than nothing.
   bool Step();
   bool TakeBest();

@@ -128,14 +128,6 @@ Outlook::Others Outlook::OthersThan(std::span<const int> ranks) const {
   return others;
 }
 
-double Outlook::Estimate(std::span<const RankShift> shifts,
-                         const CommResponse::Coefficients& response) const {
-  std::vector<int> ranks;
-  ranks.reserve(shifts.size());
-  for (const RankShift& shift : shifts) ranks.push_back(shift.rank);
-  return Estimate(shifts, OthersThan(ranks), response);
-}
-
 double Outlook::Estimate(std::span<const RankShift> shifts, const Others& others,
                          const CommResponse::Coefficients& response, double limit_ms) const {
   double forward_change = 0;  // for everybody, by the largest load

@@ -73,8 +73,6 @@ class Outlook {
   double Estimate(std::span<const RankShift> shifts, const Others& others,
                   const CommResponse::Coefficients& response,
                   double limit_ms = std::numeric_limits<double>::infinity()) const;
-  double Estimate(std::span<const RankShift> shifts,
-                  const CommResponse::Coefficients& response) const;
 
  private:
   enum Measure { kReady, kTotal, kForwardLoad, kBackwardLoad, kMeasures };

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "server/evaluate/check_plan.h"
@@ -100,6 +104,82 @@ TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
     together_ms += together.cost.embedding_cost_ms;
   }
   EXPECT_LT(together_ms, alone_ms);
+}
+
+// How many shards and ranks a search has predicted since it last asked whether to stop.
+struct WorkSincePoll {
+  std::size_t rows = 0;
+  std::size_t most = 0;
+
+  void Add(std::size_t more) { most = std::max(most, rows += more); }
+};
+
+class MeteredModel final : public CostModel {
+ public:
+  explicit MeteredModel(WorkSincePoll& work) : work_(work) {
+    std::vector<ShardingType>& types = model_.mutable_info().sharding_types;
+    types.clear();
+    for (const auto& word : kWords<ShardingType>) types.push_back(word.value);
+    model_.set_max_ranks(64);
+  }
+
+  const CostModelInfo& info() const override { return model_.info(); }
+  Status CheckConditions(const PricingConditions& conditions) const override {
+    return model_.CheckConditions(conditions);
+  }
+  int representation_width() const override { return model_.representation_width(); }
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi, std::span<CommLoad> loads) const override {
+    work_.Add(shards.size());
+    model_.Represent(conditions, shards, phi, loads);
+  }
+  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    work_.Add(out.size());
+    model_.ComputeCosts(sums, out);
+  }
+  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
+                         std::span<float> cost_ms) const override {
+    model_.BackwardCommCosts(num_ranks, loads, cost_ms);
+  }
+  void ForwardCommCosts(int num_ranks, std::span<const float> loads,
+                        std::span<const float> start_offsets_ms,
+                        std::span<float> cost_ms) const override {
+    model_.ForwardCommCosts(num_ranks, loads, start_offsets_ms, cost_ms);
+  }
+
+ private:
+  ConcaveCostModel model_;
+  WorkSincePoll& work_;
+};
+
+class MeteredStop final : public StopSignal {
+ public:
+  explicit MeteredStop(WorkSincePoll& work) : work_(work) {}
+  bool ShouldStop() const override {
+    work_.rows = 0;
+    return false;
+  }
+
+ private:
+  WorkSincePoll& work_;
+};
+
+// Starts look at every layout of every table; a cancel must not wait for all of them.
+TEST(RefineStrategyTest, AsksOftenWhetherToStop) {
+  WorkSincePoll work;
+  const MeteredModel model(work);
+  PlanRequest request;
+  for (int t = 0; t < 300; ++t) {
+    request.tables.emplace_back().name = std::to_string(t);
+    request.tables.back().num_embeddings = 1000 + 10 * t;
+    request.tables.back().embedding_dim = 64;
+    request.tables.back().pooling_factor = 1 + t % 7;
+  }
+  request.topology.devices.assign(16, {0, std::int64_t{1} << 30});
+  request.search.strategy = "refine";
+  request.search.refine_steps = 3;
+  ASSERT_TRUE(RunSearch(request, model, MeteredStop(work), nullptr).ok());
+  EXPECT_LT(work.most, 4000U);
 }
 
 }  // namespace

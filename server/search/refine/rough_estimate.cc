@@ -10,10 +10,13 @@ double RoughEstimate::Of(const Solution& solution, const ExchangePricer& pricer,
   shift_of_rank_.resize(static_cast<std::size_t>(solution.num_ranks()), -1);
   for (const int id : leaving) Change(solution, pricer.outlook(), solution.unit(id), -1);
   for (const Unit& unit : coming) Change(solution, pricer.outlook(), unit, 1);
+  shifted_.clear();
   for (const RankShift& shift : shifts_) {
     shift_of_rank_[static_cast<std::size_t>(shift.rank)] = -1;
+    shifted_.push_back(shift.rank);
   }
-  return pricer.outlook().Estimate(shifts_, pricer.response().coefficients());
+  return pricer.outlook().Estimate(shifts_, pricer.outlook().OthersThan(shifted_),
+                                   pricer.response().coefficients());
 }
 
 double RoughEstimate::ShareOf(const Solution& solution, const ExchangePricer& pricer, int rank,

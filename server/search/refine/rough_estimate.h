@@ -31,6 +31,7 @@ class RoughEstimate {
   const ShardBook& book_;
   std::vector<RankShift> shifts_;
   std::vector<int> shift_of_rank_;  // -1 between calls
+  std::vector<int> shifted_;
 };
 
 }  // namespace neuroshard

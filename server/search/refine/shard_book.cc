@@ -11,6 +11,7 @@ namespace {
 
 // Sharding types with one shard a place.
 constexpr std::size_t kRankTypes = 3;
+constexpr std::size_t kFirstIds = 1U << 10;
 
 ShardLayout LayoutOf(ShardingType type, int row_shards) {
   return {type, type == ShardingType::kDataParallel ? ComputeKernel::kDense : ComputeKernel::kFused,
@@ -22,7 +23,8 @@ ShardLayout LayoutOf(ShardingType type, int row_shards) {
 ShardBook::ShardBook(SearchContext& context)
     : context_(context),
       conditions_(ConditionsOf(context.request())),
-      width_(static_cast<std::size_t>(context.model().representation_width())) {
+      width_(static_cast<std::size_t>(context.model().representation_width())),
+      ids_(kFirstIds, -1) {
   std::size_t end = 0;
   for (const Table& table : context.request().tables) {
     quick_begin_.push_back(end);
@@ -31,7 +33,7 @@ ShardBook::ShardBook(SearchContext& context)
   quick_ids_.assign(end, -1);
 }
 
-std::size_t ShardBook::KeyHash::operator()(const Key& key) const {
+std::size_t ShardBook::HashOf(const Key& key) {
   std::uint64_t hash = 0;
   for (const std::uint64_t part :
        {static_cast<std::uint64_t>(key.table), static_cast<std::uint64_t>(key.type),
@@ -76,11 +78,26 @@ int ShardBook::Intern(const Key& key) {
     if (*id < 0) *id = Add(key);
     return *id;
   }
-  const auto entry = ids_.find(key);
-  if (entry != ids_.end()) return entry->second;
+  if (int& known = Probe(key); known >= 0) return known;
+  if (++num_ids_ * 2 > ids_.size()) {
+    std::vector<int> old(ids_.size() * 2, -1);
+    old.swap(ids_);
+    for (const int id : old) {
+      if (id >= 0) Probe(entries_[static_cast<std::size_t>(id)].key) = id;
+    }
+  }
   const int id = Add(key);
-  ids_.emplace(key, id);
+  Probe(key) = id;
   return id;
+}
+
+int& ShardBook::Probe(const Key& key) {
+  const std::size_t mask = ids_.size() - 1;
+  std::size_t i = HashOf(key) & mask;
+  while (ids_[i] >= 0 && entries_[static_cast<std::size_t>(ids_[i])].key != key) {
+    i = (i + 1) & mask;
+  }
+  return ids_[i];
 }
 
 int ShardBook::Add(const Key& key) {

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "server/search/refine/unit.h"
@@ -41,9 +40,7 @@ class ShardBook {
     std::int64_t cols;
     bool operator==(const Key&) const = default;
   };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
+  static std::size_t HashOf(const Key& key);
   struct Entry {
     Key key;
     std::int64_t bytes;
@@ -51,6 +48,8 @@ class ShardBook {
 
   int Intern(const Key& key);
   int Add(const Key& key);
+  // Where the id of a key is, or belongs.
+  int& Probe(const Key& key);
   // Of a shard with all rows, whole granules of columns and a place of its own, which searches ask
   // for most; otherwise null.
   int* QuickId(const Key& key);
@@ -58,7 +57,8 @@ class ShardBook {
   SearchContext& context_;
   const PricingConditions conditions_;
   const std::size_t width_;
-  std::unordered_map<Key, int, KeyHash> ids_;
+  std::vector<int> ids_;  // open addressing, a power of two, at most half full; -1: free
+  std::size_t num_ids_ = 0;
   // By table, type and granules; -1: unknown.
   std::vector<int> quick_ids_;
   std::vector<std::size_t> quick_begin_;  // by table

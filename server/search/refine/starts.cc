@@ -43,6 +43,7 @@ Starts::Starts(SearchContext& context, const CompiledRules& rules, const TableLa
 Status Starts::FindLegal(Solution& solution) {
   const PlanRequest& request = context_.request();
   const auto first = construction_.FirstLayouts(pricer_.response().coefficients());
+  if (context_.stopped()) return absl::OkStatus();
   for (std::size_t t = 0; t < first.size(); ++t) {
     if (first[t].empty()) {
       return FailedPrecondition(
@@ -63,9 +64,8 @@ Status Starts::FindLegal(Solution& solution) {
     }
     if (context_.ShouldStop()) return absl::OkStatus();
   }
-  if (Repair(construction_.AllLayouts(response), solution) || context_.stopped()) {
-    return absl::OkStatus();
-  }
+  const auto all = construction_.AllLayouts(response);
+  if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
   if (!CutsColumnsOnly(request, rules_)) {
     return FailedPrecondition(
         "no plan was found: neither memory nor constraints are proven to exclude one");
@@ -125,7 +125,7 @@ std::vector<Construction::Choice> Starts::Choices() {
     }
   }
   std::vector<Construction::Choice> choices;
-  for (int i = 0; i < kLimits; ++i, limit_ms *= kNextLimit) {
+  for (int i = 0; i < kLimits && !context_.ShouldStop(); ++i, limit_ms *= kNextLimit) {
     Construction::Choice choice = Choose(layouts, limit_ms, 0);
     const auto same = [](const PricedLayout& a, const PricedLayout& b) {
       return a.layout == b.layout;
@@ -143,6 +143,7 @@ bool Starts::FindCheap(Solution& solution) {
   const std::vector<Construction::Choice> choices = Choices();
   std::vector<Unit> best;
   double best_ms = kNoLimit;
+  if (context_.stopped()) return false;
   for (const Construction::Choice& choice : choices) {
     const int failed =
         construction_.Build(choice, Construction::Order::kByPrice, urgency_, response, solution);
@@ -158,8 +159,12 @@ bool Starts::FindCheap(Solution& solution) {
     GridStart(choices, solution, best_ms, best);
   }
   if (best.empty()) return false;
+  const bool large = CountShards(best) > kMostShardsAtStop;
   solution.Clear();
-  for (const Unit& unit : best) solution.Add(unit);
+  for (const Unit& unit : best) {
+    if (large && context_.ShouldStop()) return false;
+    solution.Add(unit);
+  }
   pricer_.PriceSolution(solution);
   return true;
 }

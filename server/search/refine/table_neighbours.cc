@@ -16,38 +16,18 @@ constexpr std::size_t kHosts = 8;
 
 }  // namespace
 
-TableNeighbours::TableNeighbours(const PlanRequest& request, const CompiledRules& rules,
+TableNeighbours::TableNeighbours(SearchContext& context, const CompiledRules& rules,
                                  const TableLayouts& layouts, ShardBook& book)
-    : request_(request), rules_(rules), layouts_(layouts), book_(book), rough_(book) {}
+    : context_(context), rules_(rules), layouts_(layouts), book_(book), rough_(book) {}
 
 void TableNeighbours::Collect(Solution& solution, const ExchangePricer& pricer, int source,
                               ExchangeList& list) {
   ChooseTables(solution, pricer, source);
-  for (const int table : tables_) {
-    for (const TableLayout& layout : layouts_.Of(table)) {
-      for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-        switch (SpreadOf(layout.type)) {
-          case Spread::kRank:
-            book_.Shards(table, layout.type, cols, 1);
-            break;
-          case Spread::kHost:
-            for (const HostRanks& host : rules_.hosts()) {
-              book_.Shards(table, layout.type, cols, host.count);
-            }
-            break;
-          case Spread::kRows:
-          case Spread::kCopies:
-            book_.Shards(table, layout.type, cols, rules_.num_ranks());
-            break;
-          case Spread::kSubset:
-            book_.Shards(table, layout.type, cols, layout.holders);
-            break;
-        }
-      }
-    }
-  }
+  for (const int table : tables_) Intern(table);
   book_.PredictNew();
+  SetStandings(pricer);
   for (const int table : tables_) {
+    if (context_.ShouldStop()) return;
     const TableRules& rules = rules_.of(table);
     if (rules.rank_group >= 0 || rules.host_group >= 0) {
       const auto& groups = rules.host_group >= 0 ? rules_.host_groups() : rules_.rank_groups();
@@ -58,6 +38,31 @@ void TableNeighbours::Collect(Solution& solution, const ExchangePricer& pricer, 
     Relayout(solution, pricer, table, list);
   }
   MoveHostBlocks(solution, pricer, solution.host_of(source), list);
+}
+
+// Adds the shards of all its layouts to the book.
+void TableNeighbours::Intern(int table) {
+  for (const TableLayout& layout : layouts_.Of(table)) {
+    for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+      switch (SpreadOf(layout.type)) {
+        case Spread::kRank:
+          book_.Shards(table, layout.type, cols, 1);
+          break;
+        case Spread::kHost:
+          for (const HostRanks& host : rules_.hosts()) {
+            book_.Shards(table, layout.type, cols, host.count);
+          }
+          break;
+        case Spread::kRows:
+        case Spread::kCopies:
+          book_.Shards(table, layout.type, cols, rules_.num_ranks());
+          break;
+        case Spread::kSubset:
+          book_.Shards(table, layout.type, cols, layout.holders);
+          break;
+      }
+    }
+  }
 }
 
 void TableNeighbours::ChooseTables(const Solution& solution, const ExchangePricer& pricer,
@@ -84,52 +89,71 @@ void TableNeighbours::ChooseTables(const Solution& solution, const ExchangePrice
   }
 }
 
-void TableNeighbours::SetStandings(const Solution& solution, const ExchangePricer& pricer) {
-  const std::size_t ranks = static_cast<std::size_t>(solution.num_ranks());
-  standing_ms_.resize(ranks);
-  more_bytes_.assign(ranks, 0);
+void TableNeighbours::SetStandings(const ExchangePricer& pricer) {
+  const std::size_t ranks = static_cast<std::size_t>(pricer.outlook().num_ranks());
+  now_ms_.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    standing_ms_[r] = pricer.outlook().rank(static_cast<int>(r)).total_ms();
+    now_ms_[r] = pricer.outlook().rank(static_cast<int>(r)).total_ms();
   }
-  for (const int id : leaving_) {
-    const Unit& unit = solution.unit(id);
-    for (int i = 0; i < unit.shards.count; ++i) {
-      const int rank = solution.RankOf(unit, i);
-      standing_ms_[static_cast<std::size_t>(rank)] -=
-          rough_.ShareOf(solution, pricer, rank, unit.shards.at(i));
-      more_bytes_[static_cast<std::size_t>(rank)] -= book_.bytes(unit.shards.at(i));
-    }
-  }
+  standing_ms_ = now_ms_;
+  more_bytes_.assign(ranks, 0);
+  counted_.clear();
   lowest_.resize(ranks);
   std::iota(lowest_.begin(), lowest_.end(), 0);
+  now_lowest_ = std::min(ranks, kLowest);
   if (ranks <= kLowest) return;
   std::nth_element(lowest_.begin(), lowest_.begin() + kLowest, lowest_.end(), [&](int a, int b) {
-    const double of_a = standing_ms_[static_cast<std::size_t>(a)];
-    const double of_b = standing_ms_[static_cast<std::size_t>(b)];
+    const double of_a = now_ms_[static_cast<std::size_t>(a)];
+    const double of_b = now_ms_[static_cast<std::size_t>(b)];
     return of_a != of_b ? of_a < of_b : a < b;
   });
   lowest_.resize(kLowest);
   std::sort(lowest_.begin(), lowest_.end());
 }
 
+void TableNeighbours::LetLeave(const Solution& solution, const ExchangePricer& pricer) {
+  for (const int rank : counted_) {
+    const std::size_t r = static_cast<std::size_t>(rank);
+    standing_ms_[r] = now_ms_[r];
+    more_bytes_[r] = 0;
+  }
+  counted_.clear();
+  coming_.clear();
+  for (const int id : leaving_) Count(solution, pricer, solution.unit(id), -1);
+  lowest_.resize(now_lowest_);
+  if (now_lowest_ == standing_ms_.size()) return;
+  // Where something left may be among the lowest now.
+  for (const int rank : counted_) {
+    if (!std::binary_search(lowest_.begin(),
+                            lowest_.begin() + static_cast<std::ptrdiff_t>(now_lowest_), rank)) {
+      lowest_.push_back(rank);
+    }
+  }
+}
+
+void TableNeighbours::Count(const Solution& solution, const ExchangePricer& pricer,
+                            const Unit& unit, int sign) {
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int rank = solution.RankOf(unit, i);
+    counted_.push_back(rank);
+    standing_ms_[static_cast<std::size_t>(rank)] +=
+        sign * rough_.ShareOf(solution, pricer, rank, unit.shards.at(i));
+    more_bytes_[static_cast<std::size_t>(rank)] += sign * book_.bytes(unit.shards.at(i));
+  }
+}
+
 void TableNeighbours::Come(const Solution& solution, const ExchangePricer& pricer,
                            const Unit& unit) {
   coming_.push_back(unit);
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution.RankOf(unit, i);
-    standing_ms_[static_cast<std::size_t>(rank)] +=
-        rough_.ShareOf(solution, pricer, rank, unit.shards.at(i));
-    more_bytes_[static_cast<std::size_t>(rank)] += book_.bytes(unit.shards.at(i));
-  }
+  Count(solution, pricer, unit, 1);
 }
 
 void TableNeighbours::Relayout(Solution& solution, const ExchangePricer& pricer, int table,
                                ExchangeList& list) {
   const std::span<const int> units = solution.units_of_table(table);
+  leaving_.assign(units.begin(), units.end());
   for (const TableLayout& layout : layouts_.Of(table)) {
-    leaving_.assign(units.begin(), units.end());
-    coming_.clear();
-    SetStandings(solution, pricer);
+    LetLeave(solution, pricer);
     if (!Place(solution, pricer, table, layout, -1, -1)) continue;
     const double estimate = rough_.Of(solution, pricer, leaving_, coming_);
     if (list.Wants(estimate)) list.Add(estimate, leaving_, coming_);
@@ -260,7 +284,7 @@ std::vector<int> TableNeighbours::HostsByStanding(const Solution& solution) cons
 void TableNeighbours::MoveHostBlocks(Solution& solution, const ExchangePricer& pricer, int host,
                                      ExchangeList& list) {
   leaving_.clear();
-  SetStandings(solution, pricer);
+  LetLeave(solution, pricer);
   std::vector<int> targets = HostsByStanding(solution);
   std::erase(targets, host);
   targets.resize(std::min(targets.size(), kHosts));
@@ -308,8 +332,7 @@ void TableNeighbours::MoveGroup(Solution& solution, const ExchangePricer& pricer
   };
   const auto try_at = [&](int host, int rank) {
     leaving_ = ids;
-    coming_.clear();
-    SetStandings(solution, pricer);
+    LetLeave(solution, pricer);
     std::vector<std::pair<int, int>> rank_of_group;  // rank groups within the host's group
     for (const int table : group) {
       int on = rank;
@@ -333,7 +356,7 @@ void TableNeighbours::MoveGroup(Solution& solution, const ExchangePricer& pricer
     if (list.Wants(estimate)) list.Add(estimate, leaving_, coming_);
   };
   leaving_.clear();
-  SetStandings(solution, pricer);
+  LetLeave(solution, pricer);
   if (rules_.of(group.front()).host_group >= 0) {
     std::vector<int> hosts = HostsByStanding(solution);
     hosts.resize(std::min(hosts.size(), kHosts));

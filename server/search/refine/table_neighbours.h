@@ -12,24 +12,30 @@
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
 #include "server/search/refine/table_layouts.h"
+#include "server/search/search_context.h"
 
 namespace neuroshard {
 
 class TableNeighbours {
  public:
   // All must outlive it.
-  TableNeighbours(const PlanRequest& request, const CompiledRules& rules,
-                  const TableLayouts& layouts, ShardBook& book);
+  TableNeighbours(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
+                  ShardBook& book);
 
   // Adds to `list`, for tables with a shard on `source` (those that cost it most): every layout
   // that the rules allow, at the ranks or hosts that stand lowest; a row-cut block on another host,
-  // alone or in exchange; row_wise_subset without the source; a co-located group elsewhere.
+  // alone or in exchange; row_wise_subset without the source; a co-located group elsewhere. Fewer
+  // when the context says stop.
   void Collect(Solution& solution, const ExchangePricer& pricer, int source, ExchangeList& list);
 
  private:
+  void Intern(int table);
   void ChooseTables(const Solution& solution, const ExchangePricer& pricer, int source);
-  // How the ranks would stand without the tables whose units are leaving_.
-  void SetStandings(const Solution& solution, const ExchangePricer& pricer);
+  // How the ranks stand now, which LetLeave and Come start from.
+  void SetStandings(const ExchangePricer& pricer);
+  // How they would stand without leaving_, and with nothing come yet.
+  void LetLeave(const Solution& solution, const ExchangePricer& pricer);
+  void Count(const Solution& solution, const ExchangePricer& pricer, const Unit& unit, int sign);
   void Relayout(Solution& solution, const ExchangePricer& pricer, int table, ExchangeList& list);
   void MoveHostBlocks(Solution& solution, const ExchangePricer& pricer, int host,
                       ExchangeList& list);
@@ -49,7 +55,7 @@ class TableNeighbours {
     return solution.Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
   }
 
-  const PlanRequest& request_;
+  SearchContext& context_;
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardBook& book_;
@@ -59,9 +65,12 @@ class TableNeighbours {
   std::vector<int> tables_;
   std::vector<int> leaving_;
   std::vector<Unit> coming_;
-  std::vector<double> standing_ms_;  // by rank, with what has come so far
+  std::vector<double> now_ms_;       // by rank, as the solution is
+  std::vector<double> standing_ms_;  // by rank, with what has left and come so far
   std::vector<std::int64_t> more_bytes_;
-  std::vector<int> lowest_;  // some ranks that stand lowest
+  std::vector<int> counted_;  // ranks of which the last two differ from now
+  std::vector<int> lowest_;   // some ranks that stand lowest, and the `now_lowest_` first ones now
+  std::size_t now_lowest_ = 0;
 };
 
 }  // namespace neuroshard

@@ -1,7 +1,9 @@
 // What local search moves: a part of a table that goes to one place as a whole.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/domain/shard_layout.h"
 
@@ -60,5 +62,16 @@ struct Unit {
 
   Spread spread() const { return SpreadOf(type); }
 };
+
+// Of all units together.
+inline std::size_t CountShards(std::span<const Unit> units) {
+  std::size_t count = 0;
+  for (const Unit& unit : units) count += static_cast<std::size_t>(unit.shards.count);
+  return count;
+}
+
+// A plan of more shards takes longer to make and to price than a search may go on once it is to
+// stop.
+inline constexpr std::size_t kMostShardsAtStop = 10'000;
 
 }  // namespace neuroshard
