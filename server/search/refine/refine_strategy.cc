@@ -115,15 +115,21 @@ class RefineSearch {
     const bool neuroshard_first = IsForNeuroShard() && size <= kMostForNeuroShardFirst;
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
-    if (starts_.FindCheap(bench_.solution)) NS_RETURN_IF_ERROR(PublishSolution());
-    NS_RETURN_IF_ERROR(SearchFromBest());
+    NS_ASSIGN_OR_RETURN(const Starts::Found found, starts_.FindCheap(bench_.solution));
+    const double start_ms = context_.best_cost_ms();
+    if (found == Starts::Found::kPromising) {
+      const std::vector<Unit> units = bench_.solution.Units();
+      NS_RETURN_IF_ERROR(SearchFrom(MakePlan(request_, bench_.solution, units)));
+    }
+    if (context_.best_cost_ms() >= start_ms) NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
     if (neuroshard_first || !IsForNeuroShard() || size > kMostForNeuroShard ||
         context_.ShouldStop()) {
       return absl::OkStatus();
     }
     const double before_ms = context_.best_cost_ms();
     NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
-    return context_.best_cost_ms() < before_ms ? SearchFromBest() : absl::OkStatus();
+    if (context_.best_cost_ms() >= before_ms) return absl::OkStatus();
+    return SearchFrom(context_.best_plan());
   }
 
  private:
@@ -159,7 +165,7 @@ class RefineSearch {
         if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
         if (!context_.has_plan()) continue;
       }
-      NS_RETURN_IF_ERROR(SearchFromBest());
+      NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
     }
     if (context_.has_plan() || context_.stopped()) return absl::OkStatus();
     if (!failure.ok()) return failure;
@@ -171,9 +177,9 @@ class RefineSearch {
   // As many searches as there may be threads, none of which knows of the others. The first is what
   // it would be alone, so that more threads never make a plan dearer. What the others find is
   // handed out when all have ended, in their order.
-  Status SearchFromBest() {
+  Status SearchFrom(const Plan& start) {
     if (context_.ShouldStop()) return absl::OkStatus();
-    const Plan plan = context_.best_plan();
+    const Plan plan = start;  // the context's best changes meanwhile
     const int searches = request_.search.max_threads;
     if (searches == 1) return bench_.SearchFrom(plan, 0);
     std::vector<std::unique_ptr<Companion>> companions(static_cast<std::size_t>(searches - 1));

@@ -21,10 +21,12 @@ class Starts {
   // plan can exist") or none was found; OK without one when the context said stop.
   Status FindLegal(Solution& solution);
 
-  // The cheapest of several constructions: in each, no shard may cost more than a limit, and every
-  // table has the layout that takes the least work within it; limits from the costliest shard down
-  // to a fraction of an even share. False: none is legal.
-  bool FindCheap(Solution& solution);
+  // Of several constructions the one to begin at: in each, no shard may cost more than a limit, and
+  // every table has the layout that takes the least work within it; limits from the costliest shard
+  // down to a fraction of an even share. The cheapest of them is handed to the context; where it is
+  // also where to begin, kCheapest. kNone: none is legal.
+  enum class Found { kNone, kCheapest, kPromising };
+  StatusOr<Found> FindCheap(Solution& solution);
 
  private:
   // Per table the layout with the least price and bytes_price_ms a byte, whose largest shard is
@@ -34,6 +36,8 @@ class Starts {
   std::vector<Construction::Choice> Choices();
   void GridStart(const std::vector<Construction::Choice>& choices, Solution& solution,
                  double& best_ms, std::vector<Unit>& best);
+  // False: the context said stop.
+  bool Load(const std::vector<Unit>& units, Solution& solution);
   bool Repair(const std::vector<std::vector<PricedLayout>>& layouts, Solution& solution);
 
   SearchContext& context_;
