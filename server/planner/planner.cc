@@ -1,5 +1,6 @@
 #include "server/planner/planner.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -90,15 +91,20 @@ class Watcher final : public SearchObserver {
 };
 
 // How long the search may optimise; none: to its end.
-std::optional<std::chrono::milliseconds> BudgetOf(const SearchOptions& search) {
+std::optional<std::chrono::milliseconds> BudgetOf(const PlanRequest& request) {
+  const SearchOptions& search = request.search;
   if (search.time_budget.has_value() || search.strategy != "refine") return search.time_budget;
   if (search.refine_steps.has_value()) return std::nullopt;
-  return kRefineBudget;
+  return DefaultRefineBudget(request.tables.size());
 }
 
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
 }  // namespace
+
+std::chrono::milliseconds DefaultRefineBudget(std::size_t num_tables) {
+  return std::chrono::milliseconds(std::max<std::size_t>(100, num_tables / 10));
+}
 
 Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock)
     : find_model_(std::move(find_model)), search_(std::move(search)), clock_(clock) {}
@@ -112,7 +118,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   PlanAnswer answer;
   answer.model = RefOf(*model);
   NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
-  BudgetStop budget(stop, clock_, BudgetOf(request.search));
+  BudgetStop budget(stop, clock_, BudgetOf(request));
   Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));

@@ -138,6 +138,12 @@ TEST_F(PlannerTest, TheBudgetCutsTheOptimisationButNotTheFirstPlan) {
   EXPECT_TRUE(answer->statistics.time_limit_reached);
 }
 
+TEST(DefaultRefineBudgetTest, GrowsWithTheTables) {
+  EXPECT_EQ(DefaultRefineBudget(1), milliseconds(100));
+  EXPECT_EQ(DefaultRefineBudget(1'000), milliseconds(100));
+  EXPECT_EQ(DefaultRefineBudget(10'000), milliseconds(1'000));
+}
+
 TEST_F(PlannerTest, RefineHasABudgetUnlessTheRequestLimitsItOtherwise) {
   PlanRequest request = TwoTablesOnTwoRanks();
   const Planner planner = MakePlanner(Scripted({0, 1, 0, 1, 0, 1}));  // 180 ms
