@@ -10,7 +10,7 @@ namespace {
 
 // Communication networks grow with the square of the ranks: this many cells a batch.
 constexpr std::size_t kBatchCells = std::size_t{1} << 18;
-constexpr std::size_t kLargestBatch = 64;
+constexpr std::size_t kLargestBatch = 32;
 constexpr std::size_t kSmallestBatch = 4;
 // Communication that is a sum is estimated right: what follows the best estimate is there for
 // ties.
@@ -20,7 +20,7 @@ constexpr std::size_t kLearntRanks = 16;
 
 // What a millisecond of mean compute is worth beside one of cost where all ranks are even, and how
 // quickly work that is no rank's own concern loses that as they stand more unevenly.
-constexpr double kWorkWeight = 2;
+constexpr double kWorkWeight = 3;
 constexpr double kEvennessPower = 16;
 
 std::size_t BatchSize(const CostModelInfo& info, std::size_t num_ranks) {

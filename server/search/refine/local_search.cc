@@ -19,8 +19,6 @@ constexpr int kPublishEvery = 256;
 // Between the seeds of searches side by side.
 constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15U;
 constexpr std::size_t kMostSources = 3;
-// What costs no more than the best so far and this share of it is worth a look at all neighbours.
-constexpr double kPromising = 0.003;
 // Steps of wandering that find nothing new.
 constexpr int kWander = 30;
 constexpr std::size_t kWanderPriced = 8;
@@ -61,7 +59,6 @@ Status LocalSearch::Run() {
   NS_RETURN_IF_ERROR(Descend());
   Wander();
   NS_RETURN_IF_ERROR(Publish());
-  thorough_ = false;
   for (int fruitless = 0; fruitless < kFruitlessRounds; ++fruitless) {
     if (Exhausted() || context_.ShouldStop()) break;
     Restore();
@@ -168,7 +165,6 @@ bool LocalSearch::Step() {
       if (TakeBest()) return true;
     }
     if (reach == Reach::kFar) break;
-    if (!thorough_ && pricer_.outlook().cost_ms() > best_cost_ms_ * (1 + kPromising)) break;
     for (const int source : sources_) {
       if (context_.ShouldStop()) return false;
       list_.Clear();

@@ -83,7 +83,6 @@ class LocalSearch {
   double best_cost_ms_ = std::numeric_limits<double>::infinity();
   std::vector<Unit> best_;
   bool unpublished_ = false;
-  bool thorough_ = true;  // look far even where the best is out of sight
 };
 
 }  // namespace neuroshard

@@ -11,6 +11,8 @@ namespace {
 // Share of the power means in the potential: below what one exchange usually gains, so that it
 // decides between equals.
 constexpr double kShare = 0.05;
+// The same for the largest load: often many ranks share it, and no exchange relieves them all.
+constexpr double kLoadShare = 0.7;
 
 double Power16(double x) {
   x *= x;
@@ -80,7 +82,7 @@ void Outlook::Reset(std::span<const RankStanding> ranks, bool separable, const W
   cost_ms_ = largest_[kTotal];
   potential_ms_ = cost_ms_ + kShare * means[kTotal] + weights_.work * compute_sum_ms_ / count;
   if (!separable_) {
-    potential_ms_ += kShare * (means[kReady] + weights_.load_ms * means[kForwardLoad]);
+    potential_ms_ += kShare * means[kReady] + kLoadShare * weights_.load_ms * means[kForwardLoad];
   }
 }
 
@@ -102,7 +104,7 @@ Outlook::Worth Outlook::WorthOf(std::span<const RankStanding> ranks, bool separa
   if (separable) return worth;
   const double ready_ms = mean([](const RankStanding& r) { return r.ready_ms(); }).second;
   const double load = mean([](const RankStanding& r) { return r.forward_load; }).second;
-  worth.potential_ms += kShare * (ready_ms + weights.load_ms * load);
+  worth.potential_ms += kShare * ready_ms + kLoadShare * weights.load_ms * load;
   return worth;
 }
 
@@ -181,7 +183,8 @@ double Outlook::Estimate(std::span<const RankShift> shifts, const Others& others
   };
   double potential_ms = cost_ms + kShare * (mean(kTotal) + others_change) +
                         weights_.work * compute_sum_ms / static_cast<double>(ranks_.size());
-  if (!separable_) potential_ms += kShare * (mean(kReady) + weights_.load_ms * mean(kForwardLoad));
+  if (!separable_)
+    potential_ms += kShare * mean(kReady) + kLoadShare * weights_.load_ms * mean(kForwardLoad);
   return potential_ms;
 }
 

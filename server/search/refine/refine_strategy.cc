@@ -16,7 +16,7 @@ namespace {
 
 // Tables x ranks up to which `neuroshard` is run first, and at all: last, in case local search ends
 // above it.
-constexpr std::size_t kMostForNeuroShardFirst = 256;
+constexpr std::size_t kMostForNeuroShardFirst = 512;
 constexpr std::size_t kMostForNeuroShard = 20'000;
 
 // Passes on what a strategy inside this one finds, where it is cheaper.

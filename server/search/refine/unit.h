@@ -72,6 +72,6 @@ inline std::size_t CountShards(std::span<const Unit> units) {
 
 // A plan of more shards takes longer to make and to price than a search may go on once it is to
 // stop.
-inline constexpr std::size_t kMostShardsAtStop = 10'000;
+inline constexpr std::size_t kMostShardsAtStop = 30'000;
 
 }  // namespace neuroshard
