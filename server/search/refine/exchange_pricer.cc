@@ -67,14 +67,14 @@ void ExchangePricer::AssumeResponse() {
 
 void ExchangePricer::PriceSolution(const Solution& solution) {
   memo_.TrimIfLarge();
-  std::vector<ComputeMemo::Slot> slots;
-  for (int r = 0; r < solution.num_ranks(); ++r) slots.push_back(memo_.Find(solution, r, -1, -1));
+  slots_.clear();
+  for (int r = 0; r < solution.num_ranks(); ++r) slots_.push_back(memo_.Find(solution, r, -1, -1));
   memo_.EvaluateQueued();
   compute_ms_.clear();
   forward_loads_.clear();
   backward_loads_.clear();
   for (int r = 0; r < solution.num_ranks(); ++r) {
-    compute_ms_.push_back(memo_.cost_ms(slots[static_cast<std::size_t>(r)]));
+    compute_ms_.push_back(memo_.cost_ms(slots_[static_cast<std::size_t>(r)]));
     forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
     backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
   }

@@ -91,6 +91,7 @@ class ExchangePricer {
   std::vector<RankStanding> standings_;
 
   // Of one batch, kept for its memory.
+  std::vector<ComputeMemo::Slot> slots_;  // by rank
   std::vector<Touched> touched_;
   std::vector<std::size_t> touched_end_;  // one more than trials
   std::vector<double> added_;             // [touched, width]: change of representation

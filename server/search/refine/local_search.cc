@@ -100,19 +100,11 @@ void LocalSearch::Wander() {
   }
 }
 
-namespace {
-
-std::uint64_t TableAt(const Unit& unit) {
-  return static_cast<std::uint64_t>(unit.table) << 32 |
-         static_cast<std::uint64_t>(static_cast<std::uint32_t>(unit.place));
-}
-
-}  // namespace
-
 bool LocalSearch::IsTabu(const Exchange& exchange) const {
   for (const Unit& unit : list_.coming(exchange)) {
-    const auto tabu = tabu_.find(TableAt(unit));
-    if (tabu != tabu_.end() && tabu->second > wandered_) return true;
+    for (const Tabu& tabu : tabu_) {
+      if (tabu.table == unit.table && tabu.place == unit.place) return true;
+    }
   }
   return false;
 }
@@ -130,12 +122,13 @@ bool LocalSearch::WanderOn(int source) {
     default:
       rank_neighbours_.Collect(solution_, pricer_, source, Reach::kNear, list_);
   }
-  std::vector<Exchange> open;
+  std::erase_if(tabu_, [&](const Tabu& tabu) { return tabu.until <= wandered_; });
+  open_.clear();
   for (const Exchange& exchange : list_.Sorted()) {
-    if (!IsTabu(exchange)) open.push_back(exchange);
-    if (open.size() == kWanderPriced) break;
+    if (!IsTabu(exchange)) open_.push_back(exchange);
+    if (open_.size() == kWanderPriced) break;
   }
-  const auto priced = pricer_.Price(solution_, list_, open);
+  const auto priced = pricer_.Price(solution_, list_, open_);
   std::size_t best = priced.size();
   for (std::size_t i = 0; i < priced.size(); ++i) {
     if (priced[i].allowed &&
@@ -145,11 +138,13 @@ bool LocalSearch::WanderOn(int source) {
   }
   if (best == priced.size()) return false;
   pricer_.Adopt(best);
-  for (const int id : list_.leaving(open[best])) {
-    tabu_[TableAt(solution_.unit(id))] = wandered_ + kTabu + static_cast<int>(random_.Below(kTabu));
+  for (const int id : list_.leaving(open_[best])) {
+    const Unit& unit = solution_.unit(id);
+    const int until = wandered_ + kTabu + static_cast<int>(random_.Below(kTabu));
+    tabu_.push_back({unit.table, unit.place, until});
   }
-  done_.clear();
-  CarryOut(open[best]);
+  ForgetDone();
+  CarryOut(open_[best]);
   return true;
 }
 
@@ -177,8 +172,8 @@ bool LocalSearch::Step() {
 
 bool LocalSearch::Leap() {
   const double before_ms = pricer_.outlook().potential_ms();
-  const std::vector<RankStanding> standings = pricer_.standings();
-  done_.clear();
+  before_ = pricer_.standings();
+  ForgetDone();
   const auto advance = [&] {
     ChooseSources();
     for (const int source : sources_) {
@@ -202,7 +197,7 @@ bool LocalSearch::Leap() {
     }
     return false;
   };
-  anticipated_ = standings;
+  anticipated_ = before_;
   while (done_.size() < depth_ && advance()) {
   }
   if (done_.empty()) return false;
@@ -211,28 +206,34 @@ bool LocalSearch::Leap() {
     if (done_.size() == depth_) depth_ = std::min(2 * depth_, kMostDepth);
     return true;
   }
-  Undo(done_.size());
-  pricer_.SetStandings(standings);
+  Undo();
+  pricer_.SetStandings(before_);
   depth_ = std::max<std::size_t>(1, depth_ / 2);
   return false;
 }
 
 void LocalSearch::CarryOut(const Exchange& exchange) {
-  Done& done = done_.emplace_back();
   for (const int id : list_.leaving(exchange)) {
-    done.left.push_back(solution_.unit(id));
+    left_.push_back(solution_.unit(id));
     solution_.Remove(id);
   }
-  for (const Unit& unit : list_.coming(exchange)) done.came.push_back(solution_.Add(unit));
+  for (const Unit& unit : list_.coming(exchange)) came_.push_back(solution_.Add(unit));
+  done_.push_back({left_.size(), came_.size()});
+}
+
+void LocalSearch::ForgetDone() {
+  done_.clear();
+  left_.clear();
+  came_.clear();
 }
 
 // In the exact opposite order, so that units get the ids back that earlier exchanges know them by.
-void LocalSearch::Undo(std::size_t count) {
-  for (; count > 0; --count) {
-    Done& done = done_.back();
-    for (; !done.came.empty(); done.came.pop_back()) solution_.Remove(done.came.back());
-    for (; !done.left.empty(); done.left.pop_back()) solution_.Add(done.left.back());
+void LocalSearch::Undo() {
+  while (!done_.empty()) {
     done_.pop_back();
+    const Done before = done_.empty() ? Done{} : done_.back();
+    for (; came_.size() > before.came_end; came_.pop_back()) solution_.Remove(came_.back());
+    for (; left_.size() > before.left_end; left_.pop_back()) solution_.Add(left_.back());
   }
 }
 
@@ -260,7 +261,7 @@ bool LocalSearch::TakeBest() {
     }
     if (best == priced.size()) continue;
     pricer_.Adopt(best);
-    done_.clear();
+    ForgetDone();
     CarryOut(batch[best]);
     return true;
   }
@@ -294,7 +295,7 @@ void LocalSearch::ChooseSources() {
 
 void LocalSearch::Remember() {
   best_cost_ms_ = pricer_.outlook().cost_ms();
-  best_ = solution_.Units();
+  solution_.Units(best_);
   unpublished_ = true;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <unordered_map>
 #include <vector>
 
 #include "common/base/random.h"
@@ -47,7 +46,8 @@ class LocalSearch {
   bool WanderOn(int source);
   bool IsTabu(const Exchange& exchange) const;
   void CarryOut(const Exchange& exchange);
-  void Undo(std::size_t count);
+  void ForgetDone();
+  void Undo();
   void ChooseSources();
   void Remember();
   void Restore();
@@ -70,13 +70,22 @@ class LocalSearch {
   std::vector<int> order_;
   // What was carried out by the present leap, newest last.
   struct Done {
-    std::vector<Unit> left;
-    std::vector<int> came;
+    std::size_t left_end = 0;  // in left_
+    std::size_t came_end = 0;  // in came_
   };
   std::vector<Done> done_;
-  // By table and place: the step of wandering until which the table may not come there.
-  std::unordered_map<std::uint64_t, int> tabu_;
+  std::vector<Unit> left_;
+  std::vector<int> came_;
+  // Where a table may not come until some step of wandering.
+  struct Tabu {
+    int table = 0;
+    int place = 0;
+    int until = 0;
+  };
+  std::vector<Tabu> tabu_;
   int wandered_ = 0;
+  std::vector<Exchange> open_;  // the best that are not tabu
+  std::vector<RankStanding> before_;
   std::vector<RankStanding> anticipated_;
   std::size_t depth_ = 8;
   double estimate_error_ms_ = 0;  // mean over those priced lately

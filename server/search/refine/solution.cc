@@ -66,11 +66,16 @@ void Solution::Keep(std::vector<const TablePlan*> kept, std::vector<Unit> units)
 
 std::vector<Unit> Solution::Units() const {
   std::vector<Unit> units;
+  Units(units);
+  return units;
+}
+
+void Solution::Units(std::vector<Unit>& units) const {
+  units.clear();
   units.reserve(units_.size() - free_ids_.size());
   for (const std::vector<int>& ids : of_table_) {
     for (const int id : ids) units.push_back(unit(id));
   }
-  return units;
 }
 
 int Solution::RankOf(const Unit& unit, int i) const {

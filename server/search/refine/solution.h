@@ -78,6 +78,8 @@ class Solution {
   std::span<const int> wide_units() const { return wide_; }
   // All units, by table.
   std::vector<Unit> Units() const;
+  // The same into `units`, whose memory is kept.
+  void Units(std::vector<Unit>& units) const;
 
   // Whether every rank has room for what it would hold after the exchange of `leaving` (distinct
   // ids) for `coming`, and no rule on ranks would be broken. Changes nothing.

@@ -27,13 +27,22 @@ int TableLayouts::MostBlocks(int table) const {
 }
 
 std::vector<std::int64_t> TableLayouts::Widths(int table, int blocks) const {
+  std::vector<std::int64_t> widths;
+  Widths(table, blocks, widths);
+  return widths;
+}
+
+void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widths) const {
   const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
   const std::int64_t block = rules_.of(table).column_block;
-  std::vector<std::int64_t> widths;
+  widths.clear();
   if (block > 0) {
-    if (blocks == 1) return {dim};
+    if (blocks == 1) {
+      widths.push_back(dim);
+      return;
+    }
     for (const Block& b : WidthBlocks(dim, block)) widths.push_back(b.size);
-    return widths;
+    return;
   }
   // The ragged end counts as a granule, of the last block.
   const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
@@ -42,7 +51,6 @@ std::vector<std::int64_t> TableLayouts::Widths(int table, int blocks) const {
     const std::int64_t end = granules * (i + 1) / blocks;
     widths.push_back(std::min(end * kColumnAlignment, dim) - begin * kColumnAlignment);
   }
-  return widths;
 }
 
 std::optional<ShardingType> TableLayouts::OnRanks(int table, int pieces) const {

@@ -37,6 +37,8 @@ class TableLayouts {
   // Columns of each block: multiples of kColumnAlignment as even as can be, a ragged one last; or
   // TorchRec's blocks where that is the rule.
   std::vector<std::int64_t> Widths(int table, int blocks) const;
+  // The same into `widths`, whose memory is kept.
+  void Widths(int table, int blocks, std::vector<std::int64_t>& widths) const;
 
   // Whether a shard of the table may have so many of its columns.
   bool AllowsWidth(int table, std::int64_t cols) const {

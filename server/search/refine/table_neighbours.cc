@@ -18,7 +18,18 @@ constexpr std::size_t kHosts = 8;
 
 TableNeighbours::TableNeighbours(SearchContext& context, const CompiledRules& rules,
                                  const TableLayouts& layouts, ShardBook& book)
-    : context_(context), rules_(rules), layouts_(layouts), book_(book), rough_(book) {}
+    : context_(context),
+      rules_(rules),
+      layouts_(layouts),
+      book_(book),
+      rough_(book),
+      layouts_of_(context.request().tables.size()) {}
+
+const std::vector<TableLayout>& TableNeighbours::LayoutsOf(int table) {
+  std::vector<TableLayout>& layouts = layouts_of_[static_cast<std::size_t>(table)];
+  if (layouts.empty()) layouts = layouts_.Of(table);
+  return layouts;
+}
 
 void TableNeighbours::Collect(Solution& solution, const ExchangePricer& pricer, int source,
                               ExchangeList& list) {
@@ -42,8 +53,9 @@ void TableNeighbours::Collect(Solution& solution, const ExchangePricer& pricer, 
 
 // Adds the shards of all its layouts to the book.
 void TableNeighbours::Intern(int table) {
-  for (const TableLayout& layout : layouts_.Of(table)) {
-    for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+  for (const TableLayout& layout : LayoutsOf(table)) {
+    layouts_.Widths(table, layout.blocks, widths_);
+    for (const std::int64_t cols : widths_) {
       switch (SpreadOf(layout.type)) {
         case Spread::kRank:
           book_.Shards(table, layout.type, cols, 1);
@@ -67,21 +79,21 @@ void TableNeighbours::Intern(int table) {
 
 void TableNeighbours::ChooseTables(const Solution& solution, const ExchangePricer& pricer,
                                    int source) {
-  std::vector<std::pair<double, int>> by_share;
+  by_share_.clear();
   const auto consider = [&](int id) {
     const Unit& unit = solution.unit(id);
     for (int i = 0; i < unit.shards.count; ++i) {
       if (solution.RankOf(unit, i) != source) continue;
-      by_share.emplace_back(-rough_.ShareOf(solution, pricer, source, unit.shards.at(i)),
-                            unit.table);
+      by_share_.emplace_back(-rough_.ShareOf(solution, pricer, source, unit.shards.at(i)),
+                             unit.table);
     }
   };
   for (const int id : solution.units_on_rank(source)) consider(id);
   for (const int id : solution.units_on_host(solution.host_of(source))) consider(id);
   for (const int id : solution.wide_units()) consider(id);
-  std::sort(by_share.begin(), by_share.end());
+  std::sort(by_share_.begin(), by_share_.end());
   tables_.clear();
-  for (const auto& [share, table] : by_share) {
+  for (const auto& [share, table] : by_share_) {
     if (tables_.size() == kTables) break;
     if (std::find(tables_.begin(), tables_.end(), table) == tables_.end()) {
       tables_.push_back(table);
@@ -152,7 +164,7 @@ void TableNeighbours::Relayout(Solution& solution, const ExchangePricer& pricer,
                                ExchangeList& list) {
   const std::span<const int> units = solution.units_of_table(table);
   leaving_.assign(units.begin(), units.end());
-  for (const TableLayout& layout : layouts_.Of(table)) {
+  for (const TableLayout& layout : LayoutsOf(table)) {
     LetLeave(solution, pricer);
     if (!Place(solution, pricer, table, layout, -1, -1)) continue;
     const double estimate = rough_.Of(solution, pricer, leaving_, coming_);
@@ -163,11 +175,12 @@ void TableNeighbours::Relayout(Solution& solution, const ExchangePricer& pricer,
 bool TableNeighbours::Place(Solution& solution, const ExchangePricer& pricer, int table,
                             const TableLayout& layout, int host, int rank) {
   Unit unit{.table = table, .type = layout.type};
-  const auto widths = layouts_.Widths(table, layout.blocks);
+  layouts_.Widths(table, layout.blocks, widths_);
   if (layout.type == ShardingType::kTableColumnWise && layout.blocks > 1 && host < 0 && rank < 0) {
-    host = HostsByStanding(solution).front();
+    SortHosts(solution);
+    host = hosts_.front().second;
   }
-  for (const std::int64_t cols : widths) {
+  for (const std::int64_t cols : widths_) {
     unit.cols = cols;
     bool placed = false;
     switch (unit.spread()) {
@@ -269,38 +282,37 @@ bool TableNeighbours::PlaceOnSubset(Solution& solution, const ExchangePricer& pr
   return true;
 }
 
-std::vector<int> TableNeighbours::HostsByStanding(const Solution& solution) const {
-  std::vector<std::pair<double, int>> hosts;
+void TableNeighbours::SortHosts(const Solution& solution) {
+  hosts_.clear();
   for (int h = 0; h < solution.num_hosts(); ++h) {
     const auto first = standing_ms_.begin() + solution.host(h).first;
-    hosts.emplace_back(*std::max_element(first, first + solution.host(h).count), h);
+    hosts_.emplace_back(*std::max_element(first, first + solution.host(h).count), h);
   }
-  std::sort(hosts.begin(), hosts.end());
-  std::vector<int> order;
-  for (const auto& [standing, host] : hosts) order.push_back(host);
-  return order;
+  std::sort(hosts_.begin(), hosts_.end());
 }
 
 void TableNeighbours::MoveHostBlocks(Solution& solution, const ExchangePricer& pricer, int host,
                                      ExchangeList& list) {
   leaving_.clear();
   LetLeave(solution, pricer);
-  std::vector<int> targets = HostsByStanding(solution);
-  std::erase(targets, host);
-  targets.resize(std::min(targets.size(), kHosts));
+  SortHosts(solution);
+  target_hosts_.clear();
+  for (const auto& [standing_ms, target] : hosts_) {
+    if (target != host && target_hosts_.size() < kHosts) target_hosts_.push_back(target);
+  }
   const auto blocks = solution.units_on_host(host);
   const auto at = [&](Unit unit, int place) {
     unit.place = place;
     unit.shards = book_.Shards(unit.table, unit.type, unit.cols, solution.host(place).count);
     return unit;
   };
-  for (const int target : targets) {  // hosts may differ in size
+  for (const int target : target_hosts_) {  // hosts may differ in size
     for (const int id : blocks) at(solution.unit(id), target);
     for (const int id : solution.units_on_host(target)) at(solution.unit(id), host);
   }
   book_.PredictNew();
   for (const int id : blocks) {
-    for (const int target : targets) {
+    for (const int target : target_hosts_) {
       leaving_ = {id};
       coming_ = {at(solution.unit(id), target)};
       double estimate = rough_.Of(solution, pricer, leaving_, coming_);
@@ -358,9 +370,12 @@ void TableNeighbours::MoveGroup(Solution& solution, const ExchangePricer& pricer
   leaving_.clear();
   LetLeave(solution, pricer);
   if (rules_.of(group.front()).host_group >= 0) {
-    std::vector<int> hosts = HostsByStanding(solution);
-    hosts.resize(std::min(hosts.size(), kHosts));
-    for (const int host : hosts) try_at(host, -1);
+    SortHosts(solution);
+    target_hosts_.clear();
+    for (const auto& [standing_ms, host] : hosts_) {
+      if (target_hosts_.size() < kHosts) target_hosts_.push_back(host);
+    }
+    for (const int host : target_hosts_) try_at(host, -1);
     return;
   }
   std::vector<int> ranks = rules_.of(group.front()).ranks->ranks();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "server/evaluate/rules/compiled_rules.h"
@@ -29,6 +30,7 @@ class TableNeighbours {
   void Collect(Solution& solution, const ExchangePricer& pricer, int source, ExchangeList& list);
 
  private:
+  const std::vector<TableLayout>& LayoutsOf(int table);
   void Intern(int table);
   void ChooseTables(const Solution& solution, const ExchangePricer& pricer, int source);
   // How the ranks stand now, which LetLeave and Come start from.
@@ -50,7 +52,8 @@ class TableNeighbours {
   bool PlaceOnSubset(Solution& solution, const ExchangePricer& pricer, Unit unit, int holders,
                      int host);
   void Come(const Solution& solution, const ExchangePricer& pricer, const Unit& unit);
-  std::vector<int> HostsByStanding(const Solution& solution) const;
+  // Fills hosts_, the lowest first.
+  void SortHosts(const Solution& solution);
   bool Fits(const Solution& solution, int rank, std::int64_t bytes) const {
     return solution.Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
   }
@@ -60,9 +63,14 @@ class TableNeighbours {
   const TableLayouts& layouts_;
   ShardBook& book_;
   RoughEstimate rough_;
+  std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
 
   // Of one Collect, kept for their memory.
   std::vector<int> tables_;
+  std::vector<std::pair<double, int>> by_share_;
+  std::vector<std::int64_t> widths_;
+  std::vector<std::pair<double, int>> hosts_;  // with how high they stand
+  std::vector<int> target_hosts_;
   std::vector<int> leaving_;
   std::vector<Unit> coming_;
   std::vector<double> now_ms_;       // by rank, as the solution is
