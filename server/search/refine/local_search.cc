@@ -304,11 +304,15 @@ void LocalSearch::Restore() {
   for (const Unit& unit : best_) solution_.Add(unit);
 }
 
-// A few units go to other ranks, with no regard to costs.
+// A few units go to other ranks, or tables get other layouts, with no regard to costs.
 void LocalSearch::Perturb() {
   const auto ranks = static_cast<std::uint64_t>(solution_.num_ranks());
-  const int moves = static_cast<int>(random_.Between(2, 4));
+  const int moves = static_cast<int>(random_.Between(2, 6));
   for (int i = 0; i < moves; ++i) {
+    if (random_.Below(2) == 0) {
+      table_neighbours_.RandomRelayout(solution_, pricer_, random_);
+      continue;
+    }
     const int from = static_cast<int>(random_.Below(ranks));
     const int to = static_cast<int>(random_.Below(ranks));
     const auto units = solution_.units_on_rank(from);

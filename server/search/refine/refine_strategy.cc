@@ -15,9 +15,13 @@ namespace neuroshard {
 namespace {
 
 // Tables x ranks up to which `neuroshard` is run first, and at all: last, in case local search ends
-// above it.
-constexpr std::size_t kMostForNeuroShardFirst = 512;
+// above it. Where its kind of plan is all there is, it is worth half of a default budget.
+constexpr std::size_t kMostForNeuroShardFirst = 256;
+constexpr std::size_t kMostForNeuroShardFirstOfColumns = 1024;
+constexpr std::size_t kMostTablesForNeuroShardFirst = 64;
 constexpr std::size_t kMostForNeuroShard = 20'000;
+// What its plans are made of.
+constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColumnWise};
 
 // Passes on what a strategy inside this one finds, where it is cheaper.
 class Relay final : public SearchObserver {
@@ -112,7 +116,11 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
-    const bool neuroshard_first = IsForNeuroShard() && size <= kMostForNeuroShardFirst;
+    const bool columns_alone = rules_.of(0).types == kNeuroShardTypes &&
+                               request_.tables.size() <= kMostTablesForNeuroShardFirst;
+    const bool neuroshard_first =
+        IsForNeuroShard() &&
+        size <= (columns_alone ? kMostForNeuroShardFirstOfColumns : kMostForNeuroShardFirst);
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_ASSIGN_OR_RETURN(const Starts::Found found, starts_.FindCheap(bench_.solution));
@@ -208,9 +216,8 @@ class RefineSearch {
 
   // Whether its plans are legal here.
   bool IsForNeuroShard() const {
-    const TypeSet types{ShardingType::kTableWise, ShardingType::kColumnWise};
     return request_.constraints.empty() && !request_.migration.has_value() &&
-           (rules_.of(0).types & types) == types;
+           (rules_.of(0).types & kNeuroShardTypes) == kNeuroShardTypes;
   }
 
   SearchContext& context_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace neuroshard {
@@ -170,6 +171,25 @@ void TableNeighbours::Relayout(Solution& solution, const ExchangePricer& pricer,
     const double estimate = rough_.Of(solution, pricer, leaving_, coming_);
     if (list.Wants(estimate)) list.Add(estimate, leaving_, coming_);
   }
+}
+
+bool TableNeighbours::RandomRelayout(Solution& solution, const ExchangePricer& pricer,
+                                     Random& random) {
+  const int table = static_cast<int>(random.Below(context_.request().tables.size()));
+  if (solution.kept(table) != nullptr) return false;
+  const std::vector<TableLayout>& layouts = LayoutsOf(table);
+  const TableLayout layout = layouts[random.Below(layouts.size())];
+  Intern(table);
+  book_.PredictNew();
+  SetStandings(pricer);
+  const std::span<const int> units = solution.units_of_table(table);
+  leaving_.assign(units.begin(), units.end());
+  LetLeave(solution, pricer);
+  if (!Place(solution, pricer, table, layout, -1, -1)) return false;
+  if (!solution.Allows(leaving_, coming_)) return false;
+  for (const int id : leaving_) solution.Remove(id);
+  for (const Unit& unit : coming_) solution.Add(unit);
+  return true;
 }
 
 bool TableNeighbours::Place(Solution& solution, const ExchangePricer& pricer, int table,

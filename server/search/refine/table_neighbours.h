@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/random.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/refine/exchange.h"
 #include "server/search/refine/exchange_pricer.h"
@@ -28,6 +29,10 @@ class TableNeighbours {
   // alone or in exchange; row_wise_subset without the source; a co-located group elsewhere. Fewer
   // when the context says stop.
   void Collect(Solution& solution, const ExchangePricer& pricer, int source, ExchangeList& list);
+
+  // Lays some table out in some way, at the ranks or hosts that stand lowest. False: nothing
+  // changed, for lack of room.
+  bool RandomRelayout(Solution& solution, const ExchangePricer& pricer, Random& random);
 
  private:
   const std::vector<TableLayout>& LayoutsOf(int table);
