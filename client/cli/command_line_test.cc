@@ -179,6 +179,9 @@ TEST_F(CommandLineTest, PlanSendsThePreviousPlanAndItsBudget) {
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--migration-budget-gib", "0"}),
             1);
   EXPECT_THAT(err_, HasSubstr("--previous"));
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_,
+                 "--migration-budget-gib", "nan"}),
+            2);
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", "/no.json"}), 1);
   EXPECT_THAT(err_, HasSubstr("/no.json"));
   EXPECT_EQ(planner_.calls(), 2);
@@ -230,6 +233,18 @@ TEST_F(CommandLineTest, ViolationsAreListedOneALine) {
   EXPECT_EQ(err_,
             "error: 2 faults in the input\n  tables[3].embedding_dim: must be at least 1, got -4\n "
             " topology: is required\n");
+}
+
+TEST_F(CommandLineTest, WhyNoPlanCanExistIsSaidAlthoughFieldsAreNamed) {
+  Violations violations;
+  violations.Add("topology", "200 B for shards on 2 ranks");
+  Status status = absl::FailedPreconditionError("no plan can exist: 'a' fits nowhere");
+  violations.ToStatus().ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    status.SetPayload(type, payload);
+  });
+  planner_.failures = {ToGrpc(status)};
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address()}), 1);
+  EXPECT_THAT(err_, HasSubstr("no plan can exist: 'a' fits nowhere"));
 }
 
 TEST_F(CommandLineTest, ACutListOfFaultsSaysSo) {

@@ -12,7 +12,9 @@ namespace neuroshard {
 
 int ReportFailure(const Console& console, const Status& status) {
   const std::vector<Violation> violations = Violations::FromStatus(status);
-  if (violations.empty()) {
+  // Only malformed input is explained by its fields alone; a request that has no plan also has a
+  // reason, and its message lists the fields.
+  if (violations.empty() || status.code() != absl::StatusCode::kInvalidArgument) {
     console.err << "error: " << Message(status) << '\n';
   } else {
     // A long list is cut where it was made or sent (violations.h, status_mapping.h).

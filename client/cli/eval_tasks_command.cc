@@ -12,6 +12,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
+#include "client/cli/option_check.h"
 #include "client/cli/planner_options.h"
 #include "client/cli/task_results.h"
 #include "client/stub/planner_client.h"
@@ -161,7 +162,8 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
       ->add_option("--memory-gib", options->memory_gib,
                    "Memory of each device; weights alone count against it")
       ->required()
-      ->check(CLI::Range(1e-6, 1e6));
+      ->check(CLI::Range(1e-6, 1e6))
+      ->check(CheckNotNan);
   command->add_option("--model", options->model, "Cost model")->required();
   command->add_option("--strategy", options->strategies, "Strategies, comma-separated")
       ->required()

@@ -9,4 +9,7 @@ namespace neuroshard {
 // is wrong. For CLI::Option::check.
 std::string CheckAddress(const std::string& text);
 
+// Says what is wrong when `text` is NaN, which CLI::Range lets pass. For CLI::Option::check.
+std::string CheckNotNan(const std::string& text);
+
 }  // namespace neuroshard

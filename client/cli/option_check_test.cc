@@ -17,5 +17,10 @@ TEST(CheckAddressTest, RefusesTheRest) {
   }
 }
 
+TEST(CheckNotNanTest, RefusesNanOnly) {
+  for (const char* good : {"0", "1.5", "-2e3", "inf"}) EXPECT_EQ(CheckNotNan(good), "") << good;
+  for (const char* bad : {"nan", "-nan", "NaN"}) EXPECT_NE(CheckNotNan(bad), "") << bad;
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -10,6 +10,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/input_file.h"
+#include "client/cli/option_check.h"
 #include "client/cli/plan_output.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
@@ -139,7 +140,8 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option("--migration-budget-gib", options->migration_budget_gib,
                    "Most GiB of weights that may move away from the previous plan; 0: nothing; "
                    "default: the request's, or any amount")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(CLI::Range(0.0, 1e6))
+      ->check(CheckNotNan);
   command->add_flag("--stream", options->stream, "Show the progress of the search on stderr");
   command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });
 }

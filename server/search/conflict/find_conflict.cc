@@ -78,14 +78,17 @@ std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default
 }
 
 Status ToStatus(const Conflict& conflict) {
+  const bool several = conflict.demands.size() > 1;
   Violations violations;
   std::string list;
   for (const ConflictingDemand& demand : conflict.demands) {
-    violations.Add(demand.path,
-                   fmt::format("{}; no plan keeps this and the other demands listed", demand.says));
+    violations.Add(demand.path, fmt::format("{}; no plan keeps this{}", demand.says,
+                                            several ? " and the other demands listed" : ""));
     list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.says);
   }
-  Status status = FailedPrecondition("no plan keeps all of these: {}. {}", list, conflict.reason);
+  // The reason first: a long message is cut on its way.
+  Status status = FailedPrecondition("no plan can exist: {}. No plan keeps {}: {}", conflict.reason,
+                                     several ? "all of these" : "this", list);
   violations.ToStatus().ForEachPayload(
       [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
   return status;

@@ -32,7 +32,7 @@ struct Conflict {
 std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types,
                                      const StopSignal& stop = NeverStop());
 
-// FAILED_PRECONDITION that lists the demands, with a violation for each.
+// FAILED_PRECONDITION that says why and lists the demands, with a violation for each.
 Status ToStatus(const Conflict& conflict);
 
 }  // namespace neuroshard

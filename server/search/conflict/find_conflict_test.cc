@@ -25,6 +25,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 using enum ShardingType;
 
@@ -263,8 +265,20 @@ TEST_F(FindConflictTest, TheStatusListsTheDemands) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("constraints.tables[0].ranks (only ranks 3 for 'a')"),
                              HasSubstr("constraints.tables[1].hosts (only hosts 0 for 'a', 'b')"),
-                             HasSubstr("'a' may be on no rank"))));
-  EXPECT_EQ(Violations::FromStatus(status).size(), 2U);
+                             StartsWith("no plan can exist: 'a' may be on no rank"))));
+  EXPECT_THAT(Violations::FromStatus(status),
+              ElementsAre(::testing::Field(&Violation::description, HasSubstr("and the other")),
+                          ::testing::Field(&Violation::description, HasSubstr("and the other"))));
+}
+
+TEST_F(FindConflictTest, OneDemandAloneSpeaksOfNoOthers) {
+  for (Device& device : request_.topology.devices) device.memory_bytes = 1;
+  const auto conflict = FindConflict(request_, types_);
+  ASSERT_TRUE(conflict.has_value());
+  const Status status = ToStatus(*conflict);
+  EXPECT_THAT(Message(status), HasSubstr("No plan keeps this: topology"));
+  EXPECT_THAT(Violations::FromStatus(status),
+              ElementsAre(::testing::Field(&Violation::description, Not(HasSubstr("other")))));
 }
 
 // Against every plan there is: what is proven impossible is, and of what is named, nothing is
