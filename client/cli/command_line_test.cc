@@ -239,9 +239,8 @@ TEST_F(CommandLineTest, WhyNoPlanCanExistIsSaidAlthoughFieldsAreNamed) {
   Violations violations;
   violations.Add("topology", "200 B for shards on 2 ranks");
   Status status = absl::FailedPreconditionError("no plan can exist: 'a' fits nowhere");
-  violations.ToStatus().ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
-    status.SetPayload(type, payload);
-  });
+  violations.ToStatus().ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
   planner_.failures = {ToGrpc(status)};
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address()}), 1);
   EXPECT_THAT(err_, HasSubstr("no plan can exist: 'a' fits nowhere"));

@@ -1,6 +1,7 @@
 // The time budget of a search: it bounds the optimisation after the first legal plan.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -28,6 +29,15 @@ class BudgetStop final : public StopSignal {
     const auto stop_at = stop_at_.load(std::memory_order_acquire);
     if (stop_at != kNever && clock_.Now().time_since_epoch() >= stop_at) return true;
     return outer_.ShouldStop();
+  }
+
+  // Share of the budget that has passed since Start, [0, 1]; 0 before it and without a budget.
+  double spent() const {
+    const auto stop_at = stop_at_.load(std::memory_order_acquire);
+    if (stop_at == kNever) return 0;
+    if (budget_->count() == 0) return 1;
+    const std::chrono::duration<double> left = stop_at - clock_.Now().time_since_epoch();
+    return std::clamp(1 - left / *budget_, 0.0, 1.0);
   }
 
  private:

@@ -38,6 +38,27 @@ TEST(BudgetStopTest, ZeroStopsAtTheFirstPlanAndNoneNever) {
   EXPECT_FALSE(none.ShouldStop());
 }
 
+TEST(BudgetStopTest, SaysHowMuchIsSpent) {
+  FakeClock clock;
+  const NeverStop never;
+  BudgetStop stop(never, clock, milliseconds(100));
+  clock.Advance(milliseconds(50));
+  EXPECT_EQ(stop.spent(), 0);
+  stop.Start();
+  clock.Advance(milliseconds(25));
+  EXPECT_DOUBLE_EQ(stop.spent(), 0.25);
+  clock.Advance(milliseconds(200));
+  EXPECT_EQ(stop.spent(), 1);
+
+  BudgetStop zero(never, clock, milliseconds(0));
+  zero.Start();
+  EXPECT_EQ(zero.spent(), 1);
+  BudgetStop none(never, clock, std::nullopt);
+  none.Start();
+  clock.Advance(milliseconds(1));
+  EXPECT_EQ(none.spent(), 0);
+}
+
 TEST(BudgetStopTest, TheOuterStopAlwaysCounts) {
   FakeClock clock;
   ManualStop outer;

@@ -62,11 +62,14 @@ class Watcher final : public SearchObserver {
   void OnImprovement(const SearchResult& result) override {
     budget_.Start();
     if (observer_ == nullptr || !CheckAnswer(request_, result).ok()) return;
+    if (budget_.spent() > share_) OnProgress(share_);
     observer_->OnImprovement(Complete(result));
   }
 
+  // A search that cannot tell how far it is has its budget at least.
   void OnProgress(double share) override {
-    if (observer_ != nullptr) observer_->OnProgress(share);
+    share_ = std::max(share, budget_.spent());
+    if (observer_ != nullptr) observer_->OnProgress(share_);
   }
 
   PlanAnswer Complete(SearchResult result) const {
@@ -88,6 +91,7 @@ class Watcher final : public SearchObserver {
   const PlanAnswer answer_;  // what does not depend on the plan
   BudgetStop& budget_;
   PlanObserver* const observer_;
+  double share_ = 0;  // of the search that is done
 };
 
 // How long the search may optimise; none: to its end.

@@ -90,8 +90,7 @@ class Planner {
                                 PlanObserver* observer) const;
 
   // Checks and prices a plan made elsewhere. An illegal plan is an answer. Errors as in MakePlan,
-  // as far as they concern the model. Of the
-  // request's search options only `explain` counts.
+  // as far as they concern the model. Of the request's search options only `explain` counts.
   StatusOr<EvaluationAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
 
  private:

@@ -138,6 +138,16 @@ TEST_F(PlannerTest, TheBudgetCutsTheOptimisationButNotTheFirstPlan) {
   EXPECT_TRUE(answer->statistics.time_limit_reached);
 }
 
+TEST_F(PlannerTest, ProgressIsAtLeastTheBudgetsShare) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.search.time_budget = milliseconds(75);
+  Recorder recorder;
+  ASSERT_THAT(MakePlanner(Scripted({0, 1, 0})).MakePlan(request, never_, &recorder), IsOk());
+  // 0, 30 and 60 ms after the first plan; a search that says more is believed.
+  EXPECT_THAT(recorder.shares,
+              ElementsAre(0.5, 0.5, ::testing::DoubleEq(0.8), ::testing::DoubleEq(0.8)));
+}
+
 TEST(DefaultRefineBudgetTest, GrowsWithTheTables) {
   EXPECT_EQ(DefaultRefineBudget(1), milliseconds(100));
   EXPECT_EQ(DefaultRefineBudget(1'000), milliseconds(100));
