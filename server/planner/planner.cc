@@ -11,6 +11,7 @@
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
 #include "server/planner/condition_warnings.h"
+#include "server/planner/migration_warnings.h"
 
 namespace neuroshard {
 namespace {
@@ -42,6 +43,7 @@ std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel
   for (std::string& warning : ConditionWarnings(request, model, plan)) {
     warnings.push_back(std::move(warning));
   }
+  for (std::string& warning : MigrationWarnings(request)) warnings.push_back(std::move(warning));
   return warnings;
 }
 
