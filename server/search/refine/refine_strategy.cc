@@ -123,13 +123,7 @@ class RefineSearch {
         size <= (columns_alone ? kMostForNeuroShardFirstOfColumns : kMostForNeuroShardFirst);
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
-    NS_ASSIGN_OR_RETURN(const Starts::Found found, starts_.FindCheap(bench_.solution));
-    const double start_ms = context_.best_cost_ms();
-    if (found == Starts::Found::kPromising) {
-      const std::vector<Unit> units = bench_.solution.Units();
-      NS_RETURN_IF_ERROR(SearchFrom(MakePlan(request_, bench_.solution, units)));
-    }
-    if (context_.best_cost_ms() >= start_ms) NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
+    NS_RETURN_IF_ERROR(SearchFromCheap());
     if (neuroshard_first || !IsForNeuroShard() || size > kMostForNeuroShard ||
         context_.ShouldStop()) {
       return absl::OkStatus();
@@ -144,6 +138,18 @@ class RefineSearch {
   Status PublishSolution() {
     const std::vector<Unit> units = bench_.solution.Units();
     return context_.ImproveIfCheaper(MakePlan(request_, bench_.solution, units)).status();
+  }
+
+  // Local search from the construction that promises most, or else from the best plan so far.
+  Status SearchFromCheap() {
+    NS_ASSIGN_OR_RETURN(const Starts::Found found, starts_.FindCheap(bench_.solution));
+    const double start_ms = context_.best_cost_ms();
+    if (found == Starts::Found::kPromising) {
+      const std::vector<Unit> units = bench_.solution.Units();
+      NS_RETURN_IF_ERROR(SearchFrom(MakePlan(request_, bench_.solution, units)));
+    }
+    if (context_.best_cost_ms() >= start_ms) NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
+    return absl::OkStatus();
   }
 
   // First with everything kept that can be, then with more and more of it free to move. Where what
@@ -173,7 +179,16 @@ class RefineSearch {
         if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
         if (!context_.has_plan()) continue;
       }
-      NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
+      const auto kept = static_cast<std::size_t>(std::count_if(
+          kept_.begin(), kept_.end(), [](const TablePlan* table) { return table != nullptr; }));
+      const bool more_may_move = share == 0 && most > 0 && migration.price_ms_per_gib == 0;
+      if (kept == kept_.size() || more_may_move) continue;  // nothing to search yet
+      // Where everything may move, the plan in place need not be the best to begin with.
+      if (kept == 0) {
+        NS_RETURN_IF_ERROR(SearchFromCheap());
+      } else {
+        NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
+      }
     }
     if (context_.has_plan() || context_.stopped()) return absl::OkStatus();
     if (!failure.ok()) return failure;

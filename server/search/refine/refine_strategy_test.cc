@@ -82,6 +82,40 @@ TEST(RefineStrategyTest, TheSameStepsGiveTheSamePlan) {
   }
 }
 
+// A plan in place costs neither time, where nothing may move, nor the good starts, where all may.
+TEST(RefineStrategyTest, APlanInPlaceIsNotSearchedForNothing) {
+  Random random(36);
+  const ConcaveCostModel model;
+  double with_ms = 0;
+  double without_ms = 0;
+  int plans = 0;
+  for (int i = 0; i < 30; ++i) {
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 15});
+    request.search.strategy = "random";
+    const auto before = RunSearch(request, model, NeverStop(), nullptr);
+    if (!before.ok()) continue;
+    ++plans;
+    request.search.strategy = "refine";
+    request.search.refine_steps = 0;
+    const auto without = RunSearch(request, model, NeverStop(), nullptr);
+    ASSERT_TRUE(without.ok());
+    request.migration.emplace().previous = before->plan;
+    const auto with = RunSearch(request, model, NeverStop(), nullptr);
+    ASSERT_TRUE(with.ok());
+    with_ms += with->cost.embedding_cost_ms;
+    without_ms += without->cost.embedding_cost_ms;
+
+    request.migration->budget_bytes = 0;
+    request.search.refine_steps.reset();
+    const auto kept = RunSearch(request, model, NeverStop(), nullptr);
+    ASSERT_TRUE(kept.ok());
+    EXPECT_EQ(kept->cost, before->cost);
+    EXPECT_LE(kept->statistics.plans_evaluated, 1);
+  }
+  EXPECT_GT(plans, 15);
+  EXPECT_LT(with_ms, 1.05 * without_ms);
+}
+
 TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
   Random random(33);
   const ConcaveCostModel model;
