@@ -68,7 +68,8 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(
                                    {"ranks", request->topology.num_ranks()},
                                    {"cost_ms", answer->cost.embedding_cost_ms},
                                    {"search_ms", answer->search_ms},
-                                   {"time_limit_reached", answer->statistics.time_limit_reached}});
+                                   {"time_limit_reached", answer->statistics.time_limit_reached},
+                                   {"cancelled", stop.cancelled()}});
   return EncodePlanAnswer(*request, *answer,
                           RequestFingerprint(*request, answer->model.name, answer->model.version));
 }

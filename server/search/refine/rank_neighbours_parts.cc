@@ -7,7 +7,7 @@
 namespace neuroshard {
 namespace {
 
-// Ranks that something may go to: the lowest ones, half of them by time and half by load.
+// Ranks that something may go to: the lowest ones, three in four by time, the others by load.
 constexpr std::size_t kTargets = 16;
 // Different numbers of columns of a shard that are tried.
 constexpr std::int64_t kWidths = 8;
