@@ -9,7 +9,6 @@
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/migration_report.h"
-#include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
 namespace {
@@ -17,6 +16,9 @@ namespace {
 constexpr std::string_view kTable = "plan.tables[";
 // Each takes away the tables that CheckPlan lists; it lists some hundred at a time.
 constexpr int kRounds = 50;
+// Of the bytes that are left, what the copies of one table may take. More, and a few tables that
+// could be data_parallel would leave nothing for the others.
+constexpr double kShareForCopies = 0.125;
 
 double WeightBytes(const Table& table) {
   return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
@@ -36,6 +38,11 @@ std::vector<std::size_t> FaultyTables(const PlanRequest& request, const Plan& pl
   std::sort(faulty.begin(), faulty.end());
   faulty.erase(std::unique(faulty.begin(), faulty.end()), faulty.end());
   return faulty;
+}
+
+double MostCopies(const CompiledRules& rules, std::size_t table) {
+  const bool copied = rules.of(static_cast<int>(table)).types.contains(ShardingType::kDataParallel);
+  return copied ? rules.num_ranks() : 1;
 }
 
 }  // namespace
@@ -72,17 +79,19 @@ std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, Type
   return stay;
 }
 
-double BytesOf(const PlanRequest& request, const std::vector<const TablePlan*>& stay) {
+double BytesOf(const PlanRequest& request, const CompiledRules& rules,
+               const std::vector<const TablePlan*>& stay) {
   double bytes = 0;
   for (std::size_t t = 0; t < stay.size(); ++t) {
-    if (stay[t] != nullptr) bytes += WeightBytes(request.tables[t]);
+    if (stay[t] != nullptr) bytes += WeightBytes(request.tables[t]) * MostCopies(rules, t);
   }
   return bytes;
 }
 
-std::vector<const TablePlan*> KeepAllBut(const PlanRequest& request,
-                                         std::vector<const TablePlan*> stay, double bytes,
-                                         bool copies) {
+KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
+                      const std::vector<const TablePlan*>& stay, double bytes) {
+  KeptTables kept{stay, std::vector<bool>(stay.size(), false)};
+  const bool pays_for_all = BytesOf(request, rules, stay) <= bytes;
   std::vector<std::size_t> order(stay.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto lookups_a_byte = [&](std::size_t t) {
@@ -92,15 +101,18 @@ std::vector<const TablePlan*> KeepAllBut(const PlanRequest& request,
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return lookups_a_byte(a) > lookups_a_byte(b);
   });
-  const double most_copies = copies ? request.topology.num_ranks() : 1;
   for (const std::size_t t : order) {
     if (stay[t] == nullptr) continue;
-    const double moved = WeightBytes(request.tables[t]) * most_copies;
+    const double once = WeightBytes(request.tables[t]);
+    const double copies = once * MostCopies(rules, t);
+    const bool copied = copies == once || pays_for_all || copies <= kShareForCopies * bytes;
+    const double moved = copied ? copies : once;
     if (moved > bytes) continue;
     bytes -= moved;
-    stay[t] = nullptr;
+    kept.plans[t] = nullptr;
+    kept.uncopied[t] = !copied;
   }
-  return stay;
+  return kept;
 }
 
 }  // namespace neuroshard

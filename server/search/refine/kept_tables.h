@@ -6,6 +6,7 @@
 
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
+#include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/type_set.h"
 
 namespace neuroshard {
@@ -15,14 +16,21 @@ namespace neuroshard {
 // migration. Memory and what rules say of several tables together are not looked at.
 std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, TypeSet default_types);
 
-// Of `stay`, what is kept when tables with up to `bytes` may be laid out anew: those with the most
-// lookups a byte are freed first, a table as soon as its bytes, in all the copies that it may get,
-// are within what is left. Whatever becomes of the freed ones, no more than `bytes` move.
-std::vector<const TablePlan*> KeepAllBut(const PlanRequest& request,
-                                         std::vector<const TablePlan*> stay, double bytes,
-                                         bool copies);
+struct KeptTables {
+  std::vector<const TablePlan*> plans;  // by table; null: free
+  // By table: free, but not to be copied to every rank.
+  std::vector<bool> uncopied;
+};
 
-// Bytes of the weights of all tables that can stay.
-double BytesOf(const PlanRequest& request, const std::vector<const TablePlan*>& stay);
+// Of `stay`, what is kept when tables with up to `bytes` may be laid out anew. Those with the most
+// lookups a byte are freed first: a table in all the copies that it may get while these take a
+// small part of what is left, otherwise in one as long as that is within it. Whatever becomes of
+// the freed ones, no more than `bytes` move.
+KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
+                      const std::vector<const TablePlan*>& stay, double bytes);
+
+// Bytes of the weights of all tables that can stay, in all the copies that each may get.
+double BytesOf(const PlanRequest& request, const CompiledRules& rules,
+               const std::vector<const TablePlan*>& stay);
 
 }  // namespace neuroshard

@@ -71,10 +71,10 @@ struct Workbench {
   }
 
   // Of the plan in place: these tables stay.
-  void Keep(const std::vector<const TablePlan*>& kept) {
+  void Keep(const KeptTables& kept) {
     solution.Keep(kept, {});
     Plan plan;
-    for (const TablePlan* const table : kept) {
+    for (const TablePlan* const table : kept.plans) {
       if (table != nullptr) plan.tables.push_back(*table);
     }
     solution.Keep(kept, UnitsOf(context.request(), layouts, plan, book, solution));
@@ -158,11 +158,7 @@ class RefineSearch {
     const TypeSet default_types(context_.model().info().sharding_types);
     const std::vector<const TablePlan*> stay = TablesThatCanStay(request_, default_types);
     const Migration& migration = *request_.migration;
-    bool copies = false;
-    for (const TableRules& of : rules_.tables()) {
-      copies = copies || of.types.contains(ShardingType::kDataParallel);
-    }
-    const double all = BytesOf(request_, stay) * (copies ? rules_.num_ranks() : 1);
+    const double all = BytesOf(request_, rules_, stay);
     const double most =
         migration.budget_bytes ? std::min(all, static_cast<double>(*migration.budget_bytes)) : all;
     Status failure;
@@ -170,7 +166,7 @@ class RefineSearch {
       if (share > 0 && (most == 0 || context_.ShouldStop())) break;
       if (share > 0 && share < 1 && migration.price_ms_per_gib == 0 && context_.has_plan())
         continue;
-      kept_ = KeepAllBut(request_, stay, share * most, copies);
+      kept_ = KeepAllBut(request_, rules_, stay, share * most);
       bench_.Keep(kept_);
       if (!context_.has_plan()) {
         failure = starts_.FindLegal(bench_.solution);
@@ -179,12 +175,11 @@ class RefineSearch {
         if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
         if (!context_.has_plan()) continue;
       }
-      const auto kept = static_cast<std::size_t>(std::count_if(
-          kept_.begin(), kept_.end(), [](const TablePlan* table) { return table != nullptr; }));
+      const auto free = std::count(kept_.plans.begin(), kept_.plans.end(), nullptr);
       const bool more_may_move = share == 0 && most > 0 && migration.price_ms_per_gib == 0;
-      if (kept == kept_.size() || more_may_move) continue;  // nothing to search yet
+      if (free == 0 || more_may_move) continue;  // nothing to search yet
       // Where everything may move, the plan in place need not be the best to begin with.
-      if (kept == 0) {
+      if (free == std::ssize(kept_.plans)) {
         NS_RETURN_IF_ERROR(SearchFromCheap());
       } else {
         NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
@@ -214,7 +209,7 @@ class RefineSearch {
       }
       auto& companion = companions[static_cast<std::size_t>(i - 1)];
       companion = std::make_unique<Companion>(context_, rules_, layouts_);
-      if (!kept_.empty()) companion->bench.Keep(kept_);
+      if (!kept_.plans.empty()) companion->bench.Keep(kept_);
       companion->status = companion->bench.SearchFrom(plan, i);
     });
     NS_RETURN_IF_ERROR(status);
@@ -241,7 +236,7 @@ class RefineSearch {
   const TableLayouts layouts_;
   Workbench bench_;
   Starts starts_;
-  std::vector<const TablePlan*> kept_;  // as bench_ keeps them; empty: nothing to keep
+  KeptTables kept_;  // as bench_ keeps them; empty: nothing to keep
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ void Solution::Clear() {
   std::fill(sums_.begin(), sums_.end(), 0.0);
 }
 
-void Solution::Keep(std::vector<const TablePlan*> kept, std::vector<Unit> units) {
+void Solution::Keep(KeptTables kept, std::vector<Unit> units) {
   kept_ = std::move(kept);
   kept_units_ = std::move(units);
   Clear();
@@ -156,6 +156,9 @@ bool Solution::TryForRules(const Unit& unit) {
 bool Solution::Allows(std::span<const int> leaving, std::span<const Unit> coming) {
   for (const int id : leaving) {
     if (kept(unit(id).table) != nullptr) return false;
+  }
+  for (const Unit& unit : coming) {
+    if (unit.spread() == Spread::kCopies && !MayCopy(unit.table)) return false;
   }
   changed_ranks_.clear();
   const auto change = [&](const Unit& unit, int sign) {

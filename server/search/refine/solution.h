@@ -12,6 +12,7 @@
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
+#include "server/search/refine/kept_tables.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/unit.h"
 
@@ -52,12 +53,16 @@ class Solution {
   void Remove(int id);
   void Clear();
 
-  // From now on each of these tables stays as it is: `kept` (by table; null: free) is its plan, and
-  // `units` are those of all kept tables. Clears the solution.
-  void Keep(std::vector<const TablePlan*> kept, std::vector<Unit> units);
+  // From now on tables stay, or are not copied, as `kept` says; `units` are those of all that stay.
+  // Clears the solution.
+  void Keep(KeptTables kept, std::vector<Unit> units);
   // Null: the table is free.
   const TablePlan* kept(int table) const {
-    return kept_.empty() ? nullptr : kept_[static_cast<std::size_t>(table)];
+    return kept_.plans.empty() ? nullptr : kept_.plans[static_cast<std::size_t>(table)];
+  }
+  // Whether the table may become data_parallel as far as a plan in place is concerned.
+  bool MayCopy(int table) const {
+    return kept_.uncopied.empty() || !kept_.uncopied[static_cast<std::size_t>(table)];
   }
   std::span<const Unit> kept_units() const { return kept_units_; }
 
@@ -137,7 +142,7 @@ class Solution {
   bool constrained_;
   RuleState rule_state_;  // of use only if constrained
   std::vector<std::int64_t> available_bytes_;
-  std::vector<const TablePlan*> kept_;  // by table, or empty
+  KeptTables kept_;  // empty: all is free
   std::vector<Unit> kept_units_;
   std::vector<std::vector<int>> subsets_;
   std::map<std::vector<int>, int> subset_numbers_;

@@ -32,6 +32,17 @@ bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
          });
 }
 
+// Leaves a table with nothing else its copies.
+void DropCopies(const Solution& solution, std::vector<std::vector<PricedLayout>>& layouts) {
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    if (solution.MayCopy(static_cast<int>(t))) continue;
+    std::vector<PricedLayout> others = layouts[t];
+    std::erase_if(
+        others, [](const PricedLayout& p) { return p.layout.type == ShardingType::kDataParallel; });
+    if (!others.empty()) layouts[t] = std::move(others);
+  }
+}
+
 double MeanTotalMs(const Outlook& outlook) {
   double sum_ms = 0;
   for (int r = 0; r < outlook.num_ranks(); ++r) sum_ms += outlook.rank(r).total_ms();
@@ -74,7 +85,8 @@ Status Starts::FindLegal(Solution& solution) {
     }
     if (context_.ShouldStop()) return absl::OkStatus();
   }
-  const auto all = construction_.AllLayouts(response);
+  auto all = construction_.AllLayouts(response);
+  DropCopies(solution, all);
   if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
   if (!CutsColumnsOnly(request, rules_)) {
     return FailedPrecondition(
@@ -124,8 +136,9 @@ Construction::Choice Starts::Choose(const std::vector<std::vector<PricedLayout>>
   return choice;
 }
 
-std::vector<Construction::Choice> Starts::Choices() {
-  const auto layouts = construction_.AllLayouts(pricer_.response().coefficients());
+std::vector<Construction::Choice> Starts::Choices(const Solution& solution) {
+  auto layouts = construction_.AllLayouts(pricer_.response().coefficients());
+  DropCopies(solution, layouts);
   double limit_ms = 0;
   for (const auto& of_table : layouts) {
     double least = kNoLimit;
@@ -150,7 +163,7 @@ std::vector<Construction::Choice> Starts::Choices() {
 
 StatusOr<Starts::Found> Starts::FindCheap(Solution& solution) {
   const auto& response = pricer_.response().coefficients();
-  const std::vector<Construction::Choice> choices = Choices();
+  const std::vector<Construction::Choice> choices = Choices(solution);
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
   std::vector<Unit> best;
   double best_ms = kNoLimit;

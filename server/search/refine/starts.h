@@ -33,7 +33,7 @@ class Starts {
   // within the limit where that is possible.
   Construction::Choice Choose(const std::vector<std::vector<PricedLayout>>& layouts,
                               double limit_ms, double bytes_price_ms) const;
-  std::vector<Construction::Choice> Choices();
+  std::vector<Construction::Choice> Choices(const Solution& solution);
   void GridStart(const std::vector<Construction::Choice>& choices, Solution& solution,
                  double& best_ms, std::vector<Unit>& best);
   // False: the context said stop.

@@ -1,0 +1,57 @@
+#include "server/search/refine/kept_tables.h"
+
+#include <gtest/gtest.h>
+
+#include "common/base/random.h"
+#include "tests/support/random_plan_request.h"
+
+namespace neuroshard {
+namespace {
+
+double WeightBytesOf(const Table& table) {
+  return static_cast<double>(table.num_embeddings * table.embedding_dim *
+                             ElementBytes(table.weight_dtype));
+}
+
+TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
+  Random random(41);
+  int uncopied = 0;
+  int copied = 0;
+  for (int i = 0; i < 300; ++i) {
+    PlanRequest request = testing::RandomPlanRequest(random, {.max_tables = 20});
+    Plan previous;
+    for (const Table& table : request.tables) previous.tables.emplace_back().name = table.name;
+    std::vector<const TablePlan*> stay;
+    for (const TablePlan& table : previous.tables) {
+      stay.push_back(random.UniformReal() < 0.8 ? &table : nullptr);
+    }
+    const CompiledRules rules(request,
+                              TypeSet{ShardingType::kTableWise, ShardingType::kDataParallel});
+    const double all = BytesOf(request, rules, stay);
+    const double bytes = all * random.UniformReal();
+    const KeptTables kept = KeepAllBut(request, rules, stay, bytes);
+    double moved = 0;
+    for (std::size_t t = 0; t < stay.size(); ++t) {
+      if (stay[t] == nullptr) {
+        EXPECT_EQ(kept.plans[t], nullptr);
+        EXPECT_FALSE(kept.uncopied[t]);
+        continue;
+      }
+      if (kept.plans[t] != nullptr) continue;
+      const int copies = kept.uncopied[t] ? 1 : rules.num_ranks();
+      moved += copies * WeightBytesOf(request.tables[t]);
+      ++(kept.uncopied[t] ? uncopied : copied);
+    }
+    EXPECT_LE(moved, bytes);
+
+    const KeptTables none = KeepAllBut(request, rules, stay, all);
+    EXPECT_EQ(none.plans, std::vector<const TablePlan*>(stay.size(), nullptr));
+    EXPECT_EQ(none.uncopied, std::vector<bool>(stay.size(), false));
+    EXPECT_EQ(KeepAllBut(request, rules, stay, 0).plans, stay);
+  }
+  EXPECT_GT(uncopied, 100);
+  EXPECT_GT(copied, 100);
+}
+
+}  // namespace
+}  // namespace neuroshard
