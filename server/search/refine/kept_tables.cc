@@ -91,7 +91,11 @@ double BytesOf(const PlanRequest& request, const CompiledRules& rules,
 KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, double bytes) {
   KeptTables kept{stay, std::vector<bool>(stay.size(), false)};
-  const bool pays_for_all = BytesOf(request, rules, stay) <= bytes;
+  double spare = bytes;  // where the bytes pay for everything once: what is left for copies
+  for (std::size_t t = 0; t < stay.size(); ++t) {
+    if (stay[t] != nullptr) spare -= WeightBytes(request.tables[t]);
+  }
+  const bool frees_all = spare >= 0;
   std::vector<std::size_t> order(stay.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto lookups_a_byte = [&](std::size_t t) {
@@ -105,7 +109,9 @@ KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
     if (stay[t] == nullptr) continue;
     const double once = WeightBytes(request.tables[t]);
     const double copies = once * MostCopies(rules, t);
-    const bool copied = copies == once || pays_for_all || copies <= kShareForCopies * bytes;
+    const bool copied =
+        frees_all ? copies - once <= spare : copies == once || copies <= kShareForCopies * bytes;
+    if (copied) spare -= copies - once;
     const double moved = copied ? copies : once;
     if (moved > bytes) continue;
     bytes -= moved;

@@ -23,9 +23,9 @@ struct KeptTables {
 };
 
 // Of `stay`, what is kept when tables with up to `bytes` may be laid out anew. Those with the most
-// lookups a byte are freed first: a table in all the copies that it may get while these take a
-// small part of what is left, otherwise in one as long as that is within it. Whatever becomes of
-// the freed ones, no more than `bytes` move.
+// lookups a byte are freed first. Where `bytes` pay for all of them once, all are, and what is left
+// over pays for copies; otherwise a table is freed with its copies while these take a small part of
+// what is left, or else without. Whatever becomes of the freed ones, no more than `bytes` move.
 KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, double bytes);
 

@@ -48,6 +48,8 @@ TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
     EXPECT_EQ(none.plans, std::vector<const TablePlan*>(stay.size(), nullptr));
     EXPECT_EQ(none.uncopied, std::vector<bool>(stay.size(), false));
     EXPECT_EQ(KeepAllBut(request, rules, stay, 0).plans, stay);
+    const KeptTables once = KeepAllBut(request, rules, stay, all / rules.num_ranks());
+    EXPECT_EQ(once.plans, none.plans);
   }
   EXPECT_GT(uncopied, 100);
   EXPECT_GT(copied, 100);
