@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every measurement of this folder but the kernels', one after the other.
 
-    run_all.py --bin build/release/bin                         all of it, a quarter of an hour; nothing else should run meanwhile
-    run_all.py --bin build/release/bin --quick                 does everything work? 2 minutes, figures for nobody
+    run_all.py --bin build/release/bin                         all of it, 6 minutes on 2 cores; nothing else should run meanwhile
+    run_all.py --bin build/release/bin --quick                 does everything work? a minute, figures for nobody
     run_all.py --bin build/release/bin --only load,torchrec
 
 Each part writes PART.json and PART.md with commit, command and CPU into --out (default: bench/results/CPU, with --quick

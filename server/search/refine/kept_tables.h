@@ -1,7 +1,6 @@
 // Which tables stay where the plan in place has them.
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include "common/domain/plan.h"
