@@ -56,11 +56,13 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
       backward.sample_id = fmt::format("m{:06}b", index);
       backward.direction = CommDirection::kBackward;
       backward.dim_sums = DrawDimSums(config, num_ranks, random);
-      backward.batch_size = config.batch_size;
       CommSample forward = backward;
       forward.sample_id = fmt::format("m{:06}f", index);
       forward.direction = CommDirection::kForward;
       forward.start_offsets_ms = DrawStartOffsets(config, num_ranks, random);
+      // Drawn last, so that the placements are those of a sweep with one batch size.
+      backward.batch_size = config.batch_sizes[random.Below(config.batch_sizes.size())];
+      forward.batch_size = backward.batch_size;
       samples.push_back(std::move(backward));
       samples.push_back(std::move(forward));
     }

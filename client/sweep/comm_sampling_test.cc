@@ -16,7 +16,7 @@ CommSweepConfig SmallCommConfig() {
   config.seed = 3;
   config.num_samples = 100;
   config.num_ranks = {2, 4};
-  config.batch_size = 512;
+  config.batch_sizes = {512};
   return config;
 }
 
@@ -93,6 +93,22 @@ TEST(CommSamplingTest, SameConfigSameSamplesAndOtherSeedOthers) {
   EXPECT_EQ(first, MakeCommSamples(config));
   config.seed = 4;
   EXPECT_NE(first, MakeCommSamples(config));
+}
+
+TEST(CommSamplingTest, BatchSizesVaryByPlacementAndLeaveItAlone) {
+  CommSweepConfig config = SmallCommConfig();
+  const auto plain = MakeCommSamples(config);
+  config.batch_sizes = {256, 512};
+  auto varied = MakeCommSamples(config);
+  int large = 0;
+  for (std::size_t i = 0; i < varied.size(); i += 2) {
+    EXPECT_EQ(varied[i].batch_size, varied[i + 1].batch_size);
+    if (varied[i].batch_size == 512) ++large;
+    varied[i].batch_size = varied[i + 1].batch_size = 512;
+  }
+  EXPECT_EQ(varied, plain);
+  EXPECT_GT(large, 70);
+  EXPECT_LT(large, 130);
 }
 
 TEST(CommSamplingTest, AnOffsetBoundOfOneMeansNoOffsets) {

@@ -1,6 +1,7 @@
 #include "client/sweep/compute_sampling.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -21,8 +22,17 @@ constexpr std::int64_t kFp32Bytes = 4;
 struct AugmentedTable {
   std::size_t table = 0;
   std::int64_t dim = 0;
+  std::int64_t rows = 0;  // of a block of the table, or all
   std::int64_t weights_bytes = 0;
 };
+
+// Rounded up, as row_wise blocks are.
+std::int64_t BlockRows(std::int64_t rows, double share) {
+  return share == 1.0
+             ? rows
+             : std::max<std::int64_t>(
+                   1, static_cast<std::int64_t>(std::ceil(static_cast<double>(rows) * share)));
+}
 
 // Only those that fit alone.
 std::vector<AugmentedTable> Augment(const ComputeSweepConfig& config,
@@ -30,9 +40,12 @@ std::vector<AugmentedTable> Augment(const ComputeSweepConfig& config,
   std::vector<AugmentedTable> augmented;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     for (const std::int64_t dim : config.dims) {
-      // Compared by division: rows x dim x 4 of a hostile table may overflow.
-      if (tables[t].num_embeddings > config.max_weights_bytes / (dim * kFp32Bytes)) continue;
-      augmented.push_back({t, dim, tables[t].num_embeddings * dim * kFp32Bytes});
+      for (const double share : config.row_shares) {
+        const std::int64_t rows = BlockRows(tables[t].num_embeddings, share);
+        // Compared by division: rows x dim x 4 of a hostile table may overflow.
+        if (rows > config.max_weights_bytes / (dim * kFp32Bytes)) continue;
+        augmented.push_back({t, dim, rows, rows * dim * kFp32Bytes});
+      }
     }
   }
   return augmented;
@@ -60,14 +73,38 @@ std::vector<std::size_t> DrawTables(const ComputeSweepConfig& config,
   return chosen;
 }
 
-MeasuredShard WholeTable(const Table& table, std::int64_t dim) {
+// A block of some rows gets the same share of the ids, as a plan's does (client/validate).
+MeasuredShard ShardOf(const Table& table, const AugmentedTable& augmented) {
   MeasuredShard shard;
   shard.table = table.name;
-  shard.rows = table.num_embeddings;
-  shard.cols = dim;
+  shard.rows = augmented.rows;
+  shard.cols = augmented.dim;
   shard.pooling_factor = table.pooling_factor;
+  if (augmented.rows != table.num_embeddings) {
+    shard.pooling_factor *=
+        static_cast<double>(augmented.rows) / static_cast<double>(table.num_embeddings);
+  }
   shard.reuse_histogram = table.reuse_histogram;
   return shard;
+}
+
+template <typename T>
+T DrawOne(const std::vector<T>& values, Random& random) {
+  return values[random.Below(values.size())];
+}
+
+// The last that is drawn of a sample, so that its tables and seed are those of a sweep without.
+void DrawConditions(const ComputeConditions& conditions, Random& random, ComputeSample& sample) {
+  sample.batch_size = DrawOne(conditions.batch_sizes, random);
+  sample.optimizer = DrawOne(conditions.optimizers, random);
+  const bool weighted = random.UniformReal() < conditions.weighted_share;
+  const PoolingMode pooling_mode = DrawOne(conditions.pooling_modes, random);
+  const DataType weight_dtype = DrawOne(conditions.weight_dtypes, random);
+  for (MeasuredShard& shard : sample.shards) {
+    shard.weighted = weighted;
+    shard.pooling_mode = pooling_mode;
+    shard.weight_dtype = weight_dtype;
+  }
 }
 
 }  // namespace
@@ -78,8 +115,8 @@ StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig
   if (augmented.size() < static_cast<std::size_t>(config.min_tables)) {
     return InvalidArgument(
         "max_weights_bytes: {} leaves {} of {} augmented tables, fewer than min_tables {}",
-        config.max_weights_bytes, augmented.size(), tables.size() * config.dims.size(),
-        config.min_tables);
+        config.max_weights_bytes, augmented.size(),
+        tables.size() * config.dims.size() * config.row_shares.size(), config.min_tables);
   }
   std::vector<ComputeSample> samples;
   for (int i = 0; i < config.num_samples; ++i) {
@@ -97,12 +134,11 @@ StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig
     }
     ComputeSample sample;
     sample.sample_id = fmt::format("c{:06}", i);
-    sample.batch_size = config.batch_size;
-    sample.optimizer = config.optimizer;
     sample.seed = random.Next();
     for (const std::size_t index : chosen) {
-      sample.shards.push_back(WholeTable(tables[augmented[index].table], augmented[index].dim));
+      sample.shards.push_back(ShardOf(tables[augmented[index].table], augmented[index]));
     }
+    DrawConditions(config.conditions, random, sample);
     samples.push_back(std::move(sample));
   }
   return InPasses(std::move(samples), config.repeats);

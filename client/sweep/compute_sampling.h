@@ -12,11 +12,11 @@ namespace neuroshard {
 // depend on how many there are.
 //
 // NeuroShard, section 3: each sample draws a number of tables from [min_tables, max_tables], then
-// that many different augmented tables (table x dim), uniformly, whose fp32 weights fit
-// max_weights_bytes together. Where the paper redraws a sample that does not fit, here only the
-// table is redrawn; otherwise large counts would hardly survive a small limit. A sample that finds
-// no further table that fits stays smaller, but never below min_tables. INVALID_ARGUMENT when
-// min_tables tables cannot fit.
+// that many different augmented tables (table x dim x row share), uniformly, whose fp32 weights fit
+// max_weights_bytes together, and last its conditions. Where the paper redraws a sample that does
+// not fit, here only the table is redrawn; otherwise large counts would hardly survive a small
+// limit. A sample that finds no further table that fits stays smaller, but never below min_tables.
+// INVALID_ARGUMENT when min_tables tables cannot fit.
 StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig& config,
                                                         const std::vector<Table>& tables);
 

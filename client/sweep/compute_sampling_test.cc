@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -27,7 +29,7 @@ ComputeSweepConfig SmallComputeConfig() {
   config.seed = 7;
   config.num_samples = 300;
   config.max_weights_bytes = 256 * kMiB;
-  config.batch_size = 512;
+  config.conditions.batch_sizes = {512};
   return config;
 }
 
@@ -121,6 +123,87 @@ TEST(ComputeSamplingTest, EveryCountOfTablesOccurs) {
   std::set<std::size_t> counts;
   for (const ComputeSample& sample : *samples) counts.insert(sample.shards.size());
   EXPECT_EQ(counts.size(), 15u);
+}
+
+// All drawn after the tables, so that sweeps with and without them can be compared.
+TEST(ComputeSamplingTest, ConditionsVaryBySampleAndLeaveTheTablesAlone) {
+  ComputeSweepConfig config = SmallComputeConfig();
+  const auto plain = MakeComputeSamples(config, SomeTables());
+  config.conditions.batch_sizes = {256, 512, 1024};
+  config.conditions.optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad};
+  config.conditions.weighted_share = 0.25;
+  config.conditions.pooling_modes = {PoolingMode::kSum, PoolingMode::kMean};
+  const auto varied = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(plain.ok() && varied.ok());
+  std::map<std::int64_t, int> batch_sizes;
+  std::map<Optimizer, int> optimizers;
+  std::map<PoolingMode, int> pooling_modes;
+  int weighted = 0;
+  for (std::size_t i = 0; i < varied->size(); ++i) {
+    ComputeSample sample = (*varied)[i];
+    const MeasuredShard first = sample.shards.front();
+    ++batch_sizes[sample.batch_size];
+    ++optimizers[sample.optimizer];
+    ++pooling_modes[first.pooling_mode];
+    if (first.weighted) ++weighted;
+    for (MeasuredShard& shard : sample.shards) {
+      EXPECT_EQ(shard.weighted, first.weighted);
+      EXPECT_EQ(shard.pooling_mode, first.pooling_mode);
+      shard.weighted = false;
+      shard.pooling_mode = PoolingMode::kSum;
+    }
+    sample.batch_size = (*plain)[i].batch_size;
+    sample.optimizer = (*plain)[i].optimizer;
+    EXPECT_EQ(sample, (*plain)[i]);
+  }
+  // Of 300: far more than four standard deviations from none and from all.
+  EXPECT_EQ(batch_sizes.size(), 3u);
+  for (const auto& [batch_size, count] : batch_sizes) EXPECT_GT(count, 60) << batch_size;
+  EXPECT_GT(std::min(optimizers[Optimizer::kSgd], optimizers[Optimizer::kRowwiseAdagrad]), 110);
+  EXPECT_GT(std::min(pooling_modes[PoolingMode::kSum], pooling_modes[PoolingMode::kMean]), 110);
+  EXPECT_GT(weighted, 45);
+  EXPECT_LT(weighted, 110);
+}
+
+TEST(ComputeSamplingTest, ARowBlockHasItsShareOfRowsAndIds) {
+  ComputeSweepConfig config = SmallComputeConfig();
+  config.row_shares = {1.0, 0.25};
+  const std::vector<Table> tables = SomeTables();
+  const auto samples = MakeComputeSamples(config, tables);
+  ASSERT_TRUE(samples.ok());
+  int blocks = 0;
+  int whole = 0;
+  for (const ComputeSample& sample : *samples) {
+    EXPECT_LE(WeightsBytes(sample), config.max_weights_bytes);
+    for (const MeasuredShard& shard : sample.shards) {
+      const Table& table = tables[static_cast<std::size_t>(std::stoi(shard.table.substr(6)))];
+      if (shard.rows == table.num_embeddings) {
+        ++whole;
+        EXPECT_EQ(shard.pooling_factor, table.pooling_factor);
+      } else {
+        ++blocks;
+        EXPECT_EQ(shard.rows, table.num_embeddings / 4);
+        EXPECT_DOUBLE_EQ(shard.pooling_factor, table.pooling_factor / 4);
+      }
+    }
+  }
+  EXPECT_GT(blocks, 500);
+  EXPECT_GT(whole, 500);
+}
+
+// A table that is too large whole is what rows are cut for.
+TEST(ComputeSamplingTest, ATableThatFitsOnlyInBlocksIsMeasuredInBlocks) {
+  ComputeSweepConfig config = SmallComputeConfig();
+  config.num_samples = 20;
+  config.max_tables = 1;
+  config.dims = {4};
+  config.row_shares = {1.0, 0.5, 0.125};
+  config.max_weights_bytes = 1000 * 16 / 4;
+  Table table;
+  table.num_embeddings = 1000;
+  const auto samples = MakeComputeSamples(config, {table});
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  for (const ComputeSample& sample : *samples) EXPECT_EQ(sample.shards.front().rows, 125);
 }
 
 TEST(ComputeSamplingTest, LimitsThatNothingFitsAreRefused) {

@@ -1,8 +1,9 @@
 #include "client/sweep/sweep_config.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/config/config_reader.h"
 
@@ -16,6 +17,10 @@ constexpr int kMaxTablesInSample =
 constexpr int kMaxRanks = 1024;  // OpenCommGroupRequest.world_size
 constexpr std::int64_t kMaxBatchSize = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxDim = 65'536;
+constexpr std::int64_t kDimStep = 4;           // what column cuts keep to
+constexpr std::int64_t kMaxDimOfRange = 4096;  // a range is a list of its multiples
+constexpr std::size_t kMaxVariants = 16'384;   // of one table: dims x row shares
+constexpr double kMinRowShare = 1e-6;
 constexpr std::int64_t kMaxWeightsBytes = std::int64_t{1} << 50;
 
 void ReadSettings(ConfigReader reader, MeasurementSettings* settings) {
@@ -41,9 +46,110 @@ void ReadTableCounts(ConfigReader& reader, int* min_tables, int* max_tables) {
   }
 }
 
+template <typename E>
+void ReadSomeWords(ConfigReader& reader, std::string_view key, std::vector<E>* words) {
+  reader.ReadWords(key, words);
+  if (words->empty()) reader.AddViolation(key, "must not be empty");
+}
+
+// A list, or {min, max}: all multiples of 4 from min to max, which are then equally likely.
 void ReadDims(ConfigReader& reader, std::vector<std::int64_t>* dims) {
-  reader.Read("dims", dims, {1, kMaxDim});
-  if (dims->empty()) reader.AddViolation("dims", "must not be empty");
+  if (!reader.IsMapping("dims")) {
+    reader.Read("dims", dims, {1, kMaxDim});
+    if (dims->empty()) reader.AddViolation("dims", "must not be empty");
+    return;
+  }
+  ConfigReader range = reader.Section("dims");
+  std::int64_t min = kDimStep;
+  std::int64_t max = kDimStep;
+  if (!range.Has("max")) range.AddViolation("max", "is required");
+  for (const auto& [key, bound] : {std::pair("min", &min), std::pair("max", &max)}) {
+    range.Read(key, bound, {kDimStep, kMaxDimOfRange});
+    if (*bound % kDimStep != 0) {
+      range.AddViolation(key, fmt::format("must be a multiple of {}, got {}", kDimStep, *bound));
+    }
+  }
+  if (range.Has("max") && max < min) {
+    range.AddViolation("max", fmt::format("must be at least min {}, got {}", min, max));
+  }
+  dims->clear();
+  for (std::int64_t dim = min; dim <= max; dim += kDimStep) dims->push_back(dim);
+}
+
+void ReadRowShares(ConfigReader& reader, std::size_t num_dims, std::vector<double>* row_shares) {
+  reader.Read("row_shares", row_shares, {kMinRowShare, 1});
+  if (row_shares->empty()) reader.AddViolation("row_shares", "must not be empty");
+  if (row_shares->size() * num_dims > kMaxVariants) {
+    reader.AddViolation("row_shares",
+                        fmt::format("{} shares of {} dims are more than {} variants of a table",
+                                    row_shares->size(), num_dims, kMaxVariants));
+  }
+}
+
+// True when the list is to be read; the single value otherwise. Giving both is a fault.
+bool GivenAsList(ConfigReader& reader, std::string_view one, std::string_view list) {
+  if (!reader.Has(list)) return false;
+  if (reader.Has(one)) reader.AddViolation(list, fmt::format("cannot be given beside {}", one));
+  return true;
+}
+
+void ReadBatchSizes(ConfigReader& reader, std::vector<std::int64_t>* batch_sizes) {
+  if (GivenAsList(reader, "batch_size", "batch_sizes")) {
+    reader.Read("batch_sizes", batch_sizes, {1, kMaxBatchSize});
+    if (batch_sizes->empty()) reader.AddViolation("batch_sizes", "must not be empty");
+    return;
+  }
+  std::int64_t batch_size = batch_sizes->front();
+  reader.Read("batch_size", &batch_size, {1, kMaxBatchSize});
+  *batch_sizes = {batch_size};
+}
+
+void CheckOptimizer(ConfigReader& reader, const std::string& key, Optimizer optimizer) {
+  if (optimizer == Optimizer::kSgd || optimizer == Optimizer::kRowwiseAdagrad) return;
+  reader.AddViolation(
+      key, fmt::format("workers measure sgd and rowwise_adagrad, got {}", ToText(optimizer)));
+}
+
+void ReadOptimizers(ConfigReader& reader, std::vector<Optimizer>* optimizers) {
+  if (GivenAsList(reader, "optimizer", "optimizers")) {
+    ReadSomeWords(reader, "optimizers", optimizers);
+    for (std::size_t i = 0; i < optimizers->size(); ++i) {
+      CheckOptimizer(reader, fmt::format("optimizers[{}]", i), (*optimizers)[i]);
+    }
+    return;
+  }
+  reader.ReadWord("optimizer", &optimizers->front());
+  CheckOptimizer(reader, "optimizer", optimizers->front());
+}
+
+// A probability, or a list of booleans of which each is as likely as the next.
+void ReadWeighted(ConfigReader& reader, double* weighted_share) {
+  if (!reader.IsList("weighted")) {
+    reader.Read("weighted", weighted_share, {0, 1});
+    return;
+  }
+  std::vector<bool> choices;
+  reader.Read("weighted", &choices);
+  if (choices.empty()) {
+    reader.AddViolation("weighted", "must not be empty");
+    return;
+  }
+  *weighted_share = static_cast<double>(std::count(choices.begin(), choices.end(), true)) /
+                    static_cast<double>(choices.size());
+}
+
+void ReadConditions(ConfigReader& reader, ComputeConditions* conditions) {
+  ReadBatchSizes(reader, &conditions->batch_sizes);
+  ReadOptimizers(reader, &conditions->optimizers);
+  ReadWeighted(reader, &conditions->weighted_share);
+  ReadSomeWords(reader, "pooling_modes", &conditions->pooling_modes);
+  ReadSomeWords(reader, "weight_dtypes", &conditions->weight_dtypes);
+  for (std::size_t i = 0; i < conditions->weight_dtypes.size(); ++i) {
+    if (conditions->weight_dtypes[i] == DataType::kFp32) continue;
+    reader.AddViolation(
+        fmt::format("weight_dtypes[{}]", i),
+        fmt::format("workers measure fp32, got {}", ToText(conditions->weight_dtypes[i])));
+  }
 }
 
 void ReadNumSamples(ConfigReader& reader, int* num_samples) {
@@ -67,14 +173,10 @@ ComputeSweepConfig ReadComputeSweep(ConfigReader& reader) {
   reader.Read("tables", &config.tables);
   if (config.tables.empty()) reader.AddViolation("tables", "is required: the path of a table CSV");
   ReadDims(reader, &config.dims);
+  ReadRowShares(reader, config.dims.size(), &config.row_shares);
   ReadTableCounts(reader, &config.min_tables, &config.max_tables);
   reader.Read("max_weights_bytes", &config.max_weights_bytes, {1, kMaxWeightsBytes});
-  reader.Read("batch_size", &config.batch_size, {1, kMaxBatchSize});
-  reader.ReadWord("optimizer", &config.optimizer);
-  if (config.optimizer != Optimizer::kSgd && config.optimizer != Optimizer::kRowwiseAdagrad) {
-    reader.AddViolation("optimizer", fmt::format("workers measure sgd and rowwise_adagrad, got {}",
-                                                 ToText(config.optimizer)));
-  }
+  ReadConditions(reader, &config.conditions);
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;
 }
@@ -84,14 +186,15 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   reader.Read("seed", &config.seed);
   ReadNumSamples(reader, &config.num_samples);
   ReadRepeats(reader, config.num_samples, &config.repeats);
-  reader.Read("batch_size", &config.batch_size, {1, kMaxBatchSize});
+  ReadBatchSizes(reader, &config.batch_sizes);
   std::vector<std::int64_t> num_ranks;
   reader.Read("num_ranks", &num_ranks, {2, kMaxRanks});
   if (num_ranks.empty()) reader.AddViolation("num_ranks", "is required: a list of rank counts");
   for (const std::int64_t count : num_ranks) {
-    if (count >= 2 && config.batch_size % count != 0) {
+    for (const std::int64_t batch_size : config.batch_sizes) {
+      if (count < 2 || batch_size % count == 0) continue;
       reader.AddViolation("num_ranks", fmt::format("batch_size {} is not a multiple of {} ranks",
-                                                   config.batch_size, count));
+                                                   batch_size, count));
     }
     if (std::count(num_ranks.begin(), num_ranks.end(), count) > 1) {
       reader.AddViolation("num_ranks", fmt::format("lists {} more than once", count));
@@ -116,35 +219,6 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   return config;
 }
 
-std::string CanonicalSettings(const MeasurementSettings& settings) {
-  return fmt::format(
-      "warmup_iterations={} min_iterations={} max_iterations={} target_relative_error={} "
-      "max_time_ms={} flush_cache={}",
-      settings.warmup_iterations, settings.min_iterations, settings.max_iterations,
-      settings.target_relative_error, settings.max_time_ms, settings.flush_cache);
-}
-
-std::string Canonical(const ComputeSweepConfig& config) {
-  return fmt::format(
-      "kind=compute seed={} num_samples={} repeats={} dims={} min_tables={} max_tables={} "
-      "max_weights_bytes={} batch_size={} optimizer={} {}",
-      config.seed, config.num_samples, config.repeats, config.dims, config.min_tables,
-      config.max_tables, config.max_weights_bytes, config.batch_size, ToText(config.optimizer),
-      CanonicalSettings(config.settings));
-}
-
-std::string Canonical(const CommSweepConfig& config) {
-  return fmt::format(
-      "kind=comm seed={} num_samples={} repeats={} num_ranks={} batch_size={} dims={} "
-      "min_tables={} "
-      "max_tables={} min_random_placement={} "
-      "max_random_placement={} max_start_offset={} start_offset_unit_ms={} {}",
-      config.seed, config.num_samples, config.repeats, config.num_ranks, config.batch_size,
-      config.dims, config.min_tables, config.max_tables, config.min_random_placement,
-      config.max_random_placement, config.max_start_offset, config.start_offset_unit_ms,
-      CanonicalSettings(config.settings));
-}
-
 }  // namespace
 
 StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std::string& file) {
@@ -162,10 +236,6 @@ StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std::strin
   }
   NS_RETURN_IF_ERROR(reader.Finish());
   return config;
-}
-
-std::string CanonicalText(const SweepConfig& config) {
-  return std::visit([](const auto& kind) { return Canonical(kind); }, config);
 }
 
 }  // namespace neuroshard

@@ -13,6 +13,18 @@
 
 namespace neuroshard {
 
+// What samples of one compute sweep may differ in besides their tables. A sample draws one of each
+// list, uniformly and independently; all its shards share what it drew.
+struct ComputeConditions {
+  std::vector<std::int64_t> batch_sizes = {65536};
+  std::vector<Optimizer> optimizers = {Optimizer::kSgd};
+  double weighted_share = 0;  // of the samples, in [0, 1]
+  std::vector<PoolingMode> pooling_modes = {PoolingMode::kSum};
+  std::vector<DataType> weight_dtypes = {DataType::kFp32};
+
+  bool operator==(const ComputeConditions&) const = default;
+};
+
 // `kind: compute`. Samples are fused lookups of random augmented tables (NeuroShard, section 3:
 // every table at every dim).
 struct ComputeSweepConfig {
@@ -24,11 +36,14 @@ struct ComputeSweepConfig {
   std::string tables;  // CSV of tables (common/codec/table_csv.h); a relative path starts at the
                        // config file's folder
   std::vector<std::int64_t> dims = {128, 64, 32, 16, 8, 4};
+  // What a shard may have of its table's rows, each in (0, 1]: a row block as row_wise sharding
+  // makes it, with this share of the ids.
+  std::vector<double> row_shares = {1.0};
   int min_tables = 1;
   int max_tables = 15;
-  std::int64_t max_weights_bytes = 4 * kGiB;  // fp32 weights of one sample, the paper's 4 GB
-  std::int64_t batch_size = 65536;
-  Optimizer optimizer = Optimizer::kSgd;
+  // Weights of one sample, counted as fp32 whatever they are stored as; the paper's 4 GB.
+  std::int64_t max_weights_bytes = 4 * kGiB;
+  ComputeConditions conditions;
   MeasurementSettings settings;
 
   bool operator==(const ComputeSweepConfig&) const = default;
@@ -41,7 +56,8 @@ struct CommSweepConfig {
   int num_samples = 0;  // for each entry of num_ranks
   int repeats = 1;      // as for compute
   std::vector<int> num_ranks;
-  std::int64_t batch_size = 65536;
+  // A placement draws one; every one is a multiple of every number of ranks.
+  std::vector<std::int64_t> batch_sizes = {65536};
   std::vector<std::int64_t> dims = {128, 64, 32, 16, 8, 4};
   int min_tables = 10;
   int max_tables = 59;
@@ -63,9 +79,5 @@ using SweepConfig = std::variant<ComputeSweepConfig, CommSweepConfig>;
 // Strict: unknown keys, wrong types and values out of range are all reported at once with their
 // paths (INVALID_ARGUMENT). `file` names the text in errors.
 StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std::string& file);
-
-// Every value that decides which samples there are and how they are measured, defaults included, in
-// a fixed order. Two configs with the same canonical text (and the same tables) are the same sweep.
-std::string CanonicalText(const SweepConfig& config);
 
 }  // namespace neuroshard

@@ -1,9 +1,11 @@
 #include "client/sweep/sweep_config.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <tuple>
 
 #include "client/sweep/comm_sampling.h"
 #include "client/sweep/compute_sampling.h"
@@ -15,6 +17,12 @@
 
 namespace neuroshard {
 namespace {
+
+std::uint64_t Fnv(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -43,8 +51,8 @@ settings: {max_iterations: 9, flush_cache: false}
   expected.dims = {8, 4};
   expected.max_tables = 3;
   expected.max_weights_bytes = 1000;
-  expected.batch_size = 64;
-  expected.optimizer = Optimizer::kRowwiseAdagrad;
+  expected.conditions.batch_sizes = {64};
+  expected.conditions.optimizers = {Optimizer::kRowwiseAdagrad};
   expected.settings.max_iterations = 9;
   expected.settings.flush_cache = false;
   EXPECT_EQ(std::get<ComputeSweepConfig>(*config), expected);
@@ -71,6 +79,69 @@ settings: {max_time_ms: 0}
                                      HasSubstr("tables"), HasSubstr("settings.max_time_ms"))));
 }
 
+TEST(SweepConfigTest, ReadsConditionsThatVary) {
+  const auto config = ParseSweepConfig(R"(
+kind: compute
+num_samples: 7
+tables: t.csv
+dims: {min: 8, max: 20}
+row_shares: [1, 0.5]
+batch_sizes: [256, 4096]
+optimizers: [sgd, rowwise_adagrad]
+weighted: [false, true, false, false]
+pooling_modes: [mean, sum]
+weight_dtypes: [fp32]
+)",
+                                       "c.yaml");
+  ASSERT_THAT(config, IsOk());
+  ComputeSweepConfig expected;
+  expected.num_samples = 7;
+  expected.tables = "t.csv";
+  expected.dims = {8, 12, 16, 20};
+  expected.row_shares = {1, 0.5};
+  expected.conditions = {{256, 4096},
+                         {Optimizer::kSgd, Optimizer::kRowwiseAdagrad},
+                         0.25,
+                         {PoolingMode::kMean, PoolingMode::kSum},
+                         {DataType::kFp32}};
+  EXPECT_EQ(std::get<ComputeSweepConfig>(*config), expected);
+}
+
+TEST(SweepConfigTest, FaultsOfConditionsHaveTheirPaths) {
+  const auto config = ParseSweepConfig(R"(
+kind: compute
+num_samples: 7
+tables: t.csv
+dims: {min: 6, max: 4}
+row_shares: [0.5, 0]
+batch_size: 64
+batch_sizes: [256, 0]
+optimizers: [sgd, adam, best]
+weighted: 1.5
+pooling_modes: []
+weight_dtypes: [fp32, int8]
+)",
+                                       "c.yaml");
+  EXPECT_THAT(
+      config,
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          AllOf(HasSubstr("dims.min: must be a multiple of 4, got 6"), HasSubstr("dims.max"),
+                HasSubstr("row_shares[1]"), HasSubstr("batch_sizes[1]"),
+                HasSubstr("batch_sizes: cannot be given beside batch_size"),
+                HasSubstr("optimizers[1]: workers measure"), HasSubstr("optimizers[2]"),
+                HasSubstr("weighted: must be in [0, 1]"),
+                HasSubstr("pooling_modes: must not be empty"), HasSubstr("weight_dtypes[1]"))));
+}
+
+TEST(SweepConfigTest, EveryBatchSizeIsAMultipleOfEveryNumberOfRanks) {
+  const std::string text = "kind: comm\nnum_samples: 1\nnum_ranks: [2, 3]\n";
+  EXPECT_THAT(ParseSweepConfig(text + "batch_sizes: [12, 24]\n", "c.yaml"), IsOk());
+  EXPECT_THAT(ParseSweepConfig(text + "batch_sizes: [12, 16]\n", "c.yaml"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("num_ranks: batch_size 16 is not a multiple of 3 ranks")));
+}
+
 TEST(SweepConfigTest, TheKindIsRequired) {
   EXPECT_THAT(ParseSweepConfig("seed: 1\n", "c.yaml"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("c.yaml: kind")));
@@ -91,6 +162,66 @@ TEST(SweepHashTest, DependsOnEveryValueAndOnTheTablesButNotOnTheWriting) {
   EXPECT_NE(hash(base, "x"), hash(base + "seed: 1\n", "x"));
   EXPECT_NE(hash(base, "x"), hash(base + "repeats: 2\n", "x"));
   EXPECT_NE(hash(base, "x"), hash(base + "settings: {max_time_ms: 9}\n", "x"));
+  for (const char* condition :
+       {"batch_sizes: [512, 65536]", "optimizers: [rowwise_adagrad, sgd]", "weighted: 0.5",
+        "pooling_modes: [mean]", "row_shares: [0.5, 1]", "dims: {min: 4, max: 8}"}) {
+    EXPECT_NE(hash(base, "x"), hash(base + condition + "\n", "x")) << condition;
+  }
+  // Other words for the same sweep.
+  EXPECT_EQ(hash(base + "batch_size: 64\n", "x"), hash(base + "batch_sizes: [64]\n", "x"));
+  EXPECT_EQ(hash(base, "x"),
+            hash(base + "optimizers: [sgd]\nweighted: [false]\nrow_shares: [1]\n", "x"));
+}
+
+// Of everything a worker is sent. FNV-1a.
+std::uint64_t Digest(const std::vector<ComputeSample>& samples) {
+  std::string text;
+  for (const ComputeSample& sample : samples) {
+    text += fmt::format("{} {} {} {}\n", sample.sample_id, sample.batch_size,
+                        ToText(sample.optimizer), sample.seed);
+    for (const MeasuredShard& shard : sample.shards) {
+      text += fmt::format("{} {} {} {} {} {} {} {}\n", shard.table, shard.rows, shard.cols,
+                          shard.pooling_factor, fmt::join(shard.reuse_histogram, ","),
+                          ToText(shard.weight_dtype), ToText(shard.pooling_mode), shard.weighted);
+    }
+  }
+  return Fnv(text);
+}
+
+std::uint64_t Digest(const std::vector<CommSample>& samples) {
+  std::string text;
+  for (const CommSample& sample : samples) {
+    text += fmt::format("{} {} {} {} {} {}\n", sample.sample_id, ToText(sample.direction),
+                        fmt::join(sample.dim_sums, ","), fmt::join(sample.start_offsets_ms, ","),
+                        sample.batch_size, sample.element_bytes);
+  }
+  return Fnv(text);
+}
+
+// The figures are those of the release that made the stores: a store of that time goes on.
+TEST(SweepConfigTest, ASweepWithOneConditionKeepsItsHashAndItsSamples) {
+  const std::filesystem::path folder =
+      std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs" / "sweeps";
+  const std::vector<std::tuple<std::string, std::string, std::uint64_t>> sweeps = {
+      {"shipped_compute.yaml", "53b9392259c9c94220238572a847c828e4b928e6029d54fdac74b2e14926ca9c",
+       13165698404521707717ULL},
+      {"shipped_comm.yaml", "dade032ccc38cf9ea5d4c429f95bad58f0382ab9ea9d733e52eaa52999c94456",
+       7379771987087559192ULL}};
+  for (const auto& [file, hash, digest] : sweeps) {
+    SCOPED_TRACE(file);
+    NS_ASSERT_OK_AND_ASSIGN(const std::string text, ReadTextFile(folder / file));
+    NS_ASSERT_OK_AND_ASSIGN(const SweepConfig config, ParseSweepConfig(text, file));
+    if (const auto* compute = std::get_if<ComputeSweepConfig>(&config)) {
+      NS_ASSERT_OK_AND_ASSIGN(const std::string csv, ReadTextFile(folder / compute->tables));
+      NS_ASSERT_OK_AND_ASSIGN(const auto tables, ParseTableCsv(csv));
+      NS_ASSERT_OK_AND_ASSIGN(const auto samples, MakeComputeSamples(*compute, tables));
+      EXPECT_EQ(SweepHash(config, csv), hash);
+      EXPECT_EQ(Digest(samples), digest);
+    } else {
+      EXPECT_EQ(SweepHash(config, ""), hash);
+      EXPECT_EQ(Digest(MakeCommSamples(std::get<CommSweepConfig>(config))), digest);
+    }
+  }
 }
 
 // The files that are shipped: they parse, and their samples can be made.
@@ -114,7 +245,7 @@ TEST(SweepConfigTest, EveryShippedSweepCanBePlanned) {
           2 * comm.num_ranks.size() * static_cast<std::size_t>(comm.num_samples * comm.repeats));
     }
   }
-  EXPECT_EQ(files, 4);
+  EXPECT_EQ(files, 6);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "client/sweep/canonical_text.h"
+
 namespace neuroshard {
 
 std::string SweepHash(const SweepConfig& config, std::string_view tables_csv) {

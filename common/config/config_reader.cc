@@ -142,6 +142,16 @@ StatusOr<ConfigReader> ConfigReader::FromText(const std::string& text, const std
 
 bool ConfigReader::Has(std::string_view key) const { return mapping_->Find(key) != nullptr; }
 
+bool ConfigReader::IsList(std::string_view key) const {
+  const YAML::Node* node = mapping_->Find(key);
+  return node != nullptr && node->IsSequence();
+}
+
+bool ConfigReader::IsMapping(std::string_view key) const {
+  const YAML::Node* node = mapping_->Find(key);
+  return node != nullptr && node->IsMap();
+}
+
 template <typename T>
 void ConfigReader::ReadScalar(std::string_view key, std::string_view type, T* value) {
   const YAML::Node* node = mapping_->Find(key);
@@ -246,6 +256,10 @@ void ConfigReader::Read(std::string_view key, std::vector<double>* values, RealR
     }
   }
   *values = std::move(parsed);
+}
+
+void ConfigReader::Read(std::string_view key, std::vector<bool>* values) {
+  ReadList(key, "true or false", values);
 }
 
 ConfigReader ConfigReader::Section(std::string_view key) {

@@ -12,6 +12,7 @@
 // not for concurrent use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -44,6 +45,9 @@ class ConfigReader {
   static StatusOr<ConfigReader> FromText(const std::string& text, const std::string& source);
 
   bool Has(std::string_view key) const;
+  // For keys that may be given in more than one way.
+  bool IsList(std::string_view key) const;
+  bool IsMapping(std::string_view key) const;
 
   void Read(std::string_view key, std::int64_t* value, IntegerRange range = {});
   void Read(std::string_view key, int* value, IntegerRange range = {});
@@ -55,6 +59,7 @@ class ConfigReader {
   // Every element must be in range.
   void Read(std::string_view key, std::vector<std::int64_t>* values, IntegerRange range = {});
   void Read(std::string_view key, std::vector<double>* values, RealRange range = {});
+  void Read(std::string_view key, std::vector<bool>* values);
 
   // A word of one of the vocabularies of common/domain.
   template <typename E>
@@ -65,6 +70,23 @@ class ConfigReader {
       *value = *word;
     } else {
       AddViolation(key, "must be one of " + AllWords<E>() + ", got \"" + text + "\"");
+    }
+  }
+
+  // A list of such words.
+  template <typename E>
+  void ReadWords(std::string_view key, std::vector<E>* values) {
+    std::vector<std::string> texts;
+    for (const E value : *values) texts.emplace_back(ToText(value));
+    Read(key, &texts);
+    values->clear();
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto word = ::neuroshard::FromText<E>(texts[i]);
+      if (!word) {
+        AddViolation(std::string(key) + "[" + std::to_string(i) + "]",
+                     "must be one of " + AllWords<E>() + ", got \"" + texts[i] + "\"");
+      }
+      values->push_back(word.value_or(E{}));
     }
   }
 

@@ -61,6 +61,32 @@ seed: 9
   EXPECT_EQ(seed, 9u);
 }
 
+TEST(ConfigReaderTest, ListsOfWordsAndBooleansAndKeysOfSeveralForms) {
+  ConfigReader reader = Reader(R"(
+dtypes: [bf16, fp31, fp32]
+untouched:
+flags: [true, no, 3]
+either: {a: 1}
+)");
+  std::vector<DataType> dtypes;
+  std::vector<DataType> untouched = {DataType::kFp16};
+  std::vector<bool> flags;
+  reader.ReadWords("dtypes", &dtypes);
+  reader.ReadWords("untouched", &untouched);
+  reader.Read("flags", &flags);
+  EXPECT_TRUE(reader.IsList("dtypes"));
+  EXPECT_FALSE(reader.IsList("either"));
+  EXPECT_TRUE(reader.IsMapping("either"));
+  EXPECT_FALSE(reader.IsMapping("untouched"));
+  std::int64_t a = 0;
+  reader.Section("either").Read("a", &a);
+  EXPECT_THAT(untouched, ElementsAre(DataType::kFp16));
+  EXPECT_THAT(reader.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("dtypes[1]: must be one of fp32, fp16, bf16, got \"fp31\""),
+                             HasSubstr("flags[2]"), Not(HasSubstr("dtypes[0]")))));
+}
+
 TEST(ConfigReaderTest, ListsEveryFaultWithItsPathAndValue) {
   ConfigReader reader = Reader(R"(
 lisen: typo
