@@ -1,5 +1,7 @@
 #include "server/pretrain/cost_model_training.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "server/cost/feature_columns.h"
@@ -23,10 +25,10 @@ std::vector<double> Totals(const std::vector<double>& values, int outputs) {
 
 StatusOr<NetworkAndReport> TrainAndReport(const TrainingProblem& problem, const NetworkShape& shape,
                                           const OptimizationConfig& config, const StopSignal& stop,
-                                          TrainingObserver* observer) {
+                                          WorkerTeam& team, TrainingObserver* observer) {
   const SampleSplit split = SplitSamples(problem.num_samples(), config.seed);
   NS_ASSIGN_OR_RETURN(TrainingResult trained,
-                      TrainNetwork(problem, split, shape, config, stop, observer));
+                      TrainNetwork(problem, split, shape, config, stop, team, observer));
   NetworkReport report;
   report.name = problem.name;
   report.train_samples = static_cast<std::int64_t>(split.train.size());
@@ -48,6 +50,11 @@ StatusOr<NetworkAndReport> TrainAndReport(const TrainingProblem& problem, const 
   return NetworkAndReport{std::move(trained.network), std::move(report)};
 }
 
+int TrainingThreads(const TrainingConfig& config) {
+  if (config.threads > 0) return static_cast<int>(config.threads);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 }  // namespace
 
 StatusOr<TrainedCostModel> TrainCostModel(const SelectedRecords& records,
@@ -61,6 +68,7 @@ StatusOr<TrainedCostModel> TrainCostModel(const SelectedRecords& records,
         "{} compute samples are too few to learn from, at least {} are needed", compute_samples,
         config.min_samples);
   }
+  WorkerTeam team(TrainingThreads(config));
   TrainedCostModel model;
   model.conditions = records.conditions;
   model.features = NeuroShardFeatureNames();
@@ -75,7 +83,7 @@ StatusOr<TrainedCostModel> TrainCostModel(const SelectedRecords& records,
                               : std::vector<std::string>{"total_ms"};
   NS_ASSIGN_OR_RETURN(NetworkAndReport trained,
                       TrainAndReport(compute, {config.table_hidden, config.head_hidden},
-                                     config.optimization, stop, observer));
+                                     config.optimization, stop, team, observer));
   model.compute = std::move(trained.network);
   model.compute_report = std::move(trained.report);
 
@@ -87,9 +95,9 @@ StatusOr<TrainedCostModel> TrainCostModel(const SelectedRecords& records,
                                         problem.name, problem.num_samples(), config.min_samples));
         continue;
       }
-      NS_ASSIGN_OR_RETURN(
-          NetworkAndReport comm,
-          TrainAndReport(problem, {{}, config.comm_hidden}, config.optimization, stop, observer));
+      NS_ASSIGN_OR_RETURN(NetworkAndReport comm,
+                          TrainAndReport(problem, {{}, config.comm_hidden}, config.optimization,
+                                         stop, team, observer));
       model.comm.push_back({direction, num_ranks, std::move(comm.network), std::move(comm.report)});
     }
   }

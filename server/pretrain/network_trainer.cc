@@ -1,97 +1,20 @@
 #include "server/pretrain/network_trainer.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/optim/adam.h>
-#include <torch/types.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "common/base/random.h"
-#include "server/pretrain/torch_runtime.h"
+#include "server/cost/neural/blas_threads.h"
+#include "server/pretrain/fit/member_fit.h"
 
 namespace neuroshard {
 namespace {
 
-using torch::Tensor;
-
 // Costs below this share of the mean cost are not held to a smaller relative error than it: a timer
 // resolves them no better.
 constexpr double kRelativeFloor = 0.01;
-constexpr double kMinLearningRate = 1e-5;
-// Forward passes that need no gradient run over at most this many rows at once.
-constexpr std::size_t kEvaluationSamples = 8192;
-
-// out[s] = sum of the rows segment_of maps to s; rows of a segment are contiguous and every segment
-// is there. Tensor::index_add_ of libtorch 1.13 does one dispatch per row, which would be most of
-// the training time.
-class SegmentSum : public torch::autograd::Function<SegmentSum> {
- public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& rows,
-                        const Tensor& segment_of, std::int64_t segments) {
-    context->save_for_backward({segment_of});
-    const Tensor input = rows.contiguous();
-    Tensor output = torch::zeros({segments, rows.size(1)}, rows.options());
-    const std::int64_t width = rows.size(1);
-    const std::int64_t* segment = segment_of.data_ptr<std::int64_t>();
-    const float* from = input.data_ptr<float>();
-    float* to = output.data_ptr<float>();
-    for (std::int64_t r = 0; r < rows.size(0); ++r) {
-      float* sum = to + segment[r] * width;
-      const float* row = from + r * width;
-      for (std::int64_t c = 0; c < width; ++c) sum[c] += row[c];
-    }
-    return output;
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    return {gradients[0].index_select(0, context->get_saved_variables()[0]), Tensor(), Tensor()};
-  }
-};
-
-struct Layer {
-  Tensor weight;
-  Tensor bias;
-};
-
-// Uniform in +-1/sqrt(inputs) for weights and biases alike: what the paper's implementation starts
-// from.
-Layer MakeLayer(std::int64_t inputs, std::int64_t outputs, Random& random) {
-  const double bound = 1 / std::sqrt(static_cast<double>(inputs));
-  const auto uniform = [&](std::vector<std::int64_t> shape) {
-    Tensor tensor = torch::empty(shape);
-    float* data = tensor.data_ptr<float>();
-    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-      data[i] = static_cast<float>((2 * random.UniformReal() - 1) * bound);
-    }
-    return tensor;
-  };
-  Layer layer{uniform({outputs, inputs}), uniform({outputs})};
-  layer.weight.set_requires_grad(true);
-  layer.bias.set_requires_grad(true);
-  return layer;
-}
-
-std::vector<Layer> MakeLayers(std::int64_t inputs, const std::vector<int>& widths, Random& random) {
-  std::vector<Layer> layers;
-  for (const int width : widths) {
-    layers.push_back(MakeLayer(inputs, width, random));
-    inputs = width;
-  }
-  return layers;
-}
-
-LinearLayer ToPlain(const Layer& layer) {
-  const Tensor weight = layer.weight.detach().contiguous();
-  const Tensor bias = layer.bias.detach().contiguous();
-  const float* w = weight.data_ptr<float>();
-  const float* b = bias.data_ptr<float>();
-  return {weight.size(1), weight.size(0), std::vector<float>(w, w + weight.numel()),
-          std::vector<float>(b, b + bias.numel())};
-}
+constexpr double kSmallestUnit = 1e-9;
 
 // Mean and standard deviation of every column over the rows that training samples use; a column
 // that does not vary has deviation 0.
@@ -136,258 +59,187 @@ ColumnStatistics MeasureColumns(const TrainingProblem& problem,
   return statistics;
 }
 
-class Training {
- public:
-  Training(const TrainingProblem& problem, const SampleSplit& split, const NetworkShape& shape,
-           const OptimizationConfig& config, const StopSignal& stop, TrainingObserver* observer)
-      : problem_(problem),
-        split_(split),
-        config_(config),
-        stop_(stop),
-        observer_(observer),
-        random_(config.seed) {
-    PrepareFeatures();
-    PrepareTargets();
-    PrepareLayers(shape);
-  }
-
-  StatusOr<TrainingResult> Run();
-
- private:
-  void PrepareFeatures();
-  void PrepareTargets();
-  void PrepareLayers(const NetworkShape& shape);
-  Tensor Forward(Tensor rows, const Tensor& segment_of, std::int64_t segments) const;
-  // The loss of `samples`, averaged; with permuted ranks when `permute`.
-  Tensor Loss(const std::int64_t* samples, std::size_t count, bool permute);
-  double EvaluationLoss(const std::vector<std::int64_t>& samples);
-  StatusOr<double> TrainEpoch(torch::optim::Adam& adam);
-  TrainedNetwork Extract() const;
-
-  const TrainingProblem& problem_;
-  const SampleSplit& split_;
-  const OptimizationConfig& config_;
-  const StopSignal& stop_;
-  TrainingObserver* observer_;
-  Random random_;
-
-  std::vector<float> mean_;
-  std::vector<float> deviation_;  // 0: does not vary, ignored
-  Tensor rows_;                   // [num_rows, columns], standardised
-  Tensor targets_;                // [num_samples, outputs]
-  Tensor weights_;  // of the squared errors; [num_samples, outputs (+ 1 for the total)]
-  Tensor scale_;    // [outputs], ms per unit of network output
-  std::vector<Layer> row_layers_;
-  std::vector<Layer> head_layers_;
-  std::vector<Tensor> parameters_;
+// How features reach the network: (x - mean) / deviation; a column that does not vary is ignored.
+struct Standardisation {
+  std::vector<float> mean;
+  std::vector<float> deviation;  // 0: does not vary
 };
 
-void Training::PrepareFeatures() {
-  const ColumnStatistics statistics = MeasureColumns(problem_, split_.train);
-  const std::int64_t columns = problem_.num_columns();
+Standardisation Standardise(const TrainingProblem& problem, const SampleSplit& split,
+                            TrainingObserver* observer) {
+  const ColumnStatistics statistics = MeasureColumns(problem, split.train);
+  Standardisation result;
   std::string constant;
-  for (std::int64_t c = 0; c < columns; ++c) {
-    mean_.push_back(static_cast<float>(statistics.mean[c]));
+  for (std::size_t c = 0; c < problem.columns.size(); ++c) {
+    result.mean.push_back(static_cast<float>(statistics.mean[c]));
     const bool varies = statistics.deviation[c] > 0;
-    deviation_.push_back(varies ? static_cast<float>(statistics.deviation[c] + 1e-6) : 0.0f);
-    if (!varies) constant += (constant.empty() ? "" : ", ") + problem_.columns[c];
+    result.deviation.push_back(varies ? static_cast<float>(statistics.deviation[c] + 1e-6) : 0.0f);
+    if (!varies) constant += (constant.empty() ? "" : ", ") + problem.columns[c];
   }
   if (!constant.empty()) {
-    observer_->OnWarning(
+    observer->OnWarning(
         fmt::format("{}: the same value in every training sample, so the network ignores: {}",
-                    problem_.name, constant));
+                    problem.name, constant));
   }
-  rows_ = torch::empty({problem_.num_rows(), columns});
-  float* standardised = rows_.data_ptr<float>();
-  for (std::int64_t r = 0; r < problem_.num_rows(); ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) {
-      const std::int64_t at = r * columns + c;
-      standardised[at] = deviation_[c] > 0 ? (problem_.rows[at] - mean_[c]) / deviation_[c] : 0.0f;
+  return result;
+}
+
+std::vector<float> StandardisedRows(const TrainingProblem& problem,
+                                    const Standardisation& standardisation) {
+  std::vector<float> rows(problem.rows.size());
+  const std::size_t columns = problem.columns.size();
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    const float deviation = standardisation.deviation[at % columns];
+    if (deviation > 0) {
+      rows[at] = (problem.rows[at] - standardisation.mean[at % columns]) / deviation;
     }
   }
+  return rows;
 }
 
-void Training::PrepareTargets() {
-  targets_ = torch::tensor(problem_.targets).view({problem_.num_samples(), problem_.outputs});
-  const Tensor train = torch::tensor(split_.train);
-  scale_ = torch::ones({problem_.outputs});
-  if (config_.scale_targets) scale_ = targets_.index_select(0, train).mean(0).clamp_min(1e-9);
-  Tensor all = targets_;
-  if (problem_.total_counts) all = torch::cat({all, all.sum(1, true)}, 1);
-  if (config_.loss == TrainingLoss::kRelative) {
-    const Tensor floor = (all.index_select(0, train).mean(0) * kRelativeFloor).clamp_min(1e-9);
-    weights_ = torch::maximum(all, floor).pow(-2);
-  } else {
-    weights_ = torch::ones_like(all);
-  }
-}
-
-void Training::PrepareLayers(const NetworkShape& shape) {
-  row_layers_ = MakeLayers(problem_.num_columns(), shape.row_hidden, random_);
-  std::vector<int> head = shape.head_hidden;
-  head.push_back(problem_.outputs);
-  const std::int64_t head_inputs =
-      shape.row_hidden.empty() ? problem_.num_columns() : shape.row_hidden.back();
-  head_layers_ = MakeLayers(head_inputs, head, random_);
-  for (auto* layers : {&row_layers_, &head_layers_}) {
-    for (const Layer& layer : *layers) {
-      parameters_.push_back(layer.weight);
-      parameters_.push_back(layer.bias);
+// Mean of each of `columns` columns of `values` over `samples`.
+std::vector<double> ColumnMeans(const std::vector<float>& values, std::size_t columns,
+                                const std::vector<std::int64_t>& samples) {
+  std::vector<double> means(columns, 0);
+  for (const std::int64_t sample : samples) {
+    for (std::size_t c = 0; c < columns; ++c) {
+      means[c] += values[static_cast<std::size_t>(sample) * columns + c];
     }
   }
+  for (double& mean : means) mean /= static_cast<double>(samples.size());
+  return means;
 }
 
-Tensor Training::Forward(Tensor rows, const Tensor& segment_of, std::int64_t segments) const {
-  for (const Layer& layer : row_layers_) {
-    rows = torch::relu(torch::addmm(layer.bias, rows, layer.weight.t()));
+// What the squared error of each target counts, the total of a sample's targets last if it counts.
+std::vector<float> TargetWeights(const TrainingProblem& problem, const SampleSplit& split,
+                                 TrainingLoss loss) {
+  const auto outputs = static_cast<std::size_t>(problem.outputs);
+  const std::size_t columns = outputs + (problem.total_counts ? 1 : 0);
+  std::vector<float> all;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(problem.num_samples()); ++s) {
+    double total = 0;
+    for (std::size_t o = 0; o < outputs; ++o) {
+      all.push_back(problem.targets[s * outputs + o]);
+      total += all.back();
+    }
+    if (problem.total_counts) all.push_back(static_cast<float>(total));
   }
-  if (!row_layers_.empty()) rows = SegmentSum::apply(rows, segment_of, segments);
-  for (std::size_t i = 0; i < head_layers_.size(); ++i) {
-    rows = torch::addmm(head_layers_[i].bias, rows, head_layers_[i].weight.t());
-    if (i + 1 < head_layers_.size()) rows = torch::relu(rows);
+  if (loss == TrainingLoss::kMse) return std::vector<float>(all.size(), 1.0f);
+  const std::vector<double> means = ColumnMeans(all, columns, split.train);
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    const double floor = std::max(means[at % columns] * kRelativeFloor, kSmallestUnit);
+    const double unit = std::max(static_cast<double>(all[at]), floor);
+    all[at] = std::isfinite(all[at]) ? static_cast<float>(1 / (unit * unit)) : all[at];
   }
-  return rows * scale_;
+  return all;
 }
 
-Tensor Training::Loss(const std::int64_t* samples, std::size_t count, bool permute) {
-  std::vector<std::int64_t> row_ids;
-  std::vector<std::int64_t> segment_of;
-  for (std::size_t i = 0; i < count; ++i) {
-    for (auto k = problem_.sample_begin[samples[i]]; k < problem_.sample_begin[samples[i] + 1];
-         ++k) {
-      row_ids.push_back(problem_.sample_rows[k]);
-      segment_of.push_back(static_cast<std::int64_t>(i));
+FitProblem MakeFitProblem(const TrainingProblem& problem, const SampleSplit& split,
+                          const OptimizationConfig& config,
+                          const Standardisation& standardisation) {
+  FitProblem fit;
+  fit.row_columns = problem.num_columns();
+  fit.rows = StandardisedRows(problem, standardisation);
+  fit.sample_begin = problem.sample_begin;
+  fit.sample_rows = problem.sample_rows;
+  fit.outputs = problem.outputs;
+  fit.total_counts = problem.total_counts;
+  fit.targets = problem.targets;
+  fit.weights = TargetWeights(problem, split, config.loss);
+  fit.scale.assign(static_cast<std::size_t>(problem.outputs), 1.0f);
+  if (config.scale_targets) {
+    const auto means =
+        ColumnMeans(problem.targets, static_cast<std::size_t>(problem.outputs), split.train);
+    for (std::size_t o = 0; o < means.size(); ++o) {
+      fit.scale[o] = static_cast<float>(std::max(means[o], kSmallestUnit));
     }
   }
-  const auto segments = static_cast<std::int64_t>(count);
-  const Tensor index = torch::tensor(std::vector<std::int64_t>(samples, samples + count));
-  Tensor rows = rows_.index_select(0, torch::tensor(row_ids));
-  Tensor targets = targets_.index_select(0, index);
-  Tensor weights = weights_.index_select(0, index);
-  if (permute) {
-    const std::int64_t ranks = problem_.interchangeable_ranks;
-    std::vector<std::int64_t> order(ranks);
-    std::vector<std::int64_t> orders;
-    for (std::size_t i = 0; i < count; ++i) {
-      for (std::int64_t r = 0; r < ranks; ++r) order[r] = r;
-      random_.Shuffle(order);
-      orders.insert(orders.end(), order.begin(), order.end());
-    }
-    const Tensor by_rank = torch::tensor(orders).view({segments, ranks});
-    targets = targets.gather(1, by_rank);
-    weights = weights.gather(1, by_rank);
-    const std::int64_t blocks = problem_.num_columns() / ranks;
-    rows = rows.view({segments, blocks, ranks})
-               .gather(2, by_rank.unsqueeze(1).expand({segments, blocks, ranks}))
-               .reshape({segments, blocks * ranks});
-  }
-  Tensor error = Forward(rows, torch::tensor(segment_of), segments) - targets;
-  if (problem_.total_counts) error = torch::cat({error, error.sum(1, true)}, 1);
-  return (weights * error * error).mean();
+  if (config.permute_ranks) fit.permuted_ranks = problem.interchangeable_ranks;
+  return fit;
 }
 
-double Training::EvaluationLoss(const std::vector<std::int64_t>& samples) {
-  torch::NoGradGuard no_gradients;
-  double sum = 0;
-  for (std::size_t begin = 0; begin < samples.size(); begin += kEvaluationSamples) {
-    const std::size_t count = std::min(kEvaluationSamples, samples.size() - begin);
-    sum += Loss(samples.data() + begin, count, false).item<double>() * static_cast<double>(count);
-  }
-  return sum / static_cast<double>(samples.size());
+NetworkGraph MakeGraph(const TrainingProblem& problem, const NetworkShape& shape) {
+  NetworkGraph graph;
+  int step = graph.AddRowInput(problem.num_columns());
+  for (const int width : shape.row_hidden) step = graph.AddLinear(step, width, Activation::kRelu);
+  // A sample without row layers is exactly one row, whose sum is itself.
+  step = graph.AddSum(step);
+  for (const int width : shape.head_hidden) step = graph.AddLinear(step, width, Activation::kRelu);
+  graph.AddLinear(step, problem.outputs, Activation::kNone);
+  return graph;
 }
 
-StatusOr<double> Training::TrainEpoch(torch::optim::Adam& adam) {
-  std::vector<std::int64_t> order = split_.train;
-  random_.Shuffle(order);
-  const bool permute = config_.permute_ranks && problem_.interchangeable_ranks > 0;
-  const auto batch = static_cast<std::size_t>(config_.batch_samples);
-  double sum = 0;
-  for (std::size_t begin = 0; begin < order.size(); begin += batch) {
-    if (stop_.ShouldStop()) return absl::CancelledError("training was interrupted");
-    const std::size_t count = std::min(batch, order.size() - begin);
-    adam.zero_grad();
-    const Tensor loss = Loss(order.data() + begin, count, permute);
-    loss.backward();
-    adam.step();
-    sum += loss.item<double>() * static_cast<double>(count);
+TrainedNetwork Extract(const NetworkGraph& graph, const std::vector<float>& parameters,
+                       const Standardisation& standardisation, const std::vector<float>& scale) {
+  TrainedNetwork network{standardisation.mean, standardisation.deviation, {}, {}};
+  for (const GraphStep& step : graph.steps()) {
+    if (step.kind != GraphStepKind::kLinear) continue;
+    const std::int64_t inputs = graph.steps()[static_cast<std::size_t>(step.input)].width;
+    const auto at = [&](std::size_t offset) {
+      return parameters.begin() + static_cast<std::ptrdiff_t>(offset);
+    };
+    LinearLayer layer{inputs,
+                      step.width,
+                      {at(step.weight), at(step.bias)},
+                      {at(step.bias), at(step.bias) + step.width}};
+    (step.level == GraphLevel::kRow ? network.row_layers : network.head_layers)
+        .push_back(std::move(layer));
   }
-  return sum / static_cast<double>(order.size());
-}
-
-TrainedNetwork Training::Extract() const {
-  TrainedNetwork network{mean_, deviation_, {}, {}};
-  for (const Layer& layer : row_layers_) network.row_layers.push_back(ToPlain(layer));
-  for (const Layer& layer : head_layers_) network.head_layers.push_back(ToPlain(layer));
   LinearLayer& first =
       network.row_layers.empty() ? network.head_layers.front() : network.row_layers.front();
-  for (std::int64_t c = 0; c < problem_.num_columns(); ++c) {
-    if (deviation_[c] > 0) continue;
+  for (std::size_t c = 0; c < network.feature_std.size(); ++c) {
+    if (network.feature_std[c] > 0) continue;
     network.feature_std[c] = 1;
-    for (std::int64_t o = 0; o < first.outputs; ++o) first.weight[o * first.inputs + c] = 0;
+    for (std::size_t o = 0; o < first.bias.size(); ++o) {
+      first.weight[o * network.feature_std.size() + c] = 0;
+    }
   }
   LinearLayer& last = network.head_layers.back();
-  const float* scale = scale_.data_ptr<float>();
-  for (std::int64_t o = 0; o < last.outputs; ++o) {
+  const std::size_t inputs = static_cast<std::size_t>(last.inputs);
+  for (std::size_t o = 0; o < last.bias.size(); ++o) {
     last.bias[o] *= scale[o];
-    for (std::int64_t i = 0; i < last.inputs; ++i) last.weight[o * last.inputs + i] *= scale[o];
+    for (std::size_t i = 0; i < inputs; ++i) last.weight[o * inputs + i] *= scale[o];
   }
   return network;
 }
 
-StatusOr<TrainingResult> Training::Run() {
-  torch::optim::Adam adam(parameters_, torch::optim::AdamOptions(config_.learning_rate));
-  auto& options = static_cast<torch::optim::AdamOptions&>(adam.param_groups().front().options());
-  EpochReport report{
-      problem_.name, 0, config_.max_epochs, 0, 0, std::numeric_limits<double>::infinity(), 0};
-  TrainedNetwork best;
-  std::int64_t decayed_at = 0;
-  std::string reason = "all epochs done";
-  for (std::int64_t epoch = 1; epoch <= config_.max_epochs; ++epoch) {
-    report.epoch = epoch;
-    NS_ASSIGN_OR_RETURN(report.train_loss, TrainEpoch(adam));
-    report.validation_loss = EvaluationLoss(split_.validation);
-    if (!std::isfinite(report.train_loss) || !std::isfinite(report.validation_loss)) {
-      return Internal(
-          "{}: the loss is not finite in epoch {} (train {}, validation {}); lower learning_rate",
-          problem_.name, epoch, report.train_loss, report.validation_loss);
-    }
-    if (report.validation_loss < report.best_validation_loss) {
-      report.best_validation_loss = report.validation_loss;
-      report.best_epoch = epoch;
-      best = Extract();
-    }
-    observer_->OnEpoch(report);
-    if (epoch - report.best_epoch >= config_.patience_epochs) {
-      reason = fmt::format("stopped early: no better validation loss for {} epochs",
-                           config_.patience_epochs);
-      break;
-    }
-    if (config_.learning_rate_decay < 1 &&
-        epoch - std::max(report.best_epoch, decayed_at) >= config_.decay_patience_epochs) {
-      options.lr(std::max(kMinLearningRate, options.lr() * config_.learning_rate_decay));
-      decayed_at = epoch;
-    }
-  }
-  observer_->OnFinished(report, reason);
-  return TrainingResult{std::move(best), report.epoch, report.best_epoch,
-                        report.best_validation_loss};
+EpochReport ReportOf(const TrainingProblem& problem, const OptimizationConfig& config,
+                     const MemberState& state) {
+  return {problem.name,     state.epoch,           config.max_epochs,
+          state.train_loss, state.validation_loss, state.best_validation_loss,
+          state.best_epoch};
 }
 
 }  // namespace
 
 StatusOr<TrainingResult> TrainNetwork(const TrainingProblem& problem, const SampleSplit& split,
                                       const NetworkShape& shape, const OptimizationConfig& config,
-                                      const StopSignal& stop, TrainingObserver* observer) {
+                                      const StopSignal& stop, WorkerTeam& team,
+                                      TrainingObserver* observer) {
   if (split.train.size() < 2 || split.validation.empty()) {
     return InvalidArgument("{}: {} training and {} validation samples are too few to learn from",
                            problem.name, split.train.size(), split.validation.size());
   }
-  try {
-    ConfigureTorchRuntime();
-    return Training(problem, split, shape, config, stop, observer).Run();
-  } catch (const std::exception& error) {  // c10::Error is one
-    return Internal("{}: libtorch: {}", problem.name, error.what());
+  UseOneBlasThread();
+  const Standardisation standardisation = Standardise(problem, split, observer);
+  const FitProblem fit_problem = MakeFitProblem(problem, split, config, standardisation);
+  const NetworkGraph graph = MakeGraph(problem, shape);
+  MemberFit fit(fit_problem, split, graph, config, config.seed);
+  MemberState state = InitialState(graph, config, config.seed);
+  std::string reason = "all epochs done";
+  while (state.epoch < config.max_epochs) {
+    const Status status = fit.RunEpoch(stop, team, state);
+    if (!status.ok()) return Annotate(status, problem.name);
+    observer->OnEpoch(ReportOf(problem, config, state));
+    if (state.epoch - state.best_epoch >= config.patience_epochs) {
+      reason = fmt::format("stopped early: no better validation loss for {} epochs",
+                           config.patience_epochs);
+      break;
+    }
   }
+  observer->OnFinished(ReportOf(problem, config, state), reason);
+  return TrainingResult{Extract(graph, state.best_parameters, standardisation, fit_problem.scale),
+                        state.epoch, state.best_epoch, state.best_validation_loss};
 }
 
 }  // namespace neuroshard

@@ -1,5 +1,5 @@
-// Trains the networks of NeuroShard section 3 with libtorch: Adam, mini-batches, the weights of the
-// best validation epoch.
+// Trains the networks of NeuroShard section 3: Adam, mini-batches, the weights of the best
+// validation epoch.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "server/pretrain/fit/worker_team.h"
 #include "server/pretrain/trained_network.h"
 #include "server/pretrain/training_config.h"
 #include "server/pretrain/training_problem.h"
@@ -46,12 +47,14 @@ struct TrainingResult {
   double best_validation_loss = 0;
 };
 
-// Same problem, split, shape and config on the same machine: the same bytes. Features that do not
+// Same problem, split, shape and config on the same machine: the same bytes, whatever the team's
+// size. Features that do not
 // vary over the training samples are ignored by the network whatever value they take later (and
 // reported as a warning), instead of being divided by 1e-6. INTERNAL when the loss stops being
 // finite; CANCELLED when `stop` says so.
 StatusOr<TrainingResult> TrainNetwork(const TrainingProblem& problem, const SampleSplit& split,
                                       const NetworkShape& shape, const OptimizationConfig& config,
-                                      const StopSignal& stop, TrainingObserver* observer);
+                                      const StopSignal& stop, WorkerTeam& team,
+                                      TrainingObserver* observer);
 
 }  // namespace neuroshard

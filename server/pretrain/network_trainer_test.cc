@@ -82,6 +82,8 @@ TrainingProblem CommProblem(std::int64_t samples) {
   return problem;
 }
 
+WorkerTeam team(2);
+
 OptimizationConfig QuickConfig() {
   OptimizationConfig config;
   config.max_epochs = 60;
@@ -106,7 +108,7 @@ TEST(NetworkTrainerTest, LearnsASumOverTables) {
     OptimizationConfig config = QuickConfig();
     config.loss = loss;
     const auto result =
-        TrainNetwork(problem, split, {{128, 32}, {64}}, config, NeverStop(), &observer);
+        TrainNetwork(problem, split, {{128, 32}, {64}}, config, NeverStop(), team, &observer);
     ASSERT_TRUE(result.ok()) << result.status();
     const RegressionMetrics metrics = MeasureRegression(
         PredictSamples(result->network, problem, split.test), Measured(problem, split.test));
@@ -121,8 +123,8 @@ TEST(NetworkTrainerTest, LearnsAnAllToAll) {
   const TrainingProblem problem = CommProblem(600);
   const SampleSplit split = SplitSamples(600, 5);
   RecordingObserver observer;
-  const auto result =
-      TrainNetwork(problem, split, {{}, {128, 64, 32, 16}}, QuickConfig(), NeverStop(), &observer);
+  const auto result = TrainNetwork(problem, split, {{}, {128, 64, 32, 16}}, QuickConfig(),
+                                   NeverStop(), team, &observer);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->network.row_layers.empty());
   const RegressionMetrics metrics = MeasureRegression(
@@ -137,12 +139,31 @@ TEST(NetworkTrainerTest, SameSeedSameNetworkOtherSeedAnother) {
   config.max_epochs = 5;
   RecordingObserver observer;
   const auto train = [&] {
-    return TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), &observer)->network;
+    return TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), team, &observer)
+        ->network;
   };
   const TrainedNetwork first = train();
   EXPECT_EQ(train(), first);
   config.seed = 1;
   EXPECT_NE(train(), first);
+}
+
+TEST(NetworkTrainerTest, TheNumberOfThreadsDoesNotMatter) {
+  const TrainingProblem problem = SumProblem(700, 1);
+  const SampleSplit split = SplitSamples(700, 5);
+  OptimizationConfig config = QuickConfig();
+  config.max_epochs = 3;
+  config.batch_samples = 520;  // two slices, and a last batch of fewer samples than a slice
+  RecordingObserver observer;
+  std::vector<TrainedNetwork> networks;
+  for (const int threads : {1, 2, 3}) {
+    WorkerTeam some(threads);
+    networks.push_back(
+        TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), some, &observer)
+            ->network);
+  }
+  EXPECT_EQ(networks[1], networks[0]);
+  EXPECT_EQ(networks[2], networks[0]);
 }
 
 TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
@@ -151,7 +172,8 @@ TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
   OptimizationConfig config = QuickConfig();
   config.max_epochs = 3;
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), &observer);
+  const auto result =
+      TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), team, &observer);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(observer.warnings.size(), 1u);
   EXPECT_THAT(observer.warnings[0], HasSubstr("constant"));
@@ -168,7 +190,8 @@ TEST(NetworkTrainerTest, StopsEarlyAndKeepsTheBestEpoch) {
   config.max_epochs = 500;
   config.patience_epochs = 10;
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), &observer);
+  const auto result =
+      TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), team, &observer);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_LT(result->epochs, 500);
   EXPECT_EQ(result->epochs, result->best_epoch + 10);
@@ -185,7 +208,7 @@ TEST(NetworkTrainerTest, ALossThatIsNotFiniteIsAnError) {
   SampleSplit split = SplitSamples(60, 5);
   split.train.push_back(0);
   const auto result =
-      TrainNetwork(problem, split, {{16, 8}, {8}}, QuickConfig(), NeverStop(), &observer);
+      TrainNetwork(problem, split, {{16, 8}, {8}}, QuickConfig(), NeverStop(), team, &observer);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(Message(result.status()), HasSubstr("not finite in epoch 1"));
 }
@@ -195,8 +218,8 @@ TEST(NetworkTrainerTest, CanBeInterrupted) {
   ManualStop stop;
   stop.Stop();
   RecordingObserver observer;
-  const auto result =
-      TrainNetwork(problem, SplitSamples(60, 5), {{16, 8}, {8}}, QuickConfig(), stop, &observer);
+  const auto result = TrainNetwork(problem, SplitSamples(60, 5), {{16, 8}, {8}}, QuickConfig(),
+                                   stop, team, &observer);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kMaxEpochs = 1'000'000;
 constexpr std::int64_t kMaxLayerWidth = 4096;
 constexpr std::int64_t kMaxLayers = 16;
+constexpr std::int64_t kMaxThreads = 256;
 
 void ReadWidths(ConfigReader& reader, std::string_view key, std::vector<int>* widths) {
   std::vector<std::int64_t> values(widths->begin(), widths->end());
@@ -90,6 +91,7 @@ StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
   ReadWidths(reader, "head_hidden", &config.head_hidden);
   ReadWidths(reader, "comm_hidden", &config.comm_hidden);
   reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
+  reader.Read("threads", &config.threads, {0, kMaxThreads});
   ReadFilter(reader.Section("records"), &config.records);
   NS_RETURN_IF_ERROR(reader.Finish());
   return config;

@@ -82,6 +82,7 @@ struct TrainingConfig {
   std::vector<int> head_hidden = {64};            // 32-64-1
   std::vector<int> comm_hidden = {128, 64, 32, 16};
   std::int64_t min_samples = 20;  // fewer of a kind: no network of that kind
+  std::int64_t threads = 0;       // 0: one for each core; the result does not depend on it
   RecordFilter records;
 
   bool operator==(const TrainingConfig&) const = default;
