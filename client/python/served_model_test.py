@@ -1,0 +1,71 @@
+"""A planner with a converted model prices plans as PyTorch priced them (testdata/expected.json).
+
+  served_model_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.path.join(HERE, "testdata")
+# Columns of expected.json's tables, which are the network's.
+BINS = sorted(f"bin_{i}" for i in range(17))
+
+
+def request(tables, devices):
+    described = []
+    for i, features in enumerate(tables):
+        by_name = dict(zip(BINS, features))
+        described.append({
+            "name": f"t{i}", "num_embeddings": int(features[19]), "embedding_dim": int(features[17]), "pooling_factor": features[18],
+            "reuse_histogram": [by_name[f"bin_{k}"] for k in range(17)],
+        })
+    topology = {"hosts": [{"num_devices": devices, "memory_bytes": 1 << 36}]}
+    return {"global_batch_size": 65536, "optimizer": "sgd", "topology": topology, "tables": described}
+
+
+def plan(tables, assignment, devices):
+    placed = []
+    for i, (features, rank) in enumerate(zip(tables, assignment)):
+        shard = {"row_offset": 0, "rows": int(features[19]), "col_offset": 0, "cols": int(features[17]), "rank": rank}
+        placed.append({"name": f"t{i}", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [shard]})
+    return {"world_size": devices, "local_world_size": devices, "tables": placed}
+
+
+class ServedModelTest(unittest.TestCase):
+    def test_plans_cost_what_pytorch_says(self):
+        with open(os.path.join(DATA, "expected.json"), encoding="utf-8") as file:
+            expected = json.load(file)
+        with tempfile.TemporaryDirectory() as folder:
+            convert = [sys.executable, "-B", os.path.join(HERE, "convert_checkpoints.py"), "--models", DATA, "--out", f"{folder}/models/orig/1"]
+            subprocess.run(convert, check=True, capture_output=True)
+            serve = [PLANNER, "--models", f"{folder}/models", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+            with open(f"{folder}/log", "w", encoding="utf-8") as log, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log, text=True) as planner:
+                try:
+                    address = planner.stdout.readline().strip().removeprefix("listening on ")
+                    for case in expected["plans"]:
+                        self.check(address, folder, expected["tables"], case)
+                finally:
+                    planner.terminate()
+
+    def check(self, address, folder, tables, case):
+        for name, value in (("request.json", request(tables, case["devices"])), ("plan.json", plan(tables, case["assignment"], case["devices"]))):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                json.dump(value, file)
+        command = [CLIENT, "evaluate", f"{folder}/request.json", f"{folder}/plan.json", "--planner", address, "--format", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ranks = json.loads(done.stdout)["cost"]["ranks"]
+        self.assertEqual(len(ranks), case["devices"])
+        for stage in ("compute_ms", "backward_comm_ms", "forward_comm_ms"):
+            for rank, wanted in zip(ranks, case[stage]):
+                self.assertAlmostEqual(rank[stage], wanted, delta=1e-5 * max(1, abs(wanted)), msg=f"{case['devices']} devices, {stage}")
+
+
+if __name__ == "__main__":
+    PLANNER, CLIENT = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1])
