@@ -1,5 +1,8 @@
 #include "common/codec/measurement_codec.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <string>
 
 #include "common/base/violations.h"
@@ -14,6 +17,7 @@ constexpr std::int64_t kMaxMeasuredBatch = std::int64_t{1} << 24;
 constexpr int kMaxShards = 4096;
 constexpr int kMaxRanks = 1024;
 constexpr double kMaxStartOffsetMs = 60'000;
+constexpr std::int64_t kFp32Bytes = 4;
 constexpr double kMaxDurationMs = 1e9;  // eleven days: nothing real, but finite
 
 MeasuredShard DecodeShard(const v1::MeasuredShard& message, const FieldCheck& check) {
@@ -174,6 +178,7 @@ v1::CommSample EncodeCommSample(const CommSample& sample) {
                                           sample.start_offsets_ms.end());
   message.set_batch_size(sample.batch_size);
   message.set_element_bytes(static_cast<std::int32_t>(sample.element_bytes));
+  message.set_collective(std::string(ToText(sample.collective)));
   return message;
 }
 
@@ -183,7 +188,12 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   CommSample sample;
   check.IsText("sample_id", message.sample_id(), kMaxNameBytes);
   sample.sample_id = message.sample_id();
-  sample.direction = check.WordOf("direction", message.direction(), CommDirection::kForward);
+  sample.collective =
+      check.WordOrDefault("collective", message.collective(), Collective::kAllToAll);
+  const bool all_to_all = sample.collective == Collective::kAllToAll;
+  if (all_to_all || !message.direction().empty()) {
+    sample.direction = check.WordOf("direction", message.direction(), CommDirection::kForward);
+  }
   const int ranks = message.dim_sums_size();
   if (ranks == 0 || ranks > kMaxRanks) {
     check.Fail("dim_sums", fmt::format("must have 1 to {} entries, got {}", kMaxRanks, ranks));
@@ -192,6 +202,12 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
       check.InRange(fmt::format("dim_sums[{}]", i), message.dim_sums(i), 0, std::int64_t{1} << 32);
     }
     sample.dim_sums.assign(message.dim_sums().begin(), message.dim_sums().end());
+    if (!all_to_all && std::count(sample.dim_sums.begin(), sample.dim_sums.end(),
+                                  sample.dim_sums.front()) != ranks) {
+      check.Fail("dim_sums",
+                 fmt::format("must be the same on every rank for {}, got {}",
+                             ToText(sample.collective), fmt::join(sample.dim_sums, ", ")));
+    }
   }
   if (message.start_offsets_ms_size() != 0 && message.start_offsets_ms_size() != ranks) {
     check.Fail("start_offsets_ms", fmt::format("must have none or as many entries as dim_sums, {}, "
@@ -212,7 +228,12 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   }
   sample.batch_size = message.batch_size();
   if (message.element_bytes() != 0) sample.element_bytes = message.element_bytes();
-  check.InRange("element_bytes", sample.element_bytes, 1, 16);
+  if (check.InRange("element_bytes", sample.element_bytes, 1, 16) && Reduces(sample.collective) &&
+      sample.element_bytes != kFp32Bytes) {
+    check.Fail("element_bytes",
+               fmt::format("must be {} for {}, which adds fp32 numbers, got {}", kFp32Bytes,
+                           ToText(sample.collective), sample.element_bytes));
+  }
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;
 }

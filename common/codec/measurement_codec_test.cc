@@ -45,6 +45,13 @@ TEST(MeasurementCodecTest, EverythingComesBack) {
   EXPECT_EQ(*DecodeMeasurementSettings(EncodeMeasurementSettings(settings)), settings);
   EXPECT_EQ(*DecodeComputeSample(EncodeComputeSample(SomeComputeSample())), SomeComputeSample());
   EXPECT_EQ(*DecodeCommSample(EncodeCommSample(SomeCommSample())), SomeCommSample());
+  for (const auto& word : kWords<Collective>) {
+    CommSample sample = SomeCommSample();
+    sample.collective = word.value;
+    sample.dim_sums = {64, 64, 64};
+    sample.element_bytes = 4;
+    EXPECT_EQ(*DecodeCommSample(EncodeCommSample(sample)), sample);
+  }
   const ComputeMeasurement compute{"c1",         Outcome::kOk, "",
                                    SomeSeries(), SomeSeries(), SomeEnvironment()};
   EXPECT_EQ(*DecodeComputeMeasurement(EncodeComputeMeasurement(compute)), compute);
@@ -124,6 +131,31 @@ TEST(MeasurementCodecTest, ARecordFromABrokenWorkerIsRefused) {
   message.set_outcome("exploded");
   EXPECT_THAT(Message(DecodeCommMeasurement(message).status()),
               HasSubstr("outcome: must be one of ok, out_of_memory"));
+}
+
+// What a client of before the field sends.
+TEST(MeasurementCodecTest, ACollectiveThatIsAbsentIsAnAllToAll) {
+  v1::CommSample message = EncodeCommSample(SomeCommSample());
+  message.clear_collective();
+  EXPECT_EQ(*DecodeCommSample(message), SomeCommSample());
+}
+
+TEST(MeasurementCodecTest, CollectivesThatTreatRanksAlikeNeedEqualColumnsAndFp32Sums) {
+  CommSample uneven = SomeCommSample();
+  uneven.collective = Collective::kReduceScatter;
+  const Status status = DecodeCommSample(EncodeCommSample(uneven)).status();
+  EXPECT_EQ(Violations::FromStatus(status).size(), 2u);
+  EXPECT_THAT(Message(status), HasSubstr("dim_sums: must be the same on every rank"));
+  EXPECT_THAT(Message(status), HasSubstr("element_bytes: must be 4 for reduce_scatter"));
+
+  CommSample gather = SomeCommSample();
+  gather.collective = Collective::kAllGather;
+  gather.dim_sums = {8, 8, 8};
+  v1::CommSample message = EncodeCommSample(gather);
+  message.clear_direction();  // bytes of any size, in whichever pass
+  EXPECT_TRUE(DecodeCommSample(message).ok());
+  message.set_collective("broadcast");
+  EXPECT_THAT(Message(DecodeCommSample(message).status()), HasSubstr("collective: must be one of"));
 }
 
 }  // namespace

@@ -38,8 +38,13 @@ struct ComputeSample {
   bool operator==(const ComputeSample&) const = default;
 };
 
-// One all-to-all of pooled embeddings (or of their gradients): rank r holds dim_sums[r] columns for
-// the whole batch.
+// One exchange of pooled embeddings or of their gradients between n ranks, for a global batch of B.
+// - all_to_all: rank r holds dim_sums[r] columns for the whole batch. Forward: it sends them for
+//   B / n samples to each rank; backward: it receives them.
+// - The others have the same dim_sums everywhere, d. reduce_scatter: every rank has B x d elements
+//   and gets the sum over the ranks for its B / n samples. all_gather: every rank has B / n x d and
+//   gets B x d. all_reduce: every rank has B x d and gets their sum. The direction only says in
+//   which pass trainers do it.
 struct CommSample {
   std::string sample_id;
   CommDirection direction = CommDirection::kForward;
@@ -47,6 +52,7 @@ struct CommSample {
   std::vector<double> start_offsets_ms;  // empty: all enter together
   std::int64_t batch_size = 0;
   std::int64_t element_bytes = 4;
+  Collective collective = Collective::kAllToAll;
 
   bool operator==(const CommSample&) const = default;
 };

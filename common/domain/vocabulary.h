@@ -29,6 +29,7 @@ enum class ComputeKernel { kFused, kDense };
 // How column cuts may fall: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
 enum class CommDirection { kForward, kBackward };
+enum class Collective { kAllToAll, kReduceScatter, kAllGather, kAllReduce };
 
 template <typename E>
 struct Word {
@@ -77,6 +78,12 @@ template <>
 inline constexpr std::array kWords<CommDirection> = {
     Word<CommDirection>{CommDirection::kForward, "forward"},
     Word<CommDirection>{CommDirection::kBackward, "backward"}};
+template <>
+inline constexpr std::array kWords<Collective> = {
+    Word<Collective>{Collective::kAllToAll, "all_to_all"},
+    Word<Collective>{Collective::kReduceScatter, "reduce_scatter"},
+    Word<Collective>{Collective::kAllGather, "all_gather"},
+    Word<Collective>{Collective::kAllReduce, "all_reduce"}};
 
 template <typename E>
 constexpr std::string_view ToText(E value) {
@@ -103,6 +110,11 @@ std::string AllWords() {
     all += word.text;
   }
   return all;
+}
+
+// Whether the ranks' numbers are added on the way.
+constexpr bool Reduces(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce;
 }
 
 constexpr std::int64_t ElementBytes(DataType type) { return type == DataType::kFp32 ? 4 : 2; }

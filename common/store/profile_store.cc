@@ -221,7 +221,7 @@ Status CheckPath(const std::string& path, StoreMode mode) {
 StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadOnly(const std::string& path) {
   NS_ASSIGN_OR_RETURN(auto database, SqliteDatabase::Open(path, SqliteDatabase::Access::kReadOnly,
                                                           ProfileStore::kBusyTimeoutMs));
-  const Status status = CheckSchema(*database, ProfileStore::kSchemaVersion);
+  const Status status = CheckSchema(*database);
   if (status.ok()) return database;
   // A write-ahead log needs files beside the store. Where those cannot be made (read-only media)
   // and there is no log with content, nobody can be writing, and the file is complete by itself.
@@ -232,7 +232,7 @@ StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadOnly(const std::string& path) 
   }
   NS_ASSIGN_OR_RETURN(database, SqliteDatabase::Open(path, SqliteDatabase::Access::kImmutable,
                                                      ProfileStore::kBusyTimeoutMs));
-  NS_RETURN_IF_ERROR(CheckSchema(*database, ProfileStore::kSchemaVersion));
+  NS_RETURN_IF_ERROR(CheckSchema(*database));
   return database;
 }
 
@@ -243,7 +243,7 @@ StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadWrite(const std::string& path)
   if (!database->CanWrite()) {
     return absl::PermissionDeniedError(fmt::format("{} is read-only", path));
   }
-  NS_RETURN_IF_ERROR(PrepareSchema(*database, ProfileStore::kSchemaVersion));
+  NS_RETURN_IF_ERROR(PrepareSchema(*database));
   return database;
 }
 

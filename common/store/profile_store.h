@@ -75,10 +75,11 @@ struct SweepStatistics {
 // is damaged.
 class ProfileStore {
  public:
-  static constexpr int kSchemaVersion = 1;
+  static constexpr int kSchemaVersion = 2;
   static constexpr int kBusyTimeoutMs = 10'000;
 
-  // kReadWrite creates a missing file, not a missing directory. NOT_FOUND, PERMISSION_DENIED,
+  // kReadWrite creates a missing file, not a missing directory, and brings a store of an older
+  // version up to date, which programs of before then refuse. NOT_FOUND, PERMISSION_DENIED,
   // FAILED_PRECONDITION (not a profile store, or one of a newer version) and DATA_LOSS name the
   // file and the reason.
   static StatusOr<std::unique_ptr<ProfileStore>> Open(const std::string& path, StoreMode mode);

@@ -73,6 +73,7 @@ CommSample MakeCommSample(int i) {
   sample.dim_sums = {64 + i, 0, 128};
   if (i % 2 == 0) sample.start_offsets_ms = {0.1, 0, 2.5};
   sample.batch_size = 768;
+  if (i >= 3) sample.collective = kWords<Collective>[i % kWords<Collective>.size()].value;
   return sample;
 }
 
@@ -447,8 +448,62 @@ TEST_F(ProfileStoreTest, LeavesForeignAndNewerDatabasesAlone) {
   EXPECT_EQ(std::filesystem::file_size(foreign), size);
 
   MustOpen().reset();
-  ExecuteSql(Path(), "PRAGMA user_version = 2");
-  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 2, written by a newer program"));
+  ExecuteSql(Path(), "PRAGMA user_version = 3");
+  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 3, written by a newer program"));
+  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 3"));
+}
+
+// What the program of version 1 left: its tables, with a sample that is measured and one that is
+// not.
+std::int64_t MakeVersion1(const std::string& path) {
+  auto store = *ProfileStore::Open(path, StoreMode::kReadWrite);
+  const std::int64_t sweep = *store->BeginCommSweep(Info("old"), CommSamples(2));
+  EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
+  store.reset();
+  ExecuteSql(path, "ALTER TABLE comm_samples DROP COLUMN collective; PRAGMA user_version = 1");
+  return sweep;
+}
+
+std::int64_t VersionOf(const std::string& path) {
+  sqlite3* database = nullptr;
+  sqlite3_stmt* statement = nullptr;
+  EXPECT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_prepare_v2(database, "PRAGMA user_version", -1, &statement, nullptr),
+            SQLITE_OK);
+  EXPECT_EQ(sqlite3_step(statement), SQLITE_ROW);
+  const std::int64_t version = sqlite3_column_int64(statement, 0);
+  sqlite3_finalize(statement);
+  sqlite3_close(database);
+  return version;
+}
+
+TEST_F(ProfileStoreTest, AStoreOfVersion1IsReadAsItIs) {
+  const std::int64_t sweep = MakeVersion1(Path());
+  auto reader = MustOpen(StoreMode::kReadOnly);
+  const auto records = reader->ReadCommRecords();
+  ASSERT_TRUE(records.ok()) << Message(records.status());
+  EXPECT_EQ(records->front().sample, MakeCommSample(0));
+  EXPECT_THAT(*reader->PendingCommSamples(sweep), testing::ElementsAre(MakeCommSample(1)));
+  EXPECT_EQ(VersionOf(Path()), 1);
+
+  // A writer brings it up to date under the reader's eyes.
+  auto writer = MustOpen();
+  CommSample gather = MakeCommSample(7);
+  gather.dim_sums = {8, 8, 8};
+  gather.collective = Collective::kAllGather;
+  const auto other = writer->BeginCommSweep(Info("new"), {gather});
+  ASSERT_TRUE(other.ok()) << Message(other.status());
+  EXPECT_THAT(*reader->PendingCommSamples(*other), testing::ElementsAre(gather));
+}
+
+TEST_F(ProfileStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
+  const std::int64_t sweep = MakeVersion1(Path());
+  auto store = MustOpen();
+  EXPECT_EQ(VersionOf(Path()), 2);
+  EXPECT_EQ(*store->BeginCommSweep(Info("old"), CommSamples(2)), sweep);
+  EXPECT_EQ(store->ReadCommRecords()->front().sample, MakeCommSample(0));
+  EXPECT_TRUE(store->AddCommMeasurements(sweep, "m1", CommResults("m1")).ok());
+  EXPECT_EQ(MustOpen()->ReadCommRecords()->size(), 2u);
 }
 
 TEST_F(ProfileStoreTest, DamageIsAnErrorNotACrash) {

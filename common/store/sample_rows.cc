@@ -176,11 +176,11 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std:
 
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<CommSample>& samples) {
-  NS_ASSIGN_OR_RETURN(
-      SqliteStatement insert,
-      database.Prepare("INSERT INTO comm_samples (sweep_id, position, sample_id, "
-                       "direction, num_ranks, dim_sums, start_offsets_ms, "
-                       "batch_size, element_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  NS_ASSIGN_OR_RETURN(SqliteStatement insert,
+                      database.Prepare("INSERT INTO comm_samples (sweep_id, position, sample_id, "
+                                       "direction, num_ranks, dim_sums, start_offsets_ms, "
+                                       "batch_size, element_bytes, collective) "
+                                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   std::vector<std::int64_t> rows;
   for (const CommSample& sample : samples) {
     insert.Reset();
@@ -192,7 +192,8 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std:
         .Bind(IntegersToText(sample.dim_sums))
         .Bind(RealsToText(sample.start_offsets_ms))
         .Bind(sample.batch_size)
-        .Bind(sample.element_bytes);
+        .Bind(sample.element_bytes)
+        .Bind(ToText(sample.collective));
     NS_RETURN_IF_ERROR(insert.Run());
     rows.push_back(database.LastInsertedId());
   }
@@ -231,9 +232,10 @@ StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqliteDa
 StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqliteDatabase& database,
                                                                   std::int64_t sweep_id,
                                                                   SampleFilter filter) {
-  NS_ASSIGN_OR_RETURN(SqliteStatement rows,
-                      database.Prepare(SelectFrom(
-                          "direction, dim_sums, start_offsets_ms, element_bytes", "comm", filter)));
+  NS_ASSIGN_OR_RETURN(
+      SqliteStatement rows,
+      database.Prepare(SelectFrom(
+          "direction, dim_sums, start_offsets_ms, element_bytes, collective", "comm", filter)));
   rows.Bind(sweep_id);
   std::vector<StoredSample<CommSample>> samples;
   while (true) {
@@ -247,6 +249,7 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqliteDatabase
     NS_ASSIGN_OR_RETURN(stored.sample.dim_sums, IntegersFromText(rows.Text(4)));
     NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms, RealsFromText(rows.Text(5)));
     stored.sample.element_bytes = rows.Integer(6);
+    NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows.Text(7)));
   }
 }
 

@@ -1,5 +1,9 @@
 #include "common/store/store_schema.h"
 
+#include <iterator>
+
+#include "common/store/profile_store.h"
+
 namespace neuroshard {
 namespace {
 
@@ -85,6 +89,22 @@ CREATE TABLE comm_measurements (
 ) WITHOUT ROWID;
 )sql";
 
+// The schema of version i + 1 from that of version i: what a file of an older program lacks.
+constexpr const char* kMigrations[] = {
+    // 2: collectives other than all-to-all.
+    "ALTER TABLE comm_samples ADD COLUMN collective TEXT NOT NULL DEFAULT 'all_to_all'",
+};
+constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
+static_assert(kVersion == ProfileStore::kSchemaVersion);
+
+// For a file of version 1 that may not be written: what this connection reads looks like version 2.
+// A view in the connection's own temporary schema hides the table of the same name. When another
+// process brings the file up to date meanwhile, `*` has the real column, which comes first.
+constexpr char kViewOfV1[] =
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TEMP VIEW comm_samples AS "
+    "SELECT *, 'all_to_all' AS collective FROM main.comm_samples";
+
 struct Header {
   std::int64_t application_id = 0;
   std::int64_t version = 0;
@@ -104,18 +124,32 @@ StatusOr<Header> ReadHeader(SqliteDatabase& database) {
   return Header{statement.Integer(0), statement.Integer(1), statement.Integer(2)};
 }
 
-Status CheckHeader(const Header& header, const std::string& path, int version) {
+Status CheckHeader(const Header& header, const std::string& path) {
   if (header.application_id != kApplicationId) {
     return FailedPrecondition("{} is not a profile store", path);
   }
-  if (header.version > version) {
+  if (header.version < 1 || header.version > kVersion) {
     return FailedPrecondition(
         "{} is a profile store of version {}, written by a newer program; this one knows versions "
         "up "
         "to {}",
-        path, header.version, version);
+        path, header.version, kVersion);
   }
   return absl::OkStatus();
+}
+
+// To this program's version, from `version` (0: nothing is there). Within a transaction.
+Status Migrate(SqliteDatabase& database, std::int64_t version) {
+  if (version == 0) {
+    NS_RETURN_IF_ERROR(database.Execute(kSchemaV1));
+    NS_RETURN_IF_ERROR(
+        database.Execute(fmt::format("PRAGMA application_id = {}", kApplicationId).c_str()));
+    version = 1;
+  }
+  for (; version < kVersion; ++version) {
+    NS_RETURN_IF_ERROR(database.Execute(kMigrations[version - 1]));
+  }
+  return database.Execute(fmt::format("PRAGMA user_version = {}", kVersion).c_str());
 }
 
 // SQLite does not wait when two processes switch the same new file at once: each holds the read
@@ -135,30 +169,28 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 
 }  // namespace
 
-Status CheckSchema(SqliteDatabase& database, int version) {
+Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
-  return CheckHeader(header, database.path(), version);
+  NS_RETURN_IF_ERROR(CheckHeader(header, database.path()));
+  return header.version == 1 ? database.Execute(kViewOfV1) : absl::OkStatus();
 }
 
-Status PrepareSchema(SqliteDatabase& database, int version) {
+Status PrepareSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header before, ReadHeader(database));
   // Before anything is written: the file may be somebody else's.
-  if (!before.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(before, database.path(), version));
+  if (!before.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(before, database.path()));
   // FULL syncs the log at every commit: an acknowledged record survives a power cut too, and a sync
   // takes far less time than the measurement that it follows.
   NS_RETURN_IF_ERROR(UseWriteAheadLog(database));
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA foreign_keys = ON"));
-  if (!before.IsEmpty()) return absl::OkStatus();
-  // Another process may make the same file a store at this moment: only what is seen under the
-  // write lock counts.
+  if (before.version == kVersion) return absl::OkStatus();
+  // Another process may make the same file a store, or bring it up to date, at this moment: only
+  // what is seen under the write lock counts.
   NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(database));
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
-  if (!header.IsEmpty()) return CheckHeader(header, database.path(), version);
-  NS_RETURN_IF_ERROR(database.Execute(kSchemaV1));
-  NS_RETURN_IF_ERROR(
-      database.Execute(fmt::format("PRAGMA application_id = {}", kApplicationId).c_str()));
-  NS_RETURN_IF_ERROR(database.Execute("PRAGMA user_version = 1"));
+  if (!header.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(header, database.path()));
+  NS_RETURN_IF_ERROR(Migrate(database, header.version));
   return transaction.Commit();
 }
 

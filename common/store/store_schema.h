@@ -6,11 +6,13 @@
 
 namespace neuroshard {
 
-// Makes a new, empty file a profile store; leaves one alone. FAILED_PRECONDITION when the file is
-// another application's or of a newer version than `version`.
-Status PrepareSchema(SqliteDatabase& database, int version);
+// Makes a new, empty file a profile store; brings one of an older version up to
+// ProfileStore::kSchemaVersion, in one transaction. FAILED_PRECONDITION when the file is another
+// application's or of a newer version.
+Status PrepareSchema(SqliteDatabase& database);
 
-// The same check without making anything.
-Status CheckSchema(SqliteDatabase& database, int version);
+// The same check without making anything. A file of an older version then reads as if it were of
+// this one, through this connection.
+Status CheckSchema(SqliteDatabase& database);
 
 }  // namespace neuroshard
