@@ -75,7 +75,8 @@ ModelEvaluation EvaluateModel(const CostModel& model, std::span<const ComputeRec
   const std::vector<int>& known = model.info().num_devices;
   for (const CommRecord& record : comm) {
     const int ranks = static_cast<int>(record.sample.dim_sums.size());
-    if (std::find(known.begin(), known.end(), ranks) == known.end()) {
+    if (record.sample.collective != Collective::kAllToAll ||
+        std::find(known.begin(), known.end(), ranks) == known.end()) {
       ++evaluation.skipped_comm_samples;
       continue;
     }

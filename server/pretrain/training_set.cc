@@ -72,7 +72,8 @@ TrainingProblem MakeCommProblem(std::span<const CommRecord> records, CommDirecti
   bool places_known = true;
   for (const CommRecord& record : records) {
     const CommSample& sample = record.sample;
-    if (sample.direction != direction || static_cast<int>(sample.dim_sums.size()) != num_ranks) {
+    if (sample.collective != Collective::kAllToAll || sample.direction != direction ||
+        static_cast<int>(sample.dim_sums.size()) != num_ranks) {
       continue;
     }
     for (const auto dim : sample.dim_sums) problem.rows.push_back(static_cast<float>(dim));
@@ -97,6 +98,7 @@ TrainingProblem MakeCommProblem(std::span<const CommRecord> records, CommDirecti
 std::vector<int> RankCounts(std::span<const CommRecord> records) {
   std::set<int> counts;
   for (const CommRecord& record : records) {
+    if (record.sample.collective != Collective::kAllToAll) continue;
     counts.insert(static_cast<int>(record.sample.dim_sums.size()));
   }
   return {counts.begin(), counts.end()};

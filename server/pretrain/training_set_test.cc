@@ -59,6 +59,22 @@ TEST(TrainingSetTest, CommSamplesAreTakenByDirectionAndRankCount) {
   EXPECT_FLOAT_EQ(forward.targets[2], static_cast<float>(records[1].cost_ms[2]));
 }
 
+TEST(TrainingSetTest, OtherCollectivesAreNotTakenForAllToAlls) {
+  CommRecord exchange;
+  exchange.sample.dim_sums = {8, 8};
+  exchange.cost_ms = {1, 1};
+  CommRecord gather = exchange;
+  gather.sample.collective = Collective::kAllGather;
+  gather.cost_ms = {9, 9};
+  CommRecord wide_gather = gather;
+  wide_gather.sample.dim_sums = {8, 8, 8};
+  wide_gather.cost_ms = {9, 9, 9};
+  const std::vector<CommRecord> records = {gather, exchange, wide_gather};
+  EXPECT_EQ(RankCounts(records), (std::vector<int>{2}));
+  EXPECT_EQ(MakeCommProblem(records, CommDirection::kForward, 2).targets,
+            (std::vector<float>{1, 1}));
+}
+
 TEST(TrainingSetTest, RanksAreInterchangeableOnlyOnOneKnownHost) {
   auto records = SyntheticCommRecords(4, 3);
   EXPECT_EQ(MakeCommProblem(records, CommDirection::kBackward, 3).interchangeable_ranks, 3);
