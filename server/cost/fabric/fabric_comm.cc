@@ -1,0 +1,85 @@
+#include "server/cost/fabric/fabric_comm.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+float FiniteFloat(double ms) {
+  return static_cast<float>(std::min(ms, double{std::numeric_limits<float>::max()}));
+}
+
+}  // namespace
+
+FabricComm::FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts,
+                       std::int64_t global_batch_size)
+    : collectives_(fabric, std::move(hosts)),
+      bytes_per_column_(static_cast<double>(global_batch_size) * kElementBytes),
+      batch_size_(static_cast<double>(global_batch_size)) {
+  const int n = collectives_.num_ranks();
+  if (n < 2) return;
+  const double bytes = kReferenceColumns * bytes_per_column_;
+  const std::vector<double> even(n, bytes / n);
+  std::vector<double> ms(n);
+  collectives_.AllToAll(even, ms);
+  const double all_to_all = *std::max_element(ms.begin(), ms.end());
+  row_wise_columns_ = collectives_.ReduceScatter(bytes) / all_to_all;
+  host_row_wise_columns_ = collectives_.HostReduceScatter(bytes) / all_to_all;
+  all_reduce_columns_ = collectives_.AllReduce(bytes) / all_to_all;
+}
+
+CommLoad FabricComm::Load(const ShardFeatures& shard) const {
+  const double cols = static_cast<double>(shard.cols);
+  const auto both = [](double load) {
+    return CommLoad{static_cast<float>(load), static_cast<float>(load)};
+  };
+  switch (shard.layout.type) {
+    case ShardingType::kRowWise:
+      return both(cols * row_wise_columns_);
+    case ShardingType::kTableRowWise:
+    case ShardingType::kGridShard:
+      return both(cols * host_row_wise_columns_);
+    case ShardingType::kDataParallel:
+      return {0, static_cast<float>(static_cast<double>(shard.rows) * cols / batch_size_ *
+                                    all_reduce_columns_)};
+    case ShardingType::kTableWise:
+    case ShardingType::kColumnWise:
+    case ShardingType::kTableColumnWise:
+    case ShardingType::kRowWiseSubset:
+      break;
+  }
+  return both(cols);
+}
+
+void FabricComm::BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const {
+  Costs(loads, {}, cost_ms);
+}
+
+void FabricComm::ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
+                              std::span<float> cost_ms) const {
+  Costs(loads, start_offsets_ms, cost_ms);
+}
+
+void FabricComm::Costs(std::span<const float> loads, std::span<const float> start_offsets_ms,
+                       std::span<float> cost_ms) const {
+  assert(loads.size() == cost_ms.size());
+  const std::size_t n = static_cast<std::size_t>(collectives_.num_ranks());
+  assert(loads.size() % n == 0);
+  // Kept between calls: a search asks thousands of times a millisecond.
+  thread_local std::vector<double> bytes, ms;
+  bytes.resize(n);
+  ms.resize(n);
+  for (std::size_t row = 0; row < loads.size(); row += n) {
+    for (std::size_t r = 0; r < n; ++r) {
+      bytes[r] = static_cast<double>(loads[row + r]) * bytes_per_column_ / static_cast<double>(n);
+    }
+    collectives_.AllToAll(bytes, ms);
+    if (!start_offsets_ms.empty()) AddWaiting(start_offsets_ms.subspan(row, n), ms);
+    for (std::size_t r = 0; r < n; ++r) cost_ms[row + r] = FiniteFloat(ms[r]);
+  }
+}
+
+}  // namespace neuroshard

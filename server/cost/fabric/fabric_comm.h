@@ -1,0 +1,52 @@
+// Communication costs of a plan on a fabric nobody measured.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/cost/cost_model.h"
+#include "server/cost/fabric/fabric_collectives.h"
+
+namespace neuroshard {
+
+// Prices communication of one request, by FabricCollectives: batch size and hosts are the
+// request's, values on the wire have 4 bytes. A CommLoad is columns of pooled vectors in an
+// all-to-all over all ranks, as in VolumeEquivalent; another collective counts as the columns whose
+// all-to-all would take as long, compared at kReferenceColumns on every rank.
+class FabricComm {
+ public:
+  static constexpr double kReferenceColumns = 128;
+  static constexpr double kElementBytes = 4;
+
+  // hosts: as FabricCollectives takes them; batch: samples of all ranks together, at least 1.
+  FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts, std::int64_t global_batch_size);
+
+  // - table_wise, column_wise, table_column_wise, row_wise_subset: the shard's columns (HugeCTR
+  //   exchanges partial sums in an all-to-all);
+  // - row_wise: reduce-scatter forward, all-gather backward, over all ranks;
+  // - table_row_wise, grid_shard: reduce-scatter on the host, then between hosts; backward the
+  // same;
+  // - data_parallel: all-reduce of the rows, backward alone.
+  CommLoad Load(const ShardFeatures& shard) const;
+
+  // As the methods of CostModel: [n, num_ranks], any n.
+  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const;
+  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
+                    std::span<float> cost_ms) const;
+
+ private:
+  // Without offsets: they are all 0.
+  void Costs(std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const;
+
+  FabricCollectives collectives_;
+  double bytes_per_column_;  // of one rank, whole batch
+  // Columns of an all-to-all that take as long as one column of:
+  double row_wise_columns_ = 1;
+  double host_row_wise_columns_ = 1;
+  double all_reduce_columns_ = 1;  // of B x 1 values
+  double batch_size_;
+};
+
+}  // namespace neuroshard
