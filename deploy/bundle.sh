@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Packs the worker and the client with every library they need, except libc and what NVIDIA's driver brings, into one tar.gz that runs
+# on a stock Debian 12 or Ubuntu 24.04 host (x86-64, glibc 2.36 or newer) with nothing installed:
+#   deploy/bundle.sh [--bin build/release/bin] [--out build/neuroshard-worker.tar.gz] [MORE_BINARIES...]
+# Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu}, and BUNDLE.txt with the commit and the libraries' versions.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin=$root/build/release/bin
+out=$root/build/neuroshard-worker.tar.gz
+max_bytes=60000000
+more=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --bin) bin=${2:?--bin needs a folder}; shift 2 ;;
+    --out) out=${2:?--out needs a file}; shift 2 ;;
+    --help | -h) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+    -*) echo "unknown option: $1 (try --help)" >&2; exit 2 ;;
+    *) more+=("$1"); shift ;;
+  esac
+done
+binaries=("$bin/neuroshard-worker" "$bin/neuroshard" "${more[@]}")
+for tool in patchelf ldd strip; do
+  command -v "$tool" >/dev/null || { echo "$tool is missing; deploy/install_packages.sh installs it" >&2; exit 1; }
+done
+for binary in "${binaries[@]}"; do
+  [ -x "$binary" ] || { echo "no such program: $binary (cmake --build --preset release makes it)" >&2; exit 1; }
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bundle=$work/neuroshard-worker
+mkdir -p "$bundle/bin" "$bundle/lib"
+
+# glibc's own libraries must match the host's loader; the driver's match the host's kernel module.
+host_library='^(ld-linux-x86-64|libc|libm|libpthread|libdl|librt|libresolv|libutil|libanl|libnss_.*|libcuda|libnvidia-.*)\.so'
+
+for binary in "${binaries[@]}"; do
+  missing=$(ldd "$binary" | sed -n 's/^\s*\(\S*\) => not found$/\1/p')
+  [ -z "$missing" ] || { echo "$binary needs libraries that this machine lacks: $missing" >&2; exit 1; }
+  target=$bundle/bin/$(basename "$binary")
+  cp "$binary" "$target"
+  strip "$target"
+  # RPATH, not RUNPATH: the libraries find each other by it too.
+  patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$target"
+  while read -r name path; do
+    [[ $name =~ $host_library ]] || cp -nL "$path" "$bundle/lib/$name"
+  done < <(ldd "$binary" | awk '$2 == "=>" { print $1, $3 }')
+done
+for library in "$bundle"/lib/*; do
+  chmod u+w "$library"
+  strip --strip-unneeded "$library"
+  patchelf --remove-rpath "$library"
+done
+
+cp "$root/LICENSE" "$bundle/"
+mkdir -p "$bundle/configs"
+cp -r "$root"/configs/{worker.yaml,sweeps,workloads} "$bundle/configs/"
+if [ -d "$root/bench/gpu" ]; then
+  mkdir -p "$bundle/bench"
+  cp -r "$root/bench/gpu" "$bundle/bench/"
+fi
+{
+  echo "commit: $(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)$(git -C "$root" diff --quiet HEAD 2>/dev/null || echo ' with changes')"
+  echo "made on: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
+  echo "needs: x86-64, $(getconf GNU_LIBC_VERSION) or newer"
+  echo "libraries of these packages:"
+  for library in "$bundle"/lib/*; do echo "*/$(basename "$library")"; done | xargs dpkg -S 2>/dev/null | cut -d: -f1 | sort -u |
+    xargs -r dpkg-query -W -f '  ${Package} ${Version}\n' || true
+} >"$bundle/BUNDLE.txt"
+
+mkdir -p "$(dirname "$out")"
+tar -C "$work" --owner=0 --group=0 --numeric-owner --sort=name -czf "$out.part" neuroshard-worker
+bytes=$(stat -c %s "$out.part")
+if [ "$bytes" -gt "$max_bytes" ]; then
+  rm -f "$out.part"
+  echo "the bundle would have $bytes bytes, more than $max_bytes: something large came in, see the folder lib of an unpacked bundle" >&2
+  exit 1
+fi
+mv "$out.part" "$out"
+echo "$out: $((bytes / 1000)) kB, $(ls "$bundle/lib" | wc -l) libraries"
