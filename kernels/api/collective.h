@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 
@@ -36,6 +37,18 @@ class Communicator {
   // All-to-all of the reserved buffers; returns when this rank has sent and received everything.
   // ABORTED after the timeout or when a peer is gone.
   virtual Status AllToAll(const AllToAllCounts& counts) = 0;
+
+  // The collectives that treat all ranks alike, over world_size blocks of block_bytes each, one a
+  // rank and in rank order:
+  // - kReduceScatter: from all blocks of every rank to the sum over the ranks of the own block;
+  // - kAllGather: from the own block to the blocks of all ranks;
+  // - kAllReduce: from all blocks of every rank to the sum over the ranks of all blocks.
+  // Sums are of fp32 numbers, block_bytes a multiple of 4 then. The buffers are used from their
+  // beginning, and what is sent stays as it is. The same values on every rank. Otherwise as Reserve
+  // and AllToAll; kAllToAll is INVALID_ARGUMENT.
+  virtual Status ReserveBlocks(Collective collective, std::int64_t block_bytes) = 0;
+  virtual Status RunBlocks(Collective collective, std::int64_t block_bytes) = 0;
+
   virtual Status Barrier() = 0;
   // Largest value over all ranks; for agreeing on when to stop.
   virtual StatusOr<double> Max(double value) = 0;
@@ -44,8 +57,8 @@ class Communicator {
   // peer fails with ABORTED soon instead of at its timeout, and so do later ones.
   virtual void Abort() = 0;
 
-  // The reserved buffers, peers in rank order without gaps as the counts of an exchange say; for
-  // tests. Empty when the host cannot see them.
+  // The reserved buffers, peers in rank order without gaps as the counts of an exchange say, or
+  // blocks; for tests. Empty when the host cannot see them.
   virtual std::span<std::byte> SendBuffer() { return {}; }
   virtual std::span<const std::byte> ReceiveBuffer() const { return {}; }
 };

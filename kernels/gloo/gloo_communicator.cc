@@ -1,7 +1,6 @@
 #include "kernels/gloo/gloo_communicator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -14,6 +13,8 @@
 #include "gloo/barrier.h"
 #include "gloo/math.h"
 #include "gloo/types.h"
+#include "kernels/gloo/exchange_deadline.h"
+#include "kernels/gloo/ring_schedule.h"
 #include "kernels/gloo/sigpipe_guard.h"
 #include "kernels/machine/machine.h"
 
@@ -21,7 +22,7 @@ namespace neuroshard {
 namespace {
 
 // What tells messages between the same ranks apart.
-enum class Message : std::uint32_t { kData = 0, kNeverSent = 1 };
+enum class Message : std::uint32_t { kData = 0, kNeverSent = 1, kRing = 2 };
 std::uint64_t SlotOf(Message message) {
   return ::gloo::Slot::build(::gloo::kAlltoallSlotPrefix, static_cast<std::uint32_t>(message));
 }
@@ -34,6 +35,10 @@ std::vector<std::int64_t> Offsets(const std::vector<std::int64_t>& counts) {
   std::vector<std::int64_t> offsets(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::int64_t{0});
   return offsets;
+}
+
+void AddFloats(float* __restrict sums, const float* __restrict numbers, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) sums[i] += numbers[i];
 }
 
 }  // namespace
@@ -60,37 +65,85 @@ Status GlooCommunicator::CheckCounts(const AllToAllCounts& counts) const {
   return absl::OkStatus();
 }
 
+StatusOr<GlooCommunicator::BufferBytes> GlooCommunicator::BytesOfBlocks(
+    Collective collective, std::int64_t block_bytes) const {
+  if (collective == Collective::kAllToAll) {
+    return InvalidArgument("an all-to-all is not made of equal blocks");
+  }
+  if (block_bytes < 0 ||
+      block_bytes > std::numeric_limits<std::int64_t>::max() / 4 / world_size()) {
+    return InvalidArgument("block_bytes: {} is negative or makes the sum overflow", block_bytes);
+  }
+  if (Reduces(collective) && block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
+    return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
+                           ToText(collective), block_bytes);
+  }
+  const std::int64_t all = block_bytes * world_size();
+  return BufferBytes{collective == Collective::kAllGather ? block_bytes : all,
+                     collective == Collective::kReduceScatter ? block_bytes : all,
+                     block_bytes * ScratchBlocks(collective, world_size())};
+}
+
 Status GlooCommunicator::Reserve(const AllToAllCounts& counts) {
   NS_RETURN_IF_ERROR(broken_);
   NS_RETURN_IF_ERROR(CheckCounts(counts));
-  const std::int64_t send = Total(counts.send_bytes), receive = Total(counts.receive_bytes);
-  // Both old buffers go first, so what they hold is available again.
-  const bool send_fits = send <= static_cast<std::int64_t>(send_bytes_.size());
-  const bool receive_fits = receive <= static_cast<std::int64_t>(receive_bytes_.size());
-  if (send_fits && receive_fits) return absl::OkStatus();
+  return ReserveBytes({Total(counts.send_bytes), Total(counts.receive_bytes), 0});
+}
+
+Status GlooCommunicator::ReserveBlocks(Collective collective, std::int64_t block_bytes) {
+  NS_RETURN_IF_ERROR(broken_);
+  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BytesOfBlocks(collective, block_bytes));
+  return ReserveBytes(bytes);
+}
+
+Status GlooCommunicator::ReserveBytes(const BufferBytes& bytes) {
+  if (CheckReserved(bytes).ok()) return absl::OkStatus();
+  // All old buffers go first, so what they hold is available again.
   send_buffer_.reset();
   receive_buffer_.reset();
+  scratch_buffer_.reset();
   send_bytes_ = {};
   receive_bytes_ = {};
-  const std::int64_t available = AvailableMemoryBytes();
-  if (send > available || receive > available - send) {
-    return ResourceExhausted(
-        "buffers for sending {} and receiving {} do not fit the {} of memory that are available",
-        FormatBytes(send), FormatBytes(receive), FormatBytes(available));
+  scratch_bytes_ = {};
+  std::int64_t available = AvailableMemoryBytes();
+  for (const std::int64_t part : {bytes.send, bytes.receive, bytes.scratch}) {
+    if (part > available) {
+      return ResourceExhausted(
+          "buffers for sending {}, receiving {} and sums of {} do not fit the {} of memory that "
+          "are available",
+          FormatBytes(bytes.send), FormatBytes(bytes.receive), FormatBytes(bytes.scratch),
+          FormatBytes(AvailableMemoryBytes()));
+    }
+    available -= part;
   }
   try {
-    send_bytes_.resize(send);
-    receive_bytes_.resize(receive);
+    send_bytes_.resize(bytes.send);
+    receive_bytes_.resize(bytes.receive);
+    scratch_bytes_.resize(bytes.scratch);
   } catch (const std::exception&) {  // bad_alloc or length_error
     send_bytes_ = {};
     receive_bytes_ = {};
+    scratch_bytes_ = {};
     return ResourceExhausted("cannot allocate buffers for sending {} and receiving {}",
-                             FormatBytes(send), FormatBytes(receive));
+                             FormatBytes(bytes.send), FormatBytes(bytes.receive));
   }
   return Guard("reserve", [this] {
     send_buffer_ = Register(send_bytes_);
     receive_buffer_ = Register(receive_bytes_);
+    scratch_buffer_ = Register(scratch_bytes_);
   });
+}
+
+Status GlooCommunicator::CheckReserved(const BufferBytes& bytes) const {
+  const auto size = [](const std::vector<std::byte>& buffer) {
+    return static_cast<std::int64_t>(buffer.size());
+  };
+  const bool fits = bytes.send <= size(send_bytes_) && bytes.receive <= size(receive_bytes_) &&
+                    bytes.scratch <= size(scratch_bytes_);
+  if (fits) return absl::OkStatus();
+  return InvalidArgument("sends {} and receives {}, but {} and {} were reserved",
+                         FormatBytes(bytes.send), FormatBytes(bytes.receive),
+                         FormatBytes(size(send_bytes_)), FormatBytes(size(receive_bytes_)));
 }
 
 // When a connection breaks, Gloo tells the buffers of all messages that wait for their turn on it,
@@ -108,14 +161,7 @@ std::unique_ptr<::gloo::transport::UnboundBuffer> GlooCommunicator::Register(
 Status GlooCommunicator::AllToAll(const AllToAllCounts& counts) {
   NS_RETURN_IF_ERROR(broken_);
   NS_RETURN_IF_ERROR(CheckCounts(counts));
-  if (Total(counts.send_bytes) > static_cast<std::int64_t>(send_bytes_.size()) ||
-      Total(counts.receive_bytes) > static_cast<std::int64_t>(receive_bytes_.size())) {
-    return InvalidArgument("sends {} and receives {}, but {} and {} were reserved",
-                           FormatBytes(Total(counts.send_bytes)),
-                           FormatBytes(Total(counts.receive_bytes)),
-                           FormatBytes(static_cast<std::int64_t>(send_bytes_.size())),
-                           FormatBytes(static_cast<std::int64_t>(receive_bytes_.size())));
-  }
+  NS_RETURN_IF_ERROR(CheckReserved({Total(counts.send_bytes), Total(counts.receive_bytes), 0}));
   return Guard("all-to-all", [&] { Exchange(counts); });
 }
 
@@ -123,13 +169,7 @@ Status GlooCommunicator::AllToAll(const AllToAllCounts& counts) {
 // on buffers that are registered once, with one deadline for the whole exchange, and without
 // messages to peers that get nothing.
 void GlooCommunicator::Exchange(const AllToAllCounts& counts) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + mesh_->getTimeout();
-  const auto remaining = [&deadline] {
-    // Gloo takes a negative timeout for "use the default".
-    return std::max(std::chrono::milliseconds(1),
-                    std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
-  };
+  const ExchangeDeadline deadline(mesh_->getTimeout());
   const std::vector<std::int64_t> send_offsets = Offsets(counts.send_bytes);
   const std::vector<std::int64_t> receive_offsets = Offsets(counts.receive_bytes);
   const std::uint64_t slot = SlotOf(Message::kData);
@@ -150,8 +190,57 @@ void GlooCommunicator::Exchange(const AllToAllCounts& counts) {
     std::memcpy(receive_bytes_.data() + receive_offsets[self],
                 send_bytes_.data() + send_offsets[self], counts.send_bytes[self]);
   }
-  for (; sends > 0; --sends) send_buffer_->waitSend(nullptr, remaining());
-  for (; receives > 0; --receives) receive_buffer_->waitRecv(nullptr, remaining());
+  for (; sends > 0; --sends) send_buffer_->waitSend(nullptr, deadline.Remaining());
+  for (; receives > 0; --receives) receive_buffer_->waitRecv(nullptr, deadline.Remaining());
+}
+
+Status GlooCommunicator::RunBlocks(Collective collective, std::int64_t block_bytes) {
+  NS_RETURN_IF_ERROR(broken_);
+  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BytesOfBlocks(collective, block_bytes));
+  NS_RETURN_IF_ERROR(CheckReserved(bytes));
+  return Guard(ToText(collective), [&] { RunRing(collective, block_bytes); });
+}
+
+void GlooCommunicator::RunRing(Collective collective, std::int64_t block_bytes) {
+  const int self = rank(), size = world_size();
+  if (size == 1 || collective == Collective::kAllGather) {
+    std::copy_n(send_bytes_.begin(), block_bytes, receive_bytes_.begin() + self * block_bytes);
+  }
+  if (size == 1) return;
+  const RingSchedule schedule =
+      MakeRingSchedule(collective, self, size, static_cast<std::size_t>(block_bytes));
+  const std::vector<RingTransfer>& transfers = schedule.transfers;
+  const auto buffer_of = [&](RingPart part) -> ::gloo::transport::UnboundBuffer& {
+    if (part.buffer == RingBuffer::kScratch) return *scratch_buffer_;
+    return part.buffer == RingBuffer::kInput ? *send_buffer_ : *receive_buffer_;
+  };
+  const std::uint64_t slot = SlotOf(Message::kRing);
+  const auto send = [&](const RingTransfer& transfer) {
+    buffer_of(transfer.send)
+        .send((self + 1) % size, slot, transfer.send.offset_bytes, transfer.bytes);
+  };
+  const ExchangeDeadline deadline(mesh_->getTimeout());
+  // All at once: messages between two ranks stay in order, so each arrives when its place is free.
+  for (const RingTransfer& transfer : transfers) {
+    buffer_of(transfer.receive)
+        .recv((self + size - 1) % size, slot, transfer.receive.offset_bytes, transfer.bytes);
+  }
+  for (std::size_t i = 0; i < std::min(schedule.lead, transfers.size()); ++i) send(transfers[i]);
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const RingTransfer& transfer = transfers[i];
+    buffer_of(transfer.receive).waitRecv(nullptr, deadline.Remaining());
+    if (transfer.add_input) {
+      auto& sums =
+          transfer.receive.buffer == RingBuffer::kScratch ? scratch_bytes_ : receive_bytes_;
+      AddFloats(reinterpret_cast<float*>(sums.data() + transfer.receive.offset_bytes),
+                reinterpret_cast<const float*>(send_bytes_.data() + transfer.input_offset_bytes),
+                transfer.bytes / sizeof(float));
+    }
+    if (i + schedule.lead < transfers.size()) send(transfers[i + schedule.lead]);
+  }
+  for (const RingTransfer& transfer : transfers) {
+    buffer_of(transfer.send).waitSend(nullptr, deadline.Remaining());
+  }
 }
 
 Status GlooCommunicator::Barrier() {
