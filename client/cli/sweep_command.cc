@@ -235,7 +235,7 @@ void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code) {
       "command resumes.");
   AddKind(*sweep, "compute", "Embedding forward and backward of random table sets",
           SweepKind::kCompute, console, exit_code);
-  AddKind(*sweep, "comm", "All-to-alls between devices of all workers", SweepKind::kComm, console,
+  AddKind(*sweep, "comm", "Collectives between devices of all workers", SweepKind::kComm, console,
           exit_code);
 }
 

@@ -59,7 +59,7 @@ std::string Canonical(const ComputeSweepConfig& config) {
 }
 
 std::string Canonical(const CommSweepConfig& config) {
-  return fmt::format(
+  std::string text = fmt::format(
       "kind=comm seed={} num_samples={} repeats={} num_ranks={} {} dims={} "
       "min_tables={} "
       "max_tables={} min_random_placement={} "
@@ -68,6 +68,10 @@ std::string Canonical(const CommSweepConfig& config) {
       Canonical(config.batch_sizes), config.dims, config.min_tables, config.max_tables,
       config.min_random_placement, config.max_random_placement, config.max_start_offset,
       config.start_offset_unit_ms, Canonical(config.settings));
+  if (config.collectives != CommSweepConfig().collectives) {
+    text += fmt::format(" collectives={}", Texts(config.collectives));
+  }
+  return text;
 }
 
 }  // namespace

@@ -6,6 +6,24 @@
 #include <utility>
 
 namespace neuroshard {
+namespace {
+
+// A worker from before there were other collectives measures an all-to-all whatever it is asked
+// for; later ones write down what they measured.
+Status CheckCollective(const CommSample& sample, const std::vector<CommMeasurement>& records) {
+  if (sample.collective == Collective::kAllToAll) return absl::OkStatus();
+  for (const CommMeasurement& record : records) {
+    const auto& properties = record.environment.properties;
+    const auto measured = properties.find("collective");
+    if (measured != properties.end() && measured->second == ToText(sample.collective)) continue;
+    return FailedPrecondition("the worker of rank {} ({}, version {}) does not know {}: update it",
+                              record.rank, record.environment.hostname,
+                              record.environment.worker_version, ToText(sample.collective));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 CommGroup::CommGroup(std::vector<const WorkerClient*> workers, std::vector<RankPlacement> placement,
                      std::string group_id)
@@ -74,6 +92,7 @@ StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSetti
         "group {}: the workers did not answer sample {} with one record for each of {} ranks",
         group_id_, sample.sample_id, placement_.size());
   }
+  NS_RETURN_IF_ERROR(CheckCollective(sample, all));
   return all;
 }
 

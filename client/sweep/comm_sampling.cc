@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "client/sweep/repeated_passes.h"
@@ -44,6 +45,45 @@ std::vector<double> DrawStartOffsets(const CommSweepConfig& config, int num_rank
   return offsets_ms;
 }
 
+// What the placement's columns would be if they were spread evenly, in whole vectors: the other
+// collectives then move about as much as the all-to-alls do.
+std::int64_t EvenColumns(const std::vector<std::int64_t>& dim_sums) {
+  constexpr std::int64_t kStep = 4;
+  const auto num_ranks = static_cast<std::int64_t>(dim_sums.size());
+  const std::int64_t total = std::accumulate(dim_sums.begin(), dim_sums.end(), std::int64_t{0});
+  return (total + num_ranks * kStep - 1) / (num_ranks * kStep) * kStep;
+}
+
+// Every other one, on average, with start offsets: in training such a collective follows lookups
+// that do not end together, or another collective.
+CommSample OtherCollective(const CommSweepConfig& config, const CommSample& all_to_all,
+                           Collective collective, Random& random) {
+  CommSample sample = all_to_all;
+  sample.collective = collective;
+  sample.direction =
+      collective == Collective::kReduceScatter ? CommDirection::kForward : CommDirection::kBackward;
+  sample.dim_sums.assign(all_to_all.dim_sums.size(), EvenColumns(all_to_all.dim_sums));
+  sample.start_offsets_ms =
+      DrawStartOffsets(config, static_cast<int>(sample.dim_sums.size()), random);
+  if (random.Below(2) == 0) sample.start_offsets_ms.clear();
+  return sample;
+}
+
+// Behind the placement's number in a sample's id.
+char Letter(const CommSample& sample) {
+  switch (sample.collective) {
+    case Collective::kReduceScatter:
+      return 'r';
+    case Collective::kAllGather:
+      return 'g';
+    case Collective::kAllReduce:
+      return 'a';
+    case Collective::kAllToAll:
+      break;
+  }
+  return sample.direction == CommDirection::kForward ? 'f' : 'b';
+}
+
 }  // namespace
 
 std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
@@ -53,18 +93,29 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
     for (int i = 0; i < config.num_samples; ++i, ++index) {
       Random random(SampleSeed(config.seed, index));
       CommSample backward;
-      backward.sample_id = fmt::format("m{:06}b", index);
       backward.direction = CommDirection::kBackward;
       backward.dim_sums = DrawDimSums(config, num_ranks, random);
       CommSample forward = backward;
-      forward.sample_id = fmt::format("m{:06}f", index);
       forward.direction = CommDirection::kForward;
       forward.start_offsets_ms = DrawStartOffsets(config, num_ranks, random);
-      // Drawn last, so that the placements are those of a sweep with one batch size.
+      // Drawn after the placement and its offsets, which are those of a sweep with one batch size
+      // and all-to-alls only.
       backward.batch_size = config.batch_sizes[random.Below(config.batch_sizes.size())];
       forward.batch_size = backward.batch_size;
-      samples.push_back(std::move(backward));
-      samples.push_back(std::move(forward));
+      std::vector<CommSample> all = {backward, forward};
+      // All are drawn, so that none depends on which others are listed.
+      for (const Collective collective :
+           {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllReduce}) {
+        all.push_back(OtherCollective(config, backward, collective, random));
+      }
+      for (CommSample& sample : all) {
+        if (std::find(config.collectives.begin(), config.collectives.end(), sample.collective) ==
+            config.collectives.end()) {
+          continue;
+        }
+        sample.sample_id = fmt::format("m{:06}{}", index, Letter(sample));
+        samples.push_back(std::move(sample));
+      }
     }
   }
   return InPasses(std::move(samples), config.repeats);

@@ -111,6 +111,46 @@ TEST(CommSamplingTest, BatchSizesVaryByPlacementAndLeaveItAlone) {
   EXPECT_LT(large, 130);
 }
 
+TEST(CommSamplingTest, OtherCollectivesOfAPlacementMoveAsManyColumnsAndLeaveTheAllToAllsAlone) {
+  CommSweepConfig config = SmallCommConfig();
+  const auto all_to_alls = MakeCommSamples(config);
+  config.collectives = {Collective::kAllToAll, Collective::kReduceScatter, Collective::kAllGather,
+                        Collective::kAllReduce};
+  const auto samples = MakeCommSamples(config);
+  ASSERT_EQ(samples.size(), 5 * all_to_alls.size() / 2);
+  std::vector<CommSample> kept;
+  std::vector<CommSample> gathers;
+  int with_offsets = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const CommSample& sample = samples[i];
+    if (sample.collective == Collective::kAllToAll) {
+      kept.push_back(sample);
+      continue;
+    }
+    if (sample.collective == Collective::kAllGather) gathers.push_back(sample);
+    const CommSample& placement = samples[i / 5 * 5];
+    EXPECT_EQ(sample.batch_size, placement.batch_size);
+    const std::int64_t total =
+        std::accumulate(placement.dim_sums.begin(), placement.dim_sums.end(), std::int64_t{0});
+    for (const std::int64_t columns : sample.dim_sums) {
+      EXPECT_EQ(columns, sample.dim_sums.front());
+      EXPECT_EQ(columns % 4, 0);
+    }
+    const std::int64_t spread =
+        std::accumulate(sample.dim_sums.begin(), sample.dim_sums.end(), std::int64_t{0});
+    EXPECT_GE(spread, total);
+    EXPECT_LT(spread, total + 4 * static_cast<std::int64_t>(sample.dim_sums.size()));
+    if (!sample.start_offsets_ms.empty()) ++with_offsets;
+  }
+  EXPECT_EQ(kept, all_to_alls);
+  EXPECT_GT(with_offsets, 240);  // of 600
+  EXPECT_LT(with_offsets, 360);
+  EXPECT_EQ(samples[4].sample_id, "m000000a");
+
+  config.collectives = {Collective::kAllGather};
+  EXPECT_EQ(MakeCommSamples(config), gathers);
+}
+
 TEST(CommSamplingTest, AnOffsetBoundOfOneMeansNoOffsets) {
   CommSweepConfig config = SmallCommConfig();
   config.max_start_offset = 2;

@@ -134,6 +134,33 @@ TEST_F(CommSweepTest, ARefusedSampleIsGivenUpAndTheOthersAreMeasured) {
   EXPECT_EQ(report.recorded, 3);
 }
 
+TEST_F(CommSweepTest, EveryCollectiveIsRecordedAsWhatItIs) {
+  FakeWorker a;
+  FakeWorker b;
+  std::vector<CommSample> samples = SomeSamples(4, 2);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i].collective = kWords<Collective>[i].value;
+  }
+  const SweepReport report = Sweep(samples, QuickFleet({a.address(), b.address()}));
+  EXPECT_THAT(report.status, IsOk());
+  const auto records = store_->ReadCommRecords();
+  ASSERT_THAT(records, IsOk());
+  ASSERT_EQ(records->size(), 4u);
+  for (std::size_t i = 0; i < samples.size(); ++i) EXPECT_EQ((*records)[i].sample, samples[i]);
+}
+
+// It would measure an all-to-all and not say so.
+TEST_F(CommSweepTest, AnOldWorkersAllToAllIsNotTakenForAnotherCollective) {
+  FakeWorker a({.knows_all_to_all_only = true});
+  FakeWorker b;
+  std::vector<CommSample> samples = SomeSamples(2, 2);
+  samples[1].collective = Collective::kAllGather;
+  const SweepReport report = Sweep(samples, QuickFleet({a.address(), b.address()}));
+  EXPECT_EQ(report.recorded, 1);
+  ASSERT_EQ(report.given_up.size(), 1u);
+  EXPECT_THAT(report.given_up[0].reason, HasSubstr("does not know all_gather"));
+}
+
 TEST_F(CommSweepTest, AStopCancelsWhatIsInFlightAndKeepsWhatIsDone) {
   FakeWorker a({.hangs = {"m000002b"}});
   FakeWorker b;

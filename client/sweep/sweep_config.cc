@@ -181,6 +181,15 @@ ComputeSweepConfig ReadComputeSweep(ConfigReader& reader) {
   return config;
 }
 
+void ReadCollectives(ConfigReader& reader, std::vector<Collective>* collectives) {
+  ReadSomeWords(reader, "collectives", collectives);
+  std::sort(collectives->begin(), collectives->end());
+  const auto twice = std::adjacent_find(collectives->begin(), collectives->end());
+  if (twice != collectives->end()) {
+    reader.AddViolation("collectives", fmt::format("lists {} more than once", ToText(*twice)));
+  }
+}
+
 CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   CommSweepConfig config;
   reader.Read("seed", &config.seed);
@@ -201,6 +210,7 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
     }
     config.num_ranks.push_back(static_cast<int>(count));
   }
+  ReadCollectives(reader, &config.collectives);
   ReadDims(reader, &config.dims);
   ReadTableCounts(reader, &config.min_tables, &config.max_tables);
   reader.Read("min_random_placement", &config.min_random_placement, {0, 1});

@@ -49,13 +49,14 @@ struct ComputeSweepConfig {
   bool operator==(const ComputeSweepConfig&) const = default;
 };
 
-// `kind: comm`. Samples are all-to-alls of random, more or less balanced placements; each gives a
-// backward and a forward measurement.
+// `kind: comm`. Samples are exchanges of random, more or less balanced placements: each gives a
+// backward and a forward all-to-all, and one of every other collective that is listed.
 struct CommSweepConfig {
   std::uint64_t seed = 0;
   int num_samples = 0;  // for each entry of num_ranks
   int repeats = 1;      // as for compute
   std::vector<int> num_ranks;
+  std::vector<Collective> collectives = {Collective::kAllToAll};  // in the vocabulary's order
   // A placement draws one; every one is a multiple of every number of ranks.
   std::vector<std::int64_t> batch_sizes = {65536};
   std::vector<std::int64_t> dims = {128, 64, 32, 16, 8, 4};

@@ -134,6 +134,24 @@ weight_dtypes: [fp32, int8]
                 HasSubstr("pooling_modes: must not be empty"), HasSubstr("weight_dtypes[1]"))));
 }
 
+TEST(SweepConfigTest, CollectivesAreASetWhoseDefaultIsAllToAll) {
+  const std::string text = "kind: comm\nnum_samples: 1\nnum_ranks: [2]\n";
+  const auto canonical = [&](const std::string& line) {
+    const auto config = ParseSweepConfig(text + line, "c.yaml");
+    EXPECT_THAT(config, IsOk());
+    return SweepHash(*config, "");
+  };
+  EXPECT_EQ(canonical(""), canonical("collectives: [all_to_all]\n"));
+  EXPECT_EQ(canonical("collectives: [all_reduce, all_to_all]\n"),
+            canonical("collectives: [all_to_all, all_reduce]\n"));
+  EXPECT_NE(canonical(""), canonical("collectives: [all_reduce]\n"));
+  EXPECT_THAT(ParseSweepConfig(text + "collectives: [all_reduce, gossip, all_reduce]\n", "c.yaml"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("collectives[1]"), HasSubstr("all_reduce more than once"))));
+  EXPECT_THAT(ParseSweepConfig(text + "collectives: []\n", "c.yaml"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("collectives: must not be")));
+}
+
 TEST(SweepConfigTest, EveryBatchSizeIsAMultipleOfEveryNumberOfRanks) {
   const std::string text = "kind: comm\nnum_samples: 1\nnum_ranks: [2, 3]\n";
   EXPECT_THAT(ParseSweepConfig(text + "batch_sizes: [12, 24]\n", "c.yaml"), IsOk());
@@ -240,9 +258,10 @@ TEST(SweepConfigTest, EveryShippedSweepCanBePlanned) {
       EXPECT_EQ(samples.size(), static_cast<std::size_t>(compute->num_samples * compute->repeats));
     } else {
       const auto& comm = std::get<CommSweepConfig>(config);
-      EXPECT_EQ(
-          MakeCommSamples(comm).size(),
-          2 * comm.num_ranks.size() * static_cast<std::size_t>(comm.num_samples * comm.repeats));
+      EXPECT_EQ(comm.collectives.front(), Collective::kAllToAll);  // in both directions
+      EXPECT_EQ(MakeCommSamples(comm).size(),
+                (1 + comm.collectives.size()) * comm.num_ranks.size() *
+                    static_cast<std::size_t>(comm.num_samples * comm.repeats));
     }
   }
   EXPECT_EQ(files, 6);

@@ -44,11 +44,11 @@ struct FakeDeviceScript {
   Status create_op;                     // what CreateEmbeddingOp fails with
   Status open_communicator;             // what OpenCommunicator fails with
   Status connect;                       // what PendingCommunicator::Connect fails with
-  Status all_to_all;                    // what every AllToAll fails with
-  Status reserve;                       // what Reserve fails with
+  Status all_to_all;                    // what every AllToAll and RunBlocks fails with
+  Status reserve;                       // what Reserve and ReserveBlocks fail with
   std::deque<double> times_ms;          // what TimeMs answers, one each; 1 when used up
   std::function<void()> on_time;        // called by every TimeMs
-  std::function<void()> on_all_to_all;  // called by every AllToAll
+  std::function<void()> on_all_to_all;  // called by every AllToAll and RunBlocks
   // Max() answers the larger of its argument and the next of these (what the other ranks say); the
   // argument when used up.
   std::deque<double> peer_values;
@@ -91,6 +91,15 @@ class FakeCommunicator final : public Communicator {
   }
   Status AllToAll(const AllToAllCounts&) override {
     log_.Add("all_to_all");
+    if (script_.on_all_to_all) script_.on_all_to_all();
+    return script_.all_to_all;
+  }
+  Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override {
+    log_.Add("reserve " + std::string(ToText(collective)) + " " + std::to_string(block_bytes));
+    return script_.reserve;
+  }
+  Status RunBlocks(Collective collective, std::int64_t) override {
+    log_.Add(std::string(ToText(collective)));
     if (script_.on_all_to_all) script_.on_all_to_all();
     return script_.all_to_all;
   }

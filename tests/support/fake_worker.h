@@ -29,6 +29,7 @@ struct FakeWorkerScript {
   std::set<std::string> breaks_always = {};  // INTERNAL
   int busy_streams = 0;  // so many ProfileCompute streams are RESOURCE_EXHAUSTED
   bool aborts_comm_once = false;
+  bool knows_all_to_all_only = false;  // as workers of before there were other collectives
 };
 
 // Answers each sample with 1 ms forward and 2 ms backward. Thread-safe.
@@ -160,6 +161,10 @@ class FakeWorker final : public v1::WorkerService::Service {
       comm->set_outcome(measurement.outcome());
       comm->set_detail(measurement.detail());
       if (measurement.has_forward()) *comm->mutable_series() = measurement.forward();
+      if (!script_.knows_all_to_all_only) {
+        (*comm->mutable_environment()->mutable_properties())["collective"] =
+            request->sample().collective();
+      }
     }
     const std::lock_guard lock(mutex_);
     ++measured_[request->sample().sample_id()];

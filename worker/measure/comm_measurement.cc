@@ -24,10 +24,14 @@ StatusOr<Wish> Agree(Communicator& communicator, Wish wish) {
 
 // FNV-1a, cut to what a double holds exactly.
 double Fingerprint(const CommSample& sample, const MeasurementSettings& settings) {
-  const std::string text =
+  std::string text =
       fmt::format("{}|{}|{}|{}|{}|{}|{}", sample.sample_id, ToText(sample.direction),
                   fmt::join(sample.dim_sums, ","), fmt::join(sample.start_offsets_ms, ","),
                   sample.batch_size, sample.element_bytes, DescribeSettings(settings));
+  // Only then, so that workers of before there were others agree on an all-to-all.
+  if (sample.collective != Collective::kAllToAll) {
+    text += fmt::format("|{}", ToText(sample.collective));
+  }
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return static_cast<double>(hash >> 12);
@@ -51,7 +55,9 @@ Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device
                              communicator.rank(), bytes, FormatBytes(device.memory_bytes));
   }
   try {
-    return communicator.Reserve(ExchangeCounts(sample, communicator.rank()));
+    return sample.collective == Collective::kAllToAll
+               ? communicator.Reserve(ExchangeCounts(sample, communicator.rank()))
+               : communicator.ReserveBlocks(sample.collective, BlockBytes(sample));
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("rank {}: the host has no memory left for {:.0f} bytes of buffers",
                              communicator.rank(), bytes);
@@ -68,7 +74,9 @@ std::chrono::nanoseconds StartOffset(const CommSample& sample, int rank) {
 StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample& sample,
                                     const MeasurementSettings& settings, const Timekeeper& time,
                                     const StopSignal& stop) {
-  const AllToAllCounts counts = ExchangeCounts(sample, communicator.rank());
+  const bool all_to_all = sample.collective == Collective::kAllToAll;
+  const AllToAllCounts counts =
+      all_to_all ? ExchangeCounts(sample, communicator.rank()) : AllToAllCounts();
   const std::chrono::nanoseconds offset = StartOffset(sample, communicator.rank());
   StoppingRule rule(settings);
   // Of the first iteration that satisfied it; this rank goes on while another one is not satisfied.
@@ -92,7 +100,8 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
     const TimePoint together = time.Now();
     time.WaitUntil(together + offset, stop);
     const TimePoint start = time.Now();
-    NS_RETURN_IF_ERROR(communicator.AllToAll(counts));
+    NS_RETURN_IF_ERROR(all_to_all ? communicator.AllToAll(counts)
+                                  : communicator.RunBlocks(sample.collective, BlockBytes(sample)));
     const TimePoint end = time.Now();
     if (i < settings.warmup_iterations) continue;
 
@@ -128,7 +137,8 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
     NS_ASSIGN_OR_RETURN(record.series, RunIterations(communicator, sample, settings, time, stop));
   }
   record.environment = stamp.Make(device, settings,
-                                  {{"collective_backend", device.collective_backend},
+                                  {{"collective", std::string(ToText(sample.collective))},
+                                   {"collective_backend", device.collective_backend},
                                    {"world_size", std::to_string(communicator.world_size())}});
   return record;
 }

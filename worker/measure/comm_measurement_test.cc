@@ -85,6 +85,23 @@ TEST_F(CommMeasurementTest, TimesOwnCompletionMinusOwnStart) {
   EXPECT_EQ(record.series.warmup_iterations, 2);
 }
 
+TEST_F(CommMeasurementTest, RunsTheCollectiveOfTheSample) {
+  for (const Collective collective :
+       {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllReduce}) {
+    CommSample sample = Sample();
+    sample.collective = collective;
+    sample.dim_sums = {8, 8};
+    sample.start_offsets_ms = {0, 3};
+    const std::string name(ToText(collective));
+    NS_ASSERT_OK_AND_ASSIGN(const CommMeasurement record, Measure(sample));
+    EXPECT_THAT(record.series.samples_ms, Each(7));
+    EXPECT_EQ(log_.Count(name), 2U + 5U);
+    EXPECT_EQ(log_.Count("reserve " + name + " 64"), 1U) << "4 / 2 samples x 8 columns x 4 B";
+    EXPECT_EQ(record.environment.properties.at("collective"), name);
+  }
+  EXPECT_EQ(log_.Count("all_to_all"), 0U);
+}
+
 TEST_F(CommMeasurementTest, GoesOnWhileAnotherRankIsNotSatisfied) {
   settings_ = {.warmup_iterations = 0, .min_iterations = 6, .max_iterations = 1000};
   PeerAgreesOnTheSample();

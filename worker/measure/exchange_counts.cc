@@ -18,6 +18,12 @@ Status CheckCommSample(const CommSample& sample, int world_size,
                                            "got {}",
                                            world_size, sample.dim_sums.size()));
   }
+  const bool uneven = std::any_of(sample.dim_sums.begin(), sample.dim_sums.end(),
+                                  [&](auto dim) { return dim != sample.dim_sums.front(); });
+  if (uneven && sample.collective != Collective::kAllToAll) {
+    violations.Add("dim_sums",
+                   fmt::format("must be the same on every rank for {}", ToText(sample.collective)));
+  }
   const std::vector<double>& offsets = sample.start_offsets_ms;
   if (!offsets.empty() && offsets.size() != ranks) {
     violations.Add("start_offsets_ms",
@@ -44,8 +50,21 @@ Status CheckCommSample(const CommSample& sample, int world_size,
 
 double ExchangeBytes(const CommSample& sample, int rank) {
   const auto world_size = static_cast<double>(sample.dim_sums.size());
-  double columns = static_cast<double>(sample.dim_sums[rank]) * world_size;
-  for (const std::int64_t dim_sum : sample.dim_sums) columns += static_cast<double>(dim_sum);
+  const auto own_columns = static_cast<double>(sample.dim_sums[rank]);
+  // Of one rank's share of the batch.
+  double columns = own_columns * world_size;
+  switch (sample.collective) {
+    case Collective::kAllToAll:
+      for (const std::int64_t dim_sum : sample.dim_sums) columns += static_cast<double>(dim_sum);
+      break;
+    case Collective::kAllGather:
+      columns += own_columns;
+      break;
+    case Collective::kReduceScatter:  // partial sums besides
+    case Collective::kAllReduce:
+      columns *= 2;
+      break;
+  }
   return static_cast<double>(sample.batch_size) / world_size * columns *
          static_cast<double>(sample.element_bytes);
 }
@@ -62,6 +81,11 @@ AllToAllCounts ExchangeCounts(const CommSample& sample, int rank) {
     std::swap(counts.send_bytes, counts.receive_bytes);
   }
   return counts;
+}
+
+std::int64_t BlockBytes(const CommSample& sample) {
+  const auto world_size = static_cast<std::int64_t>(sample.dim_sums.size());
+  return sample.batch_size / world_size * sample.element_bytes * sample.dim_sums.front();
 }
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// How many bytes each rank sends to each other in a model-parallel embedding exchange.
+// How many bytes each rank sends and receives in an exchange of pooled embeddings.
 #pragma once
 
 #include <chrono>
@@ -11,17 +11,23 @@
 namespace neuroshard {
 
 // Faults of a sample that only a group of `world_size` ranks with this timeout can tell, field
-// paths relative to the sample: number of dim_sums and of start offsets, batch size not a multiple,
-// an offset spread that would let the other ranks run into the timeout.
+// paths relative to the sample: number of dim_sums and of start offsets, dim_sums that differ where
+// the collective treats all ranks alike, batch size not a multiple, an offset spread that would let
+// the other ranks run into the timeout.
 Status CheckCommSample(const CommSample& sample, int world_size, std::chrono::milliseconds timeout);
 
-// Bytes of `rank`'s send and receive buffers together, as a real number since a hostile sample's
-// exceed any integer.
+// Bytes of `rank`'s buffers together, those of partial sums included, as a real number since a
+// hostile sample's exceed any integer.
 double ExchangeBytes(const CommSample& sample, int rank);
 
-// Forward: rank r sends its dim_sums[r] columns of each rank's share of the batch (batch_size /
-// world_size samples) to that rank, and receives dim_sums[p] columns of its own share from every p.
-// Backward is the reverse. The sample passed CheckCommSample, and ExchangeBytes fits an int64.
+// Of an all-to-all. Forward: rank r sends its dim_sums[r] columns of each rank's share of the batch
+// (batch_size / world_size samples) to that rank, and receives dim_sums[p] columns of its own share
+// from every p. Backward is the reverse. The sample passed CheckCommSample, and ExchangeBytes fits
+// an int64.
 AllToAllCounts ExchangeCounts(const CommSample& sample, int rank);
+
+// Of the other collectives: bytes of one rank's share of the batch, batch_size / world_size samples
+// of the columns that all ranks have. Under the same conditions.
+std::int64_t BlockBytes(const CommSample& sample);
 
 }  // namespace neuroshard

@@ -45,6 +45,21 @@ TEST(ExchangeCountsTest, WhatOneSendsTheOtherReceivesInBothDirections) {
   EXPECT_EQ(ExchangeCounts(backward, 2).send_bytes, ExchangeCounts(Sample(), 2).receive_bytes);
 }
 
+TEST(ExchangeCountsTest, TheOtherCollectivesMoveEqualBlocks) {
+  CommSample sample = Sample();
+  sample.dim_sums = {10, 10, 10};
+  sample.collective = Collective::kAllGather;
+  EXPECT_EQ(BlockBytes(sample), 160);  // 12 / 3 samples x 10 columns x 4 B
+  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 1), 160 + 480);
+  sample.collective = Collective::kReduceScatter;
+  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 1), 480 + 160 + 320);  // the last for partial sums
+  sample.collective = Collective::kAllReduce;
+  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 1), 480 + 480);
+  EXPECT_THAT(CheckCommSample(sample, 3, kTimeout), IsOk());
+  sample.dim_sums = {10, 10, 9};
+  EXPECT_EQ(Violations::FromStatus(CheckCommSample(sample, 3, kTimeout)).at(0).field, "dim_sums");
+}
+
 TEST(ExchangeCountsTest, ChecksTheSampleAgainstTheGroup) {
   EXPECT_THAT(CheckCommSample(Sample(), 3, kTimeout), IsOk());
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "common/base/bytes.h"
@@ -114,6 +115,43 @@ class CommGroupServiceTest : public ::testing::Test {
 
   std::vector<std::unique_ptr<TestWorker>> workers_;
 };
+
+TEST_F(CommGroupServiceTest, MeasuresEveryCollectiveOnOneGroup) {
+  OpenAndConnect();
+  for (const char* collective : {"reduce_scatter", "all_gather", "all_reduce", "all_to_all"}) {
+    SCOPED_TRACE(collective);
+    v1::ProfileCommRequest request = CommRequest();
+    v1::CommSample& sample = *request.mutable_sample();
+    sample.set_collective(collective);
+    for (auto& dim_sum : *sample.mutable_dim_sums()) dim_sum = 16;
+    std::mutex mutex;
+    std::vector<v1::CommMeasurement> records;
+    for (const grpc::Status& status : OnAllWorkers([&](TestWorker& worker) {
+           v1::ProfileCommResponse response;
+           const grpc::Status profiled = Profile(worker, request, &response);
+           const std::lock_guard lock(mutex);
+           for (const auto& record : response.measurements()) records.push_back(record);
+           return profiled;
+         })) {
+      ASSERT_TRUE(status.ok()) << status.error_message();
+    }
+    ASSERT_THAT(records, SizeIs(kWorkers * kDevices));
+    for (const v1::CommMeasurement& record : records) {
+      EXPECT_EQ(record.outcome(), "ok");
+      EXPECT_EQ(record.environment().properties().at("collective"), collective);
+      // Everybody waits for rank 3, which enters 2 ms after rank 0; no upper bound holds on a
+      // loaded machine.
+      if (record.rank() == 0) {
+        EXPECT_GE(record.series().median_ms(), 1.0);
+      }
+    }
+  }
+  v1::ProfileCommRequest uneven = CommRequest();
+  uneven.mutable_sample()->set_collective("all_gather");
+  v1::ProfileCommResponse response;
+  EXPECT_EQ(Profile(*workers_[0], uneven, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
 
 TEST_F(CommGroupServiceTest, MeasuresOnFourRanksOfTwoWorkers) {
   OpenAndConnect();
