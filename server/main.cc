@@ -10,7 +10,7 @@
 #include "common/rpc/process_signals.h"
 #include "common/rpc/rpc_server.h"
 #include "server/cost/analytic/analytic_cost_model.h"
-#include "server/cost/neural/neural_cost_model.h"
+#include "server/cost/universal/universal_cost_model.h"
 #include "server/model_watcher.h"
 #include "server/models/model_repository.h"
 #include "server/options.h"
@@ -34,10 +34,11 @@ Status RunPlanner(const PlannerOptions& options) {
     NS_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(options.metrics_listen, registry));
     logger->Info("metrics_listening", {{"address", exporter->address()}});
   }
-  NS_ASSIGN_OR_RETURN(const auto models,
-                      ModelRepository::Create(
-                          {options.models_root, options.default_model, {MakeAnalyticCostModel()}},
-                          LoadNeuralCostModel));
+  NS_ASSIGN_OR_RETURN(const auto models, ModelRepository::Create({options.models_root,
+                                                                  options.default_model,
+                                                                  {MakeAnalyticCostModel()},
+                                                                  options.accept_unusable_models},
+                                                                 LoadCostModel));
   ModelWatcher watcher(*models, std::chrono::milliseconds(options.model_poll_ms), *logger,
                        planner_metrics);
   const ThreadRunner threads;

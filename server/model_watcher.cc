@@ -22,6 +22,7 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
   metrics.ModelsLoaded(snapshot.loaded().size());
   metrics.ModelsRefused(snapshot.refused().size());
   metrics.ModelsNow(snapshot.loaded().size(), snapshot.refused().size());
+  metrics.DriftNow(snapshot.loaded());
 }
 
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
@@ -32,6 +33,7 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
   metrics.ModelsLoaded(report.loaded.size());
   metrics.ModelsRefused(report.refused.size());
   metrics.ModelsNow(snapshot.loaded().size(), snapshot.refused().size());
+  metrics.DriftNow(snapshot.loaded());
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
 
+#include "server/models/model_drift.h"
 #include "server/models/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/status_matchers.h"
@@ -36,6 +38,7 @@ class ModelWatcherTest : public ::testing::Test {
           CostModelInfo info;
           info.name = manifest.name;
           info.version = manifest.version;
+          info.drift = manifest.drift;
           return std::make_shared<const FakeCostModel>(info);
         });
     EXPECT_THAT(created, IsOk());
@@ -79,6 +82,30 @@ TEST_F(ModelWatcherTest, ReloadsWhenToldAndSaysOnceWhatChanged) {
   EXPECT_THAT(log, AllOf(HasSubstr("model_loaded model=fixture/1"),
                          HasSubstr("model_loaded model=fixture/2"), HasSubstr("unlucky")));
   EXPECT_EQ(log.find("model_refused"), log.rfind("model_refused"));
+}
+
+TEST_F(ModelWatcherTest, DriftIsAMetricAsLongAsTheModelIsThere) {
+  const auto ratios = [&] {
+    std::map<std::string, double> values;
+    for (const auto& family : registry_.Collect()) {
+      if (family.name != "neuroshard_model_drift_ratio") continue;
+      for (const auto& metric : family.metric) {
+        std::string labels;
+        for (const auto& label : metric.label) labels += label.value + ' ';
+        values[labels] = metric.gauge.value;
+      }
+    }
+    return values;
+  };
+  ASSERT_THAT(WriteModelDrift(root_ / "fixture/1", {{"compute", 4, 1.5, 1, 2, "a", "b"}}), IsOk());
+  repository_->Reload();
+  ModelWatcher watcher(*repository_, std::chrono::milliseconds(0), *logger_, metrics_);
+  EXPECT_THAT(ratios(), ::testing::ElementsAre(::testing::Pair(
+                            AllOf(HasSubstr("fixture"), HasSubstr("compute")), 1.5)));
+  std::filesystem::remove_all(root_ / "fixture/1");
+  watcher.ReloadNow();
+  WaitFor(0, 0);
+  while (!ratios().empty()) std::this_thread::yield();
 }
 
 TEST_F(ModelWatcherTest, PollsByItself) {

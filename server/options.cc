@@ -31,6 +31,7 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   ConfigReader models = reader.Section("models");
   models.Read("root", &options.models_root);
   models.Read("default", &options.default_model);
+  models.Read("accept_unusable", &options.accept_unusable_models);
   models.Read("poll_ms", &options.model_poll_ms, {0, 3'600'000});
   ConfigReader limits = reader.Section("limits");
   limits.Read("max_tables", &options.limits.max_tables, {1, 1'000'000});
@@ -38,6 +39,7 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   limits.Read("max_search_threads", &options.limits.max_search_threads, {1, 1024});
   limits.Read("max_constraint_entries", &options.limits.max_constraint_entries, {0, 100'000'000});
   limits.Read("max_plan_shards", &options.limits.max_plan_shards, {1, 100'000'000});
+  limits.Read("max_prediction_shards", &options.limits.max_prediction_shards, {1, 100'000'000});
   limits.Read("max_search_ms", &options.max_search_ms, {1, 86'400'000});
   NS_RETURN_IF_ERROR(reader.Finish());
   return options;
@@ -67,6 +69,9 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
           ->type_name("HOST:PORT");
   const auto* log_flag = app.add_option("--log-level", log_level, "what is written to stderr")
                              ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
+  bool accept_unusable = false;
+  app.add_flag("--accept-unusable-models", accept_unusable,
+               "serve cost models that are marked as unusable, with a warning");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -83,6 +88,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
     options = *std::move(read);
   }
   if (models_flag->count() > 0) options.models_root = models;
+  if (accept_unusable) options.accept_unusable_models = true;
   if (listen_flag->count() > 0) options.rpc.listen = listen;
   if (metrics_flag->count() > 0) options.metrics_listen = metrics;
   if (log_flag->count() > 0) options.log.level = log_level;
@@ -99,12 +105,14 @@ void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
                           {"rpc.drain_grace_ms", options.rpc.drain_grace_ms},
                           {"models.root", options.models_root},
                           {"models.default", options.default_model},
+                          {"models.accept_unusable", options.accept_unusable_models},
                           {"models.poll_ms", options.model_poll_ms},
                           {"limits.max_tables", options.limits.max_tables},
                           {"limits.max_devices", options.limits.max_devices},
                           {"limits.max_search_threads", options.limits.max_search_threads},
                           {"limits.max_constraint_entries", options.limits.max_constraint_entries},
                           {"limits.max_plan_shards", options.limits.max_plan_shards},
+                          {"limits.max_prediction_shards", options.limits.max_prediction_shards},
                           {"limits.max_search_ms", options.max_search_ms}});
 }
 

@@ -18,8 +18,9 @@ struct PlannerOptions {
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics are served
   LogOptions log;
   std::string models_root = "configs/models";
-  std::string default_model;           // empty: the only name on disk, else analytic
-  std::int64_t model_poll_ms = 2'000;  // 0: only SIGHUP reloads
+  std::string default_model;            // empty: the only name on disk, else analytic
+  bool accept_unusable_models = false;  // serve what is marked as unusable
+  std::int64_t model_poll_ms = 2'000;   // 0: only SIGHUP reloads
   RequestLimits limits{.max_search_threads = 8};
   std::int64_t max_search_ms = 300'000;  // then the best plan so far is the answer
 };

@@ -44,25 +44,28 @@ TEST(PlannerOptionsTest, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(read->log.level, defaults.log.level);
   EXPECT_EQ(read->models_root, defaults.models_root);
   EXPECT_EQ(read->default_model, defaults.default_model);
+  EXPECT_EQ(read->accept_unusable_models, defaults.accept_unusable_models);
   EXPECT_EQ(read->model_poll_ms, defaults.model_poll_ms);
   EXPECT_EQ(read->limits.max_tables, defaults.limits.max_tables);
   EXPECT_EQ(read->limits.max_devices, defaults.limits.max_devices);
   EXPECT_EQ(read->limits.max_search_threads, defaults.limits.max_search_threads);
   EXPECT_EQ(read->limits.max_constraint_entries, defaults.limits.max_constraint_entries);
   EXPECT_EQ(read->limits.max_plan_shards, defaults.limits.max_plan_shards);
+  EXPECT_EQ(read->limits.max_prediction_shards, defaults.limits.max_prediction_shards);
   EXPECT_EQ(read->max_search_ms, defaults.max_search_ms);
 }
 
 TEST(PlannerOptionsTest, FlagsOverrideTheFile) {
   const std::string config =
       WriteConfig("listen: 127.0.0.1:1\nmetrics_listen: 127.0.0.1:2\nmodels: {root: a}\n");
-  const auto parsed =
-      Parse({"--config", config.c_str(), "--listen", "127.0.0.1:0", "--models", "b"});
+  const auto parsed = Parse({"--config", config.c_str(), "--listen", "127.0.0.1:0", "--models", "b",
+                             "--accept-unusable-models"});
   const auto* options = std::get_if<PlannerOptions>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->rpc.listen, "127.0.0.1:0");
   EXPECT_EQ(options->metrics_listen, "127.0.0.1:2");
   EXPECT_EQ(options->models_root, "b");
+  EXPECT_TRUE(options->accept_unusable_models);
 }
 
 TEST(PlannerOptionsTest, EveryFaultOfTheFileIsNamed) {

@@ -7,7 +7,11 @@
 
 namespace neuroshard {
 
-// One line a rank: compute, communication forward and backward, total, memory used of capacity.
+// One line a rank: compute, communication forward and backward, total (and its interval, where a
+// rank has one), memory used of capacity.
 std::string CostTable(const v1::PlanCost& cost);
+
+// "cost 7.500 ms", and " (90%: 7.100..8.000)" where the model says how sure it is.
+std::string CostText(const v1::PlanCost& cost);
 
 }  // namespace neuroshard

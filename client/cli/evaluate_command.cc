@@ -28,9 +28,8 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response) {
   std::string text;
   if (response.has_cost()) {
     text += CostTable(response.cost());
-    text +=
-        fmt::format("cost {:.3f} ms, model {} version {}\n", response.cost().embedding_cost_ms(),
-                    response.cost_model().name(), response.cost_model().version());
+    text += fmt::format("{}, model {} version {}\n", CostText(response.cost()),
+                        response.cost_model().name(), response.cost_model().version());
   }
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
   if (response.has_migration()) text += MigrationLine(response.migration());

@@ -24,6 +24,7 @@ struct ModelsOptions {
 };
 
 std::string RankCounts(const v1::CostModelSummary& model) {
+  if (model.max_num_devices() > 1) return fmt::format("any to {}", model.max_num_devices());
   if (model.num_devices().empty()) return model.kind() == "analytic" ? "any" : "1";
   return fmt::format("{}", fmt::join(model.num_devices(), ","));
 }
@@ -48,6 +49,23 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response) {
   return text;
 }
 
+// What a model of many conditions was measured at; what it does not state has no row.
+void AddRanges(const v1::MeasuredRanges& ranges, TextTable& table) {
+  const auto add_range = [&](const char* name, std::int64_t low, std::int64_t high) {
+    if (high > 0) table.AddRow({name, fmt::format("{} to {}", low, high)});
+  };
+  add_range("measured_batch_sizes", ranges.min_batch_size(), ranges.max_batch_size());
+  add_range("measured_ranks", ranges.min_ranks(), ranges.max_ranks());
+  add_range("measured_hosts", 1, ranges.max_hosts());
+  if (!ranges.weight_dtypes().empty()) {
+    table.AddRow(
+        {"measured_weight_dtypes", fmt::format("{}", fmt::join(ranges.weight_dtypes(), " "))});
+  }
+  if (!ranges.optimizers().empty()) {
+    table.AddRow({"measured_optimizers", fmt::format("{}", fmt::join(ranges.optimizers(), " "))});
+  }
+}
+
 std::string ModelAsTable(const v1::GetCostModelResponse& response) {
   const v1::CostModelSummary& summary = response.summary();
   TextTable table({{"field", TextTable::Align::kLeft}, {"value", TextTable::Align::kLeft}});
@@ -63,6 +81,20 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response) {
     table.AddRow({"global_batch_size", fmt::format("{}", response.global_batch_size())});
   if (!response.weight_dtype().empty()) table.AddRow({"weight_dtype", response.weight_dtype()});
   if (!response.optimizer().empty()) table.AddRow({"optimizer", response.optimizer()});
+  if (response.has_measured_ranges()) AddRanges(response.measured_ranges(), table);
+  if (response.interval_coverage() > 0) {
+    table.AddRow({"interval_coverage", fmt::format("{:.0f}%", 100 * response.interval_coverage())});
+  }
+  if (!response.unusable_reason().empty()) {
+    table.AddRow({"unusable", response.unusable_reason()});
+  }
+  for (const v1::ModelDrift& drift : response.drift()) {
+    table.AddRow({"drift." + drift.stage(),
+                  fmt::format("measured {:.2f} times the prediction (median of {}, p10 {:.2f}, p90 "
+                              "{:.2f}, {} to {})",
+                              drift.median_ratio(), drift.samples(), drift.p10_ratio(),
+                              drift.p90_ratio(), drift.since(), drift.until())});
+  }
   table.AddRow({"features", fmt::format("{}", fmt::join(response.features(), " "))});
   // A protobuf map has no order of its own.
   for (const auto& [name, value] :

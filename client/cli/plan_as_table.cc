@@ -9,9 +9,9 @@ namespace neuroshard {
 std::string PlanAsTable(const v1::ShardPlanResponse& response) {
   std::string text = CostTable(response.cost());
   text += fmt::format(
-      "cost {:.3f} ms, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
+      "{}, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
       "tables on {} ranks\n",
-      response.cost().embedding_cost_ms(), response.search().splits(),
+      CostText(response.cost()), response.search().splits(),
       response.search().splits() == 1 ? "" : "s", response.search().strategy(),
       response.search().search_ms(),
       response.search().time_limit_reached() ? " (cut by its time limit)" : "",

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 using testing::StatusIs;
 
 template <typename M>
@@ -49,6 +50,24 @@ TEST(PlanAsTorchRecTest, Golden) {
         "shards": [{"shard_offsets": [0, 0], "shard_sizes": [20, 32], "placement": "rank:0/cuda:0"},
                    {"shard_offsets": [0, 32], "shard_sizes": [20, 16], "placement": "rank:1/cuda:1"},
                    {"shard_offsets": [0, 48], "shard_sizes": [20, 16], "placement": "rank:0/cuda:0"}]}}}})"));
+}
+
+TEST(PlanAsTableTest, ShowsHowSureTheModelIsWhereItSaysSo) {
+  v1::ShardPlanResponse response;
+  v1::PlanCost& cost = *response.mutable_cost();
+  cost.set_embedding_cost_ms(2.5);
+  cost.add_ranks()->set_total_ms(2.5);
+  cost.add_ranks()->set_rank(1);
+  EXPECT_THAT(PlanAsTable(response), AllOf(HasSubstr("cost 2.500 ms, 0"), Not(HasSubstr("%:")),
+                                           HasSubstr("total_ms  dims")));
+
+  cost.set_interval_coverage(0.9);
+  cost.mutable_interval()->set_low_ms(2);
+  cost.mutable_interval()->set_high_ms(3.25);
+  *cost.mutable_ranks(0)->mutable_total_interval() = cost.interval();
+  EXPECT_THAT(PlanAsTable(response),
+              AllOf(HasSubstr("cost 2.500 ms (90%: 2.000..3.250), 0"),
+                    HasSubstr("total_ms  total_ms 90%  dims"), HasSubstr("2.500  2.000..3.250")));
 }
 
 TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {

@@ -83,6 +83,11 @@ StatusOr<v1::EvaluatePlanResponse> PlannerClient::EvaluatePlan(
   return impl_->Call(&v1::PlannerService::Stub::EvaluatePlan, request);
 }
 
+StatusOr<v1::PredictComputeResponse> PlannerClient::PredictCompute(
+    const v1::PredictComputeRequest& request) const {
+  return impl_->Call(&v1::PlannerService::Stub::PredictCompute, request);
+}
+
 StatusOr<v1::ListCostModelsResponse> PlannerClient::ListCostModels() const {
   return impl_->Call(&v1::PlannerService::Stub::ListCostModels, v1::ListCostModelsRequest());
 }

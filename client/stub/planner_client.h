@@ -28,6 +28,8 @@ class PlannerClient {
       const std::function<void(const v1::ShardPlanUpdate&)>& on_update) const;
 
   StatusOr<v1::EvaluatePlanResponse> EvaluatePlan(const v1::EvaluatePlanRequest& request) const;
+  StatusOr<v1::PredictComputeResponse> PredictCompute(
+      const v1::PredictComputeRequest& request) const;
   StatusOr<v1::ListCostModelsResponse> ListCostModels() const;
   StatusOr<v1::GetCostModelResponse> GetCostModel(const v1::CostModelRef& model) const;
 

@@ -27,6 +27,22 @@ CallPolicy QuickPolicy() {
 
 grpc::Status Draining() { return {grpc::StatusCode::UNAVAILABLE, "draining"}; }
 
+TEST(PlannerClientTest, AsksForPredictions) {
+  testing::FakePlanner planner;
+  planner.predict = [](const v1::PredictComputeRequest& request,
+                       v1::PredictComputeResponse* response) {
+    for (const v1::ComputeSet& set : request.sets()) {
+      response->add_predictions()->set_total_ms(static_cast<double>(set.shards_size()));
+    }
+    return grpc::Status::OK;
+  };
+  v1::PredictComputeRequest request;
+  request.add_sets()->add_shards();
+  const auto response = PlannerClient(planner.address()).PredictCompute(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->predictions(0).total_ms(), 1);
+}
+
 TEST(PlannerClientTest, UnavailableIsTriedAgainAndThenAnswered) {
   FakePlanner planner;
   planner.failures = {Draining(), Draining()};

@@ -13,5 +13,9 @@ inline constexpr std::int64_t kMaxDim = 65536;
 inline constexpr double kMaxPoolingFactor = 1e6;
 // Of a table's or module's name.
 inline constexpr std::size_t kMaxNameBytes = 512;
+inline constexpr std::size_t kMaxRequestIdBytes = 128;
+inline constexpr std::size_t kMaxModelNameBytes = 128;
+// Samples of a global batch.
+inline constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
 
 }  // namespace neuroshard

@@ -20,25 +20,6 @@ constexpr double kMaxStartOffsetMs = 60'000;
 constexpr std::int64_t kFp32Bytes = 4;
 constexpr double kMaxDurationMs = 1e9;  // eleven days: nothing real, but finite
 
-MeasuredShard DecodeShard(const v1::MeasuredShard& message, const FieldCheck& check) {
-  MeasuredShard shard;
-  check.IsText("table", message.table(), kMaxNameBytes);
-  shard.table = message.table();
-  check.InRange("rows", message.rows(), 1, kMaxExtent);
-  shard.rows = message.rows();
-  check.InRange("cols", message.cols(), 1, kMaxDim);
-  shard.cols = message.cols();
-  check.InRange("pooling_factor", message.pooling_factor(), 0.0, kMaxPoolingFactor);
-  shard.pooling_factor = message.pooling_factor();
-  shard.reuse_histogram =
-      DecodeReuseHistogram(check, message.reuse_histogram(), message.pooling_factor());
-  shard.weight_dtype = check.WordOrDefault("weight_dtype", message.weight_dtype(), DataType::kFp32);
-  shard.pooling_mode =
-      check.WordOrDefault("pooling_mode", message.pooling_mode(), PoolingMode::kSum);
-  shard.weighted = message.weighted();
-  return shard;
-}
-
 v1::TimedSeries EncodeSeries(const TimedSeries& series) {
   v1::TimedSeries message;
   message.mutable_samples_ms()->Add(series.samples_ms.begin(), series.samples_ms.end());
@@ -119,20 +100,44 @@ StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSet
   return settings;
 }
 
+v1::MeasuredShard EncodeMeasuredShard(const MeasuredShard& shard) {
+  v1::MeasuredShard message;
+  message.set_table(shard.table);
+  message.set_rows(shard.rows);
+  message.set_cols(shard.cols);
+  message.set_pooling_factor(shard.pooling_factor);
+  message.mutable_reuse_histogram()->Add(shard.reuse_histogram.begin(),
+                                         shard.reuse_histogram.end());
+  message.set_weight_dtype(std::string(ToText(shard.weight_dtype)));
+  message.set_pooling_mode(std::string(ToText(shard.pooling_mode)));
+  message.set_weighted(shard.weighted);
+  return message;
+}
+
+MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldCheck& check) {
+  MeasuredShard shard;
+  check.IsText("table", message.table(), kMaxNameBytes);
+  shard.table = message.table();
+  check.InRange("rows", message.rows(), 1, kMaxExtent);
+  shard.rows = message.rows();
+  check.InRange("cols", message.cols(), 1, kMaxDim);
+  shard.cols = message.cols();
+  check.InRange("pooling_factor", message.pooling_factor(), 0.0, kMaxPoolingFactor);
+  shard.pooling_factor = message.pooling_factor();
+  shard.reuse_histogram =
+      DecodeReuseHistogram(check, message.reuse_histogram(), message.pooling_factor());
+  shard.weight_dtype = check.WordOrDefault("weight_dtype", message.weight_dtype(), DataType::kFp32);
+  shard.pooling_mode =
+      check.WordOrDefault("pooling_mode", message.pooling_mode(), PoolingMode::kSum);
+  shard.weighted = message.weighted();
+  return shard;
+}
+
 v1::ComputeSample EncodeComputeSample(const ComputeSample& sample) {
   v1::ComputeSample message;
   message.set_sample_id(sample.sample_id);
   for (const MeasuredShard& shard : sample.shards) {
-    v1::MeasuredShard& encoded = *message.add_shards();
-    encoded.set_table(shard.table);
-    encoded.set_rows(shard.rows);
-    encoded.set_cols(shard.cols);
-    encoded.set_pooling_factor(shard.pooling_factor);
-    encoded.mutable_reuse_histogram()->Add(shard.reuse_histogram.begin(),
-                                           shard.reuse_histogram.end());
-    encoded.set_weight_dtype(std::string(ToText(shard.weight_dtype)));
-    encoded.set_pooling_mode(std::string(ToText(shard.pooling_mode)));
-    encoded.set_weighted(shard.weighted);
+    *message.add_shards() = EncodeMeasuredShard(shard);
   }
   message.set_batch_size(sample.batch_size);
   message.set_optimizer(std::string(ToText(sample.optimizer)));
@@ -151,8 +156,8 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
                fmt::format("must have 1 to {} entries, got {}", kMaxShards, message.shards_size()));
   } else {
     for (int i = 0; i < message.shards_size(); ++i) {
-      sample.shards.push_back(
-          DecodeShard(message.shards(i), FieldCheck(fmt::format("shards[{}]", i), violations)));
+      sample.shards.push_back(DecodeMeasuredShard(
+          message.shards(i), FieldCheck(fmt::format("shards[{}]", i), violations)));
     }
   }
   check.InRange("batch_size", message.batch_size(), 1, kMaxMeasuredBatch);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/base/status.h"
+#include "common/codec/field_check.h"
 #include "common/domain/measurement.h"
 #include "neuroshard/v1/worker.pb.h"
 
@@ -12,6 +13,10 @@ namespace neuroshard {
 v1::MeasurementSettings EncodeMeasurementSettings(const MeasurementSettings& settings);
 // Absent fields get the defaults of MeasurementSettings.
 StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSettings& message);
+
+v1::MeasuredShard EncodeMeasuredShard(const MeasuredShard& shard);
+// Faults go to where `check` puts them.
+MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldCheck& check);
 
 v1::ComputeSample EncodeComputeSample(const ComputeSample& sample);
 StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message);

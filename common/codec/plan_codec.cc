@@ -21,6 +21,37 @@ Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
           message.rank()};
 }
 
+// Sets what `mutable_interval` makes, if there is anything to set.
+void Put(const std::optional<CostInterval>& interval, v1::RankCost& rank,
+         v1::CostInterval* (v1::RankCost::*mutable_interval)()) {
+  if (!interval.has_value()) return;
+  v1::CostInterval& message = *(rank.*mutable_interval)();
+  message = EncodeInterval(*interval);
+}
+
+std::optional<CostInterval> IntervalIf(bool present, const v1::CostInterval& message) {
+  if (!present) return std::nullopt;
+  return CostInterval{message.low_ms(), message.high_ms()};
+}
+
+void EncodeIntervals(const RankIntervals& of, v1::RankCost& rank) {
+  Put(of.compute, rank, &v1::RankCost::mutable_compute_interval);
+  Put(of.forward_compute, rank, &v1::RankCost::mutable_forward_compute_interval);
+  Put(of.backward_compute, rank, &v1::RankCost::mutable_backward_compute_interval);
+  Put(of.forward_comm, rank, &v1::RankCost::mutable_forward_comm_interval);
+  Put(of.backward_comm, rank, &v1::RankCost::mutable_backward_comm_interval);
+  Put(of.total, rank, &v1::RankCost::mutable_total_interval);
+}
+
+RankIntervals DecodeIntervals(const v1::RankCost& rank) {
+  return {IntervalIf(rank.has_compute_interval(), rank.compute_interval()),
+          IntervalIf(rank.has_forward_compute_interval(), rank.forward_compute_interval()),
+          IntervalIf(rank.has_backward_compute_interval(), rank.backward_compute_interval()),
+          IntervalIf(rank.has_forward_comm_interval(), rank.forward_comm_interval()),
+          IntervalIf(rank.has_backward_comm_interval(), rank.backward_comm_interval()),
+          IntervalIf(rank.has_total_interval(), rank.total_interval())};
+}
+
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
   return {message.weights_bytes(), message.optimizer_bytes(), message.input_bytes(),
           message.output_bytes(), message.reserve_bytes()};
@@ -91,9 +122,18 @@ std::int64_t CountShards(const v1::Plan& message) {
   return shards;
 }
 
+v1::CostInterval EncodeInterval(const CostInterval& interval) {
+  v1::CostInterval message;
+  message.set_low_ms(interval.low_ms);
+  message.set_high_ms(interval.high_ms);
+  return message;
+}
+
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {
   v1::PlanCost message;
   message.set_embedding_cost_ms(cost.embedding_cost_ms);
+  message.set_interval_coverage(cost.interval_coverage);
+  if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
   for (std::size_t i = 0; i < cost.ranks.size(); ++i) {
     const RankCost& rank = cost.ranks[i];
     v1::RankCost& encoded = *message.add_ranks();
@@ -114,6 +154,7 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     memory.set_reserve_bytes(rank.memory.reserve_bytes);
     memory.set_total_bytes(rank.memory.total_bytes());
     memory.set_capacity_bytes(rank.capacity_bytes);
+    EncodeIntervals(rank.intervals, encoded);
   }
   return message;
 }
@@ -121,6 +162,8 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
 PlanCost DecodePlanCost(const v1::PlanCost& message) {
   PlanCost cost;
   cost.embedding_cost_ms = message.embedding_cost_ms();
+  cost.interval_coverage = message.interval_coverage();
+  cost.interval = IntervalIf(message.has_interval(), message.interval());
   for (const v1::RankCost& encoded : message.ranks()) {
     RankCost rank;
     rank.compute_ms = encoded.compute_ms();
@@ -132,6 +175,7 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     rank.dim_sum = encoded.dim_sum();
     rank.memory = DecodeMemoryUse(encoded.memory());
     rank.capacity_bytes = encoded.memory().capacity_bytes();
+    rank.intervals = DecodeIntervals(encoded);
     cost.ranks.push_back(rank);
   }
   return cost;

@@ -28,6 +28,8 @@ Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& 
 // Shards of all tables.
 std::int64_t CountShards(const v1::Plan& message);
 
+v1::CostInterval EncodeInterval(const CostInterval& interval);
+
 v1::PlanCost EncodePlanCost(const PlanCost& cost);
 
 // Derived fields of the message (totals) are computed again, not read. Ranks are taken in the order

@@ -59,6 +59,12 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].dim_sum = 96;
   cost.ranks[0].memory = {1, 2, 3, 4, 5};
   cost.ranks[0].capacity_bytes = 1000;
+  cost.ranks[0].intervals = {CostInterval{1, 2},        CostInterval{0.25, 0.75},
+                             CostInterval{0.5, 1.5},    CostInterval{0.125, 0.5},
+                             CostInterval{0.125, 0.25}, CostInterval{1.5, 2.5}};
+  cost.ranks[1].intervals.compute = CostInterval{0, 1};
+  cost.interval_coverage = 0.9;
+  cost.interval = CostInterval{3, 4};
 
   const v1::PlanCost message = EncodePlanCost(cost);
 

@@ -7,6 +7,7 @@
 #include "common/base/bytes.h"
 #include "common/codec/constraints_codec.h"
 #include "common/codec/field_check.h"
+#include "common/codec/field_limits.h"
 #include "common/codec/migration_codec.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/search_options_codec.h"
@@ -17,9 +18,6 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::size_t kMaxRequestIdBytes = 128;
-constexpr std::size_t kMaxModelNameBytes = 128;
-constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxReserveBytes = std::int64_t{1} << 50;
 // Whoever adds up bytes behind the codec stays far from the end of int64, even after every table is
 // cut a thousand times.
@@ -67,13 +65,6 @@ MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violat
   return memory;
 }
 
-CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& violations) {
-  const FieldCheck check("cost_model", violations);
-  check.IsText("name", message.name(), kMaxModelNameBytes);
-  check.InRange("version", message.version(), 0, std::int64_t{INT32_MAX});
-  return {message.name(), message.version()};
-}
-
 void CheckUniqueNames(const v1::ShardPlanRequest& message, Violations& violations) {
   std::unordered_map<std::string_view, int> first_position;
   for (int i = 0; i < message.tables_size(); ++i) {
@@ -102,6 +93,13 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
 }
 
 }  // namespace
+
+CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& violations) {
+  const FieldCheck check("cost_model", violations);
+  check.IsText("name", message.name(), kMaxModelNameBytes);
+  check.InRange("version", message.version(), 0, std::int64_t{INT32_MAX});
+  return {message.name(), message.version()};
+}
 
 Status CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits) {
   const std::int64_t shards = CountShards(plan);

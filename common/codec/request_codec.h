@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "common/base/violations.h"
 #include "common/domain/plan_request.h"
 #include "neuroshard/v1/planner.pb.h"
 
@@ -23,7 +24,12 @@ struct RequestLimits {
   // Shards, and tables, of a plan that a request brings along. A plan of the largest requests has
   // fewer; pricing takes some 500 bytes a shard.
   std::int64_t max_plan_shards = 1'000'000;
+  // Shards of all sets of a PredictCompute together.
+  std::int64_t max_prediction_shards = 100'000;
 };
+
+// A field "cost_model" of a request; faults go to `violations`.
+CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& violations);
 
 // RESOURCE_EXHAUSTED, naming `path`, when the plan has more than max_plan_shards shards or
 // tables.

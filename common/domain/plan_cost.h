@@ -10,6 +10,26 @@
 
 namespace neuroshard {
 
+// Where the median of a measurement lies, with the probability PlanCost::interval_coverage.
+struct CostInterval {
+  double low_ms = 0;
+  double high_ms = 0;
+
+  bool operator==(const CostInterval&) const = default;
+};
+
+// How sure the model is of a rank's costs; none where it does not say.
+struct RankIntervals {
+  std::optional<CostInterval> compute;
+  std::optional<CostInterval> forward_compute;
+  std::optional<CostInterval> backward_compute;
+  std::optional<CostInterval> forward_comm;
+  std::optional<CostInterval> backward_comm;
+  std::optional<CostInterval> total;
+
+  bool operator==(const RankIntervals&) const = default;
+};
+
 struct RankCost {
   double compute_ms = 0;
   std::optional<double> forward_compute_ms;  // when the model tells the two apart
@@ -20,6 +40,7 @@ struct RankCost {
   std::int64_t dim_sum = 0;
   MemoryUse memory;
   std::int64_t capacity_bytes = 0;
+  RankIntervals intervals;
 
   double total_ms() const { return compute_ms + backward_comm_ms + forward_comm_ms; }
   bool operator==(const RankCost&) const = default;
@@ -28,6 +49,8 @@ struct RankCost {
 struct PlanCost {
   double embedding_cost_ms = 0;  // max over ranks of total_ms
   std::vector<RankCost> ranks;
+  double interval_coverage = 0;          // of all intervals here; 0: there are none
+  std::optional<CostInterval> interval;  // of the embedding cost
 
   bool operator==(const PlanCost&) const = default;
 };

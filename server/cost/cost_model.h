@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/domain/plan_cost.h"
 #include "common/domain/reuse_histogram.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/vocabulary.h"
@@ -33,6 +36,33 @@ struct ShardFeatures {
 
 inline constexpr std::string_view kAnalyticKind = "analytic";
 
+// What a model takes into account: batch sizes in a range, words of the vocabularies. Empty: it was
+// measured at the one condition that CostModelInfo states, or at one that it does not state.
+struct ConditionRanges {
+  std::int64_t min_batch_size = 0;
+  std::int64_t max_batch_size = 0;  // 0: empty
+  std::vector<std::string> weight_dtypes;
+  std::vector<std::string> optimizers;
+  int min_ranks = 0;
+  int max_ranks = 0;  // 0: empty
+  int max_hosts = 0;  // 0: not stated
+
+  bool operator==(const ConditionRanges&) const = default;
+};
+
+// How measurements made after a model compare with what it predicts of them.
+struct StageDrift {
+  std::string stage;  // "compute", "forward_comm", ...
+  std::int64_t samples = 0;
+  double median_ratio = 1;  // measured / predicted
+  double p10_ratio = 1;
+  double p90_ratio = 1;
+  std::string since;  // of the measurements, ISO 8601
+  std::string until;
+
+  bool operator==(const StageDrift&) const = default;
+};
+
 // Who a model is, and what it was measured at. Zero or empty: not stated.
 struct CostModelInfo {
   std::string name;
@@ -43,12 +73,16 @@ struct CostModelInfo {
   std::int64_t global_batch_size = 0;
   std::string weight_dtype;
   std::string optimizer;
+  ConditionRanges ranges;
   std::vector<std::string> features;
   std::vector<int> num_devices;  // rank counts it can price communication for, ascending
+  int max_ranks = 0;             // any rank count up to this besides; 0: num_devices are all
   std::map<std::string, std::string> details;  // flattened metrics and provenance
   bool splits_compute = false;                 // tells forward from backward compute
   // What the model was made for, and what a search tries where the caller does not say.
   std::vector<ShardingType> sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  // Types besides whose collectives it was measured on: no search tries them unasked.
+  std::vector<ShardingType> measured_types;
   // head is linear without a constant: a rank costs the sum of what its shards cost alone.
   bool additive_compute = false;
   // head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head of
@@ -64,6 +98,15 @@ struct CostModelInfo {
   // - with rows over more holders neither rises for one holder nor falls for all of them together.
   // So a few shards bound all ways of cutting a table (server/evaluate/README.md).
   bool monotone_shard_costs = false;
+  // The probability that an interval of the model holds the measurement; 0: it gives none.
+  double interval_coverage = 0;
+  // How far, by stage, a measurement typically is from the prediction, as a share of it: half the
+  // width of a usual interval. A stage that is not here: not known.
+  std::map<std::string, double> typical_errors;
+  // Why whoever made the model says that it is of no use; empty: it is. Served only where the
+  // planner was told to.
+  std::string unusable_reason;
+  std::vector<StageDrift> drift;  // empty: nobody has measured since
 };
 
 struct ComputeCost {
@@ -87,6 +130,25 @@ struct CommLoad {
   bool operator==(const CommLoad&) const = default;
 };
 
+// What one rank of a placement has to communicate and what that was priced at.
+struct RankComm {
+  CommLoad load;  // summed over the rank's shards
+  double start_offset_ms = 0;
+  double forward_ms = 0;
+  double backward_ms = 0;
+};
+
+// low <= cost <= high in each.
+struct ComputeInterval {
+  CostInterval total;
+  std::optional<CostInterval> forward = {};  // as info().splits_compute
+  std::optional<CostInterval> backward = {};
+};
+struct CommInterval {
+  CostInterval forward;
+  CostInterval backward;
+};
+
 // Immutable once made; all methods may be called from any thread at the same time. Sizes are the
 // caller's duty (checked by assertions); matrices are row-major.
 //
@@ -101,6 +163,13 @@ class CostModel {
 
   // FAILED_PRECONDITION when plans for these conditions cannot be priced; names what can.
   virtual Status CheckConditions(const PricingConditions& conditions) const = 0;
+
+  // The model as it prices these conditions, which CheckConditions has accepted; null: this object
+  // does. A bound model has the same info(), keeps alive what it shares with this one, and is asked
+  // for these conditions alone. Callers hold it as long as they price; BindModel does that.
+  virtual std::shared_ptr<const CostModel> BoundTo(const PricingConditions& /*conditions*/) const {
+    return nullptr;
+  }
 
   // Width of phi.
   virtual int representation_width() const = 0;
@@ -122,6 +191,28 @@ class CostModel {
   virtual void ForwardCommCosts(int num_ranks, std::span<const float> loads,
                                 std::span<const float> start_offsets_ms,
                                 std::span<float> cost_ms) const = 0;
+
+  // How sure the model is of the ranks' compute, each rank with its shards and what ComputeCosts
+  // said of them; no rank is empty. Not for the inner loop. Nothing where the model does not say.
+  virtual std::vector<ComputeInterval> ComputeIntervals(
+      const PricingConditions& /*conditions*/,
+      std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,
+      std::span<const ComputeCost> /*costs*/) const {
+    return {};
+  }
+
+  // The same of one placement's communication: all ranks of the conditions, in order.
+  virtual std::vector<CommInterval> CommIntervals(std::span<const RankComm> /*ranks*/) const {
+    return {};
+  }
 };
+
+// What prices `conditions`: the model bound to them, or `model` itself where it needs no binding.
+// The result stands on its own: `model` may be dropped.
+inline std::shared_ptr<const CostModel> BindModel(std::shared_ptr<const CostModel> model,
+                                                  const PricingConditions& conditions) {
+  std::shared_ptr<const CostModel> bound = model->BoundTo(conditions);
+  return bound == nullptr ? model : bound;
+}
 
 }  // namespace neuroshard

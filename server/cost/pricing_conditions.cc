@@ -7,7 +7,8 @@ namespace neuroshard {
 PricingConditions ConditionsOf(const PlanRequest& request) {
   PricingConditions conditions;
   conditions.num_ranks = request.topology.num_ranks();
-  for (const HostRanks& host : request.topology.hosts()) {
+  conditions.hosts = request.topology.hosts();
+  for (const HostRanks& host : conditions.hosts) {
     conditions.ranks_per_host = std::max(conditions.ranks_per_host, host.count);
   }
   conditions.global_batch_size = request.global_batch_size;

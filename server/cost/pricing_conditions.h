@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/domain/plan_request.h"
 
@@ -13,6 +14,8 @@ struct PricingConditions {
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
   Bandwidths bandwidths = {};
+  // Which ranks share a host, in the order of ranks. Empty: nobody has said, and one host has all.
+  std::vector<HostRanks> hosts = {};
 };
 
 PricingConditions ConditionsOf(const PlanRequest& request);

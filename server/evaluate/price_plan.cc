@@ -1,55 +1,15 @@
 #include "server/evaluate/price_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "common/base/violations.h"
 #include "server/evaluate/placement_price.h"
-#include "server/evaluate/shard_range.h"
-#include "server/features/shard_features.h"
+#include "server/evaluate/resolved_shards.h"
 
 namespace neuroshard {
 namespace {
-
-// The shards of a plan with the tables they are of, in plan order.
-struct ResolvedShard {
-  const Table* table;
-  ShardLayout layout;
-  const Shard* shard;
-};
-
-StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan) {
-  std::unordered_map<std::string_view, const Table*> by_name;
-  for (const Table& table : request.tables) by_name.emplace(table.name, &table);
-  std::vector<ResolvedShard> resolved;
-  Violations violations;
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    const TablePlan& table_plan = plan.tables[t];
-    const auto found = by_name.find(table_plan.name);
-    if (found == by_name.end()) {
-      violations.Add(fmt::format("plan.tables[{}].name", t),
-                     fmt::format("'{}' is not a table of the request", table_plan.name));
-      continue;
-    }
-    const ShardLayout layout = LayoutOf(table_plan);
-    for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
-      const Shard& shard = table_plan.shards[s];
-      if (CheckShardRange(*found->second, layout.type, shard, request.topology.num_ranks(), {t, s},
-                          violations)) {
-        resolved.push_back({found->second, layout, &shard});
-      }
-    }
-  }
-  if (!violations.empty()) return violations.ToStatus();
-  return resolved;
-}
 
 // What the ranks hold, as the model sees it.
 struct RankLoads {
@@ -66,7 +26,7 @@ RankLoads LoadsOfRanks(const PlanRequest& request, const std::vector<ResolvedSha
   std::vector<ShardFeatures> features;
   features.reserve(shards.size());
   for (const ResolvedShard& s : shards) {
-    features.push_back(FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
+    features.push_back(FeaturesOf(s));
   }
   std::vector<float> phi(shards.size() * width);
   std::vector<CommLoad> loads(shards.size());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/domain/measurement.h"
 #include "common/domain/table.h"
 #include "server/cost/cost_model.h"
 
@@ -14,5 +15,8 @@ namespace neuroshard {
 // rows are taken to be alike.
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
                          std::int64_t cols);
+
+// A measured shard: a whole table of its own.
+ShardFeatures FeaturesOf(const MeasuredShard& shard);
 
 }  // namespace neuroshard

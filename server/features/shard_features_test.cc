@@ -28,5 +28,24 @@ TEST(ShardFeaturesTest, AColumnCutChangesOnlyTheColumns) {
   EXPECT_TRUE(half.weighted);
 }
 
+TEST(ShardFeaturesTest, AMeasuredShardIsAWholeTable) {
+  MeasuredShard shard;
+  shard.rows = 10;
+  shard.cols = 8;
+  shard.pooling_factor = 3;
+  shard.reuse_histogram[4] = 1;
+  shard.weight_dtype = DataType::kBf16;
+  shard.weighted = true;
+  const ShardFeatures features = FeaturesOf(shard);
+  EXPECT_EQ(features.rows, 10);
+  EXPECT_EQ(features.table_rows, 10);
+  EXPECT_EQ(features.cols, 8);
+  EXPECT_EQ(features.pooling_factor, 3);
+  EXPECT_EQ(features.reuse_histogram, shard.reuse_histogram);
+  EXPECT_EQ(features.weight_dtype, DataType::kBf16);
+  EXPECT_TRUE(features.weighted);
+  EXPECT_EQ(features.layout.type, ShardingType::kTableWise);
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -106,6 +106,28 @@ std::int64_t ManifestSection::RequiredInteger(const std::string& key, std::int64
   return node == nullptr ? 0 : IntegerIn(*node, Path(key), low, high);
 }
 
+double ManifestSection::Number(const std::string& key, double low, double high,
+                               double absent) const {
+  const YAML::Node* node = Find(key);
+  return node == nullptr ? absent : NumberIn(*node, Path(key), low, high);
+}
+
+double ManifestSection::RequiredNumber(const std::string& key, double low, double high) const {
+  const YAML::Node* node = Require(key);
+  return node == nullptr ? low : NumberIn(*node, Path(key), low, high);
+}
+
+std::vector<double> ManifestSection::RequiredNumbers(const std::string& key, double low,
+                                                     double high) const {
+  std::vector<double> numbers;
+  const YAML::Node* node = Require(key);
+  if (node == nullptr) return numbers;
+  ForEach(key, *node, [&](const YAML::Node& item, const std::string& path) {
+    numbers.push_back(NumberIn(item, path, low, high));
+  });
+  return numbers;
+}
+
 std::vector<std::string> ManifestSection::Texts(const std::string& key,
                                                 const YAML::Node& node) const {
   std::vector<std::string> texts;
@@ -153,6 +175,21 @@ std::int64_t ManifestSection::IntegerIn(const YAML::Node& node, const std::strin
     return 0;
   }
   return *value;
+}
+
+double ManifestSection::NumberIn(const YAML::Node& node, const std::string& path, double low,
+                                 double high) const {
+  double value = 0;
+  bool ok = node.IsScalar();
+  if (ok) {
+    const std::string& text = node.Scalar();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    ok = error == std::errc() && end == text.data() + text.size() && value >= low && value <= high;
+  }
+  if (ok) return value;
+  violations_.Add(path,
+                  fmt::format("must be a number from {} to {}, got {}", low, high, Shown(node)));
+  return low;
 }
 
 template <typename Visit>

@@ -48,6 +48,10 @@ class ManifestSection {
   // In [low, high].
   std::int64_t Integer(const std::string& key, std::int64_t low, std::int64_t high) const;
   std::int64_t RequiredInteger(const std::string& key, std::int64_t low, std::int64_t high) const;
+  // Finite, in [low, high]; `absent` where there is none.
+  double Number(const std::string& key, double low, double high, double absent) const;
+  double RequiredNumber(const std::string& key, double low, double high) const;
+  std::vector<double> RequiredNumbers(const std::string& key, double low, double high) const;
   std::vector<std::string> Texts(const std::string& key, const YAML::Node& node) const;
   // A required list of 2 to kMaxLayers widths from 1 to kMaxLayerWidth; empty when their number is
   // wrong.
@@ -59,6 +63,7 @@ class ManifestSection {
   std::string TextOf(const std::string& key, const YAML::Node* node) const;
   std::int64_t IntegerIn(const YAML::Node& node, const std::string& path, std::int64_t low,
                          std::int64_t high) const;
+  double NumberIn(const YAML::Node& node, const std::string& path, double low, double high) const;
   template <typename Visit>
   void ForEach(const std::string& key, const YAML::Node& node, Visit visit) const;
 

@@ -23,7 +23,15 @@ Status CheckFiles(const ModelManifest& manifest, const std::map<std::string, Ten
     if (found == files.end()) return InvalidArgument("file {} is in the manifest only", name);
     return CheckNetworkTensors(specs, found->second, name);
   };
-  NS_RETURN_IF_ERROR(check(manifest.compute.file, ComputeNetworkTensors(manifest.compute)));
+  if (manifest.universal) {
+    NS_RETURN_IF_ERROR(
+        check(manifest.universal->file, UniversalComputeTensors(*manifest.universal)));
+  } else {
+    NS_RETURN_IF_ERROR(check(manifest.compute.file, ComputeNetworkTensors(manifest.compute)));
+  }
+  if (manifest.comm) {
+    NS_RETURN_IF_ERROR(check(manifest.comm->file, UniversalCommTensors(*manifest.comm)));
+  }
   for (const auto* networks : {&manifest.forward_comm, &manifest.backward_comm}) {
     for (const CommNetworkManifest& network : *networks) {
       NS_RETURN_IF_ERROR(check(network.file, CommNetworkTensors(network)));

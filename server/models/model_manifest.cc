@@ -11,7 +11,9 @@
 #include "common/domain/vocabulary.h"
 #include "server/cost/feature_columns.h"
 #include "server/models/manifest_section.h"
+#include "server/models/model_drift.h"
 #include "server/models/regular_file.h"
+#include "server/models/universal_sections.h"
 
 namespace neuroshard {
 namespace {
@@ -40,6 +42,12 @@ std::string WordOf(const ManifestSection& section, const std::string& key) {
     section.Fault(key, fmt::format("must be one of {}, got {}", AllWords<E>(), Quoted(text)));
   }
   return text;
+}
+
+// The kind that a section states; empty where it states none.
+std::string KindOf(const YAML::Node& section) {
+  if (!section.IsMap() || !section["kind"] || !section["kind"].IsScalar()) return "";
+  return section["kind"].Scalar();
 }
 
 class DetailReader {
@@ -101,20 +109,6 @@ std::map<std::string, std::string> ReadTransforms(const ManifestSection& section
   return transforms;
 }
 
-void ReadOutputs(const ManifestSection& section, ComputeNetworkManifest& compute) {
-  const YAML::Node* node = section.Find("outputs");
-  if (node == nullptr) return;
-  compute.outputs = section.Texts("outputs", *node);
-  const std::vector<std::string> total = {"total_ms"};
-  const std::vector<std::string> split = {"forward_ms", "backward_ms"};
-  if (compute.outputs != total && compute.outputs != split) {
-    section.Fault("outputs", fmt::format("must be [total_ms] or [forward_ms, backward_ms], got {}",
-                                         node->IsSequence()
-                                             ? fmt::format("[{}]", fmt::join(compute.outputs, ", "))
-                                             : Shown(*node)));
-  }
-}
-
 void CheckComputeWidths(const ManifestSection& section, const ComputeNetworkManifest& compute) {
   const auto& table = compute.table_layers;
   const auto& head = compute.head_layers;
@@ -154,7 +148,7 @@ ComputeNetworkManifest ReadCompute(const YAML::Node& node, Violations& violation
   }
   compute.table_layers = section.Layers("table_layers");
   compute.head_layers = section.Layers("head_layers");
-  ReadOutputs(section, compute);
+  compute.outputs = ReadOutputs(section);
   CheckComputeWidths(section, compute);
   return compute;
 }
@@ -210,6 +204,58 @@ std::vector<CommNetworkManifest> ReadCommNetworks(const ManifestSection& root,
   return networks;
 }
 
+// A kind of compute, and the kinds of communication that go with it.
+void ReadNetworks(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
+  const YAML::Node* compute = root.Require("compute");
+  const bool universal =
+      compute != nullptr && KindOf(*compute) == std::string(kUniversalComputeKind);
+  if (!universal) {
+    if (compute != nullptr) manifest.compute = ReadCompute(*compute, violations);
+    manifest.forward_comm =
+        ReadCommNetworks(root, "forward_comm", CommDirection::kForward, violations);
+    manifest.backward_comm =
+        ReadCommNetworks(root, "backward_comm", CommDirection::kBackward, violations);
+  } else {
+    manifest.universal = ReadUniversalCompute(*compute, violations);
+    if (const YAML::Node* comm = root.Find("comm")) {
+      manifest.comm = ReadUniversalComm(*comm, violations);
+    }
+    // A plan's intervals have one coverage.
+    if (manifest.comm && manifest.comm->interval && manifest.universal->interval &&
+        manifest.comm->interval->coverage != manifest.universal->interval->coverage) {
+      root.Fault(
+          "comm.interval.coverage",
+          fmt::format("must be that of compute.interval, {}, got {}",
+                      manifest.universal->interval->coverage, manifest.comm->interval->coverage));
+    }
+    if (const YAML::Node* trained_on = root.Find("trained_on")) {
+      manifest.trained_on = ReadTrainedOn(*trained_on, violations);
+    }
+  }
+  for (const char* key : {"comm", "trained_on"}) {
+    if (universal || root.Find(key) == nullptr) continue;
+    root.Fault(key, fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+  }
+  for (const char* key : {"forward_comm", "backward_comm"}) {
+    if (!universal || root.Find(key) == nullptr) continue;
+    root.Fault(key, fmt::format("does not go with compute.kind {}; such a model has comm",
+                                kUniversalComputeKind));
+  }
+}
+
+void ReadQuality(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
+  const YAML::Node* node = root.Find("quality");
+  if (node == nullptr) return;
+  const ManifestSection quality(*node, "quality", {"usable", "reason"}, violations);
+  if (!quality.valid()) return;
+  const std::string usable = quality.RequiredText("usable");
+  if (usable == "false") {
+    manifest.unusable_reason = quality.RequiredText("reason");
+  } else if (usable != "true" && !usable.empty()) {
+    quality.Fault("usable", fmt::format("must be true or false, got {}", Quoted(usable)));
+  }
+}
+
 void ReadIdentity(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
   root.Constant("format", kModelFormat);
   manifest.name = root.RequiredText("name");
@@ -249,19 +295,15 @@ StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml) {
   Violations violations;
   ModelManifest manifest;
   try {
-    const ManifestSection root(document, "",
-                               {"format", "name", "version", "hardware", "conditions", "compute",
-                                "forward_comm", "backward_comm", "provenance", "metrics"},
-                               violations);
+    const ManifestSection root(
+        document, "",
+        {"format", "name", "version", "hardware", "conditions", "trained_on", "quality", "compute",
+         "comm", "forward_comm", "backward_comm", "provenance", "metrics"},
+        violations);
     if (!root.valid()) return violations.ToStatus();
     ReadIdentity(root, violations, manifest);
-    if (const YAML::Node* compute = root.Require("compute")) {
-      manifest.compute = ReadCompute(*compute, violations);
-    }
-    manifest.forward_comm =
-        ReadCommNetworks(root, "forward_comm", CommDirection::kForward, violations);
-    manifest.backward_comm =
-        ReadCommNetworks(root, "backward_comm", CommDirection::kBackward, violations);
+    ReadNetworks(root, violations, manifest);
+    ReadQuality(root, violations, manifest);
     DetailReader details(violations);
     for (const auto& [key, target] :
          {std::pair{"metrics", &manifest.metrics}, std::pair{"provenance", &manifest.provenance}}) {
@@ -286,6 +328,7 @@ StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory
   StatusOr<ModelManifest> manifest = ParseModelManifest(text);
   if (!manifest.ok()) return Annotate(manifest.status(), path.string());
   NS_RETURN_IF_ERROR(CheckModelDirectory(directory, *manifest));
+  NS_ASSIGN_OR_RETURN(manifest->drift, ReadModelDrift(directory));
   return manifest;
 }
 

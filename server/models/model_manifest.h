@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/cost/cost_model.h"
+#include "server/models/universal_manifest.h"
 
 namespace neuroshard {
 
@@ -42,13 +45,20 @@ struct ModelManifest {
   std::string name;    // letters, digits, '.', '_', '-'; starts with a letter or digit; at most 128
   int version = 0;     // >= 1
   std::string device;  // hardware; empty: not stated
-  std::string backend;                 // "cpu", "cuda"; empty: not stated
-  std::int64_t global_batch_size = 0;  // conditions; 0: not stated
-  std::string weight_dtype;            // a word of DataType; empty: not stated
-  std::string optimizer;               // a word of Optimizer; empty: not stated
-  ComputeNetworkManifest compute;
-  std::vector<CommNetworkManifest> forward_comm;   // ascending num_devices; may be empty
+  std::string backend;                            // "cpu", "cuda"; empty: not stated
+  std::int64_t global_batch_size = 0;             // conditions; 0: not stated
+  std::string weight_dtype;                       // a word of DataType; empty: not stated
+  std::string optimizer;                          // a word of Optimizer; empty: not stated
+  std::string unusable_reason;                    // quality; empty: usable
+  ComputeNetworkManifest compute;                 // kind table_sum_mlp, unless `universal` is there
+  std::vector<CommNetworkManifest> forward_comm;  // ascending num_devices; may be empty
   std::vector<CommNetworkManifest> backward_comm;  // ascending num_devices; may be empty
+  // kind universal_table_sum, with its communication and what both were trained on; then `compute`
+  // and the lists above are empty.
+  std::optional<UniversalComputeManifest> universal;
+  std::optional<UniversalCommManifest> comm;
+  std::optional<TrainedOnManifest> trained_on;
+  std::vector<StageDrift> drift;  // of drift.yaml beside model.yaml, not of its text
   std::map<std::string, std::string>
       metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"
   std::map<std::string, std::string> provenance;  // the same
@@ -60,15 +70,15 @@ struct ModelManifest {
 // Violations of an INVALID_ARGUMENT. Lists of networks come back sorted by num_devices.
 StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml);
 
-// What ParseModelManifest reads back as an equal value; keys in a fixed order. `manifest` has to be
-// one that parsing would accept; otherwise INVALID_ARGUMENT with the faults.
+// What ParseModelManifest reads back as an equal value, apart from `drift`; keys in a fixed order.
+// `manifest` has to be one that parsing would accept; otherwise INVALID_ARGUMENT with the faults.
 StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest);
 
 // INVALID_ARGUMENT unless `directory` ends in the manifest's NAME/VERSION.
 Status CheckModelDirectory(const std::filesystem::path& directory, const ModelManifest& manifest);
 
-// DIRECTORY/model.yaml, where DIRECTORY ends in NAME/VERSION and both must be the manifest's.
-// Errors name the file.
+// DIRECTORY/model.yaml, with drift.yaml where there is one; DIRECTORY ends in NAME/VERSION and both
+// must be the manifest's. Errors name the file.
 StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory);
 
 }  // namespace neuroshard

@@ -1,6 +1,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "server/models/model_manifest.h"
+#include "server/models/universal_sections.h"
 
 namespace neuroshard {
 namespace {
@@ -117,7 +118,19 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
   out << YAML::Key << "name" << YAML::Value << manifest.name;
   out << YAML::Key << "version" << YAML::Value << manifest.version;
   EmitHardwareAndConditions(out, manifest);
-  EmitCompute(out, manifest.compute);
+  if (manifest.trained_on) EmitTrainedOn(out, *manifest.trained_on);
+  if (!manifest.unusable_reason.empty()) {
+    out << YAML::Key << "quality" << YAML::Value << YAML::BeginMap;
+    out << YAML::Key << "usable" << YAML::Value << "false";
+    out << YAML::Key << "reason" << YAML::Value << manifest.unusable_reason;
+    out << YAML::EndMap;
+  }
+  if (manifest.universal) {
+    EmitUniversalCompute(out, *manifest.universal);
+  } else {
+    EmitCompute(out, manifest.compute);
+  }
+  if (manifest.comm) EmitUniversalComm(out, *manifest.comm);
   EmitComm(out, "forward_comm", manifest.forward_comm);
   EmitComm(out, "backward_comm", manifest.backward_comm);
   EmitDetails(out, "provenance", manifest.provenance);
@@ -128,6 +141,7 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
   std::string text = std::string(out.c_str()) + "\n";
   StatusOr<ModelManifest> read_back = ParseModelManifest(text);
   if (!read_back.ok()) return read_back.status();
+  read_back->drift = manifest.drift;
   if (*read_back != manifest) {
     return InvalidArgument(
         "model {}/{}: the manifest does not read back as it was; networks have "

@@ -7,6 +7,7 @@
 
 #include "common/base/violations.h"
 #include "server/models/testing/model_fixture.h"
+#include "server/models/testing/universal_fixture.h"
 
 namespace neuroshard {
 namespace {
@@ -273,6 +274,55 @@ TEST(ModelManifestTest, WritesOnlyWhatReads) {
   manifest = MakeModelFixture({}).manifest;
   std::swap(manifest.forward_comm[0], manifest.forward_comm[1]);
   EXPECT_THAT(Message(FormatModelManifest(manifest).status()), HasSubstr("ascending order"));
+}
+
+TEST(UniversalManifestTest, IsReadAsItIsWritten) {
+  for (const UniversalFixtureOptions& options :
+       {UniversalFixtureOptions{}, UniversalFixtureOptions{.has_comm = false},
+        UniversalFixtureOptions{
+            .outputs = {"total_ms"}, .cache_bytes = 0, .has_intervals = false}}) {
+    ModelManifest manifest = MakeUniversalFixture(options).manifest;
+    manifest.unusable_reason = "only a test";
+    const auto text = FormatModelManifest(manifest);
+    ASSERT_TRUE(text.ok()) << text.status();
+    const auto read = ParseModelManifest(*text);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, manifest);
+  }
+}
+
+TEST(UniversalManifestTest, EveryFaultHasItsPath) {
+  ModelManifest manifest = MakeUniversalFixture({}).manifest;
+  std::string text = *FormatModelManifest(manifest);
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  };
+  replace("bin_3,", "bin_2,");
+  replace("head_width: 5", "head_width: 0");
+  replace("coverage: 0.9", "coverage: 1.5");
+  replace("noise_cost_ms: [0.5, 5]", "noise_cost_ms: [5, 5]");
+  replace("noise: [0.1, 0.05]", "noise: [0.1]");
+  replace("[own_intra, own_inter", "[own_inter, own_intra");
+  replace("optimizers: [sgd", "optimizers: [lion");
+  replace("min: 2", "min: 9");
+  text += "forward_comm: []\nquality: {usable: maybe}\n";
+  std::vector<std::string> fields;
+  for (const Violation& violation : Violations::FromStatus(ParseModelManifest(text).status())) {
+    fields.push_back(violation.field);
+  }
+  EXPECT_THAT(fields, testing::IsSupersetOf(
+                          {"compute.features[3]", "compute.head_width", "compute.interval.coverage",
+                           "compute.interval.noise_cost_ms", "compute.interval.noise",
+                           "comm.features", "comm.interval.coverage", "trained_on.optimizers[0]",
+                           "trained_on.num_ranks.min", "forward_comm", "quality.usable"}));
+}
+
+TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {
+  const auto manifest = ParseModelManifest(std::string(kWhole) + "trained_on: {}\ncomm: {}\n");
+  EXPECT_THAT(Message(manifest.status()),
+              AllOf(HasSubstr("trained_on: goes with"), HasSubstr("comm: goes with")));
 }
 
 }  // namespace

@@ -219,6 +219,12 @@ StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path&
                            directory.string(), name);
   }
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
+  if (!manifest.unusable_reason.empty() && !options_.accept_unusable) {
+    return InvalidArgument(
+        "{}: marked as unusable: {}; models.accept_unusable (--accept-unusable-models) serves it "
+        "all the same",
+        directory.string(), manifest.unusable_reason);
+  }
   return loader_(manifest, directory);
 }
 

@@ -30,6 +30,8 @@ struct ModelRepositoryOptions {
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
   std::vector<std::shared_ptr<const CostModel>> built_in;
+  // Whether models that are marked as unusable (quality in model.yaml) are served.
+  bool accept_unusable = false;
 };
 
 // A directory that is not served as it now is. An earlier content of the same NAME/VERSION may

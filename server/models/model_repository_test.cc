@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "server/models/model_drift.h"
 #include "server/models/testing/model_fixture.h"
 
 namespace neuroshard {
@@ -24,6 +25,7 @@ class FakeModel final : public CostModel {
     info_.name = manifest.name;
     info_.version = manifest.version;
     info_.details = manifest.provenance;
+    info_.drift = manifest.drift;
   }
 
   const CostModelInfo& info() const override { return info_; }
@@ -63,7 +65,7 @@ class ModelRepositoryTest : public testing::Test {
 
   std::unique_ptr<ModelRepository> Open(const std::string& default_model = "") {
     auto repository = ModelRepository::Create(
-        {root_, default_model, built_in_},
+        {root_, default_model, built_in_, accept_unusable_},
         [this](const ModelManifest& manifest,
                const fs::path& /*directory*/) -> StatusOr<std::shared_ptr<const CostModel>> {
           ++loads_;
@@ -89,6 +91,7 @@ class ModelRepositoryTest : public testing::Test {
 
   fs::path root_;
   std::vector<std::shared_ptr<const CostModel>> built_in_;
+  bool accept_unusable_ = false;
   std::atomic<int> loads_ = 0;
   Status loader_status_;
 };
@@ -214,6 +217,29 @@ TEST_F(ModelRepositoryTest, BadContentIsRefusedAndTheGoodOneKeepsServing) {
   EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/1"));
   EXPECT_THAT(repository->Current()->refused(), IsEmpty());
   EXPECT_NE(*repository->Current()->Find({"a", 1}), good);
+}
+
+TEST_F(ModelRepositoryTest, WhatIsMarkedUnusableIsRefusedUnlessToldOtherwise) {
+  AddModel("m", 1);
+  Append("m/1", "quality: {usable: false, reason: held-out tau 0.31}");
+  const auto refusing = Open()->Current();
+  EXPECT_THAT(refusing->models(), IsEmpty());
+  ASSERT_EQ(refusing->refused().size(), 1u);
+  EXPECT_THAT(refusing->refused()[0].reason, HasSubstr("held-out tau 0.31"));
+  EXPECT_THAT(refusing->refused()[0].reason, HasSubstr("accept_unusable"));
+  accept_unusable_ = true;
+  EXPECT_EQ(Open()->Current()->models().size(), 1u);
+}
+
+TEST_F(ModelRepositoryTest, ANewDriftFileIsReadAtTheNextReload) {
+  AddModel("m", 1);
+  const auto repository = Open();
+  ASSERT_TRUE(
+      WriteModelDrift(root_ / "m/1", {{"compute", 4, 1.5, 1, 2, "yesterday", "today"}}).ok());
+  EXPECT_THAT(repository->Reload().loaded, ElementsAre("m/1"));
+  const auto drift = repository->Current()->models()[0]->info().drift;
+  ASSERT_EQ(drift.size(), 1u);
+  EXPECT_EQ(drift[0].median_ratio, 1.5);
 }
 
 TEST_F(ModelRepositoryTest, ANewBadModelDisturbsNobody) {

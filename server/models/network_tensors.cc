@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/violations.h"
+#include "server/cost/comm_features.h"
 
 namespace neuroshard {
 namespace {
@@ -24,8 +25,10 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-void CheckValues(const std::string& field, bool positive, const Tensor& tensor,
-                 Violations& violations) {
+void CheckValues(const std::string& field, bool positive, std::int64_t non_negative_columns,
+                 const Tensor& tensor, Violations& violations) {
+  const std::size_t columns =
+      tensor.shape.empty() ? 1 : static_cast<std::size_t>(tensor.shape.back());
   for (std::size_t i = 0; i < tensor.values.size(); ++i) {
     const float value = tensor.values[i];
     if (!std::isfinite(value)) {
@@ -34,6 +37,10 @@ void CheckValues(const std::string& field, bool positive, const Tensor& tensor,
     }
     if (positive && value <= 0) {
       violations.Add(field, fmt::format("value {} is {}, must be above 0", i, value));
+      return;
+    }
+    if (value < 0 && i % columns < static_cast<std::size_t>(non_negative_columns)) {
+      violations.Add(field, fmt::format("value {} is {}, must not be negative", i, value));
       return;
     }
   }
@@ -56,6 +63,45 @@ std::vector<TensorSpec> CommNetworkTensors(const CommNetworkManifest& network) {
   return specs;
 }
 
+std::vector<TensorSpec> UniversalComputeTensors(const UniversalComputeManifest& network) {
+  std::vector<TensorSpec> specs;
+  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
+  const std::int64_t width = network.table_layers.empty() ? 0 : network.table_layers.back();
+  const std::int64_t hidden = network.head_width;
+  const std::int64_t outputs = static_cast<std::int64_t>(network.outputs.size());
+  for (int member = 0; member < network.members; ++member) {
+    const std::string prefix = fmt::format("member.{}", member);
+    AddLayers(prefix + ".table", network.table_layers, specs);
+    specs.push_back({prefix + ".hidden.weight", {hidden, width}});
+    specs.push_back({prefix + ".hidden.bias", {hidden}});
+    // Not negative: costs are convex in the sum of phi, and positive.
+    specs.push_back({prefix + ".output.weight", {outputs, hidden}, hidden});
+    specs.push_back({prefix + ".linear.weight", {outputs, width}, width});
+    specs.push_back({prefix + ".linear.bias", {outputs}, outputs});
+  }
+  return specs;
+}
+
+std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& network) {
+  constexpr auto kKinds = static_cast<std::int64_t>(kCollectiveKinds);
+  std::vector<TensorSpec> specs;
+  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
+  for (int member = 0; member < network.members; ++member) {
+    const std::string prefix = fmt::format("member.{}", member);
+    for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
+      const std::int64_t in = network.layers[i];
+      const std::int64_t out = network.layers[i + 1];
+      // Not negative on the way of bytes: costs rise with them.
+      const std::int64_t rising = i == 0 ? static_cast<std::int64_t>(kMonotoneCommFeatures) : in;
+      specs.push_back({fmt::format("{}.layer.{}.weight", prefix, i), {out, in}, rising});
+      specs.push_back({fmt::format("{}.layer.{}.bias", prefix, i), {out}});
+    }
+    specs.push_back({prefix + ".wait_scale", {kKinds}, kKinds});
+    specs.push_back({prefix + ".floor_ms", {kKinds}, kKinds});
+  }
+  return specs;
+}
+
 Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const TensorFile& file,
                            std::string_view file_name) {
   Violations violations;
@@ -70,7 +116,8 @@ Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const Tensor
       violations.Add(field, fmt::format("shape {}, the manifest's layers ask for {}",
                                         ShapeText(found->second.shape), ShapeText(spec.shape)));
     } else {
-      CheckValues(field, spec.name == "feature_std", found->second, violations);
+      CheckValues(field, spec.name == "feature_std", spec.non_negative_columns, found->second,
+                  violations);
     }
   }
   for (const auto& [name, tensor] : file.tensors) {

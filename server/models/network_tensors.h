@@ -14,6 +14,8 @@ namespace neuroshard {
 struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;
+  // Values may not be negative: in how many leading columns of a matrix, or at all.
+  std::int64_t non_negative_columns = 0;
 
   bool operator==(const TensorSpec&) const = default;
 };
@@ -25,8 +27,18 @@ std::vector<TensorSpec> ComputeNetworkTensors(const ComputeNetworkManifest& netw
 // feature_mean, feature_std, layer.<i>.weight [out, in], layer.<i>.bias [out].
 std::vector<TensorSpec> CommNetworkTensors(const CommNetworkManifest& network);
 
+// feature_mean, feature_std; for each member m: member.<m>.table.<i>.weight and .bias,
+// member.<m>.hidden.weight [H, K] and .bias [H], member.<m>.output.weight [O, H],
+// member.<m>.linear.weight [O, K] and .bias [O].
+std::vector<TensorSpec> UniversalComputeTensors(const UniversalComputeManifest& network);
+
+// feature_mean, feature_std; for each member m: member.<m>.layer.<i>.weight and .bias,
+// member.<m>.wait_scale and member.<m>.floor_ms [5].
+std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& network);
+
 // All faults at once (INVALID_ARGUMENT, each with `file_name` and the tensor): a tensor missing,
-// unexpected, of another shape, with NaN or infinite values, or a feature_std that is not positive.
+// unexpected, of another shape, with NaN or infinite values, negative ones where that may not be,
+// or a feature_std that is not positive.
 Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const TensorFile& file,
                            std::string_view file_name);
 

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string_view>
 
 namespace neuroshard {
-
 namespace {
 
 // The types that constraints name or the plan uses and `model` was not made for, in the order of
@@ -21,35 +21,104 @@ std::vector<std::string_view> ForeignTypes(const Constraints& constraints, const
   }
   for (const TablePlan& table : plan.tables) named.insert(table.sharding_type);
   for (const ShardingType type : model.sharding_types) named.erase(type);
+  for (const ShardingType type : model.measured_types) named.erase(type);
   std::vector<std::string_view> foreign;
   for (const ShardingType type : named) foreign.push_back(ToText(type));
   return foreign;
+}
+
+// One condition: what the model was measured at, and whether something else was asked for.
+struct Condition {
+  std::string_view what;
+  std::string measured;
+  std::string asked;  // empty: nothing else
+};
+
+std::string BatchSizesOf(const CostModelInfo& model) {
+  if (model.ranges.max_batch_size == 0) return fmt::format("{}", model.global_batch_size);
+  return fmt::format("{} to {}", model.ranges.min_batch_size, model.ranges.max_batch_size);
+}
+
+bool Covers(const CostModelInfo& model, std::int64_t batch_size) {
+  if (model.ranges.max_batch_size != 0) {
+    return batch_size >= model.ranges.min_batch_size && batch_size <= model.ranges.max_batch_size;
+  }
+  return model.global_batch_size == 0 || model.global_batch_size == batch_size;
+}
+
+// `words` are the ranges', `word` the only one where they are empty.
+bool Covers(const std::vector<std::string>& words, const std::string& word,
+            std::string_view asked) {
+  if (words.empty()) return word.empty() || word == asked;
+  return std::find(words.begin(), words.end(), asked) != words.end();
+}
+
+std::string WordsOf(const std::vector<std::string>& words, const std::string& word) {
+  return words.empty() ? word : fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string RanksOf(const CostModelInfo& model) {
+  return fmt::format("{} to {} ranks", model.ranges.min_ranks, model.ranges.max_ranks);
+}
+
+// Of one rank there is nothing to measure.
+bool CoversRanks(const CostModelInfo& model, int num_ranks) {
+  return num_ranks == 1 || model.ranges.max_ranks == 0 ||
+         (num_ranks >= model.ranges.min_ranks && num_ranks <= model.ranges.max_ranks);
+}
+
+// What nothing in the request or among the sets says otherwise has no line.
+std::vector<std::string> LinesOf(const CostModelInfo& model, std::span<const Condition> conditions,
+                                 std::string_view who) {
+  std::vector<std::string> lines;
+  for (const auto& [what, measured, asked] : conditions) {
+    if (asked.empty()) continue;
+    lines.push_back(fmt::format(
+        "cost model {} version {} was measured at {} {}, {} {}: costs compare plans but "
+        "do not forecast times",
+        model.name, model.version, what, measured, who, asked));
+  }
+  return lines;
+}
+
+std::string CountText(std::int64_t count, std::string_view what) {
+  return count == 0 ? "" : fmt::format("{} {} of another", count, what);
 }
 
 }  // namespace
 
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan) {
-  std::vector<std::string> warnings;
-  const auto warn = [&](std::string_view what, const auto& measured, const auto& requested) {
-    warnings.push_back(
-        fmt::format("cost model {} version {} was measured at {} {}, the request has {}: costs "
-                    "compare plans but do not forecast times",
-                    model.name, model.version, what, measured, requested));
+  const auto covers_dtype = [&](const Table& table) {
+    return Covers(model.ranges.weight_dtypes, model.weight_dtype, ToText(table.weight_dtype));
   };
-  if (model.global_batch_size != 0 && model.global_batch_size != request.global_batch_size) {
-    warn("global batch size", model.global_batch_size, request.global_batch_size);
+  const auto tables = static_cast<std::int64_t>(request.tables.size());
+  const Condition conditions[] = {
+      {"global batch size", BatchSizesOf(model),
+       Covers(model, request.global_batch_size) ? "" : std::to_string(request.global_batch_size)},
+      {"weight dtype", WordsOf(model.ranges.weight_dtypes, model.weight_dtype),
+       CountText(tables - std::count_if(request.tables.begin(), request.tables.end(), covers_dtype),
+                 "tables")},
+      {"optimizer", WordsOf(model.ranges.optimizers, model.optimizer),
+       Covers(model.ranges.optimizers, model.optimizer, ToText(request.optimizer))
+           ? ""
+           : std::string(ToText(request.optimizer))}};
+  std::vector<std::string> warnings = LinesOf(model, conditions, "the request has");
+  const int num_ranks = request.topology.num_ranks();
+  if (!CoversRanks(model, num_ranks)) {
+    warnings.push_back(
+        fmt::format("cost model {} version {} was measured with {}, the request has {}: "
+                    "communication is extrapolated",
+                    model.name, model.version, RanksOf(model), num_ranks));
   }
-  if (!model.weight_dtype.empty()) {
-    const auto others = std::count_if(
-        request.tables.begin(), request.tables.end(),
-        [&](const Table& table) { return ToText(table.weight_dtype) != model.weight_dtype; });
-    if (others > 0) {
-      warn("weight dtype", model.weight_dtype, fmt::format("{} tables of another", others));
-    }
-  }
-  if (!model.optimizer.empty() && model.optimizer != ToText(request.optimizer)) {
-    warn("optimizer", model.optimizer, ToText(request.optimizer));
+  const std::size_t num_hosts = request.topology.hosts().size();
+  if (model.ranges.max_hosts != 0 && num_hosts > static_cast<std::size_t>(model.ranges.max_hosts)) {
+    warnings.push_back(fmt::format(
+        "cost model {} version {} was measured on {} {}, the request has {}: {}", model.name,
+        model.version, model.ranges.max_hosts, model.ranges.max_hosts == 1 ? "host" : "hosts",
+        num_hosts,
+        model.ranges.max_hosts == 1 ? "communication is priced as if all ranks were on one"
+                                    : "communication is extrapolated"));
   }
   if (model.kind == kAnalyticKind) {  // has formulas for every type
     if (request.cost_model.name.empty()) {
@@ -64,6 +133,52 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
         fmt::format("cost model {} version {} was not made for {}: priced by volume equivalence, "
                     "not measured",
                     model.name, model.version, fmt::join(foreign, ", ")));
+  }
+  return warnings;
+}
+
+std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
+                                           const CostModelInfo& model) {
+  std::int64_t batch_sizes = 0;
+  std::int64_t optimizers = 0;
+  std::int64_t dtypes = 0;
+  for (const ComputeSample& set : sets) {
+    batch_sizes += Covers(model, set.batch_size) ? 0 : 1;
+    optimizers += Covers(model.ranges.optimizers, model.optimizer, ToText(set.optimizer)) ? 0 : 1;
+    for (const MeasuredShard& shard : set.shards) {
+      dtypes += Covers(model.ranges.weight_dtypes, model.weight_dtype, ToText(shard.weight_dtype))
+                    ? 0
+                    : 1;
+    }
+  }
+  const Condition conditions[] = {
+      {"global batch size", BatchSizesOf(model), CountText(batch_sizes, "sets")},
+      {"weight dtype", WordsOf(model.ranges.weight_dtypes, model.weight_dtype),
+       CountText(dtypes, "shards")},
+      {"optimizer", WordsOf(model.ranges.optimizers, model.optimizer),
+       CountText(optimizers, "sets")}};
+  return LinesOf(model, conditions, "the request has");
+}
+
+std::vector<std::string> QualityWarnings(const CostModelInfo& model) {
+  // Of models that do not say: about the error of NeuroShard's networks on data that they were not
+  // trained on.
+  constexpr double kTypicalError = 0.25;
+  std::vector<std::string> warnings;
+  if (!model.unusable_reason.empty()) {
+    warnings.push_back(fmt::format("cost model {} version {} is marked as unusable: {}", model.name,
+                                   model.version, model.unusable_reason));
+  }
+  for (const StageDrift& drift : model.drift) {
+    const auto known = model.typical_errors.find(drift.stage);
+    const double error = known == model.typical_errors.end() ? kTypicalError : known->second;
+    if (drift.median_ratio <= 1 + error && drift.median_ratio >= 1 / (1 + error)) continue;
+    warnings.push_back(fmt::format(
+        "cost model {} version {} has drifted: since it was made, {} took {:.2f} times what it "
+        "predicts (median of {} measurements up to {}; {:.0f}% off is usual for it): measure and "
+        "train again",
+        model.name, model.version, drift.stage, drift.median_ratio, drift.samples, drift.until,
+        100 * error));
   }
   return warnings;
 }

@@ -2,19 +2,30 @@
 // or not at all.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/domain/measurement.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
 
 namespace neuroshard {
 
-// One line for each of batch size, weight dtype and optimizer that differs from what the model was
-// measured at; conditions that the model does not state do not differ. One for the sharding types
+// One line for each of batch size, weight dtype and optimizer that is outside what the model was
+// measured at, and for rank and host counts likewise; conditions that the model does not state have
+// no outside. One for the sharding types
 // that the request names or `plan` uses and the model was not made for. One where formulas price a
 // request that did not ask for them by name.
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan = {});
+
+// The same for sets of shards.
+std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
+                                           const CostModelInfo& model);
+
+// One line where the model is marked as unusable, and one for each stage whose measurements since
+// it was made are off by more than is usual for it, in the median.
+std::vector<std::string> QualityWarnings(const CostModelInfo& model);
 
 }  // namespace neuroshard

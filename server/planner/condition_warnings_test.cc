@@ -32,6 +32,68 @@ TEST(ConditionWarningsTest, OneForEachConditionThatDiffers) {
                           AllOf(HasSubstr("optimizer sgd"), HasSubstr("has adam"))));
 }
 
+TEST(ConditionWarningsTest, AModelOfManyConditionsWarnsOutsideThemAlone) {
+  CostModelInfo model;
+  model.name = "gpu";
+  model.ranges = {1024, 65536, {"fp32", "bf16"}, {"sgd", "rowwise_adagrad"}, 2, 8, 1};
+  PlanRequest request;
+  request.topology.devices.resize(2);
+  request.tables.resize(2);
+  request.tables[1].weight_dtype = DataType::kBf16;
+  request.optimizer = Optimizer::kRowwiseAdagrad;
+  for (const std::int64_t inside : {1024, 5000, 65536}) {
+    request.global_batch_size = inside;
+    EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+  }
+  request.global_batch_size = 65537;
+  request.tables[0].weight_dtype = DataType::kFp16;
+  request.optimizer = Optimizer::kAdam;
+  EXPECT_THAT(ConditionWarnings(request, model),
+              ElementsAre(AllOf(HasSubstr("1024 to 65536"), HasSubstr("has 65537")),
+                          AllOf(HasSubstr("dtype fp32, bf16"), HasSubstr("1 tables of another")),
+                          AllOf(HasSubstr("sgd, rowwise_adagrad"), HasSubstr("has adam"))));
+
+  request = {};
+  request.topology.devices.resize(1);
+  EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+  request.topology.devices.resize(9);
+  request.topology.devices.back().host = 1;
+  EXPECT_THAT(
+      ConditionWarnings(request, model),
+      ElementsAre(AllOf(HasSubstr("2 to 8 ranks, the request has 9"), HasSubstr("extrapolated")),
+                  AllOf(HasSubstr("on 1 host, the request has 2"),
+                        HasSubstr("as if all ranks were on one"))));
+
+  std::vector<ComputeSample> sets(3);
+  for (ComputeSample& set : sets) set.batch_size = 2048;
+  EXPECT_THAT(ConditionWarnings(sets, model), IsEmpty());
+  sets[0].batch_size = 1;
+  sets[2].shards.resize(5);
+  sets[2].shards[4].weight_dtype = DataType::kFp16;
+  sets[1].optimizer = Optimizer::kAdam;
+  EXPECT_THAT(
+      ConditionWarnings(sets, model),
+      ElementsAre(HasSubstr("1 sets of"), HasSubstr("1 shards of"), HasSubstr("1 sets of")));
+}
+
+TEST(QualityWarningsTest, OneForEachStageThatIsFurtherOffThanUsual) {
+  CostModelInfo model;
+  model.name = "gpu";
+  model.typical_errors["compute"] = 0.1;
+  model.drift = {{"compute", 40, 1.05, 0.9, 1.2, "", "2026-11-21"},
+                 {"forward_comm", 40, 1.2, 0.9, 1.2, "", "2026-11-21"}};
+  EXPECT_THAT(QualityWarnings(model), IsEmpty());
+  model.drift[0].median_ratio = 1.11;
+  model.drift[1].median_ratio = 0.5;
+  EXPECT_THAT(QualityWarnings(model),
+              ElementsAre(AllOf(HasSubstr("compute took 1.11 times"), HasSubstr("10% off"),
+                                HasSubstr("median of 40 measurements up to 2026-11-21")),
+                          HasSubstr("forward_comm took 0.50 times")));
+  model.drift.clear();
+  model.unusable_reason = "tau 0.3";
+  EXPECT_THAT(QualityWarnings(model), ElementsAre(HasSubstr("marked as unusable: tau 0.3")));
+}
+
 TEST(ConditionWarningsTest, WhatTheModelDoesNotStateDoesNotDiffer) {
   PlanRequest request;
   request.tables.resize(1);
@@ -48,6 +110,9 @@ TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
   request.constraints.tables.emplace_back().sharding_types = {ShardingType::kRowWise};
   EXPECT_THAT(ConditionWarnings(request, model),
               ElementsAre(HasSubstr("not made for row_wise, data_parallel: priced by volume")));
+
+  model.measured_types = {ShardingType::kRowWise};
+  EXPECT_THAT(ConditionWarnings(request, model), ElementsAre(HasSubstr("not made for data_par")));
 
   request.constraints.tables.clear();
   request.constraints.sharding_types = {ShardingType::kColumnWise};

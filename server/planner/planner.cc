@@ -8,6 +8,7 @@
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
+#include "server/evaluate/plan_intervals.h"
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
 #include "server/planner/condition_warnings.h"
@@ -43,6 +44,7 @@ std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel
   for (std::string& warning : ConditionWarnings(request, model, plan)) {
     warnings.push_back(std::move(warning));
   }
+  for (std::string& warning : QualityWarnings(model)) warnings.push_back(std::move(warning));
   for (std::string& warning : MigrationWarnings(request)) warnings.push_back(std::move(warning));
   return warnings;
 }
@@ -104,6 +106,16 @@ std::optional<std::chrono::milliseconds> BudgetOf(const PlanRequest& request) {
   return DefaultRefineBudget(request.tables.size());
 }
 
+// The model that a request asks for, bound to its conditions: every price of the request is asked
+// of this one object, which lives as long as whoever holds the result.
+StatusOr<std::shared_ptr<const CostModel>> ModelFor(const PlanRequest& request,
+                                                    const ModelFinder& find_model) {
+  NS_ASSIGN_OR_RETURN(std::shared_ptr<const CostModel> model, find_model(request.cost_model));
+  const PricingConditions conditions = ConditionsOf(request);
+  NS_RETURN_IF_ERROR(model->CheckConditions(conditions));
+  return BindModel(std::move(model), conditions);
+}
+
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
 }  // namespace
@@ -117,9 +129,7 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
                                        PlanObserver* observer) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
-                      find_model_(request.cost_model));
-  NS_RETURN_IF_ERROR(model->CheckConditions(ConditionsOf(request)));
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, ModelFor(request, find_model_));
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
@@ -129,6 +139,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer final_answer = watcher.Complete(std::move(result));
+  NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, *model, final_answer.cost));
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
@@ -140,9 +151,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
-                      find_model_(request.cost_model));
-  NS_RETURN_IF_ERROR(model->CheckConditions(ConditionsOf(request)));
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, ModelFor(request, find_model_));
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);
@@ -151,6 +160,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
   StatusOr<PlanCost> cost = PricePlan(request, plan, *model);
   if (cost.ok()) {
     answer.cost = *std::move(cost);
+    NS_RETURN_IF_ERROR(AddIntervals(request, plan, *model, *answer.cost));
     answer.migration = ReportOn(request, plan);
     NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
     if (request.search.explain) {
@@ -160,6 +170,22 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     return cost.status();
   } else if (answer.violations.empty()) {
     return Internal("a legal plan was not priced: {}", Message(cost.status()));
+  }
+  return answer;
+}
+
+StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
+                                            std::span<const ComputeSample> sets,
+                                            const StopSignal& stop) const {
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, find_model_(ref));
+  PredictionAnswer answer;
+  NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(model, sets, stop));
+  answer.model = RefOf(*model);
+  answer.splits_compute = model->info().splits_compute;
+  answer.interval_coverage = model->info().interval_coverage;
+  answer.warnings = ConditionWarnings(sets, model->info());
+  for (std::string& warning : QualityWarnings(model->info())) {
+    answer.warnings.push_back(std::move(warning));
   }
   return answer;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
+#include "server/planner/compute_prediction.h"
 #include "server/search/search_observer.h"
 #include "server/search/search_result.h"
 
@@ -31,7 +33,7 @@ std::chrono::milliseconds DefaultRefineBudget(std::size_t num_tables);
 // A plan that keeps every rule, and what it is predicted to cost.
 struct PlanAnswer {
   Plan plan;
-  PlanCost cost;
+  PlanCost cost;  // with intervals in the final answer, where the model has any
   SearchStatistics statistics;
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
@@ -51,6 +53,14 @@ struct EvaluationAnswer {
   std::optional<LowerBound> lower_bound;
   std::vector<TableExplanation> explanations;
   std::optional<MigrationReport> migration;
+};
+
+struct PredictionAnswer {
+  std::vector<ComputePrediction> predictions;  // one for each set
+  CostModelRef model;
+  bool splits_compute = false;  // the model tells forward from backward
+  double interval_coverage = 0;
+  std::vector<std::string> warnings;
 };
 
 // Watches one search. Called on the searching thread.
@@ -73,8 +83,9 @@ using SearchFunction =
     std::function<StatusOr<SearchResult>(const PlanRequest& request, const CostModel& model,
                                          const StopSignal& stop, SearchObserver* observer)>;
 
-// Stateless and thread-safe: an answer depends on the request and the model alone, as long as no
-// time limit is hit.
+// Stateless and thread-safe. A request takes its model once, bound to the request's conditions, and
+// everything it answers is of that object. An answer depends on the request and the model alone, as
+// long as no time limit is hit.
 class Planner {
  public:
   // `clock` must outlive the planner.
@@ -92,6 +103,11 @@ class Planner {
   // Checks and prices a plan made elsewhere. An illegal plan is an answer. Errors as in MakePlan,
   // as far as they concern the model. Of the request's search options only `explain` counts.
   StatusOr<EvaluationAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
+
+  // What the model says of sets of shards (server/planner/compute_prediction.h).
+  // FAILED_PRECONDITION: no such model.
+  StatusOr<PredictionAnswer> Predict(const CostModelRef& model, std::span<const ComputeSample> sets,
+                                     const StopSignal& stop) const;
 
  private:
   const ModelFinder find_model_;

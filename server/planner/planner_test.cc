@@ -13,6 +13,7 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/unsure_cost_model.h"
 
 namespace neuroshard {
 namespace {
@@ -21,6 +22,7 @@ using ::neuroshard::testing::FakeClock;
 using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::StatusIs;
+using ::neuroshard::testing::UnsureCostModel;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -46,7 +48,7 @@ PlanRequest TwoTablesOnTwoRanks() {
 Plan PlanWith(const PlanRequest& request, int rank_of_a) {
   Plan plan;
   plan.world_size = 2;
-  plan.local_world_size = 2;
+  plan.local_world_size = request.topology.ranks_per_host();
   for (const Table& table : request.tables) {
     TablePlan& placed = plan.tables.emplace_back();
     placed.name = table.name;
@@ -212,6 +214,99 @@ TEST_F(PlannerTest, ExplainsTheFinalPlanWhereAskedAndThereIsTime) {
   ASSERT_THAT(cut, IsOk());
   EXPECT_THAT(cut->explanations, IsEmpty());
   EXPECT_THAT(cut->warnings, ElementsAre(HasSubstr("no time left to explain")));
+}
+
+// Prices nothing before it is bound, and then these conditions alone.
+class BindingModel final : public FakeCostModel {
+ public:
+  explicit BindingModel(std::vector<HostRanks> bound_to = {}) : bound_to_(std::move(bound_to)) {}
+
+  std::shared_ptr<const CostModel> BoundTo(const PricingConditions& conditions) const override {
+    return std::make_shared<const BindingModel>(conditions.hosts);
+  }
+
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi, std::span<CommLoad> loads) const override {
+    EXPECT_FALSE(bound_to_.empty());
+    EXPECT_EQ(conditions.hosts, bound_to_);
+    FakeCostModel::Represent(conditions, shards, phi, loads);
+  }
+
+  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
+                         std::span<float> cost_ms) const override {
+    FakeCostModel::BackwardCommCosts(num_ranks, loads, cost_ms);
+    for (float& cost : cost_ms) cost += static_cast<float>(bound_to_.size());
+  }
+
+ private:
+  const std::vector<HostRanks> bound_to_;
+};
+
+TEST_F(PlannerTest, EverythingOfARequestIsPricedByTheModelBoundToIt) {
+  model_ = std::make_shared<BindingModel>();
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.topology.devices[1].host = 1;
+  request.search.explain = true;
+  const Planner planner = MakePlanner(Scripted({0, 1}));
+  const auto answer = planner.MakePlan(request, never_, nullptr);
+  ASSERT_THAT(answer, IsOk());
+  // 1.08 ms compute, 0.008 ms each way, 2 ms for two hosts, each way as FakeCostModel has it.
+  EXPECT_NEAR(answer->cost.embedding_cost_ms, 5.096, 1e-6);
+  const auto evaluation = planner.EvaluatePlan(request, answer->plan);
+  ASSERT_THAT(evaluation, IsOk());
+  EXPECT_EQ(evaluation->cost, answer->cost);
+  EXPECT_EQ(evaluation->lower_bound, answer->lower_bound);
+}
+
+TEST_F(PlannerTest, FinalAnswersAndEvaluationsSayHowSureTheModelIs) {
+  model_ = std::make_shared<UnsureCostModel>();
+  const PlanRequest request = TwoTablesOnTwoRanks();
+  Recorder recorder;
+  const auto answer = MakePlanner(Scripted({0, 1})).MakePlan(request, never_, &recorder);
+  ASSERT_THAT(answer, IsOk());
+  ASSERT_TRUE(answer->cost.interval.has_value());
+  EXPECT_LT(answer->cost.interval->low_ms, answer->cost.embedding_cost_ms);
+  EXPECT_FALSE(recorder.answers.back().cost.interval.has_value());
+  const auto evaluation = MakePlanner(Scripted({})).EvaluatePlan(request, answer->plan);
+  ASSERT_THAT(evaluation, IsOk());
+  EXPECT_EQ(evaluation->cost, answer->cost);
+}
+
+// A sample of `shards` shards of 8 columns, looked up once a sample.
+ComputeSample SetOf(std::size_t shards, std::int64_t batch_size) {
+  ComputeSample set;
+  set.shards.resize(shards);
+  for (MeasuredShard& shard : set.shards) {
+    shard.rows = 10;
+    shard.cols = 8;
+  }
+  set.batch_size = batch_size;
+  return set;
+}
+
+TEST_F(PlannerTest, PredictsSetsOfAnySizesAndConditionsInOrder) {
+  model_ = std::make_shared<UnsureCostModel>();
+  std::vector<ComputeSample> sets;
+  for (const std::size_t shards : {1, 5000, 3, 4000, 200, 2}) {
+    sets.push_back(SetOf(shards, shards == 3 ? 1 : 64));
+  }
+  const Planner planner = MakePlanner(Scripted({}));
+  const auto answer = planner.Predict({"fake", 0}, sets, never_);
+  ASSERT_THAT(answer, IsOk());
+  ASSERT_THAT(answer->predictions, SizeIs(sets.size()));
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    const double expected_ms = 1 + 0.08 * static_cast<double>(sets[i].shards.size());
+    EXPECT_NEAR(answer->predictions[i].cost.total_ms, expected_ms, 1e-4 * expected_ms);
+    EXPECT_NEAR(answer->predictions[i].interval->total.high_ms, 1.3 * expected_ms,
+                1e-3 * expected_ms);
+  }
+  EXPECT_EQ(answer->interval_coverage, 0.9);
+
+  ManualStop stop;
+  stop.Stop();
+  EXPECT_THAT(planner.Predict({}, sets, stop), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(planner.Predict({"h900", 0}, sets, never_),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(PlannerTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {

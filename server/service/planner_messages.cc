@@ -53,6 +53,30 @@ v1::MigrationReport EncodeMigrationReport(const MigrationReport& report) {
   return message;
 }
 
+v1::MeasuredRanges EncodeRanges(const ConditionRanges& ranges) {
+  v1::MeasuredRanges message;
+  message.set_min_batch_size(ranges.min_batch_size);
+  message.set_max_batch_size(ranges.max_batch_size);
+  for (const std::string& dtype : ranges.weight_dtypes) message.add_weight_dtypes(dtype);
+  for (const std::string& optimizer : ranges.optimizers) message.add_optimizers(optimizer);
+  message.set_min_ranks(ranges.min_ranks);
+  message.set_max_ranks(ranges.max_ranks);
+  message.set_max_hosts(ranges.max_hosts);
+  return message;
+}
+
+v1::ModelDrift EncodeDrift(const StageDrift& drift) {
+  v1::ModelDrift message;
+  message.set_stage(drift.stage);
+  message.set_samples(drift.samples);
+  message.set_median_ratio(drift.median_ratio);
+  message.set_p10_ratio(drift.p10_ratio);
+  message.set_p90_ratio(drift.p90_ratio);
+  message.set_since(drift.since);
+  message.set_until(drift.until);
+  return message;
+}
+
 // What both kinds of answers say about a plan besides its cost.
 template <typename Answer, typename Response>
 void EncodeReport(const Answer& answer, double plan_cost_ms, Response& response) {
@@ -105,6 +129,29 @@ v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer) {
   return response;
 }
 
+v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer) {
+  v1::PredictComputeResponse response;
+  for (const ComputePrediction& prediction : answer.predictions) {
+    v1::ComputePrediction& message = *response.add_predictions();
+    message.set_total_ms(prediction.cost.total_ms);
+    if (answer.splits_compute) {
+      message.set_forward_ms(prediction.cost.forward_ms);
+      message.set_backward_ms(prediction.cost.backward_ms);
+    }
+    if (!prediction.interval) continue;
+    const ComputeInterval& interval = *prediction.interval;
+    *message.mutable_total_interval() = EncodeInterval(interval.total);
+    if (interval.forward) *message.mutable_forward_interval() = EncodeInterval(*interval.forward);
+    if (interval.backward) {
+      *message.mutable_backward_interval() = EncodeInterval(*interval.backward);
+    }
+  }
+  EncodeModelRef(answer.model, response.mutable_cost_model());
+  response.set_interval_coverage(answer.interval_coverage);
+  for (const std::string& warning : answer.warnings) response.add_warnings(warning);
+  return response;
+}
+
 v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default) {
   v1::CostModelSummary summary;
   summary.set_name(info.name);
@@ -114,6 +161,7 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   summary.set_device(info.device);
   summary.set_backend(info.backend);
   for (const int count : info.num_devices) summary.add_num_devices(count);
+  summary.set_max_num_devices(info.max_ranks);
   return summary;
 }
 
@@ -128,6 +176,12 @@ v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default)
   for (const ShardingType type : info.sharding_types) {
     response.add_sharding_types(std::string(ToText(type)));
   }
+  if (info.ranges != ConditionRanges()) {
+    *response.mutable_measured_ranges() = EncodeRanges(info.ranges);
+  }
+  response.set_interval_coverage(info.interval_coverage);
+  for (const StageDrift& drift : info.drift) *response.add_drift() = EncodeDrift(drift);
+  response.set_unusable_reason(info.unusable_reason);
   return response;
 }
 

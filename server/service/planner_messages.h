@@ -16,6 +16,9 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
 
 v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer);
 
+// All but the request_id.
+v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);
+
 v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default);
 
 v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default);

@@ -5,6 +5,8 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <utility>
+
 namespace neuroshard {
 namespace {
 
@@ -31,6 +33,10 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
       plans_(prometheus::BuildCounter()
                  .Name("neuroshard_plans_total")
                  .Help("Plans made, by strategy and by whether the search ran to its end")
+                 .Register(registry)),
+      drift_(prometheus::BuildGauge()
+                 .Name("neuroshard_model_drift_ratio")
+                 .Help("Measured / predicted since the cost model was made, median by stage")
                  .Register(registry)),
       rejected_plans_(OneCounter(registry, "neuroshard_rejected_plans_total",
                                  "Plans that failed the check on their way out: a fault of ours")),
@@ -66,6 +72,25 @@ void PlannerMetrics::ModelsRefused(std::size_t count) {
 void PlannerMetrics::ModelsNow(std::size_t serving, std::size_t refused) {
   models_serving_.Set(static_cast<double>(serving));
   models_refused_.Set(static_cast<double>(refused));
+}
+
+void PlannerMetrics::DriftNow(const std::vector<std::shared_ptr<const CostModel>>& models) {
+  const std::lock_guard lock(drift_mutex_);
+  auto gone = std::move(drift_gauges_);
+  drift_gauges_.clear();
+  for (const auto& model : models) {
+    for (const StageDrift& drift : model->info().drift) {
+      const std::map<std::string, std::string> labels = {
+          {"model", model->info().name},
+          {"version", std::to_string(model->info().version)},
+          {"stage", drift.stage}};
+      prometheus::Gauge& gauge = drift_.Add(labels);
+      gauge.Set(drift.median_ratio);
+      drift_gauges_[labels] = &gauge;
+      gone.erase(labels);
+    }
+  }
+  for (const auto& [labels, gauge] : gone) drift_.Remove(gauge);
 }
 
 }  // namespace neuroshard

@@ -4,12 +4,19 @@
 //   neuroshard_plans_total{strategy,outcome}       outcome: complete or time_limit
 //   neuroshard_rejected_plans_total                plans that failed the check on their way out
 //   neuroshard_models{state}                       versions serving, directories refused
-//   neuroshard_model_loads_total                   versions loaded, at the start and by reloads
-//   neuroshard_model_refusals_total                directories found bad, once for each content
+//   neuroshard_model_drift_ratio{model,version,stage}   measured / predicted since the model was
+//   made neuroshard_model_loads_total                   versions loaded, at the start and by
+//   reloads neuroshard_model_refusals_total                directories found bad, once for each
+//   content
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
+#include "server/cost/cost_model.h"
 #include "server/search/search_result.h"
 
 namespace prometheus {
@@ -34,15 +41,21 @@ class PlannerMetrics {
   void ModelsLoaded(std::size_t count);
   void ModelsRefused(std::size_t count);
   void ModelsNow(std::size_t serving, std::size_t refused);
+  // Of the models that are loaded now; others' gauges go.
+  void DriftNow(const std::vector<std::shared_ptr<const CostModel>>& models);
 
  private:
   prometheus::Family<prometheus::Histogram>& search_seconds_;
   prometheus::Family<prometheus::Counter>& plans_;
+  prometheus::Family<prometheus::Gauge>& drift_;
   prometheus::Counter& rejected_plans_;
   prometheus::Gauge& models_serving_;
   prometheus::Gauge& models_refused_;
   prometheus::Counter& model_loads_;
   prometheus::Counter& model_refusals_;
+
+  std::mutex drift_mutex_;
+  std::map<std::map<std::string, std::string>, prometheus::Gauge*> drift_gauges_;  // by labels
 };
 
 }  // namespace neuroshard

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/codec/fingerprint.h"
+#include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
 #include "server/service/decode_request.h"
 #include "server/service/plan_stream.h"
@@ -17,7 +18,7 @@ Status ExplainStop(const Status& status, const CallStop& stop, const RpcGate& ga
   if (!absl::IsDeadlineExceeded(status) || stop.deadline_reached()) return status;
   if (stop.cancelled()) return absl::CancelledError("cancelled by the caller");
   if (gate.draining().ShouldStop()) {
-    return Unavailable("the server is draining and had no plan yet; try another replica");
+    return Unavailable("the server is draining and had no answer yet; try another replica");
   }
   return status;
 }
@@ -115,6 +116,31 @@ grpc::Status PlannerServiceImpl::EvaluatePlan(grpc::ServerContext*,
                                           {"version", answer->model.version},
                                           {"violations", answer->violations.size()}});
     *response = EncodeEvaluation(*answer);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status PlannerServiceImpl::PredictCompute(grpc::ServerContext* context,
+                                                const v1::PredictComputeRequest* message,
+                                                v1::PredictComputeResponse* response) {
+  return parts_.gate.Serve("PredictCompute", [&]() -> Status {
+    const auto request = DecodePredictionRequest(*message, parts_.limits);
+    const CallStop stop(*context, parts_.gate.draining(), parts_.clock, parts_.longest_search);
+    const auto answer = request.ok()
+                            ? parts_.planner.Predict(request->cost_model, request->sets, stop)
+                            : StatusOr<PredictionAnswer>(request.status());
+    if (!answer.ok()) {
+      const Status status = ExplainStop(answer.status(), stop, parts_.gate);
+      LogFailure(parts_.logger, "PredictCompute", message->request_id(), status);
+      return status;
+    }
+    *response = EncodePrediction(*answer);
+    response->set_request_id(request->request_id.empty() ? MakeRequestId() : request->request_id);
+    parts_.logger.Info("compute_predicted", {{"rpc", "PredictCompute"},
+                                             {"request_id", response->request_id()},
+                                             {"model", answer->model.name},
+                                             {"version", answer->model.version},
+                                             {"sets", request->sets.size()}});
     return absl::OkStatus();
   });
 }

@@ -39,6 +39,9 @@ class PlannerServiceImpl final : public v1::PlannerService::Service {
                                grpc::ServerWriter<v1::ShardPlanUpdate>* writer) override;
   grpc::Status EvaluatePlan(grpc::ServerContext* context, const v1::EvaluatePlanRequest* message,
                             v1::EvaluatePlanResponse* response) override;
+  grpc::Status PredictCompute(grpc::ServerContext* context,
+                              const v1::PredictComputeRequest* message,
+                              v1::PredictComputeResponse* response) override;
   grpc::Status ListCostModels(grpc::ServerContext* context,
                               const v1::ListCostModelsRequest* message,
                               v1::ListCostModelsResponse* response) override;

@@ -335,6 +335,55 @@ TEST_F(PlannerServiceTest, FaultsOfAnEvaluationSayWhichPartTheyAreIn) {
                                                       HasSubstr("plan.tables[0].sharding_type"))));
 }
 
+TEST_F(PlannerServiceTest, ComputeIsPredictedSetBySetAndFaultsAreListed) {
+  v1::PredictComputeRequest request;
+  request.set_request_id("p-1");
+  for (const int cols : {16, 64}) {
+    v1::ComputeSet& set = *request.add_sets();
+    set.set_batch_size(cols == 16 ? 65536 : 32);
+    for (int shard = 0; shard < 2; ++shard) {
+      v1::MeasuredShard& added = *set.add_shards();
+      added.set_rows(1000);
+      added.set_cols(cols);
+      added.set_pooling_factor(2);
+      added.add_reuse_histogram(1);
+      for (int bin = 1; bin < 17; ++bin) added.add_reuse_histogram(0);
+    }
+  }
+  const auto predict = [&]() -> StatusOr<v1::PredictComputeResponse> {
+    grpc::ClientContext context;
+    v1::PredictComputeResponse response;
+    NS_RETURN_IF_ERROR(FromGrpc(stub_->PredictCompute(&context, request, &response)));
+    return response;
+  };
+  NS_ASSERT_OK_AND_ASSIGN(const v1::PredictComputeResponse response, predict());
+  ASSERT_EQ(response.predictions_size(), 2);
+  EXPECT_NEAR(response.predictions(0).total_ms(), 1 + 0.64, 1e-6);
+  EXPECT_NEAR(response.predictions(1).total_ms(), 1 + 2.56, 1e-6);
+  EXPECT_FALSE(response.predictions(0).has_forward_ms());
+  EXPECT_FALSE(response.predictions(0).has_total_interval());
+  EXPECT_EQ(response.cost_model().version(), 2);
+  EXPECT_EQ(response.request_id(), "p-1");
+  ASSERT_EQ(response.warnings_size(), 1);
+  EXPECT_THAT(response.warnings(0), HasSubstr("1 sets of another"));
+
+  const v1::MeasuredShard shard = request.sets(0).shards(0);
+  request.mutable_sets(1)->mutable_shards(1)->set_cols(0);
+  request.mutable_cost_model()->set_version(-1);
+  EXPECT_THAT(predict(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  AllOf(HasSubstr("sets[1].shards[1].cols"),
+                                        HasSubstr("cost_model.version"))));
+  for (int i = 0; i < 100'001; ++i) request.add_sets();
+  EXPECT_THAT(predict(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 100000 shards")));
+  request.clear_sets();
+  request.mutable_cost_model()->set_name("h900");
+  request.mutable_cost_model()->set_version(0);
+  request.add_sets();
+  *request.mutable_sets(0)->add_shards() = shard;
+  EXPECT_THAT(predict(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("h900")));
+}
+
 TEST_F(PlannerServiceTest, ModelsAreListedWithTheDefaultAndTheRefused) {
   grpc::ClientContext context;
   v1::ListCostModelsResponse list;

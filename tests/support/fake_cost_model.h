@@ -16,7 +16,7 @@ namespace neuroshard::testing {
 // sum over its shards of cols * pooling_factor / 100 ms, plus 1 ms. Backward communication of a
 // rank: the largest dim sum / 1000 ms; forward: the same plus half of the largest start offset
 // minus its own.
-class FakeCostModel final : public CostModel {
+class FakeCostModel : public CostModel {
  public:
   FakeCostModel() {
     info_.name = "fake";

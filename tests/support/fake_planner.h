@@ -37,6 +37,10 @@ class FakePlanner final : public v1::PlannerService::Service {
   Answer plan = [](const v1::ShardPlanRequest&, v1::ShardPlanResponse*) {
     return grpc::Status::OK;
   };
+  std::function<grpc::Status(const v1::PredictComputeRequest&, v1::PredictComputeResponse*)>
+      predict = [](const v1::PredictComputeRequest&, v1::PredictComputeResponse*) {
+        return grpc::Status::OK;
+      };
   v1::EvaluatePlanResponse evaluation;
   v1::ListCostModelsResponse models;
   v1::GetCostModelResponse model;
@@ -80,6 +84,12 @@ class FakePlanner final : public v1::PlannerService::Service {
     if (const grpc::Status status = Admit(&request->request()); !status.ok()) return status;
     *response = evaluation;
     return grpc::Status::OK;
+  }
+
+  grpc::Status PredictCompute(grpc::ServerContext*, const v1::PredictComputeRequest* request,
+                              v1::PredictComputeResponse* response) override {
+    if (const grpc::Status status = Admit(nullptr); !status.ok()) return status;
+    return predict(*request, response);
   }
 
   grpc::Status ListCostModels(grpc::ServerContext*, const v1::ListCostModelsRequest*,

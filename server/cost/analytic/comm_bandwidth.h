@@ -2,9 +2,9 @@
 // host.
 #pragma once
 
-namespace neuroshard {
+#include "common/domain/vocabulary.h"
 
-enum class Collective { kAllToAll, kReduceScatter, kAllGather, kAllReduce };
+namespace neuroshard {
 
 // The ranks of a plan and what joins them. TorchRec knows hosts of one size L; where hosts differ,
 // L is the largest host's.

@@ -13,6 +13,7 @@
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
 #include "server/cost/volume_equivalent.h"
+#include "server/models/manifest_info.h"
 #include "server/models/network_tensors.h"
 #include "server/models/safetensors.h"
 
@@ -44,15 +45,8 @@ struct ComputeNetwork {
 using CommNetworks = std::map<int, CommNetwork>;  // by rank count
 
 CostModelInfo MakeInfo(const ModelManifest& manifest) {
-  CostModelInfo info;
-  info.name = manifest.name;
-  info.version = manifest.version;
+  CostModelInfo info = InfoOfManifest(manifest);
   info.kind = "neural";
-  info.device = manifest.device;
-  info.backend = manifest.backend;
-  info.global_batch_size = manifest.global_batch_size;
-  info.weight_dtype = manifest.weight_dtype;
-  info.optimizer = manifest.optimizer;
   info.features = manifest.compute.features;
   info.splits_compute = manifest.compute.outputs.size() == 2;
   for (const CommNetworkManifest& forward : manifest.forward_comm) {
@@ -62,8 +56,6 @@ CostModelInfo MakeInfo(const ModelManifest& manifest) {
       }
     }
   }
-  for (const auto& [key, value] : manifest.metrics) info.details["metrics." + key] = value;
-  for (const auto& [key, value] : manifest.provenance) info.details["provenance." + key] = value;
   return info;
 }
 

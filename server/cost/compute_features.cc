@@ -1,0 +1,113 @@
+#include "server/cost/compute_features.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+
+#include "server/cost/volume_equivalent.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kBins = std::tuple_size_v<ReuseHistogram>;
+
+constexpr std::array<std::string_view, 35> kNames = {"bin_0",
+                                                     "bin_1",
+                                                     "bin_2",
+                                                     "bin_3",
+                                                     "bin_4",
+                                                     "bin_5",
+                                                     "bin_6",
+                                                     "bin_7",
+                                                     "bin_8",
+                                                     "bin_9",
+                                                     "bin_10",
+                                                     "bin_11",
+                                                     "bin_12",
+                                                     "bin_13",
+                                                     "bin_14",
+                                                     "bin_15",
+                                                     "bin_16",
+                                                     "log_dim",
+                                                     "log_pooling_factor",
+                                                     "log_rows",
+                                                     "log_batch",
+                                                     "log_lookups",
+                                                     "log_unique_rows",
+                                                     "log_lookup_bytes",
+                                                     "log_unique_bytes",
+                                                     "log_output_bytes",
+                                                     "log_weight_bytes",
+                                                     "cache_share",
+                                                     "element_bytes",
+                                                     "weighted",
+                                                     "mean_pooling",
+                                                     "optimizer_sgd",
+                                                     "optimizer_adagrad",
+                                                     "optimizer_rowwise_adagrad",
+                                                     "optimizer_adam"};
+
+constexpr double kOutputElementBytes = 4;  // pooled vectors are fp32
+
+}  // namespace
+
+std::span<const std::string_view> ComputeFeatureNames() { return kNames; }
+
+std::optional<std::size_t> ComputeFeatureIndex(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - kNames.begin());
+}
+
+double MeanIdCount(const ReuseHistogram& histogram) {
+  double shares = 0;
+  double count = 0;
+  for (std::size_t bin = 0; bin < kBins; ++bin) {
+    shares += histogram[bin];
+    const double middle =
+        bin < 2 ? static_cast<double>(bin + 1) : 0.75 * static_cast<double>(std::size_t{1} << bin);
+    count += histogram[bin] * middle;
+  }
+  return shares > 0 ? count : 1;
+}
+
+void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
+                       double cache_bytes, std::span<double> out) {
+  assert(out.size() == kNames.size());
+  const double batch = static_cast<double>(conditions.global_batch_size);
+  const double rows = static_cast<double>(shard.rows);
+  const double cols = static_cast<double>(shard.cols);
+  const double pooling = ShardPoolingFactor(conditions, shard);
+  const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
+  const double lookups = batch * pooling;
+  const double unique_rows = std::min(rows, lookups / MeanIdCount(shard.reuse_histogram));
+  const double unique_bytes = unique_rows * cols * element_bytes;
+  const double cache_share =
+      cache_bytes > 0 ? std::min(1.0, cache_bytes / std::max(1.0, unique_bytes)) : 1.0;
+
+  auto next = std::copy(shard.reuse_histogram.begin(), shard.reuse_histogram.end(), out.begin());
+  for (const double value :
+       {cols, pooling, rows, batch, lookups, unique_rows, lookups * cols * element_bytes,
+        unique_bytes, kOutputElementBytes * batch * cols, rows * cols * element_bytes}) {
+    *next++ = std::log1p(value);
+  }
+  *next++ = cache_share;
+  *next++ = element_bytes;
+  *next++ = shard.weighted ? 1 : 0;
+  *next++ = shard.pooling_mode == PoolingMode::kMean ? 1 : 0;
+  for (const Optimizer optimizer :
+       {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad, Optimizer::kAdam}) {
+    *next++ = conditions.optimizer == optimizer ? 1 : 0;
+  }
+  assert(next == out.end());
+}
+
+PricingConditions ConditionsOf(const ComputeSample& sample) {
+  PricingConditions conditions;  // one rank on a host of its own
+  conditions.global_batch_size = sample.batch_size;
+  conditions.optimizer = sample.optimizer;
+  return conditions;
+}
+
+}  // namespace neuroshard

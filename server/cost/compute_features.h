@@ -1,0 +1,47 @@
+// The numbers of a shard that the universal compute network reads: raw ones, and beside them those
+// that physics suggests (lookups, expected unique rows, bytes moved, the share that fits a cache).
+// One function for training and serving.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/domain/measurement.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// In the order of ComputeFeaturesOf: bin_0 .. bin_16, log_dim, ...
+std::span<const std::string_view> ComputeFeatureNames();
+
+// Position of a name; none: there is no such feature.
+std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
+
+// With B samples in the batch, p ids a sample looks up in the shard (ShardPoolingFactor), r rows
+// and d columns, e bytes a weight, L = B p lookups, c the mean count of an id by the histogram and
+// U = min(r, L / c) rows expected to be looked up at all; ln1 x = ln(1 + x):
+//   bin_0 .. bin_16      the reuse histogram
+//   log_dim              ln1 d          log_lookup_bytes   ln1 (L d e)
+//   log_pooling_factor   ln1 p          log_unique_bytes   ln1 (U d e)
+//   log_rows             ln1 r          log_output_bytes   ln1 (4 B d)
+//   log_batch            ln1 B          log_weight_bytes   ln1 (r d e)
+//   log_lookups          ln1 L          cache_share        min(1, cache_bytes / max(1, U d e)); 1
+//   where log_unique_rows      ln1 U                             cache_bytes is 0, not known
+//   element_bytes e, weighted 0/1, mean_pooling 0/1, optimizer_<word> 1 for the conditions' one,
+//   else 0
+// `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
+void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
+                       double cache_bytes, std::span<double> out);
+
+// Mean count of an id: the sum of share x count over the bins, whose counts are 1, 2 and then 0.75
+// x 2^b, the middle of (2^(b-1), 2^b]. 1 where the shares sum to 0.
+double MeanIdCount(const ReuseHistogram& histogram);
+
+// What a measured sample was measured at, as far as compute features look.
+PricingConditions ConditionsOf(const ComputeSample& sample);
+
+}  // namespace neuroshard

@@ -1,0 +1,109 @@
+#include "server/cost/compute_features.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+namespace neuroshard {
+namespace {
+
+using ::testing::DoubleNear;
+
+std::map<std::string, double> Named(const PricingConditions& conditions, const ShardFeatures& shard,
+                                    double cache_bytes) {
+  std::vector<double> values(ComputeFeatureNames().size());
+  ComputeFeaturesOf(conditions, shard, cache_bytes, values);
+  std::map<std::string, double> named;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    named[std::string(ComputeFeatureNames()[i])] = values[i];
+  }
+  return named;
+}
+
+// 100 samples of 5 ids in a table of 1,000 x 16, bf16; half of the rows come once, half about 3
+// times.
+ShardFeatures SomeShard() {
+  ShardFeatures shard;
+  shard.rows = 1000;
+  shard.table_rows = 1000;
+  shard.cols = 16;
+  shard.pooling_factor = 5;
+  shard.reuse_histogram[0] = 0.5;
+  shard.reuse_histogram[2] = 0.5;
+  shard.weight_dtype = DataType::kBf16;
+  shard.weighted = true;
+  return shard;
+}
+
+PricingConditions SomeConditions() {
+  PricingConditions conditions;
+  conditions.global_batch_size = 100;
+  conditions.optimizer = Optimizer::kRowwiseAdagrad;
+  return conditions;
+}
+
+TEST(ComputeFeaturesTest, AreWhatTheirNamesSay) {
+  auto named = Named(SomeConditions(), SomeShard(), 4000);
+  EXPECT_EQ(named["bin_0"], 0.5);
+  EXPECT_EQ(named["bin_2"], 0.5);
+  EXPECT_EQ(named["bin_10"], 0);
+  const std::map<std::string, double> logs = {
+      {"log_dim", 16},
+      {"log_pooling_factor", 5},
+      {"log_rows", 1000},
+      {"log_batch", 100},
+      {"log_lookups", 500},
+      {"log_unique_rows", 250},  // (1 + 3) / 2 = 2 ids a row
+      {"log_lookup_bytes", 500 * 32},
+      {"log_unique_bytes", 250 * 32},
+      {"log_output_bytes", 4 * 100 * 16},
+      {"log_weight_bytes", 1000 * 32}};
+  for (const auto& [name, value] : logs) {
+    EXPECT_THAT(named[name], DoubleNear(std::log(1 + value), 1e-12)) << name;
+  }
+  EXPECT_EQ(named["cache_share"], 0.5);
+  EXPECT_EQ(named["element_bytes"], 2);
+  EXPECT_EQ(named["weighted"], 1);
+  EXPECT_EQ(named["mean_pooling"], 0);
+  EXPECT_EQ(named["optimizer_sgd"], 0);
+  EXPECT_EQ(named["optimizer_rowwise_adagrad"], 1);
+  EXPECT_EQ(Named(SomeConditions(), SomeShard(), 0)["cache_share"], 1);
+  EXPECT_EQ(ComputeFeatureIndex("log_dim"), 17u);
+  EXPECT_EQ(ComputeFeatureIndex("dim"), std::nullopt);
+}
+
+TEST(ComputeFeaturesTest, ABlockOfRowsHasItsShareOfTheIds) {
+  ShardFeatures shard = SomeShard();
+  shard.rows = 250;
+  shard.layout = {ShardingType::kRowWise, ComputeKernel::kFused, 4};
+  auto named = Named(SomeConditions(), shard, 0);
+  EXPECT_THAT(named["log_lookups"], DoubleNear(std::log(126), 1e-12));
+  EXPECT_THAT(named["log_unique_rows"], DoubleNear(std::log(63.5), 1e-12));
+}
+
+TEST(ComputeFeaturesTest, NoMoreRowsAreLookedUpThanThereAre) {
+  ShardFeatures shard = SomeShard();
+  shard.rows = shard.table_rows = 7;
+  EXPECT_THAT(Named(SomeConditions(), shard, 0)["log_unique_rows"], DoubleNear(std::log(8), 1e-12));
+}
+
+TEST(ComputeFeaturesTest, AreFiniteForTheLargestRequestsAndForNothing) {
+  ShardFeatures shard;
+  for (const auto& [name, value] : Named(PricingConditions(), shard, 0)) {
+    EXPECT_TRUE(std::isfinite(value)) << name;
+  }
+  EXPECT_EQ(MeanIdCount(shard.reuse_histogram), 1);
+  shard.rows = shard.table_rows = std::int64_t{1} << 48;
+  shard.cols = 65536;
+  shard.pooling_factor = 1e6;
+  PricingConditions conditions;
+  conditions.global_batch_size = 1 << 30;
+  for (const auto& [name, value] : Named(conditions, shard, 1e12)) {
+    EXPECT_TRUE(std::isfinite(value)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,35 @@
+// From what an ensemble and calibration say to an interval; one rule for training, which calibrates
+// it, and serving.
+#pragma once
+
+#include <span>
+
+#include "common/domain/plan_cost.h"
+#include "server/models/universal_manifest.h"
+
+namespace neuroshard {
+
+class IntervalRule {
+ public:
+  // `manifest` is one that ReadModelManifest accepts.
+  explicit IntervalRule(IntervalManifest manifest) : manifest_(std::move(manifest)) {}
+
+  double coverage() const { return manifest_.coverage; }
+
+  // Piecewise linear in ln(cost) through the manifest's points, constant outside.
+  double Noise(double cost_ms) const;
+
+  // s: of ln(cost), from what the members say (at least one, the first is the model) and the noise.
+  double Deviation(std::span<const double> member_costs_ms) const;
+
+  // cost x exp(-+ factor x deviation); [0, 0] of 0.
+  CostInterval Around(double cost_ms, double deviation) const;
+
+  // What a usual deviation is at: the noise in the middle of the points. As a share of the cost.
+  double TypicalError() const;
+
+ private:
+  IntervalManifest manifest_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,30 @@
+// The communication half of a universal model, kind universal_comm: one network for any number of
+// ranks, any host layout and four collectives.
+#pragma once
+
+#include <memory>
+
+#include "server/cost/comm_model.h"
+#include "server/cost/universal/interval_rule.h"
+#include "server/models/model_manifest.h"
+#include "server/models/safetensors.h"
+
+namespace neuroshard {
+
+// `file` has passed CheckNetworkTensors with UniversalCommTensors.
+//
+// Takes 2 to 16,384 ranks. A bound one prices loads of columns, 4 bytes a value on the wire:
+// - all-to-all kinds as the network does, with the hosts of the conditions, or with all ranks on
+// one
+//   host where the network has only seen one (trained_on.max_hosts at most 1);
+// - cut rows as the columns that cost as much in an all-to-all as the reduce-scatter (forward) and
+//   all-gather (backward) of the shard, by the ratio of the network's own costs with 128 columns on
+//   every rank; replicas likewise by all-reduce (backward). A collective that the samples did not
+//   have (trained_on.collectives) keeps the ratio of VolumeEquivalent: 1, all-reduce 2.
+// Permutation equivariant, but for the order in which doubles are added; rises with every rank's
+// load; never negative.
+std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& manifest,
+                                                   const TrainedOnManifest& trained_on,
+                                                   const TensorFile& file);
+
+}  // namespace neuroshard

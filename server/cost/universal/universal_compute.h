@@ -1,0 +1,65 @@
+// The compute half of a universal model: kind universal_table_sum.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "server/cost/cost_model.h"
+#include "server/cost/neural/mlp_network.h"
+#include "server/cost/neural/normalisation.h"
+#include "server/cost/universal/interval_rule.h"
+#include "server/models/model_manifest.h"
+
+namespace neuroshard {
+
+// phi = exp(clamp(MLP(z), -20, 10)), cost = linear . S + output . relu(hidden S + bias) + bias,
+// with S = sum of phi and no negative linear, output and last bias: positive, and convex in S. A
+// shard without rows has phi 0. The first member prices; all of them say how sure it is. Immutable;
+// any thread.
+class UniversalCompute {
+ public:
+  // `file` has passed CheckNetworkTensors with UniversalComputeTensors.
+  UniversalCompute(const UniversalComputeManifest& manifest, const TensorFile& file);
+
+  std::size_t representation_width() const { return width_; }
+  bool splits() const { return num_outputs_ == 2; }
+  const std::optional<IntervalRule>& interval_rule() const { return interval_rule_; }
+
+  // As CostModel has them.
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi) const;
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const;
+  std::vector<ComputeInterval> Intervals(
+      const PricingConditions& conditions,
+      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
+      std::span<const ComputeCost> costs) const;
+
+  // Not finite: the network is of no use. The compute of one plausible shard, as the head gives it.
+  double TrialRun() const;
+
+ private:
+  struct Member {
+    MlpNetwork phi;
+    // relu(hidden S + bias) beside S itself (S is not negative, so relu keeps it), then output and
+    // linear side by side: the formula above as a network of two layers.
+    MlpNetwork head;
+  };
+
+  // z of the shards, [shards, features].
+  std::vector<float> Inputs(const PricingConditions& conditions,
+                            std::span<const ShardFeatures> shards) const;
+  void RepresentBy(const Member& member, std::span<const float> inputs,
+                   std::span<const ShardFeatures> shards, std::span<float> phi) const;
+  void CostsBy(const Member& member, std::span<const float> sums, std::span<ComputeCost> out) const;
+
+  Normalisation normalisation_;
+  std::vector<std::size_t> features_;  // positions in ComputeFeatureNames
+  double cache_bytes_;
+  std::size_t width_;
+  std::size_t num_outputs_;
+  std::vector<Member> members_;
+  std::optional<IntervalRule> interval_rule_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,17 @@
+// How sure a model is of a plan's cost, rank by rank and in the whole.
+#pragma once
+
+#include "common/domain/plan.h"
+#include "common/domain/plan_cost.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// `cost` is PricePlan of the plan under `model`; fills its intervals, and interval_coverage where
+// there are any. A rank without shards computes nothing for certain. Leaves everything as it is
+// where info().interval_coverage is 0. Errors as in PricePlan.
+Status AddIntervals(const PlanRequest& request, const Plan& plan, const CostModel& model,
+                    PlanCost& cost);
+
+}  // namespace neuroshard

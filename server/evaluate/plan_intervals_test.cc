@@ -1,0 +1,129 @@
+#include "server/evaluate/plan_intervals.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/base/random.h"
+#include "server/evaluate/price_plan.h"
+#include "server/evaluate/total_interval.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/unsure_cost_model.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::FakeCostModel;
+using ::neuroshard::testing::IsOk;
+using ::neuroshard::testing::UnsureCostModel;
+
+// Table "a" (8 columns) on rank 0, "b" (4 columns) on rank 1, nothing on rank 2.
+PlanRequest TwoTablesOnThreeRanks() {
+  PlanRequest request;
+  for (const auto& [name, dim] : {std::pair{"a", 8}, std::pair{"b", 4}}) {
+    Table table;
+    table.name = name;
+    table.num_embeddings = 100;
+    table.embedding_dim = dim;
+    request.tables.push_back(table);
+  }
+  request.topology.devices.assign(3, Device{0, 1 << 20});
+  return request;
+}
+
+Plan OneTableARank() {
+  Plan plan;
+  plan.tables = {{"a", "", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 100, 0, 8, 0}}},
+                 {"b", "", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 100, 0, 4, 1}}}};
+  return plan;
+}
+
+TEST(PlanIntervalsTest, EveryStageHasWhatTheModelSaysAndTheTotalsCombineThem) {
+  const UnsureCostModel model;
+  PlanCost cost = *PricePlan(TwoTablesOnThreeRanks(), OneTableARank(), model);
+  ASSERT_THAT(AddIntervals(TwoTablesOnThreeRanks(), OneTableARank(), model, cost), IsOk());
+
+  const RankCost& rank = cost.ranks[0];
+  EXPECT_NEAR(rank.intervals.compute->low_ms, 0.9 * 1.08, 1e-6);
+  EXPECT_NEAR(rank.intervals.compute->high_ms, 1.3 * 1.08, 1e-6);
+  EXPECT_FALSE(rank.intervals.forward_compute.has_value());
+  const double comm_ms = rank.forward_comm_ms + rank.backward_comm_ms;
+  EXPECT_NEAR(rank.intervals.total->low_ms, rank.total_ms() - std::hypot(0.1 * 1.08, 0.4 * comm_ms),
+              1e-6);
+  EXPECT_NEAR(rank.intervals.total->high_ms,
+              rank.total_ms() + std::hypot(0.3 * 1.08, 0.4 * comm_ms), 1e-6);
+  // Rank 2 computes nothing, for certain, and waits for the others.
+  EXPECT_EQ(cost.ranks[2].intervals.compute, CostInterval{});
+  EXPECT_GT(cost.ranks[2].intervals.total->low_ms, 0);
+  EXPECT_EQ(cost.interval_coverage, 0.9);
+  EXPECT_LT(cost.interval->low_ms, cost.embedding_cost_ms);
+  EXPECT_GT(cost.interval->high_ms, cost.embedding_cost_ms);
+}
+
+TEST(PlanIntervalsTest, AModelThatSaysNothingLeavesTheCostAlone) {
+  const FakeCostModel model;
+  const PlanCost cost = *PricePlan(TwoTablesOnThreeRanks(), OneTableARank(), model);
+  PlanCost same = cost;
+  ASSERT_THAT(AddIntervals(TwoTablesOnThreeRanks(), OneTableARank(), model, same), IsOk());
+  EXPECT_EQ(same, cost);
+}
+
+RankCost RankOf(double cost_ms, double low_ms, double high_ms) {
+  RankCost rank;
+  rank.compute_ms = cost_ms;
+  rank.intervals.total = CostInterval{low_ms, high_ms};
+  return rank;
+}
+
+TEST(TotalIntervalTest, NeedsAllThreeStages) {
+  RankCost rank;
+  rank.intervals.compute = CostInterval{};
+  rank.intervals.forward_comm = CostInterval{};
+  EXPECT_EQ(TotalInterval(rank), std::nullopt);
+  rank.intervals.backward_comm = CostInterval{};
+  EXPECT_EQ(TotalInterval(rank), CostInterval{});
+}
+
+TEST(EmbeddingCostIntervalTest, OneRankHasItsOwnAndCertainRanksHaveTheLargest) {
+  const std::vector<RankCost> one = {RankOf(2, 1, 4)};
+  const auto interval = EmbeddingCostInterval(one, 0.9);
+  EXPECT_EQ(interval->low_ms, 1);
+  EXPECT_NEAR(interval->high_ms, 4, 1e-9);
+  const std::vector<RankCost> certain = {RankOf(2, 2, 2), RankOf(3, 3, 3)};
+  EXPECT_EQ(EmbeddingCostInterval(certain, 0.9), (CostInterval{3, 3}));
+  std::vector<RankCost> unknown = one;
+  unknown.emplace_back();
+  EXPECT_EQ(EmbeddingCostInterval(unknown, 0.9), std::nullopt);
+}
+
+// Drawn both ways: all ranks by one draw, and each by its own.
+TEST(EmbeddingCostIntervalTest, CoversRanksThatErrTogetherAndThoseThatDoNot) {
+  constexpr int kDraws = 4000;
+  constexpr double kZ = 1.6448536;
+  const std::vector<RankCost> ranks = {RankOf(10, 9, 11), RankOf(10, 8, 12), RankOf(9.5, 9, 10),
+                                       RankOf(9.8, 9, 10.6)};
+  const CostInterval interval = *EmbeddingCostInterval(ranks, 0.9);
+  Random random(5);
+  const auto normal = [&] {
+    const double radius = std::sqrt(-2 * std::log(1 - random.UniformReal()));
+    return radius * std::cos(2 * 3.14159265358979 * random.UniformReal());
+  };
+  for (const bool together : {true, false}) {
+    int inside = 0;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      const double shared = normal();
+      double largest_ms = 0;
+      for (const RankCost& rank : ranks) {
+        const double z = together ? shared : normal();
+        const double deviation_ms = (rank.intervals.total->high_ms - rank.total_ms()) / kZ;
+        largest_ms = std::max(largest_ms, rank.total_ms() + z * deviation_ms);
+      }
+      inside += largest_ms >= interval.low_ms && largest_ms <= interval.high_ms ? 1 : 0;
+    }
+    EXPECT_GT(inside, 0.89 * kDraws) << together;
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,27 @@
+// The shards of a plan with the tables of the request that they are of.
+#pragma once
+
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+#include "common/domain/shard_layout.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// Points into the request and the plan.
+struct ResolvedShard {
+  const Table* table;
+  ShardLayout layout;
+  const Shard* shard;
+};
+
+// In plan order. INVALID_ARGUMENT, with all violations: unknown tables, shards outside their table,
+// ranks that do not exist.
+StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan);
+
+ShardFeatures FeaturesOf(const ResolvedShard& shard);
+
+}  // namespace neuroshard

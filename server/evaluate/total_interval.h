@@ -1,0 +1,23 @@
+// How sure a sum of stages and a maximum over ranks is, where each stage says how sure it is. The
+// README of this folder has the reasons.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "common/domain/plan_cost.h"
+
+namespace neuroshard {
+
+// Of compute + backward communication + forward communication. The two directions err together
+// (one network's statement on one fabric): their distances to the bounds add up. Compute errs
+// independently of them: distances add as squares. None unless all three are there.
+std::optional<CostInterval> TotalInterval(const RankCost& rank);
+
+// Of the maximum over ranks of total_ms(), from their intervals.total at `coverage` in (0, 1). Low:
+// if all ranks err together, the largest low. High: if each errs for itself, the value that all
+// ranks stay below with probability (1 + coverage) / 2, taking each to be normal above its cost;
+// that is at least the largest high. None where a rank has none.
+std::optional<CostInterval> EmbeddingCostInterval(std::span<const RankCost> ranks, double coverage);
+
+}  // namespace neuroshard

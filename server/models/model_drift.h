@@ -1,0 +1,31 @@
+// drift.yaml beside a model.yaml: how measurements made after the model compare with it. Format
+// neuroshard-drift/1 (README of this folder).
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+inline constexpr std::string_view kDriftFormat = "neuroshard-drift/1";
+inline constexpr std::string_view kDriftFileName = "drift.yaml";
+
+// Every fault of the text, each with the path of its key. Stages in the order of their names.
+StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml);
+
+// What ParseModelDrift reads back as equal values; INVALID_ARGUMENT for what it would refuse.
+StatusOr<std::string> FormatModelDrift(const std::vector<StageDrift>& drift);
+
+// DIRECTORY/drift.yaml; nothing where there is no such file. Errors name it.
+StatusOr<std::vector<StageDrift>> ReadModelDrift(const std::filesystem::path& directory);
+
+// Replaces the file in one step.
+Status WriteModelDrift(const std::filesystem::path& directory,
+                       const std::vector<StageDrift>& drift);
+
+}  // namespace neuroshard

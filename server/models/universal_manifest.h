@@ -1,0 +1,71 @@
+// The sections of model.yaml that a universal model has (README of this folder).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace neuroshard {
+
+inline constexpr std::string_view kUniversalComputeKind = "universal_table_sum";
+inline constexpr std::string_view kUniversalCommKind = "universal_comm";
+// So that a rank's layers fit on the stack.
+inline constexpr std::int64_t kMaxCommLayerWidth = 256;
+
+// How sure a network is of a cost: cost x exp(-+ factor x s) with s^2 = variance over the members
+// of ln(cost) + noise^2; noise is piecewise linear in ln(cost) through (noise_cost_ms[i], noise[i])
+// and constant outside.
+struct IntervalManifest {
+  double coverage = 0.9;              // in (0, 1)
+  double factor = 1;                  // above 0
+  std::vector<double> noise_cost_ms;  // 1 to 8, ascending, above 0
+  std::vector<double> noise;          // as many, at least 0
+
+  bool operator==(const IntervalManifest&) const = default;
+};
+
+// kind universal_table_sum. Several members are one model: the first prices, all of them say how
+// sure it is.
+struct UniversalComputeManifest {
+  std::string file;                        // safetensors, relative to the model's directory
+  std::vector<std::string> features;       // of ComputeFeatureNames, each once
+  std::int64_t cache_bytes = 0;            // of the device; 0: not known
+  std::vector<std::int64_t> table_layers;  // phi: features to representation
+  std::int64_t head_width = 0;
+  std::vector<std::string> outputs = {"total_ms"};  // or {"forward_ms", "backward_ms"}
+  int members = 1;
+  std::optional<IntervalManifest> interval;
+
+  bool operator==(const UniversalComputeManifest&) const = default;
+};
+
+// kind universal_comm.
+struct UniversalCommManifest {
+  std::string file;
+  std::vector<std::string> features;  // exactly CommFeatureNames
+  std::vector<std::int64_t> layers;   // 22 to 1
+  int members = 1;
+  std::optional<IntervalManifest> interval;
+
+  bool operator==(const UniversalCommManifest&) const = default;
+};
+
+// What the samples of a model had. Zero or empty: not stated.
+struct TrainedOnManifest {
+  std::int64_t min_batch_size = 0;
+  std::int64_t max_batch_size = 0;
+  std::vector<std::string> weight_dtypes;
+  std::vector<std::string> optimizers;
+  std::vector<std::string> weighted;  // "true", "false"
+  std::vector<std::string> pooling_modes;
+  int min_ranks = 0;
+  int max_ranks = 0;
+  int max_hosts = 0;
+  std::vector<std::string> collectives;  // of CollectiveName
+
+  bool operator==(const TrainedOnManifest&) const = default;
+};
+
+}  // namespace neuroshard

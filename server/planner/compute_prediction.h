@@ -1,0 +1,27 @@
+// What a model says of sets of shards, without a plan.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/measurement.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+struct ComputePrediction {
+  ComputeCost cost;
+  std::optional<ComputeInterval> interval;  // where the model says how sure it is
+};
+
+// One for each set, in order: what one device computes on its shards (at least one), each a table
+// of its own, at the set's batch size and optimizer. DEADLINE_EXCEEDED when `stop` ends it; polled
+// every few thousand shards.
+StatusOr<std::vector<ComputePrediction>> PredictCompute(std::shared_ptr<const CostModel> model,
+                                                        std::span<const ComputeSample> sets,
+                                                        const StopSignal& stop);
+
+}  // namespace neuroshard
