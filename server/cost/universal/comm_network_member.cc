@@ -45,33 +45,46 @@ CommNetworkMember::CommNetworkMember(const TensorFile& file, const std::string& 
   std::copy(floor_ms.begin(), floor_ms.end(), floor_ms_.begin());
 }
 
-double CommNetworkMember::Cost(CollectiveKind kind, const CommFeatureRow& features,
-                               double wait_ms) const {
-  std::array<double, kMaxCommLayerWidth> values;
-  std::array<double, kMaxCommLayerWidth> next;
-  std::copy(features.begin(), features.end(), values.begin());
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    std::copy(layer.bias.begin(), layer.bias.end(), next.begin());
-    for (std::size_t k = 0; k < layer.in; ++k) {
-      const double x = values[k];
-      if (x == 0) continue;  // offsets of ranks that start together, collectives that are not this
-      const double* weight = layer.weight.data() + k * layer.out;
-      for (std::size_t o = 0; o < layer.out; ++o) next[o] += x * weight[o];
+void CommNetworkMember::Costs(CollectiveKind kind, std::span<const CommFeatureRow> rows,
+                              std::span<const double> wait_ms, std::span<double> cost_ms) const {
+  using Units = std::array<double, kMaxCommLayerWidth>;
+  // What all ranks have in common goes through the first layer once.
+  const Layer& first = layers_.front();
+  Units common;
+  std::copy(first.bias.begin(), first.bias.end(), common.begin());
+  std::array<std::size_t, kCommFeatures> own;
+  std::size_t num_own = 0;
+  for (std::size_t k = 0; k < kCommFeatures; ++k) {
+    const double x = rows.front()[k];
+    const bool same =
+        std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row[k] == x; });
+    if (!same) {
+      own[num_own++] = k;
+    } else if (x != 0) {
+      first.Add(k, x, common.data());
     }
-    if (i + 1 < layers_.size()) {
-      const std::size_t half = (layer.out + 1) / 2;
-      for (std::size_t o = 0; o < half; ++o) next[o] = std::max(next[o], 0.0);
-      for (std::size_t o = half; o < layer.out; ++o) next[o] = std::min(next[o], 0.0);
-    }
-    std::swap_ranges(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(layer.out),
-                     next.begin());
   }
   const std::size_t c = static_cast<std::size_t>(kind);
-  // NaN is the largest, as what overflows is.
-  const double log_ms =
-      values[0] < kLeastLogMs ? kLeastLogMs : (values[0] < kMostLogMs ? values[0] : kMostLogMs);
-  return wait_scale_[c] * wait_ms + floor_ms_[c] + std::exp(log_ms);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    Units values;
+    std::copy_n(common.begin(), first.out, values.begin());
+    for (std::size_t i = 0; i < num_own; ++i) first.Add(own[i], rows[r][own[i]], values.data());
+    for (std::size_t i = 1; i < layers_.size(); ++i) {
+      const Layer& layer = layers_[i];
+      Units next;
+      std::copy(layer.bias.begin(), layer.bias.end(), next.begin());
+      for (std::size_t k = 0; k < layer.in; ++k) {
+        const bool keeps_positive = 2 * k < layer.in;
+        const double x = keeps_positive ? std::max(values[k], 0.0) : std::min(values[k], 0.0);
+        if (x != 0) layer.Add(k, x, next.data());
+      }
+      std::copy_n(next.begin(), layer.out, values.begin());
+    }
+    // NaN is the largest, as what overflows is.
+    const double log_ms =
+        values[0] < kLeastLogMs ? kLeastLogMs : (values[0] < kMostLogMs ? values[0] : kMostLogMs);
+    cost_ms[r] = wait_scale_[c] * wait_ms[r] + floor_ms_[c] + std::exp(log_ms);
+  }
 }
 
 }  // namespace neuroshard

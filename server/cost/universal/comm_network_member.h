@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,9 @@ class CommNetworkMember {
   CommNetworkMember(const TensorFile& file, const std::string& prefix,
                     const std::vector<std::int64_t>& layers);
 
-  double Cost(CollectiveKind kind, const CommFeatureRow& features, double wait_ms) const;
+  // Of one collective: a row of features and a wait for each rank, as CommFeaturesOf gives them.
+  void Costs(CollectiveKind kind, std::span<const CommFeatureRow> rows,
+             std::span<const double> wait_ms, std::span<double> cost_ms) const;
 
  private:
   struct Layer {
@@ -29,6 +32,12 @@ class CommNetworkMember {
     std::size_t out;
     std::vector<double> weight;  // [in, out]; the first one has z's mean and std worked in
     std::vector<double> bias;
+
+    // y += x times the weights of input k.
+    void Add(std::size_t k, double x, double* y) const {
+      const double* of_input = weight.data() + k * out;
+      for (std::size_t o = 0; o < out; ++o) y[o] += x * of_input[o];
+    }
   };
 
   std::vector<Layer> layers_;

@@ -36,6 +36,7 @@ struct Scratch {
   std::vector<double> start_offsets_ms;
   std::vector<CommFeatureRow> rows;
   std::vector<double> wait_ms;
+  std::vector<double> cost_ms;
 };
 thread_local Scratch scratch;
 
@@ -92,11 +93,13 @@ class UniversalBoundComm final : public BoundComm {
       const CollectiveKind kind =
           forward ? CollectiveKind::kAllToAllForward : CollectiveKind::kAllToAllBackward;
       FillRows(kind);
-      std::vector<double> said(networks_->members.size());
+      std::vector<std::vector<double>> by_member;
+      for (const CommNetworkMember& member : networks_->members) {
+        member.Costs(kind, scratch.rows, scratch.wait_ms, by_member.emplace_back(ranks.size()));
+      }
+      std::vector<double> said(by_member.size());
       for (std::size_t r = 0; r < ranks.size(); ++r) {
-        for (std::size_t m = 0; m < said.size(); ++m) {
-          said[m] = networks_->members[m].Cost(kind, scratch.rows[r], scratch.wait_ms[r]);
-        }
+        for (std::size_t m = 0; m < said.size(); ++m) said[m] = by_member[m][r];
         const double cost_ms = forward ? ranks[r].forward_ms : ranks[r].backward_ms;
         (forward ? intervals[r].forward : intervals[r].backward) =
             networks_->interval_rule->Around(cost_ms, networks_->interval_rule->Deviation(said));
@@ -124,14 +127,17 @@ class UniversalBoundComm final : public BoundComm {
       for (std::size_t r = 0; r < ranks; ++r) {
         scratch.bytes[r] = bytes_per_column_ * loads[begin + r];
       }
-      scratch.start_offsets_ms.assign(
-          start_offsets_ms.begin() + begin * (start_offsets_ms.empty() ? 0 : 1),
-          start_offsets_ms.begin() + (start_offsets_ms.empty() ? 0 : begin + ranks));
+      scratch.start_offsets_ms.clear();
+      if (!start_offsets_ms.empty()) {
+        const auto of_placement = start_offsets_ms.subspan(begin, ranks);
+        scratch.start_offsets_ms.assign(of_placement.begin(), of_placement.end());
+      }
       FillRows(kind);
+      scratch.cost_ms.resize(ranks);
+      member.Costs(kind, scratch.rows, scratch.wait_ms, scratch.cost_ms);
       for (std::size_t r = 0; r < ranks; ++r) {
-        const double ms = member.Cost(kind, scratch.rows[r], scratch.wait_ms[r]);
         cost_ms[begin + r] = static_cast<float>(
-            std::min(ms, static_cast<double>(std::numeric_limits<float>::max())));
+            std::min(scratch.cost_ms[r], static_cast<double>(std::numeric_limits<float>::max())));
       }
     }
   }
