@@ -18,12 +18,14 @@
 #include "client/stub/planner_client.h"
 #include "client/validate/plan_shards.h"
 #include "client/validate/validation.h"
+#include "client/validate/validation_record.h"
 #include "common/base/clock.h"
 #include "common/base/stop_signal.h"
 #include "common/base/violations.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/request_codec.h"
 #include "common/rpc/process_signals.h"
+#include "common/store/profile_store.h"
 
 namespace neuroshard {
 namespace {
@@ -34,6 +36,7 @@ struct ValidateOptions {
   std::vector<std::string> workers;
   std::string planner;
   std::string model;
+  std::string store_file;
   std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
   std::string format;
 };
@@ -80,6 +83,16 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   return report;
 }
 
+Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& request,
+              const ValidationReport& report, ProfileStore& store, const Console& console) {
+  const std::string text = fmt::format(
+      "request: {}\nplan: {}\nglobal_batch_size: {}\nmax_time_ms: {}\n", options.request_file,
+      options.plan_file, request.global_batch_size(), options.max_time_ms);
+  NS_ASSIGN_OR_RETURN(const std::int64_t samples, RecordValidation(report, text, store));
+  console.err << fmt::format("{} samples recorded in {}\n", samples, options.store_file);
+  return absl::OkStatus();
+}
+
 int RunValidate(const ValidateOptions& options, const Console& console) {
   const auto request = ReadRequestFile(options.request_file);
   if (!request.ok()) return ReportFailure(console, request.status());
@@ -87,15 +100,25 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   if (!file.ok()) return ReportFailure(console, file.status());
   const auto predicted = Predict(options, *request, *file);
   if (!predicted.ok()) return ReportFailure(console, predicted.status());
+  // Opened first: a store that cannot be written should not cost a measurement.
+  std::unique_ptr<ProfileStore> store;
+  if (!options.store_file.empty()) {
+    auto opened = ProfileStore::Open(options.store_file, StoreMode::kReadWrite);
+    if (!opened.ok()) return ReportFailure(console, opened.status());
+    store = *std::move(opened);
+  }
   const auto report = Measure(options, *request, file->plan, console);
   if (!report.ok()) {
     ReportFailure(console, report.status());
     return absl::IsCancelled(report.status()) ? kExitInterrupted : kExitFailure;
   }
+  const Status recorded =
+      store == nullptr ? absl::OkStatus() : Record(options, *request, *report, *store, console);
   const int written =
       WriteResult(console, "",
                   options.format == "json" ? ValidationAsJson(*report, *predicted)
                                            : ValidationAsTable(*report, *predicted));
+  if (!recorded.ok()) return ReportFailure(console, recorded);
   for (const MeasuredRank& rank : report->ranks) {
     if (!rank.problem.empty()) return kExitFailure;
   }
@@ -124,6 +147,9 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option("--max-time-ms", options->max_time_ms, "Longest time for each measured series")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{600'000}))
       ->capture_default_str();
+  command->add_option("--store", options->store_file,
+                      "Profile store that gets what was measured, as sweeps named \"validation\"; "
+                      "made when missing");
   AddFormatOption(*command, options->format);
   command->callback([options, &console, exit_code] {
     CheckDistinctWorkers(options->workers);

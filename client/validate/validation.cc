@@ -22,6 +22,10 @@ class Validation {
              const ValidationOptions& options, ProgressDisplay& display)
       : request_(request), ranks_(ranks), options_(options), display_(display) {
     report_.ranks.resize(ranks.size());
+    compute_.resize(ranks.size());
+    std::random_device random;
+    report_.run_id =
+        fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
     for (const std::string& address : options.workers)
       workers_.push_back(std::make_unique<WorkerClient>(address));
   }
@@ -32,6 +36,9 @@ class Validation {
         RunMonitored({[&] { status = MeasureAll(); }}, stop, display_, [this] { Cancel(); });
     if (stopped && !status.ok()) return absl::CancelledError("stopped");
     NS_RETURN_IF_ERROR(status);
+    for (MeasuredComputeSample& measured : compute_) {
+      if (!measured.sample.shards.empty()) report_.compute.push_back(std::move(measured));
+    }
     return std::move(report_);
   }
 
@@ -126,6 +133,7 @@ class Validation {
       sample.seed = rank;
       NS_ASSIGN_OR_RETURN(const ComputeMeasurement measurement,
                           stream.Measure(sample, options_.sample_deadline));
+      compute_[rank] = {sample, measurement};
       if (measurement.outcome == Outcome::kOk) {
         measured.forward_compute_ms = measurement.forward.median_ms;
         measured.backward_compute_ms = measurement.backward.median_ms;
@@ -152,7 +160,7 @@ class Validation {
     }
     std::vector<const WorkerClient*> clients;
     for (const auto& worker : workers_) clients.push_back(worker.get());
-    const std::string group_id = fmt::format("validate-{:08x}", std::random_device{}());
+    const std::string group_id = "validate-" + report_.run_id;
     NS_ASSIGN_OR_RETURN(const auto group,
                         CommGroup::Open(clients, placement_, group_id, options_.group_timeout));
     display_.Note(fmt::format("communication between {} ranks, backward", num_ranks));
@@ -196,6 +204,7 @@ class Validation {
     }
     NS_ASSIGN_OR_RETURN(const auto measurements,
                         group.Profile(options_.settings, sample, options_.sample_deadline));
+    report_.comm.push_back({sample, measurements});
     for (const CommMeasurement& measurement : measurements) {
       MeasuredRank& measured = report_.ranks[static_cast<std::size_t>(measurement.rank)];
       if (measurement.outcome == Outcome::kOk) {
@@ -216,6 +225,8 @@ class Validation {
   std::vector<RankPlacement> placement_;  // of the first ranks, one device each
   bool own_devices_ = false;              // every rank has a device of its own
   ValidationReport report_;
+  // By rank; without shards where nothing was measured. Device threads write those of their ranks.
+  std::vector<MeasuredComputeSample> compute_;
 };
 
 }  // namespace

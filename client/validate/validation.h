@@ -12,6 +12,7 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
 #include "common/domain/plan_request.h"
+#include "common/store/profile_store.h"
 
 namespace neuroshard {
 
@@ -33,6 +34,11 @@ struct MeasuredRank {
 struct ValidationReport {
   std::vector<MeasuredRank> ranks;
   std::vector<std::string> notes;  // what could not be measured, and why
+  // The samples with their records, also of what ran out of memory: of every rank with shards in
+  // rank order, and of both collectives.
+  std::vector<MeasuredComputeSample> compute;
+  std::vector<MeasuredCommSample> comm;
+  std::string run_id;  // no other validation has it
 
   // max over ranks of total_ms; absent unless every rank has one.
   std::optional<double> embedding_cost_ms() const;

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <sstream>
 
+#include "client/validate/validation_record.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/status_matchers.h"
 
@@ -59,6 +61,39 @@ TEST_F(ValidationTest, MeasuresEveryStageOfEveryRank) {
   EXPECT_EQ(report->embedding_cost_ms(), 5.0);
   EXPECT_EQ(report->ranks[1].worker, b.address());
   EXPECT_THAT(notes_.str(), HasSubstr("compute of rank 1"));
+}
+
+TEST_F(ValidationTest, WhatWasMeasuredIsRecordedOnce) {
+  FakeWorker a({.out_of_memory = {"rank-0"}});
+  FakeWorker b;
+  ranks_.push_back({{}, 0});
+  request_.topology.devices.assign(3, Device{0, 1'000'000});
+  request_.global_batch_size = 66;
+  FakeWorker c;
+  const auto report = Run({a.address(), b.address(), c.address()});
+  ASSERT_THAT(report, IsOk());
+  const std::string path = ::testing::TempDir() + "validation_" + report->run_id + ".db";
+  NS_ASSERT_OK_AND_ASSIGN(const auto store, ProfileStore::Open(path, StoreMode::kReadWrite));
+  for (int time = 0; time < 2; ++time) {
+    // Two ranks have shards; without compute of rank 0 there is no forward collective.
+    NS_ASSERT_OK_AND_ASSIGN(const std::int64_t recorded,
+                            RecordValidation(*report, "batch_size: 66", *store));
+    EXPECT_EQ(recorded, 3);
+  }
+  NS_ASSERT_OK_AND_ASSIGN(const auto sweeps, store->Statistics());
+  ASSERT_EQ(sweeps.size(), 2u);
+  EXPECT_EQ(sweeps[0].name, "validation");
+  EXPECT_EQ(sweeps[0].out_of_memory, 1);
+  EXPECT_EQ(sweeps[0].pending() + sweeps[1].pending(), 0);
+  NS_ASSERT_OK_AND_ASSIGN(const auto compute, store->ReadComputeRecords());
+  ASSERT_EQ(compute.size(), 1u);
+  EXPECT_EQ(compute[0].sample.shards, ranks_[1].shards);
+  EXPECT_EQ(compute[0].sample.batch_size, 66);
+  NS_ASSERT_OK_AND_ASSIGN(const auto comm, store->ReadCommRecords());
+  ASSERT_EQ(comm.size(), 1u);
+  EXPECT_EQ(comm[0].sample.direction, CommDirection::kBackward);
+  EXPECT_EQ(comm[0].sample.dim_sums, (std::vector<std::int64_t>{8, 8, 0}));
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path + suffix);
 }
 
 TEST_F(ValidationTest, AStopEndsACollectiveAndClosesTheGroup) {

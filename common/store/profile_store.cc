@@ -65,14 +65,11 @@ Status CheckSameSamples(SqliteDatabase& database, std::int64_t sweep_id, const S
       database.path(), sweep_id, info.name, info.config_hash);
 }
 
-// Finds or makes a sweep; `add_records(rows)` runs in the transaction that makes it.
+// Finds or makes a sweep; `add_records(rows)` runs when it is made. Within a transaction.
 template <typename Sample, typename AddRecords>
-StatusOr<std::int64_t> BeginSweep(SqliteDatabase& database, const SweepInfo& info, bool imported,
-                                  const std::vector<Sample>& samples, AddRecords add_records) {
-  if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
-  NS_RETURN_IF_ERROR(CheckSamples(samples));
-  const auto lock = database.Lock();
-  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(database));
+StatusOr<std::int64_t> FindOrMakeSweep(SqliteDatabase& database, const SweepInfo& info,
+                                       bool imported, const std::vector<Sample>& samples,
+                                       AddRecords add_records) {
   NS_ASSIGN_OR_RETURN(const std::optional<std::int64_t> found,
                       FindSweep(database, kKindText<Sample>, info.config_hash));
   if (found) {
@@ -84,8 +81,28 @@ StatusOr<std::int64_t> BeginSweep(SqliteDatabase& database, const SweepInfo& inf
   NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> rows,
                       InsertSamples(database, sweep_id, samples));
   NS_RETURN_IF_ERROR(add_records(rows));
+  return sweep_id;
+}
+
+// In a transaction of its own.
+template <typename Sample, typename AddRecords>
+StatusOr<std::int64_t> BeginSweep(SqliteDatabase& database, const SweepInfo& info, bool imported,
+                                  const std::vector<Sample>& samples, AddRecords add_records) {
+  if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
+  NS_RETURN_IF_ERROR(CheckSamples(samples));
+  const auto lock = database.Lock();
+  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(database));
+  NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id,
+                      FindOrMakeSweep(database, info, imported, samples, add_records));
   NS_RETURN_IF_ERROR(transaction.Commit());
   return sweep_id;
+}
+
+template <typename Measured>
+auto SamplesOf(const std::vector<Measured>& measured) {
+  std::vector<decltype(Measured::sample)> samples;
+  for (const Measured& one : measured) samples.push_back(one.sample);
+  return samples;
 }
 
 template <typename Sample>
@@ -308,6 +325,42 @@ Status ProfileStore::AddCommMeasurements(std::int64_t sweep_id, const std::strin
   NS_RETURN_IF_ERROR(CheckRanks(sample_id, open.num_ranks, measurements));
   for (const CommMeasurement& measurement : measurements) {
     NS_RETURN_IF_ERROR(InsertRecord(*database_, open.row, measurement));
+  }
+  return transaction.Commit();
+}
+
+Status ProfileStore::RecordMeasured(const SweepInfo& info,
+                                    const std::vector<MeasuredComputeSample>& compute,
+                                    const std::vector<MeasuredCommSample>& comm) {
+  NS_RETURN_IF_ERROR(CheckWritable());
+  if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
+  NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(compute)));
+  NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(comm)));
+  const auto lock = database_->Lock();
+  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
+  if (!compute.empty()) {
+    const auto add = [&](const std::vector<std::int64_t>& rows) -> Status {
+      for (std::size_t i = 0; i < compute.size(); ++i) {
+        NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], compute[i].measurement));
+      }
+      return absl::OkStatus();
+    };
+    NS_RETURN_IF_ERROR(FindOrMakeSweep(*database_, info, false, SamplesOf(compute), add).status());
+  }
+  if (!comm.empty()) {
+    const auto add = [&](const std::vector<std::int64_t>& rows) -> Status {
+      for (std::size_t i = 0; i < comm.size(); ++i) {
+        const CommSample& sample = comm[i].sample;
+        NS_RETURN_IF_ERROR(CheckRanks(sample.sample_id,
+                                      static_cast<std::int64_t>(sample.dim_sums.size()),
+                                      comm[i].measurements));
+        for (const CommMeasurement& measurement : comm[i].measurements) {
+          NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], measurement));
+        }
+      }
+      return absl::OkStatus();
+    };
+    NS_RETURN_IF_ERROR(FindOrMakeSweep(*database_, info, false, SamplesOf(comm), add).status());
   }
   return transaction.Commit();
 }

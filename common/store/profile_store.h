@@ -52,6 +52,16 @@ struct ImportedCommCost {
   std::vector<double> cost_ms;  // by rank
 };
 
+// A sample with its record, whatever the outcome.
+struct MeasuredComputeSample {
+  ComputeSample sample;
+  ComputeMeasurement measurement;
+};
+struct MeasuredCommSample {
+  CommSample sample;
+  std::vector<CommMeasurement> measurements;  // one a rank
+};
+
 enum class SweepKind { kCompute, kComm };
 
 // A sweep in the listing, with how far it is. samples = ok + out_of_memory + pending.
@@ -106,6 +116,12 @@ class ProfileStore {
   // INVALID_ARGUMENT: a collective is measured on all ranks or not at all.
   Status AddCommMeasurements(std::int64_t sweep_id, const std::string& sample_id,
                              const std::vector<CommMeasurement>& measurements);
+
+  // What was measured without being planned first: a compute sweep and a comm sweep (of an empty
+  // list none) with all their records, in one transaction. The same again (config_hash) changes
+  // nothing.
+  Status RecordMeasured(const SweepInfo& info, const std::vector<MeasuredComputeSample>& compute,
+                        const std::vector<MeasuredCommSample>& comm);
 
   // Samples and costs in one go. The same import again (config_hash) changes nothing. Returns the
   // sweep's id.

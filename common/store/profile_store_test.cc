@@ -235,6 +235,33 @@ TEST_F(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
   EXPECT_EQ(statistics[1].out_of_memory, 1);
 }
 
+TEST_F(ProfileStoreTest, RecordsWhatWasMeasuredOnceAndWholeOrNotAtAll) {
+  const std::vector<MeasuredComputeSample> compute = {
+      {MakeComputeSample(0), ComputeResult("c0")},
+      {MakeComputeSample(1), ComputeResult("c1", Outcome::kOutOfMemory)}};
+  std::vector<MeasuredCommSample> comm = {{MakeCommSample(0), CommResults("m0")}};
+  auto store = MustOpen();
+  comm[0].measurements[2].series.median_ms = -1;
+  EXPECT_EQ(store->RecordMeasured(Info("h"), compute, comm).code(),
+            absl::StatusCode::kInvalidArgument);
+  comm[0].measurements = CommResults("m0", 2);
+  EXPECT_EQ(store->RecordMeasured(Info("h"), compute, comm).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(store->Statistics()->empty()) << "nothing of a failed record";
+
+  comm[0].measurements = CommResults("m0");
+  for (int time = 0; time < 2; ++time) {
+    const Status recorded = store->RecordMeasured(Info("h"), compute, comm);
+    ASSERT_TRUE(recorded.ok()) << Message(recorded);
+  }
+  ASSERT_EQ(store->Statistics()->size(), 2u);
+  EXPECT_EQ(store->Statistics()->at(0).pending() + store->Statistics()->at(1).pending(), 0);
+  EXPECT_EQ(store->ReadComputeRecords()->size(), 1u);
+  EXPECT_EQ(store->ReadCommRecords()->front().environments[1], Environment(1));
+  ASSERT_TRUE(store->RecordMeasured(Info("later"), compute, {}).ok());
+  EXPECT_EQ(store->Statistics()->size(), 3u);
+}
+
 TEST_F(ProfileStoreTest, ImportsCostsOnce) {
   std::vector<ImportedComputeCost> costs;
   for (int i = 0; i < 4; ++i) costs.push_back({MakeComputeSample(i), 1.5 * i});

@@ -52,6 +52,7 @@ kind: comm
 seed: 2
 num_samples: {}
 num_ranks: [3]
+collectives: [all_to_all, reduce_scatter, all_gather, all_reduce]
 batch_size: 96
 max_start_offset: 2
 settings: {{warmup_iterations: 1, min_iterations: 3, max_iterations: 3}}
@@ -184,11 +185,19 @@ global_batch_size: 96
   const ProcessResult planned = RunProcess({Binary("neuroshard"), "plan", request, "--planner",
                                             planner.address(), "--format", "json", "--out", plan});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
-  const ProcessResult validated = RunProcess(
-      {Binary("neuroshard"), "validate", request, plan, "--workers", workers, "--format", "json"});
+  const ProcessResult validated =
+      RunProcess({Binary("neuroshard"), "validate", request, plan, "--workers", workers, "--store",
+                  store_, "--format", "json"});
   ASSERT_EQ(validated.exit_code, 0) << validated.err;
   const Json report = Json::parse(validated.out);
   EXPECT_EQ(report["ranks"].size(), 3U) << report;
+  const auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto sweeps = (*store)->Statistics();
+  ASSERT_TRUE(sweeps.ok()) << sweeps.status();
+  EXPECT_EQ(sweeps->back().name, "validation");
+  EXPECT_EQ(sweeps->back().kind, SweepKind::kComm);
+  EXPECT_EQ(sweeps->back().ok, 2) << "both directions";
 }
 
 TEST_F(PipelineProcessTest, SweepFailuresAreClearAndLoseNothing) {
