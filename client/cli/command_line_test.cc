@@ -378,6 +378,11 @@ TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   EXPECT_TRUE(nlohmann::json::accept(out_));
 }
 
+constexpr char kTables[] =
+    "index,row,pooling_factor,bin_0,bin_1,bin_2,bin_3,bin_4,bin_5,bin_6,bin_7,bin_8,bin_9,bin_10,"
+    "bin_11,bin_12,bin_13,bin_14,bin_15,bin_16\n"
+    "0,1000,2,1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\n"
+    "1,500,3,1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\n";
 constexpr char kCommSweep[] = "kind: comm\nnum_samples: 5\nnum_ranks: [2]\nbatch_size: 64\n";
 
 TEST_F(CommandLineTest, ASweepFillsTheStoreAndTheSameCommandResumes) {
@@ -423,6 +428,98 @@ TEST_F(CommandLineTest, ASweepOfTheOtherKindOrWithFaultsIsRefused) {
   EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
 }
 
+TEST_F(CommandLineTest, AnActiveSweepMeasuresWhatTheModelIsLeastSureOfAndResumesThat) {
+  Write("tables.csv", kTables);
+  const std::string config =
+      Write("active.yaml",
+            "kind: compute\nnum_samples: 4\ntables: tables.csv\nmax_tables: 1\n"
+            "batch_sizes: [32, 64]\nactive: {candidates: 8}\n");
+  const std::string store = (folder_ / "store.db").string();
+  planner_.model.mutable_summary()->set_name("cpu");
+  planner_.model.mutable_summary()->set_version(1);
+  planner_.model.set_interval_coverage(0.9);
+  int questions = 0;
+  planner_.predict = [&](const v1::PredictComputeRequest& request,
+                         v1::PredictComputeResponse* response) {
+    for (const v1::ComputeSet& set : request.sets()) {
+      ++questions;
+      v1::ComputePrediction& prediction = *response->add_predictions();
+      prediction.set_total_ms(1);
+      prediction.mutable_total_interval()->set_high_ms(set.batch_size() == 64 ? 3 : 2);
+    }
+    return grpc::Status::OK;
+  };
+  const auto run = [&](const std::string& worker, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"sweep", "compute",       config, "--store",
+                                          store,   "--format",      "json", "--workers",
+                                          worker,  "--reconnect-s", "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments);
+  };
+  const std::vector<std::string> newest = {"--planner", planner_.address(), "--model", "cpu"};
+  FakeWorker dying({.dies_after_samples = 1});
+  EXPECT_EQ(run(dying.address(), newest), 1);
+  EXPECT_EQ(questions, 32);
+
+  // The same version, and the planner is not asked again.
+  FakeWorker worker({.dies_after_samples = 1});
+  EXPECT_EQ(run(worker.address(), newest), 1);
+  EXPECT_EQ(nlohmann::json::parse(out_)["done_before"], 1);
+  EXPECT_EQ(questions, 32);
+
+  // A newer one: nothing is chosen behind the operator's back.
+  planner_.model.mutable_summary()->set_version(2);
+  worker.Revive();
+  EXPECT_EQ(run(worker.address(), newest), 1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("chosen by cpu/1"), HasSubstr("lacks 2 of 4"),
+                          HasSubstr("now has cpu/2"), HasSubstr("--model cpu/1")));
+  FakeWorker healthy;
+  EXPECT_EQ(run(healthy.address(), {"--model", "cpu/1"}), 0) << err_;
+  EXPECT_EQ(nlohmann::json::parse(out_)["recorded"], 2);
+  EXPECT_EQ(questions, 32) << "the list is in the store; no planner is needed";
+  const auto opened = ProfileStore::Open(store, StoreMode::kReadOnly);
+  ASSERT_THAT(opened, IsOk());
+  const auto records = (*opened)->ReadComputeRecords();
+  ASSERT_THAT(records, IsOk());
+  for (const ComputeRecord& record : *records) {
+    EXPECT_EQ(record.sample.batch_size, 64) << record.sample.sample_id;
+  }
+
+  // With the first sweep complete, the newer version chooses its own.
+  EXPECT_EQ(run(healthy.address(), newest), 0) << err_;
+  EXPECT_EQ(nlohmann::json::parse(out_)["done_before"], 0);
+  EXPECT_EQ((*opened)->Statistics()->size(), 2u);
+}
+
+TEST_F(CommandLineTest, AnActiveSweepNeedsAModelAndOnlyThat) {
+  Write("tables.csv", kTables);
+  const std::string plain = "kind: compute\nnum_samples: 1\ntables: tables.csv\nmax_tables: 1\n";
+  const std::string store = (folder_ / "store.db").string();
+  const auto run = [&](const std::string& config, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"sweep", "compute",   config, "--store",
+                                          store,   "--workers", "a:1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(Run(arguments), 1);
+    return err_;
+  };
+  const std::string active = Write("active.yaml", plain + "active: {candidates: 2}\n");
+  EXPECT_THAT(run(active, {}), HasSubstr("--model is required"));
+  EXPECT_THAT(run(active, {"--model", "cpu/x"}), HasSubstr("NAME/VERSION"));
+  EXPECT_THAT(run(Write("plain.yaml", plain), {"--model", "cpu"}), HasSubstr("`active` section"));
+  EXPECT_FALSE(std::filesystem::exists(store));
+  EXPECT_THAT(run(active, {"--model", "cpu"}), HasSubstr("--planner is required"));
+}
+
+TEST_F(CommandLineTest, ValidateMeasuresNothingForAStoreItCannotWrite) {
+  FakeWorker a;
+  FakeWorker b;
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
+                 "--store", "/nowhere/store.db"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
+  EXPECT_THAT(a.measured(), IsEmpty());
+}
+
 TEST_F(CommandLineTest, ValidatePutsMeasuredBesidePredicted) {
   FakeWorker a;
   FakeWorker b;
@@ -433,10 +530,12 @@ TEST_F(CommandLineTest, ValidatePutsMeasuredBesidePredicted) {
     cost->set_rank(rank);
     cost->set_compute_ms(6);
   }
-  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
-                 "--planner", planner_.address(), "--format", "json"}),
-            0)
+  EXPECT_EQ(
+      Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(), "--planner",
+           planner_.address(), "--format", "json", "--store", (folder_ / "store.db").string()}),
+      0)
       << err_;
+  EXPECT_THAT(err_, HasSubstr("4 samples recorded in"));
   const auto json = nlohmann::json::parse(out_);
   ASSERT_EQ(json["ranks"].size(), 2u);
   // The fake answers 1 + 2 ms compute and 1 ms for each collective.

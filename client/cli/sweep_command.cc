@@ -9,10 +9,13 @@
 #include <variant>
 #include <vector>
 
+#include "client/cli/active_sweep.h"
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
+#include "client/cli/option_check.h"
 #include "client/cli/worker_options.h"
+#include "client/sweep/active_sampling.h"
 #include "client/sweep/comm_sampling.h"
 #include "client/sweep/comm_sweep.h"
 #include "client/sweep/compute_sampling.h"
@@ -35,6 +38,8 @@ struct SweepOptions {
   int reconnect_s = 60;
   int sample_timeout_s = 300;
   int devices_per_worker = 0;
+  std::string planner;
+  std::string model;
   std::string format;
 };
 
@@ -52,6 +57,9 @@ struct SweepPlan {
   SweepInfo info;
   MeasurementSettings settings;
   Samples samples;
+  // Of an active sweep, whose `samples` are candidates: how many are chosen and measured.
+  int num_chosen = 0;
+  int repeats = 1;
 };
 
 // A sweep that is in the store, with what it still lacks.
@@ -71,15 +79,22 @@ StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info
   NS_ASSIGN_OR_RETURN(const std::string csv, ReadTextFile(csv_path));
   const auto tables = ParseTableCsv(csv);
   if (!tables.ok()) return Annotate(tables.status(), csv_path);
-  auto samples = MakeComputeSamples(config, *tables);
+  const bool active = config.active_candidates > 0;
+  auto samples = active ? MakeCandidates(config, *tables) : MakeComputeSamples(config, *tables);
   if (!samples.ok()) return Annotate(samples.status(), config_file.string());
   info.config_hash = SweepHash(config, csv);
-  return SweepPlan{"compute", std::move(info), config.settings, *std::move(samples)};
+  return SweepPlan{"compute",
+                   std::move(info),
+                   config.settings,
+                   *std::move(samples),
+                   active ? config.num_samples : 0,
+                   config.repeats};
 }
 
 SweepPlan PlanComm(const CommSweepConfig& config, SweepInfo info) {
   info.config_hash = SweepHash(config, "");
-  return {"comm", std::move(info), config.settings, MakeCommSamples(config)};
+  SweepPlan plan{"comm", std::move(info), config.settings, MakeCommSamples(config)};
+  return plan;
 }
 
 StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
@@ -108,6 +123,32 @@ StatusOr<Samples> Pending(SweepKind kind, std::int64_t sweep_id, const ProfileSt
   }
   NS_ASSIGN_OR_RETURN(Samples pending, store.PendingCommSamples(sweep_id));
   return pending;
+}
+
+// Before the store is made.
+Status CheckActiveOptions(const SweepOptions& options, const SweepPlan& plan) {
+  if (plan.num_chosen == 0) {
+    if (options.planner.empty() && options.model.empty()) return absl::OkStatus();
+    return InvalidArgument("{}: --planner and --model are for sweeps with an `active` section",
+                           options.config_file);
+  }
+  if (options.model.empty()) {
+    return InvalidArgument("{}: active: --model is required: what it is least sure of is measured",
+                           options.config_file);
+  }
+  return ParseChoosingModel(options.model).status();
+}
+
+StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& plan,
+                                  ProfileStore& store, const StopSignal& stop, std::ostream& log) {
+  NS_ASSIGN_OR_RETURN(const ChoosingModel model, ParseChoosingModel(options.model));
+  const ActivePool pool{plan.info, std::get<std::vector<ComputeSample>>(plan.samples),
+                        plan.num_chosen, plan.repeats};
+  NS_ASSIGN_OR_RETURN(const ActiveSweep sweep,
+                      BeginActiveSweep(pool, {options.planner, model}, store, stop, log));
+  NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep.sweep_id));
+  return StoredSweep{plan.label, sweep.sweep_id, sweep.num_samples, plan.settings,
+                     std::move(pending)};
 }
 
 StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore& store) {
@@ -154,10 +195,17 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
   const auto plan = PlanSweep(options, kind);
   if (!plan.ok()) return ReportFailure(console, plan.status());
+  if (const Status checked = CheckActiveOptions(options, *plan); !checked.ok()) {
+    return ReportFailure(console, checked);
+  }
   const auto store = ProfileStore::Open(options.store_file, StoreMode::kReadWrite);
   if (!store.ok()) return ReportFailure(console, store.status());
-  auto sweep = Begin(kind, *plan, **store);
-  if (!sweep.ok()) return ReportFailure(console, sweep.status());
+  auto sweep = plan->num_chosen > 0 ? BeginActive(options, *plan, **store, stop, console.err)
+                                    : Begin(kind, *plan, **store);
+  if (!sweep.ok()) {
+    ReportFailure(console, sweep.status());
+    return absl::IsCancelled(sweep.status()) ? kExitInterrupted : kExitFailure;
+  }
 
   FleetOptions fleet;
   fleet.workers = options.workers;
@@ -211,6 +259,15 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
                      "that share cores disturb each other")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
+    command
+        ->add_option("--planner", options->planner,
+                     "Planner that is asked what to measure, when CONFIG has an `active` section")
+        ->type_name("HOST:PORT")
+        ->check(CheckAddress);
+    command
+        ->add_option("--model", options->model,
+                     "Its cost model, with intervals: what this model is least sure of is measured")
+        ->type_name("NAME[/VERSION]");
   }
   command
       ->add_option("--sample-timeout-s", options->sample_timeout_s,

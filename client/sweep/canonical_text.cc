@@ -55,6 +55,9 @@ std::string Canonical(const ComputeSweepConfig& config) {
   if (config.row_shares != defaults.row_shares) {
     text += fmt::format(" row_shares={}", config.row_shares);
   }
+  if (config.active_candidates != 0) {
+    text += fmt::format(" active_candidates={}", config.active_candidates);
+  }
   return text;
 }
 

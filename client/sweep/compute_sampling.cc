@@ -144,4 +144,12 @@ StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig
   return InPasses(std::move(samples), config.repeats);
 }
 
+StatusOr<std::vector<ComputeSample>> MakeCandidates(const ComputeSweepConfig& config,
+                                                    const std::vector<Table>& tables) {
+  ComputeSweepConfig pool = config;
+  pool.num_samples *= config.active_candidates;
+  pool.repeats = 1;
+  return MakeComputeSamples(pool, tables);
+}
+
 }  // namespace neuroshard

@@ -20,4 +20,9 @@ namespace neuroshard {
 StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig& config,
                                                         const std::vector<Table>& tables);
 
+// What an active sweep chooses from: config.active_candidates times as many samples, each once. The
+// first are those of a sweep that is not active.
+StatusOr<std::vector<ComputeSample>> MakeCandidates(const ComputeSweepConfig& config,
+                                                    const std::vector<Table>& tables);
+
 }  // namespace neuroshard

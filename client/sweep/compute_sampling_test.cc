@@ -117,6 +117,18 @@ TEST(ComputeSamplingTest, RepeatsAreTheSameSamplesInLaterPasses) {
   }
 }
 
+TEST(ComputeSamplingTest, CandidatesAreMoreOfTheSameSamples) {
+  ComputeSweepConfig config = SmallComputeConfig();
+  config.num_samples = 10;
+  config.repeats = 2;
+  const auto plain = MakeComputeSamples(config, SomeTables());
+  config.active_candidates = 4;
+  const auto candidates = MakeCandidates(config, SomeTables());
+  ASSERT_TRUE(plain.ok() && candidates.ok());
+  ASSERT_EQ(candidates->size(), 40u);
+  EXPECT_TRUE(std::equal(plain->begin(), plain->begin() + 10, candidates->begin()));
+}
+
 TEST(ComputeSamplingTest, EveryCountOfTablesOccurs) {
   const auto samples = MakeComputeSamples(SmallComputeConfig(), SomeTables());
   ASSERT_TRUE(samples.ok());

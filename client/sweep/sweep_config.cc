@@ -20,6 +20,7 @@ constexpr std::int64_t kMaxDim = 65'536;
 constexpr std::int64_t kDimStep = 4;           // what column cuts keep to
 constexpr std::int64_t kMaxDimOfRange = 4096;  // a range is a list of its multiples
 constexpr std::size_t kMaxVariants = 16'384;   // of one table: dims x row shares
+constexpr int kMaxActiveCandidates = 1000;
 constexpr double kMinRowShare = 1e-6;
 constexpr std::int64_t kMaxWeightsBytes = std::int64_t{1} << 50;
 
@@ -165,6 +166,17 @@ void ReadRepeats(ConfigReader& reader, int num_samples, int* repeats) {
   }
 }
 
+void ReadActive(ConfigReader& reader, int num_samples, int* candidates) {
+  if (!reader.Has("active")) return;
+  ConfigReader active = reader.Section("active");
+  if (!active.Has("candidates")) active.AddViolation("candidates", "is required");
+  active.Read("candidates", candidates, {2, kMaxActiveCandidates});
+  if (*candidates > 0 && num_samples > kMaxSamples / *candidates) {
+    active.AddViolation("candidates", fmt::format("{} for each of {} samples are more than {}",
+                                                  *candidates, num_samples, kMaxSamples));
+  }
+}
+
 ComputeSweepConfig ReadComputeSweep(ConfigReader& reader) {
   ComputeSweepConfig config;
   reader.Read("seed", &config.seed);
@@ -177,6 +189,7 @@ ComputeSweepConfig ReadComputeSweep(ConfigReader& reader) {
   ReadTableCounts(reader, &config.min_tables, &config.max_tables);
   reader.Read("max_weights_bytes", &config.max_weights_bytes, {1, kMaxWeightsBytes});
   ReadConditions(reader, &config.conditions);
+  ReadActive(reader, config.num_samples, &config.active_candidates);
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;
 }

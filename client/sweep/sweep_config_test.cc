@@ -91,6 +91,7 @@ optimizers: [sgd, rowwise_adagrad]
 weighted: [false, true, false, false]
 pooling_modes: [mean, sum]
 weight_dtypes: [fp32]
+active: {candidates: 8}
 )",
                                        "c.yaml");
   ASSERT_THAT(config, IsOk());
@@ -104,6 +105,7 @@ weight_dtypes: [fp32]
                          0.25,
                          {PoolingMode::kMean, PoolingMode::kSum},
                          {DataType::kFp32}};
+  expected.active_candidates = 8;
   EXPECT_EQ(std::get<ComputeSweepConfig>(*config), expected);
 }
 
@@ -120,6 +122,7 @@ optimizers: [sgd, adam, best]
 weighted: 1.5
 pooling_modes: []
 weight_dtypes: [fp32, int8]
+active: {candidates: 1, rounds: 2}
 )",
                                        "c.yaml");
   EXPECT_THAT(
@@ -180,9 +183,9 @@ TEST(SweepHashTest, DependsOnEveryValueAndOnTheTablesButNotOnTheWriting) {
   EXPECT_NE(hash(base, "x"), hash(base + "seed: 1\n", "x"));
   EXPECT_NE(hash(base, "x"), hash(base + "repeats: 2\n", "x"));
   EXPECT_NE(hash(base, "x"), hash(base + "settings: {max_time_ms: 9}\n", "x"));
-  for (const char* condition :
-       {"batch_sizes: [512, 65536]", "optimizers: [rowwise_adagrad, sgd]", "weighted: 0.5",
-        "pooling_modes: [mean]", "row_shares: [0.5, 1]", "dims: {min: 4, max: 8}"}) {
+  for (const char* condition : {"batch_sizes: [512, 65536]", "optimizers: [rowwise_adagrad, sgd]",
+                                "weighted: 0.5", "pooling_modes: [mean]", "row_shares: [0.5, 1]",
+                                "active: {candidates: 4}", "dims: {min: 4, max: 8}"}) {
     EXPECT_NE(hash(base, "x"), hash(base + condition + "\n", "x")) << condition;
   }
   // Other words for the same sweep.

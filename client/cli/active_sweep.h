@@ -1,0 +1,46 @@
+// Sweeps of what a cost model is least sure of, in a profile store.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "client/sweep/active_sampling.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/store/profile_store.h"
+
+namespace neuroshard {
+
+// What the configuration gives: the pool to choose from. config_hash of `info` is of the
+// configuration alone.
+struct ActivePool {
+  SweepInfo info;
+  std::vector<ComputeSample> candidates;
+  int num_samples = 0;
+  int repeats = 1;
+};
+
+struct ActiveOptions {
+  std::string planner;  // HOST:PORT; may be empty when the sweep is in the store
+  ChoosingModel model;
+};
+
+struct ActiveSweep {
+  std::int64_t sweep_id = 0;
+  std::int64_t num_samples = 0;  // all passes
+  ChoosingModel chosen_by;
+  bool resumed = false;  // it was in the store before
+};
+
+// The model with its version is part of the sweep's identity. One that is in the store already is
+// that one, with the samples chosen then, whatever the planner would choose now; else the planner's
+// model chooses. FAILED_PRECONDITION when the model's newest version is another than the one of an
+// unfinished sweep of this configuration: which to go on with is the caller's to say, by naming a
+// version. `log` is told when the planner is asked, which takes a while.
+StatusOr<ActiveSweep> BeginActiveSweep(const ActivePool& pool, const ActiveOptions& options,
+                                       ProfileStore& store, const StopSignal& stop,
+                                       std::ostream& log);
+
+}  // namespace neuroshard

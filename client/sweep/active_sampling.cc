@@ -1,0 +1,112 @@
+#include "client/sweep/active_sampling.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "client/sweep/widest_intervals.h"
+#include "common/codec/measurement_codec.h"
+
+namespace neuroshard {
+namespace {
+
+// Well below a planner's default limits of shards and bytes of a call.
+constexpr int kShardsPerCall = 10'000;
+
+v1::CostModelRef Reference(const ChoosingModel& model) {
+  v1::CostModelRef reference;
+  reference.set_name(model.name);
+  if (model.version != 0) reference.set_version(model.version);
+  return reference;
+}
+
+// Candidates from `begin` on, as many as fit a call.
+v1::PredictComputeRequest Question(const ChoosingModel& model,
+                                   const std::vector<ComputeSample>& candidates,
+                                   std::size_t begin) {
+  v1::PredictComputeRequest request;
+  *request.mutable_cost_model() = Reference(model);
+  int shards = 0;
+  for (std::size_t i = begin; i < candidates.size(); ++i) {
+    shards += static_cast<int>(candidates[i].shards.size());
+    if (shards > kShardsPerCall && i > begin) break;
+    v1::ComputeSample sample = EncodeComputeSample(candidates[i]);
+    v1::ComputeSet& set = *request.add_sets();
+    set.mutable_shards()->Swap(sample.mutable_shards());
+    set.set_batch_size(sample.batch_size());
+    set.set_optimizer(sample.optimizer());
+  }
+  return request;
+}
+
+StatusOr<double> RelativeWidth(const v1::ComputePrediction& prediction,
+                               const std::string& sample_id) {
+  const double low_ms = prediction.total_interval().low_ms();
+  const double high_ms = prediction.total_interval().high_ms();
+  const double width = (high_ms - low_ms) / prediction.total_ms();
+  if (!prediction.has_total_interval() || !std::isfinite(width)) {
+    return FailedPrecondition("the model does not say how sure it is of sample {}", sample_id);
+  }
+  return width;
+}
+
+}  // namespace
+
+std::string ChoosingModel::DebugString() const {
+  return version == 0 ? name : fmt::format("{}/{}", name, version);
+}
+
+StatusOr<ChoosingModel> ParseChoosingModel(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  ChoosingModel model{text.substr(0, slash), 0};
+  if (model.name.empty()) return InvalidArgument("a model has a name, got \"{}\"", text);
+  if (slash == std::string::npos) return model;
+  const char* begin = text.data() + slash + 1;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, model.version);
+  if (error != std::errc() || stop != end || model.version < 1) {
+    return InvalidArgument("a model is NAME or NAME/VERSION, got \"{}\"", text);
+  }
+  return model;
+}
+
+StatusOr<ChoosingModel> ResolveChoosingModel(const PlannerClient& planner,
+                                             const ChoosingModel& model) {
+  NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse response,
+                      planner.GetCostModel(Reference(model)));
+  ChoosingModel resolved{response.summary().name(), response.summary().version()};
+  if (response.interval_coverage() > 0) return resolved;
+  return FailedPrecondition(
+      "cost model {} does not say how sure it is of its predictions, so it cannot choose what to "
+      "measure: universal models do",
+      resolved.DebugString());
+}
+
+StatusOr<std::vector<ComputeSample>> ChooseLeastSure(const PlannerClient& planner,
+                                                     const ChoosingModel& model,
+                                                     const std::vector<ComputeSample>& candidates,
+                                                     std::size_t count, const StopSignal& stop) {
+  std::vector<double> widths;
+  while (widths.size() < candidates.size()) {
+    if (stop.ShouldStop()) return absl::CancelledError("stopped");
+    const v1::PredictComputeRequest question = Question(model, candidates, widths.size());
+    NS_ASSIGN_OR_RETURN(const v1::PredictComputeResponse answer, planner.PredictCompute(question));
+    if (answer.predictions_size() != question.sets_size()) {
+      return Internal("the planner answered {} of {} questions", answer.predictions_size(),
+                      question.sets_size());
+    }
+    for (const v1::ComputePrediction& prediction : answer.predictions()) {
+      NS_ASSIGN_OR_RETURN(const double width,
+                          RelativeWidth(prediction, candidates[widths.size()].sample_id));
+      widths.push_back(width);
+    }
+  }
+  std::vector<ComputeSample> chosen;
+  for (const std::size_t position : WidestIntervals(widths, count)) {
+    chosen.push_back(candidates[position]);
+  }
+  return chosen;
+}
+
+}  // namespace neuroshard
