@@ -85,6 +85,10 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response) {
   if (response.interval_coverage() > 0) {
     table.AddRow({"interval_coverage", fmt::format("{:.0f}%", 100 * response.interval_coverage())});
   }
+  if (!response.comm_fabric().empty()) {
+    table.AddRow(
+        {"communication", fmt::format("not measured (fabric {})", response.comm_fabric())});
+  }
   if (!response.unusable_reason().empty()) {
     table.AddRow({"unusable", response.unusable_reason()});
   }

@@ -98,6 +98,9 @@ struct CostModelInfo {
   // - with rows over more holders neither rises for one holder nor falls for all of them together.
   // So a few shards bound all ways of cutting a table (server/evaluate/README.md).
   bool monotone_shard_costs = false;
+  // Communication is priced by the published figures of the fabric of this name and was not
+  // measured; empty: it was, or there is none.
+  std::string comm_fabric;
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
   // How far, by stage, a measurement typically is from the prediction, as a share of it: half the

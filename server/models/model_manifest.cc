@@ -10,6 +10,7 @@
 #include "common/base/violations.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/feature_columns.h"
+#include "server/models/fabric_section.h"
 #include "server/models/manifest_section.h"
 #include "server/models/model_drift.h"
 #include "server/models/regular_file.h"
@@ -209,6 +210,11 @@ void ReadNetworks(const ManifestSection& root, Violations& violations, ModelMani
   const YAML::Node* compute = root.Require("compute");
   const bool universal =
       compute != nullptr && KindOf(*compute) == std::string(kUniversalComputeKind);
+  const YAML::Node* comm = root.Find("comm");
+  if (comm != nullptr && KindOf(*comm) == std::string(kFabricKind)) {
+    manifest.fabric = ReadFabricSection(*comm, violations);
+    comm = nullptr;
+  }
   if (!universal) {
     if (compute != nullptr) manifest.compute = ReadCompute(*compute, violations);
     manifest.forward_comm =
@@ -217,9 +223,7 @@ void ReadNetworks(const ManifestSection& root, Violations& violations, ModelMani
         ReadCommNetworks(root, "backward_comm", CommDirection::kBackward, violations);
   } else {
     manifest.universal = ReadUniversalCompute(*compute, violations);
-    if (const YAML::Node* comm = root.Find("comm")) {
-      manifest.comm = ReadUniversalComm(*comm, violations);
-    }
+    if (comm != nullptr) manifest.comm = ReadUniversalComm(*comm, violations);
     // A plan's intervals have one coverage.
     if (manifest.comm && manifest.comm->interval && manifest.universal->interval &&
         manifest.comm->interval->coverage != manifest.universal->interval->coverage) {
@@ -232,14 +236,21 @@ void ReadNetworks(const ManifestSection& root, Violations& violations, ModelMani
       manifest.trained_on = ReadTrainedOn(*trained_on, violations);
     }
   }
-  for (const char* key : {"comm", "trained_on"}) {
-    if (universal || root.Find(key) == nullptr) continue;
-    root.Fault(key, fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+  if (!universal && comm != nullptr) {
+    root.Fault("comm", fmt::format("goes with compute.kind {}, unless it is of kind {}",
+                                   kUniversalComputeKind, kFabricKind));
+  }
+  if (!universal && root.Find("trained_on") != nullptr) {
+    root.Fault("trained_on", fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
   }
   for (const char* key : {"forward_comm", "backward_comm"}) {
-    if (!universal || root.Find(key) == nullptr) continue;
-    root.Fault(key, fmt::format("does not go with compute.kind {}; such a model has comm",
-                                kUniversalComputeKind));
+    if (root.Find(key) == nullptr) continue;
+    if (universal) {
+      root.Fault(key, fmt::format("does not go with compute.kind {}; such a model has comm",
+                                  kUniversalComputeKind));
+    } else if (manifest.fabric) {
+      root.Fault(key, fmt::format("does not go with comm.kind {}", kFabricKind));
+    }
   }
 }
 

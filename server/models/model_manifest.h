@@ -12,6 +12,7 @@
 
 #include "common/base/status.h"
 #include "server/cost/cost_model.h"
+#include "server/cost/fabric/fabric.h"
 #include "server/models/universal_manifest.h"
 
 namespace neuroshard {
@@ -58,6 +59,9 @@ struct ModelManifest {
   std::optional<UniversalComputeManifest> universal;
   std::optional<UniversalCommManifest> comm;
   std::optional<TrainedOnManifest> trained_on;
+  // Section comm of kind fabric, with any kind of compute: communication was not measured; then
+  // `comm` and the lists above are empty.
+  std::optional<Fabric> fabric;
   std::vector<StageDrift> drift;  // of drift.yaml beside model.yaml, not of its text
   std::map<std::string, std::string>
       metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"

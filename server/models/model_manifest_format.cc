@@ -1,5 +1,6 @@
 #include <yaml-cpp/yaml.h>
 
+#include "server/models/fabric_section.h"
 #include "server/models/model_manifest.h"
 #include "server/models/universal_sections.h"
 
@@ -131,6 +132,7 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
     EmitCompute(out, manifest.compute);
   }
   if (manifest.comm) EmitUniversalComm(out, *manifest.comm);
+  if (manifest.fabric) EmitFabricSection(out, *manifest.fabric);
   EmitComm(out, "forward_comm", manifest.forward_comm);
   EmitComm(out, "backward_comm", manifest.backward_comm);
   EmitDetails(out, "provenance", manifest.provenance);

@@ -120,6 +120,12 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
         model.ranges.max_hosts == 1 ? "communication is priced as if all ranks were on one"
                                     : "communication is extrapolated"));
   }
+  if (!model.comm_fabric.empty() && num_ranks > 1) {
+    warnings.push_back(fmt::format(
+        "cost model {} version {}: communication is not measured (fabric {}): priced by published "
+        "bandwidths, costs compare plans but do not forecast times",
+        model.name, model.version, model.comm_fabric));
+  }
   if (model.kind == kAnalyticKind) {  // has formulas for every type
     if (request.cost_model.name.empty()) {
       warnings.push_back(

@@ -123,6 +123,18 @@ TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
               ElementsAre(HasSubstr("not made for row_wise_subset")));
 }
 
+TEST(ConditionWarningsTest, CommunicationOfAFabricIsNotMeasured) {
+  CostModelInfo model;
+  model.name = "gpu";
+  model.comm_fabric = "h100-nvlink4_ndr";
+  PlanRequest request;
+  request.topology.devices.resize(2);
+  EXPECT_THAT(ConditionWarnings(request, model),
+              ElementsAre(HasSubstr("communication is not measured (fabric h100-nvlink4_ndr)")));
+  request.topology.devices.resize(1);
+  EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+}
+
 TEST(ConditionWarningsTest, FormulasThatNobodyAskedForAreMentioned) {
   CostModelInfo model;
   model.name = "analytic";

@@ -182,6 +182,7 @@ v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default)
   response.set_interval_coverage(info.interval_coverage);
   for (const StageDrift& drift : info.drift) *response.add_drift() = EncodeDrift(drift);
   response.set_unusable_reason(info.unusable_reason);
+  response.set_comm_fabric(info.comm_fabric);
   return response;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/cost/comm_model.h"
+#include "server/cost/fabric/fabric_cost_model.h"
 #include "server/cost/neural/blas_threads.h"
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/cost/universal/universal_comm.h"
@@ -192,8 +193,11 @@ StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
 
 StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,
                                                          const std::filesystem::path& directory) {
-  return manifest.universal ? LoadUniversalCostModel(manifest, directory)
-                            : LoadNeuralCostModel(manifest, directory);
+  NS_ASSIGN_OR_RETURN(std::shared_ptr<const CostModel> model,
+                      manifest.universal ? LoadUniversalCostModel(manifest, directory)
+                                         : LoadNeuralCostModel(manifest, directory));
+  if (!manifest.fabric) return model;
+  return MakeFabricCostModel(std::move(model), *manifest.fabric);
 }
 
 }  // namespace neuroshard

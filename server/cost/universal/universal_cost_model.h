@@ -21,7 +21,8 @@ namespace neuroshard {
 StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory);
 
-// LoadUniversalCostModel or LoadNeuralCostModel, by the manifest's kind.
+// LoadUniversalCostModel or LoadNeuralCostModel, by the manifest's kind; over it
+// MakeFabricCostModel where the manifest has a fabric.
 StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,
                                                          const std::filesystem::path& directory);
 

@@ -1,0 +1,89 @@
+#include "server/cost/fabric/fabric_cost_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/cost/fabric/fabric_comm.h"
+#include "tests/support/fake_cost_model.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::FakeCostModel;
+using ::testing::HasSubstr;
+
+const Fabric kFabric{"made up", {4, 300e9}, {10, 25e9}};
+
+PricingConditions TwoHosts() {
+  PricingConditions conditions;
+  conditions.num_ranks = 4;
+  conditions.ranks_per_host = 3;
+  conditions.hosts = {{0, 3}, {3, 1}};
+  return conditions;
+}
+
+ShardFeatures WideShard(ShardingType type) {
+  ShardFeatures shard;
+  shard.rows = shard.table_rows = 1000;
+  shard.cols = 64;
+  shard.layout.type = type;
+  return shard;
+}
+
+TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
+  const auto compute = std::make_shared<const FakeCostModel>();
+  const auto model = BindModel(MakeFabricCostModel(compute, kFabric), TwoHosts());
+  const std::vector<ShardFeatures> shards = {WideShard(ShardingType::kTableWise),
+                                             WideShard(ShardingType::kRowWise)};
+  std::vector<float> phi(2), expected_phi(2);
+  std::vector<CommLoad> loads(2), ignored(2);
+  model->Represent(TwoHosts(), shards, phi, loads);
+  compute->Represent(TwoHosts(), shards, expected_phi, ignored);
+  EXPECT_EQ(phi, expected_phi);
+
+  const FabricComm comm(kFabric, TwoHosts().hosts, TwoHosts().global_batch_size);
+  EXPECT_EQ(loads[1], comm.Load(shards[1]));
+  const std::vector<float> sums = {64, 0, 32, 8};
+  const std::vector<float> offsets = {0, 1, 2, 0};
+  std::vector<float> cost(4), expected(4);
+  model->ForwardCommCosts(4, sums, offsets, cost);
+  comm.ForwardCosts(sums, offsets, expected);
+  EXPECT_EQ(cost, expected);
+  model->BackwardCommCosts(4, sums, cost);
+  comm.BackwardCosts(sums, expected);
+  EXPECT_EQ(cost, expected);
+}
+
+TEST(FabricCostModelTest, SaysThatCommunicationIsNotMeasured) {
+  CostModelInfo info;
+  info.name = "gpu";
+  info.num_devices = {2, 4};
+  info.typical_errors = {{"compute", 0.1}, {"forward_comm", 0.2}};
+  const auto model =
+      MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kFabric);
+  EXPECT_EQ(model->info().name, "gpu");
+  EXPECT_EQ(model->info().comm_fabric, "made up");
+  EXPECT_TRUE(model->info().num_devices.empty());
+  EXPECT_EQ(model->info().typical_errors.size(), 1U);
+  EXPECT_TRUE(model->CommIntervals({}).empty());
+}
+
+TEST(FabricCostModelTest, TakesWhatComputeTakesOnAnyNumberOfRanks) {
+  CostModelInfo info;
+  info.num_devices = {1};  // the fake then refuses every other count
+  const auto model =
+      MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kFabric);
+  EXPECT_TRUE(model->CheckConditions(TwoHosts()).ok());
+  PricingConditions many = TwoHosts();
+  many.num_ranks = 20'000;
+  EXPECT_THAT(model->CheckConditions(many).ToString(), HasSubstr("up to 16384 devices"));
+
+  PricingConditions alone;
+  EXPECT_EQ(model->BoundTo(alone), nullptr);
+  std::vector<float> cost = {7};
+  model->ForwardCommCosts(1, std::vector<float>{64}, std::vector<float>{0}, cost);
+  EXPECT_EQ(cost[0], 0);
+}
+
+}  // namespace
+}  // namespace neuroshard
