@@ -102,6 +102,11 @@ class FabricCostModel final : public CostModel {
     return parts_->compute->ComputeIntervals(conditions, shards_of_ranks, costs);
   }
 
+  // One rank does not communicate, which `compute` says as it likes.
+  std::vector<CommInterval> CommIntervals(std::span<const RankComm> ranks) const override {
+    return comm_ ? std::vector<CommInterval>{} : parts_->compute->CommIntervals(ranks);
+  }
+
  private:
   const std::shared_ptr<const FabricParts> parts_;
   const std::optional<FabricComm> comm_;

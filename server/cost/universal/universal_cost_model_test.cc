@@ -200,6 +200,25 @@ TEST(UniversalCostModelTest, WithoutCommunicationItPricesOneRank) {
   EXPECT_EQ(model->CommIntervals(std::vector<RankComm>(1))[0].forward, CostInterval{});
 }
 
+TEST(UniversalCostModelTest, AFabricPricesTheCommunicationOfEitherKind) {
+  for (ModelFixture fixture :
+       {MakeUniversalFixture({.has_comm = false}), MakeModelFixture({.device_counts = {}})}) {
+    fixture.manifest.fabric = Fabric{"h100-nvlink4_ndr", {5, 3.6e11}, {12, 4.8e10}};
+    const auto model = Load(fixture);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ((*model)->info().comm_fabric, "h100-nvlink4_ndr");
+    EXPECT_EQ((*model)->info().typical_errors.count("forward_comm"), 0U);
+    PricingConditions conditions = Batch(65536);
+    conditions.num_ranks = 2;
+    ASSERT_TRUE((*model)->CheckConditions(conditions).ok());
+    const auto bound = BindModel(*model, conditions);
+    std::vector<float> cost_ms(2);
+    bound->BackwardCommCosts(2, std::vector<float>{1000, 10}, cost_ms);
+    EXPECT_NEAR(cost_ms[0], 0.005 + 1000 * 65536 * 4 / 2 / 3.6e8, 1e-5);
+    EXPECT_TRUE(bound->CommIntervals(std::vector<RankComm>(2)).empty());
+  }
+}
+
 TEST(UniversalCostModelTest, ABoundModelOutlivesTheOneItWasBoundFrom) {
   PricingConditions conditions = Batch(4096);
   conditions.num_ranks = 4;
