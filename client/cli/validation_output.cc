@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "client/cli/text_table.h"
 
@@ -14,6 +16,12 @@ namespace {
 struct Comparison {
   std::optional<double> predicted_ms;
   std::optional<double> measured_ms;
+  std::optional<CostInterval> interval;  // of the prediction, where the model says
+
+  std::optional<bool> inside() const {
+    if (!interval || !measured_ms) return std::nullopt;
+    return *measured_ms >= interval->low_ms && *measured_ms <= interval->high_ms;
+  }
 
   std::optional<double> relative_error() const {
     if (!predicted_ms || !measured_ms || *measured_ms == 0) return std::nullopt;
@@ -27,15 +35,23 @@ struct Stage {
 };
 
 std::array<Stage, 4> Stages(const MeasuredRank& measured, const RankCost* predicted) {
-  const auto of = [&](double RankCost::*cost) {
-    return predicted ? std::optional<double>(predicted->*cost) : std::nullopt;
+  const auto compare = [&](double RankCost::*cost, std::optional<CostInterval> RankIntervals::*of,
+                           std::optional<double> measured_ms) -> Comparison {
+    if (predicted == nullptr) return {std::nullopt, measured_ms, std::nullopt};
+    return {predicted->*cost, measured_ms, predicted->intervals.*of};
   };
-  return {{{"compute", {of(&RankCost::compute_ms), measured.compute_ms()}},
-           {"backward_comm", {of(&RankCost::backward_comm_ms), measured.backward_comm_ms}},
-           {"forward_comm", {of(&RankCost::forward_comm_ms), measured.forward_comm_ms}},
-           {"total",
-            {predicted ? std::optional<double>(predicted->total_ms()) : std::nullopt,
-             measured.total_ms()}}}};
+  Comparison total{std::nullopt, measured.total_ms(), std::nullopt};
+  if (predicted != nullptr) {
+    total.predicted_ms = predicted->total_ms();
+    total.interval = predicted->intervals.total;
+  }
+  return {
+      {{"compute", compare(&RankCost::compute_ms, &RankIntervals::compute, measured.compute_ms())},
+       {"backward_comm", compare(&RankCost::backward_comm_ms, &RankIntervals::backward_comm,
+                                 measured.backward_comm_ms)},
+       {"forward_comm", compare(&RankCost::forward_comm_ms, &RankIntervals::forward_comm,
+                                measured.forward_comm_ms)},
+       {"total", total}}};
 }
 
 const RankCost* RankOf(const std::optional<PlanCost>& predicted, std::size_t rank) {
@@ -43,8 +59,8 @@ const RankCost* RankOf(const std::optional<PlanCost>& predicted, std::size_t ran
 }
 
 Comparison Costs(const ValidationReport& report, const std::optional<PlanCost>& predicted) {
-  return {predicted ? std::optional<double>(predicted->embedding_cost_ms) : std::nullopt,
-          report.embedding_cost_ms()};
+  if (!predicted) return {std::nullopt, report.embedding_cost_ms(), std::nullopt};
+  return {predicted->embedding_cost_ms, report.embedding_cost_ms(), predicted->interval};
 }
 
 std::string Shown(const std::optional<double>& ms) { return ms ? fmt::format("{:.3f}", *ms) : "-"; }
@@ -54,33 +70,64 @@ std::string ShownError(const Comparison& comparison) {
   return error ? fmt::format("{:+.1f}%", *error * 100) : "-";
 }
 
+// "0.900..1.300", and "!" where what was measured is outside.
+std::string ShownInterval(const Comparison& comparison) {
+  if (!comparison.interval) return "-";
+  return fmt::format("{:.3f}..{:.3f}{}", comparison.interval->low_ms, comparison.interval->high_ms,
+                     comparison.inside().value_or(true) ? " " : "!");
+}
+
+// How many of the measured stages were where the model said; empty where it does not say.
+std::string CoverageLine(const ValidationReport& report, const std::optional<PlanCost>& predicted) {
+  int inside = 0;
+  int known = 0;
+  for (std::size_t r = 0; r < report.ranks.size(); ++r) {
+    for (const Stage& stage : Stages(report.ranks[r], RankOf(predicted, r))) {
+      const auto is_inside = stage.comparison.inside();
+      known += is_inside ? 1 : 0;
+      inside += is_inside.value_or(false) ? 1 : 0;
+    }
+  }
+  if (known == 0) return "";
+  return fmt::format("measured inside the model's {:.0f}% interval: {} of {}\n",
+                     100 * predicted->interval_coverage, inside, known);
+}
+
 nlohmann::ordered_json OrNull(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
 nlohmann::ordered_json AsJson(const Comparison& comparison) {
-  return {{"predicted_ms", OrNull(comparison.predicted_ms)},
-          {"measured_ms", OrNull(comparison.measured_ms)},
-          {"relative_error", OrNull(comparison.relative_error())}};
+  nlohmann::ordered_json json = {{"predicted_ms", OrNull(comparison.predicted_ms)},
+                                 {"measured_ms", OrNull(comparison.measured_ms)},
+                                 {"relative_error", OrNull(comparison.relative_error())}};
+  if (!comparison.interval) return json;
+  json["interval"] = {{"low_ms", comparison.interval->low_ms},
+                      {"high_ms", comparison.interval->high_ms}};
+  if (const auto inside = comparison.inside()) json["inside"] = *inside;
+  return json;
 }
 
 }  // namespace
 
 std::string ValidationAsTable(const ValidationReport& report,
                               const std::optional<PlanCost>& predicted) {
-  TextTable table({{"rank"},
-                   {"stage", TextTable::Align::kLeft},
-                   {"predicted_ms"},
-                   {"measured_ms"},
-                   {"error"},
-                   {"device", TextTable::Align::kLeft}});
+  const bool intervals = predicted && predicted->interval_coverage > 0;
+  std::vector<TextTable::Column> columns = {
+      {"rank"}, {"stage", TextTable::Align::kLeft}, {"predicted_ms"}};
+  if (intervals) columns.push_back({fmt::format("{:.0f}% ", 100 * predicted->interval_coverage)});
+  columns.insert(columns.end(), {{"measured_ms"}, {"error"}, {"device", TextTable::Align::kLeft}});
+  TextTable table(std::move(columns));
   std::string problems;
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {
     const MeasuredRank& rank = report.ranks[r];
     for (const Stage& stage : Stages(rank, RankOf(predicted, r))) {
-      table.AddRow({fmt::format("{}", r), stage.name, Shown(stage.comparison.predicted_ms),
-                    Shown(stage.comparison.measured_ms), ShownError(stage.comparison),
-                    fmt::format("{} device {}", rank.worker, rank.device)});
+      std::vector<std::string> cells = {fmt::format("{}", r), stage.name,
+                                        Shown(stage.comparison.predicted_ms)};
+      if (intervals) cells.push_back(ShownInterval(stage.comparison));
+      cells.insert(cells.end(), {Shown(stage.comparison.measured_ms), ShownError(stage.comparison),
+                                 fmt::format("{} device {}", rank.worker, rank.device)});
+      table.AddRow(std::move(cells));
     }
     if (!rank.problem.empty()) problems += fmt::format("rank {}: {}\n", r, rank.problem);
   }
@@ -88,6 +135,7 @@ std::string ValidationAsTable(const ValidationReport& report,
   std::string text = table.ToString();
   text += fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
                       Shown(cost.predicted_ms), Shown(cost.measured_ms), ShownError(cost));
+  text += CoverageLine(report, predicted);
   text += problems;
   for (const std::string& note : report.notes) text += "note: " + note + '\n';
   return text;

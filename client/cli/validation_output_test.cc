@@ -43,6 +43,36 @@ TEST(ValidationOutputTest, TableGolden) {
             "note: forward communication was not measured\n");
 }
 
+TEST(ValidationOutputTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
+  PlanCost cost = SomePrediction();
+  cost.interval_coverage = 0.9;
+  cost.interval = CostInterval{10, 20};
+  cost.ranks[0].intervals.compute = CostInterval{9, 14};
+  cost.ranks[0].intervals.backward_comm = CostInterval{0.5, 1.5};
+  EXPECT_EQ(
+      ValidationAsTable(SomeReport(), cost),
+      "rank  stage          predicted_ms            90%   measured_ms    error  device\n"
+      "   0  compute              12.000  9.000..14.000        10.000   +20.0%  h:1 device 0\n"
+      "   0  backward_comm         1.000   0.500..1.500!        2.000   -50.0%  h:1 device 0\n"
+      "   0  forward_comm          3.000               -        3.000    +0.0%  h:1 device 0\n"
+      "   0  total                16.000               -       15.000    +6.7%  h:1 device 0\n"
+      "   1  compute              18.000               -            -        -  h:2 device 1\n"
+      "   1  backward_comm         0.000               -        2.000  -100.0%  h:2 device 1\n"
+      "   1  forward_comm          0.000               -            -        -  h:2 device 1\n"
+      "   1  total                18.000               -            -        -  h:2 device 1\n"
+      "plan cost: predicted 18.000 ms, measured - ms, error -\n"
+      "measured inside the model's 90% interval: 1 of 2\n"
+      "rank 1: out_of_memory: big\n"
+      "note: forward communication was not measured\n");
+  const auto json = nlohmann::json::parse(ValidationAsJson(SomeReport(), cost));
+  const auto& stages = json["ranks"][0]["stages"];
+  EXPECT_EQ(stages["compute"]["inside"], true);
+  EXPECT_EQ(stages["backward_comm"]["inside"], false);
+  EXPECT_EQ(stages["backward_comm"]["interval"]["high_ms"], 1.5);
+  EXPECT_FALSE(stages["total"].contains("interval"));
+  EXPECT_FALSE(json["embedding_cost"].contains("inside"));
+}
+
 TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {
   const auto json = nlohmann::json::parse(ValidationAsJson(SomeReport(), std::nullopt));
   EXPECT_TRUE(json["embedding_cost"]["predicted_ms"].is_null());
