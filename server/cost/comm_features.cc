@@ -11,30 +11,31 @@ namespace {
 constexpr std::array<std::string_view, kCollectiveKinds> kCollectiveNames = {
     "all_to_all_forward", "all_to_all_backward", "reduce_scatter", "all_gather", "all_reduce"};
 
-constexpr std::array<std::string_view, kCommFeatures> kNames = {"own_intra",
-                                                                "own_inter",
-                                                                "peer_intra",
-                                                                "peer_inter",
-                                                                "host_inter",
-                                                                "mean",
-                                                                "rms",
-                                                                "max",
-                                                                "max_host_inter",
-                                                                "wait",
-                                                                "mean_wait",
-                                                                "own_offset",
-                                                                "max_offset",
-                                                                "last_alone",
-                                                                "log_ranks",
-                                                                "log_local_ranks",
-                                                                "log_hosts",
-                                                                "collective_all_to_all_forward",
-                                                                "collective_all_to_all_backward",
-                                                                "collective_reduce_scatter",
-                                                                "collective_all_gather",
-                                                                "collective_all_reduce"};
+constexpr std::array<std::string_view, kCommFeatures> kCommNames = {
+    "own_intra",
+    "own_inter",
+    "peer_intra",
+    "peer_inter",
+    "host_inter",
+    "mean",
+    "rms",
+    "max",
+    "max_host_inter",
+    "wait",
+    "mean_wait",
+    "own_offset",
+    "max_offset",
+    "last_alone",
+    "log_ranks",
+    "log_local_ranks",
+    "log_hosts",
+    "collective_all_to_all_forward",
+    "collective_all_to_all_backward",
+    "collective_reduce_scatter",
+    "collective_all_gather",
+    "collective_all_reduce"};
 constexpr std::size_t kFirstCollectiveFeature = kCommFeatures - kCollectiveKinds;
-static_assert(kNames[kFirstCollectiveFeature] == "collective_all_to_all_forward");
+static_assert(kCommNames[kFirstCollectiveFeature] == "collective_all_to_all_forward");
 
 double OfBytes(double bytes) {
   static const double kOfNone = std::log(1024.0);
@@ -77,7 +78,7 @@ std::optional<CollectiveKind> CollectiveFromName(std::string_view name) {
   return static_cast<CollectiveKind>(found - kCollectiveNames.begin());
 }
 
-std::span<const std::string_view> CommFeatureNames() { return kNames; }
+std::span<const std::string_view> CommFeatureNames() { return kCommNames; }
 
 CommLayout::CommLayout(int num_ranks, std::vector<HostRanks> hosts)
     : hosts_(std::move(hosts)),

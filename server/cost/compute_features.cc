@@ -12,52 +12,52 @@ namespace {
 
 constexpr std::size_t kBins = std::tuple_size_v<ReuseHistogram>;
 
-constexpr std::array<std::string_view, 35> kNames = {"bin_0",
-                                                     "bin_1",
-                                                     "bin_2",
-                                                     "bin_3",
-                                                     "bin_4",
-                                                     "bin_5",
-                                                     "bin_6",
-                                                     "bin_7",
-                                                     "bin_8",
-                                                     "bin_9",
-                                                     "bin_10",
-                                                     "bin_11",
-                                                     "bin_12",
-                                                     "bin_13",
-                                                     "bin_14",
-                                                     "bin_15",
-                                                     "bin_16",
-                                                     "log_dim",
-                                                     "log_pooling_factor",
-                                                     "log_rows",
-                                                     "log_batch",
-                                                     "log_lookups",
-                                                     "log_unique_rows",
-                                                     "log_lookup_bytes",
-                                                     "log_unique_bytes",
-                                                     "log_output_bytes",
-                                                     "log_weight_bytes",
-                                                     "cache_share",
-                                                     "element_bytes",
-                                                     "weighted",
-                                                     "mean_pooling",
-                                                     "optimizer_sgd",
-                                                     "optimizer_adagrad",
-                                                     "optimizer_rowwise_adagrad",
-                                                     "optimizer_adam"};
+constexpr std::array<std::string_view, 35> kComputeNames = {"bin_0",
+                                                            "bin_1",
+                                                            "bin_2",
+                                                            "bin_3",
+                                                            "bin_4",
+                                                            "bin_5",
+                                                            "bin_6",
+                                                            "bin_7",
+                                                            "bin_8",
+                                                            "bin_9",
+                                                            "bin_10",
+                                                            "bin_11",
+                                                            "bin_12",
+                                                            "bin_13",
+                                                            "bin_14",
+                                                            "bin_15",
+                                                            "bin_16",
+                                                            "log_dim",
+                                                            "log_pooling_factor",
+                                                            "log_rows",
+                                                            "log_batch",
+                                                            "log_lookups",
+                                                            "log_unique_rows",
+                                                            "log_lookup_bytes",
+                                                            "log_unique_bytes",
+                                                            "log_output_bytes",
+                                                            "log_weight_bytes",
+                                                            "cache_share",
+                                                            "element_bytes",
+                                                            "weighted",
+                                                            "mean_pooling",
+                                                            "optimizer_sgd",
+                                                            "optimizer_adagrad",
+                                                            "optimizer_rowwise_adagrad",
+                                                            "optimizer_adam"};
 
 constexpr double kOutputElementBytes = 4;  // pooled vectors are fp32
 
 }  // namespace
 
-std::span<const std::string_view> ComputeFeatureNames() { return kNames; }
+std::span<const std::string_view> ComputeFeatureNames() { return kComputeNames; }
 
 std::optional<std::size_t> ComputeFeatureIndex(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - kNames.begin());
+  const auto found = std::find(kComputeNames.begin(), kComputeNames.end(), name);
+  if (found == kComputeNames.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - kComputeNames.begin());
 }
 
 double MeanIdCount(const ReuseHistogram& histogram) {
@@ -74,7 +74,7 @@ double MeanIdCount(const ReuseHistogram& histogram) {
 
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
                        double cache_bytes, std::span<double> out) {
-  assert(out.size() == kNames.size());
+  assert(out.size() == kComputeNames.size());
   const double batch = static_cast<double>(conditions.global_batch_size);
   const double rows = static_cast<double>(shard.rows);
   const double cols = static_cast<double>(shard.cols);

@@ -8,7 +8,7 @@
 namespace neuroshard {
 namespace {
 
-const Fabric kFabric{"made up", {4, 300e9}, {10, 25e9}};
+const Fabric kCommFabric{"made up", {4, 300e9}, {10, 25e9}};
 constexpr std::int64_t kBatch = 1 << 16;
 // Bytes of a rank with one column, whole batch.
 constexpr double kColumnBytes = 4.0 * kBatch;
@@ -31,7 +31,7 @@ float CostOnEveryRank(const FabricComm& comm, int ranks, ShardingType type) {
 }
 
 TEST(FabricCommTest, AnAllToAllMovesTheBatchOfEveryColumn) {
-  const FabricComm comm(kFabric, {{0, 8}}, kBatch);
+  const FabricComm comm(kCommFabric, {{0, 8}}, kBatch);
   EXPECT_EQ(comm.Load(CommShard(ShardingType::kColumnWise)), (CommLoad{128, 128}));
   EXPECT_EQ(comm.Load(CommShard(ShardingType::kRowWiseSubset)), (CommLoad{128, 128}));
   EXPECT_NEAR(CostOnEveryRank(comm, 8, ShardingType::kTableWise),
@@ -40,8 +40,8 @@ TEST(FabricCommTest, AnAllToAllMovesTheBatchOfEveryColumn) {
 
 TEST(FabricCommTest, OtherCollectivesCostWhatTheyTake) {
   const std::vector<HostRanks> hosts = {{0, 8}, {8, 8}};
-  const FabricComm comm(kFabric, hosts, kBatch);
-  const FabricCollectives collectives(kFabric, hosts);
+  const FabricComm comm(kCommFabric, hosts, kBatch);
+  const FabricCollectives collectives(kCommFabric, hosts);
   const double bytes = 128 * kColumnBytes;
   // But for the latency, which shards of one rank share.
   EXPECT_NEAR(CostOnEveryRank(comm, 16, ShardingType::kRowWise) / collectives.ReduceScatter(bytes),
@@ -60,7 +60,7 @@ TEST(FabricCommTest, OtherCollectivesCostWhatTheyTake) {
 }
 
 TEST(FabricCommTest, EachPlacementIsPricedByItself) {
-  const FabricComm comm(kFabric, {{0, 2}, {2, 1}}, kBatch);
+  const FabricComm comm(kCommFabric, {{0, 2}, {2, 1}}, kBatch);
   const std::vector<float> loads = {64, 0, 16, 8, 8, 8};
   const std::vector<float> offsets = {0, 3, 1, 0, 0, 0};
   std::vector<float> both(6), first(3), second(3), backward(3);
@@ -74,7 +74,7 @@ TEST(FabricCommTest, EachPlacementIsPricedByItself) {
 }
 
 TEST(FabricCommTest, CostsStayFinite) {
-  const FabricComm comm(kFabric, {{0, 2}}, std::int64_t{1} << 40);
+  const FabricComm comm(kCommFabric, {{0, 2}}, std::int64_t{1} << 40);
   std::vector<float> ms(2);
   comm.BackwardCosts(std::vector<float>{3e38f, 0}, ms);
   EXPECT_EQ(ms[0], std::numeric_limits<float>::max());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <optional>
 #include <utility>
 
 #include "server/cost/fabric/fabric_comm.h"
@@ -44,8 +43,8 @@ struct FabricParts {
 
 class FabricCostModel final : public CostModel {
  public:
-  // `comm` absent: unbound.
-  FabricCostModel(std::shared_ptr<const FabricParts> parts, std::optional<FabricComm> comm)
+  // `comm` null: unbound.
+  FabricCostModel(std::shared_ptr<const FabricParts> parts, std::shared_ptr<const FabricComm> comm)
       : parts_(std::move(parts)), comm_(std::move(comm)) {}
 
   const CostModelInfo& info() const override { return parts_->info; }
@@ -64,7 +63,8 @@ class FabricCostModel final : public CostModel {
     std::vector<HostRanks> hosts = conditions.hosts;
     if (hosts.empty()) hosts = {{0, conditions.num_ranks}};
     return std::make_shared<const FabricCostModel>(
-        parts_, FabricComm(parts_->fabric, std::move(hosts), conditions.global_batch_size));
+        parts_, std::make_shared<const FabricComm>(parts_->fabric, std::move(hosts),
+                                                   conditions.global_batch_size));
   }
 
   int representation_width() const override { return parts_->compute->representation_width(); }
@@ -72,7 +72,7 @@ class FabricCostModel final : public CostModel {
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
                  std::span<float> phi, std::span<CommLoad> loads) const override {
     parts_->compute->Represent(conditions, shards, phi, loads);
-    if (!comm_) return;
+    if (comm_ == nullptr) return;
     for (std::size_t i = 0; i < shards.size(); ++i) loads[i] = comm_->Load(shards[i]);
   }
 
@@ -82,16 +82,16 @@ class FabricCostModel final : public CostModel {
 
   void BackwardCommCosts([[maybe_unused]] int num_ranks, std::span<const float> loads,
                          std::span<float> cost_ms) const override {
-    assert(comm_.has_value() == (num_ranks > 1));
-    if (comm_) return comm_->BackwardCosts(loads, cost_ms);
+    assert((comm_ == nullptr) == (num_ranks == 1));
+    if (comm_ != nullptr) return comm_->BackwardCosts(loads, cost_ms);
     std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
   }
 
   void ForwardCommCosts([[maybe_unused]] int num_ranks, std::span<const float> loads,
                         std::span<const float> start_offsets_ms,
                         std::span<float> cost_ms) const override {
-    assert(comm_.has_value() == (num_ranks > 1));
-    if (comm_) return comm_->ForwardCosts(loads, start_offsets_ms, cost_ms);
+    assert((comm_ == nullptr) == (num_ranks == 1));
+    if (comm_ != nullptr) return comm_->ForwardCosts(loads, start_offsets_ms, cost_ms);
     std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
   }
 
@@ -104,12 +104,13 @@ class FabricCostModel final : public CostModel {
 
   // One rank does not communicate, which `compute` says as it likes.
   std::vector<CommInterval> CommIntervals(std::span<const RankComm> ranks) const override {
-    return comm_ ? std::vector<CommInterval>{} : parts_->compute->CommIntervals(ranks);
+    if (comm_ != nullptr) return {};
+    return parts_->compute->CommIntervals(ranks);
   }
 
  private:
   const std::shared_ptr<const FabricParts> parts_;
-  const std::optional<FabricComm> comm_;
+  const std::shared_ptr<const FabricComm> comm_;
 };
 
 }  // namespace
@@ -119,7 +120,7 @@ std::shared_ptr<const CostModel> MakeFabricCostModel(std::shared_ptr<const CostM
   CostModelInfo info = InfoWithFabric(compute->info(), fabric);
   return std::make_shared<const FabricCostModel>(
       std::make_shared<const FabricParts>(FabricParts{std::move(info), std::move(compute), fabric}),
-      std::nullopt);
+      nullptr);
 }
 
 }  // namespace neuroshard

@@ -12,7 +12,7 @@ namespace {
 using ::neuroshard::testing::FakeCostModel;
 using ::testing::HasSubstr;
 
-const Fabric kFabric{"made up", {4, 300e9}, {10, 25e9}};
+const Fabric kModelFabric{"made up", {4, 300e9}, {10, 25e9}};
 
 PricingConditions TwoHosts() {
   PricingConditions conditions;
@@ -32,7 +32,7 @@ ShardFeatures WideShard(ShardingType type) {
 
 TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
   const auto compute = std::make_shared<const FakeCostModel>();
-  const auto model = BindModel(MakeFabricCostModel(compute, kFabric), TwoHosts());
+  const auto model = BindModel(MakeFabricCostModel(compute, kModelFabric), TwoHosts());
   const std::vector<ShardFeatures> shards = {WideShard(ShardingType::kTableWise),
                                              WideShard(ShardingType::kRowWise)};
   std::vector<float> phi(2), expected_phi(2);
@@ -41,7 +41,7 @@ TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
   compute->Represent(TwoHosts(), shards, expected_phi, ignored);
   EXPECT_EQ(phi, expected_phi);
 
-  const FabricComm comm(kFabric, TwoHosts().hosts, TwoHosts().global_batch_size);
+  const FabricComm comm(kModelFabric, TwoHosts().hosts, TwoHosts().global_batch_size);
   EXPECT_EQ(loads[1], comm.Load(shards[1]));
   const std::vector<float> sums = {64, 0, 32, 8};
   const std::vector<float> offsets = {0, 1, 2, 0};
@@ -60,7 +60,7 @@ TEST(FabricCostModelTest, SaysThatCommunicationIsNotMeasured) {
   info.num_devices = {2, 4};
   info.typical_errors = {{"compute", 0.1}, {"forward_comm", 0.2}};
   const auto model =
-      MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kFabric);
+      MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kModelFabric);
   EXPECT_EQ(model->info().name, "gpu");
   EXPECT_EQ(model->info().comm_fabric, "made up");
   EXPECT_TRUE(model->info().num_devices.empty());
@@ -72,7 +72,7 @@ TEST(FabricCostModelTest, TakesWhatComputeTakesOnAnyNumberOfRanks) {
   CostModelInfo info;
   info.num_devices = {1};  // the fake then refuses every other count
   const auto model =
-      MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kFabric);
+      MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kModelFabric);
   EXPECT_TRUE(model->CheckConditions(TwoHosts()).ok());
   PricingConditions many = TwoHosts();
   many.num_ranks = 20'000;
