@@ -19,7 +19,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMostRanks = 16384;
+constexpr int kMostModelRanks = 16384;
 
 bool Lists(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -46,7 +46,7 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
                  trained_on.optimizers,     trained_on.min_ranks,      trained_on.max_ranks,
                  trained_on.max_hosts};
   info.features = manifest.universal->features;
-  info.max_ranks = manifest.comm ? kMostRanks : 1;
+  info.max_ranks = manifest.comm ? kMostModelRanks : 1;
   info.measured_types = MeasuredTypes(trained_on);
   info.splits_compute = manifest.universal->outputs.size() == 2;
   info.convex_compute = true;  // no negative weight behind the head's relu
