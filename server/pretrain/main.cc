@@ -37,6 +37,12 @@ int main(int argc, char** argv) {
   train_app->add_option("--batch-size", train.batch_size, "Learn from this batch size only");
   train_app->add_flag_callback(
       "--overwrite", [&] { train.existing = ExistingVersion::kReplace; }, "Replace the version");
+  auto* resume = train_app->add_option("--resume-from", train.resume_from,
+                                       "Go on from this universal model (ROOT/NAME/VERSION)");
+  train_app
+      ->add_option("--replay-store", train.replay_store,
+                   "Learn again from what that model was trained on, so that it is not forgotten")
+      ->needs(resume);
   AddFormat(train_app, &train.format);
 
   ImportCommand import;
@@ -57,6 +63,13 @@ int main(int argc, char** argv) {
   evaluate_app->add_option("--store", evaluate.store, "Profile store (FILE.db)")->required();
   AddFormat(evaluate_app, &evaluate.format);
 
+  DriftCommand drift;
+  auto* drift_app = app.add_subcommand(
+      "drift", "Compare a model with measurements made after it, and note it beside the model");
+  drift_app->add_option("--model", drift.model_directory, "ROOT/NAME/VERSION")->required();
+  drift_app->add_option("--store", drift.store, "Profile store (FILE.db)")->required();
+  AddFormat(drift_app, &drift.format);
+
   try {
     app.parse(argc, argv);
     if (*import_app && !*compute && !*comm) throw CLI::RequiredError("--compute or --comm");
@@ -72,6 +85,7 @@ int main(int argc, char** argv) {
       &clock, &stop,  std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
   const Status status = *train_app    ? RunTrain(train, context)
                         : *import_app ? RunImport(import, context)
+                        : *drift_app  ? RunDrift(drift, context)
                                       : RunEvaluate(evaluate, context);
   if (status.ok()) return 0;
   fmt::print(stderr, "error: {}\n", Message(status));

@@ -6,52 +6,19 @@
 #include <set>
 #include <string>
 
-#include "server/pretrain/measured_features.h"
+#include "server/pretrain/model_comparison.h"
 
 namespace neuroshard {
 namespace {
 
-double PredictCompute(const CostModel& model, const ComputeSample& sample) {
-  if (sample.shards.empty()) return 0;
-  std::vector<ShardFeatures> shards;
-  for (const MeasuredShard& shard : sample.shards) shards.push_back(FeaturesOfMeasured(shard));
-  const auto width = static_cast<std::size_t>(model.representation_width());
-  std::vector<float> represented(shards.size() * width);
-  std::vector<CommLoad> loads(shards.size());
-  model.Represent(PricingConditions{}, shards, represented, loads);
-  std::vector<float> sum(width, 0);
-  for (std::size_t i = 0; i < represented.size(); ++i) sum[i % width] += represented[i];
-  ComputeCost cost;
-  model.ComputeCosts(sum, std::span(&cost, 1));
-  return cost.total_ms;
+std::optional<RegressionMetrics> MetricsOf(const ModelComparison& comparison,
+                                           const std::string& name) {
+  const StageComparison* stage = comparison.Find(name);
+  if (stage == nullptr) return std::nullopt;
+  RegressionMetrics metrics = MeasureRegression(stage->predicted_ms, stage->measured_ms);
+  metrics.samples = stage->samples;
+  return metrics;
 }
-
-std::vector<float> PredictComm(const CostModel& model, const CommSample& sample) {
-  const std::size_t ranks = sample.dim_sums.size();
-  const std::vector<float> dim_sums(sample.dim_sums.begin(), sample.dim_sums.end());
-  std::vector<float> cost_ms(ranks);
-  if (sample.direction == CommDirection::kBackward) {
-    model.BackwardCommCosts(static_cast<int>(ranks), dim_sums, cost_ms);
-    return cost_ms;
-  }
-  std::vector<float> offsets(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end());
-  offsets.resize(ranks, 0);
-  model.ForwardCommCosts(static_cast<int>(ranks), dim_sums, offsets, cost_ms);
-  return cost_ms;
-}
-
-struct Comparison {
-  std::int64_t samples = 0;
-  std::vector<double> predicted;
-  std::vector<double> measured;
-
-  std::optional<RegressionMetrics> Metrics() const {
-    if (samples == 0) return std::nullopt;
-    RegressionMetrics metrics = MeasureRegression(predicted, measured);
-    metrics.samples = samples;
-    return metrics;
-  }
-};
 
 std::string Listed(const std::set<std::string>& values) {
   std::string text;
@@ -63,33 +30,16 @@ std::string Listed(const std::set<std::string>& values) {
 
 ModelEvaluation EvaluateModel(const CostModel& model, std::span<const ComputeRecord> compute,
                               std::span<const CommRecord> comm) {
-  Comparison computes;
-  for (const ComputeRecord& record : compute) {
-    ++computes.samples;
-    computes.predicted.push_back(PredictCompute(model, record.sample));
-    computes.measured.push_back(record.total_ms);
-  }
-  Comparison forward;
-  Comparison backward;
+  const ModelComparison comparison = CompareModel(model, compute, comm);
   ModelEvaluation evaluation;
-  const std::vector<int>& known = model.info().num_devices;
-  for (const CommRecord& record : comm) {
-    const int ranks = static_cast<int>(record.sample.dim_sums.size());
-    if (record.sample.collective != Collective::kAllToAll ||
-        std::find(known.begin(), known.end(), ranks) == known.end()) {
-      ++evaluation.skipped_comm_samples;
-      continue;
-    }
-    const bool is_forward = record.sample.direction == CommDirection::kForward;
-    Comparison& comparison = is_forward ? forward : backward;
-    ++comparison.samples;
-    for (const float cost : PredictComm(model, record.sample)) comparison.predicted.push_back(cost);
-    comparison.measured.insert(comparison.measured.end(), record.cost_ms.begin(),
-                               record.cost_ms.end());
+  evaluation.compute = MetricsOf(comparison, "compute");
+  evaluation.forward_comm = MetricsOf(comparison, "forward_comm");
+  evaluation.backward_comm = MetricsOf(comparison, "backward_comm");
+  for (const auto& word : kWords<Collective>) {
+    const std::string name(word.text);
+    if (const auto metrics = MetricsOf(comparison, name)) evaluation.collectives[name] = *metrics;
   }
-  evaluation.compute = computes.Metrics();
-  evaluation.forward_comm = forward.Metrics();
-  evaluation.backward_comm = backward.Metrics();
+  evaluation.skipped_comm_samples = comparison.skipped_comm_samples;
   return evaluation;
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/store/profile_store.h"
@@ -18,7 +20,8 @@ struct ModelEvaluation {
   std::optional<RegressionMetrics> compute;
   std::optional<RegressionMetrics> forward_comm;
   std::optional<RegressionMetrics> backward_comm;
-  std::int64_t skipped_comm_samples = 0;  // of rank counts the model does not know
+  std::map<std::string, RegressionMetrics> collectives;  // others than all-to-all, by their words
+  std::int64_t skipped_comm_samples = 0;                 // that the model cannot price
 };
 
 ModelEvaluation EvaluateModel(const CostModel& model, std::span<const ComputeRecord> compute,

@@ -1,6 +1,6 @@
 #include "server/pretrain/model_publication.h"
 
-#include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "server/models/model_directory.h"
 #include "server/models/model_manifest.h"
 #include "server/models/regular_file.h"
-#include "server/pretrain/scatter_plot.h"
+#include "server/pretrain/model_drift_measurement.h"
 #include "server/pretrain/training_report.h"
 
 namespace neuroshard {
@@ -21,82 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::int64_t> Widths(std::int64_t inputs, const std::vector<LinearLayer>& layers) {
-  std::vector<std::int64_t> widths = {inputs};
-  for (const LinearLayer& layer : layers) widths.push_back(layer.outputs);
-  return widths;
-}
-
-void AddLayers(const std::string& prefix, const std::vector<LinearLayer>& layers,
-               TensorFile& file) {
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LinearLayer& layer = layers[i];
-    const std::string name = fmt::format("{}.{}", prefix, i);
-    file.tensors[name + ".weight"] = {{layer.outputs, layer.inputs}, layer.weight};
-    file.tensors[name + ".bias"] = {{layer.outputs}, layer.bias};
-  }
-}
-
-TensorFile MakeTensorFile(const TrainedNetwork& network) {
-  TensorFile file;
-  const auto features = static_cast<std::int64_t>(network.feature_mean.size());
-  file.tensors["feature_mean"] = {{features}, network.feature_mean};
-  file.tensors["feature_std"] = {{features}, network.feature_std};
-  const bool sums_rows = !network.row_layers.empty();
-  if (sums_rows) AddLayers("table", network.row_layers, file);
-  AddLayers(sums_rows ? "head" : "layer", network.head_layers, file);
-  return file;
-}
-
-struct ModelFiles {
-  ModelManifest manifest;
-  std::map<std::string, TensorFile> files;
-};
-
-ModelFiles MakeModelFiles(const TrainedCostModel& model, const ModelLocation& location,
-                          const std::map<std::string, std::string>& provenance) {
-  ModelFiles result;
-  ModelManifest& manifest = result.manifest;
-  manifest.name = location.name;
-  manifest.version = location.version;
-  manifest.device = model.conditions.device;
-  manifest.backend = model.conditions.backend;
-  manifest.global_batch_size = model.conditions.batch_size;
-  manifest.weight_dtype = model.conditions.weight_dtype;
-  manifest.optimizer = model.conditions.optimizer;
-  const auto features = static_cast<std::int64_t>(model.features.size());
-  manifest.compute.file = "compute.safetensors";
-  manifest.compute.features = model.features;
-  manifest.compute.transforms = model.transforms;
-  manifest.compute.table_layers = Widths(features, model.compute.row_layers);
-  manifest.compute.head_layers =
-      Widths(manifest.compute.table_layers.back(), model.compute.head_layers);
-  manifest.compute.outputs = model.compute_outputs;
-  result.files[manifest.compute.file] = MakeTensorFile(model.compute);
-  for (const TrainedCommNetwork& comm : model.comm) {
-    CommNetworkManifest network;
-    network.file = fmt::format("{}_comm_{}.safetensors", ToText(comm.direction), comm.num_ranks);
-    network.num_devices = comm.num_ranks;
-    network.layers = Widths(static_cast<std::int64_t>(comm.network.feature_mean.size()),
-                            comm.network.head_layers);
-    result.files[network.file] = MakeTensorFile(comm.network);
-    const bool forward = comm.direction == CommDirection::kForward;
-    (forward ? manifest.forward_comm : manifest.backward_comm).push_back(std::move(network));
-  }
-  manifest.metrics = ManifestMetrics(model);
-  manifest.provenance = provenance;
-  return result;
-}
-
-Status WriteReports(const TrainedCostModel& model, const fs::path& directory,
+Status WriteReports(const TrainingOutcome& outcome, const fs::path& directory,
                     const std::string& title,
                     const std::map<std::string, std::string>& provenance) {
-  for (const NetworkReport* report : AllReports(model)) {
-    NS_RETURN_IF_ERROR(WriteFileAtomically(directory / PlotFileName(*report),
-                                           ScatterPlot(report->name + ", held-out samples",
-                                                       report->measured_ms, report->predicted_ms)));
+  for (const auto& [name, plot] : ReportPlots(outcome)) {
+    NS_RETURN_IF_ERROR(WriteFileAtomically(directory / name, plot));
   }
-  return WriteFileAtomically(directory / "REPORT.md", MarkdownReport(model, title, provenance));
+  return WriteFileAtomically(directory / "REPORT.md", MarkdownReport(outcome, title, provenance));
 }
 
 // Removes the folder it is given, whatever happens.
@@ -123,11 +54,6 @@ Status Rename(const fs::path& from, const fs::path& to) {
   fs::rename(from, to, error);
   if (!error) return absl::OkStatus();
   return Unavailable("{}: cannot be written: {}", to.string(), error.message());
-}
-
-std::string Date(std::int64_t unix_ms) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                     fmt::gmtime(static_cast<std::time_t>(unix_ms / 1000)));
 }
 
 std::string Listed(const std::set<std::string>& values) {
@@ -199,15 +125,15 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
       {"compute_measurements", fmt::format("{}", records.compute.size())},
       {"comm_measurements", fmt::format("{}", records.comm.size())},
       {"imported_samples", fmt::format("{}", imported)},
-      {"trained_at", Date(trained_at_unix_ms)},
+      {"trained_at", UtcText(trained_at_unix_ms)},
       {"trained_by", "neuroshard-pretrain"},
   };
   const std::pair<const char*, std::string> optional_values[] = {
       {"hosts", Listed(hosts)},
       {"worker_versions", Listed(versions)},
       {"worker_git_commits", Listed(commits)},
-      {"measured_from", times.empty() ? "" : Date(*times.begin())},
-      {"measured_to", times.empty() ? "" : Date(*times.rbegin())},
+      {"measured_from", times.empty() ? "" : UtcText(*times.begin())},
+      {"measured_to", times.empty() ? "" : UtcText(*times.rbegin())},
   };
   for (const auto& [key, value] : optional_values) {
     if (!value.empty()) provenance[key] = value;
@@ -218,7 +144,7 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
   return provenance;
 }
 
-Status PublishModel(const TrainedCostModel& model, const ModelLocation& location,
+Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
                     const std::map<std::string, std::string>& provenance,
                     ExistingVersion existing) {
   // Names that start with a dot are no versions to a planner that watches the repository.
@@ -228,10 +154,14 @@ Status PublishModel(const TrainedCostModel& model, const ModelLocation& location
   const TemporaryFolder replaced(beside / (".replaced-" + suffix));
   const fs::path staged = staging.path() / location.name / std::to_string(location.version);
 
-  const ModelFiles model_files = MakeModelFiles(model, location, provenance);
-  NS_RETURN_IF_ERROR(WriteModelDirectory(staged, model_files.manifest, model_files.files));
+  ModelManifest manifest = outcome.manifest;
+  manifest.name = location.name;
+  manifest.version = location.version;
+  manifest.metrics = ManifestMetrics(outcome);
+  manifest.provenance = provenance;
+  NS_RETURN_IF_ERROR(WriteModelDirectory(staged, manifest, outcome.files));
   const std::string title = fmt::format("{} version {}", location.name, location.version);
-  NS_RETURN_IF_ERROR(WriteReports(model, staged, title, provenance));
+  NS_RETURN_IF_ERROR(WriteReports(outcome, staged, title, provenance));
 
   std::error_code error;
   if (fs::exists(location.directory, error)) {

@@ -7,8 +7,9 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "server/pretrain/cost_model_training.h"
 #include "server/pretrain/record_selection.h"
+#include "server/pretrain/training_config.h"
+#include "server/pretrain/training_outcome.h"
 
 namespace neuroshard {
 
@@ -35,7 +36,7 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
 // Writes model.yaml, one safetensors file per network, REPORT.md and one plot per network. The
 // directory appears complete by one rename or not at all; nothing else is left behind after a
 // failure. A planner that serves the old version of a replaced directory sees either of them.
-Status PublishModel(const TrainedCostModel& model, const ModelLocation& location,
+Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
                     const std::map<std::string, std::string>& provenance, ExistingVersion existing);
 
 }  // namespace neuroshard

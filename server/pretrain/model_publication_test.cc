@@ -10,6 +10,7 @@
 
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/models/model_manifest.h"
+#include "server/pretrain/cost_model_training.h"
 #include "server/pretrain/measured_features.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/training_set.h"
@@ -38,7 +39,9 @@ class ModelPublicationTest : public testing::Test {
               fmt::format("publication-{}-{}", ::getpid(),
                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(root_);
+    config_ = PresetConfig(TrainingPreset::kPerCount);
     config_.optimization.max_epochs = 40;
+    config_.comm_optimization.max_epochs = 40;
     config_.table_hidden = {32, 16};
     config_.head_hidden = {16};
     config_.comm_hidden = {16};
@@ -49,12 +52,15 @@ class ModelPublicationTest : public testing::Test {
   }
   ~ModelPublicationTest() override { fs::remove_all(root_); }
 
-  TrainedCostModel Train() { return *TrainCostModel(records_, config_, NeverStop(), &observer_); }
+  StatusOr<TrainedCostModel> TryTrain() {
+    return TrainCostModel(records_, config_, {&stop_, &team_, &observer_, nullptr});
+  }
+  TrainedCostModel Train() { return *TryTrain(); }
   std::string Path(int version) const { return (root_ / "cpu" / std::to_string(version)).string(); }
   Status Publish(const TrainedCostModel& model, int version, ExistingVersion existing) {
     const auto location = LocateModel(Path(version), existing);
     if (!location.ok()) return location.status();
-    return PublishModel(model, *location,
+    return PublishModel(OutcomeOf(model), *location,
                         DescribeProvenance(records_, config_, "profile.db", 1'795'000'000'000),
                         existing);
   }
@@ -76,6 +82,8 @@ class ModelPublicationTest : public testing::Test {
   TrainingConfig config_;
   SelectedRecords records_;
   SilentObserver observer_;
+  NeverStop stop_;
+  WorkerTeam team_{1};
 };
 
 TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
@@ -139,6 +147,7 @@ TEST_F(ModelPublicationTest, TheManifestTellsMetricsAndProvenance) {
 
 TEST_F(ModelPublicationTest, SameRecordsAndSeedGiveTheSameBytes) {
   config_.optimization.max_epochs = 3;
+  config_.comm_optimization.max_epochs = 3;
   ASSERT_TRUE(Publish(Train(), 1, ExistingVersion::kRefuse).ok());
   ASSERT_TRUE(Publish(Train(), 2, ExistingVersion::kRefuse).ok());
   int files = 0;
@@ -153,6 +162,7 @@ TEST_F(ModelPublicationTest, SameRecordsAndSeedGiveTheSameBytes) {
 
 TEST_F(ModelPublicationTest, AnExistingVersionIsKeptUnlessToldOtherwise) {
   config_.optimization.max_epochs = 2;
+  config_.comm_optimization.max_epochs = 2;
   const TrainedCostModel model = Train();
   ASSERT_TRUE(Publish(model, 1, ExistingVersion::kRefuse).ok());
   EXPECT_EQ(Publish(model, 1, ExistingVersion::kRefuse).code(), absl::StatusCode::kAlreadyExists);
@@ -164,6 +174,7 @@ TEST_F(ModelPublicationTest, AnExistingVersionIsKeptUnlessToldOtherwise) {
 
 TEST_F(ModelPublicationTest, AFailureLeavesNothingBehind) {
   config_.optimization.max_epochs = 2;
+  config_.comm_optimization.max_epochs = 2;
   TrainedCostModel model = Train();
   model.compute.head_layers[0].bias[0] = std::numeric_limits<float>::quiet_NaN();
   fs::create_directories(root_ / "cpu");
@@ -173,7 +184,7 @@ TEST_F(ModelPublicationTest, AFailureLeavesNothingBehind) {
 
 TEST_F(ModelPublicationTest, TooFewComputeSamplesAreAnError) {
   records_.compute.resize(19);
-  const auto trained = TrainCostModel(records_, config_, NeverStop(), &observer_);
+  const auto trained = TryTrain();
   EXPECT_EQ(trained.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(trained.status()), HasSubstr("19 compute samples are too few"));
 }

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "server/cost/neural/blas_threads.h"
-#include "server/pretrain/fit/member_fit.h"
+#include "server/pretrain/standardisation.h"
 
 namespace neuroshard {
 namespace {
@@ -16,85 +15,21 @@ namespace {
 constexpr double kRelativeFloor = 0.01;
 constexpr double kSmallestUnit = 1e-9;
 
-// Mean and standard deviation of every column over the rows that training samples use; a column
-// that does not vary has deviation 0.
-struct ColumnStatistics {
-  std::vector<double> mean;
-  std::vector<double> deviation;
-};
-
-ColumnStatistics MeasureColumns(const TrainingProblem& problem,
-                                const std::vector<std::int64_t>& samples) {
+Standardisation Standardise(const TrainingProblem& problem, const SampleSplit& split,
+                            TrainingObserver* observer) {
   std::vector<char> used(problem.num_rows(), 0);
-  for (const auto s : samples) {
+  for (const auto s : split.train) {
     for (auto i = problem.sample_begin[s]; i < problem.sample_begin[s + 1]; ++i) {
       used[problem.sample_rows[i]] = 1;
     }
   }
-  const std::int64_t columns = problem.num_columns();
-  const double count = static_cast<double>(std::count(used.begin(), used.end(), 1));
-  ColumnStatistics statistics{std::vector<double>(columns, 0), std::vector<double>(columns, 0)};
-  for (std::int64_t c = 0; c < columns; ++c) {
-    double sum = 0;
-    float low = std::numeric_limits<float>::infinity();
-    float high = -low;
-    for (std::int64_t r = 0; r < problem.num_rows(); ++r) {
-      if (!used[r]) continue;
-      const float value = problem.rows[r * columns + c];
-      sum += value;
-      low = std::min(low, value);
-      high = std::max(high, value);
-    }
-    const double mean = sum / count;
-    statistics.mean[c] = mean;
-    if (low == high) continue;
-    double squares = 0;
-    for (std::int64_t r = 0; r < problem.num_rows(); ++r) {
-      if (!used[r]) continue;
-      const double difference = problem.rows[r * columns + c] - mean;
-      squares += difference * difference;
-    }
-    statistics.deviation[c] = std::sqrt(squares / (count - 1));
-  }
-  return statistics;
-}
-
-// How features reach the network: (x - mean) / deviation; a column that does not vary is ignored.
-struct Standardisation {
-  std::vector<float> mean;
-  std::vector<float> deviation;  // 0: does not vary
-};
-
-Standardisation Standardise(const TrainingProblem& problem, const SampleSplit& split,
-                            TrainingObserver* observer) {
-  const ColumnStatistics statistics = MeasureColumns(problem, split.train);
-  Standardisation result;
-  std::string constant;
-  for (std::size_t c = 0; c < problem.columns.size(); ++c) {
-    result.mean.push_back(static_cast<float>(statistics.mean[c]));
-    const bool varies = statistics.deviation[c] > 0;
-    result.deviation.push_back(varies ? static_cast<float>(statistics.deviation[c] + 1e-6) : 0.0f);
-    if (!varies) constant += (constant.empty() ? "" : ", ") + problem.columns[c];
-  }
-  if (!constant.empty()) {
+  Standardisation result = MeasureColumns(problem.rows, problem.num_columns(), used);
+  if (const std::string constant = result.Constant(problem.columns); !constant.empty()) {
     observer->OnWarning(
         fmt::format("{}: the same value in every training sample, so the network ignores: {}",
                     problem.name, constant));
   }
   return result;
-}
-
-std::vector<float> StandardisedRows(const TrainingProblem& problem,
-                                    const Standardisation& standardisation) {
-  std::vector<float> rows(problem.rows.size());
-  const std::size_t columns = problem.columns.size();
-  for (std::size_t at = 0; at < rows.size(); ++at) {
-    const float deviation = standardisation.deviation[at % columns];
-    if (deviation > 0) {
-      rows[at] = (problem.rows[at] - standardisation.mean[at % columns]) / deviation;
-    }
-  }
-  return rows;
 }
 
 // Mean of each of `columns` columns of `values` over `samples`.
@@ -139,7 +74,7 @@ FitProblem MakeFitProblem(const TrainingProblem& problem, const SampleSplit& spl
                           const Standardisation& standardisation) {
   FitProblem fit;
   fit.row_columns = problem.num_columns();
-  fit.rows = StandardisedRows(problem, standardisation);
+  fit.rows = standardisation.Apply(problem.rows);
   fit.sample_begin = problem.sample_begin;
   fit.sample_rows = problem.sample_rows;
   fit.outputs = problem.outputs;
@@ -161,11 +96,12 @@ FitProblem MakeFitProblem(const TrainingProblem& problem, const SampleSplit& spl
 NetworkGraph MakeGraph(const TrainingProblem& problem, const NetworkShape& shape) {
   NetworkGraph graph;
   int step = graph.AddRowInput(problem.num_columns());
-  for (const int width : shape.row_hidden) step = graph.AddLinear(step, width, Activation::kRelu);
+  for (const int width : shape.row_hidden) step = graph.AddLinear(step, width, {Activation::kRelu});
   // A sample without row layers is exactly one row, whose sum is itself.
   step = graph.AddSum(step);
-  for (const int width : shape.head_hidden) step = graph.AddLinear(step, width, Activation::kRelu);
-  graph.AddLinear(step, problem.outputs, Activation::kNone);
+  for (const int width : shape.head_hidden)
+    step = graph.AddLinear(step, width, {Activation::kRelu});
+  graph.AddLinear(step, problem.outputs);
   return graph;
 }
 
@@ -203,43 +139,25 @@ TrainedNetwork Extract(const NetworkGraph& graph, const std::vector<float>& para
   return network;
 }
 
-EpochReport ReportOf(const TrainingProblem& problem, const OptimizationConfig& config,
-                     const MemberState& state) {
-  return {problem.name,     state.epoch,           config.max_epochs,
-          state.train_loss, state.validation_loss, state.best_validation_loss,
-          state.best_epoch};
-}
-
 }  // namespace
 
 StatusOr<TrainingResult> TrainNetwork(const TrainingProblem& problem, const SampleSplit& split,
                                       const NetworkShape& shape, const OptimizationConfig& config,
-                                      const StopSignal& stop, WorkerTeam& team,
-                                      TrainingObserver* observer) {
+                                      const FitContext& context) {
   if (split.train.size() < 2 || split.validation.empty()) {
     return InvalidArgument("{}: {} training and {} validation samples are too few to learn from",
                            problem.name, split.train.size(), split.validation.size());
   }
   UseOneBlasThread();
-  const Standardisation standardisation = Standardise(problem, split, observer);
+  const Standardisation standardisation = Standardise(problem, split, context.observer);
   const FitProblem fit_problem = MakeFitProblem(problem, split, config, standardisation);
   const NetworkGraph graph = MakeGraph(problem, shape);
-  MemberFit fit(fit_problem, split, graph, config, config.seed);
-  MemberState state = InitialState(graph, config, config.seed);
-  std::string reason = "all epochs done";
-  while (state.epoch < config.max_epochs) {
-    const Status status = fit.RunEpoch(stop, team, state);
-    if (!status.ok()) return Annotate(status, problem.name);
-    observer->OnEpoch(ReportOf(problem, config, state));
-    if (state.epoch - state.best_epoch >= config.patience_epochs) {
-      reason = fmt::format("stopped early: no better validation loss for {} epochs",
-                           config.patience_epochs);
-      break;
-    }
-  }
-  observer->OnFinished(ReportOf(problem, config, state), reason);
-  return TrainingResult{Extract(graph, state.best_parameters, standardisation, fit_problem.scale),
-                        state.epoch, state.best_epoch, state.best_validation_loss};
+  NS_ASSIGN_OR_RETURN(
+      const std::vector<MemberState> members,
+      RunFit({problem.name, &fit_problem, &split, &graph, &config, 1, {}}, context));
+  const MemberState& member = members.front();
+  return TrainingResult{Extract(graph, member.best_parameters, standardisation, fit_problem.scale),
+                        member.epoch, member.best_epoch, member.best_validation_loss};
 }
 
 }  // namespace neuroshard

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/base/stop_signal.h"
-#include "server/pretrain/fit/worker_team.h"
+#include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/trained_network.h"
 #include "server/pretrain/training_config.h"
 #include "server/pretrain/training_problem.h"
@@ -19,25 +18,6 @@ struct NetworkShape {
   std::vector<int>
       row_hidden;  // widths of the layers each row goes through, ReLU after each; empty: none
   std::vector<int> head_hidden;  // hidden widths of the head
-};
-
-struct EpochReport {
-  std::string network;
-  std::int64_t epoch = 0;  // from 1
-  std::int64_t max_epochs = 0;
-  double train_loss = 0;
-  double validation_loss = 0;
-  double best_validation_loss = 0;
-  std::int64_t best_epoch = 0;
-};
-
-class TrainingObserver {
- public:
-  virtual ~TrainingObserver() = default;
-  virtual void OnEpoch(const EpochReport& report) = 0;
-  // Once, after the last epoch; `reason` is a sentence for people.
-  virtual void OnFinished(const EpochReport& last, const std::string& reason) = 0;
-  virtual void OnWarning(const std::string& message) = 0;
 };
 
 struct TrainingResult {
@@ -51,10 +31,9 @@ struct TrainingResult {
 // size. Features that do not
 // vary over the training samples are ignored by the network whatever value they take later (and
 // reported as a warning), instead of being divided by 1e-6. INTERNAL when the loss stops being
-// finite; CANCELLED when `stop` says so.
+// finite, and the other errors of RunFit.
 StatusOr<TrainingResult> TrainNetwork(const TrainingProblem& problem, const SampleSplit& split,
                                       const NetworkShape& shape, const OptimizationConfig& config,
-                                      const StopSignal& stop, WorkerTeam& team,
-                                      TrainingObserver* observer);
+                                      const FitContext& context);
 
 }  // namespace neuroshard

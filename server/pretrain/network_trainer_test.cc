@@ -83,6 +83,12 @@ TrainingProblem CommProblem(std::int64_t samples) {
 }
 
 WorkerTeam team(2);
+const NeverStop never_stop;
+
+FitContext ContextOf(RecordingObserver& observer, const StopSignal& stop = never_stop,
+                     WorkerTeam& threads = team) {
+  return {&stop, &threads, &observer, nullptr};
+}
 
 OptimizationConfig QuickConfig() {
   OptimizationConfig config;
@@ -108,7 +114,7 @@ TEST(NetworkTrainerTest, LearnsASumOverTables) {
     OptimizationConfig config = QuickConfig();
     config.loss = loss;
     const auto result =
-        TrainNetwork(problem, split, {{128, 32}, {64}}, config, NeverStop(), team, &observer);
+        TrainNetwork(problem, split, {{128, 32}, {64}}, config, ContextOf(observer));
     ASSERT_TRUE(result.ok()) << result.status();
     const RegressionMetrics metrics = MeasureRegression(
         PredictSamples(result->network, problem, split.test), Measured(problem, split.test));
@@ -123,8 +129,8 @@ TEST(NetworkTrainerTest, LearnsAnAllToAll) {
   const TrainingProblem problem = CommProblem(600);
   const SampleSplit split = SplitSamples(600, 5);
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, split, {{}, {128, 64, 32, 16}}, QuickConfig(),
-                                   NeverStop(), team, &observer);
+  const auto result =
+      TrainNetwork(problem, split, {{}, {128, 64, 32, 16}}, QuickConfig(), ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->network.row_layers.empty());
   const RegressionMetrics metrics = MeasureRegression(
@@ -139,8 +145,7 @@ TEST(NetworkTrainerTest, SameSeedSameNetworkOtherSeedAnother) {
   config.max_epochs = 5;
   RecordingObserver observer;
   const auto train = [&] {
-    return TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), team, &observer)
-        ->network;
+    return TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer))->network;
   };
   const TrainedNetwork first = train();
   EXPECT_EQ(train(), first);
@@ -159,7 +164,7 @@ TEST(NetworkTrainerTest, TheNumberOfThreadsDoesNotMatter) {
   for (const int threads : {1, 2, 3}) {
     WorkerTeam some(threads);
     networks.push_back(
-        TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), some, &observer)
+        TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer, never_stop, some))
             ->network);
   }
   EXPECT_EQ(networks[1], networks[0]);
@@ -172,8 +177,7 @@ TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
   OptimizationConfig config = QuickConfig();
   config.max_epochs = 3;
   RecordingObserver observer;
-  const auto result =
-      TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), team, &observer);
+  const auto result = TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(observer.warnings.size(), 1u);
   EXPECT_THAT(observer.warnings[0], HasSubstr("constant"));
@@ -190,8 +194,7 @@ TEST(NetworkTrainerTest, StopsEarlyAndKeepsTheBestEpoch) {
   config.max_epochs = 500;
   config.patience_epochs = 10;
   RecordingObserver observer;
-  const auto result =
-      TrainNetwork(problem, split, {{16, 8}, {8}}, config, NeverStop(), team, &observer);
+  const auto result = TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_LT(result->epochs, 500);
   EXPECT_EQ(result->epochs, result->best_epoch + 10);
@@ -208,7 +211,7 @@ TEST(NetworkTrainerTest, ALossThatIsNotFiniteIsAnError) {
   SampleSplit split = SplitSamples(60, 5);
   split.train.push_back(0);
   const auto result =
-      TrainNetwork(problem, split, {{16, 8}, {8}}, QuickConfig(), NeverStop(), team, &observer);
+      TrainNetwork(problem, split, {{16, 8}, {8}}, QuickConfig(), ContextOf(observer));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(Message(result.status()), HasSubstr("not finite in epoch 1"));
 }
@@ -219,7 +222,7 @@ TEST(NetworkTrainerTest, CanBeInterrupted) {
   stop.Stop();
   RecordingObserver observer;
   const auto result = TrainNetwork(problem, SplitSamples(60, 5), {{16, 8}, {8}}, QuickConfig(),
-                                   stop, team, &observer);
+                                   ContextOf(observer, stop));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
 }
 

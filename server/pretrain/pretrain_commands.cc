@@ -1,16 +1,23 @@
 #include "server/pretrain/pretrain_commands.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
 
 #include "common/store/profile_store.h"
-#include "server/cost/neural/neural_cost_model.h"
+#include "server/cost/universal/universal_cost_model.h"
+#include "server/models/model_drift.h"
 #include "server/models/model_manifest.h"
 #include "server/pretrain/cost_data_import.h"
 #include "server/pretrain/cost_model_training.h"
+#include "server/pretrain/model_drift_measurement.h"
 #include "server/pretrain/model_evaluation.h"
+#include "server/pretrain/model_quality.h"
 #include "server/pretrain/record_selection.h"
 #include "server/pretrain/training_report.h"
+#include "server/pretrain/universal_training.h"
 
 namespace neuroshard {
 namespace {
@@ -64,10 +71,78 @@ void PrintEvaluationRow(const CommandContext& context, const char* name,
              metrics->kendall_tau);
 }
 
+// ROOT/NAME/VERSION without a slash at the end.
+std::filesystem::path ModelDirectory(const std::string& path) {
+  const std::filesystem::path directory(path);
+  return directory.has_filename() ? directory : directory.parent_path();
+}
+
+StatusOr<UniversalStart> ReadStart(const TrainCommand& command, const TrainingConfig& config) {
+  const std::filesystem::path directory = ModelDirectory(command.resume_from);
+  UniversalStart start;
+  NS_ASSIGN_OR_RETURN(start.manifest, ReadModelManifest(directory));
+  if (config.preset != TrainingPreset::kUniversal || !start.manifest.universal) {
+    return FailedPrecondition(
+        "{}: only universal models can be trained on, by the universal preset",
+        command.resume_from);
+  }
+  NS_ASSIGN_OR_RETURN(start.compute, ReadTensorFile(directory / start.manifest.universal->file));
+  if (start.manifest.comm) {
+    NS_ASSIGN_OR_RETURN(start.comm, ReadTensorFile(directory / start.manifest.comm->file));
+  }
+  if (command.replay_store.empty()) return start;
+  NS_ASSIGN_OR_RETURN(StoreRecords old, ReadRecords(command.replay_store));
+  auto selected = SelectRecords(std::move(old.compute), std::move(old.comm), config.records,
+                                ConditionSupport::kAny);
+  if (!selected.ok()) return Annotate(selected.status(), command.replay_store);
+  start.replay = *std::move(selected);
+  return start;
+}
+
+StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecords& records,
+                                const TrainingConfig& config, const FitContext& fit) {
+  if (config.preset != TrainingPreset::kUniversal) {
+    NS_ASSIGN_OR_RETURN(TrainedCostModel model, TrainCostModel(records, config, fit));
+    return OutcomeOf(std::move(model));
+  }
+  if (command.resume_from.empty()) return TrainUniversalModel(records, config, nullptr, fit);
+  NS_ASSIGN_OR_RETURN(const UniversalStart start, ReadStart(command, config));
+  return TrainUniversalModel(records, ConfigForGoingOn(config, start.manifest), &start, fit);
+}
+
+int TrainingThreads(const TrainingConfig& config) {
+  if (config.threads > 0) return static_cast<int>(config.threads);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void PrintOutcome(const TrainCommand& command, const TrainingOutcome& outcome,
+                  const ModelLocation& location, const CommandContext& context) {
+  if (command.format == OutputFormat::kTable) {
+    fmt::print(context.out, "{}\nwritten: {}\n", HeldOutTable(outcome),
+               location.directory.string());
+    return;
+  }
+  Json networks = Json::array();
+  for (const NetworkReport& report : outcome.reports) {
+    networks.push_back(
+        {{"network", report.name},
+         {"train_samples", report.train_samples},
+         {"epochs", report.epochs},
+         {"best_epoch", report.best_epoch},
+         {"held_out", MetricsToJson(report.held_out)},
+         {"interval_coverage", report.coverage ? Json(*report.coverage) : Json(nullptr)}});
+  }
+  const std::string& reason = outcome.manifest.unusable_reason;
+  PrintJson(context, {{"model", location.directory.string()},
+                      {"usable", reason.empty()},
+                      {"reason", reason.empty() ? Json(nullptr) : Json(reason)},
+                      {"networks", networks}});
+}
+
 }  // namespace
 
 Status RunTrain(const TrainCommand& command, const CommandContext& context) {
-  TrainingConfig config = PresetConfig(TrainingPreset::kDefault);
+  TrainingConfig config = PresetConfig(TrainingPreset::kUniversal);
   if (!command.config.empty()) {
     NS_ASSIGN_OR_RETURN(config, ReadTrainingConfig(command.config));
   }
@@ -76,32 +151,37 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
                       LocateModel(command.model_directory, command.existing));
   NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store));
   auto selected =
-      SelectRecords(std::move(records.compute), std::move(records.comm), config.records);
+      SelectRecords(std::move(records.compute), std::move(records.comm), config.records,
+                    config.preset == TrainingPreset::kUniversal ? ConditionSupport::kAny
+                                                                : ConditionSupport::kOne);
   if (!selected.ok()) return Annotate(selected.status(), command.store);
   fmt::print(context.err, "{}: {} compute and {} communication samples, {} filtered out\n",
              command.store, selected->compute.size(), selected->comm.size(),
              selected->filtered_out);
 
   ConsoleProgress progress(context.err, context.progress, context.clock);
-  NS_ASSIGN_OR_RETURN(const TrainedCostModel model,
-                      TrainCostModel(*selected, config, *context.stop, &progress));
-  const auto provenance = DescribeProvenance(
+  WorkerTeam team(TrainingThreads(config));
+  // Hidden, so that a planner that watches the repository does not take it for a version.
+  CheckpointFolder checkpoints(
+      location.directory.parent_path() / fmt::format(".training-{}", location.version),
+      context.clock);
+  auto trained = Train(command, *selected, config, {context.stop, &team, &progress, &checkpoints});
+  if (absl::IsCancelled(trained.status())) {
+    return absl::CancelledError("interrupted; the same command goes on from the last epoch");
+  }
+  if (!trained.ok()) return trained.status();
+  TrainingOutcome outcome = *std::move(trained);
+  outcome.manifest.unusable_reason = UnusableReason(outcome, config.min_compute_tau);
+  if (!outcome.manifest.unusable_reason.empty()) {
+    progress.OnWarning(
+        fmt::format("the model is marked unusable: {}", outcome.manifest.unusable_reason));
+  }
+  auto provenance = DescribeProvenance(
       *selected, config, std::filesystem::path(command.store).filename(), context.now_unix_ms);
-  NS_RETURN_IF_ERROR(PublishModel(model, location, provenance, command.existing));
-
-  if (command.format == OutputFormat::kTable) {
-    fmt::print(context.out, "{}\nwritten: {}\n", HeldOutTable(model), location.directory.string());
-    return absl::OkStatus();
-  }
-  Json networks = Json::array();
-  for (const NetworkReport* report : AllReports(model)) {
-    networks.push_back({{"network", report->name},
-                        {"train_samples", report->train_samples},
-                        {"epochs", report->epochs},
-                        {"best_epoch", report->best_epoch},
-                        {"held_out", MetricsToJson(report->held_out)}});
-  }
-  PrintJson(context, {{"model", location.directory.string()}, {"networks", networks}});
+  if (!command.resume_from.empty()) provenance["resumed_from"] = command.resume_from;
+  NS_RETURN_IF_ERROR(PublishModel(outcome, location, provenance, command.existing));
+  checkpoints.Remove();
+  PrintOutcome(command, outcome, location, context);
   return absl::OkStatus();
 }
 
@@ -122,10 +202,9 @@ Status RunImport(const ImportCommand& command, const CommandContext& context) {
 }
 
 Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context) {
-  std::filesystem::path directory = std::filesystem::path(command.model_directory);
-  if (!directory.has_filename()) directory = directory.parent_path();
+  const std::filesystem::path directory = ModelDirectory(command.model_directory);
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
-  NS_ASSIGN_OR_RETURN(const auto model, LoadNeuralCostModel(manifest, directory));
+  NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
   NS_ASSIGN_OR_RETURN(const StoreRecords records, ReadRecords(command.store));
   for (const std::string& mismatch :
        ConditionMismatches(model->info(), records.compute, records.comm)) {
@@ -134,14 +213,16 @@ Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context
   const ModelEvaluation evaluation = EvaluateModel(*model, records.compute, records.comm);
   if (evaluation.skipped_comm_samples > 0) {
     fmt::print(context.err,
-               "warning: {} communication samples skipped: the model has no network for their "
-               "number of ranks\n",
+               "warning: {} communication samples skipped: the model does not know their number of "
+               "ranks, or prices their collective without start offsets only\n",
                evaluation.skipped_comm_samples);
   }
   if (command.format == OutputFormat::kJson) {
-    PrintJson(context, {{"compute", MetricsToJson(evaluation.compute)},
-                        {"forward_comm", MetricsToJson(evaluation.forward_comm)},
-                        {"backward_comm", MetricsToJson(evaluation.backward_comm)}});
+    Json json = {{"compute", MetricsToJson(evaluation.compute)},
+                 {"forward_comm", MetricsToJson(evaluation.forward_comm)},
+                 {"backward_comm", MetricsToJson(evaluation.backward_comm)}};
+    for (const auto& [name, metrics] : evaluation.collectives) json[name] = MetricsToJson(metrics);
+    PrintJson(context, json);
     return absl::OkStatus();
   }
   fmt::print(context.out, "{:<14} {:>8} {:>12} {:>8} {:>8} {:>12}\n", "", "samples", "MSE (ms^2)",
@@ -149,6 +230,49 @@ Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context
   PrintEvaluationRow(context, "compute", evaluation.compute);
   PrintEvaluationRow(context, "forward comm", evaluation.forward_comm);
   PrintEvaluationRow(context, "backward comm", evaluation.backward_comm);
+  for (const auto& [name, metrics] : evaluation.collectives) {
+    PrintEvaluationRow(context, name.c_str(), metrics);
+  }
+  return absl::OkStatus();
+}
+
+Status RunDrift(const DriftCommand& command, const CommandContext& context) {
+  const std::filesystem::path directory = ModelDirectory(command.model_directory);
+  NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
+  NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
+  NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store));
+  const auto trained_at = manifest.provenance.find("trained_at");
+  const std::optional<std::int64_t> made =
+      trained_at == manifest.provenance.end() ? std::nullopt : UtcFromText(trained_at->second);
+  if (!made) {
+    return FailedPrecondition(
+        "{}: model.yaml does not say when the model was made "
+        "(provenance.trained_at)",
+        directory.string());
+  }
+  const std::vector<StageDrift> drift =
+      MeasureDrift(*model, std::move(records.compute), std::move(records.comm), *made);
+  if (drift.empty()) {
+    return FailedPrecondition("{} has no measurement made after {}, when the model was made",
+                              command.store, trained_at->second);
+  }
+  NS_RETURN_IF_ERROR(WriteModelDrift(directory, drift));
+  if (command.format == OutputFormat::kJson) {
+    Json json = Json::object();
+    for (const StageDrift& stage : drift) {
+      json[stage.stage] = {{"samples", stage.samples}, {"median_ratio", stage.median_ratio},
+                           {"p10", stage.p10_ratio},   {"p90", stage.p90_ratio},
+                           {"since", stage.since},     {"until", stage.until}};
+    }
+    PrintJson(context, json);
+    return absl::OkStatus();
+  }
+  fmt::print(context.out, "{:<14} {:>8} {:>20} {:>8} {:>8}\n", "", "samples",
+             "measured / predicted", "p10", "p90");
+  for (const StageDrift& stage : drift) {
+    fmt::print(context.out, "{:<14} {:>8} {:>20.3f} {:>8.3f} {:>8.3f}\n", stage.stage,
+               stage.samples, stage.median_ratio, stage.p10_ratio, stage.p90_ratio);
+  }
   return absl::OkStatus();
 }
 

@@ -33,6 +33,8 @@ struct TrainCommand {
   std::string model_directory;
   ExistingVersion existing = ExistingVersion::kRefuse;
   std::optional<std::int64_t> batch_size;  // learn from samples of this batch size only
+  std::string resume_from;   // directory of a universal model to go on from; empty: from the start
+  std::string replay_store;  // what that model was trained on, to be learned again; empty: nothing
   OutputFormat format = OutputFormat::kTable;
 };
 
@@ -50,8 +52,16 @@ struct EvaluateCommand {
   OutputFormat format = OutputFormat::kJson;
 };
 
+struct DriftCommand {
+  std::string model_directory;
+  std::string store;
+  OutputFormat format = OutputFormat::kTable;
+};
+
 Status RunTrain(const TrainCommand& command, const CommandContext& context);
 Status RunImport(const ImportCommand& command, const CommandContext& context);
 Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context);
+// Writes drift.yaml beside the model's model.yaml.
+Status RunDrift(const DriftCommand& command, const CommandContext& context);
 
 }  // namespace neuroshard

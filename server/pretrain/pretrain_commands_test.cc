@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "common/store/profile_store.h"
@@ -34,12 +37,33 @@ class PretrainCommandsTest : public testing::Test {
     train_.config = Path("config.yaml");
     train_.model_directory = Path("models/cpu/1");
     train_.format = OutputFormat::kJson;
-    std::ofstream(train_.config) << "max_epochs: 60\n";
+    Configure(
+        "max_epochs: 60, comm: {max_epochs: 60}, table_hidden: [24, 12], representation: 8, "
+        "members: 2, held_out_tables: 0");
   }
   ~PretrainCommandsTest() override {
     std::fclose(out_);
     std::fclose(err_);
     fs::remove_all(folder_);
+  }
+
+  void Configure(const std::string& keys) { std::ofstream(train_.config) << "{" << keys << "}\n"; }
+
+  std::string Read(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  // What a command wrote, from an output of its own.
+  template <typename Command>
+  Json Output(Status (*run)(const Command&, const CommandContext&), const Command& command) {
+    CommandContext context = context_;
+    context.out = std::tmpfile();
+    const Status status = run(command, context);
+    EXPECT_TRUE(status.ok()) << status;
+    const std::string text = Written(context.out);
+    std::fclose(context.out);
+    return status.ok() ? Json::parse(text) : Json();
   }
 
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
@@ -105,45 +129,62 @@ class PretrainCommandsTest : public testing::Test {
 };
 
 TEST_F(PretrainCommandsTest, TrainThenEvaluateTheSameStore) {
-  FillStore(SyntheticComputeRecords(500), SyntheticCommRecords(200, 2));
-  const Status trained = RunTrain(train_, context_);
-  ASSERT_TRUE(trained.ok()) << trained;
-  const Json report = Json::parse(Written(out_));
-  EXPECT_EQ(report["networks"].size(), 3u);
-  EXPECT_EQ(report["networks"][0]["held_out"]["samples"], 50);
+  FillStore(SyntheticComputeRecords(400), SyntheticCommRecords(200, 2));
+  const Json report = Output(RunTrain, train_);
+  ASSERT_EQ(report["networks"].size(), 3u);
+  EXPECT_TRUE(report["usable"]);
+  EXPECT_EQ(report["networks"][0]["network"], "compute");
   EXPECT_GT(report["networks"][0]["held_out"]["kendall_tau"], 0.9);
+  EXPECT_GT(report["networks"][0]["interval_coverage"], 0.6);
+  EXPECT_EQ(report["networks"][1]["network"], "all_to_all_forward");
   EXPECT_THAT(Written(err_), AllOf(HasSubstr("compute: epoch 1/60"), HasSubstr("best validation"),
-                                   HasSubstr("500 compute and 200 communication samples")));
+                                   HasSubstr("400 compute and 200 communication samples")));
+  EXPECT_FALSE(fs::exists(Path("models/cpu/.training-1")));
 
-  std::FILE* out = std::tmpfile();
-  context_.out = out;
-  const Status evaluated = RunEvaluate(
-      EvaluateCommand{train_.model_directory, train_.store, OutputFormat::kJson}, context_);
-  ASSERT_TRUE(evaluated.ok()) << evaluated;
-  const Json evaluation = Json::parse(Written(out));
-  std::fclose(out);
+  const EvaluateCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  const Json evaluation = Output(RunEvaluate, evaluate);
   EXPECT_EQ(evaluation.size(), 3u);
   EXPECT_EQ(evaluation["compute"].size(), 5u);
-  EXPECT_EQ(evaluation["compute"]["samples"], 500);
+  EXPECT_EQ(evaluation["compute"]["samples"], 400);
   EXPECT_EQ(evaluation["forward_comm"]["samples"], 100);
   EXPECT_EQ(evaluation["backward_comm"]["samples"], 100);
-  EXPECT_GT(evaluation["compute"]["r2"], 0.9);
+  EXPECT_GT(evaluation["compute"]["kendall_tau"], 0.9);
+  EXPECT_GT(evaluation["forward_comm"]["kendall_tau"], 0.7);
+}
+
+TEST_F(PretrainCommandsTest, NeuroshardPresetTrainsANetworkForEachCount) {
+  Configure("preset: neuroshard, max_epochs: 40, min_compute_tau: -1");
+  FillStore(SyntheticComputeRecords(200), SyntheticCommRecords(60, 2));
+  const Json report = Output(RunTrain, train_);
+  EXPECT_EQ(report["networks"][1]["network"], "backward_comm x2");
+  const EvaluateCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  EXPECT_EQ(Output(RunEvaluate, evaluate)["forward_comm"]["samples"], 30);
 }
 
 TEST_F(PretrainCommandsTest, EvaluateSaysNullWhereTheStoreHasNothing) {
   FillStore(SyntheticComputeRecords(60), {});
-  ASSERT_TRUE(RunTrain(train_, context_).ok());
-  EXPECT_THAT(Written(err_), HasSubstr("no communication network"));
-  std::FILE* out = std::tmpfile();
-  context_.out = out;
-  ASSERT_TRUE(
-      RunEvaluate(EvaluateCommand{train_.model_directory + "/", train_.store, OutputFormat::kJson},
-                  context_)
-          .ok());
-  const Json evaluation = Json::parse(Written(out));
-  std::fclose(out);
+  Configure("max_epochs: 2");
+  Output(RunTrain, train_);
+  EXPECT_THAT(Written(err_), HasSubstr("no communication"));
+  const EvaluateCommand evaluate{train_.model_directory + "/", train_.store, OutputFormat::kJson};
+  const Json evaluation = Output(RunEvaluate, evaluate);
   EXPECT_TRUE(evaluation["forward_comm"].is_null());
   EXPECT_TRUE(evaluation["backward_comm"].is_null());
+}
+
+TEST_F(PretrainCommandsTest, CostsThatFollowNothingMakeAModelThatSaysSo) {
+  auto compute = SyntheticComputeRecords(200);
+  Random random(5);
+  for (auto& record : compute) {
+    record.forward_ms = 1 + random.UniformReal();
+    record.backward_ms = 1 + random.UniformReal();
+  }
+  FillStore(compute, {});
+  Configure("max_epochs: 5");
+  const Json report = Output(RunTrain, train_);
+  EXPECT_FALSE(report["usable"]);
+  EXPECT_THAT(report["reason"], HasSubstr("Kendall tau"));
+  EXPECT_THAT(Read("models/cpu/1/model.yaml"), HasSubstr("usable: false"));
 }
 
 TEST_F(PretrainCommandsTest, BadInputsAreErrorsAndWriteNoModel) {
@@ -158,15 +199,114 @@ TEST_F(PretrainCommandsTest, BadInputsAreErrorsAndWriteNoModel) {
   EXPECT_FALSE(fs::exists(Path("models")));
 }
 
-TEST_F(PretrainCommandsTest, BatchSizeChoosesAmongMixedSamples) {
+TEST_F(PretrainCommandsTest, UniversalLearnsMixedConditionsNeuroshardMustChoose) {
   auto compute = SyntheticComputeRecords(60);
   for (int i = 0; i < 30; ++i) compute[i].sample.batch_size = 2048;
   FillStore(compute, {});
+  Configure("max_epochs: 2");
+  Output(RunTrain, train_);
+  EXPECT_THAT(Read("models/cpu/1/model.yaml"), HasSubstr("{min: 512, max: 2048}"));
+  train_.model_directory = Path("models/cpu/2");
+  Configure("preset: neuroshard, max_epochs: 2, min_compute_tau: -1");
   EXPECT_THAT(Message(RunTrain(train_, context_)),
               HasSubstr("batch_size: 2048 (30 records), 512 (30 records)"));
   train_.batch_size = 2048;
-  const Status trained = RunTrain(train_, context_);
-  EXPECT_TRUE(trained.ok()) << trained;
+  Output(RunTrain, train_);
+}
+
+TEST_F(PretrainCommandsTest, TwoDevicesInOneStoreAreAnError) {
+  auto compute = SyntheticComputeRecords(60);
+  compute[7].environment.device = "Another CPU";
+  FillStore(compute, {});
+  EXPECT_THAT(Message(RunTrain(train_, context_)), HasSubstr("device: Another CPU (1 records)"));
+}
+
+// Stops after some looks.
+class StopLater final : public StopSignal {
+ public:
+  explicit StopLater(int looks) : looks_(looks) {}
+  bool ShouldStop() const override { return looks_.fetch_sub(1) <= 0; }
+
+ private:
+  mutable std::atomic<int> looks_;
+};
+
+TEST_F(PretrainCommandsTest, AnInterruptedTrainingGoesOnToTheSameBytes) {
+  FillStore(SyntheticComputeRecords(80), SyntheticCommRecords(40, 2));
+  Configure("max_epochs: 12, members: 2, table_hidden: [8], comm: {max_epochs: 5}");
+  Output(RunTrain, train_);
+  train_.model_directory = Path("models/cpu/2");
+  // Anywhere: in the middle of compute, and then of communication.
+  for (const int looks : {15, 4, 9}) {
+    const StopLater stop(looks);
+    CommandContext context = context_;
+    context.stop = &stop;
+    EXPECT_EQ(RunTrain(train_, context).code(), absl::StatusCode::kCancelled) << looks;
+    EXPECT_FALSE(fs::exists(Path("models/cpu/2")));
+  }
+  Output(RunTrain, train_);
+  EXPECT_THAT(Written(err_), HasSubstr("goes on after epoch"));
+  for (const char* name : {"compute.safetensors", "comm.safetensors"}) {
+    EXPECT_EQ(Read(std::string("models/cpu/1/") + name), Read(std::string("models/cpu/2/") + name));
+  }
+  EXPECT_FALSE(fs::exists(Path("models/cpu/.training-2")));
+}
+
+TEST_F(PretrainCommandsTest, ACheckpointThatCannotBeWrittenIsAnError) {
+  FillStore(SyntheticComputeRecords(60), {});
+  Configure("max_epochs: 2");
+  fs::create_directories(Path("models/cpu"));
+  std::ofstream(Path("models/cpu/.training-1")) << "in the way";
+  const Status status = RunTrain(train_, context_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(status), HasSubstr(".training-1"));
+}
+
+// Other samples, of another batch size, measured after the model and 1.3 times as dear.
+std::vector<ComputeRecord> Slower(std::int64_t batch_size) {
+  auto records = SyntheticComputeRecords(250, 7);
+  for (auto& record : records) {
+    record.forward_ms *= 1.3;
+    record.backward_ms *= 1.3;
+    record.sample.batch_size = batch_size;
+    record.environment.measured_at_unix_ms = 1'796'000'000'000;
+  }
+  return records;
+}
+
+TEST_F(PretrainCommandsTest, GoingOnFromAModelTellsOldAndNewSamplesApart) {
+  FillStore(SyntheticComputeRecords(250), {});
+  Output(RunTrain, train_);
+  TrainCommand again = train_;
+  again.resume_from = train_.model_directory;
+  again.replay_store = train_.store;
+  again.store = train_.store = Path("new.db");
+  again.model_directory = Path("models/cpu/2");
+  FillStore(Slower(1024), {});
+  std::map<std::string, double> mape;
+  const Json report = Output(RunTrain, again);
+  for (const auto& network : report["networks"]) {
+    mape[network["network"]] = network["held_out"]["mape_percent"];
+  }
+  EXPECT_LT(mape.at("compute, new samples"), 0.7 * mape.at("compute, new samples, before"));
+  EXPECT_LT(mape.at("compute, replayed samples"),
+            1.3 * mape.at("compute, replayed samples, before") + 1);
+}
+
+TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
+  FillStore(SyntheticComputeRecords(250), {});
+  Output(RunTrain, train_);
+  const DriftCommand nothing{train_.model_directory, train_.store, OutputFormat::kJson};
+  EXPECT_THAT(Message(RunDrift(nothing, context_)), HasSubstr("no measurement made after"));
+  EXPECT_FALSE(fs::exists(Path("models/cpu/1/drift.yaml")));
+  train_.store = Path("later.db");
+  FillStore(Slower(512), {});
+  const DriftCommand drift{train_.model_directory, train_.store, OutputFormat::kJson};
+  const Json stages = Output(RunDrift, drift);
+  EXPECT_EQ(stages.size(), 1u);
+  EXPECT_EQ(stages["compute"]["samples"], 250);
+  EXPECT_NEAR(stages["compute"]["median_ratio"], 1.3, 0.15);
+  EXPECT_TRUE(fs::exists(Path("models/cpu/1/drift.yaml")));
 }
 
 TEST_F(PretrainCommandsTest, AnInterruptLeavesNoModel) {

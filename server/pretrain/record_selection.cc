@@ -110,6 +110,16 @@ class Census {
   std::map<std::string, std::map<std::string, std::int64_t>> counts_;
 };
 
+// Those that a model must have one value of.
+Conditions MustAgree(Conditions conditions, ConditionSupport support) {
+  if (support == ConditionSupport::kAny) {
+    std::erase_if(conditions, [](const auto& condition) {
+      return condition.first != "device" && !condition.first.ends_with("backend");
+    });
+  }
+  return conditions;
+}
+
 bool IsCost(double ms) { return std::isfinite(ms) && ms >= 0; }
 
 bool HasGoodCosts(const ComputeRecord& record) {
@@ -126,14 +136,15 @@ bool HasGoodCosts(const CommRecord& record) {
 }
 
 template <typename Record>
-std::vector<Record> Keep(std::vector<Record> records, const Conditions& wanted, Census& before,
-                         Census& after, std::vector<std::string>& bad) {
+std::vector<Record> Keep(std::vector<Record> records, const Conditions& wanted,
+                         ConditionSupport support, Census& before, Census& after,
+                         std::vector<std::string>& bad) {
   std::vector<Record> kept;
   for (Record& record : records) {
     const Conditions conditions = ConditionsOf(record);
     before.Add(conditions);
     if (!Passes(conditions, wanted)) continue;
-    after.Add(conditions);
+    after.Add(MustAgree(conditions, support));
     if (!HasGoodCosts(record)) bad.push_back(record.sample.sample_id);
     kept.push_back(std::move(record));
   }
@@ -143,7 +154,8 @@ std::vector<Record> Keep(std::vector<Record> records, const Conditions& wanted, 
 }  // namespace
 
 StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
-                                        std::vector<CommRecord> comm, const RecordFilter& filter) {
+                                        std::vector<CommRecord> comm, const RecordFilter& filter,
+                                        ConditionSupport support) {
   const std::size_t all = compute.size() + comm.size();
   if (all == 0) return FailedPrecondition("the store has no usable measurement");
   const Conditions wanted = Wanted(filter);
@@ -151,8 +163,8 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
   Census after;
   std::vector<std::string> bad;
   SelectedRecords selected;
-  selected.compute = Keep(std::move(compute), wanted, before, after, bad);
-  selected.comm = Keep(std::move(comm), wanted, before, after, bad);
+  selected.compute = Keep(std::move(compute), wanted, support, before, after, bad);
+  selected.comm = Keep(std::move(comm), wanted, support, before, after, bad);
   selected.filtered_out =
       static_cast<std::int64_t>(all - selected.compute.size() - selected.comm.size());
   if (selected.compute.empty() && selected.comm.empty()) {
@@ -177,8 +189,9 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
         "device), or with --batch-size",
         mixed);
   }
-  selected.conditions = {std::stoll(after.Only("batch_size")), after.Only("weight_dtype"),
-                         after.Only("optimizer"), after.Only("device"),
+  const std::string batch_size = after.Only("batch_size");
+  selected.conditions = {batch_size.empty() ? 0 : std::stoll(batch_size),
+                         after.Only("weight_dtype"), after.Only("optimizer"), after.Only("device"),
                          after.Only("compute backend")};
   return selected;
 }

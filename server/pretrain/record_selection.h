@@ -1,5 +1,5 @@
-// Which measurements one model can learn from: all made under the same conditions, which its
-// features do not tell apart.
+// Which measurements one model can learn from: all made under the same conditions, as far as its
+// features do not tell them apart.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,17 @@ struct SelectedRecords {
   std::int64_t filtered_out = 0;
 };
 
-// Keeps what the filter lets through. FAILED_PRECONDITION when the rest still mixes conditions,
-// listing every condition with its values, their counts and how to choose; when a cost is negative
-// or not finite, naming the samples; when nothing is left, saying what there was.
+// What a model's features tell apart.
+enum class ConditionSupport {
+  kOne,  // nothing: batch size, dtype, optimizer, pooling mode, weighting and devices must agree
+  kAny   // all but devices and backends, which must agree
+};
+
+// Keeps what the filter lets through. FAILED_PRECONDITION when the rest still mixes conditions that
+// must agree, listing every one with its values, their counts and how to choose; when a cost is
+// negative or not finite, naming the samples; when nothing is left, saying what there was.
 StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
-                                        std::vector<CommRecord> comm, const RecordFilter& filter);
+                                        std::vector<CommRecord> comm, const RecordFilter& filter,
+                                        ConditionSupport support = ConditionSupport::kOne);
 
 }  // namespace neuroshard

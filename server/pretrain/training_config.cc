@@ -14,6 +14,7 @@ constexpr std::int64_t kMaxEpochs = 1'000'000;
 constexpr std::int64_t kMaxLayerWidth = 4096;
 constexpr std::int64_t kMaxLayers = 16;
 constexpr std::int64_t kMaxThreads = 256;
+constexpr std::int64_t kMaxMembers = 16;
 
 void ReadWidths(ConfigReader& reader, std::string_view key, std::vector<int>* widths) {
   std::vector<std::int64_t> values(widths->begin(), widths->end());
@@ -70,40 +71,94 @@ void ReadFilter(ConfigReader reader, RecordFilter* filter) {
   }
 }
 
+void ReadOptimization(ConfigReader& reader, OptimizationConfig* optimization) {
+  reader.Read("learning_rate", &optimization->learning_rate, {1e-8, 1.0});
+  reader.Read("batch_samples", &optimization->batch_samples, {1, 1'000'000});
+  reader.Read("max_epochs", &optimization->max_epochs, {1, kMaxEpochs});
+  reader.Read("patience_epochs", &optimization->patience_epochs, {1, kMaxEpochs});
+  reader.ReadWord("schedule", &optimization->schedule);
+  reader.Read("learning_rate_decay", &optimization->learning_rate_decay, {0.01, 1.0});
+  reader.Read("decay_patience_epochs", &optimization->decay_patience_epochs, {1, kMaxEpochs});
+}
+
+// What one kind of networks cannot do.
+void CheckPreset(ConfigReader& reader, const TrainingConfig& config) {
+  const bool universal = config.preset == TrainingPreset::kUniversal;
+  const bool log_ratio = config.optimization.loss == TrainingLoss::kLogRatio;
+  if (universal != log_ratio) {
+    reader.AddViolation("loss", universal ? "must be log_ratio for the universal networks"
+                                          : "log_ratio is for the universal networks only");
+  }
+  if (universal && config.head_hidden.size() != 1) {
+    reader.AddViolation("head_hidden", "must list one width for the universal networks");
+  }
+}
+
 StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
-  TrainingPreset preset = TrainingPreset::kDefault;
+  TrainingPreset preset = TrainingPreset::kUniversal;
   reader.ReadWord("preset", &preset);
   TrainingConfig config = PresetConfig(preset);
   OptimizationConfig& optimization = config.optimization;
   reader.ReadWord("loss", &optimization.loss);
-  reader.Read("learning_rate", &optimization.learning_rate, {1e-8, 1.0});
-  reader.Read("batch_samples", &optimization.batch_samples, {1, 1'000'000});
-  reader.Read("max_epochs", &optimization.max_epochs, {1, kMaxEpochs});
-  reader.Read("patience_epochs", &optimization.patience_epochs, {1, kMaxEpochs});
-  reader.Read("learning_rate_decay", &optimization.learning_rate_decay, {0.01, 1.0});
-  reader.Read("decay_patience_epochs", &optimization.decay_patience_epochs, {1, kMaxEpochs});
+  ReadOptimization(reader, &optimization);
   reader.Read("scale_targets", &optimization.scale_targets);
   reader.Read("permute_ranks", &optimization.permute_ranks);
   reader.Read("seed", &optimization.seed);
+  if (preset != TrainingPreset::kUniversal) config.comm_optimization = optimization;
+  config.comm_optimization.seed = optimization.seed;
+  ConfigReader comm = reader.Section("comm");
+  ReadOptimization(comm, &config.comm_optimization);
   ReadTransforms(reader.Section("transforms"), &config.transforms);
   reader.ReadWord("compute_outputs", &config.compute_outputs);
   ReadWidths(reader, "table_hidden", &config.table_hidden);
   ReadWidths(reader, "head_hidden", &config.head_hidden);
   ReadWidths(reader, "comm_hidden", &config.comm_hidden);
+  reader.Read("representation", &config.representation, {1, kMaxLayerWidth});
+  reader.Read("members", &config.members, {1, kMaxMembers});
+  reader.Read("held_out_tables", &config.held_out_tables, {0.0, 0.5});
+  reader.Read("cache_bytes", &config.cache_bytes, {0, std::int64_t{1} << 40});
   reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
+  reader.Read("min_compute_tau", &config.min_compute_tau, {-1.0, 1.0});
   reader.Read("threads", &config.threads, {0, kMaxThreads});
   ReadFilter(reader.Section("records"), &config.records);
+  CheckPreset(reader, config);
   NS_RETURN_IF_ERROR(reader.Finish());
+  return config;
+}
+
+TrainingConfig UniversalPreset() {
+  TrainingConfig config;
+  config.table_hidden = {96, 48};
+  config.head_hidden = {48};
+  config.comm_hidden = {24, 16};
+  OptimizationConfig& compute = config.optimization;
+  compute.loss = TrainingLoss::kLogRatio;
+  compute.schedule = LearningRateSchedule::kCosine;
+  compute.learning_rate = 2e-3;
+  compute.batch_samples = 64;
+  compute.max_epochs = 150;
+  compute.patience_epochs = compute.max_epochs;
+  compute.scale_targets = false;
+  compute.permute_ranks = false;
+  config.comm_optimization = compute;
+  config.comm_optimization.learning_rate = 3e-3;
+  config.comm_optimization.batch_samples = 512;  // ranks
+  config.comm_optimization.max_epochs = 200;
+  config.comm_optimization.patience_epochs = 200;
   return config;
 }
 
 }  // namespace
 
 TrainingConfig PresetConfig(TrainingPreset preset) {
+  if (preset == TrainingPreset::kUniversal) return UniversalPreset();
   TrainingConfig config;
   config.preset = preset;
-  if (preset == TrainingPreset::kDefault) {
+  config.held_out_tables = 0;
+  config.members = 1;
+  if (preset == TrainingPreset::kPerCount) {
     config.transforms = {{"dim", "log1p"}, {"pooling_factor", "log1p"}, {"row", "log1p"}};
+    config.comm_optimization = config.optimization;
     return config;
   }
   config.optimization.loss = TrainingLoss::kMse;
@@ -115,6 +170,7 @@ TrainingConfig PresetConfig(TrainingPreset preset) {
   config.optimization.permute_ranks = false;
   config.compute_outputs = ComputeOutputs::kTotal;
   config.table_hidden = {128, 32};
+  config.comm_optimization = config.optimization;
   return config;
 }
 
@@ -137,12 +193,15 @@ std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& 
       {"batch_samples", fmt::format("{}", optimization.batch_samples)},
       {"max_epochs", fmt::format("{}", optimization.max_epochs)},
       {"patience_epochs", fmt::format("{}", optimization.patience_epochs)},
+      {"schedule", std::string(ToText(optimization.schedule))},
       {"learning_rate_decay", fmt::format("{}", optimization.learning_rate_decay)},
       {"decay_patience_epochs", fmt::format("{}", optimization.decay_patience_epochs)},
       {"scale_targets", fmt::format("{}", optimization.scale_targets)},
       {"permute_ranks", fmt::format("{}", optimization.permute_ranks)},
       {"seed", fmt::format("{}", optimization.seed)},
       {"compute_outputs", std::string(ToText(config.compute_outputs))},
+      {"members", fmt::format("{}", config.members)},
+      {"held_out_tables", fmt::format("{}", config.held_out_tables)},
       {"min_samples", fmt::format("{}", config.min_samples)},
   };
   for (const auto& [feature, transform] : config.transforms) {

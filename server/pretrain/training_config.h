@@ -16,12 +16,25 @@ enum class TrainingLoss {
   kMse,       // mean squared error in ms^2: NeuroShard's
   kRelative,  // mean squared error relative to the measured cost: small costs count as much as
               // large ones
+  kLogRatio,  // mean |ln(predicted / measured)|: robust to outliers; of the universal networks,
+              // whose predictions are above 0
 };
 
 template <>
 inline constexpr std::array kWords<TrainingLoss> = {
     Word<TrainingLoss>{TrainingLoss::kMse, "mse"},
-    Word<TrainingLoss>{TrainingLoss::kRelative, "relative"}};
+    Word<TrainingLoss>{TrainingLoss::kRelative, "relative"},
+    Word<TrainingLoss>{TrainingLoss::kLogRatio, "log_ratio"}};
+
+enum class LearningRateSchedule {
+  kPlateau,  // falls by a factor when the validation loss has not improved for some epochs
+  kCosine,   // falls from learning_rate to 0 over max_epochs as half a cosine does
+};
+
+template <>
+inline constexpr std::array kWords<LearningRateSchedule> = {
+    Word<LearningRateSchedule>{LearningRateSchedule::kPlateau, "plateau"},
+    Word<LearningRateSchedule>{LearningRateSchedule::kCosine, "cosine"}};
 
 enum class ComputeOutputs {
   kAuto,   // forward and backward when every record tells them apart, otherwise the total
@@ -34,13 +47,15 @@ inline constexpr std::array kWords<ComputeOutputs> = {
     Word<ComputeOutputs>{ComputeOutputs::kTotal, "total"}};
 
 enum class TrainingPreset {
-  kDefault,     // what is most accurate on few thousand samples of small costs
+  kUniversal,   // one network for all conditions, one for all collectives
+  kPerCount,    // NeuroShard's networks, trained for small relative errors
   kNeuroshard,  // exactly the paper's training
 };
 
 template <>
 inline constexpr std::array kWords<TrainingPreset> = {
-    Word<TrainingPreset>{TrainingPreset::kDefault, "default"},
+    Word<TrainingPreset>{TrainingPreset::kUniversal, "universal"},
+    Word<TrainingPreset>{TrainingPreset::kPerCount, "per_count"},
     Word<TrainingPreset>{TrainingPreset::kNeuroshard, "neuroshard"}};
 
 struct OptimizationConfig {
@@ -49,8 +64,9 @@ struct OptimizationConfig {
   std::int64_t batch_samples = 32;
   std::int64_t max_epochs = 1000;
   std::int64_t patience_epochs =
-      150;                           // stop after this many epochs without a better validation loss
-  double learning_rate_decay = 0.5;  // 1: never decays
+      150;  // stop after this many epochs without a better validation loss
+  LearningRateSchedule schedule = LearningRateSchedule::kPlateau;
+  double learning_rate_decay = 0.5;         // plateau: 1: never decays
   std::int64_t decay_patience_epochs = 30;  // epochs without improvement before each decay
   bool scale_targets =
       true;  // learn costs in units of their mean; folded into the last layer afterwards
@@ -74,15 +90,25 @@ struct RecordFilter {
 };
 
 struct TrainingConfig {
-  TrainingPreset preset = TrainingPreset::kDefault;
+  TrainingPreset preset = TrainingPreset::kUniversal;
   OptimizationConfig optimization;
-  std::map<std::string, std::string> transforms;  // compute feature -> "log1p"
-  ComputeOutputs compute_outputs = ComputeOutputs::kAuto;
-  std::vector<int> table_hidden = {128, 64, 32};  // NeuroShard section 3: 20-128-32
-  std::vector<int> head_hidden = {64};            // 32-64-1
+  OptimizationConfig comm_optimization;           // of communication
+  std::map<std::string, std::string> transforms;  // compute feature -> "log1p"; not universal
+  ComputeOutputs compute_outputs = ComputeOutputs::kAuto;  // not universal
+  std::vector<int> table_hidden = {128, 64, 32};           // NeuroShard section 3: 20-128-32
+  std::vector<int> head_hidden = {64};                     // 32-64-1
   std::vector<int> comm_hidden = {128, 64, 32, 16};
+  // Universal networks only.
+  std::int64_t representation = 24;  // width of what is summed over shards
+  std::int64_t members = 4;          // of the ensemble
+  double held_out_tables = 0.02;     // share of the tables that no training sample has
+  std::int64_t cache_bytes = 0;      // of the device, for features; 0: not known
+
   std::int64_t min_samples = 20;  // fewer of a kind: no network of that kind
-  std::int64_t threads = 0;       // 0: one for each core; the result does not depend on it
+  // A model whose compute orders held-out samples worse than this (Kendall tau) says so of itself,
+  // and planners refuse it.
+  double min_compute_tau = 0.8;
+  std::int64_t threads = 0;  // 0: one for each core; the result does not depend on it
   RecordFilter records;
 
   bool operator==(const TrainingConfig&) const = default;

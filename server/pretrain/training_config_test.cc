@@ -13,7 +13,7 @@ TEST(TrainingConfigTest, TheShippedFileStatesTheDefaults) {
   const auto config =
       ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(*config, PresetConfig(TrainingPreset::kDefault));
+  EXPECT_EQ(*config, PresetConfig(TrainingPreset::kUniversal));
 }
 
 TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
@@ -35,12 +35,16 @@ TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
 
 TEST(TrainingConfigTest, OverridesAreRead) {
   const auto config = ParseTrainingConfig(
-      "loss: mse\ntransforms: {row: none, pooling_factor: log1p}\n"
+      "preset: per_count\nloss: mse\nmax_epochs: 9\ncomm: {max_epochs: 7}\ntransforms: {row: none, "
+      "pooling_factor: log1p}\n"
       "records: {batch_size: 512, optimizer: adagrad, weighted: false}\ntable_hidden: [64, 16]\n",
       "test");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->transforms.at("pooling_factor"), "log1p");
   EXPECT_FALSE(config->transforms.contains("row"));
+  EXPECT_EQ(config->optimization.max_epochs, 9);
+  EXPECT_EQ(config->comm_optimization.max_epochs, 7);
+  EXPECT_EQ(config->comm_optimization.loss, TrainingLoss::kMse);
   EXPECT_EQ(config->records.batch_size, 512);
   EXPECT_EQ(config->records.optimizer, "adagrad");
   EXPECT_EQ(config->records.weighted, false);
@@ -59,6 +63,12 @@ TEST(TrainingConfigTest, AllFaultsAreReportedAtOnce) {
               AllOf(HasSubstr("bad.yaml"), HasSubstr("los:"), HasSubstr("huber"),
                     HasSubstr("learning_rate"), HasSubstr("max_epochs"), HasSubstr("head_hidden"),
                     HasSubstr("transforms.rows"), HasSubstr("sqrt"), HasSubstr("lion")));
+}
+
+TEST(TrainingConfigTest, UniversalNetworksHaveTheirOwnLossAndHead) {
+  const auto config = ParseTrainingConfig("loss: mse\nhead_hidden: [8, 8]\n", "test");
+  EXPECT_THAT(Message(config.status()), AllOf(HasSubstr("log_ratio"), HasSubstr("head_hidden")));
+  EXPECT_FALSE(ParseTrainingConfig("preset: neuroshard\nloss: log_ratio\n", "test").ok());
 }
 
 }  // namespace

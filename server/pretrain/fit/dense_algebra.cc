@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace neuroshard {
@@ -49,8 +50,39 @@ void AddColumnSums(const float* lines, std::int64_t width, std::int64_t n, float
   }
 }
 
-void MaskRelu(const float* values, std::int64_t count, float* gradient) {
-  for (std::int64_t i = 0; i < count; ++i) gradient[i] = values[i] > 0 ? gradient[i] : 0.0f;
+void AddBiasExp(const float* bias, std::int64_t width, std::int64_t n, float least, float greatest,
+                float* lines) {
+  for (std::int64_t i = 0; i < n; ++i, lines += width) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      lines[c] = std::exp(std::clamp(lines[c] + bias[c], least, greatest));
+    }
+  }
+}
+
+void AddBiasSignedHalves(const float* bias, std::int64_t width, std::int64_t n, float* lines) {
+  const std::int64_t half = (width + 1) / 2;
+  for (std::int64_t i = 0; i < n; ++i, lines += width) {
+    for (std::int64_t c = 0; c < half; ++c) lines[c] = std::max(lines[c] + bias[c], 0.0f);
+    for (std::int64_t c = half; c < width; ++c) lines[c] = std::min(lines[c] + bias[c], 0.0f);
+  }
+}
+
+void MaskZeros(const float* values, std::int64_t count, float* gradient) {
+  for (std::int64_t i = 0; i < count; ++i) gradient[i] = values[i] != 0 ? gradient[i] : 0.0f;
+}
+
+void MultiplyByExp(const float* values, std::int64_t count, float least, float greatest,
+                   float* gradient) {
+  const float low = std::exp(least);
+  const float high = std::exp(greatest);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool inside = values[i] > low && values[i] < high;
+    gradient[i] = inside ? gradient[i] * values[i] : 0.0f;
+  }
+}
+
+void AddLines(const float* a, const float* b, std::int64_t count, float* sum) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
 void SumSegments(const float* lines, std::int64_t width, std::span<const std::int64_t> begin,

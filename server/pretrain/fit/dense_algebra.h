@@ -24,10 +24,20 @@ void AddTransposedMultiply(const float* gradient, const float* x, float* weight_
 // Of n lines of `width` values each.
 void AddBias(const float* bias, std::int64_t width, std::int64_t n, float* lines);
 void AddBiasRelu(const float* bias, std::int64_t width, std::int64_t n, float* lines);
+void AddBiasExp(const float* bias, std::int64_t width, std::int64_t n, float least, float greatest,
+                float* lines);  // exp of what is clamped to [least, greatest]
+void AddBiasSignedHalves(const float* bias, std::int64_t width, std::int64_t n, float* lines);
 void AddColumnSums(const float* lines, std::int64_t width, std::int64_t n, float* sums);
 
-// gradient[i] = 0 where values[i], which a ReLU gave, is 0.
-void MaskRelu(const float* values, std::int64_t count, float* gradient);
+// gradient[i] = 0 where values[i], which an activation gave, is 0.
+void MaskZeros(const float* values, std::int64_t count, float* gradient);
+
+// gradient[i] *= values[i], which AddBiasExp gave with these bounds; 0 at the bounds.
+void MultiplyByExp(const float* values, std::int64_t count, float least, float greatest,
+                   float* gradient);
+
+// sum[i] = a[i] + b[i]; `sum` may be one of them.
+void AddLines(const float* a, const float* b, std::int64_t count, float* sum);
 
 // Segment s is the lines row[begin[s] .. begin[s + 1]). sums [segments, width] = sum over each
 // segment's lines; and back: every line of a segment += that segment's values.

@@ -7,7 +7,14 @@
 
 namespace neuroshard {
 
+enum class FitLoss {
+  kSquared,   // weight * (prediction - target)^2
+  kLogRatio,  // weight * |ln(prediction + floor) - ln(target + floor)|, for predictions above 0
+};
+
 struct FitProblem {
+  FitLoss loss = FitLoss::kSquared;
+  float floor = 0;  // of kLogRatio, in target units
   std::int64_t row_columns = 0;
   std::vector<float> rows;  // [num_rows, row_columns], standardised
   std::int64_t sample_columns = 0;
@@ -19,7 +26,7 @@ struct FitProblem {
   bool total_counts = false;
   std::vector<float> scale;    // [outputs], target units per unit of network output
   std::vector<float> targets;  // [num_samples, outputs]
-  std::vector<float> weights;  // of the squared errors, [num_samples, outputs (+ 1)]; 0: not known
+  std::vector<float> weights;  // of the errors, [num_samples, outputs (+ 1)]; 0: not known
   // Above 0: the row columns are blocks of this many ranks, and each time a sample is learned from
   // its ranks and targets are permuted at random. Such a sample is one row, and no two share one.
   std::int64_t permuted_ranks = 0;

@@ -1,4 +1,4 @@
-// Values and gradients of a network for one batch at a time.
+// Values and gradients of a network for one batch at a time, with weights as they are used.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ class GraphPass {
   explicit GraphPass(const NetworkGraph& graph);
 
   // The last step's values, a line for each row or sample, until the next call.
-  std::span<const float> Forward(std::span<const float> parameters, const FitBatch& batch);
+  std::span<const float> Forward(std::span<const float> weights, const FitBatch& batch);
 
-  // After Forward with the same arguments: adds d loss / d parameter to `gradient`, given
+  // After Forward with the same arguments: adds d loss / d weight to `gradient`, given
   // d loss / d output.
-  void Backward(std::span<const float> parameters, const FitBatch& batch,
+  void Backward(std::span<const float> weights, const FitBatch& batch,
                 std::span<const float> output_gradient, std::span<float> gradient);
 
  private:
@@ -35,11 +35,12 @@ class GraphPass {
     return step.level == GraphLevel::kRow ? batch.num_rows : batch.num_samples;
   }
   const float* Values(int step, const FitBatch& batch) const;
-  void ForwardLinear(const GraphStep& step, const FitBatch& batch,
-                     std::span<const float> parameters, float* out);
-  void BackwardLinear(std::size_t at, const FitBatch& batch, std::span<const float> parameters,
+  void ForwardLinear(const GraphStep& step, const FitBatch& batch, std::span<const float> weights,
+                     float* out);
+  void BackwardLinear(std::size_t at, const FitBatch& batch, std::span<const float> weights,
                       std::span<float> gradient);
   void BackwardSum(std::size_t at, const FitBatch& batch);
+  void BackwardAdd(std::size_t at, const FitBatch& batch);
 
   const NetworkGraph& graph_;
   std::vector<Lines> lines_;  // of each step

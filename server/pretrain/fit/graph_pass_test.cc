@@ -7,7 +7,7 @@
 
 #include "server/pretrain/fit/adam.h"
 #include "server/pretrain/fit/batch_builder.h"
-#include "server/pretrain/fit/squared_loss.h"
+#include "server/pretrain/fit/fit_loss.h"
 
 namespace neuroshard {
 namespace {
@@ -20,6 +20,8 @@ FitProblem SmallProblem() {
   for (int i = 0; i < 4 * 3; ++i) {
     problem.rows.push_back(static_cast<float>(2 * random.UniformReal() - 1));
   }
+  problem.sample_columns = 1;
+  problem.sample_values = {0.5f, -1, 0.2f, 1, 0};
   problem.sample_begin = {0, 1, 3, 6, 8, 9};
   problem.sample_rows = {0, 1, 2, 3, 3, 0, 2, 1, 2};
   problem.outputs = 2;
@@ -35,11 +37,11 @@ FitProblem SmallProblem() {
 NetworkGraph SmallGraph() {
   NetworkGraph graph;
   int step = graph.AddRowInput(3);
-  step = graph.AddLinear(step, 7, Activation::kRelu);
-  step = graph.AddLinear(step, 5, Activation::kRelu);
+  step = graph.AddLinear(step, 7, {Activation::kRelu});
+  step = graph.AddLinear(step, 5, {Activation::kRelu});
   step = graph.AddSum(step);
-  step = graph.AddLinear(step, 6, Activation::kRelu);
-  graph.AddLinear(step, 2, Activation::kNone);
+  step = graph.AddLinear(step, 6, {Activation::kRelu});
+  graph.AddLinear(step, 2);
   return graph;
 }
 
@@ -59,36 +61,88 @@ TEST(BatchBuilderTest, LaysARowOutOnceForAllSamplesThatShareIt) {
   }
 }
 
+// Everything else that a step can be.
+NetworkGraph FormedGraph() {
+  NetworkGraph graph;
+  int step = graph.AddRowInput(3);
+  step = graph.AddLinear(step, 7, {Activation::kSignedHalves, 0, 2, WeightForm::kMagnitude});
+  step = graph.AddLinear(step, 4, {Activation::kExp, 5});
+  step = graph.AddSum(step);
+  const int hidden = graph.AddLinear(step, 6, {Activation::kRelu});
+  const int head = graph.AddLinear(hidden, 2, {Activation::kNone, 0, 6, WeightForm::kExp, true});
+  const int linear = graph.AddLinear(step, 2, {Activation::kNone, 0, 4, WeightForm::kMagnitude});
+  const int known = graph.AddLinear(graph.AddSampleInput(1), 2, {Activation::kExp, 5});
+  graph.Add(graph.Add(head, linear), known);
+  return graph;
+}
+
+struct GradientCase {
+  const char* name;
+  NetworkGraph graph;
+  FitLoss loss;
+};
+
 TEST(GraphPassTest, GradientsAreThoseOfFiniteDifferences) {
-  const FitProblem problem = SmallProblem();
-  const NetworkGraph graph = SmallGraph();
-  Random random(9);
-  std::vector<float> parameters = graph.InitialParameters(random);
-  BatchBuilder builder(problem);
-  FitBatch batch;
-  builder.Build(kSamples, nullptr, batch);
-  GraphPass pass(graph);
-  const auto loss = [&] {
-    return SquaredLoss(problem, batch, pass.Forward(parameters, batch), 0, {});
-  };
-  std::vector<float> gradient(graph.num_parameters());
-  std::vector<float> output_gradient(5 * 2);
-  SquaredLoss(problem, batch, pass.Forward(parameters, batch), 1, output_gradient);
-  pass.Backward(parameters, batch, output_gradient, gradient);
-  double largest = 0;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const float before = parameters[i];
-    constexpr float kStep = 1e-3f;
-    parameters[i] = before + kStep;
-    const double above = loss();
-    parameters[i] = before - kStep;
-    const double below = loss();
-    parameters[i] = before;
-    const double expected = (above - below) / (2 * kStep);
-    EXPECT_NEAR(gradient[i], expected, 2e-2 + 1e-2 * std::abs(expected)) << "parameter " << i;
-    largest = std::max(largest, std::abs(expected));
+  for (const GradientCase& each : {GradientCase{"plain", SmallGraph(), FitLoss::kSquared},
+                                   GradientCase{"formed", FormedGraph(), FitLoss::kSquared},
+                                   GradientCase{"log ratio", FormedGraph(), FitLoss::kLogRatio}}) {
+    SCOPED_TRACE(each.name);
+    FitProblem problem = SmallProblem();
+    problem.loss = each.loss;
+    problem.floor = 0.1f;
+    const NetworkGraph& graph = each.graph;
+    Random random(9);
+    std::vector<float> parameters = graph.InitialParameters(random);
+    // Away from where |x| and relu have no slope.
+    for (float& value : parameters) value += value < 0 ? -0.01f : 0.01f;
+    std::vector<float> weights(parameters.size());
+    BatchBuilder builder(problem);
+    FitBatch batch;
+    builder.Build(kSamples, nullptr, batch);
+    GraphPass pass(graph);
+    const auto loss = [&] {
+      graph.ToWeights(parameters, weights);
+      return FitLossOf(problem, batch, pass.Forward(weights, batch), 0, {});
+    };
+    loss();
+    std::vector<float> gradient(graph.num_parameters());
+    std::vector<float> output_gradient(5 * 2);
+    FitLossOf(problem, batch, pass.Forward(weights, batch), 1, output_gradient);
+    pass.Backward(weights, batch, output_gradient, gradient);
+    graph.ToParameterGradient(parameters, weights, gradient);
+    double largest = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float before = parameters[i];
+      constexpr float kStep = 1e-3f;
+      parameters[i] = before + kStep;
+      const double above = loss();
+      parameters[i] = before - kStep;
+      const double below = loss();
+      parameters[i] = before;
+      const double expected = (above - below) / (2 * kStep);
+      EXPECT_NEAR(gradient[i], expected, 2e-2 + 1e-2 * std::abs(expected)) << "parameter " << i;
+      largest = std::max(largest, std::abs(expected));
+    }
+    EXPECT_GT(largest, 0.3);
   }
-  EXPECT_GT(largest, 1);
+}
+
+TEST(NetworkGraphTest, FormedWeightsAreNeverNegativeAndComeBack) {
+  const NetworkGraph graph = FormedGraph();
+  Random random(2);
+  const std::vector<float> parameters = graph.InitialParameters(random);
+  std::vector<float> weights(parameters.size());
+  graph.ToWeights(parameters, weights);
+  const GraphStep& first = graph.step(1);
+  for (int unit = 0; unit < 7; ++unit) {
+    const std::size_t at = first.weight + static_cast<std::size_t>(unit) * 3;
+    EXPECT_GE(weights[at], 0);
+    EXPECT_GE(weights[at + 1], 0);
+    EXPECT_EQ(weights[at + 2], parameters[at + 2]) << "a free column";
+  }
+  std::vector<float> again(weights.size());
+  graph.ToWeights(graph.ToParameters(weights), again);
+  for (std::size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(again[i], weights[i], 1e-6);
 }
 
 TEST(AdamTest, TheFirstStepIsTheLearningRateAgainstTheSign) {

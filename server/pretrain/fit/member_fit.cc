@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
-#include "server/pretrain/fit/squared_loss.h"
+#include "server/pretrain/fit/fit_loss.h"
 
 namespace neuroshard {
 namespace {
@@ -46,6 +47,7 @@ MemberFit::MemberFit(const FitProblem& problem, const SampleSplit& split, const 
     slices_.push_back(std::make_unique<Slice>(problem, graph));
   }
   gradient_.resize(graph.num_parameters());
+  weights_.resize(graph.num_parameters());
   const std::size_t parts =
       (split.validation.size() + kMinSliceSamples - 1) / static_cast<std::size_t>(kMinSliceSamples);
   validation_.resize(parts);
@@ -53,6 +55,16 @@ MemberFit::MemberFit(const FitProblem& problem, const SampleSplit& split, const 
   for (std::size_t i = 0; i < parts; ++i) {
     slices_[0]->builder.Build(Part(split.validation, i, parts), nullptr, validation_[i]);
   }
+}
+
+double MemberFit::LearningRate(const MemberState& state) const {
+  if (config_.schedule == LearningRateSchedule::kPlateau) return state.learning_rate;
+  const auto batches =
+      (static_cast<std::int64_t>(split_.train.size()) + config_.batch_samples - 1) /
+      config_.batch_samples;
+  const double done =
+      static_cast<double>(state.adam.steps) / static_cast<double>(batches * config_.max_epochs);
+  return config_.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * std::min(done, 1.0)));
 }
 
 Status MemberFit::RunEpoch(const StopSignal& stop, WorkerTeam& team, MemberState& state) {
@@ -84,7 +96,7 @@ Status MemberFit::RunEpoch(const StopSignal& stop, WorkerTeam& team, MemberState
     state.best_epoch = state.epoch;
     state.best_parameters = state.parameters;
   }
-  if (config_.learning_rate_decay < 1 &&
+  if (config_.schedule == LearningRateSchedule::kPlateau && config_.learning_rate_decay < 1 &&
       state.epoch - std::max(state.best_epoch, state.decayed_epoch) >=
           config_.decay_patience_epochs) {
     state.learning_rate =
@@ -95,26 +107,27 @@ Status MemberFit::RunEpoch(const StopSignal& stop, WorkerTeam& team, MemberState
 }
 
 void MemberFit::RunSlice(std::span<const std::int64_t> samples, std::size_t batch_size,
-                         std::uint64_t permutation_seed, const std::vector<float>& parameters,
+                         std::uint64_t permutation_seed, const std::vector<float>& weights,
                          Slice& slice) {
   Random permutations(permutation_seed);
   slice.builder.Build(samples, config_.permute_ranks ? &permutations : nullptr, slice.batch);
   std::fill(slice.gradient.begin(), slice.gradient.end(), 0.0f);
-  const std::span<const float> outputs = slice.pass.Forward(parameters, slice.batch);
+  const std::span<const float> outputs = slice.pass.Forward(weights, slice.batch);
   slice.output_gradient.resize(outputs.size());
   const double targets =
       static_cast<double>(batch_size) * static_cast<double>(problem_.weight_columns());
-  slice.loss = SquaredLoss(problem_, slice.batch, outputs, static_cast<float>(1 / targets),
-                           slice.output_gradient);
-  slice.pass.Backward(parameters, slice.batch, slice.output_gradient, slice.gradient);
+  slice.loss = FitLossOf(problem_, slice.batch, outputs, static_cast<float>(1 / targets),
+                         slice.output_gradient);
+  slice.pass.Backward(weights, slice.batch, slice.output_gradient, slice.gradient);
 }
 
 double MemberFit::TrainBatch(std::span<const std::int64_t> samples, std::uint64_t permutation_seed,
                              WorkerTeam& team, MemberState& state) {
   const std::size_t slices = std::min(slices_.size(), samples.size());
+  graph_.ToWeights(state.parameters, weights_);
   team.Run(static_cast<int>(slices), [&](int i) {
     const auto at = static_cast<std::size_t>(i);
-    RunSlice(Part(samples, at, slices), samples.size(), permutation_seed + at, state.parameters,
+    RunSlice(Part(samples, at, slices), samples.size(), permutation_seed + at, weights_,
              *slices_[at]);
   });
   double loss = 0;
@@ -126,17 +139,19 @@ double MemberFit::TrainBatch(std::span<const std::int64_t> samples, std::uint64_
     }
     for (std::size_t p = 0; p < gradient_.size(); ++p) gradient_[p] += slices_[i]->gradient[p];
   }
-  AdamStep(gradient_, state.learning_rate, state.adam, state.parameters);
+  graph_.ToParameterGradient(state.parameters, weights_, gradient_);
+  AdamStep(gradient_, LearningRate(state), state.adam, state.parameters);
   return loss;
 }
 
 double MemberFit::ValidationLoss(WorkerTeam& team, const std::vector<float>& parameters) {
   const auto slices = slices_.size();
+  graph_.ToWeights(parameters, weights_);
   team.Run(static_cast<int>(slices), [&](int i) {
     const auto at = static_cast<std::size_t>(i);
     for (std::size_t part = at; part < validation_.size(); part += slices) {
-      const auto outputs = slices_[at]->pass.Forward(parameters, validation_[part]);
-      validation_losses_[part] = SquaredLoss(problem_, validation_[part], outputs, 0, {});
+      const auto outputs = slices_[at]->pass.Forward(weights_, validation_[part]);
+      validation_losses_[part] = FitLossOf(problem_, validation_[part], outputs, 0, {});
     }
   });
   double sum = 0;

@@ -68,9 +68,10 @@ class MemberFit {
   };
 
   void RunSlice(std::span<const std::int64_t> samples, std::size_t batch_size,
-                std::uint64_t permutation_seed, const std::vector<float>& parameters, Slice& slice);
+                std::uint64_t permutation_seed, const std::vector<float>& weights, Slice& slice);
   double TrainBatch(std::span<const std::int64_t> samples, std::uint64_t permutation_seed,
                     WorkerTeam& team, MemberState& state);
+  double LearningRate(const MemberState& state) const;
   double ValidationLoss(WorkerTeam& team, const std::vector<float>& parameters);
 
   const FitProblem& problem_;
@@ -80,6 +81,7 @@ class MemberFit {
   std::uint64_t seed_;
   std::vector<std::unique_ptr<Slice>> slices_;
   std::vector<float> gradient_;
+  std::vector<float> weights_;
   std::vector<FitBatch> validation_;
   std::vector<double> validation_losses_;
 };

@@ -1,0 +1,29 @@
+// How features reach a network: (x - mean) / deviation, by what training samples show of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace neuroshard {
+
+struct Standardisation {
+  std::vector<float> mean;
+  std::vector<float> deviation;  // 0: does not vary, so the network is to ignore the column
+
+  // [n, columns] in; columns that do not vary become 0.
+  std::vector<float> Apply(std::span<const float> rows) const;
+
+  // The columns that do not vary, by name, comma-separated.
+  std::string Constant(std::span<const std::string> names) const;
+
+  // What goes into a model's file: deviations of 1 instead of 0.
+  std::vector<float> FileDeviation() const;
+};
+
+// Over the rows [n, columns] that `used` marks.
+Standardisation MeasureColumns(std::span<const float> rows, std::int64_t columns,
+                               const std::vector<char>& used);
+
+}  // namespace neuroshard

@@ -1,0 +1,21 @@
+// A trained model before it has a name: what its directory will hold.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/models/model_manifest.h"
+#include "server/models/safetensors.h"
+#include "server/pretrain/network_report.h"
+
+namespace neuroshard {
+
+struct TrainingOutcome {
+  ModelManifest manifest;  // without name, version, metrics and provenance
+  std::map<std::string, TensorFile> files;
+  std::vector<NetworkReport> reports;  // compute first
+  std::vector<std::string> remarks;    // sentences for REPORT.md
+};
+
+}  // namespace neuroshard
