@@ -43,6 +43,9 @@ int main(int argc, char** argv) {
       ->add_option("--replay-store", train.replay_store,
                    "Learn again from what that model was trained on, so that it is not forgotten")
       ->needs(resume);
+  train_app->add_option("--fabric", train.fabric,
+                        "Price communication, which the store has no measurements of, by the "
+                        "published figures in this file (configs/fabrics)");
   AddFormat(train_app, &train.format);
 
   ImportCommand import;

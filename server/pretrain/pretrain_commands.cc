@@ -8,6 +8,7 @@
 
 #include "common/store/profile_store.h"
 #include "server/cost/universal/universal_cost_model.h"
+#include "server/models/fabric_file.h"
 #include "server/models/model_drift.h"
 #include "server/models/model_manifest.h"
 #include "server/pretrain/cost_data_import.h"
@@ -110,6 +111,40 @@ StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecor
   return TrainUniversalModel(records, ConfigForGoingOn(config, start.manifest), &start, fit);
 }
 
+// Instead of measured communication; nothing where there are measurements, or nobody names one.
+StatusOr<std::optional<Fabric>> ChosenFabric(const TrainCommand& command,
+                                             const SelectedRecords& records) {
+  std::optional<Fabric> fabric;
+  bool measured = !records.comm.empty();
+  if (!command.resume_from.empty()) {
+    NS_ASSIGN_OR_RETURN(const ModelManifest start,
+                        ReadModelManifest(ModelDirectory(command.resume_from)));
+    measured = measured || start.comm.has_value();
+    fabric = start.fabric;
+  }
+  if (measured && !command.fabric.empty()) {
+    return InvalidArgument(
+        "--fabric {}: communication was measured ({}); a fabric stands in where nobody has",
+        command.fabric,
+        records.comm.empty() ? command.resume_from + " has learned it"
+                             : fmt::format("{} samples in the store", records.comm.size()));
+  }
+  if (measured) return std::optional<Fabric>();
+  if (!command.fabric.empty()) {
+    NS_ASSIGN_OR_RETURN(fabric, ReadFabricFile(command.fabric));
+  }
+  return fabric;
+}
+
+void UseFabric(const Fabric& fabric, TrainingObserver& observer, TrainingOutcome& outcome) {
+  const std::string remark = fmt::format(
+      "Communication is not measured: it is priced by the published figures of the fabric {}.",
+      fabric.name);
+  observer.OnWarning(remark);
+  outcome.remarks.push_back(remark);
+  outcome.manifest.fabric = fabric;
+}
+
 int TrainingThreads(const TrainingConfig& config) {
   if (config.threads > 0) return static_cast<int>(config.threads);
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -159,6 +194,8 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
              command.store, selected->compute.size(), selected->comm.size(),
              selected->filtered_out);
 
+  NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, *selected));
+
   ConsoleProgress progress(context.err, context.progress, context.clock);
   WorkerTeam team(TrainingThreads(config));
   // Hidden, so that a planner that watches the repository does not take it for a version.
@@ -171,6 +208,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   }
   if (!trained.ok()) return trained.status();
   TrainingOutcome outcome = *std::move(trained);
+  if (fabric) UseFabric(*fabric, progress, outcome);
   outcome.manifest.unusable_reason = UnusableReason(outcome, config.min_compute_tau);
   if (!outcome.manifest.unusable_reason.empty()) {
     progress.OnWarning(

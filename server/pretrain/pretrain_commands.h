@@ -35,6 +35,9 @@ struct TrainCommand {
   std::optional<std::int64_t> batch_size;  // learn from samples of this batch size only
   std::string resume_from;   // directory of a universal model to go on from; empty: from the start
   std::string replay_store;  // what that model was trained on, to be learned again; empty: nothing
+  // File of configs/fabrics that prices communication where there are no measurements of it; empty:
+  // none, or that of the model to go on from.
+  std::string fabric;
   OutputFormat format = OutputFormat::kTable;
 };
 

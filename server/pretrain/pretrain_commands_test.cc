@@ -172,6 +172,30 @@ TEST_F(PretrainCommandsTest, EvaluateSaysNullWhereTheStoreHasNothing) {
   EXPECT_TRUE(evaluation["backward_comm"].is_null());
 }
 
+TEST_F(PretrainCommandsTest, AFabricStandsInForCommunicationThatNobodyMeasured) {
+  FillStore(SyntheticComputeRecords(60), {});
+  Configure("max_epochs: 2, min_compute_tau: -1");
+  train_.fabric = NEUROSHARD_SOURCE_DIR "/configs/fabrics/h100-nvlink4_ndr.yaml";
+  Output(RunTrain, train_);
+  EXPECT_THAT(Read("models/cpu/1/model.yaml"),
+              AllOf(HasSubstr("kind: fabric"), HasSubstr("name: h100-nvlink4_ndr")));
+  EXPECT_THAT(Read("models/cpu/1/REPORT.md"), HasSubstr("Communication is not measured"));
+
+  TrainCommand more = train_;  // going on keeps it
+  more.resume_from = train_.model_directory;
+  more.model_directory = Path("models/cpu/2");
+  more.fabric.clear();
+  Output(RunTrain, more);
+  EXPECT_THAT(Read("models/cpu/2/model.yaml"), HasSubstr("name: h100-nvlink4_ndr"));
+}
+
+TEST_F(PretrainCommandsTest, AFabricIsRefusedWhereThereAreMeasurements) {
+  FillStore(SyntheticComputeRecords(60), SyntheticCommRecords(20, 2));
+  train_.fabric = NEUROSHARD_SOURCE_DIR "/configs/fabrics/h100-nvlink4_ndr.yaml";
+  EXPECT_THAT(Message(RunTrain(train_, context_)), HasSubstr("20 samples in the store"));
+  EXPECT_FALSE(fs::exists(Path("models/cpu/1")));
+}
+
 TEST_F(PretrainCommandsTest, CostsThatFollowNothingMakeAModelThatSaysSo) {
   auto compute = SyntheticComputeRecords(200);
   Random random(5);
