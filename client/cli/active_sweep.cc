@@ -32,13 +32,19 @@ StatusOr<std::vector<ChosenSweep>> SweepsInStore(const ActivePool& pool, const s
   return chosen;
 }
 
-StatusOr<ChoosingModel> Resolve(const ActiveOptions& options) {
-  if (options.planner.empty()) {
-    return InvalidArgument(
-        "--planner is required: the store has no sweep of this configuration chosen by {}",
-        options.model.DebugString());
+StatusOr<ChoosingModel> Resolve(const ActiveOptions& options,
+                                const std::vector<ChosenSweep>& before) {
+  if (!options.planner.empty()) {
+    return ResolveChoosingModel(PlannerClient(options.planner), options.model);
   }
-  return ResolveChoosingModel(PlannerClient(options.planner), options.model);
+  std::string known;
+  for (const ChosenSweep& sweep : before) {
+    known += fmt::format("{}{}", known.empty() ? "; without one, it has sweeps chosen by " : ", ",
+                         sweep.model.DebugString());
+  }
+  return InvalidArgument(
+      "--planner is required: the store has no sweep of this configuration chosen by {}{}",
+      options.model.DebugString(), known);
 }
 
 Status CheckNoneIsUnfinished(const std::vector<ChosenSweep>& before, const ChoosingModel& now) {
@@ -67,7 +73,7 @@ StatusOr<ActiveSweep> BeginActiveSweep(const ActivePool& pool, const ActiveOptio
   auto found = chosen_by(options.model);
   ChoosingModel model = options.model;
   if (found == before.end()) {
-    NS_ASSIGN_OR_RETURN(model, Resolve(options));
+    NS_ASSIGN_OR_RETURN(model, Resolve(options, before));
     found = chosen_by(model);
   }
   if (found != before.end()) {

@@ -473,6 +473,8 @@ TEST_F(CommandLineTest, AnActiveSweepMeasuresWhatTheModelIsLeastSureOfAndResumes
   EXPECT_EQ(run(worker.address(), newest), 1);
   EXPECT_THAT(err_, AllOf(HasSubstr("chosen by cpu/1"), HasSubstr("lacks 2 of 4"),
                           HasSubstr("now has cpu/2"), HasSubstr("--model cpu/1")));
+  EXPECT_EQ(run(worker.address(), {"--model", "cpu"}), 1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("--planner is required"), HasSubstr("chosen by cpu/1")));
   FakeWorker healthy;
   EXPECT_EQ(run(healthy.address(), {"--model", "cpu/1"}), 0) << err_;
   EXPECT_EQ(nlohmann::json::parse(out_)["recorded"], 2);
