@@ -1,8 +1,9 @@
 // reduce_scatter, all_gather and all_reduce over real sockets.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <span>
 #include <string>
 
 #include "common/base/random.h"
@@ -59,11 +60,10 @@ void RunAndCheck(Group& group, Collective collective, std::size_t block, std::ui
     ASSERT_TRUE(status.ok()) << status;
     const std::vector<float> expected = Expected(collective, inputs, r, block);
     ASSERT_GE(group[rank].ReceiveBuffer().size(), expected.size() * sizeof(float));
-    EXPECT_EQ(std::memcmp(group[rank].ReceiveBuffer().data(), expected.data(),
-                          expected.size() * sizeof(float)),
-              0)
+    const auto sums = std::as_bytes(std::span(expected));
+    EXPECT_TRUE(std::equal(sums.begin(), sums.end(), group[rank].ReceiveBuffer().begin()))
         << ToText(collective) << " of " << block << " numbers a block, rank " << rank;
-    EXPECT_EQ(std::memcmp(group[rank].SendBuffer().data(), bytes.data(), bytes.size()), 0)
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), group[rank].SendBuffer().begin()))
         << "what was sent has changed";
   });
 }
