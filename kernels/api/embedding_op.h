@@ -15,10 +15,13 @@ struct EmbeddingTableSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   PoolingMode pooling_mode = PoolingMode::kSum;
+  // Of the weights where they are stored. Sums, gradients, optimizer state and what Weights and
+  // SetWeights exchange are fp32; a device without a type answers INVALID_ARGUMENT.
+  DataType weight_dtype = DataType::kFp32;
 };
 
 struct EmbeddingOpSpec {
-  std::vector<EmbeddingTableSpec> tables;  // fp32 weights
+  std::vector<EmbeddingTableSpec> tables;
   std::int64_t batch_size = 0;
   Optimizer optimizer = Optimizer::kSgd;  // kSgd or kRowwiseAdagrad
   float learning_rate = 0.01F;

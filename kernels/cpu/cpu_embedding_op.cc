@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "common/base/random.h"
+#include "kernels/api/lookup_checks.h"
 #include "kernels/cpu/embedding_kernels.h"
 #include "kernels/cpu/row_sort.h"
 
@@ -50,24 +50,12 @@ void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
   }
 }
 
-Status CheckSpec(const EmbeddingOpSpec& spec) {
-  constexpr std::int64_t kMaxBatch = std::int64_t{1} << 31;
-  if (spec.batch_size < 1 || spec.batch_size > kMaxBatch) {
-    return InvalidArgument("batch_size: must be in [1, 2^31], got {}", spec.batch_size);
-  }
-  if (spec.optimizer != Optimizer::kSgd && spec.optimizer != Optimizer::kRowwiseAdagrad) {
-    return InvalidArgument("optimizer: must be sgd or rowwise_adagrad, got {}",
-                           std::string(ToText(spec.optimizer)));
-  }
-  if (!std::isfinite(spec.learning_rate) || !std::isfinite(spec.epsilon) || spec.epsilon < 0) {
-    return InvalidArgument("learning_rate and epsilon: must be finite, got {} and {}",
-                           spec.learning_rate, spec.epsilon);
-  }
+// Only fp32 weights.
+Status CheckWeightTypes(const EmbeddingOpSpec& spec) {
   for (std::size_t i = 0; i < spec.tables.size(); ++i) {
-    const EmbeddingTableSpec& table = spec.tables[i];
-    if (table.rows < 1 || table.cols < 1) {
-      return InvalidArgument("tables[{}]: rows and cols must be at least 1, got {} and {}", i,
-                             table.rows, table.cols);
+    if (spec.tables[i].weight_dtype != DataType::kFp32) {
+      return InvalidArgument("tables[{}].weight_dtype: the cpu has fp32 only, got {}", i,
+                             std::string(ToText(spec.tables[i].weight_dtype)));
     }
   }
   return absl::OkStatus();
@@ -97,25 +85,6 @@ std::int64_t NeededBytes(const EmbeddingOpSpec& spec) {
   return bytes;
 }
 
-Status CheckInput(const LookupBatch& batch, std::int64_t rows, std::int64_t batch_size) {
-  if (static_cast<std::int64_t>(batch.offsets.size()) != batch_size + 1) {
-    return InvalidArgument("has {} offsets for {} samples", batch.offsets.size(), batch_size);
-  }
-  if (batch.offsets.front() != 0 || !std::is_sorted(batch.offsets.begin(), batch.offsets.end()) ||
-      batch.offsets.back() != static_cast<std::int64_t>(batch.ids.size())) {
-    return InvalidArgument("offsets must ascend from 0 to the number of ids, {}", batch.ids.size());
-  }
-  if (!batch.weights.empty() && batch.weights.size() != batch.ids.size()) {
-    return InvalidArgument("has {} weights for {} ids", batch.weights.size(), batch.ids.size());
-  }
-  for (const std::int64_t id : batch.ids) {
-    if (id < 0 || id >= rows) {
-      return InvalidArgument("ids must be in [0, {}), got {}", rows, id);
-    }
-  }
-  return absl::OkStatus();
-}
-
 // The backward pass of such a table multiplies each occurrence's gradient by something.
 bool HasKeyWeights(PoolingMode mode, const LookupBatch& batch) {
   return mode == PoolingMode::kMean || !batch.weights.empty();
@@ -126,6 +95,7 @@ bool HasKeyWeights(PoolingMode mode, const LookupBatch& batch) {
 StatusOr<std::unique_ptr<CpuEmbeddingOp>> CpuEmbeddingOp::Create(std::shared_ptr<MemoryArena> arena,
                                                                  const EmbeddingOpSpec& spec) {
   NS_RETURN_IF_ERROR(CheckSpec(spec));
+  NS_RETURN_IF_ERROR(CheckWeightTypes(spec));
   arena->Reset();
   NS_RETURN_IF_ERROR(Annotate(arena->CheckFits(NeededBytes(spec)), "embedding tables"));
   NS_RETURN_IF_ERROR(CheckSortKeys(spec));
@@ -157,13 +127,9 @@ std::span<float> CpuEmbeddingOp::TakeFloats(std::int64_t count) {
 }
 
 Status CpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
-  if (inputs.size() != tables_.size()) {
-    return InvalidArgument("{} inputs for {} tables", inputs.size(), tables_.size());
-  }
+  NS_RETURN_IF_ERROR(CheckInputs(spec_, inputs));
   std::size_t keys = 0, key_weights = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    NS_RETURN_IF_ERROR(Annotate(CheckInput(inputs[i], tables_[i].rows, spec_.batch_size),
-                                fmt::format("inputs[{}]", i)));
     keys = std::max(keys, inputs[i].ids.size());
     if (HasKeyWeights(tables_[i].pooling_mode, inputs[i])) {
       key_weights = std::max(key_weights, inputs[i].ids.size());

@@ -1,0 +1,19 @@
+// What every embedding device checks about specs and inputs before it looks at its memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/embedding_op.h"
+
+namespace neuroshard {
+
+// INVALID_ARGUMENT names what is out of range: batch size, optimizer, learning rate, rows, cols.
+Status CheckSpec(const EmbeddingOpSpec& spec);
+
+// INVALID_ARGUMENT when there is not one batch a table, or names the first batch that is not well
+// formed ("inputs[3]: ...").
+Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs);
+
+}  // namespace neuroshard

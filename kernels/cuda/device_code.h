@@ -1,0 +1,21 @@
+// What both compilers of these kernels understand: their bodies are compiled by nvcc for devices,
+// and by the host's compiler for tests, which run every block and thread of a launch in a loop.
+#pragma once
+
+#ifdef __CUDACC__
+#define NS_DEVICE_CODE __host__ __device__ __forceinline__
+#else
+#define NS_DEVICE_CODE inline
+#endif
+
+#ifdef __CUDA_ARCH__
+#define NS_UNROLL _Pragma("unroll")
+#else
+#define NS_UNROLL
+#endif
+
+namespace neuroshard::cuda {
+
+inline constexpr int kThreads = 256;  // of every block
+
+}  // namespace neuroshard::cuda

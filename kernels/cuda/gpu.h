@@ -1,0 +1,68 @@
+// What the embedding op needs from a GPU: memory, copies and launches. Two implementations: CUDA
+// (cuda_gpu.h) and, for tests on machines without a GPU, a loop over the blocks and threads of each
+// launch (sequential_gpu.h). Pointers of the launches are device memory, arrays of tables included.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "kernels/cuda/initial_values.h"
+#include "kernels/cuda/pooling.h"
+#include "kernels/cuda/row_keys.h"
+#include "kernels/cuda/row_update.h"
+#include "kernels/cuda/table_blocks.h"
+
+namespace neuroshard::cuda {
+
+// Sorts entries by key, stable. Both pairs of arrays have `entries` elements; scratch is what
+// SortScratchBytes said.
+struct SortLaunch {
+  std::int64_t entries = 0;
+  int key_bits = 0;
+  bool scaled = false;  // ScaledOccurrence, not PlainOccurrence
+  const std::uint32_t* keys = nullptr;
+  const void* occurrences = nullptr;
+  std::uint32_t* sorted_keys = nullptr;
+  void* sorted_occurrences = nullptr;
+  void* scratch = nullptr;
+  std::int64_t scratch_bytes = 0;
+};
+
+struct UpdateLaunch {
+  Batched<UpdateTable> batch;
+  EntryKind entries = EntryKind::kPlain;
+  int vectors_per_lane = 0;  // the most of the tables with blocks
+  UpdateStep step;
+};
+
+// Launches run in order and return at once; what goes wrong in one is told by status(). One caller
+// at a time.
+class Gpu {
+ public:
+  virtual ~Gpu() = default;
+
+  // RESOURCE_EXHAUSTED quotes what was asked for and what there is. Aligned to 256 bytes.
+  virtual StatusOr<std::byte*> Allocate(std::int64_t bytes) = 0;
+  virtual void Free(std::byte* memory) = 0;
+  virtual std::int64_t AvailableBytes() const = 0;
+
+  // After everything launched before; return when the copy is done.
+  virtual Status CopyIn(void* device, const void* host, std::int64_t bytes) = 0;
+  virtual Status CopyOut(void* host, const void* device, std::int64_t bytes) = 0;
+
+  virtual void Fill(const Batched<FillTable>& batch) = 0;
+  virtual void Pool(const Batched<PoolTable>& batch) = 0;
+  virtual void AddSegments(const Batched<SegmentTable>& batch) = 0;
+  virtual void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
+                           bool scaled) = 0;
+  virtual StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled,
+                                                  int key_bits) = 0;
+  virtual void Sort(const SortLaunch& launch) = 0;
+  virtual void Update(const UpdateLaunch& launch) = 0;
+
+  // The first error of a launch or copy; the device cannot be used any more after one.
+  virtual Status status() const = 0;
+};
+
+}  // namespace neuroshard::cuda

@@ -1,0 +1,548 @@
+#include "kernels/cuda/gpu_embedding_op.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "common/base/bytes.h"
+#include "common/base/random.h"
+#include "kernels/api/lookup_checks.h"
+
+namespace neuroshard::cuda {
+namespace {
+
+NumberType TypeOf(DataType type) {
+  switch (type) {
+    case DataType::kFp16:
+      return NumberType::kFp16;
+    case DataType::kBf16:
+      return NumberType::kBf16;
+    case DataType::kFp32:
+      break;
+  }
+  return NumberType::kFp32;
+}
+
+Status CheckGpuLimits(const EmbeddingOpSpec& spec) {
+  for (std::size_t i = 0; i < spec.tables.size(); ++i) {
+    if (spec.tables[i].cols > kMaxCols) {
+      return InvalidArgument("tables[{}].cols: a gpu has up to {}, got {}", i, kMaxCols,
+                             spec.tables[i].cols);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of tables that fit the memory, so that one which does not is out of memory and not an error.
+Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
+  std::int64_t rows = 0;
+  for (const EmbeddingTableSpec& table : spec.tables) rows += table.rows;
+  if (rows >= std::int64_t{1} << 32) {
+    return InvalidArgument("tables: {} rows in all, a gpu has fewer than 2^32", rows);
+  }
+  return absl::OkStatus();
+}
+
+bool NeedsScale(const EmbeddingTableSpec& table, const LookupBatch& batch) {
+  return table.pooling_mode == PoolingMode::kMean || !batch.weights.empty();
+}
+
+template <typename Raw>
+float StoredToFloat(NumberType type, Raw raw) {
+  return type == NumberType::kFp16 ? HostHalfToFloat(raw) : HostBf16ToFloat(raw);
+}
+
+}  // namespace
+
+// Offsets into batch_.
+struct GpuEmbeddingOp::BatchPlaces {
+  struct Level {
+    std::int64_t entries, keys, filled, partials;
+  };
+  struct Table {
+    std::int64_t first_entry, ids, offsets, weights;
+    std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
+    std::vector<Level> levels;  // the first one: entries only
+  };
+  std::vector<Table> tables;
+  std::int64_t entries = 0;
+  bool scaled = false;
+  std::int64_t keys, occurrences, sorted_keys, sorted_occurrences, scratch, scratch_bytes;
+  std::int64_t bytes;
+};
+
+// The arrays of tables of all launches, gathered on the host and copied at once.
+class GpuEmbeddingOp::LaunchArrays {
+ public:
+  explicit LaunchArrays(GpuBuffer& buffer) : buffer_(buffer) {}
+
+  // `*launch` is filled in by Copy and must live until then.
+  template <typename Table>
+  Status Add(const std::vector<Table>& tables, const std::vector<std::int64_t>& blocks,
+             Batched<Table>* launch) {
+    NS_ASSIGN_OR_RETURN(const std::vector<std::int32_t> first_block, FirstBlocks(blocks));
+    const std::int64_t tables_place = Append(tables), blocks_place = Append(first_block);
+    *launch = {.num_tables = static_cast<int>(tables.size()), .blocks = first_block.back()};
+    placed_.push_back([=, this] {
+      launch->tables = reinterpret_cast<const Table*>(buffer_.at(tables_place));
+      launch->first_block = reinterpret_cast<const std::int32_t*>(buffer_.at(blocks_place));
+    });
+    return absl::OkStatus();
+  }
+
+  Status Copy(Gpu& gpu) {
+    const auto size = static_cast<std::int64_t>(bytes_.size());
+    NS_RETURN_IF_ERROR(buffer_.Reserve(size));
+    for (const auto& place : placed_) place();
+    return gpu.CopyIn(buffer_.at(0), bytes_.data(), size);
+  }
+
+ private:
+  template <typename T>
+  std::int64_t Append(const std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const std::size_t place = (bytes_.size() + 255) / 256 * 256, size = values.size() * sizeof(T);
+    bytes_.resize(place + size);
+    if (size > 0) std::memcpy(bytes_.data() + place, values.data(), size);
+    return static_cast<std::int64_t>(place);
+  }
+
+  GpuBuffer& buffer_;
+  std::vector<std::byte> bytes_;
+  std::vector<std::function<void()>> placed_;
+};
+
+StatusOr<std::unique_ptr<GpuEmbeddingOp>> GpuEmbeddingOp::Create(std::shared_ptr<Gpu> gpu,
+                                                                 const EmbeddingOpSpec& spec) {
+  NS_RETURN_IF_ERROR(CheckSpec(spec));
+  NS_RETURN_IF_ERROR(CheckGpuLimits(spec));
+  std::unique_ptr<GpuEmbeddingOp> op(new GpuEmbeddingOp(std::move(gpu), spec));
+  NS_RETURN_IF_ERROR(Annotate(op->Allocate(), "embedding tables"));
+  NS_RETURN_IF_ERROR(op->Initialise());
+  return op;
+}
+
+GpuEmbeddingOp::GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec)
+    : gpu_(std::move(gpu)), spec_(spec), model_(gpu_), batch_(gpu_), launches_(gpu_) {}
+
+Status GpuEmbeddingOp::Allocate() {
+  const bool stateful = spec_.optimizer == Optimizer::kRowwiseAdagrad;
+  MemoryLayout layout;
+  std::vector<std::int64_t> weights, states;
+  for (const EmbeddingTableSpec& table : spec_.tables) {
+    const std::int64_t vectors = VectorsOf(table.cols);
+    weights.push_back(
+        layout.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
+    states.push_back(layout.Take(stateful ? table.rows : 0, 4));
+    device_cols_ += vectors * kVector;  // at most 2^13 a table
+  }
+  const std::int64_t output = layout.Take(spec_.batch_size, device_cols_ * 4);
+  const std::int64_t gradient = layout.Take(spec_.batch_size, device_cols_ * 4);
+  if (const std::int64_t available = gpu_->AvailableBytes(); layout.bytes() > available) {
+    return ResourceExhausted("{} do not fit the {} that are available", FormatBytes(layout.bytes()),
+                             FormatBytes(available));
+  }
+  NS_RETURN_IF_ERROR(CheckNumberOfRows(spec_));
+  NS_RETURN_IF_ERROR(model_.Reserve(std::max<std::int64_t>(layout.bytes(), 1)));
+  std::int64_t col = 0, key = 0;
+  for (std::size_t t = 0; t < spec_.tables.size(); ++t) {
+    const EmbeddingTableSpec& table = spec_.tables[t];
+    const auto vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
+    tables_.push_back({table, TypeOf(table.weight_dtype), vectors, col,
+                       static_cast<std::uint32_t>(key), model_.at(weights[t]),
+                       stateful ? reinterpret_cast<float*>(model_.at(states[t])) : nullptr});
+    col += std::int64_t{vectors} * kVector;
+    key += table.rows;
+  }
+  key_bits_ = std::max(1, static_cast<int>(std::bit_width(
+                              static_cast<std::uint64_t>(std::max<std::int64_t>(key, 1) - 1))));
+  output_ = reinterpret_cast<float*>(model_.at(output));
+  output_gradient_ = reinterpret_cast<float*>(model_.at(gradient));
+  return absl::OkStatus();
+}
+
+Status GpuEmbeddingOp::Initialise() {
+  Random seeds(spec_.seed);
+  std::vector<FillTable> fills;
+  std::vector<std::int64_t> blocks;
+  const auto add = [&](FillTable fill) {
+    fills.push_back(fill);
+    blocks.push_back(FillBlocks(fill.rows, fill.vectors));
+  };
+  const std::int64_t output_vectors = device_cols_ / kVector, batch = spec_.batch_size;
+  for (const TableData& table : tables_) {
+    const auto cols = static_cast<std::int32_t>(table.spec.cols);
+    const std::int32_t vectors = table.vectors;
+    const std::uint64_t weights_seed = seeds.Next(), gradient_seed = seeds.Next();
+    add({table.weights, table.type, table.spec.rows, vectors, cols, vectors, weights_seed, 0.05F});
+    float* output = output_ + table.first_output_col;
+    add({output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
+    float* gradient = output_gradient_ + table.first_output_col;
+    add({gradient, NumberType::kFp32, batch, vectors, cols, output_vectors, gradient_seed, 1e-3F});
+    if (table.state == nullptr) continue;
+    add({table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
+  }
+  Batched<FillTable> launch;
+  LaunchArrays arrays(launches_);
+  NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
+  NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
+  gpu_->Fill(launch);
+  return gpu_->status();
+}
+
+Status GpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
+  NS_RETURN_IF_ERROR(CheckInputs(spec_, inputs));
+  std::vector<LongBags> long_bags;
+  for (const LookupBatch& batch : inputs) long_bags.push_back(FindLongBags(batch.offsets));
+  BatchPlaces places = Place(inputs, long_bags);
+  if (places.entries > 0) {
+    NS_ASSIGN_OR_RETURN(places.scratch_bytes,
+                        gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));
+  }
+  has_inputs_ = false;
+  const std::int64_t bytes = places.scratch + places.scratch_bytes;
+  if (const std::int64_t available = gpu_->AvailableBytes() + batch_.bytes(); bytes > available) {
+    return ResourceExhausted(
+        "ids and the room to sort them: {} do not fit the {} that are available",
+        FormatBytes(bytes), FormatBytes(available));
+  }
+  NS_RETURN_IF_ERROR(Annotate(batch_.Reserve(std::max<std::int64_t>(bytes, 1)), "ids"));
+  NS_RETURN_IF_ERROR(CopyInputs(inputs, long_bags, places));
+  NS_RETURN_IF_ERROR(PlanLaunches(inputs, long_bags, places));
+  has_inputs_ = true;
+  return absl::OkStatus();
+}
+
+GpuEmbeddingOp::BatchPlaces GpuEmbeddingOp::Place(const std::vector<LookupBatch>& inputs,
+                                                  const std::vector<LongBags>& long_bags) const {
+  BatchPlaces places;
+  MemoryLayout layout;
+  for (std::size_t t = 0; t < inputs.size(); ++t) {
+    const auto ids = static_cast<std::int64_t>(inputs[t].ids.size());
+    const auto segments = static_cast<std::int64_t>(long_bags[t].begins.size());
+    const auto bags = static_cast<std::int64_t>(long_bags[t].bags.size());
+    const std::int64_t row_floats = std::int64_t{tables_[t].vectors} * kVector;
+    BatchPlaces::Table table;
+    table.first_entry = places.entries;
+    table.ids = layout.Take(ids, 8);
+    table.offsets = layout.Take(spec_.batch_size + 1, 8);
+    table.weights = layout.Take(static_cast<std::int64_t>(inputs[t].weights.size()), 4);
+    table.segment_begins = layout.Take(segments, 8);
+    table.segment_ends = layout.Take(segments, 8);
+    table.first_segments = layout.Take(bags + 1, 8);
+    table.long_bags = layout.Take(bags, 8);
+    table.segment_sums = layout.Take(segments, row_floats * 4);
+    for (const std::int64_t entries : LevelEntries(ids)) {
+      const std::int64_t kept = table.levels.empty() ? 0 : entries;
+      table.levels.push_back(
+          {entries, layout.Take(kept, 4), layout.Take(kept, 1), layout.Take(kept, row_floats * 4)});
+    }
+    places.entries += ids;
+    places.scaled = places.scaled || NeedsScale(spec_.tables[t], inputs[t]);
+    places.tables.push_back(std::move(table));
+  }
+  const std::int64_t occurrence =
+      places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
+  places.keys = layout.Take(places.entries, 4);
+  places.occurrences = layout.Take(places.entries, occurrence);
+  places.sorted_keys = layout.Take(places.entries, 4);
+  places.sorted_occurrences = layout.Take(places.entries, occurrence);
+  places.scratch = layout.bytes();
+  places.scratch_bytes = 0;
+  return places;
+}
+
+Status GpuEmbeddingOp::CopyInputs(const std::vector<LookupBatch>& inputs,
+                                  const std::vector<LongBags>& long_bags,
+                                  const BatchPlaces& places) {
+  const auto copy = [this](std::int64_t place, const auto& values) {
+    if (values.empty()) return absl::OkStatus();
+    return gpu_->CopyIn(batch_.at(place), values.data(),
+                        static_cast<std::int64_t>(values.size() * sizeof values[0]));
+  };
+  for (std::size_t t = 0; t < inputs.size(); ++t) {
+    const BatchPlaces::Table& place = places.tables[t];
+    NS_RETURN_IF_ERROR(copy(place.ids, inputs[t].ids));
+    NS_RETURN_IF_ERROR(copy(place.offsets, inputs[t].offsets));
+    NS_RETURN_IF_ERROR(copy(place.weights, inputs[t].weights));
+    if (long_bags[t].bags.empty()) continue;
+    NS_RETURN_IF_ERROR(copy(place.segment_begins, long_bags[t].begins));
+    NS_RETURN_IF_ERROR(copy(place.segment_ends, long_bags[t].ends));
+    NS_RETURN_IF_ERROR(copy(place.first_segments, long_bags[t].first_segment));
+    NS_RETURN_IF_ERROR(copy(place.long_bags, long_bags[t].bags));
+  }
+  return absl::OkStatus();
+}
+
+Status GpuEmbeddingOp::PlanLaunches(const std::vector<LookupBatch>& inputs,
+                                    const std::vector<LongBags>& long_bags,
+                                    const BatchPlaces& places) {
+  LaunchArrays arrays(launches_);
+  NS_RETURN_IF_ERROR(PlanForward(inputs, long_bags, places, arrays));
+  NS_RETURN_IF_ERROR(PlanBackward(inputs, places, arrays));
+  return arrays.Copy(*gpu_);
+}
+
+Status GpuEmbeddingOp::PlanForward(const std::vector<LookupBatch>& inputs,
+                                   const std::vector<LongBags>& long_bags,
+                                   const BatchPlaces& places, LaunchArrays& arrays) {
+  std::vector<PoolTable> pools, segments;
+  std::vector<SegmentTable> sums;
+  std::vector<std::int64_t> pool_blocks, segment_blocks, sum_blocks;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const TableData& table = tables_[t];
+    const BatchPlaces::Table& place = places.tables[t];
+    const auto longs = [&](std::int64_t at) {
+      return reinterpret_cast<const std::int64_t*>(batch_.at(at));
+    };
+    const bool mean = table.spec.pooling_mode == PoolingMode::kMean;
+    PoolTable pool;
+    pool.weights = table.weights;
+    pool.type = table.type;
+    pool.vectors = table.vectors;
+    pool.ids = longs(place.ids);
+    pool.id_weights = inputs[t].weights.empty()
+                          ? nullptr
+                          : reinterpret_cast<const float*>(batch_.at(place.weights));
+    pool.begins = longs(place.offsets);
+    pool.ends = pool.begins + 1;
+    pool.bags = spec_.batch_size;
+    pool.longest = kLongestBag;
+    pool.mean = mean;
+    pool.output = output_ + table.first_output_col;
+    pool.output_stride = device_cols_;
+    pools.push_back(pool);
+    pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
+    if (long_bags[t].bags.empty()) continue;
+
+    auto* partials = reinterpret_cast<float*>(batch_.at(place.segment_sums));
+    pool.begins = longs(place.segment_begins);
+    pool.ends = longs(place.segment_ends);
+    pool.bags = static_cast<std::int64_t>(long_bags[t].begins.size());
+    pool.longest = kSegment;
+    pool.mean = false;
+    pool.output = partials;
+    pool.output_stride = std::int64_t{table.vectors} * kVector;
+    segments.push_back(pool);
+    segment_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
+
+    const auto bags = static_cast<std::int64_t>(long_bags[t].bags.size());
+    sums.push_back({partials, table.vectors, longs(place.first_segments), longs(place.long_bags),
+                    longs(place.offsets), bags, mean, output_ + table.first_output_col,
+                    device_cols_});
+    sum_blocks.push_back(PoolBlocks(table.vectors, bags));
+  }
+  NS_RETURN_IF_ERROR(arrays.Add(pools, pool_blocks, &pool_));
+  NS_RETURN_IF_ERROR(arrays.Add(segments, segment_blocks, &pool_segments_));
+  return arrays.Add(sums, sum_blocks, &add_segments_);
+}
+
+Status GpuEmbeddingOp::PlanBackward(const std::vector<LookupBatch>& inputs,
+                                    const BatchPlaces& places, LaunchArrays& arrays) {
+  std::vector<KeyTable> key_tables;
+  std::vector<std::int64_t> key_blocks;
+  std::size_t levels = 0;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const BatchPlaces::Table& place = places.tables[t];
+    const auto entries = static_cast<std::int64_t>(inputs[t].ids.size());
+    key_tables.push_back({reinterpret_cast<const std::int64_t*>(batch_.at(place.ids)),
+                          reinterpret_cast<const std::int64_t*>(batch_.at(place.offsets)),
+                          inputs[t].weights.empty()
+                              ? nullptr
+                              : reinterpret_cast<const float*>(batch_.at(place.weights)),
+                          spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
+                          tables_[t].spec.pooling_mode == PoolingMode::kMean});
+    key_blocks.push_back(KeyBlocks(entries));
+    levels = std::max(levels, place.levels.size());
+  }
+  NS_RETURN_IF_ERROR(arrays.Add(key_tables, key_blocks, &make_keys_));
+  keys_ = reinterpret_cast<std::uint32_t*>(batch_.at(places.keys));
+  occurrences_ = batch_.at(places.occurrences);
+  sort_ = {.entries = places.entries,
+           .key_bits = key_bits_,
+           .scaled = places.scaled,
+           .keys = keys_,
+           .occurrences = occurrences_,
+           .sorted_keys = reinterpret_cast<std::uint32_t*>(batch_.at(places.sorted_keys)),
+           .sorted_occurrences = batch_.at(places.sorted_occurrences),
+           .scratch = batch_.at(places.scratch),
+           .scratch_bytes = places.scratch_bytes};
+
+  const std::int64_t occurrence_bytes =
+      places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
+  updates_.clear();
+  updates_.reserve(2 * levels);  // arrays keeps addresses of its elements
+  for (std::size_t level = 0; level < levels; ++level) {
+    // Tables of up to two vectors a lane have a launch of their own: wide ones need registers that
+    // would cost the others their parallelism.
+    for (const bool wide : {false, true}) {
+      std::vector<UpdateTable> updates;
+      std::vector<std::int64_t> blocks;
+      int vectors_per_lane = 0;
+      for (std::size_t t = 0; t < tables_.size(); ++t) {
+        const TableData& table = tables_[t];
+        const BatchPlaces::Table& place = places.tables[t];
+        if (level >= place.levels.size() || (VectorsPerLane(table.vectors) > 2) != wide) continue;
+        const BatchPlaces::Level& here = place.levels[level];
+        UpdateTable update;
+        update.weights = table.weights;
+        update.type = table.type;
+        update.vectors = table.vectors;
+        update.cols = static_cast<std::int32_t>(table.spec.cols);
+        update.state = table.state;
+        update.first_key = table.first_key;
+        update.entries = here.entries;
+        if (level == 0) {
+          update.keys = sort_.sorted_keys + place.first_entry;
+          update.gradients = output_gradient_ + table.first_output_col;
+          update.gradient_stride = device_cols_;
+          update.occurrences = static_cast<const std::byte*>(sort_.sorted_occurrences) +
+                               place.first_entry * occurrence_bytes;
+        } else {
+          update.keys = reinterpret_cast<const std::uint32_t*>(batch_.at(here.keys));
+          update.filled = reinterpret_cast<const std::uint8_t*>(batch_.at(here.filled));
+          update.gradients = reinterpret_cast<const float*>(batch_.at(here.partials));
+          update.gradient_stride = std::int64_t{table.vectors} * kVector;
+        }
+        if (level + 1 < place.levels.size()) {
+          const BatchPlaces::Level& next = place.levels[level + 1];
+          update.next_keys = reinterpret_cast<std::uint32_t*>(batch_.at(next.keys));
+          update.next_filled = reinterpret_cast<std::uint8_t*>(batch_.at(next.filled));
+          update.next_partials = reinterpret_cast<float*>(batch_.at(next.partials));
+        }
+        updates.push_back(update);
+        blocks.push_back(UpdateBlocks(table.vectors, here.entries));
+        vectors_per_lane = std::max(vectors_per_lane, VectorsPerLane(table.vectors));
+      }
+      if (updates.empty()) continue;
+      UpdateLaunch& launch = updates_.emplace_back();
+      launch.entries = level > 0       ? EntryKind::kPartial
+                       : places.scaled ? EntryKind::kScaled
+                                       : EntryKind::kPlain;
+      launch.vectors_per_lane = vectors_per_lane;
+      launch.step = {spec_.learning_rate, spec_.epsilon};
+      NS_RETURN_IF_ERROR(arrays.Add(updates, blocks, &launch.batch));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void GpuEmbeddingOp::Forward() {
+  if (!has_inputs_) return;
+  gpu_->Pool(pool_);
+  if (pool_segments_.blocks == 0) return;
+  gpu_->Pool(pool_segments_);
+  gpu_->AddSegments(add_segments_);
+}
+
+void GpuEmbeddingOp::Backward() {
+  if (!has_inputs_ || sort_.entries == 0) return;
+  gpu_->MakeRowKeys(make_keys_, keys_, occurrences_, sort_.scaled);
+  gpu_->Sort(sort_);
+  for (const UpdateLaunch& update : updates_) gpu_->Update(update);
+}
+
+std::vector<float> GpuEmbeddingOp::Output() const {
+  std::vector<float> padded(spec_.batch_size * device_cols_);
+  if (!gpu_->CopyOut(padded.data(), output_, static_cast<std::int64_t>(padded.size()) * 4).ok()) {
+    return {};
+  }
+  std::vector<float> output;
+  for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
+    for (const TableData& table : tables_) {
+      const auto begin = padded.begin() + b * device_cols_ + table.first_output_col;
+      output.insert(output.end(), begin, begin + table.spec.cols);
+    }
+  }
+  return output;
+}
+
+Status GpuEmbeddingOp::SetOutputGradient(std::span<const float> gradient) {
+  std::int64_t cols = 0;
+  for (const TableData& table : tables_) cols += table.spec.cols;
+  if (static_cast<std::int64_t>(gradient.size()) != spec_.batch_size * cols) {
+    return InvalidArgument("the gradient has {} values, the output {}", gradient.size(),
+                           spec_.batch_size * cols);
+  }
+  std::vector<float> padded(spec_.batch_size * device_cols_);
+  auto from = gradient.begin();
+  for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
+    for (const TableData& table : tables_) {
+      std::copy_n(from, table.spec.cols,
+                  padded.begin() + b * device_cols_ + table.first_output_col);
+      from += table.spec.cols;
+    }
+  }
+  return gpu_->CopyIn(output_gradient_, padded.data(),
+                      static_cast<std::int64_t>(padded.size()) * 4);
+}
+
+Status GpuEmbeddingOp::CheckTable(int table) const {
+  if (table >= 0 && table < static_cast<int>(tables_.size())) return absl::OkStatus();
+  return InvalidArgument("table: must be in [0, {}), got {}", tables_.size(), table);
+}
+
+std::vector<float> GpuEmbeddingOp::Weights(int table) const {
+  if (!CheckTable(table).ok()) return {};
+  const TableData& data = tables_[table];
+  const std::int64_t stride = std::int64_t{data.vectors} * kVector;
+  std::vector<std::byte> stored(data.spec.rows * stride * BytesOf(data.type));
+  if (!gpu_->CopyOut(stored.data(), data.weights, static_cast<std::int64_t>(stored.size())).ok()) {
+    return {};
+  }
+  std::vector<float> weights;
+  weights.reserve(data.spec.rows * data.spec.cols);
+  for (std::int64_t row = 0; row < data.spec.rows; ++row) {
+    for (std::int64_t col = 0; col < data.spec.cols; ++col) {
+      const std::int64_t i = row * stride + col;
+      if (data.type == NumberType::kFp32) {
+        weights.push_back(reinterpret_cast<const float*>(stored.data())[i]);
+      } else {
+        weights.push_back(
+            StoredToFloat(data.type, reinterpret_cast<const std::uint16_t*>(stored.data())[i]));
+      }
+    }
+  }
+  return weights;
+}
+
+Status GpuEmbeddingOp::SetWeights(int table, std::span<const float> weights) {
+  NS_RETURN_IF_ERROR(CheckTable(table));
+  const TableData& data = tables_[table];
+  if (static_cast<std::int64_t>(weights.size()) != data.spec.rows * data.spec.cols) {
+    return InvalidArgument("{} weights for a table of {} x {}", weights.size(), data.spec.rows,
+                           data.spec.cols);
+  }
+  const std::int64_t stride = std::int64_t{data.vectors} * kVector;
+  std::vector<std::byte> stored(data.spec.rows * stride * BytesOf(data.type));
+  for (std::int64_t row = 0; row < data.spec.rows; ++row) {
+    for (std::int64_t col = 0; col < data.spec.cols; ++col) {
+      const float value = weights[row * data.spec.cols + col];
+      const std::int64_t i = row * stride + col;
+      if (data.type == NumberType::kFp32) {
+        reinterpret_cast<float*>(stored.data())[i] = value;
+      } else {
+        reinterpret_cast<std::uint16_t*>(stored.data())[i] =
+            data.type == NumberType::kFp16 ? HostFloatToHalf(value) : HostFloatToBf16(value);
+      }
+    }
+  }
+  return gpu_->CopyIn(data.weights, stored.data(), static_cast<std::int64_t>(stored.size()));
+}
+
+std::vector<float> GpuEmbeddingOp::OptimizerState(int table) const {
+  if (!CheckTable(table).ok() || tables_[table].state == nullptr) return {};
+  std::vector<float> state(tables_[table].spec.rows);
+  if (!gpu_->CopyOut(state.data(), tables_[table].state,
+                     static_cast<std::int64_t>(state.size()) * 4)
+           .ok()) {
+    return {};
+  }
+  return state;
+}
+
+}  // namespace neuroshard::cuda

@@ -1,0 +1,92 @@
+// Table-batched embedding on a GPU: what is stored where, and in which order what is launched. All
+// arithmetic is in the kernels (pooling.h, row_keys.h, row_update.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/embedding_op.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/launch_plan.h"
+
+namespace neuroshard::cuda {
+
+// Rows, and each table's columns of output and gradient, are padded to a multiple of four columns
+// on the device, so that every width is read in whole vectors.
+//
+// Everything that depends on the ids' number is made by SetInputs: Forward and Backward only
+// launch, and neither allocates nor waits. After a CUDA error they do nothing that means anything;
+// the device tells (DeviceBackend::Health).
+class GpuEmbeddingOp final : public EmbeddingOp {
+ public:
+  // INVALID_ARGUMENT for a spec out of range: also more than kMaxCols columns, or 2^32 rows of all
+  // tables. RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit.
+  static StatusOr<std::unique_ptr<GpuEmbeddingOp>> Create(std::shared_ptr<Gpu> gpu,
+                                                          const EmbeddingOpSpec& spec);
+
+  // Also RESOURCE_EXHAUSTED, when ids and the room to sort them do not fit.
+  Status SetInputs(std::vector<LookupBatch> inputs) override;
+  void Forward() override;
+  void Backward() override;
+
+  std::vector<float> Output() const override;
+  Status SetOutputGradient(std::span<const float> gradient) override;
+  std::vector<float> Weights(int table) const override;
+  Status SetWeights(int table, std::span<const float> weights) override;
+  std::vector<float> OptimizerState(int table) const override;
+
+ private:
+  struct TableData {
+    EmbeddingTableSpec spec;
+    NumberType type;
+    std::int32_t vectors;
+    std::int64_t first_output_col;  // on the device
+    std::uint32_t first_key;
+    std::byte* weights;
+    float* state;  // null without
+  };
+  struct BatchPlaces;
+  class LaunchArrays;
+
+  GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec);
+  Status Allocate();
+  Status Initialise();
+  BatchPlaces Place(const std::vector<LookupBatch>& inputs,
+                    const std::vector<LongBags>& long_bags) const;
+  Status CopyInputs(const std::vector<LookupBatch>& inputs, const std::vector<LongBags>& long_bags,
+                    const BatchPlaces& places);
+  Status PlanLaunches(const std::vector<LookupBatch>& inputs,
+                      const std::vector<LongBags>& long_bags, const BatchPlaces& places);
+  Status PlanForward(const std::vector<LookupBatch>& inputs, const std::vector<LongBags>& long_bags,
+                     const BatchPlaces& places, LaunchArrays& arrays);
+  Status PlanBackward(const std::vector<LookupBatch>& inputs, const BatchPlaces& places,
+                      LaunchArrays& arrays);
+  Status CheckTable(int table) const;
+
+  std::shared_ptr<Gpu> gpu_;
+  const EmbeddingOpSpec spec_;
+  std::vector<TableData> tables_;
+  std::int64_t device_cols_ = 0;  // of output and gradient
+  int key_bits_ = 1;
+  float* output_ = nullptr;
+  float* output_gradient_ = nullptr;
+
+  GpuBuffer model_;     // weights, state, output, gradient
+  GpuBuffer batch_;     // ids and everything as long as them
+  GpuBuffer launches_;  // arrays of tables
+
+  bool has_inputs_ = false;
+  Batched<PoolTable> pool_, pool_segments_;
+  Batched<SegmentTable> add_segments_;
+  Batched<KeyTable> make_keys_;
+  std::uint32_t* keys_ = nullptr;
+  void* occurrences_ = nullptr;
+  SortLaunch sort_;
+  std::vector<UpdateLaunch> updates_;
+};
+
+}  // namespace neuroshard::cuda

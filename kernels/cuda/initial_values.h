@@ -1,0 +1,65 @@
+// The values that a new op starts with: a function of seed and position, uniform in [-limit, limit)
+// on a grid, so none is denormal; columns of padding are 0.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/numbers.h"
+
+namespace neuroshard::cuda {
+
+struct FillTable {
+  void* values = nullptr;
+  NumberType type = NumberType::kFp32;
+  std::int64_t rows = 0;
+  std::int32_t vectors = 0;  // of a row
+  std::int32_t cols = 0;     // without padding
+  std::int64_t stride = 0;   // vectors from one row to the next
+  std::uint64_t seed = 0;
+  float limit = 0;  // 0: zeros
+};
+
+inline constexpr int kFillVectorsPerThread = 8;
+inline constexpr std::int64_t kFillVectorsPerBlock = kThreads * kFillVectorsPerThread;
+
+// splitmix64
+NS_DEVICE_CODE std::uint64_t Mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+NS_DEVICE_CODE float InitialValue(const FillTable& table, std::uint64_t bits24, std::int64_t col) {
+  if (col >= table.cols) return 0;
+  return table.limit * (static_cast<float>(bits24 & 0xffffff) * 0x1.0p-23F - 1.0F);
+}
+
+template <typename Type>
+NS_DEVICE_CODE void FillBlock(const FillTable& table, std::int64_t block, int thread) {
+  const std::int64_t vectors = table.rows * table.vectors;
+  auto* values = static_cast<typename Type::Raw*>(table.values);
+  for (int k = 0; k < kFillVectorsPerThread; ++k) {
+    const std::int64_t i = block * kFillVectorsPerBlock + k * kThreads + thread;
+    if (i >= vectors) return;
+    const std::int64_t row = i / table.vectors, vector = i % table.vectors, col = vector * kVector;
+    const std::uint64_t a = Mix(table.seed + 2 * static_cast<std::uint64_t>(i));
+    const std::uint64_t b = Mix(table.seed + 2 * static_cast<std::uint64_t>(i) + 1);
+    values[row * table.stride + vector] =
+        Type::Narrow({InitialValue(table, a, col), InitialValue(table, a >> 32, col + 1),
+                      InitialValue(table, b, col + 2), InitialValue(table, b >> 32, col + 3)});
+  }
+}
+
+NS_DEVICE_CODE void FillBlockOfAnyType(const FillTable& table, std::int64_t block, int thread) {
+  switch (table.type) {
+    case NumberType::kFp32:
+      return FillBlock<Fp32>(table, block, thread);
+    case NumberType::kFp16:
+      return FillBlock<Fp16>(table, block, thread);
+    case NumberType::kBf16:
+      return FillBlock<Bf16>(table, block, thread);
+  }
+}
+
+}  // namespace neuroshard::cuda

@@ -1,0 +1,193 @@
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/cuda/kernel_launches.h"
+#include "kernels/cuda/table_blocks.h"
+
+namespace neuroshard::cuda {
+namespace {
+
+// The lanes of one row: a power of two within a warp, so that exchanges stay inside it.
+class LaneGroup {
+ public:
+  __device__ LaneGroup(int lanes, int thread)
+      : lanes_(lanes),
+        lane_(thread % lanes),
+        mask_(lanes == kWarp ? 0xffffffffu
+                             : ((1u << lanes) - 1) << (thread % kWarp / lanes * lanes)) {}
+  __device__ int lane() const { return lane_; }
+  __device__ int lanes() const { return lanes_; }
+  __device__ float Sum(float value) const {
+    for (int distance = lanes_ / 2; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(mask_, value, distance);
+    }
+    return value;
+  }
+  __device__ void Agree() const { __syncwarp(mask_); }
+
+ private:
+  int lanes_;
+  int lane_;
+  unsigned mask_;
+};
+
+__global__ void __launch_bounds__(kThreads) FillKernel(Batched<FillTable> batch) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const FillTable table = batch.tables[found.table];
+  FillBlockOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
+}
+
+__global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> batch) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const PoolTable table = batch.tables[found.table];
+  PoolBagsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
+}
+
+__global__ void __launch_bounds__(kThreads) SegmentKernel(Batched<SegmentTable> batch) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const SegmentTable table = batch.tables[found.table];
+  SumSegments(table, found.block, static_cast<int>(threadIdx.x));
+}
+
+template <typename Occurrence>
+__global__ void __launch_bounds__(kThreads)
+    KeyKernel(Batched<KeyTable> batch, std::uint32_t* keys, Occurrence* occurrences) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const KeyTable table = batch.tables[found.table];
+  MakeKeys(table, keys, occurrences, found.block, static_cast<int>(threadIdx.x));
+}
+
+// Tables of up to kMost vectors a lane.
+template <int kMost, typename Occurrence>
+__global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
+    UpdateKernel(Batched<UpdateTable> batch, UpdateStep step) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const UpdateTable table = batch.tables[found.table];
+  const int lanes = UpdateLanes(table.vectors);
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t chunk = found.block * (kThreads / lanes) + thread / lanes;
+  if (chunk >= Chunks(table.entries)) return;  // for all lanes of the group
+  const LaneGroup group(lanes, thread);
+  if (kMost <= 2 && VectorsPerLane(table.vectors) == 1) {
+    UpdateChunk<1, Occurrence>(table, step, chunk, group);
+  } else {
+    UpdateChunk<kMost, Occurrence>(table, step, chunk, group);
+  }
+}
+
+template <typename Occurrence>
+void LaunchUpdateOf(Batched<UpdateTable> batch, int vectors_per_lane, UpdateStep step,
+                    cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(batch.blocks);
+  if (vectors_per_lane <= 2) {
+    UpdateKernel<2, Occurrence><<<blocks, kThreads, 0, stream>>>(batch, step);
+  } else {
+    UpdateKernel<kMaxVectorsPerLane, Occurrence><<<blocks, kThreads, 0, stream>>>(batch, step);
+  }
+}
+
+template <typename Payload>
+cudaError_t SortPairs(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
+                      std::uint32_t* sorted_keys, const void* occurrences, void* sorted_occurrences,
+                      std::int64_t entries, int key_bits, cudaStream_t stream) {
+  return cub::DeviceRadixSort::SortPairs(
+      scratch, *scratch_bytes, keys, sorted_keys, static_cast<const Payload*>(occurrences),
+      static_cast<Payload*>(sorted_occurrences), entries, 0, key_bits, stream);
+}
+
+__global__ void GateKernel(const volatile int* released, unsigned long long max_ns) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (*released == 0 && now - begin < max_ns);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CopyKernel(uint4* to, const uint4* from, std::int64_t count) {
+  constexpr int kInFlight = 4;
+  const std::int64_t begin = std::int64_t{blockIdx.x} * kThreads * kInFlight + threadIdx.x;
+  uint4 values[kInFlight];
+#pragma unroll
+  for (int k = 0; k < kInFlight; ++k) {
+    const std::int64_t i = begin + k * kThreads;
+    if (i < count) values[k] = __ldg(from + i);
+  }
+#pragma unroll
+  for (int k = 0; k < kInFlight; ++k) {
+    const std::int64_t i = begin + k * kThreads;
+    if (i < count) to[i] = values[k];
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream) {
+  FillKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream) {
+  PoolKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
+  SegmentKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
+                       cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(batch.blocks);
+  if (scaled) {
+    KeyKernel<<<blocks, kThreads, 0, stream>>>(batch, keys,
+                                               static_cast<ScaledOccurrence*>(occurrences));
+  } else {
+    KeyKernel<<<blocks, kThreads, 0, stream>>>(batch, keys,
+                                               static_cast<PlainOccurrence*>(occurrences));
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
+                       std::uint32_t* sorted_keys, const void* occurrences,
+                       void* sorted_occurrences, bool scaled, std::int64_t entries, int key_bits,
+                       cudaStream_t stream) {
+  static_assert(sizeof(PlainOccurrence) == 4 && sizeof(ScaledOccurrence) == 8);
+  return scaled ? SortPairs<std::uint64_t>(scratch, scratch_bytes, keys, sorted_keys, occurrences,
+                                           sorted_occurrences, entries, key_bits, stream)
+                : SortPairs<std::uint32_t>(scratch, scratch_bytes, keys, sorted_keys, occurrences,
+                                           sorted_occurrences, entries, key_bits, stream);
+}
+
+cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
+                         UpdateStep step, cudaStream_t stream) {
+  switch (entries) {
+    case EntryKind::kPlain:
+      LaunchUpdateOf<PlainOccurrence>(batch, vectors_per_lane, step, stream);
+      break;
+    case EntryKind::kScaled:
+      LaunchUpdateOf<ScaledOccurrence>(batch, vectors_per_lane, step, stream);
+      break;
+    case EntryKind::kPartial:
+      LaunchUpdateOf<void>(batch, vectors_per_lane, step, stream);
+      break;
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,
+                       cudaStream_t stream) {
+  GateKernel<<<1, 1, 0, stream>>>(released, max_ns);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCopy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream) {
+  const std::int64_t count = bytes / 16;
+  const auto blocks = static_cast<unsigned>((count + 4 * kThreads - 1) / (4 * kThreads));
+  CopyKernel<<<blocks, kThreads, 0, stream>>>(static_cast<uint4*>(to),
+                                              static_cast<const uint4*>(from), count);
+  return cudaGetLastError();
+}
+
+}  // namespace neuroshard::cuda

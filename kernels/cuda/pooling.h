@@ -1,0 +1,135 @@
+// Forward: the bodies of the kernels that pool rows into the output. A thread owns four columns of
+// one bag and talks to no other thread; the lanes of a bag are as many as the table has vectors, so
+// narrow tables waste no lanes beside wide ones. Sums are formed in trees of eight, which keeps
+// eight rows in flight and rounding errors small.
+//
+// Bags longer than kLongestBag are cut into segments that different blocks sum, and their sums are
+// added in order: no bag makes the rest of the device wait.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/numbers.h"
+
+namespace neuroshard::cuda {
+
+inline constexpr std::int64_t kLongestBag = 1024;
+inline constexpr std::int64_t kSegment = 512;
+inline constexpr int kRowsInFlight = 8;
+
+// Bags (or segments of bags) of one table: bag b has ids[begins[b] .. ends[b]).
+struct PoolTable {
+  const void* weights = nullptr;
+  NumberType type = NumberType::kFp32;
+  std::int32_t vectors = 0;  // of a row
+  const std::int64_t* ids = nullptr;
+  const float* id_weights = nullptr;  // may be null
+  const std::int64_t* begins = nullptr;
+  const std::int64_t* ends = nullptr;
+  std::int64_t bags = 0;
+  std::int64_t longest = 0;  // longer ones are left out
+  bool mean = false;
+  float* output = nullptr;
+  std::int64_t output_stride = 0;  // floats from one bag to the next
+};
+
+// Sums of the segments of one table's long bags: bag j is the sum of partials
+// [first_segment[j], first_segment[j + 1]).
+struct SegmentTable {
+  const float* partials = nullptr;  // [segments, vectors * 4]
+  std::int32_t vectors = 0;
+  const std::int64_t* first_segment = nullptr;
+  const std::int64_t* bag = nullptr;  // its number in the batch
+  const std::int64_t* offsets = nullptr;
+  std::int64_t bags = 0;
+  bool mean = false;
+  float* output = nullptr;
+  std::int64_t output_stride = 0;
+};
+
+NS_DEVICE_CODE int PoolLanes(std::int32_t vectors) {
+  return vectors < kThreads ? vectors : kThreads;
+}
+NS_DEVICE_CODE int BagsPerBlock(std::int32_t vectors) { return kThreads / PoolLanes(vectors); }
+
+NS_DEVICE_CODE Float4 TreeSum(const Float4 (&v)[kRowsInFlight]) {
+  return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
+
+template <typename Type>
+NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thread) {
+  const int lanes = PoolLanes(table.vectors);
+  const int slot = thread / lanes;
+  if (slot >= BagsPerBlock(table.vectors)) return;
+  const std::int64_t bag = block * BagsPerBlock(table.vectors) + slot;
+  if (bag >= table.bags) return;
+  const std::int64_t begin = LoadConstant(table.begins + bag);
+  const std::int64_t end = LoadConstant(table.ends + bag);
+  if (end - begin > table.longest) return;
+  const float scale = table.mean && end > begin ? 1.0F / static_cast<float>(end - begin) : 1.0F;
+  const auto* rows = static_cast<const typename Type::Raw*>(table.weights);
+  auto* output = reinterpret_cast<Float4*>(table.output + bag * table.output_stride);
+
+  for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
+    Float4 sum = {0, 0, 0, 0};
+    for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
+      typename Type::Raw raw[kRowsInFlight];
+      float factor[kRowsInFlight];
+      NS_UNROLL
+      for (int k = 0; k < kRowsInFlight; ++k) {
+        raw[k] = {};
+        factor[k] = 0;
+        if (i + k < end) {
+          const std::int64_t id = LoadConstant(table.ids + i + k);
+          raw[k] = LoadConstant(rows + id * table.vectors + vector);
+          factor[k] = table.id_weights == nullptr ? 1.0F : LoadConstant(table.id_weights + i + k);
+        }
+      }
+      Float4 products[kRowsInFlight];
+      NS_UNROLL
+      for (int k = 0; k < kRowsInFlight; ++k) products[k] = factor[k] * Type::Widen(raw[k]);
+      sum = sum + TreeSum(products);
+    }
+    output[vector] = scale * sum;
+  }
+}
+
+NS_DEVICE_CODE void PoolBagsOfAnyType(const PoolTable& table, std::int64_t block, int thread) {
+  switch (table.type) {
+    case NumberType::kFp32:
+      return PoolBags<Fp32>(table, block, thread);
+    case NumberType::kFp16:
+      return PoolBags<Fp16>(table, block, thread);
+    case NumberType::kBf16:
+      return PoolBags<Bf16>(table, block, thread);
+  }
+}
+
+NS_DEVICE_CODE void SumSegments(const SegmentTable& table, std::int64_t block, int thread) {
+  const int lanes = PoolLanes(table.vectors);
+  const int slot = thread / lanes;
+  if (slot >= BagsPerBlock(table.vectors)) return;
+  const std::int64_t index = block * BagsPerBlock(table.vectors) + slot;
+  if (index >= table.bags) return;
+  const std::int64_t bag = table.bag[index];
+  const std::int64_t begin = table.first_segment[index], end = table.first_segment[index + 1];
+  const std::int64_t ids = table.offsets[bag + 1] - table.offsets[bag];
+  const float scale = table.mean ? 1.0F / static_cast<float>(ids) : 1.0F;
+  const auto* partials = reinterpret_cast<const Float4*>(table.partials);
+  auto* output = reinterpret_cast<Float4*>(table.output + bag * table.output_stride);
+  for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
+    Float4 sum = {0, 0, 0, 0};
+    for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
+      Float4 values[kRowsInFlight];
+      NS_UNROLL
+      for (int k = 0; k < kRowsInFlight; ++k) {
+        values[k] = {0, 0, 0, 0};
+        if (i + k < end) values[k] = LoadConstant(partials + (i + k) * table.vectors + vector);
+      }
+      sum = sum + TreeSum(values);
+    }
+    output[vector] = scale * sum;
+  }
+}
+
+}  // namespace neuroshard::cuda

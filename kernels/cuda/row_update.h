@@ -1,0 +1,252 @@
+// Backward, after the sort: sums the gradients of each row's occurrences and updates the row once.
+//
+// Entries in key order are cut into chunks of kChunk, one a group of lanes, so that all groups have
+// the same work however often rows occur. A run of equal keys inside a chunk is summed and its row
+// updated at once. A run that goes beyond its chunk leaves a partial sum in each chunk it touches;
+// the partial sums, two a chunk at most, are the entries of the next level, and so on until one
+// chunk is left. All sums are formed in one fixed order, nothing is atomic, nobody waits for
+// another block: results do not depend on the launch, and a row that occurs 10^7 times costs five
+// more short levels.
+//
+// Row-wise Adagrad needs the sum over all columns of a row, so the lanes of a row are a power of
+// two within one warp and wide rows have several vectors a lane. The Group parameter is how the
+// lanes of a row talk; on the host one lane has the whole row.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/numbers.h"
+#include "kernels/cuda/row_keys.h"
+
+namespace neuroshard::cuda {
+
+inline constexpr std::int64_t kChunk = 32;
+inline constexpr int kWarp = 32;
+inline constexpr int kMaxVectorsPerLane = 16;
+inline constexpr std::int64_t kMaxCols =
+    std::int64_t{kWarp} * kMaxVectorsPerLane * kVector;  // what fits the widest group
+
+// One table at one level.
+struct UpdateTable {
+  void* weights = nullptr;
+  NumberType type = NumberType::kFp32;
+  std::int32_t vectors = 0;  // of a row
+  std::int32_t cols = 0;     // without padding
+  float* state = nullptr;    // row-wise Adagrad: one a row
+  std::uint32_t first_key = 0;
+
+  std::int64_t entries = 0;
+  const std::uint32_t* keys = nullptr;  // ascending
+  // First level: the gradient of the output at the table's first column, and who needs which row of
+  // it (PlainOccurrence or ScaledOccurrence). Later levels: partial sums, one an entry.
+  const float* gradients = nullptr;
+  std::int64_t gradient_stride = 0;      // floats
+  const void* occurrences = nullptr;     // null: later level
+  const std::uint8_t* filled = nullptr;  // later levels: 0 for entries without a partial sum
+
+  // The entries of the next level, two a chunk. Null when there is one chunk.
+  std::uint32_t* next_keys = nullptr;
+  std::uint8_t* next_filled = nullptr;
+  float* next_partials = nullptr;  // vectors * 4 floats each
+};
+
+// What an update launch reads: occurrences of the first level, or partial sums.
+enum class EntryKind { kPlain, kScaled, kPartial };
+
+struct UpdateStep {
+  float learning_rate = 0;
+  float epsilon = 0;
+};
+
+NS_DEVICE_CODE int UpdateLanes(std::int32_t vectors) {
+  int lanes = 1;
+  while (lanes < vectors && lanes < kWarp) lanes *= 2;
+  return lanes;
+}
+NS_DEVICE_CODE int VectorsPerLane(std::int32_t vectors) { return (vectors + kWarp - 1) / kWarp; }
+NS_DEVICE_CODE std::int64_t Chunks(std::int64_t entries) { return (entries + kChunk - 1) / kChunk; }
+
+// Group: lane(), lanes(); Sum(x): the sum of x over the group, the same on all lanes; Agree():
+// what the lanes read before it does not see what they write after it.
+// Occurrence: void on later levels.
+template <typename Type, int kVectorsPerLane, typename Occurrence, typename Group>
+class ChunkUpdate {
+ public:
+  static constexpr bool kFirstLevel = !std::is_void_v<Occurrence>;
+  static constexpr int kInFlight = kVectorsPerLane == 1 ? 4 : kVectorsPerLane == 2 ? 2 : 1;
+
+  NS_DEVICE_CODE ChunkUpdate(const UpdateTable& table, UpdateStep step, Group group)
+      : table_(table), step_(step), group_(group) {}
+
+  NS_DEVICE_CODE void Run(std::int64_t chunk) {
+    const std::int64_t begin = chunk * kChunk;
+    const std::int64_t end = begin + kChunk < table_.entries ? begin + kChunk : table_.entries;
+    const std::uint32_t first = table_.keys[begin], last = table_.keys[end - 1];
+    const bool from_before = begin > 0 && table_.keys[begin - 1] == first;
+    const bool goes_on = end < table_.entries && table_.keys[end] == last;
+    bool head_filled = false, tail_filled = false;
+
+    Float4 sum[kVectorsPerLane];
+    Clear(sum);
+    bool any = false;
+    for (std::int64_t i = begin; i < end; i += kInFlight) {
+      std::uint32_t key[kInFlight] = {};
+      bool closes[kInFlight] = {}, whole[kInFlight] = {};
+      Item item[kInFlight] = {};
+      NS_UNROLL
+      for (int k = 0; k < kInFlight; ++k) {
+        if (i + k >= end) continue;
+        key[k] = table_.keys[i + k];
+        closes[k] = i + k + 1 == end || table_.keys[i + k + 1] != key[k];
+        whole[k] = closes[k] && !(from_before && key[k] == first) && !(goes_on && key[k] == last);
+        Load(i + k, key[k], whole[k], &item[k]);
+      }
+      NS_UNROLL
+      for (int k = 0; k < kInFlight; ++k) {
+        if (i + k >= end) continue;
+        if (item[k].filled) {
+          Add(item[k], sum);
+          any = true;
+        }
+        if (!closes[k]) continue;
+        if (any && whole[k]) {
+          Update(key[k], item[k], sum);
+        } else if (any && from_before && key[k] == first) {
+          Store(2 * chunk, sum);
+          head_filled = true;
+        } else if (any) {
+          Store(2 * chunk + 1, sum);
+          tail_filled = true;
+        }
+        Clear(sum);
+        any = false;
+      }
+    }
+    if (table_.next_keys != nullptr && group_.lane() == 0) {
+      table_.next_keys[2 * chunk] = first;
+      table_.next_keys[2 * chunk + 1] = last;
+      table_.next_filled[2 * chunk] = head_filled ? 1 : 0;
+      table_.next_filled[2 * chunk + 1] = tail_filled ? 1 : 0;
+    }
+  }
+
+ private:
+  // What is loaded for an entry before the first of several entries is worked on.
+  struct Item {
+    Float4 gradient[kVectorsPerLane];
+    typename Type::Raw weights[kFirstLevel ? kVectorsPerLane : 1];
+    float scale;
+    float state;
+    bool filled;
+  };
+
+  template <typename Visit>
+  NS_DEVICE_CODE void ForVectors(Visit visit) const {
+    NS_UNROLL
+    for (int v = 0; v < kVectorsPerLane; ++v) {
+      const int vector = group_.lane() + v * group_.lanes();
+      if (vector < table_.vectors) visit(v, vector);
+    }
+  }
+
+  static NS_DEVICE_CODE void Clear(Float4 (&sum)[kVectorsPerLane]) {
+    NS_UNROLL
+    for (int v = 0; v < kVectorsPerLane; ++v) sum[v] = {0, 0, 0, 0};
+  }
+
+  NS_DEVICE_CODE std::int64_t RowOf(std::uint32_t key) const {
+    return static_cast<std::int64_t>(key - table_.first_key);
+  }
+  NS_DEVICE_CODE typename Type::Raw* WeightsOf(std::uint32_t key) const {
+    return static_cast<typename Type::Raw*>(table_.weights) + RowOf(key) * table_.vectors;
+  }
+
+  NS_DEVICE_CODE void Load(std::int64_t entry, std::uint32_t key, bool whole, Item* item) const {
+    if constexpr (kFirstLevel) {
+      const Occurrence occurrence =
+          LoadConstant(static_cast<const Occurrence*>(table_.occurrences) + entry);
+      item->filled = true;
+      item->scale = occurrence.scale();
+      LoadGradient(static_cast<std::int64_t>(occurrence.bag), item);
+      if (whole) {  // the row's last occurrence: its weights are needed in a moment
+        const typename Type::Raw* weights = WeightsOf(key);
+        ForVectors([&](int v, int vector) { item->weights[v] = weights[vector]; });
+        if (table_.state != nullptr) item->state = table_.state[RowOf(key)];
+      }
+    } else {
+      item->filled = table_.filled[entry] != 0;
+      item->scale = 1;
+      if (item->filled) LoadGradient(entry, item);
+    }
+  }
+
+  NS_DEVICE_CODE void LoadGradient(std::int64_t row, Item* item) const {
+    const auto* gradient =
+        reinterpret_cast<const Float4*>(table_.gradients + row * table_.gradient_stride);
+    ForVectors([&](int v, int vector) { item->gradient[v] = LoadConstant(gradient + vector); });
+  }
+
+  NS_DEVICE_CODE void Add(const Item& item, Float4 (&sum)[kVectorsPerLane]) const {
+    ForVectors([&](int v, int) { sum[v] = MultiplyAdd(sum[v], item.scale, item.gradient[v]); });
+  }
+
+  NS_DEVICE_CODE void Store(std::int64_t entry, const Float4 (&sum)[kVectorsPerLane]) const {
+    auto* partial = reinterpret_cast<Float4*>(table_.next_partials) + entry * table_.vectors;
+    ForVectors([&](int v, int vector) { partial[vector] = sum[v]; });
+  }
+
+  NS_DEVICE_CODE void Update(std::uint32_t key, const Item& item,
+                             const Float4 (&sum)[kVectorsPerLane]) const {
+    typename Type::Raw* weights = WeightsOf(key);
+    float rate = step_.learning_rate;
+    if (table_.state != nullptr) {
+      float squares = 0;
+      ForVectors([&](int v, int) { squares += SumOfSquares(sum[v]); });
+      squares = group_.Sum(squares);
+      if (squares == 0) return;  // also where state and epsilon are 0
+      float* state = table_.state + RowOf(key);
+      const float before = kFirstLevel ? item.state : *state;
+      const float after = before + squares / static_cast<float>(table_.cols);
+      rate /= SquareRoot(after) + step_.epsilon;
+      group_.Agree();  // every lane has read the state
+      if (group_.lane() == 0) *state = after;
+    }
+    ForVectors([&](int v, int vector) {
+      Float4 row;
+      if constexpr (kFirstLevel) {
+        row = Type::Widen(item.weights[v]);
+      } else {
+        row = Type::Widen(weights[vector]);
+      }
+      weights[vector] = Type::Narrow(MultiplyAdd(row, -rate, sum[v]));
+    });
+  }
+
+  static NS_DEVICE_CODE float SquareRoot(float value) {
+#ifdef __CUDA_ARCH__
+    return __fsqrt_rn(value);
+#else
+    return __builtin_sqrtf(value);
+#endif
+  }
+
+  const UpdateTable& table_;
+  const UpdateStep step_;
+  const Group group_;
+};
+
+template <int kVectorsPerLane, typename Occurrence, typename Group>
+NS_DEVICE_CODE void UpdateChunk(const UpdateTable& table, UpdateStep step, std::int64_t chunk,
+                                Group group) {
+  switch (table.type) {
+    case NumberType::kFp32:
+      return ChunkUpdate<Fp32, kVectorsPerLane, Occurrence, Group>(table, step, group).Run(chunk);
+    case NumberType::kFp16:
+      return ChunkUpdate<Fp16, kVectorsPerLane, Occurrence, Group>(table, step, group).Run(chunk);
+    case NumberType::kBf16:
+      return ChunkUpdate<Bf16, kVectorsPerLane, Occurrence, Group>(table, step, group).Run(chunk);
+  }
+}
+
+}  // namespace neuroshard::cuda

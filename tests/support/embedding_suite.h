@@ -1,0 +1,445 @@
+// The tests that every embedding device has to pass, whatever it is made of: the same seeded random
+// tables and ids go to the device and to the oracle (kernels/cpu/embedding_oracle.h).
+//
+//   class CpuDevices { static Device Make(std::int64_t memory_bytes); ... };   // see Devices below
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Cpu, EmbeddingSuite, CpuDevices);
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/bytes.h"
+#include "common/base/random.h"
+#include "kernels/api/embedding_op.h"
+#include "kernels/cpu/embedding_oracle.h"
+
+namespace neuroshard::testing {
+
+inline LookupBatch RandomLookups(Random& random, std::int64_t rows, std::int64_t batch_size,
+                                 std::int64_t longest, bool weighted) {
+  LookupBatch batch;
+  batch.offsets.push_back(0);
+  for (std::int64_t sample = 0; sample < batch_size; ++sample) {
+    const std::int64_t length = random.Below(4) == 0 ? 0 : random.Between(1, longest);
+    for (std::int64_t i = 0; i < length; ++i) {
+      batch.ids.push_back(random.Between(0, rows - 1));
+      if (weighted) {  // some of them 0
+        batch.weights.push_back(
+            random.Below(8) == 0 ? 0.0F : static_cast<float>(random.UniformReal() * 2 - 1));
+      }
+    }
+    batch.offsets.push_back(static_cast<std::int64_t>(batch.ids.size()));
+  }
+  return batch;
+}
+
+inline std::vector<float> RandomNumbers(Random& random, std::int64_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random.UniformReal() * 2 - 1);
+  return values;
+}
+
+// An op and, beside it, the oracle of each of its tables with the same weights.
+class OpBesideOracle {
+ public:
+  OpBesideOracle(std::unique_ptr<EmbeddingOp> op, const EmbeddingOpSpec& spec,
+                 std::vector<LookupBatch> inputs, Random& random)
+      : spec_(spec), inputs_(std::move(inputs)), op_(std::move(op)) {
+    for (std::size_t t = 0; t < spec.tables.size(); ++t) {
+      const EmbeddingTableSpec& table = spec.tables[t];
+      EXPECT_TRUE(
+          op_->SetWeights(static_cast<int>(t), RandomNumbers(random, table.rows * table.cols))
+              .ok());
+      const std::vector<float> stored = op_->Weights(static_cast<int>(t));  // rounded to its type
+      EXPECT_EQ(static_cast<std::int64_t>(stored.size()), table.rows * table.cols);
+      oracles_.push_back({table.rows,
+                          table.cols,
+                          table.pooling_mode,
+                          {stored.begin(), stored.end()},
+                          std::vector<double>(table.rows)});
+      cols_ += table.cols;
+    }
+    const Status set = op_->SetInputs(inputs_);
+    EXPECT_TRUE(set.ok()) << set;
+  }
+
+  EmbeddingOp& op() { return *op_; }
+
+  // Relative to the sum of what was added up, since sums may cancel.
+  void ForwardAgrees(double tolerance = 1e-5) {
+    op_->Forward();
+    const std::vector<float> output = op_->Output();
+    ASSERT_EQ(static_cast<std::int64_t>(output.size()), spec_.batch_size * cols_);
+    std::int64_t first = 0;
+    for (std::size_t t = 0; t < oracles_.size(); ++t) {
+      const std::vector<double> expected = OracleForward(oracles_[t], inputs_[t]);
+      const std::vector<double> sizes = OracleForward(Absolute(oracles_[t]), Absolute(inputs_[t]));
+      const std::int64_t cols = oracles_[t].cols;
+      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
+        for (std::int64_t c = 0; c < cols; ++c) {
+          ASSERT_NEAR(output[b * cols_ + first + c], expected[b * cols + c],
+                      tolerance * sizes[b * cols + c])
+              << "table " << t << " sample " << b << " column " << c;
+        }
+      }
+      first += cols;
+    }
+  }
+
+  // `weight_tolerance`: of stored weights, relative to 1.
+  void BackwardAgrees(Random& random, double tolerance = 1e-5) {
+    const std::vector<float> gradient = RandomNumbers(random, spec_.batch_size * cols_);
+    ASSERT_TRUE(op_->SetOutputGradient(gradient).ok());
+    op_->Backward();
+    std::int64_t first = 0;
+    for (std::size_t t = 0; t < oracles_.size(); ++t) {
+      OracleTable& table = oracles_[t];
+      std::vector<double> slice;
+      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
+        slice.insert(slice.end(), gradient.begin() + b * cols_ + first,
+                     gradient.begin() + b * cols_ + first + table.cols);
+      }
+      OracleUpdate(table, inputs_[t], slice, spec_);
+      const double rounding = spec_.tables[t].weight_dtype == DataType::kFp32   ? 0
+                              : spec_.tables[t].weight_dtype == DataType::kFp16 ? 0x1p-11
+                                                                                : 0x1p-8;
+      const std::vector<float> weights = op_->Weights(static_cast<int>(t));
+      ASSERT_EQ(weights.size(), table.weights.size());
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        ASSERT_NEAR(weights[i], table.weights[i],
+                    (tolerance + rounding) * (1 + std::abs(table.weights[i])))
+            << "table " << t << " row " << i / table.cols << " column " << i % table.cols;
+        table.weights[i] = static_cast<double>(weights[i]);  // so that rounding does not add up
+      }
+      const std::vector<float> state = op_->OptimizerState(static_cast<int>(t));
+      ASSERT_EQ(state.size(),
+                spec_.optimizer == Optimizer::kRowwiseAdagrad ? table.state.size() : 0U);
+      for (std::size_t row = 0; row < state.size(); ++row) {
+        ASSERT_NEAR(state[row], table.state[row], tolerance * (1e-3 + table.state[row]))
+            << "table " << t << " row " << row;
+      }
+      first += table.cols;
+    }
+  }
+
+ private:
+  static OracleTable Absolute(OracleTable table) {
+    for (double& weight : table.weights) weight = std::abs(weight);
+    return table;
+  }
+  static LookupBatch Absolute(LookupBatch batch) {
+    for (float& weight : batch.weights) weight = std::abs(weight);
+    return batch;
+  }
+
+  EmbeddingOpSpec spec_;
+  std::vector<LookupBatch> inputs_;
+  std::unique_ptr<EmbeddingOp> op_;
+  std::vector<OracleTable> oracles_;
+  std::int64_t cols_ = 0;
+};
+
+// Devices: `static const char* Unavailable()` (null, or why there is no such device: the tests are
+// skipped), `StatusOr<std::unique_ptr<EmbeddingOp>> Create(const EmbeddingOpSpec&)` of an object
+// with `memory_bytes` of about a quarter GiB or more, `kTypes` of weights, `kManyHits` for tests of
+// skew, `std::int64_t memory_bytes()`.
+template <typename Devices>
+class EmbeddingSuite : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* reason = Devices::Unavailable(); reason != nullptr) {
+      GTEST_SKIP() << "SKIPPED, NOT TESTED: " << reason;
+    }
+    devices_ = std::make_unique<Devices>();
+  }
+
+  OpBesideOracle Make(const EmbeddingOpSpec& spec, std::vector<LookupBatch> inputs,
+                      Random& random) {
+    auto created = devices_->Create(spec);
+    if (!created.ok()) throw std::runtime_error(Message(created.status()));
+    return {std::move(created).value(), spec, std::move(inputs), random};
+  }
+
+  std::unique_ptr<Devices> devices_;
+};
+TYPED_TEST_SUITE_P(EmbeddingSuite);
+
+TYPED_TEST_P(EmbeddingSuite, RandomTablesAgreeWithTheOracle) {
+  Random random(11);
+  for (int trial = 0; trial < 12; ++trial) {
+    EmbeddingOpSpec spec;
+    spec.batch_size = random.Between(1, 40);
+    spec.optimizer = trial % 2 == 0 ? Optimizer::kSgd : Optimizer::kRowwiseAdagrad;
+    spec.learning_rate = 0.1F;
+    std::vector<LookupBatch> inputs;
+    const std::int64_t tables = random.Between(1, 6);
+    for (std::int64_t t = 0; t < tables; ++t) {
+      const std::int64_t rows = random.Between(1, 300);
+      spec.tables.push_back({rows, random.Between(1, 300),
+                             random.Below(2) == 0 ? PoolingMode::kSum : PoolingMode::kMean,
+                             TypeParam::kTypes[random.Below(std::size(TypeParam::kTypes))]});
+      inputs.push_back(
+          RandomLookups(random, rows, spec.batch_size, 12, trial % 3 != 0 && t % 2 == 0));
+    }
+    OpBesideOracle pair = this->Make(spec, inputs, random);
+    pair.ForwardAgrees();
+    for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random);
+    pair.ForwardAgrees();
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, WidthsFromOneTo256InOneLaunch) {
+  for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kRowwiseAdagrad}) {
+    Random random(12);
+    EmbeddingOpSpec spec;
+    spec.batch_size = 17;
+    spec.optimizer = optimizer;
+    std::vector<LookupBatch> inputs;
+    for (const std::int64_t cols : {4,   8,   12,  16, 20, 32, 48, 64, 96, 100, 128, 132, 160,
+                                    192, 252, 256, 1,  2,  3,  5,  7,  31, 33,  127, 255}) {
+      const std::int64_t rows = cols % 3 == 0 ? 1 : 40;  // tables of one row among them
+      spec.tables.push_back({rows, cols, PoolingMode::kSum});
+      inputs.push_back(RandomLookups(random, rows, spec.batch_size, 9, false));
+    }
+    OpBesideOracle pair = this->Make(spec, inputs, random);
+    pair.ForwardAgrees();
+    pair.BackwardAgrees(random);
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, WideRows) {
+  Random random(13);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 9;
+  spec.optimizer = Optimizer::kRowwiseAdagrad;
+  std::vector<LookupBatch> inputs;
+  for (const std::int64_t cols : {260, 512, 1000, 1028, 2048}) {
+    spec.tables.push_back({11, cols, PoolingMode::kMean});
+    inputs.push_back(RandomLookups(random, 11, spec.batch_size, 20, cols == 512));
+  }
+  OpBesideOracle pair = this->Make(spec, inputs, random);
+  pair.ForwardAgrees();
+  pair.BackwardAgrees(random);
+}
+
+// Runs of one row that begin and end anywhere, over many chunks and blocks, beside rows that occur
+// once; both ends of the table.
+TYPED_TEST_P(EmbeddingSuite, RunsOfEveryLength) {
+  for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kRowwiseAdagrad}) {
+    Random random(14);
+    EmbeddingOpSpec spec;
+    spec.batch_size = 64;
+    spec.optimizer = optimizer;
+    spec.learning_rate = 0.01F;
+    std::vector<LookupBatch> inputs;
+    for (int t = 0; t < 6; ++t) {
+      const std::int64_t rows = 400;
+      spec.tables.push_back({rows, 4 + 12 * t, PoolingMode::kSum});
+      std::vector<std::int64_t> ids = {0, rows - 1};
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const std::uint64_t kind = random.Below(5);
+        const std::int64_t length = kind == 0   ? 0
+                                    : kind == 1 ? random.Between(1, 700)
+                                    : kind == 2 ? 32 * random.Between(1, 4)
+                                                : random.Between(1, 40);
+        ids.insert(ids.end(), length, row);
+      }
+      random.Shuffle(ids);
+      LookupBatch batch;
+      for (std::int64_t b = 0; b <= spec.batch_size; ++b) {
+        batch.offsets.push_back(static_cast<std::int64_t>(ids.size()) * b / spec.batch_size);
+      }
+      batch.ids = std::move(ids);
+      inputs.push_back(std::move(batch));
+    }
+    OpBesideOracle pair = this->Make(spec, inputs, random);
+    pair.ForwardAgrees();
+    pair.BackwardAgrees(random, 2e-5);
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, OneRowHitVeryOften) {
+  constexpr std::int64_t kHits = TypeParam::kManyHits, kBatch = 1000;
+  for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kRowwiseAdagrad}) {
+    Random random(15);
+    EmbeddingOpSpec spec;
+    spec.batch_size = kBatch;
+    spec.optimizer = optimizer;
+    spec.learning_rate = 100.0F / static_cast<float>(kHits);
+    spec.tables = {{50, 20, PoolingMode::kSum}, {30, 8, PoolingMode::kSum}};
+    LookupBatch hot;
+    hot.offsets.push_back(0);
+    for (std::int64_t sample = 0; sample < kBatch; ++sample) {
+      hot.ids.insert(hot.ids.end(), kHits / kBatch, 17);
+      hot.ids.push_back(sample % 50);
+      hot.offsets.push_back(static_cast<std::int64_t>(hot.ids.size()));
+    }
+    OpBesideOracle pair =
+        this->Make(spec, {hot, RandomLookups(random, 30, kBatch, 3, true)}, random);
+    pair.ForwardAgrees();
+    pair.BackwardAgrees(random, 2e-5);
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, BagsFromNoneToAHundredThousandIds) {
+  for (const PoolingMode mode : {PoolingMode::kSum, PoolingMode::kMean}) {
+    Random random(16);
+    EmbeddingOpSpec spec;
+    spec.tables = {{500, 12, mode}, {500, 6, mode}};
+    std::vector<LookupBatch> inputs;
+    for (const bool weighted : {false, true}) {
+      LookupBatch batch;
+      batch.offsets.push_back(0);
+      for (const std::int64_t length :
+           {0, 0, 1, 100'000, 0, 7, 8, 9, 511, 512, 513, 1023, 1024, 1025, 1536, 5000, 0}) {
+        for (std::int64_t i = 0; i < length; ++i) {
+          batch.ids.push_back(random.Between(0, 499));
+          if (weighted) batch.weights.push_back(static_cast<float>(random.UniformReal()));
+        }
+        batch.offsets.push_back(static_cast<std::int64_t>(batch.ids.size()));
+      }
+      inputs.push_back(std::move(batch));
+    }
+    spec.batch_size = static_cast<std::int64_t>(inputs[0].offsets.size()) - 1;
+    spec.learning_rate = 1e-4F;
+    OpBesideOracle pair = this->Make(spec, inputs, random);
+    pair.ForwardAgrees();
+    pair.BackwardAgrees(random);
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, TheSameTwiceGivesTheSameBits) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 50;
+  spec.optimizer = Optimizer::kRowwiseAdagrad;
+  spec.tables = {{90, 64, PoolingMode::kSum}, {5, 10, PoolingMode::kMean}};
+  const auto run = [&] {
+    Random random(17);
+    OpBesideOracle pair = this->Make(
+        spec, {RandomLookups(random, 90, 50, 90, true), RandomLookups(random, 5, 50, 90, false)},
+        random);
+    for (int i = 0; i < 3; ++i) {
+      pair.op().Forward();
+      pair.op().Backward();
+    }
+    return std::tuple(pair.op().Output(), pair.op().Weights(0), pair.op().Weights(1),
+                      pair.op().OptimizerState(1));
+  };
+  EXPECT_EQ(run(), run());
+}
+
+TYPED_TEST_P(EmbeddingSuite, NewInputsReplaceOldOnes) {
+  Random random(18);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 20;
+  spec.tables = {{100, 6, PoolingMode::kSum}};
+  for (const std::int64_t longest : {4, 2000, 1}) {  // also fewer than before
+    OpBesideOracle pair =
+        this->Make(spec, {RandomLookups(random, 100, 20, longest, longest == 4)}, random);
+    pair.ForwardAgrees();
+    pair.ForwardAgrees();
+    const LookupBatch other = RandomLookups(random, 100, 20, 3, true);
+    ASSERT_TRUE(pair.op().SetInputs({RandomLookups(random, 100, 20, 2500, false)}).ok());
+    ASSERT_TRUE(pair.op().SetInputs({other}).ok());
+    pair.op().Forward();
+    const std::vector<float> weights = pair.op().Weights(0);
+    const std::vector<double> expected =
+        OracleForward({100, 6, PoolingMode::kSum, {weights.begin(), weights.end()}, {}}, other);
+    const std::vector<float> output = pair.op().Output();
+    for (std::size_t i = 0; i < output.size(); ++i) ASSERT_NEAR(output[i], expected[i], 1e-5);
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, NoLookupsGiveZerosAndChangeNothing) {
+  Random random(19);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 8;
+  spec.tables = {{10, 6, PoolingMode::kMean}, {3, 128, PoolingMode::kSum}};
+  LookupBatch none;
+  none.offsets.assign(9, 0);
+  OpBesideOracle pair = this->Make(spec, {none, none}, random);
+  pair.op().Forward();
+  EXPECT_THAT(pair.op().Output(), ::testing::Each(0.0F));
+  const std::vector<float> before = pair.op().Weights(0);
+  pair.op().Backward();
+  EXPECT_EQ(pair.op().Weights(0), before);
+}
+
+TYPED_TEST_P(EmbeddingSuite, StartsWithOrdinaryValuesThatTheSeedDecides) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 30;
+  spec.optimizer = Optimizer::kRowwiseAdagrad;
+  spec.tables = {{100, 10, PoolingMode::kSum}, {100, 10, PoolingMode::kSum}};
+  const auto weights = [&](std::uint64_t seed, int table) {
+    spec.seed = seed;
+    return this->devices_->Create(spec).value()->Weights(table);
+  };
+  EXPECT_EQ(weights(1, 0), weights(1, 0));
+  EXPECT_NE(weights(1, 0), weights(1, 1));
+  EXPECT_NE(weights(1, 0), weights(2, 0));
+  EXPECT_THAT(weights(1, 0),
+              ::testing::Each(::testing::AllOf(::testing::Ge(-0.05F), ::testing::Lt(0.05F))));
+  Random random(20);
+  auto op = this->devices_->Create(spec).value();
+  EXPECT_THAT(op->OptimizerState(0), ::testing::Each(0.0F));
+  ASSERT_TRUE(op->SetInputs({RandomLookups(random, 100, 30, 5, false),
+                             RandomLookups(random, 100, 30, 5, true)})
+                  .ok());
+  for (int pass = 0; pass < 200; ++pass) op->Backward();
+  const auto sane = [](float value) {
+    return value == 0 || (std::isnormal(value) && std::abs(value) <= 1);
+  };
+  EXPECT_THAT(op->Weights(0), ::testing::Each(::testing::Truly(sane)));
+  EXPECT_THAT(op->OptimizerState(1), ::testing::Each(::testing::Truly(sane)));
+}
+
+TYPED_TEST_P(EmbeddingSuite, TooLargeIsAValueThatQuotesBothSizes) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 16;
+  spec.tables = {{std::int64_t{1} << 45, 16, PoolingMode::kSum}};
+  const Status huge = this->devices_->Create(spec).status();
+  EXPECT_EQ(huge.code(), absl::StatusCode::kResourceExhausted) << huge;
+  EXPECT_THAT(Message(huge), ::testing::HasSubstr("2.00 PiB"));
+  spec.tables[0].rows = std::int64_t{1} << 60;
+  EXPECT_EQ(this->devices_->Create(spec).status().code(), absl::StatusCode::kResourceExhausted);
+  spec.tables[0].rows = 1000;
+  EXPECT_TRUE(this->devices_->Create(spec).ok());
+}
+
+TYPED_TEST_P(EmbeddingSuite, BadInputsAreNamedAndKeepTheOldOnes) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 2;
+  spec.tables = {{10, 4, PoolingMode::kSum}};
+  auto op = this->devices_->Create(spec).value();
+  const LookupBatch good = {{1, 2, 3}, {0, 1, 3}, {}};
+  ASSERT_TRUE(op->SetInputs({good}).ok());
+  op->Forward();
+  const std::vector<float> output = op->Output();
+  for (const LookupBatch& batch :
+       {LookupBatch{{1, 2, 10}, {0, 1, 3}, {}}, LookupBatch{{1, 2, 3}, {0, 2, 1}, {}}}) {
+    const Status status = op->SetInputs({batch});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(status), ::testing::HasSubstr("inputs[0]"));
+  }
+  op->Forward();
+  EXPECT_EQ(op->Output(), output);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(EmbeddingSuite, RandomTablesAgreeWithTheOracle,
+                            WidthsFromOneTo256InOneLaunch, WideRows, RunsOfEveryLength,
+                            OneRowHitVeryOften, BagsFromNoneToAHundredThousandIds,
+                            TheSameTwiceGivesTheSameBits, NewInputsReplaceOldOnes,
+                            NoLookupsGiveZerosAndChangeNothing,
+                            StartsWithOrdinaryValuesThatTheSeedDecides,
+                            TooLargeIsAValueThatQuotesBothSizes,
+                            BadInputsAreNamedAndKeepTheOldOnes);
+
+}  // namespace neuroshard::testing
