@@ -1,6 +1,7 @@
 // neuroshard-worker: the wiring, nothing else.
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <chrono>
 #include <iostream>
 
@@ -50,13 +51,21 @@ Status Serve(const WorkerOptions& options) {
   NS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
       RpcServer::Start(options.rpc, {{v1::WorkerService::service_full_name(), &service}}, gate));
+  std::atomic<bool> device_failed = false;
+  inventory->SetFailureObserver([&](int device, const Status& error) {
+    logger->Error("device_failed", {{"device", device}, {"error", Message(error)}});
+    device_failed = true;
+    server->RequestDrain();
+  });
   const SignalThread signals(
       {.on_terminate = [&server] { server->RequestDrain(); }, .on_hangup = nullptr});
 
   std::cout << "listening on " << server->address() << std::endl;
   logger->Info("serving", {{"address", server->address()}, {"devices", inventory->size()}});
   server->Wait();
+  inventory->SetFailureObserver(nullptr);
   logger->Info("stopped");
+  if (device_failed) return Internal("a device failed; only a new process can use it again");
   return absl::OkStatus();
 }
 

@@ -57,11 +57,12 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
   std::optional<std::string> config, backend, listen, metrics, collective_host;
   std::optional<int> cpu_devices;
   app.add_option("--config", config, "YAML file (configs/worker.yaml lists every option)");
-  app.add_option("--backend", backend, "cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--backend", backend, "cpu, cuda, or auto (default): cuda where it can be used")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--listen", listen, "HOST:PORT of the RPC server; port 0: choose and print");
   app.add_option("--metrics", metrics, "HOST:PORT of http /metrics; port 0: choose");
-  app.add_option("--cpu-devices", cpu_devices, "devices of the cpu backend, one core each")
+  app.add_option("--cpu-devices", cpu_devices,
+                 "devices of the cpu backend, one core each; implies --backend cpu")
       ->check(CLI::Range(1, kMaxCpuDevices));
   app.add_option("--collective-host", collective_host,
                  "address that the ranks of comm groups listen on and that other hosts can reach");
@@ -86,7 +87,10 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
   if (backend.has_value()) options.backend = *FromText<WorkerBackend>(*backend);
   if (listen.has_value()) options.rpc.listen = *listen;
   if (metrics.has_value()) options.metrics_listen = *metrics;
-  if (cpu_devices.has_value()) options.cpu.count = *cpu_devices;
+  if (cpu_devices.has_value()) {
+    options.cpu.count = *cpu_devices;
+    if (!backend.has_value()) options.backend = WorkerBackend::kCpu;
+  }
   if (collective_host.has_value()) options.collective.host = *collective_host;
   return command;
 }

@@ -12,10 +12,12 @@
 
 namespace neuroshard {
 
-enum class WorkerBackend { kCpu, kCuda };
+// kAuto: kCuda where it can be used, else kCpu.
+enum class WorkerBackend { kAuto, kCpu, kCuda };
 
 template <>
 inline constexpr std::array kWords<WorkerBackend> = {
+    Word<WorkerBackend>{WorkerBackend::kAuto, "auto"},
     Word<WorkerBackend>{WorkerBackend::kCpu, "cpu"},
     Word<WorkerBackend>{WorkerBackend::kCuda, "cuda"}};
 
@@ -25,7 +27,7 @@ struct CollectiveOptions {
 };
 
 struct WorkerOptions {
-  WorkerBackend backend = WorkerBackend::kCpu;
+  WorkerBackend backend = WorkerBackend::kAuto;
   RpcServerOptions rpc{.listen = "127.0.0.1:50061"};
   std::string metrics_listen = "127.0.0.1:9465";  // empty: no metrics are served
   LogOptions log;

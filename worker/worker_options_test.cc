@@ -48,6 +48,13 @@ TEST(WorkerOptionsTest, FlagsOverrideTheFile) {
   EXPECT_EQ(command.options.backend, WorkerBackend::kCpu);
 }
 
+TEST(WorkerOptionsTest, BackendIsAutoUnlessCpuDevicesAreAskedFor) {
+  EXPECT_EQ(Parse({}).options.backend, WorkerBackend::kAuto);
+  EXPECT_EQ(Parse({"--cpu-devices", "2"}).options.backend, WorkerBackend::kCpu);
+  EXPECT_EQ(Parse({"--cpu-devices", "2", "--backend", "auto"}).options.backend,
+            WorkerBackend::kAuto);
+}
+
 TEST(WorkerOptionsTest, ListsEveryFaultOfAFile) {
   const std::string path = WriteFile("faults.yaml",
                                      "backend: tpu\ncpu: {devices: 0, cores: 4}\n"

@@ -47,8 +47,10 @@ endfunction()
 
 function(_neuroshard_compile_options target)
   # -Wno-restrict: g++ 12 reports overlaps inside std::string at -O3 that are not there (GCC bug 105651).
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-restrict
-    $<$<BOOL:${NEUROSHARD_WERROR}>:-Werror>)
+  set(werror $<BOOL:${NEUROSHARD_WERROR}>)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wno-restrict;$<${werror}:-Werror>>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-O3;-Xcompiler=-Wall,-Wextra;$<${werror}:--Werror=all-warnings>>")
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
 

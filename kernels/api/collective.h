@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,10 @@ class Communicator {
   // and AllToAll; kAllToAll is INVALID_ARGUMENT.
   virtual Status ReserveBlocks(Collective collective, std::int64_t block_bytes) = 0;
   virtual Status RunBlocks(Collective collective, std::int64_t block_bytes) = 0;
+
+  // How long the last exchange took on the device, from this rank's own start to its own
+  // completion, where the device has a clock for it; otherwise the caller's clock has to do.
+  virtual std::optional<double> LastExchangeMs() const { return std::nullopt; }
 
   virtual Status Barrier() = 0;
   // Largest value over all ranks; for agreeing on when to stop.

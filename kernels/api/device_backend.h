@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/api/collective.h"
@@ -15,11 +16,12 @@
 namespace neuroshard {
 
 struct DeviceProperties {
-  std::string name;                            // "AMD EPYC ...", "NVIDIA H200"
-  std::string backend;                         // "cpu"
-  std::string collective_backend;              // "gloo"
-  std::int64_t memory_bytes = 0;               // that measurements may use
-  std::map<std::string, std::string> details;  // instruction set, library versions, ...
+  std::string name;                                        // "AMD EPYC ...", "NVIDIA H200"
+  std::string backend;                                     // "cpu"
+  std::string collective_backend;                          // "gloo"
+  std::int64_t memory_bytes = 0;                           // that measurements may use
+  std::map<std::string, std::string> details;              // instruction set, library versions, ...
+  std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in
 };
 
 class DeviceBackend {
@@ -35,11 +37,18 @@ class DeviceBackend {
   virtual void FlushCache() = 0;
 
   // Runs `work` on the device and returns how long the device took, without launch overhead of
-  // earlier work.
+  // earlier work. NaN when the device failed (Health).
   virtual double TimeMs(const std::function<void()>& work) = 0;
 
   virtual StatusOr<std::unique_ptr<PendingCommunicator>> OpenCommunicator(
       const CommunicatorSpec& spec) = 0;
+
+  // Not OK after an error that only a new process gets rid of. From any thread.
+  virtual Status Health() const { return absl::OkStatus(); }
+
+  // What may change from one measurement to the next and says how much to believe it: clocks,
+  // temperature, reasons for being slowed down.
+  virtual std::map<std::string, std::string> Conditions() const { return {}; }
 };
 
 }  // namespace neuroshard

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <exception>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 
 #include "common/base/bytes.h"
@@ -13,6 +12,7 @@
 #include "gloo/barrier.h"
 #include "gloo/math.h"
 #include "gloo/types.h"
+#include "kernels/api/exchange_bytes.h"
 #include "kernels/gloo/exchange_deadline.h"
 #include "kernels/gloo/ring_schedule.h"
 #include "kernels/gloo/sigpipe_guard.h"
@@ -27,73 +27,30 @@ std::uint64_t SlotOf(Message message) {
   return ::gloo::Slot::build(::gloo::kAlltoallSlotPrefix, static_cast<std::uint32_t>(message));
 }
 
-std::int64_t Total(const std::vector<std::int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-}
-
-std::vector<std::int64_t> Offsets(const std::vector<std::int64_t>& counts) {
-  std::vector<std::int64_t> offsets(counts.size());
-  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::int64_t{0});
-  return offsets;
-}
-
 void AddFloats(float* __restrict sums, const float* __restrict numbers, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) sums[i] += numbers[i];
 }
 
 }  // namespace
 
-Status GlooCommunicator::CheckCounts(const AllToAllCounts& counts) const {
-  for (const auto* side : {&counts.send_bytes, &counts.receive_bytes}) {
-    const char* name = side == &counts.send_bytes ? "send_bytes" : "receive_bytes";
-    if (side->size() != static_cast<std::size_t>(world_size())) {
-      return InvalidArgument("{}: must have one entry a rank ({}), got {}", name, world_size(),
-                             side->size());
-    }
-    std::int64_t left = std::numeric_limits<std::int64_t>::max();
-    for (const std::int64_t bytes : *side) {
-      if (bytes < 0 || bytes > left) {
-        return InvalidArgument("{}: {} is negative or makes the sum overflow", name, bytes);
-      }
-      left -= bytes;
-    }
-  }
-  if (counts.send_bytes[rank()] != counts.receive_bytes[rank()]) {
-    return InvalidArgument("rank {} sends {} bytes to itself but receives {}", rank(),
-                           counts.send_bytes[rank()], counts.receive_bytes[rank()]);
-  }
-  return absl::OkStatus();
-}
-
-StatusOr<GlooCommunicator::BufferBytes> GlooCommunicator::BytesOfBlocks(
-    Collective collective, std::int64_t block_bytes) const {
-  if (collective == Collective::kAllToAll) {
-    return InvalidArgument("an all-to-all is not made of equal blocks");
-  }
-  if (block_bytes < 0 ||
-      block_bytes > std::numeric_limits<std::int64_t>::max() / 4 / world_size()) {
-    return InvalidArgument("block_bytes: {} is negative or makes the sum overflow", block_bytes);
-  }
-  if (Reduces(collective) && block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
-    return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
-                           ToText(collective), block_bytes);
-  }
-  const std::int64_t all = block_bytes * world_size();
-  return BufferBytes{collective == Collective::kAllGather ? block_bytes : all,
-                     collective == Collective::kReduceScatter ? block_bytes : all,
-                     block_bytes * ScratchBlocks(collective, world_size())};
-}
-
 Status GlooCommunicator::Reserve(const AllToAllCounts& counts) {
   NS_RETURN_IF_ERROR(broken_);
-  NS_RETURN_IF_ERROR(CheckCounts(counts));
-  return ReserveBytes({Total(counts.send_bytes), Total(counts.receive_bytes), 0});
+  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
+  return ReserveBytes({bytes.send, bytes.receive, 0});
 }
 
 Status GlooCommunicator::ReserveBlocks(Collective collective, std::int64_t block_bytes) {
   NS_RETURN_IF_ERROR(broken_);
-  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BytesOfBlocks(collective, block_bytes));
+  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
   return ReserveBytes(bytes);
+}
+
+StatusOr<GlooCommunicator::BufferBytes> GlooCommunicator::BuffersOfBlocks(
+    Collective collective, std::int64_t block_bytes) const {
+  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
+                      BytesOfBlocks(collective, block_bytes, world_size()));
+  return BufferBytes{bytes.send, bytes.receive,
+                     block_bytes * ScratchBlocks(collective, world_size())};
 }
 
 Status GlooCommunicator::ReserveBytes(const BufferBytes& bytes) {
@@ -160,8 +117,8 @@ std::unique_ptr<::gloo::transport::UnboundBuffer> GlooCommunicator::Register(
 
 Status GlooCommunicator::AllToAll(const AllToAllCounts& counts) {
   NS_RETURN_IF_ERROR(broken_);
-  NS_RETURN_IF_ERROR(CheckCounts(counts));
-  NS_RETURN_IF_ERROR(CheckReserved({Total(counts.send_bytes), Total(counts.receive_bytes), 0}));
+  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
+  NS_RETURN_IF_ERROR(CheckReserved({bytes.send, bytes.receive, 0}));
   return Guard("all-to-all", [&] { Exchange(counts); });
 }
 
@@ -170,8 +127,8 @@ Status GlooCommunicator::AllToAll(const AllToAllCounts& counts) {
 // messages to peers that get nothing.
 void GlooCommunicator::Exchange(const AllToAllCounts& counts) {
   const ExchangeDeadline deadline(mesh_->getTimeout());
-  const std::vector<std::int64_t> send_offsets = Offsets(counts.send_bytes);
-  const std::vector<std::int64_t> receive_offsets = Offsets(counts.receive_bytes);
+  const std::vector<std::int64_t> send_offsets = PartOffsets(counts.send_bytes);
+  const std::vector<std::int64_t> receive_offsets = PartOffsets(counts.receive_bytes);
   const std::uint64_t slot = SlotOf(Message::kData);
   const int self = rank(), size = world_size();
   int sends = 0, receives = 0;
@@ -196,7 +153,7 @@ void GlooCommunicator::Exchange(const AllToAllCounts& counts) {
 
 Status GlooCommunicator::RunBlocks(Collective collective, std::int64_t block_bytes) {
   NS_RETURN_IF_ERROR(broken_);
-  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BytesOfBlocks(collective, block_bytes));
+  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
   return Guard(ToText(collective), [&] { RunRing(collective, block_bytes); });
 }

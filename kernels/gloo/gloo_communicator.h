@@ -44,9 +44,7 @@ class GlooCommunicator final : public Communicator {
     std::int64_t scratch = 0;
   };
 
-  Status CheckCounts(const AllToAllCounts& counts) const;
-  // INVALID_ARGUMENT: not such a collective, or blocks that are negative or too large to count.
-  StatusOr<BufferBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes) const;
+  StatusOr<BufferBytes> BuffersOfBlocks(Collective collective, std::int64_t block_bytes) const;
   Status ReserveBytes(const BufferBytes& bytes);
   Status CheckReserved(const BufferBytes& bytes) const;
   // Runs `exchange`; what it throws, and Abort, break the group and become ABORTED.

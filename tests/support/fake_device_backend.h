@@ -42,6 +42,7 @@ class FakeDeviceLog {
 struct FakeDeviceScript {
   std::int64_t memory_bytes = std::int64_t{1} << 30;
   Status create_op;                     // what CreateEmbeddingOp fails with
+  Status health;                        // what Health answers
   Status open_communicator;             // what OpenCommunicator fails with
   Status connect;                       // what PendingCommunicator::Connect fails with
   Status all_to_all;                    // what every AllToAll and RunBlocks fails with
@@ -156,6 +157,7 @@ class FakeDeviceBackend final : public DeviceBackend {
     return std::make_unique<FakeEmbeddingOp>(log_);
   }
   void FlushCache() override { log_.Add("flush"); }
+  Status Health() const override { return script_.health; }
   double TimeMs(const std::function<void()>& work) override {
     log_.Add("time");
     work();

@@ -49,6 +49,12 @@ DeviceInventory::~DeviceInventory() {
   }
 }
 
+void DeviceInventory::SetFailureObserver(
+    std::function<void(int device, const Status& error)> observer) {
+  std::lock_guard lock(mutex_);
+  failure_observer_ = std::move(observer);
+}
+
 StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
   if (device < 0 || device >= size()) {
     return NotFound("no device {}: this worker has {}", device, size());
@@ -65,7 +71,13 @@ StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
 }
 
 void DeviceInventory::Release(int device) {
+  const Status health = devices_[device]->backend->Health();
   std::lock_guard lock(mutex_);
+  if (!health.ok()) {
+    devices_[device]->job = "nothing any more: " + Message(health);
+    if (failure_observer_) failure_observer_(device, health);
+    return;
+  }
   devices_[device]->job.clear();
   if (observer_) observer_(device, false);
 }

@@ -67,6 +67,10 @@ class DeviceInventory {
                                                            BusyObserver observer = nullptr);
   ~DeviceInventory();
 
+  // Told of a device that came back from a job with an error that only a new process gets rid of;
+  // the device is not leased any more. Called as the other observer is.
+  void SetFailureObserver(std::function<void(int device, const Status& error)> observer);
+
   int size() const { return static_cast<int>(devices_.size()); }
   const DeviceProperties& properties(int device) const { return devices_[device]->properties; }
 
@@ -91,7 +95,8 @@ class DeviceInventory {
 
   mutable std::mutex mutex_;
   BusyObserver observer_;
-  std::vector<std::unique_ptr<Device>> devices_;  // fixed after Create
+  std::function<void(int, const Status&)> failure_observer_;  // guarded by mutex_
+  std::vector<std::unique_ptr<Device>> devices_;              // fixed after Create
 };
 
 template <typename Work>

@@ -47,6 +47,21 @@ TEST_F(DeviceInventoryTest, SecondJobIsRefusedNamingDeviceAndHolder) {
   EXPECT_EQ(inventory->Describe()[1].running_job, "sweep 'a'");
 }
 
+TEST_F(DeviceInventoryTest, AFailedDeviceIsReportedAndNotLeasedAgain) {
+  NS_ASSERT_OK_AND_ASSIGN(auto inventory, DeviceInventory::Create(Specs(2)));
+  std::vector<std::string> failures;
+  inventory->SetFailureObserver([&failures](int device, const Status& error) {
+    failures.push_back(std::to_string(device) + " " + Message(error));
+  });
+  {
+    NS_ASSERT_OK_AND_ASSIGN(DeviceLease lease, inventory->Lease(1, "sweep"));
+    script_.health = Internal("an illegal address");
+  }
+  EXPECT_THAT(failures, ElementsAre("1 an illegal address"));
+  EXPECT_THAT(inventory->Lease(1, "sweep"),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("an illegal address")));
+}
+
 TEST_F(DeviceInventoryTest, DeviceIsFreeAgainWhenTheLeaseGoes) {
   std::vector<std::pair<int, bool>> changes;
   NS_ASSERT_OK_AND_ASSIGN(auto inventory,

@@ -105,7 +105,8 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
     const TimePoint end = time.Now();
     if (i < settings.warmup_iterations) continue;
 
-    NS_RETURN_IF_ERROR(rule.AddMeasurementMs(MillisecondsBetween(start, end)));
+    NS_RETURN_IF_ERROR(rule.AddMeasurementMs(
+        communicator.LastExchangeMs().value_or(MillisecondsBetween(start, end))));
     spent_ms += MillisecondsBetween(together, end);
     if (!satisfied && rule.Finished()) {
       satisfied = true;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <utility>
@@ -21,19 +22,21 @@ EmbeddingOpSpec OpSpec(const ComputeSample& sample) {
                        .optimizer = sample.optimizer,
                        .seed = sample.seed};
   for (const MeasuredShard& shard : sample.shards) {
-    spec.tables.push_back(
-        {.rows = shard.rows, .cols = shard.cols, .pooling_mode = shard.pooling_mode});
+    spec.tables.push_back({.rows = shard.rows,
+                           .cols = shard.cols,
+                           .pooling_mode = shard.pooling_mode,
+                           .weight_dtype = shard.weight_dtype});
   }
   return spec;
 }
 
-Status CheckSupported(const ComputeSample& sample) {
+Status CheckSupported(const ComputeSample& sample, const std::vector<DataType>& weight_types) {
   Violations violations;
   for (std::size_t i = 0; i < sample.shards.size(); ++i) {
     const DataType type = sample.shards[i].weight_dtype;
-    if (type != DataType::kFp32) {
+    if (std::find(weight_types.begin(), weight_types.end(), type) == weight_types.end()) {
       violations.Add(fmt::format("shards[{}].weight_dtype", i),
-                     fmt::format("only fp32 can be measured, got {}", ToText(type)));
+                     fmt::format("{} cannot be measured on this device", ToText(type)));
     }
   }
   if (sample.optimizer != Optimizer::kSgd && sample.optimizer != Optimizer::kRowwiseAdagrad) {
@@ -170,7 +173,7 @@ class ComputeLoop {
 StatusOr<ComputeMeasurement> MeasureCompute(DeviceBackend& device, const ComputeSample& sample,
                                             const MeasurementSettings& settings,
                                             const RecordStamp& stamp, const StopSignal& stop) {
-  NS_RETURN_IF_ERROR(CheckSupported(sample));
+  NS_RETURN_IF_ERROR(CheckSupported(sample, device.properties().weight_types));
   ComputeMeasurement record;
   record.sample_id = sample.sample_id;
   std::map<std::string, std::string> properties;
@@ -179,6 +182,7 @@ StatusOr<ComputeMeasurement> MeasureCompute(DeviceBackend& device, const Compute
     ComputeLoop loop(device, sample, settings, stop);
     status = loop.Run();
     if (status.ok()) loop.Fill(record);
+    properties = device.Conditions();
     properties["distinct_batches"] = std::to_string(loop.num_batches());
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("the host has no memory left for the ids of the batch");

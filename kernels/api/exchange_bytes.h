@@ -1,0 +1,30 @@
+// What every communicator checks about an exchange before it touches its buffers; pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/collective.h"
+
+namespace neuroshard {
+
+// What one rank sends and receives in all.
+struct ExchangeBytes {
+  std::int64_t send = 0;
+  std::int64_t receive = 0;
+};
+
+// INVALID_ARGUMENT unless both sides have one entry a rank, none negative, with sums that can be
+// counted, and the rank sends itself what it receives from itself.
+StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, int world_size);
+
+// INVALID_ARGUMENT: not a collective of blocks, or blocks that are negative, too large to count or,
+// where they are summed, not of whole numbers.
+StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes,
+                                      int world_size);
+
+// Where each peer's part begins in a buffer without gaps.
+std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes);
+
+}  // namespace neuroshard

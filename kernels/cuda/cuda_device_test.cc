@@ -1,0 +1,118 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/base/bytes.h"
+#include "kernels/cuda/nvml.h"
+#include "tests/support/embedding_suite.h"
+
+namespace neuroshard::testing {
+namespace {
+
+class NoCollectives final : public CollectiveBackend {
+ public:
+  std::string name() const override { return "none"; }
+  std::map<std::string, std::string> details() const override { return {}; }
+  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec&) const override {
+    return FailedPrecondition("no collectives");
+  }
+};
+
+constexpr const char* kNoDevice = "there is no CUDA device on this machine";
+
+class CudaDevices {
+ public:
+  static constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+  static constexpr std::int64_t kManyHits = 10'000'000;
+  static const char* Unavailable() { return cuda::CountCudaDevices() > 0 ? nullptr : kNoDevice; }
+  CudaDevices() : device_(CudaDevice::Create(0, std::make_shared<NoCollectives>()).value()) {}
+  StatusOr<std::unique_ptr<EmbeddingOp>> Create(const EmbeddingOpSpec& spec) {
+    return device_->CreateEmbeddingOp(spec);
+  }
+
+ private:
+  std::unique_ptr<CudaDevice> device_;
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(Cuda, EmbeddingSuite, CudaDevices);
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::CountCudaDevices() == 0) GTEST_SKIP() << "SKIPPED, NOT TESTED: " << kNoDevice;
+    device_ = CudaDevice::Create(0, std::make_shared<NoCollectives>()).value();
+  }
+  std::unique_ptr<CudaDevice> device_;
+};
+
+TEST_F(CudaDeviceTest, SaysWhatItIs) {
+  const DeviceProperties& properties = device_->properties();
+  EXPECT_FALSE(properties.name.empty());
+  EXPECT_EQ(properties.backend, "cuda");
+  EXPECT_GT(properties.memory_bytes, kGiB);
+  EXPECT_THAT(properties.details, ::testing::Contains(::testing::Key("compute_capability")));
+  for (const auto& [key, value] : device_->Conditions()) {
+    std::cout << key << "=" << value << "\n";
+  }
+}
+
+// A large fill takes longer than a small one, and nothing takes next to nothing although enqueueing
+// it is slow.
+TEST_F(CudaDeviceTest, TimesTheDeviceAndNotTheHost) {
+  for (int i = 0; i < 3; ++i) device_->TimeMs([&] { device_->FlushCache(); });
+  const double flush_ms = device_->TimeMs([&] { device_->FlushCache(); });
+  EXPECT_GT(flush_ms, 0.01);  // 128 MiB
+  EXPECT_LT(flush_ms, 5);
+  EXPECT_LT(device_->TimeMs([] {}), 0.1);
+  const double four_ms = device_->TimeMs([&] {
+    for (int i = 0; i < 4; ++i) device_->FlushCache();
+  });
+  EXPECT_GT(four_ms, 2 * flush_ms);
+}
+
+TEST_F(CudaDeviceTest, StaysUsableAfterOutOfMemory) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 4;
+  for (int round = 0; round < 2; ++round) {
+    spec.tables = {{device_->properties().memory_bytes / 4, 2, PoolingMode::kSum}};
+    EXPECT_EQ(device_->CreateEmbeddingOp(spec).status().code(),
+              absl::StatusCode::kResourceExhausted);
+    spec.tables = {{1000, 16, PoolingMode::kSum}};
+    EXPECT_TRUE(device_->CreateEmbeddingOp(spec).ok());
+  }
+  EXPECT_TRUE(device_->Health().ok());
+}
+
+// Beyond 2^31 elements and 2^33 bytes of one table: rows at both ends.
+TEST_F(CudaDeviceTest, LargeTablesReachTheirLastRow) {
+  constexpr std::int64_t kRows = std::int64_t{20} << 20, kCols = 128;  // 10 GiB
+  EmbeddingOpSpec spec;
+  spec.batch_size = 2;
+  spec.learning_rate = 1;
+  spec.tables = {{kRows, kCols, PoolingMode::kSum}};
+  auto op = device_->CreateEmbeddingOp(spec);
+  if (!op.ok()) GTEST_SKIP() << "SKIPPED, NOT TESTED: " << op.status();
+  ASSERT_TRUE((*op)->SetInputs({{{kRows - 1, 0}, {0, 1, 2}, {}}}).ok());
+  (*op)->Forward();
+  const std::vector<float> before = (*op)->Output();
+  ASSERT_TRUE((*op)->SetOutputGradient(std::vector<float>(2 * kCols, 0.5F)).ok());
+  (*op)->Backward();
+  (*op)->Forward();
+  const std::vector<float> after = (*op)->Output();
+  for (std::size_t i = 0; i < after.size(); ++i) ASSERT_EQ(after[i], before[i] - 0.5F);
+}
+
+TEST(NvmlTest, ThrottleReasonsInWords) {
+  EXPECT_EQ(cuda::DescribeThrottleReasons(0), "none");
+  EXPECT_EQ(cuda::DescribeThrottleReasons(0x1), "none");  // idle
+  EXPECT_EQ(cuda::DescribeThrottleReasons(0x44), "0x44 (sw_power_cap hw_thermal_slowdown)");
+}
+
+TEST(NvmlTest, NothingIsSaidOfAnUnknownDevice) {
+  EXPECT_EQ(cuda::Nvml::Open("ffff:ff:1f.7"), nullptr);
+}
+
+}  // namespace
+}  // namespace neuroshard::testing

@@ -1,0 +1,152 @@
+#include "kernels/cuda/cuda_gpu.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/base/bytes.h"
+#include "kernels/cuda/kernel_launches.h"
+
+namespace neuroshard::cuda {
+
+int CountCudaDevices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+Status CudaStatus(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  (void)cudaGetLastError();
+  return Internal("{}: {}", what, cudaGetErrorString(error));
+}
+
+StatusOr<std::shared_ptr<CudaGpu>> CudaGpu::Create(int device) {
+  cudaStream_t stream = nullptr;
+  cudaError_t error = cudaSetDevice(device);
+  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error != cudaSuccess) {
+    return Unavailable("cuda device {}: {}", device, Message(CudaStatus(error, "cannot be used")));
+  }
+  return std::shared_ptr<CudaGpu>(new CudaGpu(device, stream));
+}
+
+CudaGpu::~CudaGpu() {
+  Use();
+  (void)cudaStreamDestroy(stream_);
+}
+
+void CudaGpu::Note(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return;
+  Status status = CudaStatus(error, what);
+  const std::lock_guard lock(mutex_);
+  if (status_.ok()) status_ = std::move(status);
+}
+
+Status CudaGpu::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+StatusOr<std::byte*> CudaGpu::Allocate(std::int64_t bytes) {
+  Use();
+  NS_RETURN_IF_ERROR(status());
+  const std::int64_t available = AvailableBytes();
+  void* memory = nullptr;
+  const cudaError_t error =
+      bytes <= available ? cudaMalloc(&memory, bytes) : cudaErrorMemoryAllocation;
+  if (error == cudaErrorMemoryAllocation) {  // leaves the device as it was
+    (void)cudaGetLastError();
+    return ResourceExhausted("{} do not fit the {} that are available", FormatBytes(bytes),
+                             FormatBytes(available));
+  }
+  Note(error, "cudaMalloc");
+  NS_RETURN_IF_ERROR(status());
+  return static_cast<std::byte*>(memory);
+}
+
+void CudaGpu::Free(std::byte* memory) {
+  Use();
+  Note(cudaFree(memory), "cudaFree");
+}
+
+std::int64_t CudaGpu::AvailableBytes() const {
+  Use();
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - kReservedBytes);
+}
+
+Status CudaGpu::Finish(cudaError_t enqueued, std::string_view what) {
+  Note(enqueued, what);
+  Note(cudaStreamSynchronize(stream_), what);
+  return status();
+}
+
+Status CudaGpu::CopyIn(void* device, const void* host, std::int64_t bytes) {
+  Use();
+  return Finish(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
+                "copying to the device");
+}
+
+Status CudaGpu::CopyOut(void* host, const void* device, std::int64_t bytes) {
+  Use();
+  return Finish(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
+                "copying from the device");
+}
+
+void CudaGpu::Fill(const Batched<FillTable>& batch) {
+  if (batch.blocks == 0) return;
+  Use();
+  Note(LaunchFill(batch, stream_), "initialising weights");
+}
+
+void CudaGpu::Pool(const Batched<PoolTable>& batch) {
+  if (batch.blocks == 0) return;
+  Use();
+  Note(LaunchPool(batch, stream_), "pooling rows");
+}
+
+void CudaGpu::AddSegments(const Batched<SegmentTable>& batch) {
+  if (batch.blocks == 0) return;
+  Use();
+  Note(LaunchSegments(batch, stream_), "adding segments of bags");
+}
+
+void CudaGpu::MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
+                          bool scaled) {
+  if (batch.blocks == 0) return;
+  Use();
+  Note(LaunchKeys(batch, keys, occurrences, scaled, stream_), "making row keys");
+}
+
+StatusOr<std::int64_t> CudaGpu::SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) {
+  Use();
+  std::size_t bytes = 0;
+  Note(LaunchSort(nullptr, &bytes, nullptr, nullptr, nullptr, nullptr, scaled, entries, key_bits,
+                  stream_),
+       "sizing the sort");
+  NS_RETURN_IF_ERROR(status());
+  return static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
+}
+
+void CudaGpu::Sort(const SortLaunch& launch) {
+  if (launch.entries == 0) return;
+  Use();
+  auto bytes = static_cast<std::size_t>(launch.scratch_bytes);
+  Note(LaunchSort(launch.scratch, &bytes, launch.keys, launch.sorted_keys, launch.occurrences,
+                  launch.sorted_occurrences, launch.scaled, launch.entries, launch.key_bits,
+                  stream_),
+       "sorting ids");
+}
+
+void CudaGpu::Update(const UpdateLaunch& launch) {
+  if (launch.batch.blocks == 0) return;
+  Use();
+  Note(LaunchUpdate(launch.batch, launch.entries, launch.vectors_per_lane, launch.step, stream_),
+       "updating rows");
+}
+
+}  // namespace neuroshard::cuda

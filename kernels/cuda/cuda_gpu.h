@@ -1,0 +1,63 @@
+// One CUDA device: its memory, one stream of work, and the first error.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "kernels/cuda/gpu.h"
+
+namespace neuroshard::cuda {
+
+// Devices that this process can use; 0 where there is no driver.
+int CountCudaDevices();
+
+// OK, or INTERNAL with CUDA's words. CUDA's memory of the error is cleared.
+Status CudaStatus(cudaError_t error, std::string_view what);
+
+// Makes its device the calling thread's in every call.
+class CudaGpu final : public Gpu {
+ public:
+  // Not given to allocations: what the driver and NCCL take later.
+  static constexpr std::int64_t kReservedBytes = std::int64_t{512} << 20;
+
+  // UNAVAILABLE when the device cannot be used.
+  static StatusOr<std::shared_ptr<CudaGpu>> Create(int device);
+  ~CudaGpu() override;
+
+  int device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }
+  void Use() const { (void)cudaSetDevice(device_); }
+
+  // What goes wrong is remembered: CUDA repeats such an error for every later call of the process.
+  void Note(cudaError_t error, std::string_view what);
+
+  StatusOr<std::byte*> Allocate(std::int64_t bytes) override;
+  void Free(std::byte* memory) override;
+  std::int64_t AvailableBytes() const override;
+  Status CopyIn(void* device, const void* host, std::int64_t bytes) override;
+  Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
+  void Fill(const Batched<FillTable>& batch) override;
+  void Pool(const Batched<PoolTable>& batch) override;
+  void AddSegments(const Batched<SegmentTable>& batch) override;
+  void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
+                   bool scaled) override;
+  StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) override;
+  void Sort(const SortLaunch& launch) override;
+  void Update(const UpdateLaunch& launch) override;
+  Status status() const override;  // from any thread
+
+ private:
+  CudaGpu(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  Status Finish(cudaError_t enqueued, std::string_view what);
+
+  const int device_;
+  const cudaStream_t stream_;
+  mutable std::mutex mutex_;
+  Status status_;  // guarded by mutex_
+};
+
+}  // namespace neuroshard::cuda

@@ -1,0 +1,36 @@
+// What the driver's management library says about a device: for records, and to see whether it was
+// slowed down. The library is looked for at run time and only read from; without it nothing is
+// said.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace neuroshard::cuda {
+
+class Nvml {
+ public:
+  // Null when there is no such library, or it does not know the device.
+  static std::unique_ptr<Nvml> Open(const std::string& pci_bus_id);
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  // "nvml_sm_clock_mhz", "nvml_memory_clock_mhz", "nvml_temperature_celsius", "nvml_power_mw",
+  // "nvml_throttle_reasons" (hexadecimal bits, or "none"), "nvml_driver": those that it knows.
+  std::map<std::string, std::string> Read() const;
+
+ private:
+  struct Library;
+  explicit Nvml(std::unique_ptr<Library> library, void* device);
+
+  std::unique_ptr<Library> library_;
+  void* device_;
+};
+
+// "none", or the bits in hexadecimal and those with a name in words: "0x44 (sw_power_cap
+// hw_thermal_slowdown)". Bits 0 (idle) and 1 (clocks set by applications) are not throttling.
+std::string DescribeThrottleReasons(unsigned long long bits);
+
+}  // namespace neuroshard::cuda

@@ -1,0 +1,73 @@
+#include "kernels/nccl/nccl_backend.h"
+
+#include <utility>
+#include <vector>
+
+#include "kernels/nccl/nccl_communicator.h"
+#include "kernels/nccl/unique_id_text.h"
+
+namespace neuroshard {
+namespace {
+
+class PendingNcclCommunicator final : public PendingCommunicator {
+ public:
+  PendingNcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu,
+                          std::string address)
+      : rank_(std::move(rank)), gpu_(std::move(gpu)), address_(std::move(address)) {}
+
+  const std::string& address() const override { return address_; }
+
+  StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) override {
+    if (std::exchange(connect_was_called_, true)) {
+      return FailedPrecondition("Connect was called before");
+    }
+    ncclUniqueId id{};
+    if (static_cast<int>(addresses.size()) != rank_->spec().world_size ||
+        !HexToBytes(addresses[0], id.internal)) {
+      return InvalidArgument("addresses: need one a rank, the first with a unique id of NCCL");
+    }
+    gpu_->Use();
+    NS_RETURN_IF_ERROR(rank_->Connect(id));
+    NS_ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Create(rank_, gpu_));
+    NS_RETURN_IF_ERROR(communicator->Barrier());  // also sets up NCCL's channels
+    return communicator;
+  }
+
+  void Abort() override { rank_->Abort(); }
+
+ private:
+  const std::shared_ptr<NcclRank> rank_;
+  const std::shared_ptr<cuda::CudaGpu> gpu_;
+  const std::string address_;
+  bool connect_was_called_ = false;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> NcclBackend::details() const {
+  return {{"nccl", library_->Version()}};
+}
+
+StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
+    const CommunicatorSpec& spec) const {
+  if (spec.world_size < 1 || spec.rank < 0 || spec.rank >= spec.world_size) {
+    return InvalidArgument("rank: must be in [0, {}), got {}", spec.world_size, spec.rank);
+  }
+  if (spec.timeout.count() <= 0) {
+    return InvalidArgument("timeout: must be positive, got {} ms", spec.timeout.count());
+  }
+  // A stream of its own: an aborted group leaves none behind in that of the device.
+  NS_ASSIGN_OR_RETURN(std::shared_ptr<cuda::CudaGpu> gpu, cuda::CudaGpu::Create(device_));
+  std::string address = fmt::format("nccl rank {}", spec.rank);
+  if (spec.rank == 0) {
+    ncclUniqueId id{};
+    if (const ncclResult_t result = library_->GetUniqueId(&id); result != ncclSuccess) {
+      return Unavailable("NCCL has no unique id to give: {}", library_->GetErrorString(result));
+    }
+    address = BytesToHex(id.internal);
+  }
+  return std::make_unique<PendingNcclCommunicator>(std::make_shared<NcclRank>(library_, spec),
+                                                   std::move(gpu), std::move(address));
+}
+
+}  // namespace neuroshard

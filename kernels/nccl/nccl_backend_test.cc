@@ -1,0 +1,201 @@
+#include "kernels/nccl/nccl_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "kernels/nccl/nccl_communicator.h"
+#include "kernels/nccl/unique_id_text.h"
+
+namespace neuroshard {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLong{20000}, kShort{1500};
+
+TEST(UniqueIdTextTest, ComesBack) {
+  char bytes[128], back[128];
+  for (int i = 0; i < 128; ++i) bytes[i] = static_cast<char>(i * 37);
+  ASSERT_TRUE(HexToBytes(BytesToHex(bytes), back));
+  EXPECT_TRUE(std::equal(std::begin(bytes), std::end(bytes), std::begin(back)));
+  EXPECT_FALSE(HexToBytes("nccl rank 1", back));
+  EXPECT_FALSE(HexToBytes(std::string(256, 'g'), back));
+}
+
+class NcclTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    devices_ = cuda::CountCudaDevices();
+    if (devices_ == 0) GTEST_SKIP() << "SKIPPED, NOT TESTED: no CUDA device on this machine";
+    auto library = NcclLibrary::Load();
+    if (!library.ok()) GTEST_SKIP() << "SKIPPED, NOT TESTED: " << library.status();
+    library_ = *library;
+  }
+
+  std::unique_ptr<PendingCommunicator> Open(int rank, int world_size, milliseconds timeout) {
+    return NcclBackend(library_, rank % devices_).Open({rank, world_size, timeout}).value();
+  }
+
+  // A group with one rank a device, NCCL's rule; the calls of each on a thread of its own.
+  std::vector<std::unique_ptr<Communicator>> Group(int size) {
+    std::vector<std::unique_ptr<PendingCommunicator>> pending;
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < size; ++rank) {
+      pending.push_back(Open(rank, size, kLong));
+      addresses.push_back(pending.back()->address());
+    }
+    std::vector<std::unique_ptr<Communicator>> group(size);
+    ForEach(size, [&](int rank) {
+      auto connected = pending[rank]->Connect(addresses);
+      ASSERT_TRUE(connected.ok()) << connected.status();
+      group[rank] = *std::move(connected);
+    });
+    return group;
+  }
+
+  static void ForEach(int size, const std::function<void(int)>& body) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  }
+
+  static std::vector<float> Floats(NcclCommunicator& rank, const std::byte* from,
+                                   std::size_t count) {
+    std::vector<float> values(count);
+    EXPECT_TRUE(rank.gpu().CopyOut(values.data(), from, static_cast<std::int64_t>(count) * 4).ok());
+    return values;
+  }
+
+  int devices_ = 0;
+  std::shared_ptr<const NcclLibrary> library_;
+};
+
+// Rank r sends the numbers 1000 r + i; with one device this is NCCL with itself.
+TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
+  const int n = std::min(devices_, 8);
+  auto group = Group(n);
+  constexpr int kBlock = 1000;
+  ForEach(n, [&](int r) {
+    auto& rank = dynamic_cast<NcclCommunicator&>(*group[r]);
+    std::vector<float> sent(n * kBlock);
+    for (int i = 0; i < n * kBlock; ++i) sent[i] = static_cast<float>(1000 * r + i % 997);
+    const auto sum = [&](int i) {
+      return static_cast<float>(1000 * n * (n - 1) / 2 + n * (i % 997));
+    };
+    const auto fill = [&] {
+      ASSERT_TRUE(rank.gpu()
+                      .CopyIn(rank.device_send_buffer(), sent.data(),
+                              static_cast<std::int64_t>(sent.size()) * 4)
+                      .ok());
+    };
+    for (const Collective collective :
+         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
+      ASSERT_TRUE(rank.ReserveBlocks(Collective::kAllReduce, kBlock * 4).ok());
+      fill();
+      const Status status = rank.RunBlocks(collective, kBlock * 4);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_TRUE(rank.LastExchangeMs().has_value());
+      EXPECT_GT(*rank.LastExchangeMs(), 0);
+      const int blocks = collective == Collective::kReduceScatter ? 1 : n;
+      const auto got = Floats(rank, rank.device_receive_buffer(), blocks * kBlock);
+      for (int i = 0; i < blocks * kBlock; ++i) {
+        const float expected = collective == Collective::kAllReduce ? sum(i)
+                               : collective == Collective::kReduceScatter
+                                   ? sum(r * kBlock + i)
+                                   : static_cast<float>(1000 * (i / kBlock) + i % kBlock % 997);
+        ASSERT_EQ(got[i], expected) << ToText(collective) << " " << i;
+      }
+    }
+    // Uneven: rank r sends 10 (r + peer) + 1 numbers to peer.
+    AllToAllCounts counts;
+    for (int peer = 0; peer < n; ++peer) {
+      counts.send_bytes.push_back(4 * (10 * (r + peer) + 1));
+      counts.receive_bytes.push_back(4 * (10 * (r + peer) + 1));
+    }
+    ASSERT_TRUE(rank.Reserve(counts).ok());
+    fill();
+    const Status status = rank.AllToAll(counts);
+    ASSERT_TRUE(status.ok()) << status;
+    const auto got =
+        Floats(rank, rank.device_receive_buffer(), BytesOfCounts(counts, r, n).value().receive / 4);
+    std::size_t next = 0;
+    for (int peer = 0; peer < n; ++peer) {
+      int first = 0;  // of what peer sends here
+      for (int before = 0; before < r; ++before) first += 10 * (peer + before) + 1;
+      for (int i = 0; i < 10 * (r + peer) + 1; ++i) {
+        ASSERT_EQ(got[next++], static_cast<float>(1000 * peer + (first + i) % 997));
+      }
+    }
+    EXPECT_EQ(rank.Max(r).value(), n - 1);
+    EXPECT_TRUE(rank.Barrier().ok());
+  });
+}
+
+TEST_F(NcclTest, WhatWasNotReservedIsRefusedAndLeavesTheGroupWhole) {
+  auto group = Group(1);
+  EXPECT_EQ(group[0]->AllToAll({{1 << 20}, {1 << 20}}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(group[0]->Reserve({{1, 1}, {1}}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(group[0]->RunBlocks(Collective::kAllToAll, 4).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(group[0]->Reserve({{std::int64_t{1} << 50}, {std::int64_t{1} << 50}}).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(group[0]->Barrier().ok());
+}
+
+// And the device is as good as before.
+TEST_F(NcclTest, APeerThatNeverComesEndsTheConnectionAfterTheTimeout) {
+  auto pending = Open(0, 2, kShort);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto connected = pending->Connect({pending->address(), "nccl rank 1"});
+  EXPECT_EQ(connected.status().code(), absl::StatusCode::kAborted) << connected.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong / 2);
+  pending.reset();
+  EXPECT_TRUE(Group(1)[0]->Barrier().ok());
+}
+
+TEST_F(NcclTest, AbortEndsConnecting) {
+  auto pending = Open(0, 2, kLong);
+  const auto begin = std::chrono::steady_clock::now();
+  std::jthread connecting([&] {
+    EXPECT_EQ(pending->Connect({pending->address(), ""}).status().code(),
+              absl::StatusCode::kAborted);
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  pending->Abort();
+  connecting.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong / 2);
+  EXPECT_TRUE(Group(1)[0]->Barrier().ok());
+}
+
+TEST_F(NcclTest, ASilentPeerAbortsTheOthersAndDevicesStayUsable) {
+  if (devices_ < 2) GTEST_SKIP() << "SKIPPED, NOT TESTED: needs two devices";
+  {
+    auto group = Group(2);
+    std::jthread aborting([&] {
+      std::this_thread::sleep_for(milliseconds(300));
+      group[0]->Abort();
+    });
+    EXPECT_EQ(group[0]->Barrier().code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(group[0]->Max(1).status().code(), absl::StatusCode::kAborted);
+  }
+  auto again = Group(2);
+  ForEach(2, [&](int rank) { EXPECT_TRUE(again[rank]->Barrier().ok()); });
+}
+
+TEST_F(NcclTest, BadAddressesAndSpecsAreInvalid) {
+  auto pending = Open(0, 2, kShort);
+  EXPECT_EQ(pending->Connect({"x", "y"}).status().code(), absl::StatusCode::kInvalidArgument);
+  const NcclBackend backend(library_, 0);
+  EXPECT_EQ(backend.Open({2, 2, kShort}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend.Open({0, 2, milliseconds(0)}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace neuroshard
