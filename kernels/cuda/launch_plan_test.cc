@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "kernels/cuda/row_keys.h"
 #include "kernels/cuda/table_blocks.h"
+#include "kernels/cuda/traffic.h"
 
 namespace neuroshard::cuda {
 namespace {
@@ -80,6 +81,17 @@ TEST(LaunchPlanTest, PlacesAreAlignedAndNeverOverflow) {
   EXPECT_EQ(layout.bytes(), 768);
   for (int i = 0; i < 100; ++i) layout.Take(std::int64_t{1} << 60, 4096);
   EXPECT_GT(layout.bytes(), std::int64_t{1} << 60);
+}
+
+TEST(TrafficTest, CountsByHand) {
+  TableTraffic t{.batch_size = 10, .ids = 100, .distinct_rows = 60, .cols = 128};
+  EXPECT_EQ(NominalForwardBytes(t), 100 * 512 + 100 * 8 + 10 * 512 + 10 * 8);
+  EXPECT_EQ(NominalForwardBytes(t) - DistinctForwardBytes(t), 40 * 512);
+  EXPECT_EQ(NominalBackwardBytes(t), 100 * 520 + 60 * 1024);
+  t.state_bytes = 4;
+  EXPECT_EQ(DistinctBackwardBytes(t), 10 * 512 + 100 * 8 + 60 * (1024 + 64));
+  EXPECT_EQ(SortBytes(t, 24), 100 * (8 + 8 + 4 + 3 * 16 + 8));
+  EXPECT_EQ(SortBytes(t, 25) - SortBytes(t, 24), 100 * 16);
 }
 
 TEST(RowKeysTest, BagsAreFoundAcrossEmptyOnes) {

@@ -193,23 +193,22 @@ Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResu
   NS_RETURN_IF_ERROR(gpu_->status());
   last_exchange_ms_.reset();
   bool recorded = false;
-  NS_RETURN_IF_ERROR(rank_->Finish(
-      what,
-      [&] {
-        gpu_->Note(cudaEventRecord(begin_, gpu_->stream()), "timing");
-        return call();
-      },
-      [&]() -> StatusOr<bool> {
-        // Only now has NCCL put its kernel into the stream.
-        if (!std::exchange(recorded, true)) {
-          gpu_->Note(cudaEventRecord(end_, gpu_->stream()), "timing");
-        }
-        const cudaError_t state = cudaEventQuery(end_);
-        if (state == cudaErrorNotReady) return false;
-        gpu_->Note(state, what);
-        NS_RETURN_IF_ERROR(gpu_->status());
-        return true;
-      }));
+  const auto enqueue = [&] {
+    gpu_->Note(cudaEventRecord(begin_, gpu_->stream()), "timing");
+    return call();
+  };
+  const auto done = [&]() -> StatusOr<bool> {
+    // Only now has NCCL put its kernel into the stream.
+    if (!std::exchange(recorded, true)) {
+      gpu_->Note(cudaEventRecord(end_, gpu_->stream()), "timing");
+    }
+    const cudaError_t state = cudaEventQuery(end_);
+    if (state == cudaErrorNotReady) return false;
+    gpu_->Note(state, what);
+    NS_RETURN_IF_ERROR(gpu_->status());
+    return true;
+  };
+  NS_RETURN_IF_ERROR(rank_->Finish(what, enqueue, done));
   float milliseconds = 0;
   gpu_->Note(cudaEventElapsedTime(&milliseconds, begin_, end_), "timing");
   NS_RETURN_IF_ERROR(gpu_->status());

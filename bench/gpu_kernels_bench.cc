@@ -1,0 +1,240 @@
+// Bandwidth of the CUDA embedding kernels, beside what the same device reaches in the same run when
+// it copies memory. Prints one JSON document.
+//
+//   gpu_kernels_bench [--quick]
+//
+// Device time between events, caches flushed before each pass, two batches of ids rotated, median
+// and 10th and 90th percentile. Traffic models: kernels/cuda/traffic.h. GB = 1e9 bytes.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/bytes.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/kernel_launches.h"
+#include "kernels/cuda/traffic.h"
+#include "kernels/indices/lookup_generator.h"
+#include "kernels/stats/statistics.h"
+
+namespace neuroshard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class NoCollectives final : public CollectiveBackend {
+ public:
+  std::string name() const override { return "none"; }
+  std::map<std::string, std::string> details() const override { return {}; }
+  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec&) const override {
+    return FailedPrecondition("no collectives");
+  }
+};
+
+struct Case {
+  std::string name;
+  std::vector<std::int64_t> cols;  // one a table
+  double zipf_exponent = 0;        // 0: uniform
+  DataType type = DataType::kFp32;
+  Optimizer optimizer = Optimizer::kRowwiseAdagrad;
+};
+
+struct Shape {
+  std::int64_t batch_size = 8192;
+  double pooling_factor = 20;
+  std::int64_t table_bytes = 2 * kGiB;  // far beyond any L2
+  int warmups = 5;
+  int iterations = 30;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  const std::vector<std::int64_t> mixed = {4, 8, 16, 32, 64, 96, 128, 256};
+  for (const double zipf : {0.0, 1.1}) {
+    const std::string ids = zipf == 0 ? "uniform" : "zipf1.1";
+    for (const std::int64_t cols : {32, 64, 128}) {
+      cases.push_back({fmt::format("dim{}_{}", cols, ids), std::vector(8, cols), zipf});
+    }
+    cases.push_back({"mixed4..256_" + ids, mixed, zipf});
+  }
+  cases.push_back({"dim128_uniform_fp16", std::vector<std::int64_t>(8, 128), 0, DataType::kFp16});
+  cases.push_back({"dim128_uniform_sgd", std::vector<std::int64_t>(8, 128), 0, DataType::kFp32,
+                   Optimizer::kSgd});
+  return cases;
+}
+
+// What `bytes` moved in these times make of the bandwidth of copying.
+Json Rate(std::int64_t bytes, double ms, double copy_gb_per_s) {
+  const double gb_per_s = static_cast<double>(bytes) / ms * 1e-6;
+  return {{"bytes", bytes}, {"gb_per_s", gb_per_s}, {"of_copy", gb_per_s / copy_gb_per_s}};
+}
+
+Json Times(const std::vector<double>& ms) {
+  return {{"median_ms", Percentile(ms, 50)},
+          {"p10_ms", Percentile(ms, 10)},
+          {"p90_ms", Percentile(ms, 90)}};
+}
+
+// Bytes read plus bytes written; the better of the driver's copy and a kernel's.
+StatusOr<Json> MeasureCopy(CudaDevice& device) {
+  constexpr std::int64_t kBytes = kGiB;
+  cuda::GpuBuffer from(device.gpu()), to(device.gpu());
+  NS_RETURN_IF_ERROR(from.Reserve(kBytes));
+  NS_RETURN_IF_ERROR(to.Reserve(kBytes));
+  cuda::CudaGpu& gpu = *device.gpu();
+  gpu.Note(cudaMemsetAsync(from.at(0), 1, kBytes, gpu.stream()), "filling");
+  std::vector<double> driver_ms, kernel_ms;
+  for (int i = 0; i < 12; ++i) {
+    driver_ms.push_back(device.TimeMs([&] {
+      gpu.Note(
+          cudaMemcpyAsync(to.at(0), from.at(0), kBytes, cudaMemcpyDeviceToDevice, gpu.stream()),
+          "copying");
+    }));
+    kernel_ms.push_back(device.TimeMs([&] {
+      gpu.Note(cuda::LaunchCopy(to.at(0), from.at(0), kBytes, gpu.stream()), "copying");
+    }));
+  }
+  NS_RETURN_IF_ERROR(device.Health());
+  const double driver = 2e-6 * kBytes / Percentile(driver_ms, 50);
+  const double kernel = 2e-6 * kBytes / Percentile(kernel_ms, 50);
+  return Json{{"driver_gb_per_s", driver},
+              {"kernel_gb_per_s", kernel},
+              {"gb_per_s", std::max(driver, kernel)}};
+}
+
+struct Batch {
+  std::vector<LookupBatch> inputs;
+  std::vector<cuda::TableTraffic> traffic;
+};
+
+StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSpec& spec,
+                          std::uint64_t seed) {
+  Batch batch;
+  for (std::size_t t = 0; t < spec.tables.size(); ++t) {
+    NS_ASSIGN_OR_RETURN(LookupBatch lookups,
+                        GenerateZipfLookups({spec.tables[t].rows, shape.batch_size,
+                                             shape.pooling_factor, false, seed * 1000 + t},
+                                            c.zipf_exponent));
+    std::vector<std::int64_t> ids = lookups.ids;
+    std::sort(ids.begin(), ids.end());
+    batch.traffic.push_back({.batch_size = shape.batch_size,
+                             .ids = static_cast<std::int64_t>(ids.size()),
+                             .distinct_rows = std::unique(ids.begin(), ids.end()) - ids.begin(),
+                             .cols = spec.tables[t].cols,
+                             .weight_bytes = c.type == DataType::kFp32 ? 4 : 2,
+                             .scale_bytes = 0,
+                             .state_bytes = c.optimizer == Optimizer::kRowwiseAdagrad ? 4 : 0});
+    batch.inputs.push_back(std::move(lookups));
+  }
+  return batch;
+}
+
+template <typename Count>
+std::int64_t Sum(const Batch& batch, const Count& count) {
+  std::int64_t bytes = 0;
+  for (const cuda::TableTraffic& table : batch.traffic) bytes += count(table);
+  return bytes;
+}
+
+StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, double copy) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = shape.batch_size;
+  spec.optimizer = c.optimizer;
+  std::int64_t rows = 0;
+  for (const std::int64_t cols : c.cols) {
+    // Narrow tables of that size would have more rows than ids can be generated for in a moment.
+    const std::int64_t table_rows = std::min<std::int64_t>(shape.table_bytes / 4 / cols, 1 << 24);
+    spec.tables.push_back({table_rows, cols, PoolingMode::kSum, c.type});
+    rows += table_rows;
+  }
+  NS_ASSIGN_OR_RETURN(auto op, device.CreateEmbeddingOp(spec));
+  std::vector<Batch> batches;
+  for (const std::uint64_t seed : {1, 2}) {
+    NS_ASSIGN_OR_RETURN(Batch batch, MakeBatch(c, shape, spec, seed));
+    batches.push_back(std::move(batch));
+  }
+  std::vector<double> forward_ms, backward_ms;
+  for (int i = 0; i < shape.warmups + shape.iterations; ++i) {
+    NS_RETURN_IF_ERROR(op->SetInputs(batches[i % 2].inputs));
+    device.FlushCache();
+    const double forward = device.TimeMs([&] { op->Forward(); });
+    device.FlushCache();
+    const double backward = device.TimeMs([&] { op->Backward(); });
+    if (i < shape.warmups) continue;
+    forward_ms.push_back(forward);
+    backward_ms.push_back(backward);
+  }
+  NS_RETURN_IF_ERROR(device.Health());
+  const Batch& batch = batches[0];
+  const int key_bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows - 1)));
+  Json forward = Times(forward_ms), backward = Times(backward_ms);
+  const double f = forward["median_ms"], b = backward["median_ms"];
+  forward["distinct"] = Rate(Sum(batch, cuda::DistinctForwardBytes), f, copy);
+  forward["nominal"] = Rate(Sum(batch, cuda::NominalForwardBytes), f, copy);
+  backward["distinct"] = Rate(Sum(batch, cuda::DistinctBackwardBytes), b, copy);
+  backward["nominal"] = Rate(Sum(batch, cuda::NominalBackwardBytes), b, copy);
+  backward["sort_bytes"] =
+      Sum(batch, [&](const cuda::TableTraffic& t) { return cuda::SortBytes(t, key_bits); });
+  return Json{
+      {"name", c.name},
+      {"cols", c.cols},
+      {"weight_dtype", std::string(ToText(c.type))},
+      {"optimizer", std::string(ToText(c.optimizer))},
+      {"zipf_exponent", c.zipf_exponent},
+      {"batch_size", shape.batch_size},
+      {"pooling_factor", shape.pooling_factor},
+      {"ids", Sum(batch, [](const cuda::TableTraffic& t) { return t.ids; })},
+      {"distinct_rows", Sum(batch, [](const cuda::TableTraffic& t) { return t.distinct_rows; })},
+      {"forward", forward},
+      {"backward", backward}};
+}
+
+Status RunAll(bool quick) {
+  if (cuda::CountCudaDevices() == 0) return Unavailable("no CUDA device: nothing was measured");
+  NS_ASSIGN_OR_RETURN(auto device, CudaDevice::Create(0, std::make_shared<NoCollectives>()));
+  Shape shape;
+  if (quick) shape.iterations = 10;
+  NS_ASSIGN_OR_RETURN(const Json copy, MeasureCopy(*device));
+  Json result = {{"device", device->properties().name},
+                 {"details", device->properties().details},
+                 {"conditions_before", device->Conditions()},
+                 {"copy", copy},
+                 {"cases", Json::array()}};
+  for (const Case& c : Cases()) {
+    StatusOr<Json> measured = Measure(*device, c, shape, copy["gb_per_s"]);
+    // One that does not fit this device is said, the others go on.
+    result["cases"].push_back(measured.ok()
+                                  ? *std::move(measured)
+                                  : Json{{"name", c.name}, {"error", Message(measured.status())}});
+    std::cerr << c.name << "\n";
+    NS_RETURN_IF_ERROR(device->Health());
+  }
+  result["conditions_after"] = device->Conditions();
+  std::cout << result.dump(2) << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace neuroshard
+
+int main(int argc, char** argv) {
+  bool quick = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--quick") {
+      std::cerr << "usage: gpu_kernels_bench [--quick]\n";
+      return 2;
+    }
+    quick = true;
+  }
+  const neuroshard::Status status = neuroshard::RunAll(quick);
+  if (status.ok()) return 0;
+  std::cerr << "gpu_kernels_bench: " << neuroshard::Message(status) << "\n";
+  return 1;
+}
