@@ -63,17 +63,19 @@ std::size_t Mix(std::size_t hash, std::size_t value) {
   return hash ^ (value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2));
 }
 
+std::size_t ComputeHash(const ComputeRecord& record) {
+  std::size_t hash = record.sample.seed;
+  for (const MeasuredShard& shard : record.sample.shards) {
+    hash = Mix(hash, std::hash<std::string>()(shard.table));
+    hash = Mix(hash, static_cast<std::size_t>(shard.cols));
+  }
+  return hash;
+}
+
 }  // namespace
 
 std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records) {
-  const auto groups = GroupRepeats<ComputeRecord>(records, [](const ComputeRecord& record) {
-    std::size_t hash = record.sample.seed;
-    for (const MeasuredShard& shard : record.sample.shards) {
-      hash = Mix(hash, std::hash<std::string>()(shard.table));
-      hash = Mix(hash, static_cast<std::size_t>(shard.cols));
-    }
-    return hash;
-  });
+  const auto groups = GroupRepeats<ComputeRecord>(records, ComputeHash);
   std::vector<ComputeRecord> merged;
   merged.reserve(groups.size());
   for (const auto& group : groups) {
@@ -107,6 +109,24 @@ std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records) {
     merged.push_back(std::move(record));
   }
   return merged;
+}
+
+RepeatNoise NoiseOfRepeats(const std::vector<ComputeRecord>& records) {
+  RepeatNoise noise;
+  double sum = 0;
+  std::int64_t pairs = 0;
+  for (const auto& group : GroupRepeats<ComputeRecord>(records, ComputeHash)) {
+    noise.samples += group.size() > 1;
+    for (std::size_t i = 0; i + 1 < group.size(); ++i) {
+      const double a = records[group[i]].total_ms;
+      const double b = records[group[i + 1]].total_ms;
+      if (a + b <= 0) continue;
+      sum += std::abs(a - b) / ((a + b) / 2);
+      ++pairs;
+    }
+  }
+  if (pairs > 0) noise.mape_percent = 100 * sum / static_cast<double>(pairs) / std::sqrt(2.0);
+  return noise;
 }
 
 }  // namespace neuroshard

@@ -1,6 +1,7 @@
 // A sample that was measured several times is one sample whose cost is known better.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "common/store/profile_store.h"
@@ -13,5 +14,14 @@ namespace neuroshard {
 std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records);
 // The same, rank by rank.
 std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records);
+
+// How far measurements of one and the same thing are apart.
+struct RepeatNoise {
+  std::int64_t samples = 0;  // measured more than once
+  // Mean |a - b| / mean(a, b) of neighbouring repeats, over the square root of 2: the mean relative
+  // error that a model which knew every true cost would be charged with.
+  double mape_percent = 0;
+};
+RepeatNoise NoiseOfRepeats(const std::vector<ComputeRecord>& records);
 
 }  // namespace neuroshard

@@ -70,5 +70,16 @@ TEST(RepeatedSamplesTest, CollectivesMergeRankByRank) {
   EXPECT_THAT(merged[1].cost_ms, testing::ElementsAre(1, 10));
 }
 
+TEST(RepeatedSamplesTest, NoiseIsWhatAPerfectModelWouldBeChargedWith) {
+  std::vector<ComputeRecord> records = SyntheticComputeRecords(2);
+  records.push_back(records[0]);
+  records[0].total_ms = 0.9;
+  records[2].total_ms = 1.1;
+  const RepeatNoise noise = NoiseOfRepeats(records);
+  EXPECT_EQ(noise.samples, 1);
+  EXPECT_NEAR(noise.mape_percent, 20 / std::sqrt(2.0), 1e-9);
+  EXPECT_EQ(NoiseOfRepeats({}).samples, 0);
+}
+
 }  // namespace
 }  // namespace neuroshard

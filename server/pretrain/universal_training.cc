@@ -113,6 +113,14 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
   TrainingOutcome outcome;
   outcome.manifest.device = records.conditions.device.empty() ? device : records.conditions.device;
   outcome.manifest.backend = records.conditions.backend;
+  const RepeatNoise noise = NoiseOfRepeats(records.compute);
+  if (noise.samples > 0) {
+    outcome.remarks.push_back(fmt::format(
+        "Noise floor: {} compute samples were measured more than once; repeats differ so much that "
+        "a model which knew every true cost would have a MAPE of about {:.1f} % on single "
+        "measurements.",
+        noise.samples, noise.mape_percent));
+  }
   NS_RETURN_IF_ERROR(TrainUniversalCompute(merged, config, start, context, outcome));
   if (std::ssize(comm) >= config.min_samples) {
     NS_RETURN_IF_ERROR(TrainUniversalComm(comm, config, start, context, outcome));
