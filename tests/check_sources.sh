@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the compiler does not check: includes follow the direction of dependencies, generated messages stay at their edge, and
+# What the compiler does not check: includes follow the direction of dependencies, generated messages and torch stay at their edges, and
 # everything is formatted (where clang-format is installed).
 set -uo pipefail
 
@@ -25,6 +25,11 @@ done
 while IFS= read -r line; do fault "a generated header outside codec, adapters and stubs: $line"; done \
   < <(sources common kernels worker server client | grep -vE '^(common/(codec|rpc)|server/service|worker/service|client)/' |
     xargs -r grep -nHE '#include ".*\.pb\.h"')
+
+# torch only in pre-training, and never together with .pb.h.
+while IFS= read -r line; do fault "torch outside server/pretrain: $line"; done \
+  < <(sources common kernels worker server client tests bench | grep -vE '^server/pretrain/' |
+    xargs -r grep -nHE '#include [<"](torch|ATen|c10)/')
 
 # The pure core: no clocks, threads, files or logs.
 while IFS= read -r line; do fault "a pure part touches the world: $line"; done \

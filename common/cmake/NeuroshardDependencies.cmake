@@ -16,7 +16,8 @@ find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
-set(BLA_VENDOR Generic)  # whichever is installed
+find_package(Torch CONFIG REQUIRED)
+set(BLA_VENDOR Generic)  # the BLAS that libtorch runs on, whichever is installed
 find_package(BLAS REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 find_package(Gloo CONFIG REQUIRED)
