@@ -14,10 +14,9 @@ namespace neuroshard {
 
 // One line for each of batch size, weight dtype and optimizer that is outside what the model was
 // measured at, and for rank and host counts likewise; conditions that the model does not state have
-// no outside. One for the sharding types
-// that the request names or `plan` uses and the model was not made for. One where a
-// fabric prices communication. One where formulas price a
-// request that did not ask for them by name.
+// no outside. One for the sharding types that the request names or `plan` uses and the model was
+// not made for. One where a fabric prices communication. One where formulas price a request that
+// did not ask for them by name.
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan = {});
 
