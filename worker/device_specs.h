@@ -9,7 +9,7 @@
 
 namespace neuroshard {
 
-// `auto`: the host's GPUs where they and NCCL can be used, else the CPU. For `cuda`,
+// `auto`: the host's GPUs where they can be used, else the CPU. For `cuda`,
 // FAILED_PRECONDITION when this binary was built without it, UNAVAILABLE (with the reason) when the
 // host has none.
 StatusOr<std::vector<DeviceSpec>> MakeDeviceSpecs(const WorkerOptions& options);

@@ -61,7 +61,9 @@ Status Serve(const WorkerOptions& options) {
       {.on_terminate = [&server] { server->RequestDrain(); }, .on_hangup = nullptr});
 
   std::cout << "listening on " << server->address() << std::endl;
-  logger->Info("serving", {{"address", server->address()}, {"devices", inventory->size()}});
+  logger->Info("serving", {{"address", server->address()},
+                           {"devices", inventory->size()},
+                           {"backend", inventory->properties(0).backend}});
   server->Wait();
   inventory->SetFailureObserver(nullptr);
   logger->Info("stopped");

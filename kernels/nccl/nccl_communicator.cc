@@ -10,7 +10,7 @@
 namespace neuroshard {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyTime = std::chrono::steady_clock;
 
 std::int64_t AtLeastOne(std::int64_t bytes) { return std::max<std::int64_t>(bytes, 1); }
 
@@ -30,7 +30,7 @@ Status NcclRank::Connect(const ncclUniqueId& id) {
 Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t()>& call,
                         const std::function<StatusOr<bool>()>& done) {
   NS_RETURN_IF_ERROR(broken_);
-  const auto deadline = Clock::now() + spec_.timeout;
+  const auto deadline = SteadyTime::now() + spec_.timeout;
   std::string reason;
   ncclResult_t result = aborted_ ? ncclInProgress : call();
   bool under_way = false;
@@ -40,7 +40,7 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
     } else if (result != ncclSuccess && result != ncclInProgress) {
       reason =
           fmt::format("{}: {}", library_->GetErrorString(result), library_->GetLastError(nullptr));
-    } else if (Clock::now() > deadline) {
+    } else if (SteadyTime::now() > deadline) {
       reason = fmt::format("no answer from the other ranks within {} ms", spec_.timeout.count());
     } else if (!under_way && handle_ != nullptr &&
                library_->CommGetAsyncError(handle_, &result) == ncclSuccess &&
@@ -203,7 +203,10 @@ Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResu
       gpu_->Note(cudaEventRecord(end_, gpu_->stream()), "timing");
     }
     const cudaError_t state = cudaEventQuery(end_);
-    if (state == cudaErrorNotReady) return false;
+    if (state == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // which would give it to the next launch
+      return false;
+    }
     gpu_->Note(state, what);
     NS_RETURN_IF_ERROR(gpu_->status());
     return true;

@@ -1,6 +1,10 @@
 #include "worker/device/cuda_devices.h"
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #ifdef NEUROSHARD_WITH_NCCL
 #include "kernels/cuda/cuda_device.h"
@@ -11,14 +15,40 @@ namespace neuroshard {
 
 #ifdef NEUROSHARD_WITH_NCCL
 
+namespace {
+
+// GPUs can be measured alone where NCCL is not installed.
+class MissingCollectives final : public CollectiveBackend {
+ public:
+  explicit MissingCollectives(Status reason) : reason_(std::move(reason)) {}
+  std::string name() const override { return "none"; }
+  std::map<std::string, std::string> details() const override {
+    return {{"nccl", Message(reason_)}};
+  }
+  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec&) const override {
+    return FailedPrecondition("{}", Message(reason_));
+  }
+
+ private:
+  const Status reason_;
+};
+
+}  // namespace
+
 StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs() {
   const int count = cuda::CountCudaDevices();
   if (count == 0) return Unavailable("there is no usable CUDA device on this host");
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const NcclLibrary> nccl, NcclLibrary::Load());
+  const StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
   std::vector<DeviceSpec> specs;
   for (int i = 0; i < count; ++i) {
-    specs.push_back({.create = [i, nccl]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
-                       return CudaDevice::Create(i, std::make_shared<const NcclBackend>(nccl, i));
+    std::shared_ptr<const CollectiveBackend> collectives;
+    if (nccl.ok()) {
+      collectives = std::make_shared<const NcclBackend>(*nccl, i);
+    } else {
+      collectives = std::make_shared<const MissingCollectives>(nccl.status());
+    }
+    specs.push_back({.create = [i, collectives]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
+                       return CudaDevice::Create(i, collectives);
                      },
                      .core = std::nullopt});
   }

@@ -8,8 +8,9 @@
 
 namespace neuroshard {
 
-// One a GPU, each with collectives by NCCL. UNAVAILABLE says why there are none: no driver, no GPU,
-// no NCCL; FAILED_PRECONDITION when this binary was built without CUDA.
+// One a GPU, with collectives by NCCL; where that cannot be loaded, opening a group says so.
+// UNAVAILABLE when there is no usable GPU, FAILED_PRECONDITION when this binary was built without
+// CUDA.
 StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs();
 
 }  // namespace neuroshard
