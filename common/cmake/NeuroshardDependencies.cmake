@@ -31,10 +31,11 @@ endif()
 
 # CUDA code is compiled wherever nvcc is found: for sm_80 and sm_90, and as PTX for what comes later. The runtime is linked
 # statically, and the driver, NCCL and NVML are looked for when a worker starts: one binary serves hosts with and without them.
+# Sanitizer builds leave it out: the kernels' bodies run in kernels_gpu_op_test there, and the rest needs a GPU.
 include(CheckLanguage)
 check_language(CUDA)
 set(NEUROSHARD_WITH_CUDA OFF)
-if(CMAKE_CUDA_COMPILER)
+if(CMAKE_CUDA_COMPILER AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   endif()
@@ -52,7 +53,7 @@ if(CMAKE_CUDA_COMPILER)
   message(STATUS "CUDA: ${CUDAToolkit_VERSION} (${CMAKE_CUDA_COMPILER})")
   message(STATUS "NCCL: ${NCCL_INCLUDE_DIR}")
 else()
-  message(STATUS "CUDA: not found; workers are built with the cpu backend only")
+  message(STATUS "CUDA: no nvcc, or a sanitizer; workers are built with the cpu backend only")
 endif()
 set(NEUROSHARD_WITH_NCCL OFF)
 if(NEUROSHARD_WITH_CUDA AND NCCL_INCLUDE_DIR)

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "server/cost/neural/neural_cost_model.h"
+#include "server/cost/universal/universal_cost_model.h"
 #include "server/models/model_manifest.h"
 #include "tests/support/represent.h"
 
@@ -21,7 +21,7 @@ TEST(ShippedModelsTest, EveryOneLoadsAndPricesALookup) {
       ++models;
       const auto manifest = ReadModelManifest(version);
       ASSERT_TRUE(manifest.ok()) << manifest.status();
-      const auto model = LoadNeuralCostModel(*manifest, version);
+      const auto model = LoadCostModel(*manifest, version);
       ASSERT_TRUE(model.ok()) << model.status();
       ShardFeatures shard;
       shard.rows = 100'000;
