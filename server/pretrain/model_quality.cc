@@ -20,9 +20,11 @@ std::string UnusableReason(const TrainingOutcome& outcome, double min_compute_ta
   if (*least == *greatest) return "its compute costs do not depend on the shards";
   const double tau = compute.held_out.kendall_tau;
   if (!std::isfinite(tau)) return "all held-out compute samples cost the same";
-  if (tau >= min_compute_tau) return "";
-  return fmt::format("Kendall tau of compute on {} held-out samples is {:.3f}, below {:.3g}",
-                     compute.held_out.samples, tau, min_compute_tau);
+  const auto n = static_cast<double>(compute.held_out.samples);
+  if (tau + std::sqrt(2 * (1 - tau * tau) / n) >= min_compute_tau) return "";
+  return fmt::format(
+      "Kendall tau of compute on {} held-out samples is {:.3f}, clearly below {:.3g}",
+      compute.held_out.samples, tau, min_compute_tau);
 }
 
 }  // namespace neuroshard
