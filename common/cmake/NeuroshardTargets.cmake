@@ -98,7 +98,8 @@ function(neuroshard_test name)
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock_main)
   _neuroshard_compile_options(${name})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  # A test's compile time is mostly the headers that all of them share.
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests UNITY_BUILD ON)
   target_compile_definitions(${name} PRIVATE NEUROSHARD_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     NEUROSHARD_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
   set(properties RUN_SERIAL ${ARG_SERIAL})
