@@ -54,7 +54,7 @@ std::string CostTable(const v1::PlanCost& cost) {
 std::string CostText(const v1::PlanCost& cost) {
   std::string text = fmt::format("cost {:.3f} ms", cost.embedding_cost_ms());
   if (!cost.has_interval()) return text;
-  return text + fmt::format(" ({:.0f}%: {})", 100 * cost.interval_coverage(),
+  return text + fmt::format(", {:.0f}% within {}", 100 * cost.interval_coverage(),
                             IntervalText(cost.interval()));
 }
 

@@ -11,7 +11,8 @@ namespace neuroshard {
 // rank has one), memory used of capacity.
 std::string CostTable(const v1::PlanCost& cost);
 
-// "cost 7.500 ms", and " (90%: 7.100..8.000)" where the model says how sure it is.
+// "cost 7.500 ms", and ", 90% within 7.100..8.000" where the model says how sure it is; scripts
+// read the first part up to its comma.
 std::string CostText(const v1::PlanCost& cost);
 
 }  // namespace neuroshard

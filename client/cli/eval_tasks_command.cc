@@ -96,6 +96,17 @@ StatusOr<std::vector<std::vector<Table>>> ReadTasks(const EvalTasksOptions& opti
   return tables_of_tasks;
 }
 
+// What a model was measured at: its one batch size, or the one of its range that is nearest to the
+// benchmark's 65536. 0: not stated.
+std::int64_t BatchSizeOf(const v1::GetCostModelResponse& model) {
+  constexpr std::int64_t kBenchmarkBatchSize = 65536;
+  const v1::MeasuredRanges& ranges = model.measured_ranges();
+  if (model.global_batch_size() > 0 || ranges.max_batch_size() == 0) {
+    return model.global_batch_size();
+  }
+  return std::clamp(kBenchmarkBatchSize, ranges.min_batch_size(), ranges.max_batch_size());
+}
+
 // Every strategy on a task before the next task, so that an interrupted look at stderr already
 // compares.
 StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
@@ -107,7 +118,7 @@ StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
   model.set_name(options.model);
   NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse described, planner.GetCostModel(model));
   const std::int64_t batch_size =
-      options.batch_size > 0 ? options.batch_size : described.global_batch_size();
+      options.batch_size > 0 ? options.batch_size : BatchSizeOf(described);
 
   std::vector<StrategyResult> results;
   for (const std::string& strategy : options.strategies) results.push_back({strategy, {}});

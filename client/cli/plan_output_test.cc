@@ -66,7 +66,7 @@ TEST(PlanAsTableTest, ShowsHowSureTheModelIsWhereItSaysSo) {
   cost.mutable_interval()->set_high_ms(3.25);
   *cost.mutable_ranks(0)->mutable_total_interval() = cost.interval();
   EXPECT_THAT(PlanAsTable(response),
-              AllOf(HasSubstr("cost 2.500 ms (90%: 2.000..3.250), 0"),
+              AllOf(HasSubstr("cost 2.500 ms, 90% within 2.000..3.250, 0"),
                     HasSubstr("total_ms  total_ms 90%  dims"), HasSubstr("2.500  2.000..3.250")));
 }
 
