@@ -267,7 +267,7 @@ TEST(SweepConfigTest, EveryShippedSweepCanBePlanned) {
                     static_cast<std::size_t>(comm.num_samples * comm.repeats));
     }
   }
-  EXPECT_EQ(files, 6);
+  EXPECT_GE(files, 7);
 }
 
 }  // namespace
