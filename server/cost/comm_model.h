@@ -32,6 +32,12 @@ class BoundComm {
   }
 };
 
+// What a cost model answers with the communication it was bound to; null: one rank, which has none.
+void BackwardCostsOf(const BoundComm* comm, int num_ranks, std::span<const float> loads,
+                     std::span<float> cost_ms);
+void ForwardCostsOf(const BoundComm* comm, int num_ranks, std::span<const float> loads,
+                    std::span<const float> start_offsets_ms, std::span<float> cost_ms);
+
 // Immutable; all methods from any thread.
 class CommModel {
  public:

@@ -1,11 +1,15 @@
 #include "server/pretrain/model_publication.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -54,6 +58,22 @@ Status Rename(const fs::path& from, const fs::path& to) {
   fs::rename(from, to, error);
   if (!error) return absl::OkStatus();
   return Unavailable("{}: cannot be written: {}", to.string(), error.message());
+}
+
+// `staged` in the place of `target`, which is there.
+Status Exchange(const fs::path& staged, const fs::path& target, const fs::path& away) {
+  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno != EINVAL && errno != ENOSYS) {
+    return Unavailable("{}: cannot be replaced: {}", target.string(), std::strerror(errno));
+  }
+  const TemporaryFolder replaced(away);
+  NS_RETURN_IF_ERROR(Rename(target, replaced.path()));
+  const Status renamed = Rename(staged, target);
+  std::error_code ignored;
+  if (!renamed.ok()) fs::rename(replaced.path(), target, ignored);
+  return renamed;
 }
 
 std::string Listed(const std::set<std::string>& values) {
@@ -144,40 +164,39 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
   return provenance;
 }
 
-Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
-                    const std::map<std::string, std::string>& provenance,
-                    ExistingVersion existing) {
+Status PublishDirectory(const ModelLocation& location, ExistingVersion existing,
+                        const std::function<Status(const fs::path& staged)>& write) {
   // Names that start with a dot are no versions to a planner that watches the repository.
   const fs::path beside = location.directory.parent_path();
   const std::string suffix = fmt::format("{}.{}", location.version, ::getpid());
   const TemporaryFolder staging(beside / (".staging-" + suffix));
-  const TemporaryFolder replaced(beside / (".replaced-" + suffix));
   const fs::path staged = staging.path() / location.name / std::to_string(location.version);
+  NS_RETURN_IF_ERROR(write(staged));
 
+  std::error_code error;
+  if (!fs::exists(location.directory, error)) {
+    NS_RETURN_IF_ERROR(Rename(staged, location.directory));
+  } else if (existing == ExistingVersion::kRefuse) {
+    return absl::AlreadyExistsError(location.directory.string() + " exists");
+  } else {
+    NS_RETURN_IF_ERROR(Exchange(staged, location.directory, beside / (".replaced-" + suffix)));
+  }
+  return SyncDirectory(beside);
+}
+
+Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
+                    const std::map<std::string, std::string>& provenance,
+                    ExistingVersion existing) {
   ModelManifest manifest = outcome.manifest;
   manifest.name = location.name;
   manifest.version = location.version;
   manifest.metrics = ManifestMetrics(outcome);
   manifest.provenance = provenance;
-  NS_RETURN_IF_ERROR(WriteModelDirectory(staged, manifest, outcome.files));
-  const std::string title = fmt::format("{} version {}", location.name, location.version);
-  NS_RETURN_IF_ERROR(WriteReports(outcome, staged, title, provenance));
-
-  std::error_code error;
-  if (fs::exists(location.directory, error)) {
-    if (existing == ExistingVersion::kRefuse) {
-      return absl::AlreadyExistsError(location.directory.string() + " exists");
-    }
-    NS_RETURN_IF_ERROR(Rename(location.directory, replaced.path()));
-    const Status renamed = Rename(staged, location.directory);
-    if (!renamed.ok()) {
-      fs::rename(replaced.path(), location.directory, error);
-      return renamed;
-    }
-  } else {
-    NS_RETURN_IF_ERROR(Rename(staged, location.directory));
-  }
-  return SyncDirectory(beside);
+  return PublishDirectory(location, existing, [&](const fs::path& staged) -> Status {
+    NS_RETURN_IF_ERROR(WriteModelDirectory(staged, manifest, outcome.files));
+    return WriteReports(outcome, staged,
+                        fmt::format("{} version {}", location.name, location.version), provenance);
+  });
 }
 
 }  // namespace neuroshard

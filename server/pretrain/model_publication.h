@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -33,9 +34,14 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
                                                       const std::string& store_file_name,
                                                       std::int64_t trained_at_unix_ms);
 
-// Writes model.yaml, one safetensors file per network, REPORT.md and one plot per network. The
-// directory appears complete by one rename or not at all; nothing else is left behind after a
-// failure. A planner that serves the old version of a replaced directory sees either of them.
+// `write` fills a folder NAME/VERSION at the path it is given, hidden beside `location`, which then
+// takes its place: complete or not at all, and nothing else is left behind after a failure. A
+// version that is there is exchanged in one step; where the file system cannot (NFS), it is moved
+// away first, and a planner that polls just then does not see it. ALREADY_EXISTS, as LocateModel.
+Status PublishDirectory(const ModelLocation& location, ExistingVersion existing,
+                        const std::function<Status(const std::filesystem::path& staged)>& write);
+
+// Publishes model.yaml, one safetensors file per network, REPORT.md and one plot per network.
 Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
                     const std::map<std::string, std::string>& provenance, ExistingVersion existing);
 

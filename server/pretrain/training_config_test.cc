@@ -16,6 +16,14 @@ TEST(TrainingConfigTest, TheShippedFileStatesTheDefaults) {
   EXPECT_EQ(*config, PresetConfig(TrainingPreset::kUniversal));
 }
 
+TEST(TrainingConfigTest, TheShippedModelsFileIsReadAndStatesItsCache) {
+  const auto config =
+      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->preset, TrainingPreset::kUniversal);
+  EXPECT_GT(config->cache_bytes, 0);
+}
+
 TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
   const auto config = ParseTrainingConfig("preset: neuroshard\nseed: 7\n", "test");
   ASSERT_TRUE(config.ok()) << config.status();

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "server/cost/cost_model.h"
+#include "server/cost/comm_model.h"
 #include "server/cost/fabric/fabric_collectives.h"
 
 namespace neuroshard {
@@ -14,7 +14,7 @@ namespace neuroshard {
 // request's, values on the wire have 4 bytes. A CommLoad is columns of pooled vectors in an
 // all-to-all over all ranks, as in VolumeEquivalent; another collective counts as the columns whose
 // all-to-all would take as long, compared at kReferenceColumns on every rank.
-class FabricComm {
+class FabricComm final : public BoundComm {
  public:
   static constexpr double kReferenceColumns = 128;
   static constexpr double kElementBytes = 4;
@@ -28,12 +28,11 @@ class FabricComm {
   // - table_row_wise, grid_shard: reduce-scatter on the host, then between hosts; backward the
   // same;
   // - data_parallel: all-reduce of the rows, backward alone.
-  CommLoad Load(const ShardFeatures& shard) const;
+  CommLoad Load(const ShardFeatures& shard) const override;
 
-  // As the methods of CostModel: [n, num_ranks], any n.
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const;
+  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override;
   void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const;
+                    std::span<float> cost_ms) const override;
 
  private:
   // Without offsets: they are all 0.

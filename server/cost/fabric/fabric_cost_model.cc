@@ -1,7 +1,5 @@
 #include "server/cost/fabric/fabric_cost_model.h"
 
-#include <algorithm>
-#include <cassert>
 #include <utility>
 
 #include "server/cost/fabric/fabric_comm.h"
@@ -80,19 +78,15 @@ class FabricCostModel final : public CostModel {
     parts_->compute->ComputeCosts(sums, out);
   }
 
-  void BackwardCommCosts([[maybe_unused]] int num_ranks, std::span<const float> loads,
+  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
                          std::span<float> cost_ms) const override {
-    assert((comm_ == nullptr) == (num_ranks == 1));
-    if (comm_ != nullptr) return comm_->BackwardCosts(loads, cost_ms);
-    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+    BackwardCostsOf(comm_.get(), num_ranks, loads, cost_ms);
   }
 
-  void ForwardCommCosts([[maybe_unused]] int num_ranks, std::span<const float> loads,
+  void ForwardCommCosts(int num_ranks, std::span<const float> loads,
                         std::span<const float> start_offsets_ms,
                         std::span<float> cost_ms) const override {
-    assert((comm_ == nullptr) == (num_ranks == 1));
-    if (comm_ != nullptr) return comm_->ForwardCosts(loads, start_offsets_ms, cost_ms);
-    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+    ForwardCostsOf(comm_.get(), num_ranks, loads, start_offsets_ms, cost_ms);
   }
 
   std::vector<ComputeInterval> ComputeIntervals(

@@ -1,14 +1,9 @@
 #include "server/pretrain/torchscript/torchscript_import.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,7 +12,6 @@
 #include "server/cost/feature_columns.h"
 #include "server/models/model_directory.h"
 #include "server/models/model_manifest.h"
-#include "server/models/regular_file.h"
 #include "server/pretrain/torchscript/feature_statistics_file.h"
 #include "server/pretrain/torchscript/matched_network.h"
 
@@ -132,24 +126,6 @@ ImportedFiles MakeImportedFiles(const ImportTorchScriptCommand& command,
   return result;
 }
 
-// Writes beside `location` under a hidden name, and exchanges that for what is there.
-Status ReplaceModel(const ModelLocation& location, const ImportedFiles& model) {
-  const fs::path beside = location.directory.parent_path();
-  const fs::path staging = beside / fmt::format(".staging-{}.{}", location.version, ::getpid());
-  const fs::path staged = staging / location.name / std::to_string(location.version);
-  std::error_code ignored;
-  fs::remove_all(staging, ignored);  // of a crashed process that had our id
-  Status status = WriteModelDirectory(staged, model.manifest, model.files);
-  if (status.ok() && ::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, location.directory.c_str(),
-                                 RENAME_EXCHANGE) != 0) {
-    status = Unavailable("{}: cannot be replaced: {}", location.directory.string(),
-                         std::strerror(errno));
-  }
-  fs::remove_all(staging, ignored);
-  NS_RETURN_IF_ERROR(status);
-  return SyncDirectory(beside);
-}
-
 void PrintImport(const CommandContext& context, OutputFormat format,
                  const std::vector<NetworkImport>& networks, const ModelLocation& location) {
   if (format == OutputFormat::kJson) {
@@ -207,11 +183,9 @@ Status RunImportTorchScript(const ImportTorchScriptCommand& command,
   NS_RETURN_IF_ERROR(violations.ToStatus());
   const ImportedFiles model =
       MakeImportedFiles(command, location, features, networks, context.now_unix_ms);
-  std::error_code error;
-  const bool replaces = fs::exists(location.directory, error);
-  NS_RETURN_IF_ERROR(replaces
-                         ? ReplaceModel(location, model)
-                         : WriteModelDirectory(location.directory, model.manifest, model.files));
+  NS_RETURN_IF_ERROR(PublishDirectory(location, command.existing, [&](const fs::path& staged) {
+    return WriteModelDirectory(staged, model.manifest, model.files);
+  }));
   PrintImport(context, command.format, networks, location);
   return absl::OkStatus();
 }
