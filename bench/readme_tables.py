@@ -149,7 +149,8 @@ def summary(results, folder):
         f"`refine` under `analytic`; [plot]({folder}/scale.svg).\n",
         titled(results, "validate", "A plan for real",
                f"```\n{results['validate']['first']}\n```\n\nOver two workers on this machine; errors of "
-               f"{len(results['validate']['errors_percent'])} runs in a row: {errors} %.\n"),
+               f"{len(results['validate']['errors_percent'])} runs in a row: {errors} %, "
+               f"measured inside the 90 % interval: {', '.join(results['validate']['inside_interval'])}.\n"),
     ])
 
 

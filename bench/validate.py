@@ -8,6 +8,7 @@ what the shipped cost model predicts beside what is measured.
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,10 +45,12 @@ def main():
                 for _ in range(options.runs)
             ]
     texts = [text.replace(one.address, "worker 1").replace(two.address, "worker 2").rstrip() for text in runs]
-    errors = [text.rsplit("error ", 1)[1].removesuffix("%") for text in texts]
-    print(f"```\n{answer}\n```\n\n```\n{texts[0]}\n```\n\nErrors of {len(runs)} runs in a row: {', '.join(errors)} %.")
+    errors = [float(re.search(r"^plan cost: .* error ([-+.\d]+)%$", text, re.MULTILINE)[1]) for text in texts]
+    inside = [re.search(r"^measured inside the model's .*: (\d+ of \d+)$", text, re.MULTILINE)[1] for text in texts]
+    print(f"```\n{answer}\n```\n\n```\n{texts[0]}\n```\n")
+    print(f"Errors of {len(runs)} runs in a row: {', '.join(map(str, errors))} %; inside the interval: {', '.join(inside)}.")
     if options.json:
-        results = {"answer": answer, "first": texts[0], "errors_percent": [float(e) for e in errors]}
+        results = {"answer": answer, "first": texts[0], "errors_percent": errors, "inside_interval": inside}
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
