@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/bytes.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/task_file.h"
-#include "server/cost/neural/neural_cost_model.h"
+#include "server/cost/universal/universal_cost_model.h"
 #include "server/models/model_manifest.h"
 
 namespace neuroshard {
@@ -21,13 +22,14 @@ std::string Workload(const std::string& name) {
 
 }  // namespace
 
-std::filesystem::path ShippedModelDirectory() {
-  return std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs/models/cpu-amd-epyc/1";
+std::filesystem::path ShippedModelDirectory(ShippedModel model) {
+  return std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs/models/cpu-amd-epyc" /
+         (model == ShippedModel::kPaper ? "1" : "2");
 }
 
 StatusOr<std::shared_ptr<const CostModel>> LoadModel(const std::filesystem::path& directory) {
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
-  return LoadNeuralCostModel(manifest, directory);
+  return LoadCostModel(manifest, directory);
 }
 
 StatusOr<std::vector<PlanRequest>> BenchmarkTaskRequests(int num_devices, int max_dim,
@@ -42,8 +44,12 @@ StatusOr<std::vector<PlanRequest>> BenchmarkTaskRequests(int num_devices, int ma
     request.topology.devices.assign(static_cast<std::size_t>(num_devices),
                                     Device{0, kTaskMemoryBytes});
     request.memory.rule = MemoryRule::kWeightsOnly;
+    const ConditionRanges& measured = model.info().ranges;
     if (model.info().global_batch_size > 0) {
       request.global_batch_size = model.info().global_batch_size;
+    } else if (measured.max_batch_size > 0) {
+      request.global_batch_size =
+          std::clamp(request.global_batch_size, measured.min_batch_size, measured.max_batch_size);
     }
     requests.push_back(std::move(request));
   }

@@ -115,7 +115,9 @@ def search(results):
         elif kind == "GreedyPass":
             lines.append([f"greedy pass, {rest[0]} devices", f"{1e6 * r['per_pass']:.0f} us a task", "-", "-"])
         else:
-            lines.append([f"`{rest[0]}`, {rest[1]} devices", f"{1e3 * r['per_task']:.1f} ms a task",
+            strategy, *universal = rest[0].split("_")
+            model = ", universal model" if universal else ""
+            lines.append([f"`{strategy}`{model}, {rest[1]} devices", f"{1e3 * r['per_task']:.1f} ms a task",
                           f"{r['to_neuroshard']:.4f} of the cost of `neuroshard`",
                           f"none in {100 * r['steps_without_alloc']:.2f} % of steps"])
     return table(["one thread, CPU time", "speed", "ratio", "memory requests"], lines)

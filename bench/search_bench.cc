@@ -4,9 +4,10 @@
 // rate beside that of the matrix products alone, which it cannot do without (the same shapes in
 // double on the same BLAS, measured just before).
 // BM_GreedyPass/devices: the inner search, 11 dim caps, on the uncut tables of each task.
-// BM_Search/strategy/devices: whole searches; `refine` for 100 ms after its first plan.
-// The last two run NeuroShard's 100 tasks of max dim 128 and count memory requests by search step:
-// what falls between two levels of the beam is part of a step, too.
+// BM_Search/strategy/devices: whole searches; `refine` for 100 ms after its first plan. With
+// _universal the model is the shipped universal one, else all has networks as in the paper. The
+// last two run NeuroShard's 100 tasks of max dim 128 and count memory requests by search step: what
+// falls between two levels of the beam is part of a step, too.
 #include <benchmark/benchmark.h>
 #include <cblas.h>
 
@@ -18,12 +19,15 @@
 #include <ctime>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/allocation_count.h"
 #include "bench/benchmark_tasks.h"
 #include "common/base/random.h"
+#include "server/cost/pricing_conditions.h"
 #include "server/models/model_manifest.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/neuroshard/shard_catalog.h"
@@ -39,15 +43,18 @@ T ValueOrExit(StatusOr<T> value) {
   std::exit(1);
 }
 
-const CostModel& Model() {
-  static const auto model = ValueOrExit(LoadModel(ShippedModelDirectory()));
-  return *model;
+const std::shared_ptr<const CostModel>& Model(ShippedModel which) {
+  static const auto paper = ValueOrExit(LoadModel(ShippedModelDirectory(ShippedModel::kPaper)));
+  static const auto universal =
+      ValueOrExit(LoadModel(ShippedModelDirectory(ShippedModel::kUniversal)));
+  return which == ShippedModel::kPaper ? paper : universal;
 }
+const CostModel& PaperModel() { return *Model(ShippedModel::kPaper); }
 
-const std::vector<PlanRequest>& Tasks(int num_devices) {
-  static std::vector<std::vector<PlanRequest>> by_count(1025);
-  auto& tasks = by_count[static_cast<std::size_t>(num_devices)];
-  if (tasks.empty()) tasks = ValueOrExit(BenchmarkTaskRequests(num_devices, 128, Model()));
+const std::vector<PlanRequest>& Tasks(int num_devices, ShippedModel model) {
+  static std::map<std::pair<int, ShippedModel>, std::vector<PlanRequest>> all;
+  auto& tasks = all[{num_devices, model}];
+  if (tasks.empty()) tasks = ValueOrExit(BenchmarkTaskRequests(num_devices, 128, *Model(model)));
   return tasks;
 }
 
@@ -105,7 +112,7 @@ class StepWatch final : public StopSignal, public SearchObserver {
 
 std::vector<float> RandomSums(std::size_t rows) {
   Random random(1);
-  std::vector<float> sums(rows * static_cast<std::size_t>(Model().representation_width()));
+  std::vector<float> sums(rows * static_cast<std::size_t>(PaperModel().representation_width()));
   for (float& value : sums) value = static_cast<float>(10 * random.UniformReal());
   return sums;
 }
@@ -113,7 +120,8 @@ std::vector<float> RandomSums(std::size_t rows) {
 // Rows a second when the head is nothing but its matrix products.
 double GemmRowsPerSecond(int rows) {
   const std::vector<std::int64_t> widths =
-      ValueOrExit(ReadModelManifest(ShippedModelDirectory())).compute.head_layers;
+      ValueOrExit(ReadModelManifest(ShippedModelDirectory(ShippedModel::kPaper)))
+          .compute.head_layers;
   std::vector<std::vector<double>> weights, values;
   for (std::size_t layer = 0; layer < widths.size(); ++layer) {
     values.emplace_back(static_cast<std::size_t>(rows * widths[layer]), 0.5);
@@ -146,10 +154,10 @@ void BM_HeadEvaluations(benchmark::State& state) {
   const std::vector<float> sums = RandomSums(rows);
   std::vector<ComputeCost> costs(rows);
   const double limit = GemmRowsPerSecond(static_cast<int>(rows));
-  Model().ComputeCosts(sums, costs);
+  PaperModel().ComputeCosts(sums, costs);
   const std::int64_t before = AllocationsOfThisThread();
   for (auto _ : state) {
-    Model().ComputeCosts(sums, costs);
+    PaperModel().ComputeCosts(sums, costs);
     benchmark::DoNotOptimize(costs.data());
   }
   state.counters["allocs_per_call"] = static_cast<double>(AllocationsOfThisThread() - before) /
@@ -166,8 +174,9 @@ void BM_GreedyPass(benchmark::State& state) {
   StepWatch watch;
   std::int64_t pieces = 0;
   for (auto _ : state) {
-    for (const PlanRequest& request : Tasks(static_cast<int>(state.range(0)))) {
-      SearchContext context(request, Model(), watch, nullptr);
+    const int devices = static_cast<int>(state.range(0));
+    for (const PlanRequest& request : Tasks(devices, ShippedModel::kPaper)) {
+      SearchContext context(request, PaperModel(), watch, nullptr);
       ShardCatalog catalog(context);
       GreedyGrid grid(context, catalog);
       const SplitSequence base = MakeSequence(WholeTables(request), catalog);
@@ -182,44 +191,51 @@ void BM_GreedyPass(benchmark::State& state) {
 }
 BENCHMARK(BM_GreedyPass)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
 
-double MeanCostMs(int num_devices, const std::string& strategy, StepWatch& watch) {
+double MeanCostMs(int num_devices, ShippedModel which, const std::string& strategy,
+                  StepWatch& watch) {
   double sum_ms = 0;
-  const std::vector<PlanRequest>& tasks = Tasks(num_devices);
+  const std::vector<PlanRequest>& tasks = Tasks(num_devices, which);
   for (PlanRequest request : tasks) {
     request.search.strategy = strategy;
-    sum_ms += ValueOrExit(RunSearch(request, Model(), watch, &watch)).cost.embedding_cost_ms;
+    const auto model = BindModel(Model(which), ConditionsOf(request));
+    sum_ms += ValueOrExit(RunSearch(request, *model, watch, &watch)).cost.embedding_cost_ms;
     watch.Reset();
   }
   return sum_ms / static_cast<double>(tasks.size());
 }
 
-void BM_Search(benchmark::State& state, const std::string& strategy, double budget_s) {
+void BM_Search(benchmark::State& state, const std::string& strategy, ShippedModel model,
+               double budget_s) {
   const int num_devices = static_cast<int>(state.range(0));
-  static std::map<int, double> neuroshard_ms;
-  if (!neuroshard_ms.contains(num_devices)) {
+  static std::map<std::pair<int, ShippedModel>, double> neuroshard_ms;
+  if (!neuroshard_ms.contains({num_devices, model})) {
     StepWatch watch;
-    neuroshard_ms[num_devices] = MeanCostMs(num_devices, "neuroshard", watch);
+    neuroshard_ms[{num_devices, model}] = MeanCostMs(num_devices, model, "neuroshard", watch);
   }
   StepWatch watch(budget_s);
   double cost_ms = 0;
-  for (auto _ : state) cost_ms += MeanCostMs(num_devices, strategy, watch);
+  for (auto _ : state) cost_ms += MeanCostMs(num_devices, model, strategy, watch);
   const double iterations = static_cast<double>(state.iterations());
   state.counters["per_task"] = benchmark::Counter(
       100 * iterations, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.counters["to_neuroshard"] = cost_ms / iterations / neuroshard_ms[num_devices];
+  state.counters["to_neuroshard"] = cost_ms / iterations / neuroshard_ms.at({num_devices, model});
   watch.Report(state);
 }
 constexpr double kToItsEnd = std::numeric_limits<double>::infinity();
-BENCHMARK_CAPTURE(BM_Search, neuroshard, "neuroshard", kToItsEnd)
-    ->Arg(4)
-    ->Arg(8)
-    ->Unit(benchmark::kMillisecond)
-    ->MinTime(3);
-BENCHMARK_CAPTURE(BM_Search, refine, "refine", 0.1)
-    ->Arg(4)
-    ->Arg(8)
-    ->Unit(benchmark::kMillisecond)
-    ->Iterations(1);
+void ToItsEnd(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond)->MinTime(3);
+}
+void Once(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond)->Iterations(1);
+}
+BENCHMARK_CAPTURE(BM_Search, neuroshard, "neuroshard", ShippedModel::kPaper, kToItsEnd)
+    ->Apply(ToItsEnd);
+BENCHMARK_CAPTURE(BM_Search, neuroshard_universal, "neuroshard", ShippedModel::kUniversal,
+                  kToItsEnd)
+    ->Apply(ToItsEnd);
+BENCHMARK_CAPTURE(BM_Search, refine, "refine", ShippedModel::kPaper, 0.1)->Apply(Once);
+BENCHMARK_CAPTURE(BM_Search, refine_universal, "refine", ShippedModel::kUniversal, 0.1)
+    ->Apply(Once);
 
 }  // namespace
 }  // namespace neuroshard
