@@ -197,7 +197,7 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
 }
 
 Status RunAll(bool quick) {
-  if (cuda::CountCudaDevices() == 0) return Unavailable("no CUDA device: nothing was measured");
+  NS_RETURN_IF_ERROR(cuda::CountCudaDevices().status());
   NS_ASSIGN_OR_RETURN(auto device, CudaDevice::Create(0, std::make_shared<NoCollectives>()));
   Shape shape;
   if (quick) shape.iterations = 10;

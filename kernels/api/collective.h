@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,6 +50,11 @@ class Communicator {
   // and AllToAll; kAllToAll is INVALID_ARGUMENT.
   virtual Status ReserveBlocks(Collective collective, std::int64_t block_bytes) = 0;
   virtual Status RunBlocks(Collective collective, std::int64_t block_bytes) = 0;
+
+  // `wait` is called once, before the next exchange begins: at once, or, by a device that can hold
+  // what is enqueued, when the exchange is, so that it starts as `wait` returns and enqueueing it
+  // is not part of it.
+  virtual void StartNextWhen(std::function<void()> wait) { wait(); }
 
   // How long the last exchange took on the device, from this rank's own start to its own
   // completion, where the device has a clock for it; otherwise the caller's clock has to do.

@@ -1,7 +1,7 @@
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace neuroshard {
 namespace {
 
 // Longer than any enqueueing; ends what would otherwise wait for work that waits for the device.
-constexpr unsigned long long kMaxGateNs = 20'000'000;
+constexpr std::chrono::milliseconds kLongestEnqueueing{20};
 
 std::string VersionText(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -31,13 +31,15 @@ StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
 
 CudaDevice::CudaDevice(std::shared_ptr<cuda::CudaGpu> gpu,
                        std::shared_ptr<const CollectiveBackend> collectives)
-    : gpu_(std::move(gpu)), collectives_(std::move(collectives)), flush_buffer_(gpu_) {}
+    : gpu_(std::move(gpu)),
+      collectives_(std::move(collectives)),
+      flush_buffer_(gpu_),
+      gate_(gpu_) {}
 
 CudaDevice::~CudaDevice() {
   gpu_->Use();
   if (begin_ != nullptr) (void)cudaEventDestroy(begin_);
   if (end_ != nullptr) (void)cudaEventDestroy(end_);
-  if (gate_ != nullptr) (void)cudaFreeHost(gate_);
 }
 
 Status CudaDevice::Prepare() {
@@ -48,16 +50,16 @@ Status CudaDevice::Prepare() {
       cuda::CudaStatus(cudaGetDeviceProperties(&device, gpu_->device()), "its properties"));
   NS_RETURN_IF_ERROR(cuda::CudaStatus(cudaEventCreate(&begin_), "an event"));
   NS_RETURN_IF_ERROR(cuda::CudaStatus(cudaEventCreate(&end_), "an event"));
-  void* gate = nullptr;
-  NS_RETURN_IF_ERROR(
-      cuda::CudaStatus(cudaHostAlloc(&gate, sizeof(int), cudaHostAllocMapped), "mapped memory"));
-  gate_ = static_cast<int*>(gate);
+  NS_RETURN_IF_ERROR(gate_.Prepare());
   NS_RETURN_IF_ERROR(cuda::CudaStatus(
       cudaDeviceGetPCIBusId(bus, static_cast<int>(sizeof bus), gpu_->device()), "its bus id"));
   (void)cudaRuntimeGetVersion(&runtime);
   (void)cudaDriverGetVersion(&driver);
   NS_RETURN_IF_ERROR(
       flush_buffer_.Reserve(std::max(std::int64_t{2} * device.l2CacheSize, 128 * kMiB)));
+  gpu_->Note(cudaMemsetAsync(flush_buffer_.at(0), 0, flush_buffer_.bytes(), gpu_->stream()),
+             "filling the buffer that flushes caches");
+  NS_RETURN_IF_ERROR(gpu_->LoadKernels());
   nvml_ = cuda::Nvml::Open(bus);
 
   properties_.name = device.name;
@@ -87,27 +89,30 @@ StatusOr<std::unique_ptr<EmbeddingOp>> CudaDevice::CreateEmbeddingOp(const Embed
 
 void CudaDevice::FlushCache() {
   gpu_->Use();
-  gpu_->Note(cudaMemsetAsync(flush_buffer_.at(0), 0, flush_buffer_.bytes(), gpu_->stream()),
+  gpu_->Note(cuda::LaunchRead(flush_buffer_.at(0), flush_buffer_.bytes(), gpu_->stream()),
              "flushing the cache");
 }
 
 double CudaDevice::TimeMs(const std::function<void()>& work) {
   constexpr double kFailed = std::numeric_limits<double>::quiet_NaN();
-  if (!Health().ok()) return kFailed;
+  if (!gpu_->status().ok()) return kFailed;
   gpu_->Use();
-  std::atomic_ref<int> released(*gate_);
-  released.store(0);
-  gpu_->Note(cuda::LaunchGate(gate_, kMaxGateNs, gpu_->stream()), "timing");
+  gate_.Close(kLongestEnqueueing);
   gpu_->Note(cudaEventRecord(begin_, gpu_->stream()), "timing");
   work();
   gpu_->Note(cudaEventRecord(end_, gpu_->stream()), "timing");
-  released.store(1);
+  gate_.Open();
   gpu_->Note(cudaEventSynchronize(end_), "the work that was timed");
   float milliseconds = 0;
-  if (Health().ok()) {
+  if (gpu_->status().ok()) {
     gpu_->Note(cudaEventElapsedTime(&milliseconds, begin_, end_), "timing");
   }
-  return Health().ok() ? static_cast<double>(milliseconds) : kFailed;
+  return gpu_->status().ok() ? static_cast<double>(milliseconds) : kFailed;
+}
+
+Status CudaDevice::Health() const {
+  gpu_->Probe();
+  return gpu_->status();
 }
 
 StatusOr<std::unique_ptr<PendingCommunicator>> CudaDevice::OpenCommunicator(

@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "kernels/api/device_backend.h"
 #include "kernels/cuda/cuda_gpu.h"
+#include "kernels/cuda/device_gate.h"
 #include "kernels/cuda/gpu_buffer.h"
 #include "kernels/cuda/nvml.h"
 
@@ -27,7 +28,8 @@ class CudaDevice final : public DeviceBackend {
   // with Health() after an error that cannot be undone.
   StatusOr<std::unique_ptr<EmbeddingOp>> CreateEmbeddingOp(const EmbeddingOpSpec& spec) override;
 
-  // Writes a buffer of twice the L2 cache, at least 128 MiB.
+  // Reads a buffer of twice the L2 cache, at least 128 MiB: what was in the cache is written back
+  // and gone, and what takes its place need not be written when the timed work pushes it out.
   void FlushCache() override;
 
   // Between two events around what `work` enqueues. A kernel before them keeps the device busy
@@ -38,7 +40,8 @@ class CudaDevice final : public DeviceBackend {
   StatusOr<std::unique_ptr<PendingCommunicator>> OpenCommunicator(
       const CommunicatorSpec& spec) override;
 
-  Status Health() const override { return gpu_->status(); }
+  // Also sees errors of other streams of the device, such as those of collectives.
+  Status Health() const override;
   std::map<std::string, std::string> Conditions() const override;
 
   const std::shared_ptr<cuda::CudaGpu>& gpu() const { return gpu_; }
@@ -53,7 +56,7 @@ class CudaDevice final : public DeviceBackend {
   std::unique_ptr<cuda::Nvml> nvml_;  // may be null
   DeviceProperties properties_;
   cuda::GpuBuffer flush_buffer_;
-  int* gate_ = nullptr;  // mapped host memory
+  cuda::DeviceGate gate_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 

@@ -27,7 +27,7 @@ class CudaDevices {
  public:
   static constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
   static constexpr std::int64_t kManyHits = 10'000'000;
-  static const char* Unavailable() { return cuda::CountCudaDevices() > 0 ? nullptr : kNoDevice; }
+  static const char* Unavailable() { return cuda::CountCudaDevices().ok() ? nullptr : kNoDevice; }
   CudaDevices() : device_(CudaDevice::Create(0, std::make_shared<NoCollectives>()).value()) {}
   StatusOr<std::unique_ptr<EmbeddingOp>> Create(const EmbeddingOpSpec& spec) {
     return device_->CreateEmbeddingOp(spec);
@@ -41,7 +41,9 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Cuda, EmbeddingSuite, CudaDevices);
 class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda::CountCudaDevices() == 0) GTEST_SKIP() << "SKIPPED, NOT TESTED: " << kNoDevice;
+    if (const auto devices = cuda::CountCudaDevices(); !devices.ok()) {
+      GTEST_SKIP() << "SKIPPED, NOT TESTED: " << devices.status();
+    }
     device_ = CudaDevice::Create(0, std::make_shared<NoCollectives>()).value();
   }
   std::unique_ptr<CudaDevice> device_;

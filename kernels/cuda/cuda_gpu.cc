@@ -8,13 +8,13 @@
 
 namespace neuroshard::cuda {
 
-int CountCudaDevices() {
+StatusOr<int> CountCudaDevices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return 0;
-  }
-  return count;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  (void)cudaGetLastError();
+  return Unavailable("there is no usable CUDA device on this host: {}",
+                     cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
 }
 
 Status CudaStatus(cudaError_t error, std::string_view what) {
@@ -43,6 +43,45 @@ void CudaGpu::Note(cudaError_t error, std::string_view what) {
   Status status = CudaStatus(error, what);
   const std::lock_guard lock(mutex_);
   if (status_.ok()) status_ = std::move(status);
+}
+
+void CudaGpu::Probe() {
+  Use();
+  const cudaError_t state = cudaStreamQuery(stream_);
+  if (state == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+  } else {
+    Note(state, "found broken");
+  }
+}
+
+Status CudaGpu::LoadKernels() {
+  // Sorts of a block and of a device are different kernels.
+  constexpr std::int64_t kFew = 64, kMany = 1 << 20;
+  Use();
+  Note(cuda::LoadKernels(), "loading kernels");
+  std::byte* memory = nullptr;
+  for (const bool scaled : {false, true}) {
+    for (const std::int64_t entries : {kFew, kMany}) {
+      NS_ASSIGN_OR_RETURN(const std::int64_t scratch, SortScratchBytes(entries, scaled, 32));
+      const std::int64_t arrays = 2 * entries * (4 + (scaled ? 8 : 4));
+      NS_ASSIGN_OR_RETURN(memory, Allocate(arrays + scratch));
+      Note(cudaMemsetAsync(memory, 0, arrays, stream_), "loading kernels");
+      std::byte* const sorted = memory + arrays / 2;
+      Sort({.entries = entries,
+            .key_bits = 32,
+            .scaled = scaled,
+            .keys = reinterpret_cast<const std::uint32_t*>(memory + entries * (scaled ? 8 : 4)),
+            .occurrences = memory,
+            .sorted_keys = reinterpret_cast<std::uint32_t*>(sorted + entries * (scaled ? 8 : 4)),
+            .sorted_occurrences = sorted,
+            .scratch = memory + arrays,
+            .scratch_bytes = scratch});
+      Note(cudaStreamSynchronize(stream_), "loading kernels");
+      Free(memory);
+    }
+  }
+  return status();
 }
 
 Status CudaGpu::status() const {

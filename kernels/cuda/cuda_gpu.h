@@ -12,8 +12,9 @@
 
 namespace neuroshard::cuda {
 
-// Devices that this process can use; 0 where there is no driver.
-int CountCudaDevices();
+// Devices that this process can use, at least one; UNAVAILABLE says why there is none (no driver,
+// one older than the runtime, no device).
+StatusOr<int> CountCudaDevices();
 
 // OK, or INTERNAL with CUDA's words. CUDA's memory of the error is cleared.
 Status CudaStatus(cudaError_t error, std::string_view what);
@@ -34,6 +35,12 @@ class CudaGpu final : public Gpu {
 
   // What goes wrong is remembered: CUDA repeats such an error for every later call of the process.
   void Note(cudaError_t error, std::string_view what);
+  // Notes an error that the device got through another stream. From any thread, never waits.
+  void Probe();
+
+  // The driver loads a kernel when it is first launched, and waits for the device to do so: all of
+  // them now, so that this is in nobody's time.
+  Status LoadKernels();
 
   StatusOr<std::byte*> Allocate(std::int64_t bytes) override;
   void Free(std::byte* memory) override;

@@ -108,7 +108,41 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// What is read is written back where it is not 0, which it never is: the compiler cannot know.
+__global__ void __launch_bounds__(kThreads) ReadKernel(uint4* zeros, std::int64_t count) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const uint4 value = zeros[i];
+  if ((value.x | value.y | value.z | value.w) != 0) zeros[0] = value;
+}
+
 }  // namespace
+
+cudaError_t LoadKernels() {
+  const void* const kernels[] = {
+      reinterpret_cast<const void*>(&FillKernel),
+      reinterpret_cast<const void*>(&PoolKernel),
+      reinterpret_cast<const void*>(&SegmentKernel),
+      reinterpret_cast<const void*>(&KeyKernel<PlainOccurrence>),
+      reinterpret_cast<const void*>(&KeyKernel<ScaledOccurrence>),
+      reinterpret_cast<const void*>(&UpdateKernel<2, PlainOccurrence>),
+      reinterpret_cast<const void*>(&UpdateKernel<2, ScaledOccurrence>),
+      reinterpret_cast<const void*>(&UpdateKernel<2, void>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, PlainOccurrence>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, ScaledOccurrence>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, void>),
+      reinterpret_cast<const void*>(&GateKernel),
+      reinterpret_cast<const void*>(&CopyKernel),
+      reinterpret_cast<const void*>(&ReadKernel)};
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes;
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+        error != cudaSuccess) {
+      return error;
+    }
+  }
+  return cudaSuccess;
+}
 
 cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream) {
   FillKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
@@ -165,6 +199,13 @@ cudaError_t LaunchCopy(void* to, const void* from, std::int64_t bytes, cudaStrea
   const auto blocks = static_cast<unsigned>((count + 4 * kThreads - 1) / (4 * kThreads));
   CopyKernel<<<blocks, kThreads, 0, stream>>>(static_cast<uint4*>(to),
                                               static_cast<const uint4*>(from), count);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchRead(void* zeros, std::int64_t bytes, cudaStream_t stream) {
+  const std::int64_t count = bytes / 16;
+  ReadKernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      static_cast<uint4*>(zeros), count);
   return cudaGetLastError();
 }
 

@@ -30,10 +30,15 @@ cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uin
 cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
                          UpdateStep step, cudaStream_t stream);
 
+// Has the driver load all kernels of this file except those of the sort.
+cudaError_t LoadKernels();
+
 // Keeps the stream busy until *released (mapped host memory) is not 0, at most max_ns.
 cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,
                        cudaStream_t stream);
 // to[i] = from[i] for i in [0, bytes / 16), the way pooling moves memory: what it is compared with.
 cudaError_t LaunchCopy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream);
+// Reads `bytes` (a multiple of 16) of zeros.
+cudaError_t LaunchRead(void* zeros, std::int64_t bytes, cudaStream_t stream);
 
 }  // namespace neuroshard::cuda

@@ -36,7 +36,10 @@ std::unique_ptr<Nvml> Nvml::Open(const std::string& pci_bus_id) {
   library->Find("nvmlDeviceGetClockInfo", &library->clock);
   library->Find("nvmlDeviceGetTemperature", &library->temperature);
   library->Find("nvmlDeviceGetPowerUsage", &library->power);
-  library->Find("nvmlDeviceGetCurrentClocksThrottleReasons", &library->throttle_reasons);
+  library->Find("nvmlDeviceGetCurrentClocksEventReasons", &library->throttle_reasons);
+  if (library->throttle_reasons == nullptr) {  // its name before driver 535
+    library->Find("nvmlDeviceGetCurrentClocksThrottleReasons", &library->throttle_reasons);
+  }
   library->Find("nvmlSystemGetDriverVersion", &library->driver);
   void* device = nullptr;
   if (library->init == nullptr || library->shutdown == nullptr || library->init() != 0) {

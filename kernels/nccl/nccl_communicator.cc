@@ -1,7 +1,8 @@
 #include "kernels/nccl/nccl_communicator.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,64 +11,9 @@
 namespace neuroshard {
 namespace {
 
-using SteadyTime = std::chrono::steady_clock;
-
 std::int64_t AtLeastOne(std::int64_t bytes) { return std::max<std::int64_t>(bytes, 1); }
 
 }  // namespace
-
-Status NcclRank::Connect(const ncclUniqueId& id) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  return Finish(
-      "connecting",
-      [&] {
-        return library_->CommInitRankConfig(&handle_, spec_.world_size, id, spec_.rank, &config);
-      },
-      [] { return true; });
-}
-
-Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t()>& call,
-                        const std::function<StatusOr<bool>()>& done) {
-  NS_RETURN_IF_ERROR(broken_);
-  const auto deadline = SteadyTime::now() + spec_.timeout;
-  std::string reason;
-  ncclResult_t result = aborted_ ? ncclInProgress : call();
-  bool under_way = false;
-  while (reason.empty()) {
-    if (aborted_) {
-      reason = "aborted";
-    } else if (result != ncclSuccess && result != ncclInProgress) {
-      reason =
-          fmt::format("{}: {}", library_->GetErrorString(result), library_->GetLastError(nullptr));
-    } else if (SteadyTime::now() > deadline) {
-      reason = fmt::format("no answer from the other ranks within {} ms", spec_.timeout.count());
-    } else if (!under_way && handle_ != nullptr &&
-               library_->CommGetAsyncError(handle_, &result) == ncclSuccess &&
-               result == ncclSuccess) {
-      under_way = true;
-    } else if (under_way) {
-      const StatusOr<bool> finished = done();
-      if (!finished.ok()) {
-        reason = Message(finished.status());
-      } else if (*finished) {
-        return absl::OkStatus();
-      } else if (library_->CommGetAsyncError(handle_, &result) != ncclSuccess) {
-        result = ncclInternalError;
-      }
-    }
-    std::this_thread::yield();
-  }
-  broken_ = absl::AbortedError(fmt::format("{} of rank {} in a group of {}: {}", what, spec_.rank,
-                                           spec_.world_size, reason));
-  Close();
-  return broken_;
-}
-
-// Not ncclCommDestroy: that waits for peers, which may be gone.
-void NcclRank::Close() {
-  if (handle_ != nullptr) (void)library_->CommAbort(std::exchange(handle_, nullptr));
-}
 
 StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Create(
     std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu) {
@@ -75,13 +21,19 @@ StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Create(
   made->gpu_->Use();
   NS_RETURN_IF_ERROR(cuda::CudaStatus(cudaEventCreate(&made->begin_), "an event"));
   NS_RETURN_IF_ERROR(cuda::CudaStatus(cudaEventCreate(&made->end_), "an event"));
+  NS_RETURN_IF_ERROR(made->gate_.Prepare());
   NS_RETURN_IF_ERROR(made->scalar_.Reserve(2 * sizeof(double)));
   return made;
 }
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclRank> rank,
                                    std::shared_ptr<cuda::CudaGpu> gpu)
-    : rank_(std::move(rank)), gpu_(std::move(gpu)), send_(gpu_), receive_(gpu_), scalar_(gpu_) {}
+    : rank_(std::move(rank)),
+      gpu_(std::move(gpu)),
+      send_(gpu_),
+      receive_(gpu_),
+      scalar_(gpu_),
+      gate_(gpu_) {}
 
 NcclCommunicator::~NcclCommunicator() {
   rank_.reset();  // ends what may still run on the buffers
@@ -122,12 +74,15 @@ Status NcclCommunicator::CheckReserved(const ExchangeBytes& bytes) const {
 }
 
 Status NcclCommunicator::AllToAll(const AllToAllCounts& counts) {
+  const std::function<void()> wait = std::exchange(wait_, nullptr);
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
   const std::vector<std::int64_t> from = PartOffsets(counts.send_bytes);
   const std::vector<std::int64_t> to = PartOffsets(counts.receive_bytes);
   const NcclLibrary& nccl = rank_->library();
-  return Run("all-to-all", [&] {
+  const std::string kind =
+      fmt::format("{}|{}", fmt::join(counts.send_bytes, ","), fmt::join(counts.receive_bytes, ","));
+  return RunExchange("all-to-all", kind, wait, [&] {
     const int self = rank();
     if (counts.send_bytes[self] > 0) {
       gpu_->Note(cudaMemcpyAsync(receive_.at(to[self]), send_.at(from[self]),
@@ -152,12 +107,14 @@ Status NcclCommunicator::AllToAll(const AllToAllCounts& counts) {
 }
 
 Status NcclCommunicator::RunBlocks(Collective collective, std::int64_t block_bytes) {
+  const std::function<void()> wait = std::exchange(wait_, nullptr);
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
                       BytesOfBlocks(collective, block_bytes, world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
   const NcclLibrary& nccl = rank_->library();
   const auto floats = static_cast<std::size_t>(block_bytes) / sizeof(float);
-  return Run(ToText(collective), [&] {
+  const std::string kind = fmt::format("{}|{}", ToText(collective), block_bytes);
+  return RunExchange(ToText(collective), kind, wait, [&] {
     switch (collective) {
       case Collective::kReduceScatter:
         return nccl.ReduceScatter(send_.at(0), receive_.at(0), floats, ncclFloat32, ncclSum,
@@ -188,12 +145,24 @@ StatusOr<double> NcclCommunicator::Max(double value) {
   return value;
 }
 
-Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResult_t()>& call) {
+Status NcclCommunicator::RunExchange(std::string_view what, const std::string& kind,
+                                     const std::function<void()>& wait,
+                                     const std::function<ncclResult_t()>& call) {
+  const bool known = std::exchange(last_kind_, kind) == kind;
+  if (wait && !known) wait();
+  const Status ran = wait && known ? Run(what, call, wait) : Run(what, call);
+  if (!ran.ok()) last_kind_.clear();
+  return ran;
+}
+
+Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResult_t()>& call,
+                             const std::function<void()>& held) {
   gpu_->Use();
   NS_RETURN_IF_ERROR(gpu_->status());
   last_exchange_ms_.reset();
   bool recorded = false;
   const auto enqueue = [&] {
+    if (held) gate_.Close(rank_->spec().timeout);
     gpu_->Note(cudaEventRecord(begin_, gpu_->stream()), "timing");
     return call();
   };
@@ -201,6 +170,8 @@ Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResu
     // Only now has NCCL put its kernel into the stream.
     if (!std::exchange(recorded, true)) {
       gpu_->Note(cudaEventRecord(end_, gpu_->stream()), "timing");
+      if (held) held();
+      gate_.Open();
     }
     const cudaError_t state = cudaEventQuery(end_);
     if (state == cudaErrorNotReady) {
@@ -211,7 +182,9 @@ Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResu
     NS_RETURN_IF_ERROR(gpu_->status());
     return true;
   };
-  NS_RETURN_IF_ERROR(rank_->Finish(what, enqueue, done));
+  const Status finished = rank_->Finish(what, enqueue, done);
+  gate_.Open();  // also when nothing came of it
+  NS_RETURN_IF_ERROR(finished);
   float milliseconds = 0;
   gpu_->Note(cudaEventElapsedTime(&milliseconds, begin_, end_), "timing");
   NS_RETURN_IF_ERROR(gpu_->status());

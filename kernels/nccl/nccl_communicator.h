@@ -1,55 +1,23 @@
 // A connected group of NCCL ranks.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/status.h"
 #include "kernels/api/collective.h"
 #include "kernels/api/exchange_bytes.h"
 #include "kernels/cuda/cuda_gpu.h"
+#include "kernels/cuda/device_gate.h"
 #include "kernels/cuda/gpu_buffer.h"
-#include "kernels/nccl/nccl_library.h"
+#include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {
-
-// One rank's communicator of NCCL, which does not block: calls of NCCL return at once, and what
-// they started is waited for here, no longer than the timeout and no longer than nobody aborts.
-// Aborting ends NCCL's kernels; the device stays usable.
-class NcclRank {
- public:
-  NcclRank(std::shared_ptr<const NcclLibrary> library, const CommunicatorSpec& spec)
-      : library_(std::move(library)), spec_(spec) {}
-  ~NcclRank() { Close(); }
-  NcclRank(const NcclRank&) = delete;
-  NcclRank& operator=(const NcclRank&) = delete;
-
-  const NcclLibrary& library() const { return *library_; }
-  const CommunicatorSpec& spec() const { return spec_; }
-  ncclComm_t handle() const { return handle_; }
-
-  Status Connect(const ncclUniqueId& id);
-  // `call`, then until NCCL has it under way and, with an event, until the device reached that.
-  // ABORTED, and closed, when anything fails.
-  Status Finish(std::string_view what, const std::function<ncclResult_t()>& call,
-                const std::function<StatusOr<bool>()>& done);
-  void Abort() { aborted_ = true; }  // from any thread
-
- private:
-  void Close();
-
-  const std::shared_ptr<const NcclLibrary> library_;
-  const CommunicatorSpec spec_;
-  ncclComm_t handle_ = nullptr;
-  Status broken_;
-  std::atomic<bool> aborted_{false};
-};
 
 class NcclCommunicator final : public Communicator {
  public:
@@ -68,8 +36,12 @@ class NcclCommunicator final : public Communicator {
   StatusOr<double> Max(double value) override;
   void Abort() override { rank_->Abort(); }
 
-  // Between two events on the device: from when the exchange was enqueued to when this rank had
-  // sent and received everything.
+  // A kernel in front of the exchange holds it back until `wait` has returned. Not in front of one
+  // that differs from the one before: NCCL may connect ranks then, which can wait for the device.
+  void StartNextWhen(std::function<void()> wait) override { wait_ = std::move(wait); }
+
+  // Between two events on the device: from when the exchange could begin to when this rank had sent
+  // and received everything.
   std::optional<double> LastExchangeMs() const override { return last_exchange_ms_; }
 
   // The device's memory, for tests.
@@ -81,12 +53,20 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu);
   Status ReserveBytes(const ExchangeBytes& bytes);
   Status CheckReserved(const ExchangeBytes& bytes) const;
-  Status Run(std::string_view what, const std::function<ncclResult_t()>& call);
+  // `kind` tells exchanges apart that NCCL may do in different ways.
+  Status RunExchange(std::string_view what, const std::string& kind,
+                     const std::function<void()>& wait, const std::function<ncclResult_t()>& call);
+  // `held`: called when all is enqueued, which does not begin before it has returned.
+  Status Run(std::string_view what, const std::function<ncclResult_t()>& call,
+             const std::function<void()>& held = nullptr);
 
   std::shared_ptr<NcclRank> rank_;
   std::shared_ptr<cuda::CudaGpu> gpu_;
   cuda::GpuBuffer send_, receive_, scalar_;
+  cuda::DeviceGate gate_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  std::function<void()> wait_;  // before the next exchange
+  std::string last_kind_;
   std::optional<double> last_exchange_ms_;
 };
 

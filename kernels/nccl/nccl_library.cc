@@ -45,7 +45,9 @@ StatusOr<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load() {
   return library;
 }
 
-NcclLibrary::~NcclLibrary() { dlclose(file_); }
+NcclLibrary::~NcclLibrary() {
+  if (file_ != nullptr) dlclose(file_);
+}
 
 std::string NcclLibrary::Version() const {
   int version = 0;

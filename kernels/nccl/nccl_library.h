@@ -16,6 +16,7 @@ class NcclLibrary {
   // UNAVAILABLE, with the loader's reason, when there is no libnccl.so.2 or it is older than 2.14
   // (the first with communicators that do not block).
   static StatusOr<std::shared_ptr<const NcclLibrary>> Load();
+  NcclLibrary() = default;  // without functions: for tests, which put in their own
   ~NcclLibrary();
   NcclLibrary(const NcclLibrary&) = delete;
   NcclLibrary& operator=(const NcclLibrary&) = delete;
@@ -39,7 +40,7 @@ class NcclLibrary {
 
  private:
   explicit NcclLibrary(void* file) : file_(file) {}
-  void* file_;
+  void* file_ = nullptr;
 };
 
 }  // namespace neuroshard

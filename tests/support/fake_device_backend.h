@@ -50,6 +50,7 @@ struct FakeDeviceScript {
   std::deque<double> times_ms;          // what TimeMs answers, one each; 1 when used up
   std::function<void()> on_time;        // called by every TimeMs
   std::function<void()> on_all_to_all;  // called by every AllToAll and RunBlocks
+  bool holds_exchanges = false;         // StartNextWhen waits until the exchange
   // Max() answers the larger of its argument and the next of these (what the other ranks say); the
   // argument when used up.
   std::deque<double> peer_values;
@@ -90,19 +91,17 @@ class FakeCommunicator final : public Communicator {
     log_.Add("reserve");
     return script_.reserve;
   }
-  Status AllToAll(const AllToAllCounts&) override {
-    log_.Add("all_to_all");
-    if (script_.on_all_to_all) script_.on_all_to_all();
-    return script_.all_to_all;
-  }
+  Status AllToAll(const AllToAllCounts&) override { return Exchange("all_to_all"); }
   Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override {
     log_.Add("reserve " + std::string(ToText(collective)) + " " + std::to_string(block_bytes));
     return script_.reserve;
   }
   Status RunBlocks(Collective collective, std::int64_t) override {
-    log_.Add(std::string(ToText(collective)));
-    if (script_.on_all_to_all) script_.on_all_to_all();
-    return script_.all_to_all;
+    return Exchange(std::string(ToText(collective)));
+  }
+  void StartNextWhen(std::function<void()> wait) override {
+    if (!script_.holds_exchanges) return wait();
+    wait_ = std::move(wait);
   }
   Status Barrier() override {
     log_.Add("barrier");
@@ -117,9 +116,17 @@ class FakeCommunicator final : public Communicator {
   void Abort() override { log_.Add("abort"); }
 
  private:
+  Status Exchange(std::string name) {
+    if (wait_) std::exchange(wait_, nullptr)();
+    log_.Add(std::move(name));
+    if (script_.on_all_to_all) script_.on_all_to_all();
+    return script_.all_to_all;
+  }
+
   const CommunicatorSpec spec_;
   FakeDeviceScript& script_;
   FakeDeviceLog& log_;
+  std::function<void()> wait_;
 };
 
 class FakePendingCommunicator final : public PendingCommunicator {

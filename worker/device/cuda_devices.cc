@@ -36,8 +36,7 @@ class MissingCollectives final : public CollectiveBackend {
 }  // namespace
 
 StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs() {
-  const int count = cuda::CountCudaDevices();
-  if (count == 0) return Unavailable("there is no usable CUDA device on this host");
+  NS_ASSIGN_OR_RETURN(const int count, cuda::CountCudaDevices());
   const StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
   std::vector<DeviceSpec> specs;
   for (int i = 0; i < count; ++i) {

@@ -98,8 +98,11 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
 
     NS_RETURN_IF_ERROR(communicator.Barrier());
     const TimePoint together = time.Now();
-    time.WaitUntil(together + offset, stop);
-    const TimePoint start = time.Now();
+    TimePoint start = together;
+    communicator.StartNextWhen([&] {
+      time.WaitUntil(together + offset, stop);
+      start = time.Now();
+    });
     NS_RETURN_IF_ERROR(all_to_all ? communicator.AllToAll(counts)
                                   : communicator.RunBlocks(sample.collective, BlockBytes(sample)));
     const TimePoint end = time.Now();

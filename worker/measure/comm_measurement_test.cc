@@ -83,6 +83,11 @@ TEST_F(CommMeasurementTest, TimesOwnCompletionMinusOwnStart) {
   EXPECT_EQ(log_.Count("all_to_all"), 2U + 5U);
   EXPECT_EQ(log_.Count("barrier"), 2U + 5U);
   EXPECT_EQ(record.series.warmup_iterations, 2);
+
+  script_.holds_exchanges = true;  // the delay is within the call then
+  NS_ASSERT_OK_AND_ASSIGN(const CommMeasurement held, Measure(sample));
+  EXPECT_THAT(held.series.samples_ms, Each(7));
+  EXPECT_DOUBLE_EQ(time_.waited_ms(), 2 * 3 * (2 + 5));
 }
 
 TEST_F(CommMeasurementTest, RunsTheCollectiveOfTheSample) {

@@ -1,0 +1,35 @@
+// Holds back what is enqueued on a device until all of it is, so that no gap of the host's making
+// is timed.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "common/base/status.h"
+#include "kernels/cuda/cuda_gpu.h"
+
+namespace neuroshard::cuda {
+
+// A kernel that waits for a number in the host's memory. While a gate is closed the caller must not
+// do what waits for the device (cudaMalloc, cudaFree, the first launch of a kernel that is loaded
+// lazily); if it does, the limit ends the wait.
+class DeviceGate {
+ public:
+  explicit DeviceGate(std::shared_ptr<CudaGpu> gpu) : gpu_(std::move(gpu)) {}
+  ~DeviceGate();
+  DeviceGate(const DeviceGate&) = delete;
+  DeviceGate& operator=(const DeviceGate&) = delete;
+
+  Status Prepare();  // once, before the others
+
+  // What is enqueued on the device's stream from now on begins when the gate opens, or after
+  // `limit`. A gate that was closed before must have been passed.
+  void Close(std::chrono::nanoseconds limit);
+  void Open();  // also when it is
+
+ private:
+  std::shared_ptr<CudaGpu> gpu_;
+  int* opened_ = nullptr;  // mapped host memory
+};
+
+}  // namespace neuroshard::cuda

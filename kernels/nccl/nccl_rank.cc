@@ -1,0 +1,66 @@
+#include "kernels/nccl/nccl_rank.h"
+
+#include <string>
+#include <thread>
+
+namespace neuroshard {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock;
+
+}  // namespace
+
+Status NcclRank::Connect(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return Finish(
+      "connecting",
+      [&] {
+        return library_->CommInitRankConfig(&handle_, spec_.world_size, id, spec_.rank, &config);
+      },
+      [] { return true; });
+}
+
+Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t()>& call,
+                        const std::function<StatusOr<bool>()>& done) {
+  NS_RETURN_IF_ERROR(broken_);
+  const auto deadline = SteadyTime::now() + spec_.timeout;
+  std::string reason;
+  ncclResult_t result = aborted_ ? ncclInProgress : call();
+  bool under_way = false;
+  while (reason.empty()) {
+    if (aborted_) {
+      reason = "aborted";
+    } else if (result != ncclSuccess && result != ncclInProgress) {
+      reason =
+          fmt::format("{}: {}", library_->GetErrorString(result), library_->GetLastError(nullptr));
+    } else if (SteadyTime::now() > deadline) {
+      reason = fmt::format("no answer from the other ranks within {} ms", spec_.timeout.count());
+    } else if (!under_way && handle_ != nullptr &&
+               library_->CommGetAsyncError(handle_, &result) == ncclSuccess &&
+               result == ncclSuccess) {
+      under_way = true;
+    } else if (under_way) {
+      const StatusOr<bool> finished = done();
+      if (!finished.ok()) {
+        reason = Message(finished.status());
+      } else if (*finished) {
+        return absl::OkStatus();
+      } else if (library_->CommGetAsyncError(handle_, &result) != ncclSuccess) {
+        result = ncclInternalError;
+      }
+    }
+    std::this_thread::yield();
+  }
+  broken_ = absl::AbortedError(fmt::format("{} of rank {} in a group of {}: {}", what, spec_.rank,
+                                           spec_.world_size, reason));
+  Close();
+  return broken_;
+}
+
+// Not ncclCommDestroy: that waits for peers, which may be gone.
+void NcclRank::Close() {
+  if (handle_ != nullptr) (void)library_->CommAbort(std::exchange(handle_, nullptr));
+}
+
+}  // namespace neuroshard
