@@ -172,4 +172,48 @@ NS_DEVICE_CODE T LoadConstant(const T* address) {
 #endif
 }
 
+// A row's vector, which the thread that loads it may store later in the launch: past the first
+// level's cache, which does not help there.
+template <typename Raw>
+NS_DEVICE_CODE Raw LoadRow(const Raw* address) {
+#ifdef __CUDA_ARCH__
+  Raw value;
+  if constexpr (sizeof(Raw) == 16) {
+    const uint4 raw = __ldcg(reinterpret_cast<const uint4*>(address));
+    memcpy(&value, &raw, sizeof value);
+  } else if constexpr (sizeof(Raw) == 8) {
+    const uint2 raw = __ldcg(reinterpret_cast<const uint2*>(address));
+    memcpy(&value, &raw, sizeof value);
+  } else {
+    static_assert(sizeof(Raw) == 4);
+    const unsigned raw = __ldcg(reinterpret_cast<const unsigned*>(address));
+    memcpy(&value, &raw, sizeof value);
+  }
+  return value;
+#else
+  return *address;
+#endif
+}
+template <typename Raw>
+NS_DEVICE_CODE void StoreRow(Raw* address, Raw value) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Raw) == 16) {
+    uint4 raw;
+    memcpy(&raw, &value, sizeof raw);
+    __stcg(reinterpret_cast<uint4*>(address), raw);
+  } else if constexpr (sizeof(Raw) == 8) {
+    uint2 raw;
+    memcpy(&raw, &value, sizeof raw);
+    __stcg(reinterpret_cast<uint2*>(address), raw);
+  } else {
+    static_assert(sizeof(Raw) == 4);
+    unsigned raw;
+    memcpy(&raw, &value, sizeof raw);
+    __stcg(reinterpret_cast<unsigned*>(address), raw);
+  }
+#else
+  *address = value;
+#endif
+}
+
 }  // namespace neuroshard::cuda

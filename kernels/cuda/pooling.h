@@ -1,7 +1,8 @@
 // Forward: the bodies of the kernels that pool rows into the output. A thread owns four columns of
 // one bag and talks to no other thread; the lanes of a bag are as many as the table has vectors, so
-// narrow tables waste no lanes beside wide ones. Sums are formed in trees of eight, which keeps
-// eight rows in flight and rounding errors small.
+// narrow tables waste no lanes beside wide ones. Eight rows are in flight, and while they are the
+// ids of the next eight are loaded. Sums are formed in trees of eight, which keeps rounding errors
+// small.
 //
 // Bags longer than kLongestBag are cut into segments that different blocks sum, and their sums are
 // added in order: no bag makes the rest of the device wait.
@@ -56,6 +57,21 @@ NS_DEVICE_CODE Float4 TreeSum(const Float4 (&v)[kRowsInFlight]) {
   return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
+NS_DEVICE_CODE int CountWithin(std::int64_t begin, std::int64_t end) {
+  return end - begin < kRowsInFlight ? static_cast<int>(end - begin) : kRowsInFlight;
+}
+
+// The first rows of ids[begin .. end); a device has fewer than 2^32.
+NS_DEVICE_CODE void LoadIds(const PoolTable& table, std::int64_t begin, std::int64_t end,
+                            std::uint32_t (&rows)[kRowsInFlight]) {
+  const int count = CountWithin(begin, end);
+  NS_UNROLL
+  for (int k = 0; k < kRowsInFlight; ++k) {
+    rows[k] = 0;
+    if (k < count) rows[k] = static_cast<std::uint32_t>(LoadConstant(table.ids + begin + k));
+  }
+}
+
 template <typename Type>
 NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thread) {
   const int lanes = PoolLanes(table.vectors);
@@ -72,22 +88,28 @@ NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thr
 
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
     Float4 sum = {0, 0, 0, 0};
+    std::uint32_t row[kRowsInFlight];
+    LoadIds(table, begin, end, row);
     for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
+      const int count = CountWithin(i, end);
       typename Type::Raw raw[kRowsInFlight];
-      float factor[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) {
         raw[k] = {};
-        factor[k] = 0;
-        if (i + k < end) {
-          const std::int64_t id = LoadConstant(table.ids + i + k);
-          raw[k] = LoadConstant(rows + id * table.vectors + vector);
-          factor[k] = table.id_weights == nullptr ? 1.0F : LoadConstant(table.id_weights + i + k);
-        }
+        if (k < count) raw[k] = LoadConstant(rows + std::int64_t{row[k]} * table.vectors + vector);
       }
+      LoadIds(table, i + kRowsInFlight, end, row);
       Float4 products[kRowsInFlight];
       NS_UNROLL
-      for (int k = 0; k < kRowsInFlight; ++k) products[k] = factor[k] * Type::Widen(raw[k]);
+      for (int k = 0; k < kRowsInFlight; ++k) products[k] = Type::Widen(raw[k]);
+      if (table.id_weights != nullptr) {
+        NS_UNROLL
+        for (int k = 0; k < kRowsInFlight; ++k) {
+          float factor = 0;
+          if (k < count) factor = LoadConstant(table.id_weights + i + k);
+          products[k] = factor * products[k];
+        }
+      }
       sum = sum + TreeSum(products);
     }
     output[vector] = scale * sum;

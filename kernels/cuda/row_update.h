@@ -74,6 +74,8 @@ template <typename Type, int kVectorsPerLane, typename Occurrence, typename Grou
 class ChunkUpdate {
  public:
   static constexpr bool kFirstLevel = !std::is_void_v<Occurrence>;
+  // Whether a row is loaded with its last gradient; wide ones have no registers for that.
+  static constexpr bool kRowAhead = kFirstLevel && kVectorsPerLane <= 2;
   static constexpr int kInFlight = kVectorsPerLane == 1 ? 4 : kVectorsPerLane == 2 ? 2 : 1;
 
   NS_DEVICE_CODE ChunkUpdate(const UpdateTable& table, UpdateStep step, Group group)
@@ -90,29 +92,32 @@ class ChunkUpdate {
     Float4 sum[kVectorsPerLane];
     Clear(sum);
     bool any = false;
+    Ahead ahead;
+    LoadAhead(begin, &ahead);
     for (std::int64_t i = begin; i < end; i += kInFlight) {
-      std::uint32_t key[kInFlight] = {};
-      bool closes[kInFlight] = {}, whole[kInFlight] = {};
-      Item item[kInFlight] = {};
+      const Ahead now = ahead;
+      const int count = end - i < kInFlight ? static_cast<int>(end - i) : kInFlight;
+      bool closes[kInFlight], whole[kInFlight];
+      Item item[kInFlight];
       NS_UNROLL
       for (int k = 0; k < kInFlight; ++k) {
-        if (i + k >= end) continue;
-        key[k] = table_.keys[i + k];
-        closes[k] = i + k + 1 == end || table_.keys[i + k + 1] != key[k];
-        whole[k] = closes[k] && !(from_before && key[k] == first) && !(goes_on && key[k] == last);
-        Load(i + k, key[k], whole[k], &item[k]);
+        const std::uint32_t key = now.key[k];
+        closes[k] = k < count && (i + k + 1 == end || now.key[k + 1] != key);
+        whole[k] = closes[k] && !(from_before && key == first) && !(goes_on && key == last);
+        Load(now, k, k < count, whole[k], i + k, &item[k]);
       }
+      LoadAhead(i + kInFlight, &ahead);
       NS_UNROLL
       for (int k = 0; k < kInFlight; ++k) {
-        if (i + k >= end) continue;
         if (item[k].filled) {
           Add(item[k], sum);
           any = true;
         }
         if (!closes[k]) continue;
+        const std::uint32_t key = now.key[k];
         if (any && whole[k]) {
-          Update(key[k], item[k], sum);
-        } else if (any && from_before && key[k] == first) {
+          Update(key, item[k], sum);
+        } else if (any && from_before && key == first) {
           Store(2 * chunk, sum);
           head_filled = true;
         } else if (any) {
@@ -132,10 +137,16 @@ class ChunkUpdate {
   }
 
  private:
+  // What the next entries' loads depend on, itself loaded while those before are worked on; and the
+  // key after them, which tells whether a run ends.
+  struct Ahead {
+    std::uint32_t key[kInFlight + 1];
+    std::conditional_t<kFirstLevel, Occurrence, std::uint8_t> what[kInFlight];
+  };
   // What is loaded for an entry before the first of several entries is worked on.
   struct Item {
     Float4 gradient[kVectorsPerLane];
-    typename Type::Raw weights[kFirstLevel ? kVectorsPerLane : 1];
+    typename Type::Raw weights[kRowAhead ? kVectorsPerLane : 1];
     float scale;
     float state;
     bool filled;
@@ -146,7 +157,7 @@ class ChunkUpdate {
     NS_UNROLL
     for (int v = 0; v < kVectorsPerLane; ++v) {
       const int vector = group_.lane() + v * group_.lanes();
-      if (vector < table_.vectors) visit(v, vector);
+      visit(v, vector, vector < table_.vectors);
     }
   }
 
@@ -162,38 +173,71 @@ class ChunkUpdate {
     return static_cast<typename Type::Raw*>(table_.weights) + RowOf(key) * table_.vectors;
   }
 
-  NS_DEVICE_CODE void Load(std::int64_t entry, std::uint32_t key, bool whole, Item* item) const {
-    if constexpr (kFirstLevel) {
-      const Occurrence occurrence =
-          LoadConstant(static_cast<const Occurrence*>(table_.occurrences) + entry);
-      item->filled = true;
-      item->scale = occurrence.scale();
-      LoadGradient(static_cast<std::int64_t>(occurrence.bag), item);
-      if (whole) {  // the row's last occurrence: its weights are needed in a moment
-        const typename Type::Raw* weights = WeightsOf(key);
-        ForVectors([&](int v, int vector) { item->weights[v] = weights[vector]; });
-        if (table_.state != nullptr) item->state = table_.state[RowOf(key)];
+  NS_DEVICE_CODE void LoadAhead(std::int64_t entry, Ahead* ahead) const {
+    NS_UNROLL
+    for (int k = 0; k <= kInFlight; ++k) {
+      ahead->key[k] = 0;
+      if (entry + k < table_.entries) ahead->key[k] = LoadConstant(table_.keys + entry + k);
+    }
+    NS_UNROLL
+    for (int k = 0; k < kInFlight; ++k) {
+      ahead->what[k] = {};
+      if (entry + k >= table_.entries) continue;
+      if constexpr (kFirstLevel) {
+        ahead->what[k] =
+            LoadConstant(static_cast<const Occurrence*>(table_.occurrences) + entry + k);
+      } else {
+        ahead->what[k] = table_.filled[entry + k];
       }
-    } else {
-      item->filled = table_.filled[entry] != 0;
-      item->scale = 1;
-      if (item->filled) LoadGradient(entry, item);
     }
   }
 
-  NS_DEVICE_CODE void LoadGradient(std::int64_t row, Item* item) const {
+  NS_DEVICE_CODE void Load(const Ahead& ahead, int k, bool within, bool whole, std::int64_t entry,
+                           Item* item) const {
+    if constexpr (kFirstLevel) {
+      item->filled = within;
+      item->scale = ahead.what[k].scale();
+      LoadGradient(within, static_cast<std::int64_t>(ahead.what[k].bag), item);
+      // The row's last occurrence: its weights are needed in a moment.
+      if constexpr (kRowAhead) {
+        const typename Type::Raw* weights = WeightsOf(ahead.key[k]);
+        ForVectors([&](int v, int vector, bool has) {
+          item->weights[v] = {};
+          if (has && whole) item->weights[v] = LoadRow(weights + vector);
+        });
+      }
+      item->state = 0;
+      if (whole && table_.state != nullptr) {
+        item->state = LoadRow(table_.state + RowOf(ahead.key[k]));
+      }
+    } else {
+      item->filled = within && ahead.what[k] != 0;
+      item->scale = 1;
+      LoadGradient(item->filled, entry, item);
+    }
+  }
+
+  NS_DEVICE_CODE void LoadGradient(bool wanted, std::int64_t row, Item* item) const {
     const auto* gradient =
         reinterpret_cast<const Float4*>(table_.gradients + row * table_.gradient_stride);
-    ForVectors([&](int v, int vector) { item->gradient[v] = LoadConstant(gradient + vector); });
+    ForVectors([&](int v, int vector, bool has) {
+      item->gradient[v] = {0, 0, 0, 0};
+      if (has && wanted) item->gradient[v] = LoadConstant(gradient + vector);
+    });
   }
 
   NS_DEVICE_CODE void Add(const Item& item, Float4 (&sum)[kVectorsPerLane]) const {
-    ForVectors([&](int v, int) { sum[v] = MultiplyAdd(sum[v], item.scale, item.gradient[v]); });
+    NS_UNROLL
+    for (int v = 0; v < kVectorsPerLane; ++v) {
+      sum[v] = MultiplyAdd(sum[v], item.scale, item.gradient[v]);
+    }
   }
 
   NS_DEVICE_CODE void Store(std::int64_t entry, const Float4 (&sum)[kVectorsPerLane]) const {
     auto* partial = reinterpret_cast<Float4*>(table_.next_partials) + entry * table_.vectors;
-    ForVectors([&](int v, int vector) { partial[vector] = sum[v]; });
+    ForVectors([&](int v, int vector, bool has) {
+      if (has) StoreRow(partial + vector, sum[v]);
+    });
   }
 
   NS_DEVICE_CODE void Update(std::uint32_t key, const Item& item,
@@ -202,24 +246,26 @@ class ChunkUpdate {
     float rate = step_.learning_rate;
     if (table_.state != nullptr) {
       float squares = 0;
-      ForVectors([&](int v, int) { squares += SumOfSquares(sum[v]); });
+      NS_UNROLL
+      for (int v = 0; v < kVectorsPerLane; ++v) squares += SumOfSquares(sum[v]);
       squares = group_.Sum(squares);
       if (squares == 0) return;  // also where state and epsilon are 0
       float* state = table_.state + RowOf(key);
-      const float before = kFirstLevel ? item.state : *state;
+      const float before = kFirstLevel ? item.state : LoadRow(state);
       const float after = before + squares / static_cast<float>(table_.cols);
       rate /= SquareRoot(after) + step_.epsilon;
       group_.Agree();  // every lane has read the state
-      if (group_.lane() == 0) *state = after;
+      if (group_.lane() == 0) StoreRow(state, after);
     }
-    ForVectors([&](int v, int vector) {
+    ForVectors([&](int v, int vector, bool has) {
+      if (!has) return;
       Float4 row;
-      if constexpr (kFirstLevel) {
+      if constexpr (kRowAhead) {
         row = Type::Widen(item.weights[v]);
       } else {
-        row = Type::Widen(weights[vector]);
+        row = Type::Widen(LoadRow(weights + vector));
       }
-      weights[vector] = Type::Narrow(MultiplyAdd(row, -rate, sum[v]));
+      StoreRow(weights + vector, Type::Narrow(MultiplyAdd(row, -rate, sum[v])));
     });
   }
 
