@@ -24,13 +24,13 @@ struct ActivePool {
 
 struct ActiveOptions {
   std::string planner;  // HOST:PORT; may be empty when the sweep is in the store
-  ChoosingModel model;
+  CostModelRef model;
 };
 
 struct ActiveSweep {
   std::int64_t sweep_id = 0;
   std::int64_t num_samples = 0;  // all passes
-  ChoosingModel chosen_by;
+  CostModelRef chosen_by;
   bool resumed = false;  // it was in the store before
 };
 

@@ -21,6 +21,7 @@ int RunCommandLine(int argc, const char* const* argv, const Console& console) {
   AddEvalTasksCommand(app, console, &exit_code);
   AddSweepCommand(app, console, &exit_code);
   AddValidateCommand(app, console, &exit_code);
+  AddPredictCommand(app, console, &exit_code);
   AddModelsCommand(app, console, &exit_code);
   try {
     app.parse(argc, argv);

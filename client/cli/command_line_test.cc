@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "client/cli/command_line_fixture.h"
 #include "common/base/violations.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/status_mapping.h"
@@ -21,82 +21,16 @@ namespace neuroshard {
 namespace {
 
 using ::testing::AllOf;
+using testing::CommandLineTest;
 using testing::FakePlanner;
 using testing::FakeWorker;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
+using testing::kPlan;
+using testing::kRequest;
 using ::testing::Not;
 using testing::SilentPort;
-
-constexpr char kRequest[] = R"(
-tables:
-- {name: a, num_embeddings: 100, embedding_dim: 8, pooling_factor: 2, zipf_exponent: 1}
-- {name: b, num_embeddings: 50, embedding_dim: 16, pooling_factor: 1, zipf_exponent: 1}
-topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}
-global_batch_size: 64
-)";
-
-constexpr char kPlan[] = R"({"world_size": 2, "local_world_size": 2, "tables": [
-  {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 100, "cols": 8, "rank": 0}]},
-  {"name": "b", "sharding_type": "column_wise", "compute_kernel": "fused",
-   "shards": [{"rows": 50, "cols": 8, "rank": 0}, {"rows": 50, "col_offset": 8, "cols": 8, "rank": 1}]}]})";
-
-class CommandLineTest : public ::testing::Test {
- protected:
-  CommandLineTest()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ("cli_" + std::to_string(getpid()) + "_" +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    request_ = Write("request.yaml", kRequest);
-    plan_ = Write("plan.json", kPlan);
-    planner_.plan = [](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
-      response->mutable_plan()->set_world_size(2);
-      for (const v1::Table& table : request.tables()) {
-        v1::TablePlan* plan = response->mutable_plan()->add_tables();
-        plan->set_name(table.name());
-        plan->set_sharding_type("table_wise");
-        plan->set_compute_kernel("fused");
-        v1::Shard* shard = plan->add_shards();
-        shard->set_rows(table.num_embeddings());
-        shard->set_cols(table.embedding_dim());
-      }
-      response->mutable_cost()->set_embedding_cost_ms(7.5);
-      response->mutable_search()->set_strategy(request.search().strategy());
-      response->mutable_search()->set_search_ms(1.5);
-      return grpc::Status::OK;
-    };
-  }
-  ~CommandLineTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = (folder_ / name).string();
-    EXPECT_THAT(WriteTextFile(path, text), IsOk());
-    return path;
-  }
-
-  // Returns the exit code; the output is in out_ and err_.
-  int Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "neuroshard");
-    std::vector<const char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-    std::ostringstream out;
-    std::ostringstream err;
-    const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), {out, err, false});
-    out_ = out.str();
-    err_ = err.str();
-    return code;
-  }
-
-  std::filesystem::path folder_;
-  std::string request_;
-  std::string plan_;
-  FakePlanner planner_;
-  std::string out_;
-  std::string err_;
-};
 
 TEST_F(CommandLineTest, EveryCommandHasHelp) {
   for (const std::vector<std::string>& command :
@@ -108,6 +42,8 @@ TEST_F(CommandLineTest, EveryCommandHasHelp) {
                                              {"sweep", "compute"},
                                              {"sweep", "comm"},
                                              {"validate"},
+                                             {"predict"},
+                                             {"predict", "compute"},
                                              {"models"},
                                              {"models", "list"},
                                              {"models", "show"}}) {
@@ -139,6 +75,13 @@ TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
            {"sweep", "compute", "c.yaml", "--workers", "a:1,a:1", "--store", "s.db"},
            {"validate", request_, plan_},
            {"validate", request_, plan_, "--workers", "a:1,b:1,a:1"},
+           {"plan", request_, "--model", "cpu/0"},
+           {"sweep", "compute", "c.yaml", "--workers", "a:1", "--store", "s.db", "--model",
+            "cpu/x"},
+           {"predict", request_},
+           {"predict", "compute"},
+           {"predict", "compute", request_, "--batch-size", "64,0"},
+           {"predict", "compute", request_, "--optimizer", "momentum"},
            {"models"},
            {"models", "show"}}) {
     EXPECT_EQ(Run(arguments), 2) << ::testing::PrintToString(arguments);
@@ -293,7 +236,7 @@ TEST_F(CommandLineTest, EvaluateFailsWhenThePlanIsIllegal) {
   EXPECT_EQ(nlohmann::json::parse(out_)["violations"][0]["description"], "too wide");
 }
 
-TEST_F(CommandLineTest, AModelOnTheCommandLineIsItsNewestVersion) {
+TEST_F(CommandLineTest, AModelOnTheCommandLineIsItsNewestVersionUnlessItNamesOne) {
   const std::string pinned =
       Write("pinned.yaml", std::string(kRequest) + "cost_model: {name: gpu, version: 7}\n");
   planner_.evaluation.set_legal(true);
@@ -305,6 +248,9 @@ TEST_F(CommandLineTest, AModelOnTheCommandLineIsItsNewestVersion) {
     const v1::CostModelRef asked = planner_.requests().back().cost_model();
     EXPECT_EQ(asked.name(), "cpu");
     EXPECT_EQ(asked.version(), 0);
+    arguments.back() = "cpu/3";
+    EXPECT_EQ(Run(arguments), 0) << err_;
+    EXPECT_EQ(planner_.requests().back().cost_model().version(), 3);
   }
 }
 
@@ -506,70 +452,9 @@ TEST_F(CommandLineTest, AnActiveSweepNeedsAModelAndOnlyThat) {
   };
   const std::string active = Write("active.yaml", plain + "active: {candidates: 2}\n");
   EXPECT_THAT(run(active, {}), HasSubstr("--model is required"));
-  EXPECT_THAT(run(active, {"--model", "cpu/x"}), HasSubstr("NAME/VERSION"));
   EXPECT_THAT(run(Write("plain.yaml", plain), {"--model", "cpu"}), HasSubstr("`active` section"));
   EXPECT_FALSE(std::filesystem::exists(store));
   EXPECT_THAT(run(active, {"--model", "cpu"}), HasSubstr("--planner is required"));
-}
-
-TEST_F(CommandLineTest, ValidateMeasuresNothingForAStoreItCannotWrite) {
-  FakeWorker a;
-  FakeWorker b;
-  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
-                 "--store", "/nowhere/store.db"}),
-            1);
-  EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
-  EXPECT_THAT(a.measured(), IsEmpty());
-}
-
-TEST_F(CommandLineTest, ValidatePutsMeasuredBesidePredicted) {
-  FakeWorker a;
-  FakeWorker b;
-  planner_.evaluation.set_legal(true);
-  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(10);
-  for (int rank = 0; rank < 2; ++rank) {
-    v1::RankCost* cost = planner_.evaluation.mutable_cost()->add_ranks();
-    cost->set_rank(rank);
-    cost->set_compute_ms(6);
-  }
-  EXPECT_EQ(
-      Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(), "--planner",
-           planner_.address(), "--format", "json", "--store", (folder_ / "store.db").string()}),
-      0)
-      << err_;
-  EXPECT_THAT(err_, HasSubstr("4 samples recorded in"));
-  const auto json = nlohmann::json::parse(out_);
-  ASSERT_EQ(json["ranks"].size(), 2u);
-  // The fake answers 1 + 2 ms compute and 1 ms for each collective.
-  EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["measured_ms"], 3.0);
-  EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["relative_error"], 1.0);
-  EXPECT_EQ(json["embedding_cost"]["measured_ms"], 5.0);
-  EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 10.0);
-}
-
-TEST_F(CommandLineTest, ValidateWithTooFewDevicesMeasuresComputeOnlyAndSaysSo) {
-  FakeWorker a;
-  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address()}), 0) << err_;
-  EXPECT_THAT(out_, AllOf(HasSubstr("2 ranks on 1 devices"), HasSubstr("measured - ms")));
-  EXPECT_EQ(a.measured().size(), 2u);
-}
-
-TEST_F(CommandLineTest, ValidateReportsARankThatDoesNotFit) {
-  FakeWorker a({.out_of_memory = {"rank-0"}});
-  FakeWorker b;
-  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address()}), 1);
-  EXPECT_THAT(out_, AllOf(HasSubstr("rank 0: out_of_memory: needs more than there is"),
-                          HasSubstr("forward communication was not measured")));
-}
-
-TEST_F(CommandLineTest, ValidateRefusesAPlanThatIsNotForTheRequest) {
-  const std::string other = Write("other.json", R"({"world_size": 2, "tables": [
-    {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 99, "cols": 9, "rank": 5}]},
-    {"name": "z", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 1, "cols": 1, "rank": 0}]}]})");
-  EXPECT_EQ(Run({"validate", request_, other, "--workers", "127.0.0.1:1"}), 1);
-  EXPECT_THAT(
-      err_, AllOf(HasSubstr("shards[0].rank"), HasSubstr("shards[0].rows"),
-                  HasSubstr("shards[0].cols"), HasSubstr("\"z\""), HasSubstr("\"b\" is missing")));
 }
 
 }  // namespace

@@ -11,13 +11,10 @@
 #include "common/base/bytes.h"
 
 namespace neuroshard {
-namespace {
 
 std::string IntervalText(const v1::CostInterval& interval) {
   return fmt::format("{:.3f}..{:.3f}", interval.low_ms(), interval.high_ms());
 }
-
-}  // namespace
 
 std::string CostTable(const v1::PlanCost& cost) {
   // Shown only where some rank has one.

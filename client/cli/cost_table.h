@@ -7,6 +7,9 @@
 
 namespace neuroshard {
 
+// "7.100..8.000".
+std::string IntervalText(const v1::CostInterval& interval);
+
 // One line a rank: compute, communication forward and backward, total (and its interval, where a
 // rank has one), memory used of capacity.
 std::string CostTable(const v1::PlanCost& cost);

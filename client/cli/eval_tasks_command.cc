@@ -15,6 +15,7 @@
 #include "client/cli/option_check.h"
 #include "client/cli/planner_options.h"
 #include "client/cli/task_results.h"
+#include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
 #include "common/codec/request_codec.h"
@@ -48,7 +49,7 @@ v1::ShardPlanRequest RequestOf(const EvalTasksOptions& options, std::int64_t bat
       Device{0, std::llround(options.memory_gib * static_cast<double>(kGiB))});
   if (batch_size > 0) request.global_batch_size = batch_size;
   request.memory.rule = MemoryRule::kWeightsOnly;
-  request.cost_model.name = options.model;
+  request.cost_model = *ParseModelReference(options.model);
   request.search.seed = options.seed;
   if (options.time_budget_ms)
     request.search.time_budget = std::chrono::milliseconds(*options.time_budget_ms);
@@ -114,8 +115,7 @@ StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
   NS_ASSIGN_OR_RETURN(std::vector<std::vector<Table>> tasks, ReadTasks(options));
   const PlannerClient planner(options.planner.address, options.planner.policy());
   // Also finds out about a missing model once, rather than as a task that cannot be solved.
-  v1::CostModelRef model;
-  model.set_name(options.model);
+  const v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.model));
   NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse described, planner.GetCostModel(model));
   const std::int64_t batch_size =
       options.batch_size > 0 ? options.batch_size : BatchSizeOf(described);
@@ -175,7 +175,7 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
       ->required()
       ->check(CLI::Range(1e-6, 1e6))
       ->check(CheckNotNan);
-  command->add_option("--model", options->model, "Cost model")->required();
+  AddModelOption(*command, options->model, "Cost model")->required();
   command->add_option("--strategy", options->strategies, "Strategies, comma-separated")
       ->required()
       ->delimiter(',')

@@ -75,8 +75,7 @@ void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option("PLAN", options->plan_file, "JSON: output of plan --format json, or a bare plan")
       ->required();
   AddPlannerOptions(*command, options->planner);
-  command->add_option("--model", options->model,
-                      "Cost model, its newest version; default: the request's");
+  AddModelOption(*command, options->model, "Cost model; default: the request's");
   AddFormatOption(*command, options->format, "table or json (EvaluatePlanResponse)");
   command->callback(
       [options, &console, exit_code] { *exit_code = RunEvaluate(*options, console); });

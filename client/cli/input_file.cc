@@ -1,11 +1,13 @@
 #include "client/cli/input_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/violations.h"
 #include "common/codec/message_text.h"
 #include "common/codec/text_file.h"
+#include "common/codec/text_value.h"
 
 namespace neuroshard {
 namespace {
@@ -20,6 +22,13 @@ Status InFile(const std::string& path, const Status& status) {
   return named.ToStatus();
 }
 
+bool HasSets(const std::string& text, TextFormat format) {
+  const auto document =
+      format == TextFormat::kJson ? ParseJsonDocument(text) : ParseYamlDocument(text);
+  return document.ok() &&
+         std::find(document->keys.begin(), document->keys.end(), "sets") != document->keys.end();
+}
+
 bool IsResponse(const std::string& text) {
   const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   return document.is_object() && document.contains("plan");
@@ -31,6 +40,15 @@ StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   v1::ShardPlanRequest request;
   NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, TextFormatOfPath(path), &request)));
+  return request;
+}
+
+StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
+  NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  const TextFormat format = TextFormatOfPath(path);
+  if (!HasSets(text, format)) return ReadRequestFile(path);
+  v1::PredictComputeRequest request;
+  NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, format, &request)));
   return request;
 }
 

@@ -1,24 +1,30 @@
-// Requests and plans from files.
+// Requests and plans from files. Errors name the file.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "common/base/status.h"
 #include "neuroshard/v1/planner.pb.h"
 
 namespace neuroshard {
 
-// A ShardPlanRequest in YAML, or in JSON when the name ends in ".json". Errors name the file.
+// A ShardPlanRequest in YAML, or in JSON when the name ends in ".json".
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path);
+
+// What `predict` is asked about: the tables of a request, or sets of shards.
+using PredictionInput = std::variant<v1::ShardPlanRequest, v1::PredictComputeRequest>;
+
+// As ReadRequestFile; a PredictComputeRequest where the file has `sets`.
+StatusOr<PredictionInput> ReadPredictionFile(const std::string& path);
 
 struct PlanFile {
   v1::Plan plan;
   std::optional<v1::PlanCost> cost;  // what the planner predicted, when the file says so
 };
 
-// JSON: what `plan --format json` prints (a ShardPlanResponse), or a bare Plan. Errors name the
-// file.
+// JSON: what `plan --format json` prints (a ShardPlanResponse), or a bare Plan.
 StatusOr<PlanFile> ReadPlanFile(const std::string& path);
 
 }  // namespace neuroshard

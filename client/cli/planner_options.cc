@@ -3,13 +3,22 @@
 #include <CLI/CLI.hpp>
 
 #include "client/cli/option_check.h"
+#include "client/stub/model_reference.h"
 
 namespace neuroshard {
 
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request) {
   if (model.empty()) return;
-  request.mutable_cost_model()->set_name(model);
-  request.mutable_cost_model()->clear_version();
+  *request.mutable_cost_model() = EncodeModelReference(*ParseModelReference(model));
+}
+
+CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description) {
+  return command.add_option("--model", model, description)
+      ->type_name("NAME[/VERSION]")
+      ->check([](const std::string& text) {
+        const auto parsed = ParseModelReference(text);
+        return parsed.ok() ? std::string() : Message(parsed.status());
+      });
 }
 
 void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {

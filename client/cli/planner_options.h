@@ -9,7 +9,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace neuroshard {
 
@@ -26,7 +27,12 @@ struct PlannerOptions {
   }
 };
 
-// What --model says, unless it is empty: that model's newest version, whatever the request names.
+// --model NAME[/VERSION]; a usage error when it is not that. `model` is empty when it is not given,
+// and must outlive the parse.
+CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description);
+
+// What --model says, unless it is empty: that model, its newest version where it names none,
+// whatever the request names.
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request);
 
 // --planner and --timeout-s. `options` must outlive the parse.

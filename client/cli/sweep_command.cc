@@ -14,8 +14,9 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/option_check.h"
+#include "client/cli/planner_options.h"
 #include "client/cli/worker_options.h"
-#include "client/sweep/active_sampling.h"
+#include "client/stub/model_reference.h"
 #include "client/sweep/comm_sampling.h"
 #include "client/sweep/comm_sweep.h"
 #include "client/sweep/compute_sampling.h"
@@ -136,16 +137,16 @@ Status CheckActiveOptions(const SweepOptions& options, const SweepPlan& plan) {
     return InvalidArgument("{}: active: --model is required: what it is least sure of is measured",
                            options.config_file);
   }
-  return ParseChoosingModel(options.model).status();
+  return absl::OkStatus();
 }
 
 StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& plan,
                                   ProfileStore& store, const StopSignal& stop, std::ostream& log) {
-  NS_ASSIGN_OR_RETURN(const ChoosingModel model, ParseChoosingModel(options.model));
   const ActivePool pool{plan.info, std::get<std::vector<ComputeSample>>(plan.samples),
                         plan.num_chosen, plan.repeats};
   NS_ASSIGN_OR_RETURN(const ActiveSweep sweep,
-                      BeginActiveSweep(pool, {options.planner, model}, store, stop, log));
+                      BeginActiveSweep(pool, {options.planner, *ParseModelReference(options.model)},
+                                       store, stop, log));
   NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep.sweep_id));
   return StoredSweep{plan.label, sweep.sweep_id, sweep.num_samples, plan.settings,
                      std::move(pending)};
@@ -264,10 +265,8 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
                      "Planner that is asked what to measure, when CONFIG has an `active` section")
         ->type_name("HOST:PORT")
         ->check(CheckAddress);
-    command
-        ->add_option("--model", options->model,
-                     "Its cost model, with intervals: what this model is least sure of is measured")
-        ->type_name("NAME[/VERSION]");
+    AddModelOption(*command, options->model,
+                   "Its cost model, with intervals: what this model is least sure of is measured");
   }
   command
       ->add_option("--sample-timeout-s", options->sample_timeout_s,

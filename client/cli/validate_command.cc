@@ -142,7 +142,7 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Planner that predicts and checks; default: the prediction in PLAN")
       ->type_name("HOST:PORT")
       ->check(CheckAddress);
-  command->add_option("--model", options->model, "Cost model of --planner; default: the request's");
+  AddModelOption(*command, options->model, "Cost model of --planner; default: the request's");
   command
       ->add_option("--max-time-ms", options->max_time_ms, "Longest time for each measured series")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{600'000}))

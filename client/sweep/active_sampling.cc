@@ -1,10 +1,10 @@
 #include "client/sweep/active_sampling.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
+#include "client/stub/model_reference.h"
 #include "client/sweep/widest_intervals.h"
 #include "common/codec/measurement_codec.h"
 
@@ -14,19 +14,12 @@ namespace {
 // Well below a planner's default limits of shards and bytes of a call.
 constexpr int kShardsPerCall = 10'000;
 
-v1::CostModelRef Reference(const ChoosingModel& model) {
-  v1::CostModelRef reference;
-  reference.set_name(model.name);
-  if (model.version != 0) reference.set_version(model.version);
-  return reference;
-}
-
 // Candidates from `begin` on, as many as fit a call.
-v1::PredictComputeRequest Question(const ChoosingModel& model,
+v1::PredictComputeRequest Question(const CostModelRef& model,
                                    const std::vector<ComputeSample>& candidates,
                                    std::size_t begin) {
   v1::PredictComputeRequest request;
-  *request.mutable_cost_model() = Reference(model);
+  *request.mutable_cost_model() = EncodeModelReference(model);
   int shards = 0;
   for (std::size_t i = begin; i < candidates.size(); ++i) {
     shards += static_cast<int>(candidates[i].shards.size());
@@ -53,38 +46,20 @@ StatusOr<double> RelativeWidth(const v1::ComputePrediction& prediction,
 
 }  // namespace
 
-std::string ChoosingModel::DebugString() const {
-  return version == 0 ? name : fmt::format("{}/{}", name, version);
-}
-
-StatusOr<ChoosingModel> ParseChoosingModel(const std::string& text) {
-  const std::size_t slash = text.find('/');
-  ChoosingModel model{text.substr(0, slash), 0};
-  if (model.name.empty()) return InvalidArgument("a model has a name, got \"{}\"", text);
-  if (slash == std::string::npos) return model;
-  const char* begin = text.data() + slash + 1;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, model.version);
-  if (error != std::errc() || stop != end || model.version < 1) {
-    return InvalidArgument("a model is NAME or NAME/VERSION, got \"{}\"", text);
-  }
-  return model;
-}
-
-StatusOr<ChoosingModel> ResolveChoosingModel(const PlannerClient& planner,
-                                             const ChoosingModel& model) {
+StatusOr<CostModelRef> ResolveChoosingModel(const PlannerClient& planner,
+                                            const CostModelRef& model) {
   NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse response,
-                      planner.GetCostModel(Reference(model)));
-  ChoosingModel resolved{response.summary().name(), response.summary().version()};
+                      planner.GetCostModel(EncodeModelReference(model)));
+  CostModelRef resolved{response.summary().name(), response.summary().version()};
   if (response.interval_coverage() > 0) return resolved;
   return FailedPrecondition(
       "cost model {} does not say how sure it is of its predictions, so it cannot choose what to "
       "measure: universal models do",
-      resolved.DebugString());
+      ModelReferenceText(resolved));
 }
 
 StatusOr<std::vector<ComputeSample>> ChooseLeastSure(const PlannerClient& planner,
-                                                     const ChoosingModel& model,
+                                                     const CostModelRef& model,
                                                      const std::vector<ComputeSample>& candidates,
                                                      std::size_t count, const StopSignal& stop) {
   std::vector<double> widths;

@@ -22,15 +22,6 @@ TEST(WidestIntervalsTest, TakesTheWidestInTheirOrderAndTheFirstOfEqualOnes) {
   EXPECT_THAT(WidestIntervals({0.5}, 2), ElementsAre(0));
 }
 
-TEST(ActiveSamplingTest, ModelsAreNamesWithOrWithoutAVersion) {
-  EXPECT_EQ(*ParseChoosingModel("cpu"), (ChoosingModel{"cpu", 0}));
-  EXPECT_EQ(*ParseChoosingModel("cpu/12"), (ChoosingModel{"cpu", 12}));
-  EXPECT_EQ(ParseChoosingModel("cpu/12")->DebugString(), "cpu/12");
-  for (const char* bad : {"", "/1", "cpu/", "cpu/0", "cpu/-1", "cpu/1x", "cpu/99999999999"}) {
-    EXPECT_THAT(ParseChoosingModel(bad), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
-  }
-}
-
 TEST(ActiveSamplingTest, AModelWithoutIntervalsCannotChoose) {
   FakePlanner planner;
   planner.model.mutable_summary()->set_name("cpu");
@@ -39,7 +30,7 @@ TEST(ActiveSamplingTest, AModelWithoutIntervalsCannotChoose) {
   EXPECT_THAT(ResolveChoosingModel(client, {"cpu", 0}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cpu/3 does not say")));
   planner.model.set_interval_coverage(0.9);
-  EXPECT_EQ(*ResolveChoosingModel(client, {"cpu", 0}), (ChoosingModel{"cpu", 3}));
+  EXPECT_EQ(*ResolveChoosingModel(client, {"cpu", 0}), (CostModelRef{"cpu", 3}));
 }
 
 // So many that they go in several calls.

@@ -1,0 +1,22 @@
+// What a model says of sets of shards, beside the sets.
+#pragma once
+
+#include <string>
+
+#include "common/codec/prediction_codec.h"
+#include "neuroshard/v1/planner.pb.h"
+
+namespace neuroshard {
+
+// A line for each set: its tables, batch size and optimizer, forward, backward and total time in
+// ms, and the total's interval where the model says how sure it is; then the model and warnings.
+// "-" for what it does not tell apart. `response` has a prediction for each set of `request`.
+std::string PredictionsAsTable(const PredictionRequest& request,
+                               const v1::PredictComputeResponse& response);
+
+// The PredictComputeResponse with "tables", "batch_size" and "optimizer" in front of each
+// prediction.
+std::string PredictionsAsJson(const PredictionRequest& request,
+                              const v1::PredictComputeResponse& response);
+
+}  // namespace neuroshard

@@ -1,0 +1,91 @@
+#include "client/cli/prediction_sets.h"
+
+#include <limits>
+#include <utility>
+
+#include "common/codec/request_codec.h"
+
+namespace neuroshard {
+namespace {
+
+MeasuredShard WholeTable(const Table& table) {
+  return {table.name,           table.num_embeddings,  table.embedding_dim,
+          table.pooling_factor, table.reuse_histogram, table.weight_dtype,
+          table.pooling_mode,   table.weighted};
+}
+
+std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) {
+  std::vector<ComputeSample> sets;
+  for (const Table& table : request.tables) {
+    if (sets.empty() || tables == TableSets::kEachAlone) {
+      ComputeSample& set = sets.emplace_back();
+      set.batch_size = request.global_batch_size;
+      set.optimizer = request.optimizer;
+    }
+    sets.back().shards.push_back(WholeTable(table));
+  }
+  return sets;
+}
+
+// The batch size is decoded with the tables, since reuse by a Zipf exponent depends on it.
+StatusOr<PredictionQuestion> AskOfTables(v1::ShardPlanRequest message, TableSets tables,
+                                         const std::vector<std::int64_t>& batch_sizes) {
+  if (!message.has_topology()) {
+    v1::HostGroup& host = *message.mutable_topology()->add_hosts();
+    host.set_num_devices(1);
+    host.set_memory_bytes(1);
+  }
+  PredictionQuestion question;
+  const auto add = [&]() -> Status {
+    NS_ASSIGN_OR_RETURN(PlanRequest request, DecodePlanRequest(message, RequestLimits()));
+    for (ComputeSample& set : SetsOf(request, tables)) {
+      question.request.sets.push_back(std::move(set));
+    }
+    question.request.request_id = request.request_id;
+    question.request.cost_model = request.cost_model;
+    question.warnings = std::move(request.warnings);
+    return absl::OkStatus();
+  };
+  if (batch_sizes.empty()) NS_RETURN_IF_ERROR(add());
+  for (const std::int64_t batch_size : batch_sizes) {
+    message.set_global_batch_size(batch_size);
+    NS_RETURN_IF_ERROR(add());
+  }
+  return question;
+}
+
+StatusOr<PredictionQuestion> AskOfSets(const v1::PredictComputeRequest& message,
+                                       const std::vector<std::int64_t>& batch_sizes) {
+  RequestLimits limits;
+  limits.max_prediction_shards = std::numeric_limits<std::int64_t>::max();  // the server's to say
+  NS_ASSIGN_OR_RETURN(PredictionRequest request, DecodePredictionRequest(message, limits));
+  if (batch_sizes.empty()) return PredictionQuestion{std::move(request), {}};
+  const std::vector<ComputeSample> sets = std::exchange(request.sets, {});
+  for (const std::int64_t batch_size : batch_sizes) {
+    for (ComputeSample set : sets) {
+      set.batch_size = batch_size;
+      request.sets.push_back(std::move(set));
+    }
+  }
+  return PredictionQuestion{std::move(request), {}};
+}
+
+}  // namespace
+
+StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input, TableSets tables,
+                                                    const PredictionConditions& conditions) {
+  StatusOr<PredictionQuestion> question;
+  if (const auto* request = std::get_if<v1::ShardPlanRequest>(&input)) {
+    question = AskOfTables(*request, tables, conditions.batch_sizes);
+  } else if (tables == TableSets::kTogether) {
+    return InvalidArgument("--together is for the tables of a request; this file lists its sets");
+  } else {
+    question = AskOfSets(std::get<v1::PredictComputeRequest>(input), conditions.batch_sizes);
+  }
+  if (question.ok() && conditions.optimizer) {
+    for (ComputeSample& set : question->request.sets) set.optimizer = *conditions.optimizer;
+  }
+  return question;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,35 @@
+// What `predict` asks a model about, from what a user has.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/input_file.h"
+#include "common/base/status.h"
+#include "common/codec/prediction_codec.h"
+
+namespace neuroshard {
+
+// How the tables of a request become sets.
+enum class TableSets { kEachAlone, kTogether };
+
+// Over what the file says.
+struct PredictionConditions {
+  std::vector<std::int64_t> batch_sizes;  // empty: the file's
+  std::optional<Optimizer> optimizer;
+};
+
+struct PredictionQuestion {
+  PredictionRequest request;
+  std::vector<std::string> warnings;  // what decoding had to assume
+};
+
+// All sets at the first batch size, then all at the next. Of a request: whole tables, at its global
+// batch size and optimizer; it needs no topology, since one device computes. INVALID_ARGUMENT lists
+// every faulty field, and says so when the sets of a file are to be taken together.
+StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input, TableSets tables,
+                                                    const PredictionConditions& conditions);
+
+}  // namespace neuroshard

@@ -1,0 +1,79 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/cli/command_line_fixture.h"
+#include "tests/support/fake_worker.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using testing::FakeWorker;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ValidateCommandTest : public testing::CommandLineTest {};
+
+TEST_F(ValidateCommandTest, MeasuresNothingForAStoreItCannotWrite) {
+  FakeWorker a;
+  FakeWorker b;
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
+                 "--store", "/nowhere/store.db"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
+  EXPECT_THAT(a.measured(), IsEmpty());
+}
+
+TEST_F(ValidateCommandTest, PutsMeasuredBesidePredicted) {
+  FakeWorker a;
+  FakeWorker b;
+  planner_.evaluation.set_legal(true);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(10);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::RankCost* cost = planner_.evaluation.mutable_cost()->add_ranks();
+    cost->set_rank(rank);
+    cost->set_compute_ms(6);
+  }
+  EXPECT_EQ(
+      Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(), "--planner",
+           planner_.address(), "--format", "json", "--store", (folder_ / "store.db").string()}),
+      0)
+      << err_;
+  EXPECT_THAT(err_, HasSubstr("4 samples recorded in"));
+  const auto json = nlohmann::json::parse(out_);
+  ASSERT_EQ(json["ranks"].size(), 2u);
+  // The fake answers 1 + 2 ms compute and 1 ms for each collective.
+  EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["measured_ms"], 3.0);
+  EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["relative_error"], 1.0);
+  EXPECT_EQ(json["embedding_cost"]["measured_ms"], 5.0);
+  EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 10.0);
+}
+
+TEST_F(ValidateCommandTest, WithTooFewDevicesMeasuresComputeOnlyAndSaysSo) {
+  FakeWorker a;
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address()}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("2 ranks on 1 devices"), HasSubstr("measured - ms")));
+  EXPECT_EQ(a.measured().size(), 2u);
+}
+
+TEST_F(ValidateCommandTest, ReportsARankThatDoesNotFit) {
+  FakeWorker a({.out_of_memory = {"rank-0"}});
+  FakeWorker b;
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address()}), 1);
+  EXPECT_THAT(out_, AllOf(HasSubstr("rank 0: out_of_memory: needs more than there is"),
+                          HasSubstr("forward communication was not measured")));
+}
+
+TEST_F(ValidateCommandTest, RefusesAPlanThatIsNotForTheRequest) {
+  const std::string other = Write("other.json", R"({"world_size": 2, "tables": [
+    {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 99, "cols": 9, "rank": 5}]},
+    {"name": "z", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 1, "cols": 1, "rank": 0}]}]})");
+  EXPECT_EQ(Run({"validate", request_, other, "--workers", "127.0.0.1:1"}), 1);
+  EXPECT_THAT(
+      err_, AllOf(HasSubstr("shards[0].rank"), HasSubstr("shards[0].rows"),
+                  HasSubstr("shards[0].cols"), HasSubstr("\"z\""), HasSubstr("\"b\" is missing")));
+}
+
+}  // namespace
+}  // namespace neuroshard
