@@ -78,9 +78,7 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
   const SteadyClock clock;
   ProgressDisplay display(console.err, clock, DisplayMode::kLog);
-  NS_ASSIGN_OR_RETURN(ValidationReport report, Validate(request, ranks, validation, stop, display));
-  for (std::string& note : NotesOn(plan)) report.notes.push_back(std::move(note));
-  return report;
+  return Validate(request, ranks, validation, stop, display);
 }
 
 Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& request,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -97,6 +98,42 @@ nlohmann::ordered_json OrNull(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
+std::optional<double> MeasuredMs(const CommMeasurement& measurement) {
+  if (measurement.outcome != Outcome::kOk) return std::nullopt;
+  return measurement.series.median_ms;
+}
+
+// What a stage's sum is made of, the slowest rank of each; empty where all are all-to-alls.
+std::string CollectiveLines(const ValidationReport& report) {
+  std::string lines;
+  bool others = false;
+  for (const MeasuredCommSample& measured : report.comm) {
+    others = others || measured.sample.collective != Collective::kAllToAll;
+    std::optional<double> slowest_ms;
+    for (const CommMeasurement& rank : measured.measurements) {
+      if (const auto ms = MeasuredMs(rank)) slowest_ms = std::max(slowest_ms.value_or(0), *ms);
+    }
+    lines +=
+        fmt::format("{}_comm: {} {} ms on its slowest rank\n", ToText(measured.sample.direction),
+                    ToText(measured.sample.collective), Shown(slowest_ms));
+  }
+  return others ? lines : "";
+}
+
+nlohmann::ordered_json CollectivesAsJson(const ValidationReport& report) {
+  auto collectives = nlohmann::ordered_json::array();
+  for (const MeasuredCommSample& measured : report.comm) {
+    auto measured_ms = nlohmann::ordered_json::array();
+    for (const CommMeasurement& rank : measured.measurements) {
+      measured_ms.push_back(OrNull(MeasuredMs(rank)));
+    }
+    collectives.push_back({{"direction", ToText(measured.sample.direction)},
+                           {"collective", ToText(measured.sample.collective)},
+                           {"measured_ms", std::move(measured_ms)}});
+  }
+  return collectives;
+}
+
 nlohmann::ordered_json AsJson(const Comparison& comparison) {
   nlohmann::ordered_json json = {{"predicted_ms", OrNull(comparison.predicted_ms)},
                                  {"measured_ms", OrNull(comparison.measured_ms)},
@@ -136,6 +173,7 @@ std::string ValidationAsTable(const ValidationReport& report,
   text += fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
                       Shown(cost.predicted_ms), Shown(cost.measured_ms), ShownError(cost));
   text += CoverageLine(report, predicted);
+  text += CollectiveLines(report);
   text += problems;
   for (const std::string& note : report.notes) text += "note: " + note + '\n';
   return text;
@@ -159,6 +197,7 @@ std::string ValidationAsJson(const ValidationReport& report,
                      {"measured_start_offset_ms", rank.start_offset_ms}});
   }
   const nlohmann::ordered_json json = {{"ranks", ranks},
+                                       {"collectives", CollectivesAsJson(report)},
                                        {"embedding_cost", AsJson(Costs(report, predicted))},
                                        {"notes", report.notes}};
   return json.dump(2) + '\n';

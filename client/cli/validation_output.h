@@ -10,7 +10,8 @@
 namespace neuroshard {
 
 // A line for each rank and stage: predicted, measured, relative error = (predicted - measured) /
-// measured; then the plan's cost (max over ranks) and the notes. "-" for what is not known. Where
+// measured; then the plan's cost (max over ranks), what its collectives took where there are others
+// than all-to-alls, and the notes. "-" for what is not known. Where
 // the model says how sure it is, its interval too, with "!" where what was measured is outside, and
 // how many were inside.
 std::string ValidationAsTable(const ValidationReport& report,
@@ -20,6 +21,7 @@ std::string ValidationAsTable(const ValidationReport& report,
 //             "stages": {"compute"|"backward_comm"|"forward_comm"|"total": {"predicted_ms",
 //             "measured_ms", "relative_error"}}, "measured_forward_compute_ms",
 //             "measured_backward_compute_ms", "measured_start_offset_ms"}],
+//  "collectives": [{"direction", "collective", "measured_ms": [by rank]}],
 //  "embedding_cost": {"predicted_ms", "measured_ms", "relative_error"}, "notes": [...]}; null for
 //  what is not known. Where there is an interval, "interval": {"low_ms", "high_ms"} beside
 //  "relative_error", and "inside" where something was measured.

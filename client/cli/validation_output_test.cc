@@ -1,11 +1,14 @@
 #include "client/cli/validation_output.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 namespace neuroshard {
 namespace {
+
+using ::testing::HasSubstr;
 
 ValidationReport SomeReport() {
   ValidationReport report;
@@ -71,6 +74,27 @@ TEST(ValidationOutputTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
   EXPECT_EQ(stages["backward_comm"]["interval"]["high_ms"], 1.5);
   EXPECT_FALSE(stages["total"].contains("interval"));
   EXPECT_FALSE(json["embedding_cost"].contains("inside"));
+}
+
+TEST(ValidationOutputTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
+  ValidationReport report = SomeReport();
+  const auto add = [&](Collective collective, double first_ms) {
+    MeasuredCommSample& measured = report.comm.emplace_back();
+    measured.sample.collective = collective;
+    measured.measurements.resize(2);
+    measured.measurements[0].series.median_ms = first_ms;
+    measured.measurements[1].outcome = Outcome::kOutOfMemory;
+  };
+  add(Collective::kAllToAll, 1.5);
+  EXPECT_EQ(ValidationAsTable(report, SomePrediction()),
+            ValidationAsTable(SomeReport(), SomePrediction()));
+  add(Collective::kReduceScatter, 2.5);
+  EXPECT_THAT(ValidationAsTable(report, SomePrediction()),
+              HasSubstr("forward_comm: all_to_all 1.500 ms on its slowest rank\n"
+                        "forward_comm: reduce_scatter 2.500 ms on its slowest rank\n"));
+  const auto json = nlohmann::json::parse(ValidationAsJson(report, std::nullopt))["collectives"];
+  EXPECT_EQ(json[1]["collective"], "reduce_scatter");
+  EXPECT_EQ(json[1]["measured_ms"], (nlohmann::json{2.5, nullptr}));
 }
 
 TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {

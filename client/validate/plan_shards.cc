@@ -1,6 +1,5 @@
 #include "client/validate/plan_shards.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -53,7 +52,23 @@ void CheckShard(const Table& table, const Shard& shard, ShardingType type, int n
   }
 }
 
+void Add(MeasuredShard shard, ShardingType type, RankShards& rank) {
+  if (type == ShardingType::kDataParallel) {
+    rank.replicas.push_back(std::move(shard));
+    return;
+  }
+  (CutsRows(type) ? rank.cut_row_columns : rank.dim_sum) += shard.cols;
+  // A rank without rows of the table still takes part in its exchange.
+  if (shard.rows > 0) rank.shards.push_back(std::move(shard));
+}
+
 }  // namespace
+
+std::int64_t RankShards::replica_values() const {
+  std::int64_t values = 0;
+  for (const MeasuredShard& replica : replicas) values += replica.rows * replica.cols;
+  return values;
+}
 
 StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan) {
   const int num_ranks = request.topology.num_ranks();
@@ -74,36 +89,17 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
     const Table& table = *found->second;
     missing.erase(found);
     const ShardingType type = table_plan.sharding_type;
-    if (type == ShardingType::kDataParallel) {
-      violations.Add(field + ".sharding_type",
-                     "data_parallel cannot be run here: workers measure neither the all-reduce of "
-                     "its gradients nor lookups of one rank's part of the batch");
-      continue;
-    }
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
       CheckShard(table, shard, type, num_ranks, fmt::format("{}.shards[{}]", field, s), violations);
       if (!violations.empty()) continue;
-      RankShards& rank = ranks[static_cast<std::size_t>(shard.rank)];
-      // A rank without rows of the table still takes part in its exchange.
-      if (shard.rows > 0) rank.shards.push_back(Measured(table, shard));
-      rank.dim_sum += shard.cols;
+      Add(Measured(table, shard), type, ranks[static_cast<std::size_t>(shard.rank)]);
     }
   }
   for (const auto& [name, table] : missing)
     violations.Add("plan.tables", fmt::format("table \"{}\" is missing", name));
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return ranks;
-}
-
-std::vector<std::string> NotesOn(const Plan& plan) {
-  const auto cut = std::count_if(plan.tables.begin(), plan.tables.end(),
-                                 [](const TablePlan& t) { return CutsRows(t.sharding_type); });
-  if (cut == 0) return {};
-  return {
-      fmt::format("{} tables are cut in rows: their partial sums were exchanged by all-to-all; a "
-                  "trainer's reduce-scatter moves as much",
-                  cut)};
 }
 
 }  // namespace neuroshard

@@ -13,19 +13,21 @@
 namespace neuroshard {
 
 struct RankShards {
-  std::vector<MeasuredShard> shards;
-  std::int64_t dim_sum = 0;  // columns that the rank exchanges for the whole batch
+  std::vector<MeasuredShard> shards;    // looked up for the whole batch
+  std::vector<MeasuredShard> replicas;  // data_parallel: looked up for the rank's part of the batch
+  // Columns that the rank holds for the whole batch: of whole rows, which an all-to-all exchanges,
+  // and of cut rows, whose partial sums are added on the way (reduce-scatter, back by all-gather).
+  std::int64_t dim_sum = 0;
+  std::int64_t cut_row_columns = 0;
+
+  // Values of the replicas' gradients, which an all-reduce adds.
+  std::int64_t replica_values() const;
 };
 
 // One entry a rank of the request's topology. A column shard sees all ids of its table, a shard of
-// some rows the same share of the ids; both exchange a vector of their columns for every sample.
-// INVALID_ARGUMENT lists everything that keeps the plan from being run: tables missing, unknown or
-// twice, ranks that do not exist, shards outside their table, tables of data_parallel (workers
-// measure neither its all-reduce nor a batch of one rank). Whether shards tile their tables and fit
-// in memory is the planner's to say (EvaluatePlan).
+// some rows the same share of the ids. INVALID_ARGUMENT lists everything that keeps the plan from
+// being run: tables missing, unknown or twice, ranks that do not exist, shards outside their table.
+// Whether shards tile their tables and fit in memory is the planner's to say (EvaluatePlan).
 StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan);
-
-// What to bear in mind about measurements of the plan; one line each.
-std::vector<std::string> NotesOn(const Plan& plan);
 
 }  // namespace neuroshard

@@ -7,8 +7,6 @@
 namespace neuroshard {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
@@ -37,7 +35,7 @@ class PlanShardsTest : public ::testing::Test {
   PlanRequest request_;
 };
 
-TEST_F(PlanShardsTest, ARowCutLooksUpItsShareOfTheIdsAndExchangesAllItsColumns) {
+TEST_F(PlanShardsTest, ARowCutLooksUpItsShareOfTheIdsAndAddsUpAllItsColumns) {
   const Plan plan = PlanOf(ShardingType::kRowWise,
                            {{0, 2, 0, 8, 0}, {2, 2, 0, 8, 1}, {4, 1, 0, 8, 2}, {5, 0, 0, 8, 3}});
   const auto ranks = ShardsByRank(request_, plan);
@@ -47,8 +45,10 @@ TEST_F(PlanShardsTest, ARowCutLooksUpItsShareOfTheIdsAndExchangesAllItsColumns) 
   EXPECT_DOUBLE_EQ((*ranks)[1].shards[0].pooling_factor, 4);
   EXPECT_DOUBLE_EQ((*ranks)[2].shards[0].pooling_factor, 2);
   EXPECT_THAT((*ranks)[3].shards, IsEmpty()) << "nothing to look up";
-  for (const RankShards& rank : *ranks) EXPECT_EQ(rank.dim_sum, 8);
-  EXPECT_THAT(NotesOn(plan), ElementsAre(HasSubstr("all-to-all")));
+  for (const RankShards& rank : *ranks) {
+    EXPECT_EQ(rank.cut_row_columns, 8);
+    EXPECT_EQ(rank.dim_sum, 0);
+  }
 }
 
 TEST_F(PlanShardsTest, AGridIsCutBothWays) {
@@ -58,7 +58,7 @@ TEST_F(PlanShardsTest, AGridIsCutBothWays) {
   ASSERT_THAT(ranks, IsOk());
   EXPECT_EQ((*ranks)[3].shards[0].cols, 4);
   EXPECT_DOUBLE_EQ((*ranks)[3].shards[0].pooling_factor, 4);
-  EXPECT_EQ((*ranks)[3].dim_sum, 4);
+  EXPECT_EQ((*ranks)[3].cut_row_columns, 4);
 }
 
 TEST_F(PlanShardsTest, ColumnsSeeAllIds) {
@@ -67,13 +67,21 @@ TEST_F(PlanShardsTest, ColumnsSeeAllIds) {
   ASSERT_THAT(ranks, IsOk());
   EXPECT_DOUBLE_EQ((*ranks)[0].shards[1].pooling_factor, 10);
   EXPECT_EQ((*ranks)[0].dim_sum, 8);
-  EXPECT_THAT(NotesOn(plan), IsEmpty());
+  EXPECT_EQ((*ranks)[0].cut_row_columns, 0);
 }
 
-TEST_F(PlanShardsTest, WhatWorkersCannotRunIsRefused) {
-  EXPECT_THAT(ShardsByRank(request_, PlanOf(ShardingType::kDataParallel, {{0, 5, 0, 8, 0}})),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("plan.tables[0].sharding_type"), HasSubstr("all-reduce"))));
+TEST_F(PlanShardsTest, AReplicaIsLookedUpApartAndOnlyItsGradientsAreExchanged) {
+  const Plan plan = PlanOf(ShardingType::kDataParallel, {{0, 5, 0, 8, 0}, {0, 5, 0, 8, 1}});
+  const auto ranks = ShardsByRank(request_, plan);
+  ASSERT_THAT(ranks, IsOk());
+  EXPECT_THAT((*ranks)[1].shards, IsEmpty());
+  ASSERT_EQ((*ranks)[1].replicas.size(), 1u);
+  EXPECT_DOUBLE_EQ((*ranks)[1].replicas[0].pooling_factor, 10);
+  EXPECT_EQ((*ranks)[1].dim_sum, 0);
+  EXPECT_EQ((*ranks)[1].replica_values(), 40);
+}
+
+TEST_F(PlanShardsTest, ShardsThatAreNotOfTheirTableAreRefused) {
   EXPECT_THAT(ShardsByRank(request_, PlanOf(ShardingType::kTableWise, {{0, 4, 0, 8, 0}})),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("all 5 rows")));
   EXPECT_THAT(

@@ -12,9 +12,20 @@
 #include "client/sweep/monitored_threads.h"
 #include "client/sweep/open_streams.h"
 #include "client/sweep/rank_placement.h"
+#include "client/validate/plan_collectives.h"
 
 namespace neuroshard {
 namespace {
+
+// A sum of which a part is not known is not known.
+void AddTo(std::optional<double>& sum_ms, double part_ms) {
+  if (sum_ms) *sum_ms += part_ms;
+}
+
+// The first one stays.
+void SetProblem(Outcome outcome, const std::string& detail, MeasuredRank& rank) {
+  if (rank.problem.empty()) rank.problem = fmt::format("{}: {}", ToText(outcome), detail);
+}
 
 class Validation {
  public:
@@ -36,9 +47,12 @@ class Validation {
         RunMonitored({[&] { status = MeasureAll(); }}, stop, display_, [this] { Cancel(); });
     if (stopped && !status.ok()) return absl::CancelledError("stopped");
     NS_RETURN_IF_ERROR(status);
-    for (MeasuredComputeSample& measured : compute_) {
-      if (!measured.sample.shards.empty()) report_.compute.push_back(std::move(measured));
+    for (std::vector<MeasuredComputeSample>& of_rank : compute_) {
+      for (MeasuredComputeSample& measured : of_rank) {
+        report_.compute.push_back(std::move(measured));
+      }
     }
+    for (std::string& note : NotesOn(ranks_)) report_.notes.push_back(std::move(note));
     return std::move(report_);
   }
 
@@ -117,31 +131,48 @@ class Validation {
   // Writes only the entries of its own ranks.
   Status MeasureRanksOnStream(std::size_t device, ComputeStream& stream) {
     for (std::size_t rank = device; rank < ranks_.size(); rank += placement_.size()) {
+      const RankShards& shards = ranks_[rank];
       MeasuredRank& measured = report_.ranks[rank];
-      if (ranks_[rank].shards.empty()) {
-        measured.forward_compute_ms = 0;
-        measured.backward_compute_ms = 0;
-        continue;
-      }
+      measured.forward_compute_ms = 0;
+      measured.backward_compute_ms = 0;
+      const std::size_t num_shards = shards.shards.size() + shards.replicas.size();
+      if (num_shards == 0) continue;
       display_.Note(fmt::format("compute of rank {}: {} shards on device {} of {}", rank,
-                                ranks_[rank].shards.size(), measured.device, measured.worker));
-      ComputeSample sample;
-      sample.sample_id = fmt::format("rank-{}", rank);
-      sample.shards = ranks_[rank].shards;
-      sample.batch_size = request_.global_batch_size;
-      sample.optimizer = request_.optimizer;
-      sample.seed = rank;
-      NS_ASSIGN_OR_RETURN(const ComputeMeasurement measurement,
-                          stream.Measure(sample, options_.sample_deadline));
-      compute_[rank] = {sample, measurement};
-      if (measurement.outcome == Outcome::kOk) {
-        measured.forward_compute_ms = measurement.forward.median_ms;
-        measured.backward_compute_ms = measurement.backward.median_ms;
-      } else {
-        measured.problem = fmt::format("{}: {}", ToText(measurement.outcome), measurement.detail);
-      }
+                                num_shards, measured.device, measured.worker));
+      const auto num_ranks = static_cast<std::int64_t>(ranks_.size());
+      const std::int64_t batch_size = request_.global_batch_size;
+      NS_RETURN_IF_ERROR(
+          MeasureLookups(fmt::format("rank-{}", rank), shards.shards, batch_size, rank, stream));
+      // A trainer looks replicas up by themselves, for the samples that the rank was given.
+      NS_RETURN_IF_ERROR(MeasureLookups(fmt::format("rank-{}-replicas", rank), shards.replicas,
+                                        (batch_size + num_ranks - 1) / num_ranks, rank, stream));
     }
     return stream.Finish();
+  }
+
+  // Adds to what the rank's compute took; not known any more once a part does not fit.
+  Status MeasureLookups(const std::string& sample_id, const std::vector<MeasuredShard>& shards,
+                        std::int64_t batch_size, std::size_t rank, ComputeStream& stream) {
+    if (shards.empty()) return absl::OkStatus();
+    ComputeSample sample;
+    sample.sample_id = sample_id;
+    sample.shards = shards;
+    sample.batch_size = batch_size;
+    sample.optimizer = request_.optimizer;
+    sample.seed = rank;
+    NS_ASSIGN_OR_RETURN(const ComputeMeasurement measurement,
+                        stream.Measure(sample, options_.sample_deadline));
+    compute_[rank].push_back({sample, measurement});
+    MeasuredRank& measured = report_.ranks[rank];
+    if (measurement.outcome == Outcome::kOk) {
+      AddTo(measured.forward_compute_ms, measurement.forward.median_ms);
+      AddTo(measured.backward_compute_ms, measurement.backward.median_ms);
+    } else {
+      measured.forward_compute_ms.reset();
+      measured.backward_compute_ms.reset();
+      SetProblem(measurement.outcome, measurement.detail, measured);
+    }
+    return absl::OkStatus();
   }
 
   Status MeasureComm() {
@@ -163,9 +194,8 @@ class Validation {
     const std::string group_id = "validate-" + report_.run_id;
     NS_ASSIGN_OR_RETURN(const auto group,
                         CommGroup::Open(clients, placement_, group_id, options_.group_timeout));
-    display_.Note(fmt::format("communication between {} ranks, backward", num_ranks));
     NS_RETURN_IF_ERROR(
-        MeasureCollective(*group, CommDirection::kBackward, &MeasuredRank::backward_comm_ms));
+        MeasureStage(*group, CommDirection::kBackward, &MeasuredRank::backward_comm_ms));
     if (!SetStartOffsets()) {
       report_.notes.push_back(
           "forward communication was not measured: its start offsets need compute and backward "
@@ -173,8 +203,7 @@ class Validation {
           "every rank");
       return absl::OkStatus();
     }
-    display_.Note(fmt::format("communication between {} ranks, forward", num_ranks));
-    return MeasureCollective(*group, CommDirection::kForward, &MeasuredRank::forward_comm_ms);
+    return MeasureStage(*group, CommDirection::kForward, &MeasuredRank::forward_comm_ms);
   }
 
   // False when a rank lacks a measurement.
@@ -191,26 +220,36 @@ class Validation {
     return true;
   }
 
-  Status MeasureCollective(CommGroup& group, CommDirection direction,
-                           std::optional<double> MeasuredRank::*stage) {
-    CommSample sample;
-    sample.sample_id = std::string(ToText(direction));
-    sample.direction = direction;
-    sample.batch_size = request_.global_batch_size;
-    for (const RankShards& rank : ranks_) sample.dim_sums.push_back(rank.dim_sum);
-    if (direction == CommDirection::kForward) {
-      for (const MeasuredRank& rank : report_.ranks)
-        sample.start_offsets_ms.push_back(rank.start_offset_ms);
+  // Every rank's `stage` becomes the sum over the collectives of the direction. Ranks enter the
+  // forward stage with their start offsets; its first collective brings them together.
+  Status MeasureStage(CommGroup& group, CommDirection direction,
+                      std::optional<double> MeasuredRank::*stage) {
+    for (MeasuredRank& measured : report_.ranks) measured.*stage = 0;
+    bool together = direction == CommDirection::kBackward;
+    for (CommSample& sample : CollectivesOf(ranks_, direction, request_.global_batch_size)) {
+      display_.Note(fmt::format("communication between {} ranks, {}: {}", ranks_.size(),
+                                ToText(direction), ToText(sample.collective)));
+      if (!std::exchange(together, true)) {
+        for (const MeasuredRank& rank : report_.ranks)
+          sample.start_offsets_ms.push_back(rank.start_offset_ms);
+      }
+      NS_RETURN_IF_ERROR(MeasureCollective(group, sample, stage));
     }
+    return absl::OkStatus();
+  }
+
+  Status MeasureCollective(CommGroup& group, const CommSample& sample,
+                           std::optional<double> MeasuredRank::*stage) {
     NS_ASSIGN_OR_RETURN(const auto measurements,
                         group.Profile(options_.settings, sample, options_.sample_deadline));
     report_.comm.push_back({sample, measurements});
     for (const CommMeasurement& measurement : measurements) {
       MeasuredRank& measured = report_.ranks[static_cast<std::size_t>(measurement.rank)];
       if (measurement.outcome == Outcome::kOk) {
-        measured.*stage = measurement.series.median_ms;
-      } else if (measured.problem.empty()) {
-        measured.problem = fmt::format("{}: {}", ToText(measurement.outcome), measurement.detail);
+        AddTo(measured.*stage, measurement.series.median_ms);
+      } else {
+        (measured.*stage).reset();
+        SetProblem(measurement.outcome, measurement.detail, measured);
       }
     }
     return absl::OkStatus();
@@ -225,8 +264,8 @@ class Validation {
   std::vector<RankPlacement> placement_;  // of the first ranks, one device each
   bool own_devices_ = false;              // every rank has a device of its own
   ValidationReport report_;
-  // By rank; without shards where nothing was measured. Device threads write those of their ranks.
-  std::vector<MeasuredComputeSample> compute_;
+  // By rank. Device threads write those of their ranks.
+  std::vector<std::vector<MeasuredComputeSample>> compute_;
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ struct ValidationReport {
   std::vector<MeasuredRank> ranks;
   std::vector<std::string> notes;  // what could not be measured, and why
   // The samples with their records, also of what ran out of memory: of every rank with shards in
-  // rank order, and of both collectives.
+  // rank order (one of its shards, one of its replicas), and of every collective.
   std::vector<MeasuredComputeSample> compute;
   std::vector<MeasuredCommSample> comm;
   std::string run_id;  // no other validation has it
@@ -53,11 +53,12 @@ struct ValidationOptions {
 
 // Each rank's shards are looked up on a worker's device (ranks go round the workers and their
 // devices; all devices work at the same time, ranks that share a device one after the other). Then,
-// when every rank has a device of its own: the backward all-to-all of the plan's dim sums, and the
-// forward one entered with the measured start offsets (compute + backward communication minus its
-// minimum). Running out of memory is reported in the rank, not an error. UNAVAILABLE and the like
-// when a worker does not do its part; CANCELLED when `stop` ended it, with the workers' devices
-// given back either way. `display` gets a note for every step.
+// when every rank has a device of its own: the collectives of the backward stage one by one, and
+// those of the forward stage, entered with the measured start offsets (compute + backward
+// communication minus its minimum); a stage takes the sum of its collectives
+// (plan_collectives.h). Running out of memory is reported in the rank, not an error. UNAVAILABLE
+// and the like when a worker does not do its part; CANCELLED when `stop` ended it, with the
+// workers' devices given back either way. `display` gets a note for every step.
 StatusOr<ValidationReport> Validate(const PlanRequest& request,
                                     const std::vector<RankShards>& ranks,
                                     const ValidationOptions& options, const StopSignal& stop,

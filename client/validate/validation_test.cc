@@ -25,7 +25,11 @@ class ValidationTest : public ::testing::Test {
     MeasuredShard shard;
     shard.rows = 100;
     shard.cols = 8;
-    ranks_ = {{{shard}, 8}, {{shard}, 8}};
+    ranks_.resize(2);
+    for (RankShards& rank : ranks_) {
+      rank.shards = {shard};
+      rank.dim_sum = 8;
+    }
   }
 
   StatusOr<ValidationReport> Run(const std::vector<std::string>& workers,
@@ -63,10 +67,57 @@ TEST_F(ValidationTest, MeasuresEveryStageOfEveryRank) {
   EXPECT_THAT(notes_.str(), HasSubstr("compute of rank 1"));
 }
 
+TEST_F(ValidationTest, AStageTakesTheSumOfItsCollectivesEachWithItsOwnRecord) {
+  FakeWorker a;
+  FakeWorker b;
+  for (RankShards& rank : ranks_) {
+    rank.cut_row_columns = 16;
+    rank.replicas = {rank.shards[0]};
+  }
+  const auto report = Run({a.address(), b.address()});
+  ASSERT_THAT(report, IsOk());
+  const MeasuredRank& rank = report->ranks[1];
+  EXPECT_EQ(rank.compute_ms(), 6.0) << "shards, and replicas";
+  EXPECT_EQ(rank.backward_comm_ms, 3.0) << "all_to_all, all_gather, all_reduce";
+  EXPECT_EQ(rank.forward_comm_ms, 2.0) << "all_to_all, reduce_scatter";
+  ASSERT_EQ(report->compute.size(), 4u);
+  EXPECT_EQ(report->compute[2].sample.batch_size, 64);
+  EXPECT_EQ(report->compute[3].sample.sample_id, "rank-1-replicas");
+  EXPECT_EQ(report->compute[3].sample.batch_size, 32);
+  ASSERT_EQ(report->comm.size(), 5u);
+  EXPECT_EQ(report->comm[3].sample.start_offsets_ms.size(), 2u) << "only the first waits";
+  EXPECT_EQ(report->comm[4].sample.collective, Collective::kReduceScatter);
+  EXPECT_TRUE(report->comm[4].sample.start_offsets_ms.empty());
+}
+
+TEST_F(ValidationTest, WithoutOneOfItsCollectivesAStageIsNotKnown) {
+  FakeWorker a({.out_of_memory = {"forward-reduce_scatter", "rank-0-replicas"}});
+  FakeWorker b({.out_of_memory = {"backward"}});
+  for (RankShards& rank : ranks_) {
+    rank.cut_row_columns = 16;
+    rank.replicas = {rank.shards[0]};
+  }
+  const auto report = Run({a.address(), b.address()});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->ranks[0].compute_ms(), std::nullopt);
+  EXPECT_EQ(report->ranks[0].backward_comm_ms, 3.0);
+  EXPECT_EQ(report->ranks[1].compute_ms(), 6.0);
+  EXPECT_EQ(report->ranks[1].backward_comm_ms, std::nullopt);
+  EXPECT_EQ(report->embedding_cost_ms(), std::nullopt);
+}
+
+TEST_F(ValidationTest, AWorkerThatDoesNotKnowACollectiveIsNamed) {
+  FakeWorker a({.knows_all_to_all_only = true});
+  FakeWorker b;
+  for (RankShards& rank : ranks_) rank.cut_row_columns = 16;
+  EXPECT_THAT(Run({a.address(), b.address()}), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                        HasSubstr("does not know all_gather")));
+}
+
 TEST_F(ValidationTest, WhatWasMeasuredIsRecordedOnce) {
   FakeWorker a({.out_of_memory = {"rank-0"}});
   FakeWorker b;
-  ranks_.push_back({{}, 0});
+  ranks_.emplace_back();
   request_.topology.devices.assign(3, Device{0, 1'000'000});
   request_.global_batch_size = 66;
   FakeWorker c;

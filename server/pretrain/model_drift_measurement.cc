@@ -29,10 +29,16 @@ std::int64_t MeasuredAt(const CommRecord& record) {
 
 std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
                                      std::vector<CommRecord> comm, std::int64_t made_unix_ms) {
+  const std::int64_t batch_size = model.info().global_batch_size;
+  const auto says_nothing = [&](std::int64_t measured_at, std::int64_t measured_batch_size) {
+    return measured_at <= made_unix_ms || (batch_size > 0 && measured_batch_size != batch_size);
+  };
   std::erase_if(compute, [&](const ComputeRecord& record) {
-    return record.environment.measured_at_unix_ms <= made_unix_ms;
+    return says_nothing(record.environment.measured_at_unix_ms, record.sample.batch_size);
   });
-  std::erase_if(comm, [&](const CommRecord& record) { return MeasuredAt(record) <= made_unix_ms; });
+  std::erase_if(comm, [&](const CommRecord& record) {
+    return says_nothing(MeasuredAt(record), record.sample.batch_size);
+  });
   std::vector<StageDrift> drift;
   for (const StageComparison& stage : CompareModel(model, compute, comm).stages) {
     std::vector<double> ratios;

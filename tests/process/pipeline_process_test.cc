@@ -21,6 +21,7 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -199,6 +200,55 @@ global_batch_size: 96
   EXPECT_EQ(sweeps->back().name, "validation");
   EXPECT_EQ(sweeps->back().kind, SweepKind::kComm);
   EXPECT_EQ(sweeps->back().ok, 2) << "both directions";
+
+  // Rows cut, and a table replicated: what a trainer runs of them, collective by collective.
+  const std::string mixed = dir_.Write("mixed.json", R"({"world_size": 3, "local_world_size": 3,
+    "tables": [{"name": "a", "sharding_type": "row_wise", "compute_kernel": "fused", "shards": [
+        {"rows": 3334, "cols": 32, "rank": 0}, {"row_offset": 3334, "rows": 3334, "cols": 32, "rank": 1},
+        {"row_offset": 6668, "rows": 3332, "cols": 32, "rank": 2}]},
+      {"name": "b", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [
+        {"rows": 20000, "cols": 16, "rank": 1}]},
+      {"name": "c", "sharding_type": "data_parallel", "compute_kernel": "dense", "shards": [
+        {"rows": 500, "cols": 64, "rank": 0}, {"rows": 500, "cols": 64, "rank": 1},
+        {"rows": 500, "cols": 64, "rank": 2}]},
+      {"name": "d", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [
+        {"rows": 8000, "cols": 8, "rank": 2}]}]})");
+  const std::string kept = dir_.Path("validation.db");
+  const ProcessResult cut = RunProcess(
+      {Binary("neuroshard"), "validate", request, mixed, "--workers", workers, "--planner",
+       planner.address(), "--store", kept, "--max-time-ms", "100", "--format", "json"});
+  ASSERT_EQ(cut.exit_code, 0) << cut.err;
+  const Json cut_report = Json::parse(cut.out);
+  std::vector<std::string> collectives;
+  for (const Json& collective : cut_report["collectives"]) {
+    collectives.push_back(collective["collective"]);
+    for (const Json& ms : collective["measured_ms"]) EXPECT_GT(ms, 0) << collective;
+  }
+  EXPECT_THAT(collectives, ElementsAre("all_to_all", "all_gather", "all_reduce", "all_to_all",
+                                       "reduce_scatter"));
+  EXPECT_GT(cut_report["embedding_cost"]["measured_ms"], 0);
+  // The records are as good as a sweep's: a model is compared with each.
+  const ProcessResult compared = RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model",
+                                             dir_.Path("models/cpu/1"), "--store", kept});
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const Json scores = Json::parse(compared.out);
+  EXPECT_EQ(scores["compute"]["samples"], 6) << "shards and replicas of each rank";
+  for (const char* stage :
+       {"forward_comm", "backward_comm", "reduce_scatter", "all_gather", "all_reduce"}) {
+    ASSERT_TRUE(scores.contains(stage)) << compared.out;
+    EXPECT_EQ(scores[stage]["samples"], 1) << stage;
+  }
+
+  const ProcessResult predicted =
+      RunProcess({Binary("neuroshard"), "predict", "compute", request, "--planner",
+                  planner.address(), "--batch-size", "32,96", "--format", "json"});
+  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+  const Json predictions = Json::parse(predicted.out)["predictions"];
+  ASSERT_EQ(predictions.size(), 8U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(predictions[i]["batch_size"], 32);
+    EXPECT_GT(predictions[i + 4]["total_ms"], 0) << predicted.out;
+  }
 }
 
 TEST_F(PipelineProcessTest, SweepFailuresAreClearAndLoseNothing) {

@@ -1,0 +1,57 @@
+#include "server/pretrain/model_drift_measurement.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_cost_model.h"
+
+namespace neuroshard {
+namespace {
+
+// What the fake model says of it (1 + 4 x 2 / 100 ms), `times` over.
+ComputeRecord LookupsTaking(double times, std::int64_t batch_size) {
+  ComputeRecord record;
+  MeasuredShard shard;
+  shard.rows = 10;
+  shard.cols = 4;
+  shard.pooling_factor = 2;
+  record.sample.shards = {shard};
+  record.sample.batch_size = batch_size;
+  record.total_ms = times * 1.08;
+  record.environment.measured_at_unix_ms = 2000;
+  return record;
+}
+
+// Two ranks that add 7 columns of a batch; the model says twice 7 / 1000 ms.
+CommRecord AllReduceTaking(double times, std::int64_t batch_size) {
+  CommRecord record;
+  record.sample.collective = Collective::kAllReduce;
+  record.sample.direction = CommDirection::kBackward;
+  record.sample.dim_sums = {7, 7};
+  record.sample.batch_size = batch_size;
+  record.cost_ms = {times * 0.014, times * 0.014};
+  record.environments.resize(2);
+  record.environments[0].measured_at_unix_ms = 2000;
+  return record;
+}
+
+TEST(ModelDriftMeasurementTest, AModelOfOneBatchSizeIsComparedAtThatAlone) {
+  CostModelInfo info;
+  info.max_ranks = 8;
+  const std::vector<ComputeRecord> compute = {LookupsTaking(2, 64), LookupsTaking(9, 32)};
+  const std::vector<CommRecord> comm = {AllReduceTaking(3, 64), AllReduceTaking(9, 32)};
+  for (const std::int64_t batch_size : {64, 0}) {
+    info.global_batch_size = batch_size;
+    const auto drift = MeasureDrift(testing::FakeCostModel(info), compute, comm, 1000);
+    ASSERT_EQ(drift.size(), 2u);
+    EXPECT_EQ(drift[0].stage, "all_reduce");
+    EXPECT_EQ(drift[1].stage, "compute");
+    for (const StageDrift& stage : drift) EXPECT_EQ(stage.samples, batch_size == 64 ? 1 : 2);
+    EXPECT_NEAR(drift[0].median_ratio, batch_size == 64 ? 3 : 9, 1e-3);
+    EXPECT_NEAR(drift[1].median_ratio, batch_size == 64 ? 2 : 9, 1e-3);
+  }
+  EXPECT_THAT(MeasureDrift(testing::FakeCostModel(info), compute, comm, 2000),
+              ::testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace neuroshard
