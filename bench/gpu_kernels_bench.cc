@@ -1,22 +1,27 @@
 // Bandwidth of the CUDA embedding kernels, beside what the same device reaches in the same run when
-// it copies memory. Prints one JSON document.
+// it copies memory. Prints tables in Markdown; the JSON document is written anew after every case,
+// so that a run that is killed leaves what it measured.
 //
-//   gpu_kernels_bench [--quick]
+//   gpu_kernels_bench [--quick] [--json FILE]
 //
 // Device time between events, caches flushed before each pass, two batches of ids rotated, median
 // and 10th and 90th percentile. Traffic models: kernels/cuda/traffic.h. GB = 1e9 bytes.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "bench/gpu_kernels_report.h"
 #include "common/base/bytes.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/kernel_launches.h"
@@ -47,6 +52,7 @@ struct Case {
 };
 
 struct Shape {
+  // Of rows of 128 columns; narrower ones get more samples, for about the same bytes in a pass.
   std::int64_t batch_size = 8192;
   double pooling_factor = 20;
   std::int64_t table_bytes = 2 * kGiB;  // far beyond any L2
@@ -68,6 +74,14 @@ std::vector<Case> Cases() {
   cases.push_back({"dim128_uniform_sgd", std::vector<std::int64_t>(8, 128), 0, DataType::kFp32,
                    Optimizer::kSgd});
   return cases;
+}
+
+std::int64_t BatchSize(const Case& c, const Shape& shape) {
+  std::int64_t cols = 0;
+  for (const std::int64_t one : c.cols) cols += one;
+  const std::int64_t wide = 128 * static_cast<std::int64_t>(c.cols.size());
+  return shape.batch_size *
+         std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, wide / cols)));
 }
 
 // What `bytes` moved in these times make of the bandwidth of copying.
@@ -119,12 +133,12 @@ StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSp
   Batch batch;
   for (std::size_t t = 0; t < spec.tables.size(); ++t) {
     NS_ASSIGN_OR_RETURN(LookupBatch lookups,
-                        GenerateZipfLookups({spec.tables[t].rows, shape.batch_size,
+                        GenerateZipfLookups({spec.tables[t].rows, spec.batch_size,
                                              shape.pooling_factor, false, seed * 1000 + t},
                                             c.zipf_exponent));
     std::vector<std::int64_t> ids = lookups.ids;
     std::sort(ids.begin(), ids.end());
-    batch.traffic.push_back({.batch_size = shape.batch_size,
+    batch.traffic.push_back({.batch_size = spec.batch_size,
                              .ids = static_cast<std::int64_t>(ids.size()),
                              .distinct_rows = std::unique(ids.begin(), ids.end()) - ids.begin(),
                              .cols = spec.tables[t].cols,
@@ -145,7 +159,7 @@ std::int64_t Sum(const Batch& batch, const Count& count) {
 
 StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, double copy) {
   EmbeddingOpSpec spec;
-  spec.batch_size = shape.batch_size;
+  spec.batch_size = BatchSize(c, shape);
   spec.optimizer = c.optimizer;
   std::int64_t rows = 0;
   for (const std::int64_t cols : c.cols) {
@@ -188,7 +202,7 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
       {"weight_dtype", std::string(ToText(c.type))},
       {"optimizer", std::string(ToText(c.optimizer))},
       {"zipf_exponent", c.zipf_exponent},
-      {"batch_size", shape.batch_size},
+      {"batch_size", spec.batch_size},
       {"pooling_factor", shape.pooling_factor},
       {"ids", Sum(batch, [](const cuda::TableTraffic& t) { return t.ids; })},
       {"distinct_rows", Sum(batch, [](const cuda::TableTraffic& t) { return t.distinct_rows; })},
@@ -196,7 +210,15 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
       {"backward", backward}};
 }
 
-Status RunAll(bool quick) {
+Status WriteJson(const Json& result, const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::ofstream(path + ".part") << result.dump(2) << "\n";
+  std::error_code error;
+  std::filesystem::rename(path + ".part", path, error);
+  return error ? Unavailable("{}: {}", path, error.message()) : absl::OkStatus();
+}
+
+Status RunAll(bool quick, const std::string& json_path) {
   NS_RETURN_IF_ERROR(cuda::CountCudaDevices().status());
   NS_ASSIGN_OR_RETURN(auto device, CudaDevice::Create(0, std::make_shared<NoCollectives>()));
   Shape shape;
@@ -213,11 +235,12 @@ Status RunAll(bool quick) {
     result["cases"].push_back(measured.ok()
                                   ? *std::move(measured)
                                   : Json{{"name", c.name}, {"error", Message(measured.status())}});
+    result["conditions_after"] = device->Conditions();
+    NS_RETURN_IF_ERROR(WriteJson(result, json_path));
     std::cerr << c.name << "\n";
     NS_RETURN_IF_ERROR(device->Health());
   }
-  result["conditions_after"] = device->Conditions();
-  std::cout << result.dump(2) << "\n";
+  PrintGpuKernelTables(result, std::cout);
   return absl::OkStatus();
 }
 
@@ -226,14 +249,19 @@ Status RunAll(bool quick) {
 
 int main(int argc, char** argv) {
   bool quick = false;
+  std::string json_path;
   for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) != "--quick") {
-      std::cerr << "usage: gpu_kernels_bench [--quick]\n";
+    const std::string_view argument = argv[i];
+    if (argument == "--quick") {
+      quick = true;
+    } else if (argument == "--json" && i + 1 < argc) {
+      json_path = argv[++i];
+    } else {
+      std::cerr << "usage: gpu_kernels_bench [--quick] [--json FILE]\n";
       return 2;
     }
-    quick = true;
   }
-  const neuroshard::Status status = neuroshard::RunAll(quick);
+  const neuroshard::Status status = neuroshard::RunAll(quick, json_path);
   if (status.ok()) return 0;
   std::cerr << "gpu_kernels_bench: " << neuroshard::Message(status) << "\n";
   return 1;

@@ -1,29 +1,66 @@
 #!/usr/bin/env bash
-# Everything that only a GPU host can show, in one go and without network: the gpu tests, the kernels against the copy bandwidth of the
-# same run, and a compute sweep until the time is spent.
-#   bench/gpu/run.sh [--out DIR] [--minutes 9] [--bin DIR] [--backend cuda]
-# Programs come from --bin, else from the bundle that this script lies in (deploy/bundle.sh), else they are built in build/gpu. Each part
-# leaves NAME.txt (and NAME.json) in --out as soon as it is done, and RESULTS.md says what there is. Run again, it goes on with the parts
-# that are missing and resumes the sweep; a killed run keeps what it measured. Exit 1 when a part failed.
+# Everything that only a GPU host can show, in one go, without network, compiler or Python packages (bench/gpu/README.md):
+#   bench/gpu/run.sh [--out DIR] [--minutes 8] [--only PART,...] [--bin DIR] [--backend cuda|cpu] [--sweep FILE]
+# Parts: gpu_tests nccl_tests kernels torch ranks sweep memcheck racecheck synccheck. A part that cannot run here says why and is left
+# out. Programs come from --bin, else from the bundle that this script lies in, else they are built in build/gpu. --out has at most eight
+# files: RESULTS.md and results.json (written anew after every part), kernels.json, torch.json, profile.db (the sweep) and profile.db.gz (the
+# same, once a minute), log.txt. Run again with the same --out, it goes on with what is missing and resumes the sweep; a killed run keeps
+# what it measured.
+# Exit 0: all that could run went well; 1: a part failed; 2: usage; 3: no GPU, nothing was done.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-minutes=9 bin= out= backend=cuda
+all_parts=(gpu_tests nccl_tests kernels torch ranks sweep memcheck racecheck synccheck)
+minutes=8 bin='' out='' backend=cuda only='' sweep=$root/configs/sweeps/gpu_compute.yaml
+usage() { echo "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
-    --out | --minutes | --bin | --backend) [ $# -gt 1 ] || { echo "$1 needs a value" >&2; exit 2; } ;;&
+    --out | --minutes | --only | --bin | --backend | --sweep) [ $# -gt 1 ] || usage "$1 needs a value" ;;&
     --out) out=$2; shift 2 ;;
     --minutes) minutes=$2; shift 2 ;;
+    --only) only=${2//,/ }; shift 2 ;;
     --bin) bin=$2; shift 2 ;;
     --backend) backend=$2; shift 2 ;;
-    --help | -h) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
-    *) echo "unknown argument: $1 (try --help)" >&2; exit 2 ;;
+    --sweep) sweep=$2; shift 2 ;;
+    --help | -h) sed -n '2,10s/^# //p' "$0"; exit 0 ;;
+    *) usage "unknown argument: $1 (try --help)" ;;
   esac
 done
-[[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -ge 1 ] || { echo "--minutes must be a whole number of at least 1, got $minutes" >&2; exit 2; }
+[[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -ge 1 ] || usage "--minutes must be a whole number of at least 1, got $minutes"
+[[ $backend =~ ^(cuda|cpu)$ ]] || usage "--backend must be cuda or cpu, got $backend"
+[ -r "$sweep" ] || usage "--sweep: cannot read $sweep"
+for part in $only; do [[ " ${all_parts[*]} " == *" $part "* ]] || usage "--only: unknown part $part; there are: ${all_parts[*]}"; done
 ends=$((SECONDS + minutes * 60))
 left() { local s=$((ends - SECONDS)); echo $((s > 0 ? s : 0)); }
+
+# Where NVIDIA's tools and libraries are on hosts that do not say so.
+PATH=$PATH:/usr/local/nvidia/bin:/usr/local/cuda/bin
+known_library() {
+  local folder search_path=${LD_LIBRARY_PATH:-}
+  ldconfig -p 2>/dev/null | grep -qF "$1" && return
+  while read -r folder; do if [ -e "$folder/$1" ]; then return; fi; done <<<"${search_path//:/$'\n'}"
+  return 1
+}
+add_library() { # NAME FOLDER...: the first folder that has it, where the loader finds none by itself
+  local name=$1 folder
+  shift
+  known_library "$name" && return
+  for folder in "$@"; do
+    if [ -e "$folder/$name" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; return; fi
+  done
+}
+python_nccl=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + "/lib")' 2>/dev/null)
+add_library libcuda.so.1 /usr/local/nvidia/lib64 /usr/local/nvidia/lib
+add_library libnccl.so.2 "${python_nccl:-/none}" /usr/local/cuda/lib64
+
+gpu=no
+if nvidia-smi -L 2>/dev/null | grep -q '^GPU' || compgen -G '/dev/nvidia[0-9]*' >/dev/null; then gpu=yes; fi
+if [ "$backend" = cuda ] && [ "$gpu" = no ]; then
+  echo "no NVIDIA GPU on this host (nvidia-smi lists none, there is no /dev/nvidia0): nothing was measured." >&2
+  echo "--backend cpu runs what needs none: the sweep, and collectives between two workers" >&2
+  exit 3
+fi
 
 if [ -z "$bin" ]; then
   if [ -x "$root/bin/neuroshard-worker" ]; then
@@ -40,83 +77,206 @@ fi
 # program NAME: where it is, in a bundle or a build folder; nothing if it is nowhere.
 program() { for place in "$bin/$1" "$bin/../tests/$1"; do if [ -x "$place" ]; then echo "$place"; return; fi; done; }
 
-device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
-[ -n "$device" ] || device="no GPU"
+device=cpu
+if [ "$backend" = cuda ]; then
+  device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+  device=${device:-unnamed GPU}
+fi
 folder=$(tr '[:upper:]' '[:lower:]' <<<"$device" | tr -cs 'a-z0-9' - | sed 's/^-//; s/-$//')
 out=${out:-$root/bench/results/$folder}
 mkdir -p "$out" || exit 1
+out=$(cd "$out" && pwd)
+log=$out/log.txt
+scratch=$(mktemp -d)
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+commit=$(sed -n 's/^commit: //p' "$root/BUNDLE.txt" 2>/dev/null)
+commit=${commit:-$(git -C "$root" rev-parse HEAD 2>/dev/null)}
 {
-  echo "device: $device"
-  nvidia-smi --query-gpu=driver_version,memory.total,clocks.max.sm,clocks.max.mem,ecc.mode.current --format=csv 2>/dev/null
-  echo "commit: $(sed -n 's/^commit: //p' "$root/BUNDLE.txt" 2>/dev/null || true)$(git -C "$root" rev-parse HEAD 2>/dev/null || true)"
+  echo "== run of $(date -u +%FT%TZ), commit ${commit:-unknown}, $minutes minutes"
+  nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,ecc.mode.current,temperature.gpu --format=csv 2>/dev/null
   "$bin/neuroshard-worker" --version
-} >"$out/environment.txt" 2>&1
+} >>"$log" 2>&1
 failed=0
 
-# part NAME COMMAND...: skipped if it was done before; its standard output goes to NAME.txt.
-part() {
-  local name=$1
-  shift
-  if [ -e "$out/$name.txt" ]; then echo "[$name] was done before"; return; fi
-  if [ -z "$1" ]; then echo "[$name] its program is not here"; failed=1; return; fi
-  [ "$(left)" -gt 10 ] || { echo "[$name] no time left"; failed=1; return; }
-  echo "[$name] at most $(left) s: $*"
-  local status=0
-  timeout -k 10 "$(left)" "$@" >"$out/$name.part" 2>"$out/$name.err" || status=$?
-  if [ "$status" -eq 0 ]; then
-    mv "$out/$name.part" "$out/$name.txt"
-  else
-    echo "[$name] exit status $status; the last lines:"
-    tail -n 5 "$out/$name.part" "$out/$name.err"
-    mv "$out/$name.part" "$out/$name.failed"
-    failed=1
-  fi
+# The log has "== PART: begin", the part's output, "== PART: STATUS in N s"; STATUS is done, failed, cut or why it was left out.
+outcome() { sed -n "s/^== $1: \(.*\)/\1/p" "$log" | grep -v '^begin' | tail -n 1; }
+output() { awk -v p="== $1: " 'index($0, p "begin") == 1 { text = ""; on = 1; next } index($0, p) == 1 { on = 0 } on { text = text $0 "\n" } END { printf "%s", text }' "$log"; }
+json_text() { printf '"%s"' "$(sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' <<<"$1" | tr -d '\000-\037')"; }
+
+report() {
+  local part
+  {
+    echo "# Measured on $device"
+    echo
+    echo "Driver ${driver:-none}, commit ${commit:-unknown}, by \`bench/gpu/run.sh\`; what was printed is in log.txt."
+    echo
+    echo "| part | outcome |"
+    echo "|---|---|"
+    for part in "${all_parts[@]}"; do echo "| $part | $(outcome "$part" | grep . || echo "not done") |"; done
+    for part in kernels torch; do
+      [[ $(outcome $part) == done* ]] || continue
+      printf '\n## %s\n\n' "$part"
+      output "$part" | sed -n '/^[A-Zt|]/p; /^$/p'
+    done
+    printf '\n## Tests\n\n'
+    for part in gpu_tests nccl_tests memcheck racecheck synccheck; do
+      output "$part" | grep -E '^\[  (PASSED|SKIPPED|FAILED)|^=+ .*SUMMARY' | sed "s/^/    $part: /"
+    done
+    printf '\n## Sweep\n\n'
+    output ranks | grep -E '^[a-z ]+ [0-9]+/[0-9]+' | tail -n 1 | sed 's/^/    ranks: /'
+    output sweep | grep -E '^[a-z ]+ [0-9]+/[0-9]+' | tail -n 1 | sed 's/^/    sweep: /'
+  } >"$out/RESULTS.md.part"
+  mv "$out/RESULTS.md.part" "$out/RESULTS.md"
+  {
+    printf '{\n  "device": %s,\n  "driver": %s,\n  "commit": %s,\n  "command": "bench/gpu/run.sh",\n  "parts": {' \
+      "$(json_text "$device")" "$(json_text "$driver")" "$(json_text "$commit")"
+    local comma=
+    for part in "${all_parts[@]}"; do
+      printf '%s\n    "%s": %s' "$comma" "$part" "$(json_text "$(outcome "$part")")"
+      comma=,
+    done
+    printf '\n  }\n}\n'
+  } >"$out/results.json.part"
+  mv "$out/results.json.part" "$out/results.json"
 }
 
-part gpu_tests "$(program kernels_cuda_test)" --gtest_brief=0
-part nccl_tests "$(program kernels_nccl_test)" --gtest_brief=0
-part kernels "$(program gpu_kernels_bench)"
+children=()
+stop_children() {
+  local child
+  for child in "${children[@]}"; do kill "$child" 2>/dev/null; done
+  for child in "${children[@]}"; do wait "$child" 2>/dev/null; done
+  children=()
+}
+finish() { stop_children; report; rm -rf "$scratch"; }
+trap finish EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
 
-# The sweep has what time is left; every record is kept, and the next run goes on.
-worker=
-stop_worker() { [ -z "$worker" ] || { kill "$worker" 2>/dev/null; wait "$worker"; }; }
-trap stop_worker EXIT
-if [ "$(left)" -gt 20 ]; then
-  "$bin/neuroshard-worker" --backend "$backend" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$out/worker.out" 2>"$out/worker.err" &
-  worker=$!
-  address=
-  for _ in $(seq 300); do
-    address=$(sed -n 's/^listening on //p' "$out/worker.out")
-    [ -z "$address" ] && kill -0 "$worker" 2>/dev/null || break
+wanted() { [ -z "$only" ] || [[ " $only " == *" $1 "* ]]; }
+end_part() { echo "== $1: $2" >>"$log"; echo "[$1] $2"; report; }
+
+# part NAME MOST_SECONDS COMMAND...: unless it was done before. Status 77 means that a test was skipped, 124 that its time was over.
+part() {
+  local name=$1 most=$2 status=0 began=$SECONDS
+  shift 2
+  wanted "$name" || return 0
+  [[ $(outcome "$name") == done* ]] && { echo "[$name] was done before"; return 0; }
+  [ -n "$1" ] || { end_part "$name" "left out: its program is not here"; return 0; }
+  [ "$most" -le $(($(left) - 10)) ] || most=$(($(left) - 10))
+  [ "$most" -gt 5 ] || { end_part "$name" "left out: no time left"; return 0; }
+  echo "[$name] at most $most s"
+  echo "== $name: begin" >>"$log"
+  timeout -k 10 "$most" "$@" >>"$log" 2>&1 &
+  children=($!)
+  wait $! || status=$?
+  children=()
+  case $status in
+    0) end_part "$name" "done in $((SECONDS - began)) s" ;;
+    124 | 137) end_part "$name" "cut after $((SECONDS - began)) s" ;;
+    *) end_part "$name" "failed after $((SECONDS - began)) s, exit status $status"; tail -n 5 "$log"; failed=1 ;;
+  esac
+}
+leave_out() { ! wanted "$1" || [[ $(outcome "$1") == done* ]] || end_part "$1" "left out: $2"; }
+
+# start_worker NAME: adds its address to $workers.
+start_worker() {
+  local options=()
+  [ "$backend" = cuda ] || options=(--cpu-devices 1)
+  "$bin/neuroshard-worker" --backend "$backend" "${options[@]}" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 \
+    >"$scratch/$1.out" 2>>"$log" &
+  children+=($!)
+  local address='' tries=0
+  while [ -z "$address" ] && [ $tries -lt 300 ] && kill -0 "${children[-1]}" 2>/dev/null; do
     sleep 0.1
+    tries=$((tries + 1))
+    address=$(sed -n 's/^listening on //p' "$scratch/$1.out")
   done
-  if [ -n "$address" ]; then
-    echo "[sweep] at most $(($(left) - 10)) s"
-    timeout -s INT -k 20 $(($(left) - 10)) "$bin/neuroshard" sweep compute "$root/configs/sweeps/gpu_compute.yaml" --workers "$address" \
-      --store "$out/profile.db" >"$out/sweep.txt" 2>"$out/sweep.err"
-    case $? in
-      0) echo "[sweep] complete" ;;
-      124 | 130) echo "[sweep] cut by its time; run this again to go on" ;;
-      *) tail -n 5 "$out/sweep.err"; failed=1 ;;
-    esac
-    tail -n 1 "$out/sweep.err" >>"$out/sweep.txt"
+  [ -n "$address" ] || return 1
+  workers+=(--workers "$address")
+}
+
+# sweep_part NAME KIND FILE STORE MOST_SECONDS WORKER...: starts the workers, which may set variables: "a:NCCL_HOSTID=a".
+sweep_part() {
+  local name=$1 kind=$2 file=$3 store=$4 most=$5 status=0 began=$SECONDS worker
+  shift 5
+  wanted "$name" || return 0
+  [[ $(outcome "$name") == done* ]] && { echo "[$name] was done before"; return 0; }
+  [ "$most" -le $(($(left) - 15)) ] || most=$(($(left) - 15))
+  [ "$most" -gt 5 ] || { end_part "$name" "left out: no time left"; return 0; }
+  echo "[$name] at most $most s"
+  echo "== $name: begin" >>"$log"
+  workers=()
+  for worker in "$@"; do
+    if [[ $worker == *:* ]]; then export "${worker#*:}"; fi
+    if ! start_worker "${worker%%:*}"; then
+      stop_children
+      end_part "$name" "failed: a worker did not start"
+      tail -n 5 "$log"
+      failed=1
+      return 0
+    fi
+    if [[ $worker == *:* ]]; then worker=${worker#*:}; unset "${worker%%=*}"; fi
+  done
+  # In slices, so that there is a small copy of the store whenever this is killed.
+  local until=$((SECONDS + most)) slice
+  status=124
+  while [[ $status =~ ^(124|130)$ ]] && [ $((until - SECONDS)) -gt 5 ]; do
+    slice=$((until - SECONDS < 75 ? until - SECONDS : 60))
+    status=0
+    timeout -s INT -k 15 "$slice" "$bin/neuroshard" sweep "$kind" "$file" "${workers[@]}" --store "$store" >>"$log" 2>&1 &
+    children+=($!)
+    wait $! || status=$?
+    unset 'children[-1]'
+    [ ! -s "$store" ] || { gzip -c "$store" >"$store.gz.part" && mv "$store.gz.part" "$store.gz"; }
+  done
+  stop_children
+  case $status in
+    0) end_part "$name" "done in $((SECONDS - began)) s" ;;
+    124 | 130 | 137) end_part "$name" "cut after $((SECONDS - began)) s; run again, it goes on" ;;
+    *) end_part "$name" "failed after $((SECONDS - began)) s, exit status $status"; tail -n 5 "$log"; failed=1 ;;
+  esac
+}
+
+report
+if [ "$gpu" = yes ] && [ "$backend" = cuda ]; then
+  part gpu_tests 120 "$(program kernels_cuda_test)"
+  part nccl_tests 60 "$(program kernels_nccl_test)"
+  part kernels 110 "$(program gpu_kernels_bench)" --json "$out/kernels.json"
+  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    part torch 70 python3 "$here/torch_embedding_bag.py" --kernels "$out/kernels.json" --json "$out/torch.json" --seconds 50
   else
-    echo "[sweep] the worker did not start:"
-    tail -n 5 "$out/worker.err"
-    failed=1
+    leave_out torch "python3 has no torch that sees a GPU"
   fi
+else
+  for name in gpu_tests nccl_tests kernels torch memcheck racecheck synccheck; do leave_out $name "no GPU"; done
 fi
 
-{
-  echo "# Measured on $device"
-  echo
-  sed 's/^/    /' "$out/environment.txt"
-  for name in gpu_tests nccl_tests kernels sweep; do
-    echo
-    echo "## $name"
-    echo
-    if [ -e "$out/$name.txt" ]; then tail -n 60 "$out/$name.txt" | sed 's/^/    /'; else echo "not done"; fi
+# NCCL refuses two ranks on one device, unless they say that they are on different hosts: all collectives between two processes then, through
+# the loopback interface. It shows that they work, not how fast.
+export NCCL_SOCKET_IFNAME=lo
+sweep_part ranks comm "$root/configs/sweeps/gpu_ranks.yaml" "$scratch/ranks.db" 45 a:NCCL_HOSTID=a b:NCCL_HOSTID=b
+unset NCCL_SOCKET_IFNAME
+
+# The sanitizers come last and need not finish; the sweep leaves them some time.
+sanitizer=
+if [ "$gpu" = yes ] && [ "$backend" = cuda ]; then
+  sanitizer=$(command -v compute-sanitizer || ls /opt/nvidia/nsight-compute/*/host/*/sanitizer/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -n 1)
+fi
+reserve=0
+for name in memcheck racecheck synccheck; do
+  if [ -n "$sanitizer" ] && wanted $name && [[ $(outcome $name) != done* ]]; then reserve=$((reserve + 40)); fi
+done
+if [ ! -e "$out/profile.db" ] && [ -e "$out/profile.db.gz" ]; then gunzip -k "$out/profile.db.gz"; fi
+sweep_part sweep compute "$sweep" "$out/profile.db" $(($(left) - 15 - reserve)) w
+
+if [ -n "$sanitizer" ]; then
+  # Without what is slow even without a sanitizer, or asks for more memory than there is.
+  filter='--gtest_filter=-*OneRowHitVeryOften*:*LargeTables*:*Times*:*HundredThousand*:*OutOfMemory*:*TooLarge*'
+  for name in memcheck racecheck synccheck; do
+    part $name 60 "$sanitizer" --tool $name --error-exitcode 99 "$(program kernels_cuda_test)" "$filter" --gtest_brief=1
   done
-} >"$out/RESULTS.md"
+elif [ "$gpu" = yes ]; then
+  for name in memcheck racecheck synccheck; do leave_out $name "there is no compute-sanitizer on the PATH"; done
+fi
 echo "$out/RESULTS.md"
 exit $failed

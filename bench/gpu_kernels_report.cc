@@ -1,0 +1,86 @@
+#include "bench/gpu_kernels_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace neuroshard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A figure beside what it should be at least. NaN where a case is missing.
+struct Target {
+  std::string what;
+  double value;
+  double at_least;
+};
+
+std::vector<Target> Targets(const Json& result) {
+  const auto figure = [&](const std::string& name, const char* pass, const char* of) -> double {
+    for (const Json& one : result["cases"]) {
+      if (one["name"] != name || !one.contains(pass)) continue;
+      return of == nullptr ? one[pass]["median_ms"].get<double>()
+                           : one[pass][of]["of_copy"].get<double>();
+    }
+    return std::numeric_limits<double>::quiet_NaN();
+  };
+  const auto forward = [&](const std::string& name) { return figure(name, "forward", "distinct"); };
+  const double best =
+      std::max({forward("dim32_uniform"), forward("dim64_uniform"), forward("dim128_uniform")});
+  const auto slowdown = [&](const char* pass) {
+    return figure("dim128_uniform", pass, nullptr) / figure("dim128_zipf1.1", pass, nullptr);
+  };
+  return {
+      {"forward, dim 128, uniform: of copying", forward("dim128_uniform"), 0.8},
+      {"forward, dim 32, uniform: of copying", forward("dim32_uniform"), 0.6},
+      {"backward with row-wise Adagrad, dim 128, uniform: of copying",
+       figure("dim128_uniform", "backward", "distinct"), 0.4},
+      {"forward, dims 4 to 256 in one launch: of the best single dim",
+       forward("mixed4..256_uniform") / best, 0.85},
+      {"forward, dim 128: speed with Zipf 1.1 to uniform", slowdown("forward"), 1},
+      {"backward, dim 128: speed with Zipf 1.1 to uniform", slowdown("backward"), 1},
+  };
+}
+
+}  // namespace
+
+void PrintGpuKernelTables(const nlohmann::ordered_json& result, std::ostream& out) {
+  const Json& copy = result["copy"];
+  out << fmt::format(
+      "Copying 1 GiB: {:.0f} GB/s by the driver, {:.0f} by a kernel (bytes read plus written).\n\n",
+      copy["driver_gb_per_s"].get<double>(), copy["kernel_gb_per_s"].get<double>());
+  out << "| case | batch | forward ms | of copying | nominal | backward ms | of copying | "
+         "nominal |\n|---|---|---|---|---|---|---|---|\n";
+  for (const Json& one : result["cases"]) {
+    if (one.contains("error")) {
+      out << fmt::format("| {} | {} |\n", one["name"].get<std::string>(),
+                         one["error"].get<std::string>());
+      continue;
+    }
+    out << fmt::format("| {} | {} ", one["name"].get<std::string>(),
+                       one["batch_size"].get<std::int64_t>());
+    for (const char* pass : {"forward", "backward"}) {
+      out << fmt::format("| {:.3f} | {:.2f} | {:.2f} ", one[pass]["median_ms"].get<double>(),
+                         one[pass]["distinct"]["of_copy"].get<double>(),
+                         one[pass]["nominal"]["of_copy"].get<double>());
+    }
+    out << "|\n";
+  }
+  out << "\n| target | measured | at least | |\n|---|---|---|---|\n";
+  for (const Target& target : Targets(result)) {
+    const char* const verdict = std::isnan(target.value)          ? "NOT MEASURED"
+                                : target.value >= target.at_least ? "met"
+                                                                  : "MISSED";
+    out << fmt::format("| {} | {:.2f} | {} | {} |\n", target.what, target.value, target.at_least,
+                       verdict);
+  }
+}
+
+}  // namespace neuroshard
