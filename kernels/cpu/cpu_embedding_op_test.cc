@@ -13,114 +13,23 @@
 #include "kernels/cpu/chosen_instruction_set.h"
 #include "kernels/cpu/embedding_kernels.h"
 #include "kernels/cpu/embedding_oracle.h"
+#include "tests/support/op_beside_oracle.h"
 
 namespace neuroshard {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing::OpBesideOracle;
+using testing::RandomLookups;
+using testing::RandomNumbers;
 
 std::shared_ptr<MemoryArena> Arena() { return MemoryArena::Create(256 * kMiB).value(); }
 
-LookupBatch RandomBatch(Random& random, std::int64_t rows, std::int64_t batch_size,
-                        std::int64_t longest, bool weighted) {
-  LookupBatch batch;
-  batch.offsets.push_back(0);
-  for (std::int64_t sample = 0; sample < batch_size; ++sample) {
-    const std::int64_t length = random.Below(4) == 0 ? 0 : random.Between(1, longest);
-    for (std::int64_t i = 0; i < length; ++i) {
-      batch.ids.push_back(
-          static_cast<std::int64_t>(random.Below(static_cast<std::uint64_t>(rows))));
-      if (weighted) batch.weights.push_back(static_cast<float>(random.UniformReal() * 2 - 1));
-    }
-    batch.offsets.push_back(static_cast<std::int64_t>(batch.ids.size()));
-  }
-  return batch;
+OpBesideOracle BesideOracle(const EmbeddingOpSpec& spec, std::vector<LookupBatch> inputs,
+                            Random& random, std::shared_ptr<MemoryArena> arena = Arena()) {
+  return {CpuEmbeddingOp::Create(std::move(arena), spec).value(), spec, std::move(inputs), random};
 }
-
-std::vector<float> RandomFloats(Random& random, std::size_t count) {
-  std::vector<float> values(count);
-  for (float& value : values) value = static_cast<float>(random.UniformReal() * 2 - 1);
-  return values;
-}
-
-// An op and, beside it, the oracle of each of its tables with the same weights.
-class Pair {
- public:
-  Pair(const EmbeddingOpSpec& spec, std::vector<LookupBatch> inputs, Random& random,
-       std::shared_ptr<MemoryArena> arena = Arena())
-      : spec_(spec), inputs_(std::move(inputs)) {
-    auto created = CpuEmbeddingOp::Create(std::move(arena), spec);
-    EXPECT_TRUE(created.ok()) << created.status();
-    op_ = std::move(created).value();
-    for (std::size_t t = 0; t < spec.tables.size(); ++t) {
-      const EmbeddingTableSpec& table = spec.tables[t];
-      const std::vector<float> weights = RandomFloats(random, table.rows * table.cols);
-      EXPECT_TRUE(op_->SetWeights(static_cast<int>(t), weights).ok());
-      oracles_.push_back({table.rows,
-                          table.cols,
-                          table.pooling_mode,
-                          {weights.begin(), weights.end()},
-                          std::vector<double>(table.rows)});
-      cols_ += table.cols;
-    }
-    EXPECT_TRUE(op_->SetInputs(inputs_).ok());
-  }
-
-  CpuEmbeddingOp& op() { return *op_; }
-  OracleTable& oracle(int table) { return oracles_[table]; }
-
-  void ForwardAgrees() {
-    op_->Forward();
-    const std::vector<float> output = op_->Output();
-    std::int64_t first = 0;
-    for (std::size_t t = 0; t < oracles_.size(); ++t) {
-      const std::vector<double> expected = OracleForward(oracles_[t], inputs_[t]);
-      const std::int64_t cols = oracles_[t].cols;
-      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
-        const auto length = static_cast<double>(inputs_[t].offsets[b + 1] - inputs_[t].offsets[b]);
-        for (std::int64_t c = 0; c < cols; ++c) {
-          ASSERT_NEAR(output[b * cols_ + first + c], expected[b * cols + c], 1e-6 * (1 + length))
-              << "table " << t << " sample " << b << " column " << c;
-        }
-      }
-      first += cols;
-    }
-  }
-
-  void BackwardAgrees(Random& random, double tolerance = 1e-5) {
-    const std::vector<float> gradient = RandomFloats(random, spec_.batch_size * cols_);
-    ASSERT_TRUE(op_->SetOutputGradient(gradient).ok());
-    op_->Backward();
-    std::int64_t first = 0;
-    for (std::size_t t = 0; t < oracles_.size(); ++t) {
-      OracleTable& table = oracles_[t];
-      std::vector<double> slice;
-      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
-        slice.insert(slice.end(), gradient.begin() + b * cols_ + first,
-                     gradient.begin() + b * cols_ + first + table.cols);
-      }
-      OracleUpdate(table, inputs_[t], slice, spec_);
-      const std::vector<float> weights = op_->Weights(static_cast<int>(t));
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        ASSERT_NEAR(weights[i], table.weights[i], tolerance * (1 + std::abs(table.weights[i])))
-            << "table " << t << " row " << i / table.cols << " column " << i % table.cols;
-      }
-      const std::vector<float> state = op_->OptimizerState(static_cast<int>(t));
-      for (std::size_t row = 0; row < state.size(); ++row) {
-        ASSERT_NEAR(state[row], table.state[row], tolerance * (1 + table.state[row]));
-      }
-      first += table.cols;
-    }
-  }
-
- private:
-  EmbeddingOpSpec spec_;
-  std::vector<LookupBatch> inputs_;
-  std::unique_ptr<CpuEmbeddingOp> op_;
-  std::vector<OracleTable> oracles_;
-  std::int64_t cols_ = 0;
-};
 
 // Every instruction set that this machine can run, with both optimizers.
 class InstructionSetTest : public ::testing::TestWithParam<std::tuple<std::int64_t, Optimizer>> {
@@ -145,9 +54,9 @@ TEST_P(InstructionSetTest, RandomTablesAgreeWithTheOracle) {
       const std::int64_t rows = random.Between(1, 300);
       spec.tables.push_back({rows, random.Between(1, 300),
                              random.Below(2) == 0 ? PoolingMode::kSum : PoolingMode::kMean});
-      inputs.push_back(RandomBatch(random, rows, spec.batch_size, 12, random.Below(2) == 0));
+      inputs.push_back(RandomLookups(random, rows, spec.batch_size, 12, random.Below(2) == 0));
     }
-    Pair pair(spec, inputs, random, arena);
+    OpBesideOracle pair = BesideOracle(spec, inputs, random, arena);
     pair.ForwardAgrees();
     for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random);
     pair.ForwardAgrees();
@@ -162,9 +71,9 @@ TEST_P(InstructionSetTest, EveryWidthAgreesWithTheOracle) {
     spec.batch_size = 5;
     spec.optimizer = optimizer();
     spec.tables = {{9, cols, PoolingMode::kSum}, {7, cols, PoolingMode::kMean}};
-    std::vector<LookupBatch> inputs = {RandomBatch(random, 9, 5, 6, false),
-                                       RandomBatch(random, 7, 5, 6, true)};
-    Pair pair(spec, inputs, random, arena);
+    std::vector<LookupBatch> inputs = {RandomLookups(random, 9, 5, 6, false),
+                                       RandomLookups(random, 7, 5, 6, true)};
+    OpBesideOracle pair = BesideOracle(spec, inputs, random, arena);
     pair.ForwardAgrees();
     pair.BackwardAgrees(random);
   }
@@ -184,7 +93,7 @@ TEST_P(InstructionSetTest, OneRowHitAHundredThousandTimes) {
     batch.ids.push_back(sample % 50);
     batch.offsets.push_back(static_cast<std::int64_t>(batch.ids.size()));
   }
-  Pair pair(spec, {batch}, random);
+  OpBesideOracle pair = BesideOracle(spec, {batch}, random);
   pair.ForwardAgrees();
   pair.BackwardAgrees(random, 2e-5);
 }
@@ -207,9 +116,9 @@ TEST(CpuEmbeddingOpTest, BackwardIsTheDerivativeOfForward) {
   spec.batch_size = 12;
   spec.learning_rate = 1.0F;
   spec.tables = {{6, 5, PoolingMode::kMean}};
-  const LookupBatch batch = RandomBatch(random, 6, 12, 5, true);
-  Pair pair(spec, {batch}, random);
-  const std::vector<float> gradient = RandomFloats(random, 12 * 5);
+  const LookupBatch batch = RandomLookups(random, 6, 12, 5, true);
+  OpBesideOracle pair = BesideOracle(spec, {batch}, random);
+  const std::vector<float> gradient = RandomNumbers(random, 12 * 5);
   ASSERT_TRUE(pair.op().SetOutputGradient(gradient).ok());
   const std::vector<float> before = pair.op().Weights(0);
 
@@ -247,9 +156,9 @@ TEST(CpuEmbeddingOpTest, NothingIsLeftOfWhatTheMemoryHeldBefore) {
       return value == 0 || (std::isnormal(value) && std::abs(value) <= 1);
     });
   };
-  ASSERT_TRUE(
-      op->SetInputs({RandomBatch(random, 100, 33, 5, false), RandomBatch(random, 100, 33, 5, true)})
-          .ok());
+  ASSERT_TRUE(op->SetInputs({RandomLookups(random, 100, 33, 5, false),
+                             RandomLookups(random, 100, 33, 5, true)})
+                  .ok());
   op->Forward();
   EXPECT_TRUE(sane(op->Output()));
   for (int pass = 0; pass < 200; ++pass) op->Backward();
@@ -257,16 +166,6 @@ TEST(CpuEmbeddingOpTest, NothingIsLeftOfWhatTheMemoryHeldBefore) {
     EXPECT_TRUE(sane(op->Weights(table)));
     EXPECT_TRUE(sane(op->OptimizerState(table)));
   }
-}
-
-TEST(CpuEmbeddingOpTest, ASecondForwardDoesNotAddToTheFirst) {
-  Random random(16);
-  EmbeddingOpSpec spec;
-  spec.batch_size = 20;
-  spec.tables = {{10, 6, PoolingMode::kSum}};
-  Pair pair(spec, {RandomBatch(random, 10, 20, 4, false)}, random);
-  pair.ForwardAgrees();
-  pair.ForwardAgrees();
 }
 
 TEST(CpuEmbeddingOpTest, SeedsDecideTheInitialWeights) {
@@ -281,21 +180,6 @@ TEST(CpuEmbeddingOpTest, SeedsDecideTheInitialWeights) {
   EXPECT_NE(weights(1, 0), weights(1, 1));
   EXPECT_NE(weights(1, 0), weights(2, 0));
   EXPECT_THAT(weights(1, 0), Each(::testing::AllOf(::testing::Ge(-0.05F), ::testing::Lt(0.05F))));
-}
-
-TEST(CpuEmbeddingOpTest, NoLookupsGiveZerosAndChangeNothing) {
-  Random random(17);
-  EmbeddingOpSpec spec;
-  spec.batch_size = 8;
-  spec.tables = {{10, 6, PoolingMode::kMean}};
-  LookupBatch none;
-  none.offsets.assign(9, 0);
-  Pair pair(spec, {none}, random);
-  pair.op().Forward();
-  EXPECT_THAT(pair.op().Output(), Each(0.0F));
-  const std::vector<float> before = pair.op().Weights(0);
-  pair.op().Backward();
-  EXPECT_EQ(pair.op().Weights(0), before);
 }
 
 TEST(CpuEmbeddingOpTest, TooLargeIsAValueThatQuotesBothSizes) {
@@ -329,29 +213,6 @@ TEST(CpuEmbeddingOpTest, SpecsOutOfRangeAreNamed) {
   EXPECT_THAT(error([](auto& spec) { spec.tables[0].cols = 0; }), HasSubstr("tables[0]"));
   EXPECT_THAT(error([](auto& spec) { spec.tables[0].rows = -3; }), HasSubstr("-3"));
   EXPECT_THAT(error([](auto& spec) { spec.optimizer = Optimizer::kAdam; }), HasSubstr("adam"));
-}
-
-TEST(CpuEmbeddingOpTest, BadInputsAreNamedAndKeepTheOldOnes) {
-  EmbeddingOpSpec spec;
-  spec.batch_size = 2;
-  spec.tables = {{10, 4, PoolingMode::kSum}};
-  auto op = CpuEmbeddingOp::Create(Arena(), spec).value();
-  const LookupBatch good = {{1, 2, 3}, {0, 1, 3}, {}};
-  ASSERT_TRUE(op->SetInputs({good}).ok());
-  op->Forward();
-  const std::vector<float> output = op->Output();
-  const LookupBatch bad[] = {{{1, 2, 10}, {0, 1, 3}, {}}, {{1, -1, 3}, {0, 1, 3}, {}},
-                             {{1, 2, 3}, {0, 3}, {}},     {{1, 2, 3}, {0, 2, 1}, {}},
-                             {{1, 2, 3}, {1, 2, 3}, {}},  {{1, 2, 3}, {0, 1, 2}, {}},
-                             {{1, 2, 3}, {0, 1, 3}, {1}}, {{1, 2, 3}, {0, 5, 3}, {}}};
-  for (const LookupBatch& batch : bad) {
-    const Status status = op->SetInputs({batch});
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(Message(status), HasSubstr("inputs[0]"));
-  }
-  EXPECT_EQ(op->SetInputs({good, good}).code(), absl::StatusCode::kInvalidArgument);
-  op->Forward();
-  EXPECT_EQ(op->Output(), output);
 }
 
 }  // namespace
