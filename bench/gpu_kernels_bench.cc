@@ -132,10 +132,11 @@ StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSp
                           std::uint64_t seed) {
   Batch batch;
   for (std::size_t t = 0; t < spec.tables.size(); ++t) {
-    NS_ASSIGN_OR_RETURN(LookupBatch lookups,
-                        GenerateZipfLookups({spec.tables[t].rows, spec.batch_size,
-                                             shape.pooling_factor, false, seed * 1000 + t},
-                                            c.zipf_exponent));
+    NS_ASSIGN_OR_RETURN(const LookupPlan plan,
+                        PlanZipfLookups({spec.tables[t].rows, spec.batch_size,
+                                         shape.pooling_factor, false, seed * 1000 + t},
+                                        c.zipf_exponent));
+    LookupBatch lookups = ExpandLookups(plan);
     std::vector<std::int64_t> ids = lookups.ids;
     std::sort(ids.begin(), ids.end());
     batch.traffic.push_back({.batch_size = spec.batch_size,

@@ -86,9 +86,9 @@ Setup MakeSetup(const benchmark::State& state, Optimizer optimizer) {
   spec.batch_size = kBatchSize;
   spec.optimizer = optimizer;
   setup.op = setup.device->CreateEmbeddingOp(spec).value();
-  LookupBatch batch = GenerateZipfLookups({rows, kBatchSize, kPoolingFactor, false, 1},
-                                          static_cast<double>(state.range(1)) / 100)
-                          .value();
+  LookupBatch batch = ExpandLookups(PlanZipfLookups({rows, kBatchSize, kPoolingFactor, false, 1},
+                                                    static_cast<double>(state.range(1)) / 100)
+                                        .value());
   std::vector<std::int64_t> ids = batch.ids;
   std::sort(ids.begin(), ids.end());
   setup.ids = static_cast<double>(ids.size());

@@ -22,6 +22,8 @@ struct DeviceProperties {
   std::int64_t memory_bytes = 0;                           // that measurements may use
   std::map<std::string, std::string> details;              // instruction set, library versions, ...
   std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in
+  // EmbeddingOp::GenerateInputs makes ids on the device; the host need not hold them.
+  bool generates_ids = false;
 };
 
 class DeviceBackend {

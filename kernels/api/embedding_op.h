@@ -8,6 +8,8 @@
 
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
+#include "kernels/indices/lookup_batch.h"
+#include "kernels/indices/lookup_plan.h"
 
 namespace neuroshard {
 
@@ -29,13 +31,6 @@ struct EmbeddingOpSpec {
   std::uint64_t seed = 0;  // of the weights
 };
 
-// The ids of one table for one batch in CSR form: sample b owns ids[offsets[b] .. offsets[b + 1]).
-struct LookupBatch {
-  std::vector<std::int64_t> ids;      // each in [0, rows)
-  std::vector<std::int64_t> offsets;  // batch_size + 1 entries, the first 0
-  std::vector<float> weights;         // one an id, or empty for unweighted
-};
-
 // Not thread-safe: one caller at a time. The layout of output and output_gradient is [batch_size,
 // sum of cols], tables side by side. A sample without ids gives zeros. Mean pooling divides by the
 // number of ids (weights do not change the divisor).
@@ -47,7 +42,13 @@ class EmbeddingOp {
   // it needs to the device.
   virtual Status SetInputs(std::vector<LookupBatch> inputs) = 0;
 
-  // Pools every table's rows into the output. SetInputs must have been called.
+  // One plan per table, of its batch size and no more rows than it has (INVALID_ARGUMENT names the
+  // table). The same as SetInputs with what ExpandLookups makes of each, to the bit; devices that
+  // can (DeviceProperties::generates_ids) make the ids in their own memory, and the host never
+  // holds them. Here: by ExpandLookups.
+  virtual Status GenerateInputs(const std::vector<LookupPlan>& plans);
+
+  // Pools every table's rows into the output. SetInputs or GenerateInputs must have been called.
   virtual void Forward() = 0;
 
   // Applies the gradient of the output to weights and optimizer state: exact, i.e. the gradients of

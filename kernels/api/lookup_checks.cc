@@ -26,6 +26,19 @@ Status CheckInput(const LookupBatch& batch, std::int64_t rows, std::int64_t batc
   return absl::OkStatus();
 }
 
+Status CheckPlan(const LookupPlan& plan, std::int64_t rows, std::int64_t batch_size) {
+  if (plan.rule.batch_size != batch_size) {
+    return InvalidArgument("is planned for {} samples, not {}", plan.rule.batch_size, batch_size);
+  }
+  if (plan.rows > rows) return InvalidArgument("is planned for {} rows of {}", plan.rows, rows);
+  return absl::OkStatus();
+}
+
+Status CheckOneEach(std::size_t inputs, std::size_t tables) {
+  if (inputs == tables) return absl::OkStatus();
+  return InvalidArgument("{} inputs for {} tables", inputs, tables);
+}
+
 }  // namespace
 
 Status CheckSpec(const EmbeddingOpSpec& spec) {
@@ -52,11 +65,18 @@ Status CheckSpec(const EmbeddingOpSpec& spec) {
 }
 
 Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs) {
-  if (inputs.size() != spec.tables.size()) {
-    return InvalidArgument("{} inputs for {} tables", inputs.size(), spec.tables.size());
-  }
+  NS_RETURN_IF_ERROR(CheckOneEach(inputs.size(), spec.tables.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     NS_RETURN_IF_ERROR(Annotate(CheckInput(inputs[i], spec.tables[i].rows, spec.batch_size),
+                                fmt::format("inputs[{}]", i)));
+  }
+  return absl::OkStatus();
+}
+
+Status CheckPlans(const EmbeddingOpSpec& spec, const std::vector<LookupPlan>& plans) {
+  NS_RETURN_IF_ERROR(CheckOneEach(plans.size(), spec.tables.size()));
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    NS_RETURN_IF_ERROR(Annotate(CheckPlan(plans[i], spec.tables[i].rows, spec.batch_size),
                                 fmt::format("inputs[{}]", i)));
   }
   return absl::OkStatus();

@@ -16,4 +16,7 @@ Status CheckSpec(const EmbeddingOpSpec& spec);
 // formed ("inputs[3]: ...").
 Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs);
 
+// The same of plans ("inputs[3]: ...").
+Status CheckPlans(const EmbeddingOpSpec& spec, const std::vector<LookupPlan>& plans);
+
 }  // namespace neuroshard

@@ -67,6 +67,7 @@ Status CudaDevice::Prepare() {
   properties_.collective_backend = collectives_->name();
   properties_.memory_bytes = gpu_->AvailableBytes();
   properties_.weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+  properties_.generates_ids = true;
   properties_.details = collectives_->details();
   properties_.details["compute_capability"] = fmt::format("{}.{}", device.major, device.minor);
   properties_.details["multiprocessors"] = std::to_string(device.multiProcessorCount);

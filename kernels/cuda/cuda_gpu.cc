@@ -142,6 +142,12 @@ void CudaGpu::Fill(const Batched<FillTable>& batch) {
   Note(LaunchFill(batch, stream_), "initialising weights");
 }
 
+void CudaGpu::Generate(const Batched<LookupTable>& batch) {
+  if (batch.blocks == 0) return;
+  Use();
+  Note(LaunchLookups(batch, stream_), "making ids");
+}
+
 void CudaGpu::Pool(const Batched<PoolTable>& batch) {
   if (batch.blocks == 0) return;
   Use();

@@ -48,6 +48,7 @@ class CudaGpu final : public Gpu {
   Status CopyIn(void* device, const void* host, std::int64_t bytes) override;
   Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
   void Fill(const Batched<FillTable>& batch) override;
+  void Generate(const Batched<LookupTable>& batch) override;
   void Pool(const Batched<PoolTable>& batch) override;
   void AddSegments(const Batched<SegmentTable>& batch) override;
   void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,

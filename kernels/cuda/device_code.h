@@ -2,11 +2,7 @@
 // and by the host's compiler for tests, which run every block and thread of a launch in a loop.
 #pragma once
 
-#ifdef __CUDACC__
-#define NS_DEVICE_CODE __host__ __device__ __forceinline__
-#else
-#define NS_DEVICE_CODE inline
-#endif
+#include "kernels/indices/host_and_device.h"
 
 #ifdef __CUDA_ARCH__
 #define NS_UNROLL _Pragma("unroll")

@@ -34,6 +34,11 @@ __global__ void __launch_bounds__(kThreads) FillKernel(Batched<FillTable> batch)
   FillBlockOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
 }
 
+__global__ void __launch_bounds__(kThreads) LookupKernel(Batched<LookupTable> batch) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  GenerateLookups(batch.tables[found.table], found.block, static_cast<int>(threadIdx.x));
+}
+
 __global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> batch) {
   const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
   const PoolTable table = batch.tables[found.table];
@@ -146,6 +151,11 @@ cudaError_t LoadKernels() {
 
 cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream) {
   FillKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
+  LookupKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
   return cudaGetLastError();
 }
 

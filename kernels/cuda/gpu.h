@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
 #include "kernels/cuda/pooling.h"
 #include "kernels/cuda/row_keys.h"
@@ -52,6 +53,7 @@ class Gpu {
   virtual Status CopyOut(void* host, const void* device, std::int64_t bytes) = 0;
 
   virtual void Fill(const Batched<FillTable>& batch) = 0;
+  virtual void Generate(const Batched<LookupTable>& batch) = 0;
   virtual void Pool(const Batched<PoolTable>& batch) = 0;
   virtual void AddSegments(const Batched<SegmentTable>& batch) = 0;
   virtual void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,

@@ -47,8 +47,18 @@ Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
   return absl::OkStatus();
 }
 
-bool NeedsScale(const EmbeddingTableSpec& table, const LookupBatch& batch) {
-  return table.pooling_mode == PoolingMode::kMean || !batch.weights.empty();
+bool NeedsScale(const EmbeddingTableSpec& table, bool weighted) {
+  return table.pooling_mode == PoolingMode::kMean || weighted;
+}
+
+// Bags are known in closed form; their ends are listed only where some are long.
+LongBags LongBagsOf(const LookupRule& rule) {
+  std::vector<std::int64_t> offsets;
+  if (rule.LongestBag() > kLongestBag) {
+    offsets.reserve(rule.batch_size + 1);
+    for (std::int64_t b = 0; b <= rule.batch_size; ++b) offsets.push_back(rule.Offset(b));
+  }
+  return FindLongBags(offsets);
 }
 
 template <typename Raw>
@@ -64,7 +74,7 @@ struct GpuEmbeddingOp::BatchPlaces {
     std::int64_t entries, keys, filled, partials;
   };
   struct Table {
-    std::int64_t first_entry, ids, offsets, weights;
+    std::int64_t first_entry, ids, offsets, weights, runs;
     std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
     std::vector<Level> levels;  // the first one: entries only
   };
@@ -196,41 +206,66 @@ Status GpuEmbeddingOp::Initialise() {
 
 Status GpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
   NS_RETURN_IF_ERROR(CheckInputs(spec_, inputs));
-  std::vector<LongBags> long_bags;
-  for (const LookupBatch& batch : inputs) long_bags.push_back(FindLongBags(batch.offsets));
-  BatchPlaces places = Place(inputs, long_bags);
+  std::vector<BatchShape> shapes;
+  for (const LookupBatch& batch : inputs) {
+    shapes.push_back({static_cast<std::int64_t>(batch.ids.size()), !batch.weights.empty(),
+                      FindLongBags(batch.offsets), 0});
+  }
+  return TakeInputs(shapes, [&](const BatchPlaces& places) { return CopyInputs(inputs, places); });
+}
+
+Status GpuEmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
+  NS_RETURN_IF_ERROR(CheckPlans(spec_, plans));
+  MemoryLayout ids;
+  for (const LookupPlan& plan : plans) ids.Take(plan.rule.lookups, plan.weighted ? 12 : 8);
+  NS_RETURN_IF_ERROR(CheckRoom(ids.bytes()));  // before bags of ids that cannot be are listed
+  std::vector<BatchShape> shapes;
+  for (const LookupPlan& plan : plans) {
+    shapes.push_back({plan.rule.lookups, plan.weighted && plan.rule.lookups > 0,
+                      LongBagsOf(plan.rule), static_cast<std::int64_t>(plan.runs.size())});
+  }
+  return TakeInputs(shapes, [&](const BatchPlaces& places) { return LaunchPlans(plans, places); });
+}
+
+Status GpuEmbeddingOp::CheckRoom(std::int64_t bytes) const {
+  const std::int64_t available = gpu_->AvailableBytes() + batch_.bytes();
+  if (bytes <= available) return absl::OkStatus();
+  return ResourceExhausted("ids and the room to sort them: {} do not fit the {} that are available",
+                           FormatBytes(bytes), FormatBytes(available));
+}
+
+Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
+                                  const std::function<Status(const BatchPlaces&)>& fill) {
+  BatchPlaces places = Place(shapes);
   if (places.entries > 0) {
     NS_ASSIGN_OR_RETURN(places.scratch_bytes,
                         gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));
   }
   has_inputs_ = false;
   const std::int64_t bytes = places.scratch + places.scratch_bytes;
-  if (const std::int64_t available = gpu_->AvailableBytes() + batch_.bytes(); bytes > available) {
-    return ResourceExhausted(
-        "ids and the room to sort them: {} do not fit the {} that are available",
-        FormatBytes(bytes), FormatBytes(available));
-  }
+  NS_RETURN_IF_ERROR(CheckRoom(bytes));
   NS_RETURN_IF_ERROR(Annotate(batch_.Reserve(std::max<std::int64_t>(bytes, 1)), "ids"));
-  NS_RETURN_IF_ERROR(CopyInputs(inputs, long_bags, places));
-  NS_RETURN_IF_ERROR(PlanLaunches(inputs, long_bags, places));
+  NS_RETURN_IF_ERROR(fill(places));
+  NS_RETURN_IF_ERROR(CopyLongBags(shapes, places));
+  NS_RETURN_IF_ERROR(PlanLaunches(shapes, places));
   has_inputs_ = true;
   return absl::OkStatus();
 }
 
-GpuEmbeddingOp::BatchPlaces GpuEmbeddingOp::Place(const std::vector<LookupBatch>& inputs,
-                                                  const std::vector<LongBags>& long_bags) const {
+GpuEmbeddingOp::BatchPlaces GpuEmbeddingOp::Place(const std::vector<BatchShape>& shapes) const {
   BatchPlaces places;
   MemoryLayout layout;
-  for (std::size_t t = 0; t < inputs.size(); ++t) {
-    const auto ids = static_cast<std::int64_t>(inputs[t].ids.size());
-    const auto segments = static_cast<std::int64_t>(long_bags[t].begins.size());
-    const auto bags = static_cast<std::int64_t>(long_bags[t].bags.size());
+  for (std::size_t t = 0; t < shapes.size(); ++t) {
+    const std::int64_t ids = shapes[t].ids;
+    const auto segments = static_cast<std::int64_t>(shapes[t].long_bags.begins.size());
+    const auto bags = static_cast<std::int64_t>(shapes[t].long_bags.bags.size());
     const std::int64_t row_floats = std::int64_t{tables_[t].vectors} * kVector;
     BatchPlaces::Table table;
     table.first_entry = places.entries;
     table.ids = layout.Take(ids, 8);
     table.offsets = layout.Take(spec_.batch_size + 1, 8);
-    table.weights = layout.Take(static_cast<std::int64_t>(inputs[t].weights.size()), 4);
+    table.weights = layout.Take(shapes[t].weighted ? ids : 0, 4);
+    table.runs = layout.Take(shapes[t].runs, sizeof(RankRun));
     table.segment_begins = layout.Take(segments, 8);
     table.segment_ends = layout.Take(segments, 8);
     table.first_segments = layout.Take(bags + 1, 8);
@@ -242,7 +277,7 @@ GpuEmbeddingOp::BatchPlaces GpuEmbeddingOp::Place(const std::vector<LookupBatch>
           {entries, layout.Take(kept, 4), layout.Take(kept, 1), layout.Take(kept, row_floats * 4)});
     }
     places.entries += ids;
-    places.scaled = places.scaled || NeedsScale(spec_.tables[t], inputs[t]);
+    places.scaled = places.scaled || NeedsScale(spec_.tables[t], shapes[t].weighted);
     places.tables.push_back(std::move(table));
   }
   const std::int64_t occurrence =
@@ -256,46 +291,77 @@ GpuEmbeddingOp::BatchPlaces GpuEmbeddingOp::Place(const std::vector<LookupBatch>
   return places;
 }
 
+template <typename T>
+Status GpuEmbeddingOp::CopyToBatch(const std::vector<T>& values, std::int64_t place) {
+  if (values.empty()) return absl::OkStatus();
+  return gpu_->CopyIn(batch_.at(place), values.data(),
+                      static_cast<std::int64_t>(values.size() * sizeof(T)));
+}
+
 Status GpuEmbeddingOp::CopyInputs(const std::vector<LookupBatch>& inputs,
-                                  const std::vector<LongBags>& long_bags,
                                   const BatchPlaces& places) {
-  const auto copy = [this](std::int64_t place, const auto& values) {
-    if (values.empty()) return absl::OkStatus();
-    return gpu_->CopyIn(batch_.at(place), values.data(),
-                        static_cast<std::int64_t>(values.size() * sizeof values[0]));
-  };
   for (std::size_t t = 0; t < inputs.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
-    NS_RETURN_IF_ERROR(copy(place.ids, inputs[t].ids));
-    NS_RETURN_IF_ERROR(copy(place.offsets, inputs[t].offsets));
-    NS_RETURN_IF_ERROR(copy(place.weights, inputs[t].weights));
-    if (long_bags[t].bags.empty()) continue;
-    NS_RETURN_IF_ERROR(copy(place.segment_begins, long_bags[t].begins));
-    NS_RETURN_IF_ERROR(copy(place.segment_ends, long_bags[t].ends));
-    NS_RETURN_IF_ERROR(copy(place.first_segments, long_bags[t].first_segment));
-    NS_RETURN_IF_ERROR(copy(place.long_bags, long_bags[t].bags));
+    NS_RETURN_IF_ERROR(CopyToBatch(inputs[t].ids, place.ids));
+    NS_RETURN_IF_ERROR(CopyToBatch(inputs[t].offsets, place.offsets));
+    NS_RETURN_IF_ERROR(CopyToBatch(inputs[t].weights, place.weights));
   }
   return absl::OkStatus();
 }
 
-Status GpuEmbeddingOp::PlanLaunches(const std::vector<LookupBatch>& inputs,
-                                    const std::vector<LongBags>& long_bags,
+Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
+                                   const BatchPlaces& places) {
+  std::vector<LookupTable> tables;
+  std::vector<std::int64_t> blocks;
+  for (std::size_t t = 0; t < plans.size(); ++t) {
+    const BatchPlaces::Table& place = places.tables[t];
+    NS_RETURN_IF_ERROR(CopyToBatch(plans[t].runs, place.runs));
+    tables.push_back(
+        {plans[t].RuleWith(reinterpret_cast<const RankRun*>(batch_.at(place.runs))),
+         reinterpret_cast<std::int64_t*>(batch_.at(place.ids)),
+         reinterpret_cast<std::int64_t*>(batch_.at(place.offsets)),
+         plans[t].weighted ? reinterpret_cast<float*>(batch_.at(place.weights)) : nullptr});
+    blocks.push_back(LookupBlocks(plans[t].rule.lookups, plans[t].rule.batch_size));
+  }
+  Batched<LookupTable> launch;
+  LaunchArrays arrays(launches_);
+  NS_RETURN_IF_ERROR(arrays.Add(tables, blocks, &launch));
+  NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
+  gpu_->Generate(launch);
+  return gpu_->status();
+}
+
+Status GpuEmbeddingOp::CopyLongBags(const std::vector<BatchShape>& shapes,
+                                    const BatchPlaces& places) {
+  for (std::size_t t = 0; t < shapes.size(); ++t) {
+    const BatchPlaces::Table& place = places.tables[t];
+    const LongBags& long_bags = shapes[t].long_bags;
+    if (long_bags.bags.empty()) continue;
+    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.begins, place.segment_begins));
+    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.ends, place.segment_ends));
+    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.first_segment, place.first_segments));
+    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.bags, place.long_bags));
+  }
+  return absl::OkStatus();
+}
+
+Status GpuEmbeddingOp::PlanLaunches(const std::vector<BatchShape>& shapes,
                                     const BatchPlaces& places) {
   LaunchArrays arrays(launches_);
-  NS_RETURN_IF_ERROR(PlanForward(inputs, long_bags, places, arrays));
-  NS_RETURN_IF_ERROR(PlanBackward(inputs, places, arrays));
+  NS_RETURN_IF_ERROR(PlanForward(shapes, places, arrays));
+  NS_RETURN_IF_ERROR(PlanBackward(shapes, places, arrays));
   return arrays.Copy(*gpu_);
 }
 
-Status GpuEmbeddingOp::PlanForward(const std::vector<LookupBatch>& inputs,
-                                   const std::vector<LongBags>& long_bags,
-                                   const BatchPlaces& places, LaunchArrays& arrays) {
+Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+                                   LaunchArrays& arrays) {
   std::vector<PoolTable> pools, segments;
   std::vector<SegmentTable> sums;
   std::vector<std::int64_t> pool_blocks, segment_blocks, sum_blocks;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const TableData& table = tables_[t];
     const BatchPlaces::Table& place = places.tables[t];
+    const LongBags& long_bags = shapes[t].long_bags;
     const auto longs = [&](std::int64_t at) {
       return reinterpret_cast<const std::int64_t*>(batch_.at(at));
     };
@@ -305,9 +371,8 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<LookupBatch>& inputs,
     pool.type = table.type;
     pool.vectors = table.vectors;
     pool.ids = longs(place.ids);
-    pool.id_weights = inputs[t].weights.empty()
-                          ? nullptr
-                          : reinterpret_cast<const float*>(batch_.at(place.weights));
+    pool.id_weights =
+        shapes[t].weighted ? reinterpret_cast<const float*>(batch_.at(place.weights)) : nullptr;
     pool.begins = longs(place.offsets);
     pool.ends = pool.begins + 1;
     pool.bags = spec_.batch_size;
@@ -317,12 +382,12 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<LookupBatch>& inputs,
     pool.output_stride = device_cols_;
     pools.push_back(pool);
     pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
-    if (long_bags[t].bags.empty()) continue;
+    if (long_bags.bags.empty()) continue;
 
     auto* partials = reinterpret_cast<float*>(batch_.at(place.segment_sums));
     pool.begins = longs(place.segment_begins);
     pool.ends = longs(place.segment_ends);
-    pool.bags = static_cast<std::int64_t>(long_bags[t].begins.size());
+    pool.bags = static_cast<std::int64_t>(long_bags.begins.size());
     pool.longest = kSegment;
     pool.mean = false;
     pool.output = partials;
@@ -330,7 +395,7 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<LookupBatch>& inputs,
     segments.push_back(pool);
     segment_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
 
-    const auto bags = static_cast<std::int64_t>(long_bags[t].bags.size());
+    const auto bags = static_cast<std::int64_t>(long_bags.bags.size());
     sums.push_back({partials, table.vectors, longs(place.first_segments), longs(place.long_bags),
                     longs(place.offsets), bags, mean, output_ + table.first_output_col,
                     device_cols_});
@@ -341,21 +406,20 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<LookupBatch>& inputs,
   return arrays.Add(sums, sum_blocks, &add_segments_);
 }
 
-Status GpuEmbeddingOp::PlanBackward(const std::vector<LookupBatch>& inputs,
+Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
                                     const BatchPlaces& places, LaunchArrays& arrays) {
   std::vector<KeyTable> key_tables;
   std::vector<std::int64_t> key_blocks;
   std::size_t levels = 0;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
-    const auto entries = static_cast<std::int64_t>(inputs[t].ids.size());
-    key_tables.push_back({reinterpret_cast<const std::int64_t*>(batch_.at(place.ids)),
-                          reinterpret_cast<const std::int64_t*>(batch_.at(place.offsets)),
-                          inputs[t].weights.empty()
-                              ? nullptr
-                              : reinterpret_cast<const float*>(batch_.at(place.weights)),
-                          spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
-                          tables_[t].spec.pooling_mode == PoolingMode::kMean});
+    const std::int64_t entries = shapes[t].ids;
+    key_tables.push_back(
+        {reinterpret_cast<const std::int64_t*>(batch_.at(place.ids)),
+         reinterpret_cast<const std::int64_t*>(batch_.at(place.offsets)),
+         shapes[t].weighted ? reinterpret_cast<const float*>(batch_.at(place.weights)) : nullptr,
+         spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
+         tables_[t].spec.pooling_mode == PoolingMode::kMean});
     key_blocks.push_back(KeyBlocks(entries));
     levels = std::max(levels, place.levels.size());
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +31,8 @@ class GpuEmbeddingOp final : public EmbeddingOp {
 
   // Also RESOURCE_EXHAUSTED, when ids and the room to sort them do not fit.
   Status SetInputs(std::vector<LookupBatch> inputs) override;
+  // By a kernel; of the ids the host makes only the ends of long bags.
+  Status GenerateInputs(const std::vector<LookupPlan>& plans) override;
   void Forward() override;
   void Backward() override;
 
@@ -49,21 +52,34 @@ class GpuEmbeddingOp final : public EmbeddingOp {
     std::byte* weights;
     float* state;  // null without
   };
+  // What launches depend on, of one table's batch.
+  struct BatchShape {
+    std::int64_t ids;
+    bool weighted;
+    LongBags long_bags;
+    std::int64_t runs;  // of a plan
+  };
   struct BatchPlaces;
   class LaunchArrays;
 
   GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec);
   Status Allocate();
   Status Initialise();
-  BatchPlaces Place(const std::vector<LookupBatch>& inputs,
-                    const std::vector<LongBags>& long_bags) const;
-  Status CopyInputs(const std::vector<LookupBatch>& inputs, const std::vector<LongBags>& long_bags,
-                    const BatchPlaces& places);
-  Status PlanLaunches(const std::vector<LookupBatch>& inputs,
-                      const std::vector<LongBags>& long_bags, const BatchPlaces& places);
-  Status PlanForward(const std::vector<LookupBatch>& inputs, const std::vector<LongBags>& long_bags,
-                     const BatchPlaces& places, LaunchArrays& arrays);
-  Status PlanBackward(const std::vector<LookupBatch>& inputs, const BatchPlaces& places,
+  // Makes room for batches of these shapes, in which `fill` then puts ids, offsets and weights, and
+  // plans the launches.
+  Status TakeInputs(const std::vector<BatchShape>& shapes,
+                    const std::function<Status(const BatchPlaces&)>& fill);
+  Status CheckRoom(std::int64_t bytes) const;
+  BatchPlaces Place(const std::vector<BatchShape>& shapes) const;
+  Status CopyInputs(const std::vector<LookupBatch>& inputs, const BatchPlaces& places);
+  Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchPlaces& places);
+  Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
+  template <typename T>
+  Status CopyToBatch(const std::vector<T>& values, std::int64_t place);
+  Status PlanLaunches(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
+  Status PlanForward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+                     LaunchArrays& arrays);
+  Status PlanBackward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
                       LaunchArrays& arrays);
   Status CheckTable(int table) const;
 

@@ -61,6 +61,22 @@ TEST(GpuEmbeddingOpTest, ReturnsItsMemoryAndSaysWhenIdsDoNotFit) {
   EXPECT_EQ(gpu->AvailableBytes(), 4 * kMiB);
 }
 
+// Far more than the host could hold: nothing is made of it.
+TEST(GpuEmbeddingOpTest, PlansThatDoNotFitAreOutOfMemoryAndMakeNoIds) {
+  auto gpu = std::make_shared<SequentialGpu>(4 * kMiB);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 1000;
+  spec.tables = {{1000, 16, PoolingMode::kSum}};
+  auto op = GpuEmbeddingOp::Create(gpu, spec).value();
+  for (const double pooling_factor : {1e3, 1e9}) {
+    const LookupPlan large = PlanZipfLookups({1000, 1000, pooling_factor, false, 1}, 1).value();
+    const Status status = op->GenerateInputs({large});
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(Message(status), ::testing::ContainsRegex("ids.*B do not fit the.*MiB"));
+  }
+  EXPECT_TRUE(op->GenerateInputs({PlanZipfLookups({1000, 1000, 2, false, 1}, 1).value()}).ok());
+}
+
 TEST(GpuEmbeddingOpTest, WhatAGpuCannotDoIsNamed) {
   auto gpu = std::make_shared<SequentialGpu>(std::int64_t{1} << 50);
   EmbeddingOpSpec spec;

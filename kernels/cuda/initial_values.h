@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/numbers.h"
+#include "kernels/indices/counter_random.h"
 
 namespace neuroshard::cuda {
 
@@ -22,14 +23,6 @@ struct FillTable {
 inline constexpr int kFillVectorsPerThread = 8;
 inline constexpr std::int64_t kFillVectorsPerBlock = kThreads * kFillVectorsPerThread;
 
-// splitmix64
-NS_DEVICE_CODE std::uint64_t Mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 NS_DEVICE_CODE float InitialValue(const FillTable& table, std::uint64_t bits24, std::int64_t col) {
   if (col >= table.cols) return 0;
   return table.limit * (static_cast<float>(bits24 & 0xffffff) * 0x1.0p-23F - 1.0F);
@@ -43,8 +36,8 @@ NS_DEVICE_CODE void FillBlock(const FillTable& table, std::int64_t block, int th
     const std::int64_t i = block * kFillVectorsPerBlock + k * kThreads + thread;
     if (i >= vectors) return;
     const std::int64_t row = i / table.vectors, vector = i % table.vectors, col = vector * kVector;
-    const std::uint64_t a = Mix(table.seed + 2 * static_cast<std::uint64_t>(i));
-    const std::uint64_t b = Mix(table.seed + 2 * static_cast<std::uint64_t>(i) + 1);
+    const std::uint64_t a = SplitMix(table.seed + 2 * static_cast<std::uint64_t>(i));
+    const std::uint64_t b = SplitMix(table.seed + 2 * static_cast<std::uint64_t>(i) + 1);
     values[row * table.stride + vector] =
         Type::Narrow({InitialValue(table, a, col), InitialValue(table, a >> 32, col + 1),
                       InitialValue(table, b, col + 2), InitialValue(table, b >> 32, col + 3)});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
 #include "kernels/cuda/row_keys.h"
 
@@ -37,6 +38,10 @@ std::int64_t KeyBlocks(std::int64_t entries) { return CeilOfQuotient(entries, kE
 
 std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors) {
   return CeilOfQuotient(rows * vectors, kFillVectorsPerBlock);
+}
+
+std::int64_t LookupBlocks(std::int64_t lookups, std::int64_t batch_size) {
+  return CeilOfQuotient(std::max(lookups, batch_size + 1), kLookupsPerBlock);
 }
 
 std::int64_t UpdateBlocks(std::int32_t vectors, std::int64_t entries) {

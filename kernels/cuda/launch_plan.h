@@ -27,6 +27,7 @@ inline std::int64_t VectorsOf(std::int64_t cols) { return (cols + kVector - 1) /
 std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags);
 std::int64_t KeyBlocks(std::int64_t entries);
 std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors);
+std::int64_t LookupBlocks(std::int64_t lookups, std::int64_t batch_size);
 std::int64_t UpdateBlocks(std::int32_t vectors, std::int64_t entries);
 
 // Exclusive sums of the tables' blocks, and the total at the end. INVALID_ARGUMENT beyond 2^31 - 1,

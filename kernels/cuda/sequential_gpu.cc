@@ -92,6 +92,10 @@ void SequentialGpu::Fill(const Batched<FillTable>& batch) {
   ForEachThread(batch, FillBlockOfAnyType);
 }
 
+void SequentialGpu::Generate(const Batched<LookupTable>& batch) {
+  ForEachThread(batch, GenerateLookups);
+}
+
 void SequentialGpu::Pool(const Batched<PoolTable>& batch) {
   ForEachThread(batch, PoolBagsOfAnyType);
 }

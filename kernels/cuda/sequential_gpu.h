@@ -24,6 +24,7 @@ class SequentialGpu final : public Gpu {
   Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
 
   void Fill(const Batched<FillTable>& batch) override;
+  void Generate(const Batched<LookupTable>& batch) override;
   void Pool(const Batched<PoolTable>& batch) override;
   void AddSegments(const Batched<SegmentTable>& batch) override;
   void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,

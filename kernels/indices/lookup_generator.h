@@ -7,7 +7,8 @@
 
 #include "common/base/status.h"
 #include "common/domain/reuse_histogram.h"
-#include "kernels/api/embedding_op.h"
+#include "kernels/indices/lookup_batch.h"
+#include "kernels/indices/lookup_plan.h"
 
 namespace neuroshard {
 
@@ -25,15 +26,17 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
 
 // Ids whose MeasureReuseHistogram is `histogram` (weights of the bins; need not sum to 1) up to
 // rounding of the number of distinct ids per bin. The batch has exactly NumLookups ids; every
-// sample has floor(pooling_factor) or one more, at random; which rows are hit and the order of the
-// ids are random. Deterministic by seed on every platform. Where the histogram cannot be met, it is
-// approached: more lookups per row than the histogram allows raise all counts, fewer lookups than
-// one id of a bin needs give that bin's share to the highest bin within reach. INVALID_ARGUMENT
-// when a value is out of range, or ids are asked for and the histogram is all zero.
-StatusOr<LookupBatch> GenerateLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
+// sample has floor(pooling_factor) or one more, the longer ones at random places that are spread
+// evenly; which rows are hit and the order of the ids are random. A function of the arguments, the
+// same on every platform and device. Where the histogram cannot be met, it is approached: more
+// lookups per row than the histogram allows raise all counts, fewer lookups than one id of a bin
+// needs give that bin's share to the highest bin within reach. Takes as long for many ids as for
+// few. INVALID_ARGUMENT when a value is out of range, or ids are asked for and the histogram is all
+// zero.
+StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
 
-// Independent ids, row k of a random order of the rows with probability ~ (k + 1)^-exponent;
-// exponent >= 0, 0 is uniform. Lengths, determinism and errors as above.
-StatusOr<LookupBatch> GenerateZipfLookups(const LookupSpec& spec, double exponent);
+// Independent ids, row k of a random order of the rows with probability ~ (k + 1)^-exponent as
+// closely as MakeZipfRuns has it; exponent >= 0, 0 is uniform. The rest as above.
+StatusOr<LookupPlan> PlanZipfLookups(const LookupSpec& spec, double exponent);
 
 }  // namespace neuroshard

@@ -36,6 +36,16 @@ constexpr TraceTable kTraceTables[] = {
 };
 // clang-format on
 
+StatusOr<LookupBatch> Generate(const LookupSpec& spec, const ReuseHistogram& histogram) {
+  NS_ASSIGN_OR_RETURN(const LookupPlan plan, PlanLookups(spec, histogram));
+  return ExpandLookups(plan);
+}
+
+StatusOr<LookupBatch> GenerateZipf(const LookupSpec& spec, double exponent) {
+  NS_ASSIGN_OR_RETURN(const LookupPlan plan, PlanZipfLookups(spec, exponent));
+  return ExpandLookups(plan);
+}
+
 void ExpectWellFormed(const LookupBatch& batch, const LookupSpec& spec) {
   const std::int64_t lookups = NumLookups(spec.batch_size, spec.pooling_factor);
   ASSERT_EQ(static_cast<std::int64_t>(batch.ids.size()), lookups);
@@ -61,7 +71,7 @@ TEST_P(TraceTableTest, TheHistogramOfTheIdsIsTheRequestedOne) {
   const std::int64_t batch_size = table.pooling_factor < 30 ? 65536 : 8192;
   const LookupSpec spec = {table.rows, batch_size, table.pooling_factor, false, 42};
 
-  const auto batch = GenerateLookups(spec, table.histogram);
+  const auto batch = Generate(spec, table.histogram);
 
   ASSERT_TRUE(batch.ok()) << batch.status();
   ExpectWellFormed(*batch, spec);
@@ -81,12 +91,12 @@ INSTANTIATE_TEST_SUITE_P(Dlrm2021, TraceTableTest, ::testing::ValuesIn(kTraceTab
 
 LookupSpec SmallSpec() { return {1000, 256, 3.7, true, 7}; }
 
-TEST(GenerateLookupsTest, SeedDecidesEverything) {
-  const auto a = GenerateLookups(SmallSpec(), DefaultReuseHistogram());
-  const auto b = GenerateLookups(SmallSpec(), DefaultReuseHistogram());
+TEST(PlanLookupsTest, SeedDecidesEverything) {
+  const auto a = Generate(SmallSpec(), DefaultReuseHistogram());
+  const auto b = Generate(SmallSpec(), DefaultReuseHistogram());
   LookupSpec other = SmallSpec();
   other.seed = 8;
-  const auto c = GenerateLookups(other, DefaultReuseHistogram());
+  const auto c = Generate(other, DefaultReuseHistogram());
   ExpectWellFormed(*a, SmallSpec());
   EXPECT_EQ(a->ids, b->ids);
   EXPECT_EQ(a->offsets, b->offsets);
@@ -95,9 +105,9 @@ TEST(GenerateLookupsTest, SeedDecidesEverything) {
   EXPECT_NE(a->offsets, c->offsets);
 }
 
-TEST(GenerateLookupsTest, RowsAndOrderAreScattered) {
+TEST(PlanLookupsTest, RowsAndOrderAreScattered) {
   const LookupSpec spec = {1'000'000, 1000, 1.0, false, 3};
-  const auto batch = GenerateLookups(spec, {1});
+  const auto batch = Generate(spec, {1});
   double mean = 0;
   int ascending = 0;
   for (std::size_t i = 0; i < batch->ids.size(); ++i) {
@@ -109,34 +119,34 @@ TEST(GenerateLookupsTest, RowsAndOrderAreScattered) {
   EXPECT_EQ(std::set<std::int64_t>(batch->ids.begin(), batch->ids.end()).size(), 1000);
 }
 
-TEST(GenerateLookupsTest, LongerSamplesAreSpreadEvenly) {
+TEST(PlanLookupsTest, LongerSamplesAreSpreadEvenly) {
   const LookupSpec spec = {1000, 10000, 0.25, false, 3};
-  const auto batch = GenerateLookups(spec, {1, 1, 1});
+  const auto batch = Generate(spec, {1, 1, 1});
   ExpectWellFormed(*batch, spec);
   for (int quarter = 1; quarter < 4; ++quarter) {
     EXPECT_NEAR(static_cast<double>(batch->offsets[quarter * 2500]), quarter * 625, 100);
   }
 }
 
-TEST(GenerateLookupsTest, NoLookupsNeedNoHistogram) {
+TEST(PlanLookupsTest, NoLookupsNeedNoHistogram) {
   const LookupSpec spec = {100, 64, 0, true, 1};
-  const auto batch = GenerateLookups(spec, {});
+  const auto batch = Generate(spec, {});
   ASSERT_TRUE(batch.ok()) << batch.status();
   ExpectWellFormed(*batch, spec);
 }
 
-TEST(GenerateLookupsTest, OneRowTakesAll) {
+TEST(PlanLookupsTest, OneRowTakesAll) {
   const LookupSpec spec = {1, 100, 5, false, 1};
-  const auto batch = GenerateLookups(spec, DefaultReuseHistogram());
+  const auto batch = Generate(spec, DefaultReuseHistogram());
   ASSERT_TRUE(batch.ok()) << batch.status();
   ExpectWellFormed(*batch, spec);
 }
 
-TEST(GenerateLookupsTest, ValuesOutOfRangeAreNamed) {
+TEST(PlanLookupsTest, ValuesOutOfRangeAreNamed) {
   const auto error = [](auto change, ReuseHistogram histogram = DefaultReuseHistogram()) {
     LookupSpec spec = SmallSpec();
     change(spec);
-    const Status status = GenerateLookups(spec, histogram).status();
+    const Status status = Generate(spec, histogram).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return Message(status);
   };
@@ -150,9 +160,9 @@ TEST(GenerateLookupsTest, ValuesOutOfRangeAreNamed) {
               HasSubstr("reuse_histogram[0]"));
 }
 
-TEST(GenerateZipfLookupsTest, AgreesWithThePredictedHistogram) {
+TEST(PlanZipfLookupsTest, AgreesWithThePredictedHistogram) {
   const LookupSpec spec = {20000, 10000, 6, false, 5};
-  const auto batch = GenerateZipfLookups(spec, 1.05);
+  const auto batch = GenerateZipf(spec, 1.05);
   ASSERT_TRUE(batch.ok()) << batch.status();
   ExpectWellFormed(*batch, spec);
   const ReuseHistogram measured = MeasureReuseHistogram(batch->ids);
@@ -161,8 +171,8 @@ TEST(GenerateZipfLookupsTest, AgreesWithThePredictedHistogram) {
     EXPECT_NEAR(measured[bin], predicted[bin], 0.03) << bin;
 }
 
-TEST(GenerateZipfLookupsTest, BadExponentIsNamed) {
-  EXPECT_THAT(Message(GenerateZipfLookups(SmallSpec(), -1).status()), HasSubstr("exponent"));
+TEST(PlanZipfLookupsTest, BadExponentIsNamed) {
+  EXPECT_THAT(Message(GenerateZipf(SmallSpec(), -1).status()), HasSubstr("exponent"));
 }
 
 }  // namespace

@@ -18,7 +18,9 @@
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
+#include "common/domain/reuse_histogram.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/indices/lookup_generator.h"
 #include "tests/support/op_beside_oracle.h"
 
 namespace neuroshard::testing {
@@ -313,13 +315,104 @@ TYPED_TEST_P(EmbeddingSuite, BadInputsAreNamedAndKeepTheOldOnes) {
   EXPECT_EQ(op->Output(), output);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(EmbeddingSuite, RandomTablesAgreeWithTheOracle,
-                            WidthsFromOneTo256InOneLaunch, WideRows, RunsOfEveryLength,
-                            OneRowHitVeryOften, BagsFromNoneToAHundredThousandIds,
-                            TheSameTwiceGivesTheSameBits, NewInputsReplaceOldOnes,
-                            NoLookupsGiveZerosAndChangeNothing,
-                            StartsWithOrdinaryValuesThatTheSeedDecides,
-                            TooLargeIsAValueThatQuotesBothSizes,
-                            BadInputsAreNamedAndKeepTheOldOnes);
+// Ids of every kind that are made by the device are those that the host makes, to the bit: so are
+// outputs and updated weights.
+TYPED_TEST_P(EmbeddingSuite, GeneratedInputsAreThoseOfTheHost) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 37;
+  spec.learning_rate = 0.1F;
+  std::vector<LookupPlan> plans;
+  const auto add = [&](std::int64_t cols, PoolingMode mode, const StatusOr<LookupPlan>& plan) {
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    spec.tables.push_back({plan->rows, cols, mode});
+    plans.push_back(*plan);
+  };
+  const ReuseHistogram histogram = DefaultReuseHistogram();
+  for (std::uint64_t seed = 0; seed < 2; ++seed) {  // the second ones replace the first ones
+    spec.tables.clear();
+    plans.clear();
+    add(4, PoolingMode::kSum, PlanLookups({3000, 37, 20.3, false, seed}, histogram));
+    add(12, PoolingMode::kMean, PlanLookups({300, 37, 7, true, seed}, histogram));
+    add(8, PoolingMode::kSum, PlanZipfLookups({100'000, 37, 60.1, seed == 1, seed}, 1.1));
+    add(3, PoolingMode::kSum, PlanZipfLookups({1000, 37, 0.3, false, seed}, 0));
+    add(16, PoolingMode::kSum, PlanLookups({10, 37, 0, true, seed}, histogram));
+    add(5, PoolingMode::kMean,
+        PlanLookups({500, 37, seed == 0 ? 1023.7 : 1024.6, true, seed}, histogram));
+    auto op = this->devices_->Create(spec).value();
+    const auto run = [&](auto&& set_inputs) {
+      for (int t = 0; t < 6; ++t) {
+        Random random(t);
+        EXPECT_TRUE(
+            op->SetWeights(t, RandomNumbers(random, spec.tables[t].rows * spec.tables[t].cols))
+                .ok());
+      }
+      const Status set = set_inputs();
+      EXPECT_TRUE(set.ok()) << set;
+      op->Forward();
+      std::vector<std::vector<float>> results = {op->Output()};
+      op->Backward();
+      for (int t = 0; t < 6; ++t) results.push_back(op->Weights(t));
+      return results;
+    };
+    const auto generated = run([&] { return op->GenerateInputs(plans); });
+    const auto given = run([&] {
+      std::vector<LookupBatch> inputs;
+      for (const LookupPlan& plan : plans) inputs.push_back(ExpandLookups(plan));
+      return op->SetInputs(std::move(inputs));
+    });
+    EXPECT_EQ(generated, given);
+  }
+}
+
+// Rows that hold their own number tell which ids were looked up.
+TYPED_TEST_P(EmbeddingSuite, GeneratedIdsHaveTheHistogramThatWasAskedFor) {
+  constexpr std::int64_t kRows = 6000, kBatch = 30'000;
+  EmbeddingOpSpec spec;
+  spec.batch_size = kBatch;
+  spec.tables = {{kRows, 1, PoolingMode::kSum}};
+  auto op = this->devices_->Create(spec).value();
+  std::vector<float> numbers(kRows);
+  for (std::int64_t row = 0; row < kRows; ++row) numbers[row] = static_cast<float>(row);
+  ASSERT_TRUE(op->SetWeights(0, numbers).ok());
+  const auto measure = [&](const StatusOr<LookupPlan>& plan) {
+    EXPECT_TRUE(op->GenerateInputs({*plan}).ok());
+    op->Forward();
+    const std::vector<float> output = op->Output();
+    return MeasureReuseHistogram(std::vector<std::int64_t>(output.begin(), output.end()));
+  };
+  const ReuseHistogram wanted = {0.25, 0.2, 0.2, 0.1, 0.1, 0.1, 0.04, 0.01};
+  const ReuseHistogram reuse = measure(PlanLookups({kRows, kBatch, 1, false, 3}, wanted));
+  const ReuseHistogram zipf = measure(PlanZipfLookups({kRows, kBatch, 1, false, 3}, 0.9));
+  const ReuseHistogram predicted = ZipfReuseHistogram(kRows, kBatch, 0.9);
+  for (int bin = 0; bin < kReuseBins; ++bin) {
+    EXPECT_NEAR(reuse[bin], wanted[bin], 0.005) << bin;
+    EXPECT_NEAR(zipf[bin], predicted[bin], 0.03) << bin;
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, PlansForOtherTablesAreNamed) {
+  EmbeddingOpSpec spec;
+  spec.batch_size = 4;
+  spec.tables = {{10, 4, PoolingMode::kSum}, {10, 4, PoolingMode::kSum}};
+  auto op = this->devices_->Create(spec).value();
+  const LookupPlan good = PlanZipfLookups({10, 4, 3, false, 1}, 0).value();
+  const LookupPlan more_rows = PlanZipfLookups({1000, 4, 30, false, 1}, 0).value();
+  const LookupPlan more_samples = PlanZipfLookups({10, 5, 3, false, 1}, 0).value();
+  EXPECT_TRUE(op->GenerateInputs({good, good}).ok());
+  for (const LookupPlan& bad : {more_rows, more_samples}) {
+    const Status status = op->GenerateInputs({good, bad});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(status), ::testing::HasSubstr("inputs[1]"));
+  }
+  EXPECT_EQ(op->GenerateInputs({good}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(
+    EmbeddingSuite, RandomTablesAgreeWithTheOracle, WidthsFromOneTo256InOneLaunch, WideRows,
+    RunsOfEveryLength, OneRowHitVeryOften, BagsFromNoneToAHundredThousandIds,
+    TheSameTwiceGivesTheSameBits, NewInputsReplaceOldOnes, NoLookupsGiveZerosAndChangeNothing,
+    StartsWithOrdinaryValuesThatTheSeedDecides, TooLargeIsAValueThatQuotesBothSizes,
+    BadInputsAreNamedAndKeepTheOldOnes, GeneratedInputsAreThoseOfTheHost,
+    GeneratedIdsHaveTheHistogramThatWasAskedFor, PlansForOtherTablesAreNamed);
 
 }  // namespace neuroshard::testing

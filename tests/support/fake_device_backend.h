@@ -41,6 +41,7 @@ class FakeDeviceLog {
 
 struct FakeDeviceScript {
   std::int64_t memory_bytes = std::int64_t{1} << 30;
+  bool generates_ids = false;
   Status create_op;                     // what CreateEmbeddingOp fails with
   Status health;                        // what Health answers
   Status open_communicator;             // what OpenCommunicator fails with
@@ -63,6 +64,10 @@ class FakeEmbeddingOp final : public EmbeddingOp {
     log_.Add("set_inputs");
     std::lock_guard lock(mutex_);
     inputs_ = std::move(inputs);
+    return absl::OkStatus();
+  }
+  Status GenerateInputs(const std::vector<LookupPlan>& plans) override {
+    log_.Add("generate_inputs " + std::to_string(plans.at(0).rule.draw_seed));
     return absl::OkStatus();
   }
   void Forward() override { log_.Add("forward"); }
@@ -156,6 +161,7 @@ class FakeDeviceBackend final : public DeviceBackend {
                    .collective_backend = "fake",
                    .memory_bytes = script.memory_bytes,
                    .details = {{"target", "none"}}};
+    properties_.generates_ids = script.generates_ids;
   }
   const DeviceProperties& properties() const override { return properties_; }
   StatusOr<std::unique_ptr<EmbeddingOp>> CreateEmbeddingOp(const EmbeddingOpSpec&) override {

@@ -115,30 +115,42 @@ class ComputeLoop {
  private:
   Status PrepareInputs() {
     const std::int64_t bytes = LookupBytes(sample_);
+    const bool rotate = TotalLookups(sample_) < kMaxRotatedLookups && bytes <= kMaxRotatedBytes;
+    num_batches_ = rotate ? kRotatedBatches : 1;
+    for (std::size_t i = 0; i < num_batches_; ++i) {
+      NS_ASSIGN_OR_RETURN(std::vector<LookupPlan> plans, PlanInputs(sample_, static_cast<int>(i)));
+      plans_.push_back(std::move(plans));
+    }
+    if (device_.properties().generates_ids) {
+      return rotate ? absl::OkStatus() : op_->GenerateInputs(plans_[0]);
+    }
     // The device's limit says nothing about what the host has left: asked when the tables are
     // there.
     if (const std::int64_t available = AvailableMemoryBytes(); bytes > available) {
       return ResourceExhausted("the ids of one batch take {}, the host has {} left",
                                FormatBytes(bytes), FormatBytes(available));
     }
-    const bool rotate = TotalLookups(sample_) < kMaxRotatedLookups && bytes <= kMaxRotatedBytes;
-    num_batches_ = rotate ? kRotatedBatches : 1;
-    for (std::size_t i = 0; i < num_batches_; ++i) {
-      NS_ASSIGN_OR_RETURN(std::vector<LookupBatch> batch,
-                          GenerateInputs(sample_, static_cast<int>(i), stop_));
+    for (const std::vector<LookupPlan>& plans : plans_) {
+      NS_ASSIGN_OR_RETURN(std::vector<LookupBatch> batch, ExpandInputs(plans, stop_));
       batches_.push_back(std::move(batch));
     }
-    if (num_batches_ > 1) return absl::OkStatus();
+    if (rotate) return absl::OkStatus();
     Status set = op_->SetInputs(std::move(batches_[0]));  // once, and without a second copy
     batches_.clear();
     return set;
   }
 
+  // Outside of the timed part. A device that makes ids makes them again.
+  Status RotateInputs(int iteration) {
+    if (num_batches_ == 1) return absl::OkStatus();
+    const std::size_t batch = iteration % num_batches_;
+    return device_.properties().generates_ids ? op_->GenerateInputs(plans_[batch])
+                                              : op_->SetInputs(batches_[batch]);
+  }
+
   Status Iterate(int iteration, Series* forward, Series* backward) {
     if (stop_.ShouldStop()) return absl::CancelledError("stopped while measuring");
-    if (num_batches_ > 1) {
-      NS_RETURN_IF_ERROR(op_->SetInputs(batches_[iteration % batches_.size()]));
-    }
+    NS_RETURN_IF_ERROR(RotateInputs(iteration));
     NS_RETURN_IF_ERROR(Time(forward, [this] { op_->Forward(); }));
     if (stop_.ShouldStop()) return absl::CancelledError("stopped while measuring");
     return Time(backward, [this] { op_->Backward(); });
@@ -161,7 +173,9 @@ class ComputeLoop {
   const MeasurementSettings& settings_;
   const StopSignal& stop_;
   std::unique_ptr<EmbeddingOp> op_;
-  std::vector<std::vector<LookupBatch>> batches_;  // kept only when rotated
+  std::vector<std::vector<LookupPlan>> plans_;
+  std::vector<std::vector<LookupBatch>>
+      batches_;  // kept only when rotated, where the host makes ids
   std::size_t num_batches_ = 0;
   int iterations_ = 0;  // timed
   Series forward_;

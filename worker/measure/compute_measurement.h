@@ -13,8 +13,9 @@ namespace neuroshard {
 
 // Samples with fewer ids than this a batch (8 MiB) rotate kRotatedBatches distinct batches, so that
 // the series covers more than one draw of ids; for larger ones a draw is representative and making
-// another costs more than measuring it. Neither do samples rotate whose batch, with the offsets of
-// its many samples and shards, takes more than kMaxRotatedBytes: all of them are held at once.
+// another costs a CPU more than measuring it. Neither do samples rotate whose batch, with the
+// offsets of its many samples and shards, takes more than kMaxRotatedBytes: a CPU holds all of them
+// at once.
 inline constexpr std::int64_t kMaxRotatedLookups = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxRotatedBytes = 64 * kMiB;
 inline constexpr int kRotatedBatches = 2;

@@ -58,6 +58,33 @@ TEST_F(ComputeMeasurementTest, WarmsUpThenAlternatesForwardAndBackwardEachAfterA
   EXPECT_EQ(record.forward.stop_reason, StopReason::kMaxIterations);
 }
 
+TEST_F(ComputeMeasurementTest, DevicesThatMakeIdsGetPlans) {
+  script_.generates_ids = true;
+  ASSERT_TRUE(Measure(Sample()).ok());
+  EXPECT_EQ(log_.Count("set_inputs"), 0U);
+  std::vector<std::string> generated;
+  for (const std::string& event : log_.events()) {
+    if (event.starts_with("generate_inputs")) generated.push_back(event);
+  }
+  ASSERT_EQ(generated.size(), 2U + 4U);  // two batches in turn, never timed
+  EXPECT_NE(generated[0], generated[1]);
+  EXPECT_EQ(generated[0], generated[2]);
+}
+
+TEST_F(ComputeMeasurementTest, LargePlansAreExpandedOnce) {
+  script_.generates_ids = true;
+  script_.memory_bytes = std::int64_t{1} << 50;
+  ComputeSample sample = Sample();
+  sample.shards[0].pooling_factor = 1e6;
+  sample.batch_size = 1 << 20;  // 8 TiB of ids, which no host has
+  NS_ASSERT_OK_AND_ASSIGN(const ComputeMeasurement record, Measure(sample));
+  EXPECT_EQ(record.outcome, Outcome::kOk);
+  const auto events = log_.events();
+  EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                          [](const auto& event) { return event.starts_with("generate_inputs"); }),
+            1);
+}
+
 TEST_F(ComputeMeasurementTest, WarmUpIsNotInTheRecordAndTheSeriesAreApart) {
   settings_.warmup_iterations = 1;
   script_.times_ms = {900, 900, /*timed*/ 1, 10, 3, 30, 2, 20, 4, 40};

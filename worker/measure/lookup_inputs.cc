@@ -25,23 +25,32 @@ std::int64_t LookupBytes(const ComputeSample& sample) {
   return bytes;
 }
 
-StatusOr<std::vector<LookupBatch>> GenerateInputs(const ComputeSample& sample, int batch,
-                                                  const StopSignal& stop) {
+StatusOr<std::vector<LookupPlan>> PlanInputs(const ComputeSample& sample, int batch) {
   // A generator that is reseeded per batch keeps batch b the same however many batches are made.
   Random seeds(sample.seed ^ (0x9e3779b97f4a7c15ULL * (static_cast<std::uint64_t>(batch) + 1)));
-  std::vector<LookupBatch> inputs;
-  inputs.reserve(sample.shards.size());
+  std::vector<LookupPlan> plans;
+  plans.reserve(sample.shards.size());
   for (std::size_t i = 0; i < sample.shards.size(); ++i) {
-    if (stop.ShouldStop()) return absl::CancelledError("stopped while generating ids");
     const MeasuredShard& shard = sample.shards[i];
-    StatusOr<LookupBatch> ids = GenerateLookups({.rows = shard.rows,
-                                                 .batch_size = sample.batch_size,
-                                                 .pooling_factor = shard.pooling_factor,
-                                                 .weighted = shard.weighted,
-                                                 .seed = seeds.Next()},
-                                                shard.reuse_histogram);
-    if (!ids.ok()) return Annotate(ids.status(), fmt::format("shards[{}]", i));
-    inputs.push_back(*std::move(ids));
+    StatusOr<LookupPlan> plan = PlanLookups({.rows = shard.rows,
+                                             .batch_size = sample.batch_size,
+                                             .pooling_factor = shard.pooling_factor,
+                                             .weighted = shard.weighted,
+                                             .seed = seeds.Next()},
+                                            shard.reuse_histogram);
+    if (!plan.ok()) return Annotate(plan.status(), fmt::format("shards[{}]", i));
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
+}
+
+StatusOr<std::vector<LookupBatch>> ExpandInputs(const std::vector<LookupPlan>& plans,
+                                                const StopSignal& stop) {
+  std::vector<LookupBatch> inputs;
+  inputs.reserve(plans.size());
+  for (const LookupPlan& plan : plans) {
+    if (stop.ShouldStop()) return absl::CancelledError("stopped while generating ids");
+    inputs.push_back(ExpandLookups(plan));
   }
   return inputs;
 }

@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
-#include "kernels/api/embedding_op.h"
+#include "kernels/indices/lookup_plan.h"
 
 namespace neuroshard {
 
@@ -17,10 +17,12 @@ std::int64_t TotalLookups(const ComputeSample& sample);
 // Bytes that one batch's ids, offsets and weights take.
 std::int64_t LookupBytes(const ComputeSample& sample);
 
-// One LookupBatch a shard. Different shards and different `batch` numbers get different ids, all
-// determined by sample.seed. Looks at `stop` between shards (CANCELLED). A fault of shard i is
-// reported as "shards[i]: ...".
-StatusOr<std::vector<LookupBatch>> GenerateInputs(const ComputeSample& sample, int batch,
-                                                  const StopSignal& stop);
+// One plan a shard. Different shards and different `batch` numbers get different ids, all
+// determined by sample.seed. A fault of shard i is reported as "shards[i]: ...".
+StatusOr<std::vector<LookupPlan>> PlanInputs(const ComputeSample& sample, int batch);
+
+// The planned ids, made by this thread. Looks at `stop` between shards (CANCELLED).
+StatusOr<std::vector<LookupBatch>> ExpandInputs(const std::vector<LookupPlan>& plans,
+                                                const StopSignal& stop);
 
 }  // namespace neuroshard

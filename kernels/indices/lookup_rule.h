@@ -1,0 +1,96 @@
+// A batch's ids as a function of their position: every id, offset and weight is made without the
+// others, so a GPU's threads make a batch in its own memory, and host and device make the same one
+// to the bit.
+//
+// A position has a key, a key falls into a run of ranks that share one frequency, and a rank is a
+// row in random order. What the keys are decides what is met: with keys that are a permutation of
+// the positions, every rank occurs exactly as often as it has keys (reuse histograms); with keys
+// drawn one by one, every position is independent of the others (Zipf).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/indices/counter_random.h"
+#include "kernels/indices/host_and_device.h"
+#include "kernels/indices/random_permutation.h"
+
+namespace neuroshard {
+
+// Ranks from `first_rank` on, up to the next run's first, own `keys_per_rank` (at least 1) keys
+// each, the first of them `first_key`.
+struct RankRun {
+  std::uint64_t first_key = 0;
+  std::int64_t first_rank = 0;
+  std::uint64_t keys_per_rank = 1;
+
+  bool operator==(const RankRun&) const = default;
+};
+
+enum class KeyChoice : std::int32_t { kPermuted, kDrawn };
+
+// Made by the planners of lookup_generator.h.
+struct LookupRule {
+  std::int64_t batch_size = 1;
+  std::int64_t lookups = 0;
+  KeyChoice key_choice = KeyChoice::kPermuted;
+  RandomPermutation key_order;    // kPermuted: of the positions
+  std::uint64_t draw_seed = 0;    // kDrawn
+  std::uint64_t num_keys = 1;     // kDrawn: of all runs
+  const RankRun* runs = nullptr;  // in the memory of who calls; ascending, the first key is 0
+  std::int32_t num_runs = 0;
+  RandomPermutation row_order;  // of the table's rows, by rank
+  std::uint64_t length_seed = 0;
+  std::uint64_t weight_seed = 0;
+
+  // Of position in [0, lookups).
+  NS_DEVICE_CODE std::int64_t Id(std::int64_t position) const {
+    const auto at = static_cast<std::uint64_t>(position);
+    const std::uint64_t key = key_choice == KeyChoice::kPermuted
+                                  ? static_cast<std::uint64_t>(key_order(position))
+                                  : Scale(SplitMix(draw_seed + at), num_keys);
+    const RankRun& run = RunOf(key);
+    return row_order(run.first_rank +
+                     static_cast<std::int64_t>((key - run.first_key) / run.keys_per_rank));
+  }
+
+  // Uniform in [0.5, 1.5).
+  NS_DEVICE_CODE float Weight(std::int64_t position) const {
+    const std::uint64_t bits = SplitMix(weight_seed + static_cast<std::uint64_t>(position));
+    return 0.5F + static_cast<float>(bits >> 40) * 0x1.0p-24F;
+  }
+
+  // Where the ids of `sample` begin; of batch_size: where the last one's end. Samples have
+  // lookups / batch_size ids rounded down; the others, one a sample, go to one random sample of
+  // each of as many stretches of (almost) equal length.
+  NS_DEVICE_CODE std::int64_t Offset(std::int64_t sample) const {
+    const std::int64_t offset = sample * (lookups / batch_size), longer = lookups % batch_size;
+    if (longer == 0) return offset;
+    // The stretch that holds the sample: all before it lie before the sample.
+    const std::int64_t stretch = ((sample + 1) * longer - 1) / batch_size;
+    const std::int64_t begin = stretch * batch_size / longer;
+    const std::int64_t end = (stretch + 1) * batch_size / longer;
+    const std::uint64_t bits = SplitMix(length_seed + static_cast<std::uint64_t>(stretch));
+    const std::int64_t longer_one =
+        begin + static_cast<std::int64_t>(Scale(bits, static_cast<std::uint64_t>(end - begin)));
+    return offset + stretch + (longer_one < sample ? 1 : 0);
+  }
+
+  // Of the longest sample.
+  std::int64_t LongestBag() const { return (lookups + batch_size - 1) / batch_size; }
+
+ private:
+  NS_DEVICE_CODE const RankRun& RunOf(std::uint64_t key) const {
+    std::int32_t low = 0, high = num_runs - 1;  // the last one that begins at or before the key
+    while (low < high) {
+      const std::int32_t middle = (low + high + 1) / 2;
+      if (runs[middle].first_key <= key) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return runs[low];
+  }
+};
+
+}  // namespace neuroshard
