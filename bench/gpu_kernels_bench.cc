@@ -133,8 +133,8 @@ StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSp
   Batch batch;
   for (std::size_t t = 0; t < spec.tables.size(); ++t) {
     NS_ASSIGN_OR_RETURN(const LookupPlan plan,
-                        PlanZipfLookups({spec.tables[t].rows, spec.batch_size,
-                                         shape.pooling_factor, false, seed * 1000 + t},
+                        PlanZipfLookups({spec.tables[t].rows, spec.batch_size, shape.pooling_factor,
+                                         false, seed * 1000 + t},
                                         c.zipf_exponent));
     LookupBatch lookups = ExpandLookups(plan);
     std::vector<std::int64_t> ids = lookups.ids;

@@ -76,9 +76,9 @@ StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& h
   }
   RankRun next;
   for (const ReuseCount& group : ChooseReuseCounts(histogram, lookups, spec.rows)) {
-    next.keys_per_rank = static_cast<std::uint64_t>(group.count);
+    next.keys_per_rank = group.count;
     plan.runs.push_back(next);
-    next.first_key += static_cast<std::uint64_t>(group.count * group.ids);
+    next.first_key += group.count * group.ids;
     next.first_rank += group.ids;
   }
   return plan;

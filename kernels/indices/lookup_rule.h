@@ -19,9 +19,9 @@ namespace neuroshard {
 // Ranks from `first_rank` on, up to the next run's first, own `keys_per_rank` (at least 1) keys
 // each, the first of them `first_key`.
 struct RankRun {
-  std::uint64_t first_key = 0;
+  std::int64_t first_key = 0;
   std::int64_t first_rank = 0;
-  std::uint64_t keys_per_rank = 1;
+  std::int64_t keys_per_rank = 1;
 
   bool operator==(const RankRun&) const = default;
 };
@@ -35,7 +35,7 @@ struct LookupRule {
   KeyChoice key_choice = KeyChoice::kPermuted;
   RandomPermutation key_order;    // kPermuted: of the positions
   std::uint64_t draw_seed = 0;    // kDrawn
-  std::uint64_t num_keys = 1;     // kDrawn: of all runs
+  std::int64_t num_keys = 1;      // kDrawn: of all runs
   const RankRun* runs = nullptr;  // in the memory of who calls; ascending, the first key is 0
   std::int32_t num_runs = 0;
   RandomPermutation row_order;  // of the table's rows, by rank
@@ -44,19 +44,31 @@ struct LookupRule {
 
   // Of position in [0, lookups).
   NS_DEVICE_CODE std::int64_t Id(std::int64_t position) const {
-    const auto at = static_cast<std::uint64_t>(position);
-    const std::uint64_t key = key_choice == KeyChoice::kPermuted
-                                  ? static_cast<std::uint64_t>(key_order(position))
-                                  : Scale(SplitMix(draw_seed + at), num_keys);
-    const RankRun& run = RunOf(key);
-    return row_order(run.first_rank +
-                     static_cast<std::int64_t>((key - run.first_key) / run.keys_per_rank));
+    return row_order(
+        Rank(key_choice == KeyChoice::kPermuted ? key_order(position) : DrawnKey(position)));
+  }
+
+  // The steps of Id.
+  NS_DEVICE_CODE std::int64_t DrawnKey(std::int64_t position) const {
+    const std::uint64_t bits = SplitMix(draw_seed + static_cast<std::uint64_t>(position));
+    return static_cast<std::int64_t>(Scale(bits, static_cast<std::uint64_t>(num_keys)));
+  }
+  NS_DEVICE_CODE std::int64_t Rank(std::int64_t key) const {
+    // The last run that begins at or before the key. Nothing branches on the key, which no
+    // processor would foresee, and which differs within a warp.
+    const RankRun* run = runs;
+    for (std::int32_t left = num_runs; left > 1;) {
+      const std::int32_t half = left / 2;
+      run += run[half].first_key <= key ? half : 0;
+      left -= half;
+    }
+    return run->first_rank + (key - run->first_key) / run->keys_per_rank;
   }
 
   // Uniform in [0.5, 1.5).
   NS_DEVICE_CODE float Weight(std::int64_t position) const {
     const std::uint64_t bits = SplitMix(weight_seed + static_cast<std::uint64_t>(position));
-    return 0.5F + static_cast<float>(bits >> 40) * 0x1.0p-24F;
+    return 0.5F + static_cast<float>(bits >> 41) * 0x1.0p-23F;  // exact
   }
 
   // Where the ids of `sample` begin; of batch_size: where the last one's end. Samples have
@@ -77,20 +89,6 @@ struct LookupRule {
 
   // Of the longest sample.
   std::int64_t LongestBag() const { return (lookups + batch_size - 1) / batch_size; }
-
- private:
-  NS_DEVICE_CODE const RankRun& RunOf(std::uint64_t key) const {
-    std::int32_t low = 0, high = num_runs - 1;  // the last one that begins at or before the key
-    while (low < high) {
-      const std::int32_t middle = (low + high + 1) / 2;
-      if (runs[middle].first_key <= key) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    return runs[low];
-  }
 };
 
 }  // namespace neuroshard

@@ -44,13 +44,13 @@ ZipfRuns MakeZipfRuns(std::int64_t ranks, double exponent) {
   ZipfRuns result;
   for (const Run& run : runs) {
     const double keys = kKeys * run.weight / sum / static_cast<double>(run.ranks);
-    const auto keys_per_rank = static_cast<std::uint64_t>(std::llround(keys));
+    const auto keys_per_rank = std::llround(keys);
     if (keys_per_rank == 0) break;  // frequencies fall, so nothing comes after
     // Equal frequencies are one run: all ranks, when exponent is 0.
     if (result.runs.empty() || result.runs.back().keys_per_rank != keys_per_rank) {
       result.runs.push_back({result.num_keys, run.first_rank, keys_per_rank});
     }
-    result.num_keys += keys_per_rank * static_cast<std::uint64_t>(run.ranks);
+    result.num_keys += keys_per_rank * run.ranks;
   }
   return result;
 }
