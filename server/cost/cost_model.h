@@ -135,10 +135,14 @@ struct CommLoad {
 
 // What one rank of a placement has to communicate and what that was priced at.
 struct RankComm {
-  CommLoad load;  // summed over the rank's shards
+  CommLoad load = {};  // summed over the rank's shards
   double start_offset_ms = 0;
   double forward_ms = 0;
   double backward_ms = 0;
+  // Whether it has shards of these kinds, and so which collectives all ranks take part in.
+  bool has_whole_rows = false;  // all-to-all in both stages; not data_parallel
+  bool has_cut_rows = false;    // reduce-scatter forward, all-gather backward
+  bool has_replicas = false;    // all-reduce backward
 };
 
 // low <= cost <= high in each.

@@ -10,10 +10,10 @@
 namespace neuroshard {
 namespace {
 
-// The ranks' shards as the model sees them, and what they load the network with.
+// The ranks' shards as the model sees them, and what they load the network with, not yet priced.
 struct RankContents {
   std::vector<std::vector<ShardFeatures>> shards;
-  std::vector<CommLoad> loads;
+  std::vector<RankComm> comm;
 };
 
 RankContents ContentsOf(const PricingConditions& conditions,
@@ -25,11 +25,17 @@ RankContents ContentsOf(const PricingConditions& conditions,
   if (!features.empty()) model.Represent(conditions, features, phi, loads);
   RankContents contents;
   contents.shards.resize(static_cast<std::size_t>(conditions.num_ranks));
-  contents.loads.resize(contents.shards.size());
+  contents.comm.resize(contents.shards.size());
   for (std::size_t i = 0; i < features.size(); ++i) {
     const std::size_t rank = static_cast<std::size_t>(resolved[i].shard->rank);
     contents.shards[rank].push_back(features[i]);
-    contents.loads[rank] += loads[i];
+    RankComm& comm = contents.comm[rank];
+    comm.load += loads[i];
+    const ShardingType type = features[i].layout.type;
+    const bool is_replica = type == ShardingType::kDataParallel;
+    comm.has_replicas = comm.has_replicas || is_replica;
+    comm.has_cut_rows = comm.has_cut_rows || CutsRows(type);
+    comm.has_whole_rows = comm.has_whole_rows || (!is_replica && !CutsRows(type));
   }
   return contents;
 }
@@ -68,11 +74,12 @@ void AddComputeIntervals(const PricingConditions& conditions,
   }
 }
 
-void AddCommIntervals(const std::vector<CommLoad>& loads, const CostModel& model, PlanCost& cost) {
-  std::vector<RankComm> ranks;
-  for (std::size_t r = 0; r < loads.size(); ++r) {
+void AddCommIntervals(std::vector<RankComm> ranks, const CostModel& model, PlanCost& cost) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
     const RankCost& rank = cost.ranks[r];
-    ranks.push_back({loads[r], rank.start_offset_ms, rank.forward_comm_ms, rank.backward_comm_ms});
+    ranks[r].start_offset_ms = rank.start_offset_ms;
+    ranks[r].forward_ms = rank.forward_comm_ms;
+    ranks[r].backward_ms = rank.backward_comm_ms;
   }
   const std::vector<CommInterval> intervals = model.CommIntervals(ranks);
   if (intervals.empty()) return;
@@ -93,7 +100,7 @@ Status AddIntervals(const PlanRequest& request, const Plan& plan, const CostMode
   const PricingConditions conditions = ConditionsOf(request);
   RankContents contents = ContentsOf(conditions, resolved, model);
   AddComputeIntervals(conditions, std::move(contents.shards), model, cost);
-  AddCommIntervals(contents.loads, model, cost);
+  AddCommIntervals(std::move(contents.comm), model, cost);
   for (RankCost& rank : cost.ranks) rank.intervals.total = TotalInterval(rank);
   cost.interval_coverage = coverage;
   cost.interval = EmbeddingCostInterval(cost.ranks, coverage);

@@ -61,6 +61,25 @@ TEST(PlanIntervalsTest, EveryStageHasWhatTheModelSaysAndTheTotalsCombineThem) {
   EXPECT_GT(cost.interval->high_ms, cost.embedding_cost_ms);
 }
 
+TEST(PlanIntervalsTest, TheModelIsToldWhoseRowsAreCutAndWhatIsReplicated) {
+  const UnsureCostModel model;
+  Plan plan = OneTableARank();
+  plan.tables[0].sharding_type = ShardingType::kRowWise;
+  plan.tables[0].shards = {{0, 34, 0, 8, 0}, {34, 34, 0, 8, 1}, {68, 32, 0, 8, 2}};
+  PlanCost cost = *PricePlan(TwoTablesOnThreeRanks(), plan, model);
+  ASSERT_THAT(AddIntervals(TwoTablesOnThreeRanks(), plan, model, cost), IsOk());
+  for (const RankCost& rank : cost.ranks) {
+    EXPECT_NEAR(rank.intervals.forward_comm->high_ms, 1.6 * rank.forward_comm_ms, 1e-6);
+  }
+  plan.tables[1].sharding_type = ShardingType::kDataParallel;
+  plan.tables[1].shards = {{0, 100, 0, 4, 0}, {0, 100, 0, 4, 1}, {0, 100, 0, 4, 2}};
+  cost = *PricePlan(TwoTablesOnThreeRanks(), plan, model);
+  ASSERT_THAT(AddIntervals(TwoTablesOnThreeRanks(), plan, model, cost), IsOk());
+  for (const RankCost& rank : cost.ranks) {
+    EXPECT_NEAR(rank.intervals.backward_comm->high_ms, 1.8 * rank.backward_comm_ms, 1e-6);
+  }
+}
+
 TEST(PlanIntervalsTest, AModelThatSaysNothingLeavesTheCostAlone) {
   const FakeCostModel model;
   const PlanCost cost = *PricePlan(TwoTablesOnThreeRanks(), OneTableARank(), model);

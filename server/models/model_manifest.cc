@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
@@ -205,6 +206,28 @@ std::vector<CommNetworkManifest> ReadCommNetworks(const ManifestSection& root,
   return networks;
 }
 
+// A plan's intervals have one coverage.
+void CheckCoverages(const ModelManifest& manifest, const ManifestSection& root) {
+  std::vector<std::pair<std::string, double>> coverages;
+  if (manifest.universal->interval) {
+    coverages.emplace_back("compute.interval", manifest.universal->interval->coverage);
+  }
+  if (manifest.comm && manifest.comm->interval) {
+    coverages.emplace_back("comm.interval", manifest.comm->interval->coverage);
+  }
+  if (manifest.comm) {
+    for (const auto& [collective, interval] : manifest.comm->intervals) {
+      coverages.emplace_back("comm.intervals." + collective, interval.coverage);
+    }
+  }
+  for (const auto& [path, coverage] : coverages) {
+    const auto& [first_path, first] = coverages.front();
+    if (coverage == first) continue;
+    root.Fault(path + ".coverage",
+               fmt::format("must be that of {}, {}, got {}", first_path, first, coverage));
+  }
+}
+
 // A kind of compute, and the kinds of communication that go with it.
 void ReadNetworks(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
   const YAML::Node* compute = root.Require("compute");
@@ -224,14 +247,7 @@ void ReadNetworks(const ManifestSection& root, Violations& violations, ModelMani
   } else {
     manifest.universal = ReadUniversalCompute(*compute, violations);
     if (comm != nullptr) manifest.comm = ReadUniversalComm(*comm, violations);
-    // A plan's intervals have one coverage.
-    if (manifest.comm && manifest.comm->interval && manifest.universal->interval &&
-        manifest.comm->interval->coverage != manifest.universal->interval->coverage) {
-      root.Fault(
-          "comm.interval.coverage",
-          fmt::format("must be that of compute.interval, {}, got {}",
-                      manifest.universal->interval->coverage, manifest.comm->interval->coverage));
-    }
+    CheckCoverages(manifest, root);
     if (const YAML::Node* trained_on = root.Find("trained_on")) {
       manifest.trained_on = ReadTrainedOn(*trained_on, violations);
     }

@@ -302,8 +302,12 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
   replace("bin_3,", "bin_2,");
   replace("head_width: 5", "head_width: 0");
   replace("coverage: 0.9", "coverage: 1.5");
+  replace("all_reduce:\n      coverage: 0.9", "all_reduce:\n      coverage: 0.8");
+  replace("all_to_all_forward:\n      coverage: 0.9\n      factor: 2", "to_all:\n      factor: 2");
   replace("noise_cost_ms: [0.5, 5]", "noise_cost_ms: [5, 5]");
   replace("noise: [0.1, 0.05]", "noise: [0.1]");
+  replace("ranks: [2, 8]", "ranks: [8, 2]");
+  replace("rank_factors: [3, 4]", "rank_factors: [3]");
   replace("[own_intra, own_inter", "[own_inter, own_intra");
   replace("optimizers: [sgd", "optimizers: [lion");
   replace("min: 2", "min: 9");
@@ -312,11 +316,14 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
   for (const Violation& violation : Violations::FromStatus(ParseModelManifest(text).status())) {
     fields.push_back(violation.field);
   }
-  EXPECT_THAT(fields, testing::IsSupersetOf(
-                          {"compute.features[3]", "compute.head_width", "compute.interval.coverage",
-                           "compute.interval.noise_cost_ms", "compute.interval.noise",
-                           "comm.features", "comm.interval.coverage", "trained_on.optimizers[0]",
-                           "trained_on.num_ranks.min", "forward_comm", "quality.usable"}));
+  EXPECT_THAT(fields,
+              testing::IsSupersetOf(
+                  {"compute.features[3]", "compute.head_width", "compute.interval.coverage",
+                   "compute.interval.noise_cost_ms", "compute.interval.noise", "comm.features",
+                   "comm.interval.coverage", "comm.intervals.all_reduce.coverage",
+                   "comm.intervals.all_reduce.ranks", "comm.intervals.all_reduce.rank_factors",
+                   "comm.intervals.to_all", "trained_on.optimizers[0]", "trained_on.num_ranks.min",
+                   "forward_comm", "quality.usable"}));
 }
 
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {

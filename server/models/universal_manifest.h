@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,10 @@ struct IntervalManifest {
   double factor = 1;                  // above 0
   std::vector<double> noise_cost_ms;  // 1 to 8, ascending, above 0
   std::vector<double> noise;          // as many, at least 0
+  // Of collectives, whose rank counts differ in noise: factors of these counts (2 and more,
+  // ascending), linear in ln(count) between and constant outside. Empty: `factor` is that of all.
+  std::vector<std::int64_t> ranks = {};
+  std::vector<double> rank_factors = {};  // as many, above 0
 
   bool operator==(const IntervalManifest&) const = default;
 };
@@ -47,7 +52,15 @@ struct UniversalCommManifest {
   std::vector<std::string> features;  // exactly CommFeatureNames
   std::vector<std::int64_t> layers;   // 22 to 1
   int members = 1;
-  std::optional<IntervalManifest> interval;
+  std::optional<IntervalManifest> interval;           // of collectives that have none of their own
+  std::map<std::string, IntervalManifest> intervals;  // by CollectiveName
+
+  // Null where the model does not say how sure it is of a collective.
+  const IntervalManifest* IntervalOf(const std::string& collective) const {
+    const auto own = intervals.find(collective);
+    if (own != intervals.end()) return &own->second;
+    return interval ? &*interval : nullptr;
+  }
 
   bool operator==(const UniversalCommManifest&) const = default;
 };

@@ -11,15 +11,14 @@
 #include "common/domain/vocabulary.h"
 #include "server/cost/comm_features.h"
 #include "server/cost/compute_features.h"
+#include "server/models/interval_section.h"
 #include "server/models/manifest_section.h"
 
 namespace neuroshard {
 namespace {
 
 constexpr std::int64_t kMaxMembers = 64;
-constexpr std::size_t kMaxNoisePoints = 8;
 constexpr std::int64_t kMostRanks = 16384;
-constexpr double kMostMs = 1e12;
 
 // Features that `known` has, each once.
 std::vector<std::string> ReadFeatures(const ManifestSection& section,
@@ -38,32 +37,6 @@ std::vector<std::string> ReadFeatures(const ManifestSection& section,
     }
   }
   return features;
-}
-
-std::optional<IntervalManifest> ReadInterval(const ManifestSection& owner, Violations& violations) {
-  const YAML::Node* node = owner.Find("interval");
-  if (node == nullptr) return std::nullopt;
-  const ManifestSection section(*node, owner.Path("interval"),
-                                {"coverage", "factor", "noise_cost_ms", "noise"}, violations);
-  IntervalManifest interval;
-  if (!section.valid()) return interval;
-  interval.coverage = section.RequiredNumber("coverage", 0.01, 0.9999);
-  interval.factor = section.RequiredNumber("factor", 1e-6, 1e6);
-  interval.noise_cost_ms = section.RequiredNumbers("noise_cost_ms", 1e-12, kMostMs);
-  interval.noise = section.RequiredNumbers("noise", 0, 100);
-  const std::vector<double>& at = interval.noise_cost_ms;
-  if (at.empty() || at.size() > kMaxNoisePoints) {
-    section.Fault("noise_cost_ms",
-                  fmt::format("must list 1 to {} costs, got {}", kMaxNoisePoints, at.size()));
-  }
-  if (std::adjacent_find(at.begin(), at.end(), std::greater_equal<>()) != at.end()) {
-    section.Fault("noise_cost_ms", "must rise from entry to entry");
-  }
-  if (interval.noise.size() != at.size()) {
-    section.Fault("noise", fmt::format("must have an entry for each of noise_cost_ms, {}, got {}",
-                                       at.size(), interval.noise.size()));
-  }
-  return interval;
 }
 
 // The number of members that price and say how sure they are.
@@ -125,17 +98,6 @@ void EmitFlow(YAML::Emitter& out, const std::string& key, const std::vector<T>& 
   out << YAML::EndSeq;
 }
 
-void EmitInterval(YAML::Emitter& out, const std::optional<IntervalManifest>& interval) {
-  if (!interval) return;
-  out << YAML::Key << "interval" << YAML::Value << YAML::BeginMap;
-  // As the shortest text that reads back the same.
-  out << YAML::Key << "coverage" << YAML::Value << fmt::format("{}", interval->coverage);
-  out << YAML::Key << "factor" << YAML::Value << fmt::format("{}", interval->factor);
-  EmitFlow(out, "noise_cost_ms", interval->noise_cost_ms);
-  EmitFlow(out, "noise", interval->noise);
-  out << YAML::EndMap;
-}
-
 void EmitRange(YAML::Emitter& out, const std::string& key, std::int64_t low, std::int64_t high) {
   if (high == 0) return;
   out << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginMap;
@@ -183,7 +145,8 @@ UniversalComputeManifest ReadUniversalCompute(const YAML::Node& node, Violations
 UniversalCommManifest ReadUniversalComm(const YAML::Node& node, Violations& violations) {
   UniversalCommManifest comm;
   const ManifestSection section(
-      node, "comm", {"file", "kind", "features", "layers", "members", "interval"}, violations);
+      node, "comm", {"file", "kind", "features", "layers", "members", "interval", "intervals"},
+      violations);
   if (!section.valid()) return comm;
   section.Constant("kind", kUniversalCommKind);
   comm.file = section.File("file");
@@ -205,6 +168,7 @@ UniversalCommManifest ReadUniversalComm(const YAML::Node& node, Violations& viol
   }
   comm.members = ReadMembers(section);
   comm.interval = ReadInterval(section, violations);
+  comm.intervals = ReadIntervals(section, violations);
   return comm;
 }
 
@@ -257,6 +221,7 @@ void EmitUniversalComm(YAML::Emitter& out, const UniversalCommManifest& comm) {
   EmitFlow(out, "layers", comm.layers);
   out << YAML::Key << "members" << YAML::Value << comm.members;
   EmitInterval(out, comm.interval);
+  EmitIntervals(out, comm.intervals);
   out << YAML::EndMap;
 }
 

@@ -8,7 +8,8 @@
 
 namespace neuroshard::testing {
 
-// FakeCostModel, whose compute may be 10% less and 30% more, and whose communication is within 40%.
+// FakeCostModel, whose compute may be 10% less and 30% more, and whose communication is within 40%
+// of a rank without cut rows or replicas, 60% of one with cut rows, 80% of one with replicas.
 class UnsureCostModel final : public FakeCostModel {
  public:
   UnsureCostModel() : FakeCostModel(MakeInfo()) {}
@@ -27,8 +28,9 @@ class UnsureCostModel final : public FakeCostModel {
   std::vector<CommInterval> CommIntervals(std::span<const RankComm> ranks) const override {
     std::vector<CommInterval> intervals;
     for (const RankComm& rank : ranks) {
-      intervals.push_back({{0.6 * rank.forward_ms, 1.4 * rank.forward_ms},
-                           {0.6 * rank.backward_ms, 1.4 * rank.backward_ms}});
+      const double share = rank.has_replicas ? 0.8 : (rank.has_cut_rows ? 0.6 : 0.4);
+      intervals.push_back({{(1 - share) * rank.forward_ms, (1 + share) * rank.forward_ms},
+                           {(1 - share) * rank.backward_ms, (1 + share) * rank.backward_ms}});
     }
     return intervals;
   }

@@ -20,7 +20,15 @@ class IntervalRule {
   double Noise(double cost_ms) const;
 
   // s: of ln(cost), from what the members say (at least one, the first is the model) and the noise.
-  double Deviation(std::span<const double> member_costs_ms) const;
+  double Deviation(std::span<const double> member_costs_ms) const {
+    return Deviation(member_costs_ms, member_costs_ms.front());
+  }
+  // The same with the noise at a cost that another network says.
+  double Deviation(std::span<const double> member_costs_ms, double noise_at_ms) const;
+
+  // The rule for collectives over so many ranks: the factor is linear in ln(ranks) between those
+  // that the manifest has factors of, and constant outside.
+  IntervalRule AtRanks(int num_ranks) const;
 
   // cost x exp(-+ factor x deviation); [0, 0] of 0.
   CostInterval Around(double cost_ms, double deviation) const;

@@ -29,6 +29,17 @@ TEST(IntervalRuleTest, DeviationAddsWhatMembersDisagreeInToTheNoise) {
   EXPECT_NEAR(kRule.Deviation(nothing), 0.3, 1e-12);
 }
 
+TEST(IntervalRuleTest, TheFactorIsThatOfTheRankCount) {
+  const IntervalRule rule({0.9, 2, {1}, {0.1}, {2, 8}, {1, 3}});
+  const auto factor = [&](int ranks) { return std::log(rule.AtRanks(ranks).Around(1, 1).high_ms); };
+  EXPECT_NEAR(factor(2), 1, 1e-12);
+  EXPECT_NEAR(factor(4), 2, 1e-12);
+  EXPECT_NEAR(factor(8), 3, 1e-12);
+  EXPECT_NEAR(factor(512), 3, 1e-12);
+  EXPECT_NEAR(std::log(rule.Around(1, 1).high_ms), 2, 1e-12);
+  EXPECT_EQ(kRule.AtRanks(8).Around(10, 0.2), kRule.Around(10, 0.2));
+}
+
 TEST(IntervalRuleTest, IntervalsAreFactorsAroundTheCost) {
   const CostInterval interval = kRule.Around(10, 0.2);
   EXPECT_NEAR(interval.low_ms, 10 / std::exp(0.4), 1e-12);

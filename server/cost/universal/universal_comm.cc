@@ -23,11 +23,17 @@ constexpr double kReferenceColumns = 128;
 // What the model and all that were bound from it share.
 struct CommNetworks {
   std::vector<CommNetworkMember> members;
-  std::optional<IntervalRule> interval_rule;
+  std::array<std::optional<IntervalRule>, kCollectiveKinds> interval_rules;
   bool tells_hosts_apart = false;
   std::array<bool, kCollectiveKinds> known{};
 
   bool Knows(CollectiveKind kind) const { return known[static_cast<std::size_t>(kind)]; }
+
+  // Null where the model does not say how sure it is.
+  const IntervalRule* RuleOf(CollectiveKind kind) const {
+    const auto& rule = interval_rules[static_cast<std::size_t>(kind)];
+    return rule ? &*rule : nullptr;
+  }
 };
 
 // One placement's inputs, kept by a thread so that calls ask for no memory.
@@ -79,7 +85,9 @@ class UniversalBoundComm final : public BoundComm {
   }
 
   std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {
-    if (!networks_->interval_rule) return {};
+    const bool says = networks_->RuleOf(CollectiveKind::kAllToAllForward) != nullptr &&
+                      networks_->RuleOf(CollectiveKind::kAllToAllBackward) != nullptr;
+    if (!says) return {};
     assert(ranks.size() == layout_.num_ranks());
     std::vector<CommInterval> intervals(ranks.size());
     for (const bool forward : {true, false}) {
@@ -97,18 +105,46 @@ class UniversalBoundComm final : public BoundComm {
       for (const CommNetworkMember& member : networks_->members) {
         member.Costs(kind, scratch.rows, scratch.wait_ms, by_member.emplace_back(ranks.size()));
       }
+      const std::vector<IntervalRule> rules = RulesOf(kind, ranks);
       std::vector<double> said(by_member.size());
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         for (std::size_t m = 0; m < said.size(); ++m) said[m] = by_member[m][r];
         const double cost_ms = forward ? ranks[r].forward_ms : ranks[r].backward_ms;
-        (forward ? intervals[r].forward : intervals[r].backward) =
-            networks_->interval_rule->Around(cost_ms, networks_->interval_rule->Deviation(said));
+        CostInterval& around = forward ? intervals[r].forward : intervals[r].backward;
+        around = {cost_ms, cost_ms};
+        for (const IntervalRule& rule : rules) {
+          const CostInterval by_rule = rule.Around(cost_ms, rule.Deviation(said));
+          around.low_ms = std::min(around.low_ms, by_rule.low_ms);
+          around.high_ms = std::max(around.high_ms, by_rule.high_ms);
+        }
       }
     }
     return intervals;
   }
 
  private:
+  // Of the collectives that a stage of the placement has; `all_to_all` is the stage's own.
+  std::vector<IntervalRule> RulesOf(CollectiveKind all_to_all,
+                                    std::span<const RankComm> ranks) const {
+    const auto any = [&](bool RankComm::*has) {
+      return std::any_of(ranks.begin(), ranks.end(),
+                         [&](const RankComm& rank) { return rank.*has; });
+    };
+    const bool forward = all_to_all == CollectiveKind::kAllToAllForward;
+    std::vector<IntervalRule> rules;
+    const auto add = [&](CollectiveKind kind) {
+      const IntervalRule* rule = networks_->RuleOf(kind);
+      if (rule == nullptr) rule = networks_->RuleOf(all_to_all);
+      rules.push_back(rule->AtRanks(static_cast<int>(layout_.num_ranks())));
+    };
+    if (any(&RankComm::has_cut_rows)) {
+      add(forward ? CollectiveKind::kReduceScatter : CollectiveKind::kAllGather);
+    }
+    if (!forward && any(&RankComm::has_replicas)) add(CollectiveKind::kAllReduce);
+    if (rules.empty() || any(&RankComm::has_whole_rows)) add(all_to_all);
+    return rules;
+  }
+
   // Features of what scratch has of bytes and offsets.
   void FillRows(CollectiveKind kind) const {
     scratch.rows.resize(layout_.num_ranks());
@@ -192,7 +228,11 @@ std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& 
   for (int m = 0; m < manifest.members; ++m) {
     networks.members.emplace_back(file, fmt::format("member.{}", m), manifest.layers);
   }
-  if (manifest.interval) networks.interval_rule.emplace(*manifest.interval);
+  for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
+    const std::string name(CollectiveName(static_cast<CollectiveKind>(kind)));
+    const IntervalManifest* interval = manifest.IntervalOf(name);
+    if (interval != nullptr) networks.interval_rules[kind].emplace(*interval);
+  }
   networks.tells_hosts_apart = trained_on.max_hosts > 1;
   for (const std::string& collective : trained_on.collectives) {
     networks.known[static_cast<std::size_t>(CollectiveFromName(collective).value())] = true;

@@ -266,5 +266,38 @@ TEST(UniversalCommTest, IntervalsHoldTheCostAndAreWiderWhereMembersDisagree) {
   }
 }
 
+TEST(UniversalCommTest, AnIntervalIsTheWidestOfThoseOfTheCollectivesThatAPlacementHas) {
+  ModelFixture fixture = MakeUniversalFixture({.members = 1});
+  fixture.manifest.comm->interval = IntervalManifest{0.9, 1, {1}, {0.2}};
+  fixture.manifest.comm->intervals = {{"all_to_all_forward", {0.9, 1, {1}, {0.1}}},
+                                      {"all_gather", {0.9, 1, {1}, {0.1}, {2, 8}, {3, 1}}},
+                                      {"all_reduce", {0.9, 1, {1}, {0.25}}}};
+  const auto comm = CommOf(fixture)->BoundTo(On({2}));
+  // ln(high / cost) forward and backward, where one rank has `kinds` and the other nothing.
+  const auto widths = [&](const RankComm& kinds) {
+    std::vector<RankComm> ranks = {kinds, {}};
+    for (RankComm& rank : ranks) rank.forward_ms = rank.backward_ms = 1;
+    const auto intervals = comm->Intervals(ranks);
+    return std::pair{std::log(intervals[1].forward.high_ms),
+                     -std::log(intervals[1].backward.low_ms)};
+  };
+  const auto expect = [&](const RankComm& kinds, double forward, double backward) {
+    EXPECT_NEAR(widths(kinds).first, forward, 1e-12);
+    EXPECT_NEAR(widths(kinds).second, backward, 1e-12);
+  };
+  expect({}, 0.1, 0.2);
+  expect({.has_whole_rows = true}, 0.1, 0.2);
+  expect({.has_cut_rows = true}, 0.2, 0.3);  // nobody says anything of reduce_scatter
+  expect({.has_replicas = true}, 0.1, 0.25);
+  expect({.has_whole_rows = true, .has_replicas = true}, 0.1, 0.25);
+  expect({.has_whole_rows = true, .has_cut_rows = true, .has_replicas = true}, 0.2, 0.3);
+  // Where nothing stands for the others, the all-to-all does.
+  fixture.manifest.comm->interval.reset();
+  fixture.manifest.comm->intervals["all_to_all_backward"] = {0.9, 1, {1}, {0.15}};
+  const auto without = CommOf(fixture)->BoundTo(On({2}));
+  const std::vector<RankComm> cut = {{.forward_ms = 1, .has_cut_rows = true}, {.forward_ms = 1}};
+  EXPECT_NEAR(without->Intervals(cut)[0].forward.high_ms, std::exp(0.1), 1e-12);
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -49,15 +49,17 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
   info.measured_types = MeasuredTypes(trained_on);
   info.splits_compute = manifest.universal->outputs.size() == 2;
   info.convex_compute = true;  // no negative weight behind the head's relu
-  const auto state = [&](const std::optional<IntervalManifest>& interval,
-                         std::initializer_list<const char*> stages) {
-    if (!interval) return;
+  const auto state = [&](const char* stage, const IntervalManifest* interval) {
+    if (interval == nullptr) return;
     info.interval_coverage = interval->coverage;
-    const double error = IntervalRule(*interval).TypicalError();
-    for (const char* stage : stages) info.typical_errors[stage] = error;
+    info.typical_errors[stage] = IntervalRule(*interval).TypicalError();
   };
-  state(manifest.universal->interval, {"compute"});
-  if (manifest.comm) state(manifest.comm->interval, {"forward_comm", "backward_comm"});
+  const auto& of_compute = manifest.universal->interval;
+  state("compute", of_compute ? &*of_compute : nullptr);
+  if (manifest.comm) {
+    state("forward_comm", manifest.comm->IntervalOf("all_to_all_forward"));
+    state("backward_comm", manifest.comm->IntervalOf("all_to_all_backward"));
+  }
   return info;
 }
 

@@ -182,7 +182,8 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
   EXPECT_EQ(info.ranges,
             (ConditionRanges{1024, 65536, {"fp32"}, {"sgd", "rowwise_adagrad"}, 2, 8, 2}));
   EXPECT_THAT(info.measured_types, testing::Contains(ShardingType::kDataParallel));
-  EXPECT_NEAR(info.typical_errors.at("forward_comm"), std::exp(1.5 * 0.05) - 1, 1e-12);
+  EXPECT_NEAR(info.typical_errors.at("forward_comm"), std::exp(2 * 0.1) - 1, 1e-12);
+  EXPECT_NEAR(info.typical_errors.at("backward_comm"), std::exp(1.5 * 0.05) - 1, 1e-12);
   EXPECT_EQ(Loaded({.has_intervals = false})->info().interval_coverage, 0);
 }
 

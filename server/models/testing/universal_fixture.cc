@@ -109,7 +109,10 @@ ModelFixture MakeUniversalFixture(const UniversalFixtureOptions& options) {
   comm.layers = WidthsOf(static_cast<std::int64_t>(comm.features.size()), options.comm_hidden);
   comm.layers.push_back(1);
   comm.members = options.members;
-  if (options.has_intervals) comm.interval = interval;
+  if (options.has_intervals) {
+    comm.interval = interval;
+    comm.intervals = options.intervals;
+  }
   TensorFile& comm_file = fixture.files[comm.file];
   comm_file = SignedNetwork(UniversalCommTensors(comm), random);
   SetNormalisation(comm.features, comm_file);

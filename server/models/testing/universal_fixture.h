@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct UniversalFixtureOptions {
   int members = 3;
   bool has_comm = true;
   bool has_intervals = true;
+  // Of communication, besides the one for all others.
+  std::map<std::string, IntervalManifest> intervals = {
+      {"all_to_all_forward", {0.9, 2, {1}, {0.1}}},
+      {"all_reduce", {0.9, 3, {1}, {0.1}, {2, 8}, {3, 4}}}};
   int max_hosts = 2;
   std::vector<std::string> collectives = {"all_to_all_forward", "all_to_all_backward",
                                           "reduce_scatter", "all_gather", "all_reduce"};

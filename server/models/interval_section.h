@@ -1,0 +1,28 @@
+// How sure networks are, in a manifest: the keys "interval" and "intervals" of their sections.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/base/violations.h"
+#include "server/models/manifest_section.h"
+#include "server/models/universal_manifest.h"
+
+namespace neuroshard {
+
+// Nothing where `owner` has no "interval". Faults go to `violations`, as in ManifestSection. May
+// throw YAML::Exception.
+std::optional<IntervalManifest> ReadInterval(const ManifestSection& owner, Violations& violations);
+
+// "intervals": by CollectiveName; empty where there is no such key. Each as above.
+std::map<std::string, IntervalManifest> ReadIntervals(const ManifestSection& owner,
+                                                      Violations& violations);
+
+// Key and value; nothing of nothing.
+void EmitInterval(YAML::Emitter& out, const std::optional<IntervalManifest>& interval);
+void EmitIntervals(YAML::Emitter& out, const std::map<std::string, IntervalManifest>& intervals);
+
+}  // namespace neuroshard
