@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "server/cost/universal/interval_rule.h"
@@ -12,37 +14,97 @@ namespace neuroshard {
 namespace {
 
 constexpr std::size_t kMaxBuckets = 8;
-constexpr std::size_t kMinBucket = 20;
+constexpr std::size_t kMinGroups = 20;
 // Of a normal distribution: standard deviation over median absolute deviation.
 constexpr double kDeviationOfMedian = 1.4826;
 // A model that is exact where it was calibrated still gets an interval.
 constexpr double kLeastNoise = 1e-4;
 constexpr double kLeastFactor = 1e-3;
-
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+constexpr double kRounding = 1e-9;  // of sums of weights
 
 struct Miss {
-  double predicted_ms = 0;
+  const CalibrationValue* value = nullptr;
   double log_ratio = 0;  // absolute
-  const std::vector<double>* members_ms = nullptr;
+  double weight = 0;     // those of a group add up to 1
 };
 
-std::vector<Miss> MissesOf(const EnsemblePredictions& predictions) {
-  std::vector<Miss> misses;
-  for (std::size_t i = 0; i < predictions.measured_ms.size(); ++i) {
-    const double predicted = predictions.members_ms[i].front();
-    const double measured = predictions.measured_ms[i];
-    if (!(predicted > 0) || !(measured > 0)) continue;
-    misses.push_back(
-        {predicted, std::abs(std::log(measured / predicted)), &predictions.members_ms[i]});
+struct Weighed {
+  double value = 0;
+  double weight = 0;
+};
+
+// The least value such that at least `weight` is at or below it; the largest where there is none.
+double QuantileOf(std::vector<Weighed> values, double weight) {
+  std::sort(values.begin(), values.end(),
+            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
+  double sum = 0;
+  for (const Weighed& each : values) {
+    sum += each.weight;
+    if (sum >= weight - kRounding) return each.value;
   }
-  std::sort(misses.begin(), misses.end(),
-            [](const Miss& a, const Miss& b) { return a.predicted_ms < b.predicted_ms; });
+  return values.back().value;
+}
+
+double MedianOf(std::vector<Weighed> values) {
+  double sum = 0;
+  for (const Weighed& each : values) sum += each.weight;
+  return QuantileOf(std::move(values), sum / 2);
+}
+
+// By what was said, ascending.
+std::vector<Miss> MissesOf(const std::vector<CalibrationValue>& values) {
+  std::vector<Miss> misses;
+  std::map<std::int64_t, int> group_sizes;
+  for (const CalibrationValue& value : values) {
+    if (!(value.unseen_ms > 0) || !(value.measured_ms > 0)) continue;
+    misses.push_back({&value, std::abs(std::log(value.measured_ms / value.unseen_ms)), 0});
+    ++group_sizes[value.group];
+  }
+  for (Miss& miss : misses) miss.weight = 1.0 / group_sizes[miss.value->group];
+  std::stable_sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) {
+    return a.value->unseen_ms < b.value->unseen_ms;
+  });
   return misses;
+}
+
+std::size_t GroupsOf(const std::vector<Miss>& misses) {
+  std::set<std::int64_t> groups;
+  for (const Miss& miss : misses) groups.insert(miss.value->group);
+  return groups.size();
+}
+
+void AddNoise(const std::vector<Miss>& misses, std::size_t groups, IntervalManifest& interval) {
+  const std::size_t buckets = std::clamp<std::size_t>(groups / kMinGroups, 1, kMaxBuckets);
+  const double per_bucket = static_cast<double>(groups) / static_cast<double>(buckets);
+  std::size_t begin = 0;
+  double before = 0;
+  for (std::size_t b = 0; b < buckets; ++b) {
+    std::vector<Weighed> ratios;
+    std::vector<Weighed> costs;
+    const double until = per_bucket * static_cast<double>(b + 1);
+    for (; begin < misses.size() && before < until - kRounding; ++begin) {
+      const Miss& miss = misses[begin];
+      ratios.push_back({miss.log_ratio, miss.weight});
+      costs.push_back({miss.value->unseen_ms, miss.weight});
+      before += miss.weight;
+    }
+    if (costs.empty()) continue;
+    const double cost = MedianOf(std::move(costs));
+    if (!interval.noise_cost_ms.empty() && cost <= interval.noise_cost_ms.back()) continue;
+    interval.noise_cost_ms.push_back(cost);
+    interval.noise.push_back(
+        std::max(kLeastNoise, kDeviationOfMedian * MedianOf(std::move(ratios))));
+  }
+}
+
+double FactorOf(const std::vector<Miss>& misses, const IntervalRule& rule, double coverage) {
+  std::vector<Weighed> scores;
+  for (const Miss& miss : misses) {
+    const double deviation = rule.Deviation(miss.value->members_ms, miss.value->unseen_ms);
+    scores.push_back({miss.log_ratio / deviation, miss.weight});
+  }
+  const auto groups = static_cast<double>(GroupsOf(misses));
+  return std::max(kLeastFactor, QuantileOf(std::move(scores), (groups + 1) * coverage));
 }
 
 }  // namespace
@@ -54,50 +116,50 @@ std::vector<double> EnsemblePredictions::Model() const {
   return model;
 }
 
-std::optional<IntervalManifest> CalibrateInterval(const EnsemblePredictions& predictions,
+std::optional<IntervalManifest> CalibrateInterval(std::vector<CalibrationValue> values,
                                                   double coverage) {
-  const std::vector<Miss> misses = MissesOf(predictions);
-  if (misses.size() < kMinBucket) return std::nullopt;
+  const std::vector<Miss> misses = MissesOf(values);
+  const std::size_t groups = GroupsOf(misses);
+  if (groups < kMinGroups) return std::nullopt;
   IntervalManifest interval;
   interval.coverage = coverage;
-  const std::size_t buckets = std::clamp<std::size_t>(misses.size() / kMinBucket, 1, kMaxBuckets);
-  for (std::size_t b = 0; b < buckets; ++b) {
-    const std::size_t begin = misses.size() * b / buckets;
-    const std::size_t end = misses.size() * (b + 1) / buckets;
-    std::vector<double> ratios;
-    std::vector<double> costs;
-    for (std::size_t i = begin; i < end; ++i) {
-      ratios.push_back(misses[i].log_ratio);
-      costs.push_back(misses[i].predicted_ms);
-    }
-    const double cost = MedianOf(std::move(costs));
-    if (!interval.noise_cost_ms.empty() && cost <= interval.noise_cost_ms.back()) continue;
-    interval.noise_cost_ms.push_back(cost);
-    interval.noise.push_back(
-        std::max(kLeastNoise, kDeviationOfMedian * MedianOf(std::move(ratios))));
-  }
+  AddNoise(misses, groups, interval);
   const IntervalRule rule(interval);
-  std::vector<double> scores;
-  for (const Miss& miss : misses) {
-    scores.push_back(miss.log_ratio / rule.Deviation(*miss.members_ms));
+  interval.factor = FactorOf(misses, rule, coverage);
+  std::map<int, std::vector<Miss>> by_ranks;
+  for (const Miss& miss : misses) by_ranks[miss.value->num_ranks].push_back(miss);
+  std::erase_if(by_ranks, [](const auto& each) { return GroupsOf(each.second) < kMinGroups; });
+  if (by_ranks.size() < 2) return interval;
+  for (const auto& [num_ranks, of_count] : by_ranks) {
+    interval.ranks.push_back(num_ranks);
+    interval.rank_factors.push_back(FactorOf(of_count, rule, coverage));
   }
-  std::sort(scores.begin(), scores.end());
-  const auto n = static_cast<double>(scores.size());
-  const auto rank = static_cast<std::size_t>(std::ceil((n + 1) * coverage));
-  interval.factor = std::max(kLeastFactor, scores[std::min(rank, scores.size()) - 1]);
   return interval;
 }
 
-double IntervalCoverage(const IntervalManifest& interval, const EnsemblePredictions& predictions) {
+std::optional<IntervalManifest> CalibrateInterval(const EnsemblePredictions& predictions,
+                                                  double coverage) {
+  std::vector<CalibrationValue> values;
+  for (std::size_t i = 0; i < predictions.measured_ms.size(); ++i) {
+    const auto& members_ms = predictions.members_ms[i];
+    values.push_back({predictions.measured_ms[i], members_ms.front(), members_ms,
+                      static_cast<std::int64_t>(i), 0});
+  }
+  return CalibrateInterval(std::move(values), coverage);
+}
+
+double IntervalCoverage(const IntervalManifest& interval, const EnsemblePredictions& predictions,
+                        const std::vector<int>& num_ranks) {
+  if (predictions.measured_ms.empty()) return std::numeric_limits<double>::quiet_NaN();
   const IntervalRule rule(interval);
   std::size_t inside = 0;
   for (std::size_t i = 0; i < predictions.measured_ms.size(); ++i) {
     const auto& members = predictions.members_ms[i];
-    const CostInterval around = rule.Around(members.front(), rule.Deviation(members));
+    const IntervalRule here = num_ranks.empty() ? rule : rule.AtRanks(num_ranks[i]);
+    const CostInterval around = here.Around(members.front(), here.Deviation(members));
     inside +=
         predictions.measured_ms[i] >= around.low_ms && predictions.measured_ms[i] <= around.high_ms;
   }
-  if (predictions.measured_ms.empty()) return std::numeric_limits<double>::quiet_NaN();
   return static_cast<double>(inside) / static_cast<double>(predictions.measured_ms.size());
 }
 

@@ -157,7 +157,7 @@ TEST_F(ModelPublicationTest, SameRecordsAndSeedGiveTheSameBytes) {
     EXPECT_EQ(Read(entry.path()), Read(fs::path(Path(2)) / name)) << name;
     ++files;
   }
-  EXPECT_EQ(files, 6);
+  EXPECT_EQ(files, 7);
 }
 
 TEST_F(ModelPublicationTest, AnExistingVersionIsKeptUnlessToldOtherwise) {

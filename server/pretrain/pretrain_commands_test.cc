@@ -2,17 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "common/store/profile_store.h"
-#include "server/pretrain/testing/synthetic_records.h"
+#include "server/pretrain/testing/pretrain_fixture.h"
 
 namespace neuroshard {
 namespace {
@@ -22,111 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-class PretrainCommandsTest : public testing::Test {
- protected:
-  PretrainCommandsTest()
-      : folder_(fs::path(testing::TempDir()) /
-                fmt::format("pretrain-{}-{}", ::getpid(),
-                            testing::UnitTest::GetInstance()->current_test_info()->name())),
-        out_(std::tmpfile()),
-        err_(std::tmpfile()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    context_ = {out_, err_, ProgressStyle::kLines, &clock_, &stop_, 1'795'000'000'000};
-    train_.store = Path("store.db");
-    train_.config = Path("config.yaml");
-    train_.model_directory = Path("models/cpu/1");
-    train_.format = OutputFormat::kJson;
-    Configure(
-        "max_epochs: 60, comm: {max_epochs: 60}, table_hidden: [24, 12], representation: 8, "
-        "members: 2, held_out_tables: 0");
-  }
-  ~PretrainCommandsTest() override {
-    std::fclose(out_);
-    std::fclose(err_);
-    fs::remove_all(folder_);
-  }
-
-  void Configure(const std::string& keys) { std::ofstream(train_.config) << "{" << keys << "}\n"; }
-
-  std::string Read(const std::string& name) const {
-    std::ifstream file(Path(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  // What a command wrote, from an output of its own.
-  template <typename Command>
-  Json Output(Status (*run)(const Command&, const CommandContext&), const Command& command) {
-    CommandContext context = context_;
-    context.out = std::tmpfile();
-    const Status status = run(command, context);
-    EXPECT_TRUE(status.ok()) << status;
-    const std::string text = Written(context.out);
-    std::fclose(context.out);
-    return status.ok() ? Json::parse(text) : Json();
-  }
-
-  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
-
-  static TimedSeries Series(double ms) {
-    TimedSeries series;
-    series.samples_ms = {ms};
-    series.median_ms = ms;
-    return series;
-  }
-
-  void FillStore(const std::vector<ComputeRecord>& compute, const std::vector<CommRecord>& comm) {
-    const auto store = *ProfileStore::Open(train_.store, StoreMode::kReadWrite);
-    std::vector<ComputeSample> compute_samples;
-    for (const auto& record : compute) compute_samples.push_back(record.sample);
-    const auto compute_sweep = store->BeginComputeSweep({"c", "c", ""}, compute_samples);
-    ASSERT_TRUE(compute_sweep.ok()) << compute_sweep.status();
-    for (const auto& record : compute) {
-      ComputeMeasurement measurement;
-      measurement.sample_id = record.sample.sample_id;
-      measurement.forward = Series(record.forward_ms);
-      measurement.backward = Series(record.backward_ms);
-      measurement.environment = record.environment;
-      ASSERT_TRUE(store->AddComputeMeasurement(*compute_sweep, measurement).ok());
-    }
-    std::vector<CommSample> comm_samples;
-    for (const auto& record : comm) comm_samples.push_back(record.sample);
-    const auto comm_sweep = store->BeginCommSweep({"m", "m", ""}, comm_samples);
-    ASSERT_TRUE(comm_sweep.ok()) << comm_sweep.status();
-    for (const auto& record : comm) {
-      std::vector<CommMeasurement> measurements;
-      for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
-        CommMeasurement measurement;
-        measurement.sample_id = record.sample.sample_id;
-        measurement.rank = static_cast<int>(rank);
-        measurement.series = Series(record.cost_ms[rank]);
-        measurement.environment = record.environments[rank];
-        measurements.push_back(measurement);
-      }
-      const Status added =
-          store->AddCommMeasurements(*comm_sweep, record.sample.sample_id, measurements);
-      ASSERT_TRUE(added.ok()) << added;
-    }
-  }
-
-  static std::string Written(std::FILE* file) {
-    std::fflush(file);
-    std::rewind(file);
-    std::string text;
-    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) {
-      text += static_cast<char>(c);
-    }
-    return text;
-  }
-
-  fs::path folder_;
-  std::FILE* out_;
-  std::FILE* err_;
-  SteadyClock clock_;
-  NeverStop stop_;
-  CommandContext context_;
-  TrainCommand train_;
-};
+using PretrainCommandsTest = PretrainFixture;
 
 TEST_F(PretrainCommandsTest, TrainThenEvaluateTheSameStore) {
   FillStore(SyntheticComputeRecords(400), SyntheticCommRecords(200, 2));
@@ -245,47 +134,6 @@ TEST_F(PretrainCommandsTest, TwoDevicesInOneStoreAreAnError) {
   EXPECT_THAT(Message(RunTrain(train_, context_)), HasSubstr("device: Another CPU (1 records)"));
 }
 
-// Stops after some looks.
-class StopLater final : public StopSignal {
- public:
-  explicit StopLater(int looks) : looks_(looks) {}
-  bool ShouldStop() const override { return looks_.fetch_sub(1) <= 0; }
-
- private:
-  mutable std::atomic<int> looks_;
-};
-
-TEST_F(PretrainCommandsTest, AnInterruptedTrainingGoesOnToTheSameBytes) {
-  FillStore(SyntheticComputeRecords(80), SyntheticCommRecords(40, 2));
-  Configure("max_epochs: 12, members: 2, table_hidden: [8], comm: {max_epochs: 5}");
-  Output(RunTrain, train_);
-  train_.model_directory = Path("models/cpu/2");
-  // Anywhere: in the middle of compute, and then of communication.
-  for (const int looks : {15, 4, 9}) {
-    const StopLater stop(looks);
-    CommandContext context = context_;
-    context.stop = &stop;
-    EXPECT_EQ(RunTrain(train_, context).code(), absl::StatusCode::kCancelled) << looks;
-    EXPECT_FALSE(fs::exists(Path("models/cpu/2")));
-  }
-  Output(RunTrain, train_);
-  EXPECT_THAT(Written(err_), HasSubstr("goes on after epoch"));
-  for (const char* name : {"compute.safetensors", "comm.safetensors"}) {
-    EXPECT_EQ(Read(std::string("models/cpu/1/") + name), Read(std::string("models/cpu/2/") + name));
-  }
-  EXPECT_FALSE(fs::exists(Path("models/cpu/.training-2")));
-}
-
-TEST_F(PretrainCommandsTest, ACheckpointThatCannotBeWrittenIsAnError) {
-  FillStore(SyntheticComputeRecords(60), {});
-  Configure("max_epochs: 2");
-  fs::create_directories(Path("models/cpu"));
-  std::ofstream(Path("models/cpu/.training-1")) << "in the way";
-  const Status status = RunTrain(train_, context_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(Message(status), HasSubstr(".training-1"));
-}
-
 // Other samples, of another batch size, measured after the model and 1.3 times as dear.
 std::vector<ComputeRecord> Slower(std::int64_t batch_size) {
   auto records = SyntheticComputeRecords(250, 7);
@@ -331,15 +179,6 @@ TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   EXPECT_EQ(stages["compute"]["samples"], 250);
   EXPECT_NEAR(stages["compute"]["median_ratio"], 1.3, 0.15);
   EXPECT_TRUE(fs::exists(Path("models/cpu/1/drift.yaml")));
-}
-
-TEST_F(PretrainCommandsTest, AnInterruptLeavesNoModel) {
-  FillStore(SyntheticComputeRecords(60), {});
-  ManualStop stop;
-  stop.Stop();
-  context_.stop = &stop;
-  EXPECT_EQ(RunTrain(train_, context_).code(), absl::StatusCode::kCancelled);
-  EXPECT_FALSE(fs::exists(Path("models/cpu/1")));
 }
 
 }  // namespace

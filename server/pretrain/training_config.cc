@@ -92,6 +92,9 @@ void CheckPreset(ConfigReader& reader, const TrainingConfig& config) {
   if (universal && config.head_hidden.size() != 1) {
     reader.AddViolation("head_hidden", "must list one width for the universal networks");
   }
+  if (!universal && config.learning_curve) {
+    reader.AddViolation("learning_curve", "is for the universal networks only");
+  }
 }
 
 StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
@@ -117,6 +120,7 @@ StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
   reader.Read("members", &config.members, {1, kMaxMembers});
   reader.Read("held_out_tables", &config.held_out_tables, {0.0, 0.5});
   reader.Read("cache_bytes", &config.cache_bytes, {0, std::int64_t{1} << 40});
+  reader.Read("learning_curve", &config.learning_curve);
   reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
   reader.Read("min_compute_tau", &config.min_compute_tau, {-1.0, 1.0});
   reader.Read("threads", &config.threads, {0, kMaxThreads});

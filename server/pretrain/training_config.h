@@ -103,6 +103,8 @@ struct TrainingConfig {
   std::int64_t members = 4;          // of the ensemble
   double held_out_tables = 0.02;     // share of the tables that no training sample has
   std::int64_t cache_bytes = 0;      // of the device, for features; 0: not known
+  // Also train on 1/8, 1/4 and 1/2 of the training samples, for the report. Not for going on.
+  bool learning_curve = false;
 
   std::int64_t min_samples = 20;  // fewer of a kind: no network of that kind
   // A model whose compute orders held-out samples worse than this (Kendall tau) says so of itself,

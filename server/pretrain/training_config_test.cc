@@ -22,6 +22,7 @@ TEST(TrainingConfigTest, TheShippedModelsFileIsReadAndStatesItsCache) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->preset, TrainingPreset::kUniversal);
   EXPECT_GT(config->cache_bytes, 0);
+  EXPECT_TRUE(config->learning_curve);
 }
 
 TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
@@ -77,6 +78,7 @@ TEST(TrainingConfigTest, UniversalNetworksHaveTheirOwnLossAndHead) {
   const auto config = ParseTrainingConfig("loss: mse\nhead_hidden: [8, 8]\n", "test");
   EXPECT_THAT(Message(config.status()), AllOf(HasSubstr("log_ratio"), HasSubstr("head_hidden")));
   EXPECT_FALSE(ParseTrainingConfig("preset: neuroshard\nloss: log_ratio\n", "test").ok());
+  EXPECT_FALSE(ParseTrainingConfig("preset: neuroshard\nlearning_curve: true\n", "test").ok());
 }
 
 }  // namespace

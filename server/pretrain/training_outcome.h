@@ -7,6 +7,7 @@
 
 #include "server/models/model_manifest.h"
 #include "server/models/safetensors.h"
+#include "server/pretrain/learning_curve.h"
 #include "server/pretrain/network_report.h"
 
 namespace neuroshard {
@@ -14,8 +15,9 @@ namespace neuroshard {
 struct TrainingOutcome {
   ModelManifest manifest;  // without name, version, metrics and provenance
   std::map<std::string, TensorFile> files;
-  std::vector<NetworkReport> reports;  // compute first
-  std::vector<std::string> remarks;    // sentences for REPORT.md
+  std::vector<NetworkReport> reports;          // compute first
+  std::vector<std::string> remarks;            // sentences for REPORT.md
+  std::vector<LearningCurve> learning_curves;  // empty: not asked for
 };
 
 }  // namespace neuroshard

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "server/pretrain/line_plot.h"
 #include "server/pretrain/scatter_plot.h"
 
 namespace neuroshard {
@@ -15,6 +16,9 @@ namespace {
 
 constexpr std::size_t kSizeClasses = 5;
 constexpr std::size_t kWorst = 5;
+constexpr const char* kErrorBySizePlot = "error_by_size.svg";
+constexpr const char* kLearningCurvePlot = "learning_curve.svg";
+constexpr const char* kLearningCurveTauPlot = "learning_curve_tau.svg";
 
 std::string Cell(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
@@ -47,10 +51,18 @@ std::vector<std::size_t> BySize(const NetworkReport& report) {
   return order;
 }
 
-// Mean relative error of fifths of the held-out samples by measured cost.
-std::string ErrorBySize(const NetworkReport& report) {
+// A fifth of the held-out samples by measured cost.
+struct SizeClass {
+  double least_ms = 0;
+  double median_ms = 0;
+  double greatest_ms = 0;
+  std::size_t values = 0;
+  double mape_percent = 0;
+};
+
+std::vector<SizeClass> SizeClassesOf(const NetworkReport& report) {
   const std::vector<std::size_t> order = BySize(report);
-  std::string rows;
+  std::vector<SizeClass> classes;
   for (std::size_t part = 0; part < kSizeClasses; ++part) {
     const std::size_t begin = order.size() * part / kSizeClasses;
     const std::size_t end = order.size() * (part + 1) / kSizeClasses;
@@ -61,11 +73,56 @@ std::string ErrorBySize(const NetworkReport& report) {
       predicted.push_back(report.predicted_ms[order[i]]);
       measured.push_back(report.measured_ms[order[i]]);
     }
-    const RegressionMetrics metrics = MeasureRegression(predicted, measured);
-    rows += fmt::format("| {} | {:.4g} to {:.4g} | {} | {} |\n", report.name, measured.front(),
-                        measured.back(), end - begin, Cell(metrics.mape_percent, 2));
+    classes.push_back({measured.front(), measured[measured.size() / 2], measured.back(),
+                       end - begin, MeasureRegression(predicted, measured).mape_percent});
+  }
+  return classes;
+}
+
+std::string ErrorBySize(const NetworkReport& report) {
+  std::string rows;
+  for (const SizeClass& size : SizeClassesOf(report)) {
+    rows += fmt::format("| {} | {:.4g} to {:.4g} | {} | {} |\n", report.name, size.least_ms,
+                        size.greatest_ms, size.values, Cell(size.mape_percent, 2));
   }
   return rows;
+}
+
+std::string ErrorBySizePlot(const TrainingOutcome& outcome) {
+  std::vector<PlotLine> lines;
+  for (const NetworkReport& report : outcome.reports) {
+    if (!HasPlot(report)) continue;
+    PlotLine& line = lines.emplace_back(PlotLine{report.name, {}, {}});
+    for (const SizeClass& size : SizeClassesOf(report)) {
+      line.x.push_back(size.median_ms);
+      line.y.push_back(size.mape_percent);
+    }
+  }
+  return LinePlot({"error by size, fifths of the held-out samples", "measured (ms)", "MAPE (%)"},
+                  lines, 0);
+}
+
+std::string LearningCurveRows(const LearningCurve& curve) {
+  std::string rows;
+  for (const LearningPoint& point : curve.points) {
+    rows += fmt::format("| {} | {} | {} | {} |\n", curve.name, point.train_samples,
+                        Cell(point.mape_percent, 2), Cell(point.kendall_tau, 4));
+  }
+  return rows;
+}
+
+std::string LearningCurvePlot(const TrainingOutcome& outcome, const std::string& y_label,
+                              double LearningPoint::*value, double shown_y) {
+  std::vector<PlotLine> lines;
+  for (const LearningCurve& curve : outcome.learning_curves) {
+    PlotLine& line = lines.emplace_back(PlotLine{curve.name, {}, {}});
+    for (const LearningPoint& point : curve.points) {
+      line.x.push_back(static_cast<double>(point.train_samples));
+      line.y.push_back(point.*value);
+    }
+  }
+  return LinePlot({"learning curve, the same held-out samples", "training samples", y_label}, lines,
+                  shown_y);
 }
 
 std::string WorstCases(const NetworkReport& report) {
@@ -159,6 +216,10 @@ std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& ti
   for (const NetworkReport& report : outcome.reports) {
     if (HasPlot(report)) text += ErrorBySize(report);
   }
+  if (!outcome.learning_curves.empty()) {
+    text += "\n| learning curve | training samples | MAPE % | Kendall tau |\n|---|---|---|---|\n";
+    for (const LearningCurve& curve : outcome.learning_curves) text += LearningCurveRows(curve);
+  }
   text += "\n| worst cases | measured, ms | predicted, ms | error % |\n|---|---|---|---|\n";
   for (const NetworkReport& report : outcome.reports) {
     if (HasPlot(report)) text += WorstCases(report);
@@ -169,6 +230,10 @@ std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& ti
   for (const NetworkReport& report : outcome.reports) {
     if (HasPlot(report)) text += fmt::format("![{}]({})\n", report.name, PlotFileName(report));
   }
+  text += fmt::format("![error by size]({})\n", kErrorBySizePlot);
+  if (outcome.learning_curves.empty()) return text;
+  text += fmt::format("![learning curve]({})\n![learning curve, Kendall tau]({})\n",
+                      kLearningCurvePlot, kLearningCurveTauPlot);
   return text;
 }
 
@@ -179,6 +244,12 @@ std::map<std::string, std::string> ReportPlots(const TrainingOutcome& outcome) {
     plots[PlotFileName(report)] =
         ScatterPlot(report.name + ", held-out samples", report.measured_ms, report.predicted_ms);
   }
+  plots[kErrorBySizePlot] = ErrorBySizePlot(outcome);
+  if (outcome.learning_curves.empty()) return plots;
+  plots[kLearningCurvePlot] =
+      LearningCurvePlot(outcome, "MAPE (%)", &LearningPoint::mape_percent, 0);
+  plots[kLearningCurveTauPlot] =
+      LearningCurvePlot(outcome, "Kendall tau", &LearningPoint::kendall_tau, 1);
   return plots;
 }
 

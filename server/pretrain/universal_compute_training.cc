@@ -9,6 +9,76 @@
 #include "server/pretrain/universal_stages.h"
 
 namespace neuroshard {
+namespace {
+
+// What a fit of compute made of its samples.
+struct ComputeFit {
+  UniversalProblem problem;
+  NetworkGraph graph;
+  std::vector<std::vector<float>> starts;  // empty: it began at random weights
+  FittedEnsemble ensemble;
+
+  EnsemblePredictions Predict(const std::vector<std::int64_t>& samples) const {
+    return PredictEnsemble(problem, graph, ensemble.weights, samples);
+  }
+};
+
+StatusOr<ComputeFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
+                                const SampleSplit& split, double cache_bytes,
+                                const TrainingConfig& config, const UniversalStart* start,
+                                FitPurpose purpose, const FitContext& context) {
+  ComputeFit fit;
+  UniversalProblem& problem = fit.problem;
+  problem = MakeUniversalCompute(records, split.train, cache_bytes);
+  const NetworkGraph& graph = fit.graph =
+      UniversalComputeGraph({problem.fit.row_columns,
+                             {config.table_hidden.begin(), config.table_hidden.end()},
+                             config.representation,
+                             config.head_hidden.front(),
+                             problem.fit.outputs});
+  if (start != nullptr) {
+    NS_ASSIGN_OR_RETURN(fit.starts,
+                        StartWeights(start->manifest.universal->members, "compute", [&](int m) {
+                          return ComputeMemberWeights(graph, start->compute, m, problem.unit_ms);
+                        }));
+  }
+  StandardiseProblem(name, split.train, start == nullptr ? nullptr : &start->compute,
+                     "member.0.table.0.weight", problem,
+                     purpose == FitPurpose::kModel ? context.observer : nullptr);
+  NS_ASSIGN_OR_RETURN(fit.ensemble,
+                      FitEnsemble({name, &problem, &split, &graph, config.optimization,
+                                   config.members, fit.starts, UniversalComputeStart},
+                                  context));
+  return fit;
+}
+
+Status AddLearningCurve(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
+                        double cache_bytes, const TrainingConfig& config, const ComputeFit& whole,
+                        const FitContext& context, TrainingOutcome& outcome) {
+  const auto add = [&](const ComputeFit& fit, std::size_t train_samples) {
+    const auto point = [&](const char* name, const std::vector<std::int64_t>& samples) {
+      if (samples.empty()) return;
+      const EnsemblePredictions said = fit.Predict(samples);
+      AddLearningPoint(name, static_cast<std::int64_t>(train_samples),
+                       MeasureRegression(said.Model(), said.measured_ms), outcome.learning_curves);
+    };
+    point("compute", split.samples.test);
+    point("compute, unseen tables", split.unseen_tables);
+  };
+  for (const std::int64_t divisor : kLearningCurveDivisors) {
+    SampleSplit part = split.samples;
+    part.train = ShareOfTraining(part.train, divisor, config.optimization.seed);
+    if (part.train.empty()) continue;
+    NS_ASSIGN_OR_RETURN(const ComputeFit fit,
+                        FitCompute(LearningFitName("compute", divisor), records, part, cache_bytes,
+                                   config, nullptr, FitPurpose::kLearningCurve, context));
+    add(fit, part.train.size());
+  }
+  add(whole, split.samples.train.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
                              const TrainingConfig& config, const UniversalStart* start,
@@ -19,7 +89,10 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   const double cache_bytes = start != nullptr
                                  ? static_cast<double>(start->manifest.universal->cache_bytes)
                                  : static_cast<double>(config.cache_bytes);
-  UniversalProblem problem = MakeUniversalCompute(records, split.samples.train, cache_bytes);
+  NS_ASSIGN_OR_RETURN(const ComputeFit fit,
+                      FitCompute("compute", records, split.samples, cache_bytes, config, start,
+                                 FitPurpose::kModel, context));
+  const UniversalProblem& problem = fit.problem;
   UniversalComputeManifest manifest;
   manifest.file = "compute.safetensors";
   manifest.features = problem.feature_names;
@@ -29,49 +102,27 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   manifest.head_width = config.head_hidden.front();
   manifest.members = static_cast<int>(config.members);
   if (problem.fit.outputs == 2) manifest.outputs = {"forward_ms", "backward_ms"};
-  const NetworkGraph graph =
-      UniversalComputeGraph({problem.fit.row_columns,
-                             {config.table_hidden.begin(), config.table_hidden.end()},
-                             config.representation,
-                             manifest.head_width,
-                             problem.fit.outputs});
-  std::vector<std::vector<float>> starts;
-  if (start != nullptr) {
-    NS_ASSIGN_OR_RETURN(starts,
-                        StartWeights(start->manifest.universal->members, "compute", [&](int m) {
-                          return ComputeMemberWeights(graph, start->compute, m, problem.unit_ms);
-                        }));
-  }
-  StandardiseProblem("compute", split.samples.train, start == nullptr ? nullptr : &start->compute,
-                     "member.0.table.0.weight", problem, context.observer);
-  NS_ASSIGN_OR_RETURN(const FittedEnsemble ensemble,
-                      FitEnsemble({"compute", &problem, &split.samples, &graph, config.optimization,
-                                   config.members, starts, UniversalComputeStart},
-                                  context));
-  manifest.interval =
-      CalibrateInterval(PredictEnsemble(problem, graph, ensemble.weights, split.samples.validation),
-                        kIntervalCoverage);
+  manifest.interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
   TensorFile file;
   AddStandardisation(problem.standardisation, file);
-  for (std::size_t m = 0; m < ensemble.weights.size(); ++m) {
-    AddComputeMember(graph, ensemble.weights[m], static_cast<int>(m), problem.unit_ms,
+  for (std::size_t m = 0; m < fit.ensemble.weights.size(); ++m) {
+    AddComputeMember(fit.graph, fit.ensemble.weights[m], static_cast<int>(m), problem.unit_ms,
                      problem.standardisation, file);
   }
 
   const auto report = [&](const std::string& name, const std::string& key,
                           const std::vector<std::int64_t>& samples, bool is_part) {
     NetworkReport result =
-        ReportOn(name, key, PredictEnsemble(problem, graph, ensemble.weights, samples),
-                 manifest.interval, std::ssize(samples));
+        ReportOn(name, key, fit.Predict(samples), manifest.interval, std::ssize(samples));
     result.train_samples = std::ssize(split.samples.train);
     result.validation_samples = std::ssize(split.samples.validation);
-    result.epochs = ensemble.epochs;
-    result.best_epoch = ensemble.best_epoch;
+    result.epochs = fit.ensemble.epochs;
+    result.best_epoch = fit.ensemble.best_epoch;
     result.is_part = is_part;
     outcome.reports.push_back(result);
     if (start != nullptr) {
       outcome.reports.push_back(
-          ReportBefore(result, PredictEnsemble(problem, graph, {starts.front()}, samples)));
+          ReportBefore(result, PredictEnsemble(problem, fit.graph, {fit.starts.front()}, samples)));
     }
   };
   report("compute", "compute", split.samples.test, false);
@@ -91,7 +142,8 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
       split.held_out_tables, split.tables, split.unseen_tables.size()));
   outcome.manifest.universal = std::move(manifest);
   outcome.files[outcome.manifest.universal->file] = std::move(file);
-  return absl::OkStatus();
+  if (!config.learning_curve || start != nullptr) return absl::OkStatus();
+  return AddLearningCurve(records, split, cache_bytes, config, fit, context, outcome);
 }
 
 }  // namespace neuroshard

@@ -50,32 +50,60 @@ Standardisation Continued(const TensorFile& file, const std::string& first_weigh
   return result;
 }
 
-}  // namespace
-
-StatusOr<FittedEnsemble> FitEnsemble(const EnsembleTask& task, const FitContext& context) {
+StatusOr<std::vector<MemberState>> FitMembers(const EnsembleTask& task,
+                                              const std::vector<SampleSplit>& member_splits,
+                                              const FitContext& context) {
   const OptimizationConfig config = ForSamples(task.config, task.split->train.size());
   const NetworkGraph& graph = *task.graph;
-  FitTask fit{
-      task.name, &task.problem->fit, task.split, &graph, &config, static_cast<int>(task.members),
-      {}};
+  FitTask fit;
+  fit.name = task.name;
+  fit.problem = &task.problem->fit;
+  fit.split = task.split;
+  fit.member_splits = member_splits;
+  fit.graph = &graph;
+  fit.config = &config;
+  fit.members = static_cast<int>(task.members);
   for (std::int64_t m = 0; m < task.members; ++m) {
     Random random(config.seed + static_cast<std::uint64_t>(m));
     const auto start = static_cast<std::size_t>(m) % std::max<std::size_t>(1, task.starts.size());
     fit.initial_parameters.push_back(task.starts.empty() ? task.fresh(graph, random)
                                                          : graph.ToParameters(task.starts[start]));
   }
-  NS_ASSIGN_OR_RETURN(std::vector<MemberState> states, RunFit(fit, context));
+  return RunFit(fit, context);
+}
+
+// As they are used.
+std::vector<std::vector<float>> WeightsOf(const std::vector<MemberState>& states,
+                                          const NetworkGraph& graph) {
+  std::vector<std::vector<float>> weights;
+  for (const MemberState& state : states) {
+    weights.emplace_back(graph.num_parameters());
+    graph.ToWeights(state.best_parameters, weights.back());
+  }
+  return weights;
+}
+
+}  // namespace
+
+StatusOr<FittedEnsemble> FitEnsemble(const EnsembleTask& task, const FitContext& context) {
+  NS_ASSIGN_OR_RETURN(std::vector<MemberState> states, FitMembers(task, {}, context));
   std::stable_sort(states.begin(), states.end(), [](const MemberState& a, const MemberState& b) {
     return a.best_validation_loss < b.best_validation_loss;
   });
   FittedEnsemble ensemble;
   ensemble.epochs = states.front().epoch;
   ensemble.best_epoch = states.front().best_epoch;
-  for (const MemberState& state : states) {
-    ensemble.weights.emplace_back(graph.num_parameters());
-    graph.ToWeights(state.best_parameters, ensemble.weights.back());
-  }
+  ensemble.weights = WeightsOf(states, *task.graph);
   return ensemble;
+}
+
+StatusOr<std::vector<std::vector<float>>> FitOneToEach(EnsembleTask task,
+                                                       const std::vector<SampleSplit>& splits,
+                                                       const FitContext& context) {
+  task.split = &splits.front();
+  task.members = std::ssize(splits);
+  NS_ASSIGN_OR_RETURN(const std::vector<MemberState> states, FitMembers(task, splits, context));
+  return WeightsOf(states, *task.graph);
 }
 
 EnsemblePredictions PredictEnsemble(const UniversalProblem& problem, const NetworkGraph& graph,
@@ -104,7 +132,8 @@ EnsemblePredictions PredictEnsemble(const UniversalProblem& problem, const Netwo
 }
 
 NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& predictions,
-                       const std::optional<IntervalManifest>& interval, std::int64_t samples) {
+                       const std::optional<IntervalManifest>& interval, std::int64_t samples,
+                       const std::vector<int>& num_ranks) {
   NetworkReport report;
   report.name = std::move(name);
   report.key = std::move(key);
@@ -112,7 +141,8 @@ NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredicti
   report.measured_ms = predictions.measured_ms;
   report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
   report.held_out.samples = samples;
-  if (interval && samples > 0) report.coverage = IntervalCoverage(*interval, predictions);
+  if (interval && samples > 0)
+    report.coverage = IntervalCoverage(*interval, predictions, num_ranks);
   return report;
 }
 
@@ -135,7 +165,7 @@ void StandardiseProblem(const std::string& name, const std::vector<std::int64_t>
     problem.Standardise(train, &continued);
   }
   const std::string constant = problem.standardisation.Constant(problem.feature_names);
-  if (constant.empty()) return;
+  if (constant.empty() || observer == nullptr) return;
   observer->OnWarning(fmt::format(
       "{}: the same value in every training sample, so the network ignores: {}", name, constant));
 }

@@ -21,6 +21,9 @@ namespace neuroshard {
 // The probability that intervals are made for.
 inline constexpr double kIntervalCoverage = 0.9;
 
+// What a fit is for: the model, or a point of its learning curve.
+enum class FitPurpose { kModel, kLearningCurve };
+
 // The weights of an ensemble's members, as they are used, the model first.
 struct FittedEnsemble {
   std::vector<std::vector<float>> weights;
@@ -44,20 +47,28 @@ struct EnsembleTask {
 // Errors of RunFit.
 StatusOr<FittedEnsemble> FitEnsemble(const EnsembleTask& task, const FitContext& context);
 
+// A member for each split, at least one, in their order; task.split and task.members are not used.
+// Errors of RunFit.
+StatusOr<std::vector<std::vector<float>>> FitOneToEach(EnsembleTask task,
+                                                       const std::vector<SampleSplit>& splits,
+                                                       const FitContext& context);
+
 // Total costs in ms of samples by every member, and as measured.
 EnsemblePredictions PredictEnsemble(const UniversalProblem& problem, const NetworkGraph& graph,
                                     const std::vector<std::vector<float>>& members,
                                     const std::vector<std::int64_t>& samples);
 
+// `num_ranks` of each prediction, where they are of collectives.
 NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& predictions,
-                       const std::optional<IntervalManifest>& interval, std::int64_t samples);
+                       const std::optional<IntervalManifest>& interval, std::int64_t samples,
+                       const std::vector<int>& num_ranks = {});
 
 // How the model to go on from is on the samples of `now`.
 NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& before);
 
 // Standardises by what `train` shows; or as the file of a model to go on from does, whose columns
 // without weight in `first_weight` have never varied and get what `train` shows, which changes
-// nothing yet. Warns of columns that the network ignores.
+// nothing yet. Warns of columns that the network ignores, unless `observer` is null.
 void StandardiseProblem(const std::string& name, const std::vector<std::int64_t>& train,
                         const TensorFile* start, const std::string& first_weight,
                         UniversalProblem& problem, TrainingObserver* observer);

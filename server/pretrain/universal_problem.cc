@@ -122,6 +122,19 @@ std::vector<HostRanks> HostsOf(const CommRecord& record) {
   return hosts;
 }
 
+std::vector<std::int64_t> UniversalCommProblem::RanksOf(
+    const std::vector<std::int64_t>& records) const {
+  std::vector<std::int64_t> ranks;
+  for (const std::int64_t record : records) {
+    for (auto r = first_rank[record]; r < first_rank[record + 1]; ++r) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+SampleSplit UniversalCommProblem::RanksOf(const SampleSplit& records) const {
+  return {RanksOf(records.train), RanksOf(records.validation), RanksOf(records.test)};
+}
+
 UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records) {
   UniversalCommProblem result;
   UniversalProblem& problem = result.problem;

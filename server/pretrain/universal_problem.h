@@ -11,6 +11,7 @@
 #include "server/cost/comm_features.h"
 #include "server/pretrain/fit/fit_problem.h"
 #include "server/pretrain/standardisation.h"
+#include "server/pretrain/training_problem.h"
 
 namespace neuroshard {
 
@@ -37,6 +38,10 @@ struct UniversalCommProblem {
   UniversalProblem problem;
   std::vector<std::int64_t> first_rank;  // records + 1
   std::vector<CollectiveKind> kinds;     // of each record
+
+  // The samples of records, in their order.
+  std::vector<std::int64_t> RanksOf(const std::vector<std::int64_t>& records) const;
+  SampleSplit RanksOf(const SampleSplit& records) const;
 };
 UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records);
 

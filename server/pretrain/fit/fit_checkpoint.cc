@@ -147,7 +147,8 @@ Status CheckpointFolder::Save(const std::string& network, const std::string& fin
   }
   return Annotate(
       WriteFileAtomically(FileOf(directory_, network), EncodeCheckpoint(fingerprint, members)),
-      "the checkpoint of the training could not be written, the last one is intact");
+      "the checkpoint of the training could not be written; once there is room, the same command "
+      "goes on from the last one");
 }
 
 bool CheckpointFolder::IsDue() const {

@@ -14,6 +14,11 @@ void AddBytes(const std::vector<T>& values, std::string& bytes) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
+const SampleSplit& SplitOf(const FitTask& task, int member) {
+  return task.member_splits.empty() ? *task.split
+                                    : task.member_splits[static_cast<std::size_t>(member)];
+}
+
 // Everything that the result depends on.
 std::string Fingerprint(const FitTask& task) {
   const OptimizationConfig& config = *task.config;
@@ -30,9 +35,12 @@ std::string Fingerprint(const FitTask& task) {
                              &problem.targets, &problem.weights}) {
     AddBytes(*values, bytes);
   }
-  for (const auto* values :
-       {&problem.sample_begin, &problem.sample_rows, &task.split->train, &task.split->validation}) {
+  for (const auto* values : {&problem.sample_begin, &problem.sample_rows}) {
     AddBytes(*values, bytes);
+  }
+  for (int i = 0; i < (task.member_splits.empty() ? 1 : task.members); ++i) {
+    AddBytes(SplitOf(task, i).train, bytes);
+    AddBytes(SplitOf(task, i).validation, bytes);
   }
   for (const GraphStep& step : task.graph->steps()) {
     bytes += fmt::format(" {},{},{},{},{},{},{},{},{}", static_cast<int>(step.kind),
@@ -64,8 +72,8 @@ class Run {
   Run(const FitTask& task, const FitContext& context) : task_(task), context_(context) {
     for (int i = 0; i < task.members; ++i) {
       const std::uint64_t seed = task.config->seed + static_cast<std::uint64_t>(i);
-      fits_.push_back(
-          std::make_unique<MemberFit>(*task.problem, *task.split, *task.graph, *task.config, seed));
+      fits_.push_back(std::make_unique<MemberFit>(*task.problem, SplitOf(task, i), *task.graph,
+                                                  *task.config, seed));
       members_.push_back(InitialState(*task.graph, *task.config, seed));
       if (task.initial_parameters.empty()) continue;
       members_.back().parameters = task.initial_parameters[static_cast<std::size_t>(i)];

@@ -49,6 +49,7 @@ struct FitTask {
   int members = 1;  // of different seeds
   // Where every member begins; empty: random weights of its seed.
   std::vector<std::vector<float>> initial_parameters;
+  std::vector<SampleSplit> member_splits = {};  // instead of `split`, where each has its own
 };
 
 // The members' last states. The same task gives the same bits, whatever the team and however often
