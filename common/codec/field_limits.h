@@ -15,6 +15,8 @@ inline constexpr double kMaxPoolingFactor = 1e6;
 inline constexpr std::size_t kMaxNameBytes = 512;
 inline constexpr std::size_t kMaxRequestIdBytes = 128;
 inline constexpr std::size_t kMaxModelNameBytes = 128;
+// Cores that a search may ask for; a server may give fewer.
+inline constexpr std::int64_t kMaxSearchThreads = 1024;
 // Samples of a global batch.
 inline constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
 

@@ -8,6 +8,7 @@
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
 #include "common/codec/measurement_codec.h"
+#include "common/codec/request_faults.h"
 
 namespace neuroshard {
 namespace {
@@ -35,24 +36,28 @@ StatusOr<PredictionRequest> DecodePredictionRequest(const v1::PredictComputeRequ
   std::int64_t shards = 0;
   for (const v1::ComputeSet& set : message.sets()) shards += set.shards_size();
   // Sets without shards are faults that are found later, but cost a step each.
-  if (std::max<std::int64_t>(shards, message.sets_size()) > limits.max_prediction_shards) {
-    return ResourceExhausted(
-        "sets: the request has {} sets with {} shards, this server takes at most {} shards",
-        message.sets_size(), shards, limits.max_prediction_shards);
+  const bool admitted =
+      std::max<std::int64_t>(shards, message.sets_size()) <= limits.max_prediction_shards;
+  RequestFaults faults;
+  if (!admitted) {
+    faults.over_limits.Add(
+        "sets",
+        fmt::format("the request has {} sets with {} shards, this server takes at most {} shards",
+                    message.sets_size(), shards, limits.max_prediction_shards));
   }
-  Violations violations;
+  Violations& violations = faults.violations;
   const FieldCheck check("", violations);
   PredictionRequest request;
   check.IsText("request_id", message.request_id(), kMaxRequestIdBytes);
   request.request_id = message.request_id();
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
   if (message.sets().empty()) check.Fail("sets", "must have at least one entry, got none");
-  for (int i = 0; i < message.sets_size(); ++i) {
+  for (int i = 0; admitted && i < message.sets_size(); ++i) {
     request.sets.push_back(
         DecodeSet(message.sets(i), FieldCheck(check.PathOf(fmt::format("sets[{}]", i)), violations),
                   violations));
   }
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  NS_RETURN_IF_ERROR(faults.ToStatus());
   return request;
 }
 

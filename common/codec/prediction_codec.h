@@ -21,8 +21,8 @@ struct PredictionRequest {
   bool operator==(const PredictionRequest&) const = default;
 };
 
-// RESOURCE_EXHAUSTED when all sets together have more than `max_prediction_shards`.
-// INVALID_ARGUMENT with a Violation for every faulty field otherwise ("sets[3].shards[0].rows").
+// A Violation for every faulty field ("sets[3].shards[0].rows"), and for more than
+// `max_prediction_shards` in all sets together, as in RequestFaults.
 StatusOr<PredictionRequest> DecodePredictionRequest(const v1::PredictComputeRequest& message,
                                                     const RequestLimits& limits);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "common/base/bytes.h"
 #include "common/codec/constraints_codec.h"
@@ -10,6 +11,7 @@
 #include "common/codec/field_limits.h"
 #include "common/codec/migration_codec.h"
 #include "common/codec/plan_codec.h"
+#include "common/codec/request_faults.h"
 #include "common/codec/search_options_codec.h"
 #include "common/codec/table_codec.h"
 #include "common/codec/topology_codec.h"
@@ -23,32 +25,43 @@ constexpr std::int64_t kMaxReserveBytes = std::int64_t{1} << 50;
 // cut a thousand times.
 constexpr std::int64_t kMaxTotalBytes = std::int64_t{1} << 60;
 
-Status CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& limits) {
-  if (message.tables_size() > limits.max_tables) {
-    return ResourceExhausted("tables: the request has {} tables, this server takes at most {}",
-                             message.tables_size(), limits.max_tables);
-  }
-  const std::int64_t devices = CountDevices(message.topology());
+// The parts of a request that are within their limits, which are those worth looking into.
+struct Admitted {
+  bool tables = true;
+  bool topology = true;
+  bool constraints = true;
+  bool previous_plan = true;
+};
+
+Admitted CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& limits,
+                     Violations& over_limits) {
+  Admitted admitted;
+  const auto check = [&](bool within, const char* field, std::string description) {
+    if (!within) over_limits.Add(field, std::move(description));
+    return within;
+  };
+  admitted.tables = check(message.tables_size() <= limits.max_tables, "tables",
+                          fmt::format("the request has {} tables, this server takes at most {}",
+                                      message.tables_size(), limits.max_tables));
   // Groups of hosts without devices are faults that are found later, but cost a step each.
-  if (devices > limits.max_devices || message.topology().hosts_size() > limits.max_devices) {
-    return ResourceExhausted("topology: the request has {} devices, this server takes at most {}",
-                             std::max<std::int64_t>(devices, message.topology().hosts_size()),
-                             limits.max_devices);
-  }
-  if (message.search().max_threads() > limits.max_search_threads) {
-    return ResourceExhausted(
-        "search.max_threads: the request asks for {} threads, this server gives a search at most "
-        "{}",
-        message.search().max_threads(), limits.max_search_threads);
-  }
+  const std::int64_t devices =
+      std::max<std::int64_t>(CountDevices(message.topology()), message.topology().hosts_size());
+  admitted.topology = check(devices <= limits.max_devices, "topology",
+                            fmt::format("the request has {} devices, this server takes at most {}",
+                                        devices, limits.max_devices));
+  const std::int64_t threads = message.search().max_threads();
+  check(threads <= limits.max_search_threads || threads > kMaxSearchThreads, "search.max_threads",
+        fmt::format("the request asks for {} threads, this server gives a search at most {}",
+                    threads, limits.max_search_threads));
   const std::int64_t entries = CountConstraintEntries(message.constraints());
-  if (entries > limits.max_constraint_entries) {
-    return ResourceExhausted(
-        "constraints: the rules and groups have {} entries (tables, types, ranks and hosts that "
-        "they name), this server takes at most {}",
-        entries, limits.max_constraint_entries);
-  }
-  return CheckShardLimit("migration.previous", message.migration().previous(), limits);
+  admitted.constraints =
+      check(entries <= limits.max_constraint_entries, "constraints",
+            fmt::format("the rules and groups have {} entries (tables, types, ranks and hosts "
+                        "that they name), this server takes at most {}",
+                        entries, limits.max_constraint_entries));
+  admitted.previous_plan =
+      CheckShardLimit("migration.previous", message.migration().previous(), limits, over_limits);
+  return admitted;
 }
 
 MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violations) {
@@ -101,19 +114,23 @@ CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& vio
   return {message.name(), message.version()};
 }
 
-Status CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits) {
+bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits,
+                     Violations& over_limits) {
   const std::int64_t shards = CountShards(plan);
   const std::int64_t tables = plan.tables_size();
-  if (std::max(tables, shards) <= limits.max_plan_shards) return absl::OkStatus();
-  return ResourceExhausted(
-      "{}.tables: the plan has {} tables and {} shards, this server takes at most {} of each", path,
-      tables, shards, limits.max_plan_shards);
+  if (std::max(tables, shards) <= limits.max_plan_shards) return true;
+  over_limits.Add(
+      path + ".tables",
+      fmt::format("the plan has {} tables and {} shards, this server takes at most {} of each",
+                  tables, shards, limits.max_plan_shards));
+  return false;
 }
 
 StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
                                         const RequestLimits& limits) {
-  NS_RETURN_IF_ERROR(CheckLimits(message, limits));
-  Violations violations;
+  RequestFaults faults;
+  const Admitted admitted = CheckLimits(message, limits, faults.over_limits);
+  Violations& violations = faults.violations;
   const FieldCheck check("", violations);
   PlanRequest request;
   check.IsText("request_id", message.request_id(), kMaxRequestIdBytes);
@@ -124,25 +141,31 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   request.memory = DecodeMemoryModel(message.memory(), violations);
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
   request.search = DecodeSearchOptions(message.search(), violations);
-  const std::size_t faults = violations.count();
-  request.topology = DecodeTopology(message.topology(), violations);
-  const bool topology_ok = violations.count() == faults;
+  const std::size_t faults_before = violations.count();
+  if (admitted.topology) request.topology = DecodeTopology(message.topology(), violations);
+  const bool topology_ok = admitted.topology && violations.count() == faults_before;
   if (message.tables_size() == 0)
     violations.Add("tables", "must have at least one entry, got none");
   TableDecoder decoder(batch_ok ? request.global_batch_size : 1);
-  request.tables.reserve(static_cast<std::size_t>(message.tables_size()));
-  for (int i = 0; i < message.tables_size(); ++i) {
-    request.tables.push_back(
-        decoder.Decode(message.tables(i), FieldCheck(fmt::format("tables[{}]", i), violations)));
+  if (admitted.tables) {
+    request.tables.reserve(static_cast<std::size_t>(message.tables_size()));
+    for (int i = 0; i < message.tables_size(); ++i) {
+      request.tables.push_back(
+          decoder.Decode(message.tables(i), FieldCheck(fmt::format("tables[{}]", i), violations)));
+    }
+    CheckUniqueNames(message, violations);
   }
-  CheckUniqueNames(message, violations);
-  request.constraints = DecodeConstraints(message.constraints(), request.tables,
-                                          topology_ok ? request.topology : Topology(), violations);
-  if (message.has_migration()) {
+  // They name tables.
+  if (admitted.tables && admitted.constraints) {
+    request.constraints =
+        DecodeConstraints(message.constraints(), request.tables,
+                          topology_ok ? request.topology : Topology(), violations);
+  }
+  if (message.has_migration() && admitted.previous_plan) {
     request.migration = DecodeMigration(message.migration(), violations);
   }
   if (violations.empty()) CheckTotalBytes(request, violations);
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  NS_RETURN_IF_ERROR(faults.ToStatus());
   request.warnings = decoder.Warnings();
   for (std::string& warning : BandwidthWarnings(request.topology.bandwidths)) {
     request.warnings.push_back(std::move(warning));

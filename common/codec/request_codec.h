@@ -13,8 +13,8 @@
 
 namespace neuroshard {
 
-// Admission limits of a server; quoted in the error when exceeded. They are looked at before
-// anything that takes time per table.
+// Admission limits of a server; quoted in the error when exceeded. What is over one is not looked
+// into, so that it costs no time.
 struct RequestLimits {
   std::int64_t max_tables = 20'000;
   std::int64_t max_devices = 16'384;
@@ -31,13 +31,14 @@ struct RequestLimits {
 // A field "cost_model" of a request; faults go to `violations`.
 CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& violations);
 
-// RESOURCE_EXHAUSTED, naming `path`, when the plan has more than max_plan_shards shards or
-// tables.
-Status CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits);
+// Whether the plan has at most max_plan_shards shards and tables; if not, adds that `path` has
+// more.
+bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits,
+                     Violations& over_limits);
 
-// RESOURCE_EXHAUSTED when the request is over a limit. INVALID_ARGUMENT with a Violation for every
-// faulty field otherwise
-// ("tables[3].embedding_dim: must be at least 1, got -4"). What had to be assumed is told in
+// A Violation for every faulty field ("tables[3].embedding_dim: must be at least 1, got -4") and
+// every limit that is exceeded, as in RequestFaults: RESOURCE_EXHAUSTED when the request is over
+// limits and right otherwise, else INVALID_ARGUMENT. What had to be assumed is told in
 // PlanRequest::warnings, one line a kind. The strategy and the cost model stay text: whoever has
 // them knows their names.
 StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,

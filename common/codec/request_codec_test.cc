@@ -246,9 +246,15 @@ TEST(DecodePlanRequestTest, AnErrorIsAlwaysText) {
   EXPECT_THAT(text, HasSubstr("\xC3\xA9\"... (2001 bytes)"));
 }
 
-TEST(DecodePlanRequestTest, LimitsAreQuotedAndCheckedFirst) {
+std::vector<std::string> FaultyFields(const Status& status) {
+  std::vector<std::string> fields;
+  for (const Violation& violation : Violations::FromStatus(status))
+    fields.push_back(violation.field);
+  return fields;
+}
+
+TEST(DecodePlanRequestTest, LimitsAreQuoted) {
   v1::ShardPlanRequest message = GoodRequest(4);
-  message.mutable_tables(0)->set_embedding_dim(-4);
   const Status tables = DecodePlanRequest(message, {.max_tables = 3}).status();
   EXPECT_EQ(tables.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(tables), HasSubstr("has 4 tables, this server takes at most 3"));
@@ -260,6 +266,29 @@ TEST(DecodePlanRequestTest, LimitsAreQuotedAndCheckedFirst) {
   const Status devices = DecodePlanRequest(message, {.max_devices = 3}).status();
   EXPECT_EQ(devices.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(devices), HasSubstr("has 4 devices, this server takes at most 3"));
+}
+
+TEST(DecodePlanRequestTest, LimitsAreListedWithAllOtherFaultsButWhatIsOverOneIsNotLookedInto) {
+  v1::ShardPlanRequest message = GoodRequest(4);
+  message.mutable_tables(0)->set_embedding_dim(-4);
+  message.mutable_search()->set_max_threads(9);
+  const Status over =
+      DecodePlanRequest(message, {.max_tables = 3, .max_devices = 3, .max_search_threads = 8})
+          .status();
+  EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(FaultyFields(over), testing::ElementsAre("tables", "topology", "search.max_threads"));
+  message.set_global_batch_size(0);
+  const Status both =
+      DecodePlanRequest(message, {.max_devices = 3, .max_search_threads = 8}).status();
+  EXPECT_EQ(both.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(FaultyFields(both),
+              testing::ElementsAre("topology", "search.max_threads", "global_batch_size",
+                                   "tables[0].embedding_dim"));
+  // More than any server gives is a fault like another.
+  message.mutable_search()->set_max_threads(5000);
+  EXPECT_THAT(
+      FaultyFields(DecodePlanRequest(message, {.max_search_threads = 8}).status()),
+      testing::ElementsAre("global_batch_size", "search.max_threads", "tables[0].embedding_dim"));
 }
 
 TEST(DecodePlanRequestTest, HostileDeviceCountsDoNotOverflow) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/codec/field_check.h"
+#include "common/codec/field_limits.h"
 
 namespace neuroshard {
 namespace {
@@ -69,7 +70,7 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
   check.InRange("num_candidates", std::int64_t{options.num_candidates}, 1, 1000);
   check.InRange("max_length", std::int64_t{options.max_length}, 0, 1000);
   check.InRange("search_steps", std::int64_t{options.search_steps}, 1, 101);
-  check.InRange("max_threads", std::int64_t{options.max_threads}, 1, 1024);
+  check.InRange("max_threads", std::int64_t{options.max_threads}, 1, kMaxSearchThreads);
   if (message.has_time_budget_ms()) {
     check.InRange("time_budget_ms", message.time_budget_ms(), 0, kMaxTimeBudgetMs);
     options.time_budget = std::chrono::milliseconds(message.time_budget_ms());

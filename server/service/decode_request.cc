@@ -7,20 +7,12 @@
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
 #include "common/codec/plan_codec.h"
+#include "common/codec/request_faults.h"
 #include "common/observe/logger.h"
 #include "server/search/run_search.h"
 
 namespace neuroshard {
 namespace {
-
-// Whether `status` is about fields, so that more of them may be added.
-bool ListsFields(const Status& status) { return !Violations::FromStatus(status).empty(); }
-
-void AddAll(const Status& status, const std::string& prefix, Violations& violations) {
-  for (const Violation& violation : Violations::FromStatus(status)) {
-    violations.Add(prefix + violation.field, violation.description);
-  }
-}
 
 void CheckStrategy(const std::string& strategy, Violations& violations) {
   const std::vector<std::string> known = StrategyNames();
@@ -34,28 +26,23 @@ void CheckStrategy(const std::string& strategy, Violations& violations) {
 StatusOr<PlanRequest> DecodeSearchRequest(const v1::ShardPlanRequest& message,
                                           const RequestLimits& limits) {
   StatusOr<PlanRequest> request = DecodePlanRequest(message, limits);
-  Violations violations;
-  if (!request.ok()) {
-    if (!ListsFields(request.status())) return request;
-    AddAll(request.status(), "", violations);
-  }
-  CheckStrategy(message.search().strategy(), violations);
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  RequestFaults faults;
+  faults.Add(request.status(), "");
+  CheckStrategy(message.search().strategy(), faults.violations);
+  NS_RETURN_IF_ERROR(faults.ToStatus());
   if (request->request_id.empty()) request->request_id = MakeRequestId();
   return request;
 }
 
 StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
                                                     const RequestLimits& limits) {
-  NS_RETURN_IF_ERROR(CheckShardLimit("plan", message.plan(), limits));
+  RequestFaults faults;
+  const bool admitted = CheckShardLimit("plan", message.plan(), limits, faults.over_limits);
   StatusOr<PlanRequest> request = DecodePlanRequest(message.request(), limits);
-  if (!request.ok() && !ListsFields(request.status())) return request.status();
-  StatusOr<Plan> plan = DecodePlan(message.plan());
-  if (!plan.ok() && !ListsFields(plan.status())) return plan.status();
-  Violations violations;
-  AddAll(request.status(), "request.", violations);
-  AddAll(plan.status(), "", violations);
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  faults.Add(request.status(), "request.");
+  StatusOr<Plan> plan = admitted ? DecodePlan(message.plan()) : StatusOr<Plan>(Plan());
+  faults.Add(plan.status(), "");
+  NS_RETURN_IF_ERROR(faults.ToStatus());
   if (request->request_id.empty()) request->request_id = MakeRequestId();
   return EvaluationRequest{*std::move(request), *std::move(plan)};
 }

@@ -19,8 +19,7 @@ struct EvaluationRequest {
   Plan plan;
 };
 
-// RESOURCE_EXHAUSTED for a plan of more than max_plan_shards shards. Otherwise violations of both
-// parts together, with paths "request.tables[0]..." and "plan.tables[0]...".
+// Faults of both parts together, with paths "request.tables[0]..." and "plan.tables[0]...".
 StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
                                                     const RequestLimits& limits);
 

@@ -195,6 +195,11 @@ TEST_F(PlannerServiceTest, EveryFaultOfARequestIsReportedAtOnce) {
 TEST_F(PlannerServiceTest, LimitsAreQuoted) {
   EXPECT_THAT(ShardPlan(Request(101)),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("100")));
+  v1::ShardPlanRequest request = Request(101);
+  request.mutable_search()->set_strategy("best");
+  EXPECT_THAT(ShardPlan(request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("has 101 tables"), HasSubstr("search.strategy"))));
 }
 
 TEST_F(PlannerServiceTest, AnUnknownModelIsNamedBesideThoseThereAre) {
@@ -374,6 +379,10 @@ TEST_F(PlannerServiceTest, ComputeIsPredictedSetBySetAndFaultsAreListed) {
                                   AllOf(HasSubstr("sets[1].shards[1].cols"),
                                         HasSubstr("cost_model.version"))));
   for (int i = 0; i < 100'001; ++i) request.add_sets();
+  EXPECT_THAT(predict(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  AllOf(HasSubstr("at most 100000 shards"),
+                                        HasSubstr("cost_model.version"))));
+  request.mutable_cost_model()->clear_version();
   EXPECT_THAT(predict(),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 100000 shards")));
   request.clear_sets();

@@ -1,0 +1,40 @@
+#include "common/codec/request_faults.h"
+
+#include <cstddef>
+#include <string_view>
+
+#include "absl/strings/cord.h"
+
+namespace neuroshard {
+namespace {
+
+Status AsResourceExhausted(const Status& status) {
+  Status other(absl::StatusCode::kResourceExhausted, status.message());
+  status.ForEachPayload([&other](absl::string_view type, const absl::Cord& payload) {
+    other.SetPayload(type, payload);
+  });
+  return other;
+}
+
+}  // namespace
+
+Status RequestFaults::ToStatus() const {
+  if (over_limits.empty()) return violations.ToStatus();
+  if (violations.empty()) return AsResourceExhausted(over_limits.ToStatus());
+  Violations all = over_limits;
+  for (const Violation& violation : violations.kept()) {
+    all.Add(violation.field, violation.description);
+  }
+  // Beyond those kept, so that they are counted and no more.
+  for (std::size_t i = violations.kept().size(); i < violations.count(); ++i) all.Add("", "");
+  return all.ToStatus();
+}
+
+void RequestFaults::Add(const Status& status, const std::string& prefix) {
+  Violations& kind = absl::IsResourceExhausted(status) ? over_limits : violations;
+  for (const Violation& violation : Violations::FromStatus(status)) {
+    kind.Add(prefix + violation.field, violation.description);
+  }
+}
+
+}  // namespace neuroshard
