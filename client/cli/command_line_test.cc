@@ -64,6 +64,7 @@ TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
            {"plan", request_, "--planner", "nowhere"},
            {"plan", request_, "--time-budget-ms", "-1"},
            {"plan", request_, "--seed", "x"},
+           {"plan", request_, "--seed", "-1"},
            {"plan", request_, "--unknown"},
            {"eval-tasks", "--tables", "t.csv"},
            {"eval-tasks", "--tables", "t", "--tasks", "t", "--devices", "0", "--memory-gib", "4",
@@ -83,7 +84,8 @@ TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
            {"predict", "compute", request_, "--batch-size", "64,0"},
            {"predict", "compute", request_, "--optimizer", "momentum"},
            {"models"},
-           {"models", "show"}}) {
+           {"models", "show"},
+           {"models", "show", "cpu/0"}}) {
     EXPECT_EQ(Run(arguments), 2) << ::testing::PrintToString(arguments);
     EXPECT_THAT(out_, IsEmpty());
     EXPECT_THAT(err_, Not(IsEmpty()));
@@ -206,7 +208,44 @@ TEST_F(CommandLineTest, BadFilesAreNamed) {
                  planner_.address()}),
             1);
   EXPECT_THAT(err_, HasSubstr("bad.json"));
+  for (const std::string command : {"evaluate", "validate"}) {
+    EXPECT_EQ(Run({command, "/nowhere.yaml", "/nowhere.json",
+                   command == "evaluate" ? "--planner" : "--workers", planner_.address()}),
+              1);
+    EXPECT_THAT(err_, AllOf(HasSubstr("/nowhere.yaml"), HasSubstr("/nowhere.json")));
+  }
+  EXPECT_EQ(Run({"eval-tasks", "--tables", request_, "--tasks", plan_, "--devices", "4",
+                 "--memory-gib", "4", "--model", "m", "--strategy", "s"}),
+            1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("request.yaml: line 1: must be"),
+                          HasSubstr("plan.json: line 1.parts")));
   EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(CommandLineTest, FaultsOfTypeAndOfRangeAreListedInOnePass) {
+  const std::string bad = Write("bad.yaml", R"(
+tables:
+- {name: a, num_embeddings: many, embedding_dim: -8, zipf_exponent: 1}
+- {name: b, num_embeddings: 50, embedding_dim: 16, poolingfactor: 1}
+- 7
+topology: {hosts: [{num_devices: 0, memory_bytes: 1}]}
+global_batch_size: 0
+)");
+  EXPECT_EQ(Run({"plan", bad, "--planner", planner_.address()}), 1);
+  EXPECT_THAT(err_,
+              AllOf(HasSubstr("6 faults"), HasSubstr("bad.yaml: tables[0].num_embeddings"),
+                    HasSubstr("tables[0].embedding_dim: must be at least 1, got -8"),
+                    HasSubstr("tables[1].poolingfactor: unknown"), HasSubstr("tables[2]"),
+                    HasSubstr("topology.hosts[0].num_devices"), HasSubstr("global_batch_size")));
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(CommandLineTest, AServerOfAnotherKindIsCalledThat) {
+  FakeWorker worker;
+  EXPECT_EQ(Run({"models", "list", "--planner", worker.address()}), 1);
+  EXPECT_THAT(err_, AllOf(HasSubstr(worker.address()), HasSubstr("no planner")));
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", planner_.address()}), 1);
+  EXPECT_THAT(err_, AllOf(HasSubstr(planner_.address()), HasSubstr("no worker")));
 }
 
 TEST_F(CommandLineTest, APlannerThatIsNotThereIsNamed) {

@@ -29,6 +29,13 @@ int ReportFailure(const Console& console, const Status& status) {
   return kExitFailure;
 }
 
+int ReportFailures(const Console& console, std::initializer_list<Status> statuses) {
+  for (const Status& status : statuses) {
+    if (!status.ok()) ReportFailure(console, status);
+  }
+  return kExitFailure;
+}
+
 int WriteResult(const Console& console, const std::string& path, const std::string& text) {
   if (path.empty()) {
     console.out << text;

@@ -1,6 +1,7 @@
 // Where a command writes: results to `out`, everything for a person meanwhile to `err`.
 #pragma once
 
+#include <initializer_list>
 #include <iosfwd>
 #include <string>
 
@@ -16,6 +17,9 @@ struct Console {
 
 // Prints a failure, each violation on a line of its own, and returns kExitFailure.
 int ReportFailure(const Console& console, const Status& status);
+
+// The same for each of them that is not OK.
+int ReportFailures(const Console& console, std::initializer_list<Status> statuses);
 
 // Writes a command's result to `out`, or to the file when one is named: the whole of it or nothing.
 // Returns the exit code.

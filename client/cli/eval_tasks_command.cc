@@ -82,9 +82,9 @@ StatusOr<TaskResult> SolveTask(const PlannerClient& planner, const v1::ShardPlan
 
 // The tables of each task that is asked for. All are made before the first is solved, so that a
 // wrong index in the last does not cost the answers to the others.
-StatusOr<std::vector<std::vector<Table>>> ReadTasks(const EvalTasksOptions& options) {
-  NS_ASSIGN_OR_RETURN(const std::vector<Table> tables, ReadTableCsv(options.tables_file));
-  NS_ASSIGN_OR_RETURN(std::vector<BenchmarkTask> tasks, ReadTaskFile(options.tasks_file));
+StatusOr<std::vector<std::vector<Table>>> TablesOfTasks(const EvalTasksOptions& options,
+                                                        const std::vector<Table>& tables,
+                                                        std::vector<BenchmarkTask> tasks) {
   if (options.limit > 0 && static_cast<std::size_t>(options.limit) < tasks.size())
     tasks.resize(static_cast<std::size_t>(options.limit));
   std::vector<std::vector<Table>> tables_of_tasks;
@@ -111,8 +111,8 @@ std::int64_t BatchSizeOf(const v1::GetCostModelResponse& model) {
 // Every strategy on a task before the next task, so that an interrupted look at stderr already
 // compares.
 StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
+                                               std::vector<std::vector<Table>> tasks,
                                                const Console& console) {
-  NS_ASSIGN_OR_RETURN(std::vector<std::vector<Table>> tasks, ReadTasks(options));
   const PlannerClient planner(options.planner.address, options.planner.policy());
   // Also finds out about a missing model once, rather than as a task that cannot be solved.
   const v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.model));
@@ -143,7 +143,14 @@ StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
 }
 
 int RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
-  const auto results = SolveAll(options, console);
+  const auto tables = ReadTableCsv(options.tables_file);
+  const auto tasks = ReadTaskFile(options.tasks_file);
+  if (!tables.ok() || !tasks.ok()) {
+    return ReportFailures(console, {tables.status(), tasks.status()});
+  }
+  auto tables_of_tasks = TablesOfTasks(options, *tables, *tasks);
+  if (!tables_of_tasks.ok()) return ReportFailure(console, tables_of_tasks.status());
+  const auto results = SolveAll(options, *std::move(tables_of_tasks), console);
   if (!results.ok()) return ReportFailure(console, results.status());
   if (options.format == "json") return WriteResult(console, "", TaskResultsAsJson(*results));
   for (const StrategyResult& result : *results) {
@@ -179,7 +186,10 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
   command->add_option("--strategy", options->strategies, "Strategies, comma-separated")
       ->required()
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check([](const std::string& name) {
+        return name.empty() ? std::string("a strategy has a name") : std::string();
+      });
   command
       ->add_option("--time-budget-ms", options->time_budget_ms,
                    "Time for optimising each plan; default: the strategy's")
@@ -189,7 +199,9 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
   command
       ->add_option("--batch-size", options->batch_size, "Global batch size; default: the model's")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  command->add_option("--seed", options->seed, "Seed of everything random")->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of everything random")
+      ->check(CLI::NonNegativeNumber)  // or -1 is the largest one
+      ->capture_default_str();
   AddPlannerOptions(*command, options->planner);
   AddFormatOption(*command, options->format);
   command->callback(

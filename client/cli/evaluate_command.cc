@@ -48,9 +48,10 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response) {
 
 int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
-  if (!request.ok()) return ReportFailure(console, request.status());
   auto plan = ReadPlanFile(options.plan_file);
-  if (!plan.ok()) return ReportFailure(console, plan.status());
+  if (!request.ok() || !plan.ok()) {
+    return ReportFailures(console, {request.status(), plan.status()});
+  }
   v1::EvaluatePlanRequest question;
   *question.mutable_request() = *std::move(request);
   *question.mutable_plan() = std::move(plan->plan);

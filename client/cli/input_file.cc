@@ -1,25 +1,48 @@
 #include "client/cli/input_file.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/base/violations.h"
+#include "client/cli/input_faults.h"
+#include "common/base/in_file.h"
 #include "common/codec/message_text.h"
+#include "common/codec/prediction_codec.h"
+#include "common/codec/request_codec.h"
 #include "common/codec/text_file.h"
 #include "common/codec/text_value.h"
 
 namespace neuroshard {
 namespace {
 
-// The file in front of the message, and of every violation's field.
-Status InFile(const std::string& path, const Status& status) {
-  const std::vector<Violation> listed = Violations::FromStatus(status);
-  if (listed.empty()) return Annotate(status, path);
-  Violations named;
-  for (const Violation& violation : listed)
-    named.Add(path + ": " + violation.field, violation.description);
-  return named.ToStatus();
+// What is checked here knows no server's limits, but that devices take memory.
+RequestLimits LocalLimits() {
+  constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
+  return {kAny, std::int64_t{1} << 20, kAny, kAny, kAny, kAny};
+}
+
+// Reads `text` into `message`. What `decode` says of it counts only beside faults of the text:
+// whether a message that can be sent is right is the planner's to say.
+template <typename Message, typename Decode>
+Status ReadMessage(const std::string& path, const std::string& text, const Decode& decode,
+                   Message& message) {
+  const Status read = ReadMessageText(text, TextFormatOfPath(path), &message);
+  if (read.ok()) return absl::OkStatus();
+  return InFile(path, FaultsOfTextAndValues(read, decode(message)));
+}
+
+Status DecodeRequest(const v1::ShardPlanRequest& request) {
+  return DecodePlanRequest(request, LocalLimits()).status();
+}
+
+// Where there is no topology: one that is legal.
+void SetOneDevice(v1::ShardPlanRequest& request) {
+  if (request.has_topology()) return;
+  v1::HostGroup& host = *request.mutable_topology()->add_hosts();
+  host.set_num_devices(1);
+  host.set_memory_bytes(1);
 }
 
 bool HasSets(const std::string& text, TextFormat format) {
@@ -39,16 +62,27 @@ bool IsResponse(const std::string& text) {
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   v1::ShardPlanRequest request;
-  NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, TextFormatOfPath(path), &request)));
+  NS_RETURN_IF_ERROR(ReadMessage(path, text, DecodeRequest, request));
   return request;
 }
 
 StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  const TextFormat format = TextFormatOfPath(path);
-  if (!HasSets(text, format)) return ReadRequestFile(path);
-  v1::PredictComputeRequest request;
-  NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, format, &request)));
+  if (HasSets(text, TextFormatOfPath(path))) {
+    v1::PredictComputeRequest request;
+    const auto decode = [](const v1::PredictComputeRequest& sets) {
+      return DecodePredictionRequest(sets, LocalLimits()).status();
+    };
+    NS_RETURN_IF_ERROR(ReadMessage(path, text, decode, request));
+    return request;
+  }
+  v1::ShardPlanRequest request;
+  const auto decode = [](v1::ShardPlanRequest tables) {
+    SetOneDevice(tables);
+    return DecodeRequest(tables);
+  };
+  NS_RETURN_IF_ERROR(ReadMessage(path, text, decode, request));
+  SetOneDevice(request);
   return request;
 }
 

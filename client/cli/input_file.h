@@ -10,13 +10,15 @@
 
 namespace neuroshard {
 
-// A ShardPlanRequest in YAML, or in JSON when the name ends in ".json".
+// A ShardPlanRequest in YAML, or in JSON when the name ends in ".json". Beside faults of the text
+// are those of the values that could be read; a text without faults is not looked into.
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path);
 
 // What `predict` is asked about: the tables of a request, or sets of shards.
 using PredictionInput = std::variant<v1::ShardPlanRequest, v1::PredictComputeRequest>;
 
-// As ReadRequestFile; a PredictComputeRequest where the file has `sets`.
+// As ReadRequestFile; a PredictComputeRequest where the file has `sets`. A request without a
+// topology gets one of one device: how many there are does not matter here.
 StatusOr<PredictionInput> ReadPredictionFile(const std::string& path);
 
 struct PlanFile {

@@ -10,6 +10,7 @@
 #include "client/cli/format_option.h"
 #include "client/cli/planner_options.h"
 #include "client/cli/text_table.h"
+#include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
 #include "common/codec/message_text.h"
 
@@ -118,9 +119,8 @@ int RunList(const ModelsOptions& options, const Console& console) {
 }
 
 int RunShow(const ModelsOptions& options, const Console& console) {
-  v1::CostModelRef model;
-  model.set_name(options.name);
-  model.set_version(options.version);
+  v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.name));
+  if (options.version != 0) model.set_version(options.version);
   const auto response =
       PlannerClient(options.planner.address, options.planner.policy()).GetCostModel(model);
   if (!response.ok()) return ReportFailure(console, response.status());
@@ -144,7 +144,9 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddCommonOptions(*list, *options);
   list->callback([options, &console, exit_code] { *exit_code = RunList(*options, console); });
   CLI::App* show = models->add_subcommand("show", "One of them, with its metrics and provenance");
-  show->add_option("NAME", options->name, "Name of the model")->required();
+  show->add_option("NAME", options->name, "Name of the model, or NAME/VERSION")
+      ->required()
+      ->check(CheckModelReference);
   show->add_option("--version", options->version, "Version; default: the newest")
       ->check(CLI::Range(1, 1'000'000'000));
   AddCommonOptions(*show, *options);

@@ -37,10 +37,10 @@ struct PlanOptions {
 };
 
 // The plan in place and its budget, from the command line over the request's.
-Status OverrideMigration(const PlanOptions& options, v1::ShardPlanRequest& request) {
+Status OverrideMigration(const PlanOptions& options, v1::Plan previous,
+                         v1::ShardPlanRequest& request) {
   if (!options.previous_file.empty()) {
-    NS_ASSIGN_OR_RETURN(PlanFile previous, ReadPlanFile(options.previous_file));
-    *request.mutable_migration()->mutable_previous() = std::move(previous.plan);
+    *request.mutable_migration()->mutable_previous() = std::move(previous);
   }
   if (options.migration_budget_gib) {
     if (!request.has_migration()) {
@@ -54,13 +54,13 @@ Status OverrideMigration(const PlanOptions& options, v1::ShardPlanRequest& reque
   return absl::OkStatus();
 }
 
-Status Override(const PlanOptions& options, v1::ShardPlanRequest& request) {
+Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequest& request) {
   if (!options.strategy.empty()) request.mutable_search()->set_strategy(options.strategy);
   if (options.time_budget_ms) request.mutable_search()->set_time_budget_ms(*options.time_budget_ms);
   if (options.seed) request.mutable_search()->set_seed(*options.seed);
   if (options.explain) request.mutable_search()->set_explain(true);
   OverrideModel(options.model, request);
-  return OverrideMigration(options, request);
+  return OverrideMigration(options, std::move(previous), request);
 }
 
 StatusOr<v1::ShardPlanResponse> AskForPlan(const PlanOptions& options,
@@ -87,8 +87,12 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
 
 int RunPlan(const PlanOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
-  if (!request.ok()) return ReportFailure(console, request.status());
-  if (const Status status = Override(options, *request); !status.ok())
+  auto previous = options.previous_file.empty() ? StatusOr<PlanFile>(PlanFile())
+                                                : ReadPlanFile(options.previous_file);
+  if (!request.ok() || !previous.ok()) {
+    return ReportFailures(console, {request.status(), previous.status()});
+  }
+  if (const Status status = Override(options, std::move(previous->plan), *request); !status.ok())
     return ReportFailure(console, status);
   const auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
@@ -116,7 +120,8 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option("--time-budget-ms", options->time_budget_ms,
                    "Time for optimising after the first plan; default: the request's")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
-  command->add_option("--seed", options->seed, "Seed of everything random; default: the request's");
+  command->add_option("--seed", options->seed, "Seed of everything random; default: the request's")
+      ->check(CLI::NonNegativeNumber);  // or -1 is the largest one
   AddModelOption(*command, options->model, "Cost model; default: the request's");
   command
       ->add_option("--format", options->format,

@@ -12,13 +12,15 @@ void OverrideModel(const std::string& model, v1::ShardPlanRequest& request) {
   *request.mutable_cost_model() = EncodeModelReference(*ParseModelReference(model));
 }
 
+std::string CheckModelReference(const std::string& text) {
+  const auto parsed = ParseModelReference(text);
+  return parsed.ok() ? std::string() : Message(parsed.status());
+}
+
 CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description) {
   return command.add_option("--model", model, description)
       ->type_name("NAME[/VERSION]")
-      ->check([](const std::string& text) {
-        const auto parsed = ParseModelReference(text);
-        return parsed.ok() ? std::string() : Message(parsed.status());
-      });
+      ->check(CheckModelReference);
 }
 
 void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {

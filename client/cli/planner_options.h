@@ -27,6 +27,9 @@ struct PlannerOptions {
   }
 };
 
+// What is wrong with a NAME[/VERSION]; empty: nothing. For CLI::Option::check.
+std::string CheckModelReference(const std::string& text);
+
 // --model NAME[/VERSION]; a usage error when it is not that. `model` is empty when it is not given,
 // and must outlive the parse.
 CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description);

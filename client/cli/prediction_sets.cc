@@ -30,11 +30,6 @@ std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) 
 // The batch size is decoded with the tables, since reuse by a Zipf exponent depends on it.
 StatusOr<PredictionQuestion> AskOfTables(v1::ShardPlanRequest message, TableSets tables,
                                          const std::vector<std::int64_t>& batch_sizes) {
-  if (!message.has_topology()) {
-    v1::HostGroup& host = *message.mutable_topology()->add_hosts();
-    host.set_num_devices(1);
-    host.set_memory_bytes(1);
-  }
   PredictionQuestion question;
   const auto add = [&]() -> Status {
     NS_ASSIGN_OR_RETURN(PlanRequest request, DecodePlanRequest(message, RequestLimits()));

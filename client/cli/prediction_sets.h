@@ -27,7 +27,7 @@ struct PredictionQuestion {
 };
 
 // All sets at the first batch size, then all at the next. Of a request: whole tables, at its global
-// batch size and optimizer; it needs no topology, since one device computes. INVALID_ARGUMENT lists
+// batch size and optimizer. INVALID_ARGUMENT lists
 // every faulty field, and says so when the sets of a file are to be taken together.
 StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input, TableSets tables,
                                                     const PredictionConditions& conditions);

@@ -23,6 +23,7 @@
 #include "client/sweep/compute_sweep.h"
 #include "client/sweep/sweep_config.h"
 #include "client/sweep/sweep_hash.h"
+#include "common/base/in_file.h"
 #include "common/base/stop_signal.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/text_file.h"
@@ -79,7 +80,7 @@ StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info
   const std::string csv_path = (config_file.parent_path() / config.tables).string();
   NS_ASSIGN_OR_RETURN(const std::string csv, ReadTextFile(csv_path));
   const auto tables = ParseTableCsv(csv);
-  if (!tables.ok()) return Annotate(tables.status(), csv_path);
+  if (!tables.ok()) return InFile(csv_path, tables.status());
   const bool active = config.active_candidates > 0;
   auto samples = active ? MakeCandidates(config, *tables) : MakeComputeSamples(config, *tables);
   if (!samples.ok()) return Annotate(samples.status(), config_file.string());

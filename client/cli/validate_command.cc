@@ -93,9 +93,10 @@ Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& reques
 
 int RunValidate(const ValidateOptions& options, const Console& console) {
   const auto request = ReadRequestFile(options.request_file);
-  if (!request.ok()) return ReportFailure(console, request.status());
   const auto file = ReadPlanFile(options.plan_file);
-  if (!file.ok()) return ReportFailure(console, file.status());
+  if (!request.ok() || !file.ok()) {
+    return ReportFailures(console, {request.status(), file.status()});
+  }
   const auto predicted = Predict(options, *request, *file);
   if (!predicted.ok()) return ReportFailure(console, predicted.status());
   // Opened first: a store that cannot be written should not cost a measurement.

@@ -11,6 +11,15 @@ constexpr int kLongestReconnectMs = 1'000;
 // than the backoff. (gRPC has one argument for it, whose name speaks of the backoff.)
 constexpr int kConnectMs = 10'000;
 
+// gRPC itself answers calls that a server does not know, without a word.
+std::string ReasonOf(const Status& status, const std::string& role) {
+  if (!status.message().empty()) return Message(status);
+  if (status.code() == absl::StatusCode::kUnimplemented) {
+    return fmt::format("what listens there does not know this call: no {}, or an older one", role);
+  }
+  return absl::StatusCodeToString(status.code());
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
@@ -27,7 +36,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
 Status CallStatus(const grpc::Status& status, const std::string& role, const std::string& address) {
   if (status.ok()) return absl::OkStatus();
   const Status plain = FromGrpc(status);
-  Status named(plain.code(), fmt::format("{} at {}: {}", role, address, Message(plain)));
+  Status named(plain.code(), fmt::format("{} at {}: {}", role, address, ReasonOf(plain, role)));
   plain.ForEachPayload(
       [&named](auto type, const auto& payload) { named.SetPayload(type, payload); });
   return named;

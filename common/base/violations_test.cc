@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/in_file.h"
+
 namespace neuroshard {
 namespace {
 
@@ -30,6 +32,19 @@ TEST(ViolationsTest, CountsWhatItDoesNotKeep) {
 
   EXPECT_EQ(violations.kept().size(), Violations::kMaxKept);
   EXPECT_THAT(Message(violations.ToStatus()), testing::HasSubstr("and 7 more"));
+}
+
+TEST(ViolationsTest, OfAFileNameItOnceInTheMessageAndInEachField) {
+  Violations violations;
+  violations.Add("a", "bad");
+  violations.Add("b", "worse");
+  const Status status = InFile("x.yaml", violations.ToStatus());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(status), "x.yaml: a: bad; b: worse");
+  EXPECT_THAT(Violations::FromStatus(status),
+              testing::ElementsAre(Violation{"x.yaml: a", "bad"}, Violation{"x.yaml: b", "worse"}));
+  EXPECT_EQ(InFile("x.yaml", Internal("broken")), Internal("x.yaml: broken"));
+  EXPECT_TRUE(InFile("x.yaml", absl::OkStatus()).ok());
 }
 
 TEST(ViolationsTest, OtherStatusesHaveNone) {

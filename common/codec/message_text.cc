@@ -183,6 +183,12 @@ TextFormat TextFormatOfPath(std::string_view path) {
 }
 
 Status ParseMessageText(std::string_view text, TextFormat format, ProtoMessage* message) {
+  Status status = ReadMessageText(text, format, message);
+  if (!status.ok()) message->Clear();
+  return status;
+}
+
+Status ReadMessageText(std::string_view text, TextFormat format, ProtoMessage* message) {
   message->Clear();
   if (text.size() > kMaxTextBytes) {
     return InvalidArgument("is {} bytes long, at most {} are read", text.size(), kMaxTextBytes);
@@ -192,7 +198,6 @@ Status ParseMessageText(std::string_view text, TextFormat format, ProtoMessage* 
                                                     : ParseYamlDocument(text));
   Violations violations;
   Filler(violations).Fill(document, "", *message);
-  if (!violations.empty()) message->Clear();
   return violations.ToStatus();
 }
 

@@ -38,6 +38,11 @@ inline constexpr std::size_t kMaxTextValues = 8'000'000;
 Status ParseMessageText(std::string_view text, TextFormat format,
                         google::protobuf::Message* message);
 
+// The same, but what could be read stays in `message` beside the faults, for telling what else is
+// wrong with it. Entries of a list of messages keep their positions, those of other lists do not.
+Status ReadMessageText(std::string_view text, TextFormat format,
+                       google::protobuf::Message* message);
+
 // Whether to print fields that have no presence (not `optional`, not a message) and hold their
 // default.
 enum class JsonDefaults { kOmit, kPrint };

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/base/in_file.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/text_file.h"
@@ -86,7 +87,7 @@ StatusOr<std::vector<Table>> ParseTableCsv(std::string_view text) {
 StatusOr<std::vector<Table>> ReadTableCsv(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   StatusOr<std::vector<Table>> tables = ParseTableCsv(text);
-  if (!tables.ok()) return Annotate(tables.status(), path);
+  if (!tables.ok()) return InFile(path, tables.status());
   return tables;
 }
 

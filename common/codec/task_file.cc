@@ -3,6 +3,7 @@
 #include <charconv>
 #include <map>
 
+#include "common/base/in_file.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/text_file.h"
@@ -65,7 +66,7 @@ StatusOr<std::vector<BenchmarkTask>> ParseTaskFile(std::string_view text) {
 StatusOr<std::vector<BenchmarkTask>> ReadTaskFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   StatusOr<std::vector<BenchmarkTask>> tasks = ParseTaskFile(text);
-  if (!tasks.ok()) return Annotate(tasks.status(), path);
+  if (!tasks.ok()) return InFile(path, tasks.status());
   return tasks;
 }
 

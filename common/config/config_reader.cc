@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/base/in_file.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -163,8 +164,9 @@ void ConfigReader::ReadScalar(std::string_view key, std::string_view type, T* va
   }
 }
 
-template <typename T>
-void ConfigReader::ReadList(std::string_view key, std::string_view type, std::vector<T>* values) {
+template <typename T, typename Check>
+void ConfigReader::ReadList(std::string_view key, std::string_view type, std::vector<T>* values,
+                            const Check& fault_of) {
   const YAML::Node* node = mapping_->Find(key);
   if (node == nullptr) return;
   if (!node->IsSequence()) {
@@ -174,10 +176,10 @@ void ConfigReader::ReadList(std::string_view key, std::string_view type, std::ve
   std::vector<T> parsed(node->size());
   for (std::size_t i = 0; i < parsed.size(); ++i) {
     T element{};
-    if (!Parse((*node)[i], &element)) {
-      AddViolation(fmt::format("{}[{}]", key, i),
-                   fmt::format("must be {}, got {}", type, Shown((*node)[i])));
-    }
+    const std::string fault = Parse((*node)[i], &element)
+                                  ? fault_of(element)
+                                  : fmt::format("must be {}, got {}", type, Shown((*node)[i]));
+    if (!fault.empty()) AddViolation(fmt::format("{}[{}]", key, i), fault);
     parsed[i] = element;
   }
   *values = std::move(parsed);
@@ -230,36 +232,26 @@ void ConfigReader::Read(std::string_view key, std::string* value) {
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<std::string>* values) {
-  ReadList(key, "text", values);
+  ReadList(key, "text", values, [](const std::string&) { return std::string(); });
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<std::int64_t>* values,
                         IntegerRange range) {
-  std::vector<std::int64_t> parsed = *values;
-  ReadList(key, "an integer", &parsed);
-  for (std::size_t i = 0; i < parsed.size(); ++i) {
-    if (parsed[i] < range.min || parsed[i] > range.max) {
-      AddViolation(fmt::format("{}[{}]", key, i),
-                   fmt::format("{}, got {}", Describe(range), parsed[i]));
-    }
-  }
-  *values = std::move(parsed);
+  ReadList(key, "an integer", values, [&](std::int64_t value) {
+    if (value >= range.min && value <= range.max) return std::string();
+    return fmt::format("{}, got {}", Describe(range), value);
+  });
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<double>* values, RealRange range) {
-  std::vector<double> parsed = *values;
-  ReadList(key, "a number", &parsed);
-  for (std::size_t i = 0; i < parsed.size(); ++i) {
-    if (!InRange(parsed[i], range)) {
-      AddViolation(fmt::format("{}[{}]", key, i),
-                   fmt::format("{}, got {}", Describe(range), parsed[i]));
-    }
-  }
-  *values = std::move(parsed);
+  ReadList(key, "a number", values, [&](double value) {
+    return InRange(value, range) ? std::string()
+                                 : fmt::format("{}, got {}", Describe(range), value);
+  });
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<bool>* values) {
-  ReadList(key, "true or false", values);
+  ReadList(key, "true or false", values, [](bool) { return std::string(); });
 }
 
 ConfigReader ConfigReader::Section(std::string_view key) {
@@ -305,7 +297,7 @@ Status ConfigReader::Finish() {
       document_->violations.Add(mapping->prefix + name, "unknown key");
     }
   }
-  return Annotate(document_->violations.ToStatus(), document_->source);
+  return InFile(document_->source, document_->violations.ToStatus());
 }
 
 }  // namespace neuroshard

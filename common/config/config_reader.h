@@ -109,8 +109,10 @@ class ConfigReader {
   ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping);
   template <typename T>
   void ReadScalar(std::string_view key, std::string_view type, T* value);
-  template <typename T>
-  void ReadList(std::string_view key, std::string_view type, std::vector<T>* values);
+  // `fault_of` says what is wrong with an element of the right type; empty: nothing.
+  template <typename T, typename Check>
+  void ReadList(std::string_view key, std::string_view type, std::vector<T>* values,
+                const Check& fault_of);
 
   std::shared_ptr<Document> document_;
   std::shared_ptr<Mapping> mapping_;

@@ -106,7 +106,7 @@ rpc2: 3
   std::vector<std::string> names;
   std::vector<std::int64_t> counts;
   reader.Read("names", &names);
-  reader.Read("counts", &counts, {0, 10});
+  reader.Read("counts", &counts, {1, 10});
   DataType dtype = DataType::kFp32;
   reader.ReadWord("dtype", &dtype);
   reader.Section("rpc2");
@@ -120,7 +120,8 @@ rpc2: 3
                      HasSubstr("rpc.extra: unknown key"), HasSubstr("rpc.share: must be in"),
                      HasSubstr("names: must be a list, got a mapping"),
                      HasSubstr("counts[1]: must be an integer, got \"x\""),
-                     HasSubstr("counts[2]: must be in [0, 10], got 99"),
+                     HasSubstr("counts[2]: must be in [1, 10], got 99"),
+                     Not(HasSubstr("counts[1]: must be in")),
                      HasSubstr("dtype: must be one of fp32, fp16, bf16, got \"fp31\""),
                      HasSubstr("rpc2: must be a mapping, got \"3\""))));
   EXPECT_EQ(max_in_flight, 5);

@@ -379,9 +379,9 @@ TEST_F(PlannerServiceTest, ComputeIsPredictedSetBySetAndFaultsAreListed) {
                                   AllOf(HasSubstr("sets[1].shards[1].cols"),
                                         HasSubstr("cost_model.version"))));
   for (int i = 0; i < 100'001; ++i) request.add_sets();
-  EXPECT_THAT(predict(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                  AllOf(HasSubstr("at most 100000 shards"),
-                                        HasSubstr("cost_model.version"))));
+  EXPECT_THAT(predict(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("at most 100000 shards"), HasSubstr("cost_model.version"))));
   request.mutable_cost_model()->clear_version();
   EXPECT_THAT(predict(),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 100000 shards")));
