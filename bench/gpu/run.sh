@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a GPU host can show, in one go, without network, compiler or Python packages (bench/gpu/README.md):
 #   bench/gpu/run.sh [--out DIR] [--minutes 8] [--only PART,...] [--bin DIR] [--backend cuda|cpu] [--sweep FILE]
-# Parts: gpu_tests nccl_tests kernels torch ranks sweep memcheck racecheck synccheck. A part that cannot run here says why and is left
+# Parts: gpu_tests nccl_tests kernels torch collectives ranks sweep memcheck racecheck synccheck. A part that cannot run here says why and is left
 # out. Programs come from --bin, else from the bundle that this script lies in, else they are built in build/gpu. --out has at most eight
 # files: RESULTS.md and results.json (written anew after every part), kernels.json, torch.json, profile.db (the sweep) and profile.db.gz (the
 # same, once a minute), log.txt. Run again with the same --out, it goes on with what is missing and resumes the sweep; a killed run keeps
@@ -11,7 +11,7 @@ set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-all_parts=(gpu_tests nccl_tests kernels torch ranks sweep memcheck racecheck synccheck)
+all_parts=(gpu_tests nccl_tests kernels torch collectives ranks sweep memcheck racecheck synccheck)
 minutes=8 bin='' out='' backend=cuda only='' sweep=$root/configs/sweeps/gpu_compute.yaml
 usage() { echo "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -71,7 +71,7 @@ if [ -z "$bin" ]; then
     mkdir -p "$root/build"
     { cmake --preset release -B "$root/build/gpu" -S "$root" -DNEUROSHARD_BUILD_BENCH=ON -DNEUROSHARD_BUILD_TESTS=ON &&
       cmake --build "$root/build/gpu" --parallel "$(nproc)" --target neuroshard_worker neuroshard_client bench_gpu_kernels \
-        kernels_cuda_test kernels_nccl_test; } >"$root/build/gpu.log" 2>&1 || { tail -n 30 "$root/build/gpu.log"; exit 1; }
+        bench_gpu_collectives kernels_cuda_test kernels_nccl_test; } >"$root/build/gpu.log" 2>&1 || { tail -n 30 "$root/build/gpu.log"; exit 1; }
   fi
 fi
 # program NAME: where it is, in a bundle or a build folder; nothing if it is nowhere.
@@ -113,7 +113,7 @@ report() {
     echo "| part | outcome |"
     echo "|---|---|"
     for part in "${all_parts[@]}"; do echo "| $part | $(outcome "$part" | grep . || echo "not done") |"; done
-    for part in kernels torch; do
+    for part in kernels torch collectives; do
       [[ $(outcome $part) == done* ]] || continue
       printf '\n## %s\n\n' "$part"
       output "$part" | sed -n '/^[A-Zt|]/p; /^$/p'
@@ -247,8 +247,13 @@ if [ "$gpu" = yes ] && [ "$backend" = cuda ]; then
   else
     leave_out torch "python3 has no torch that sees a GPU"
   fi
+  if known_library libnccl.so.2; then
+    part collectives 60 "$(program gpu_collectives_bench)"
+  else
+    leave_out collectives "there is no libnccl.so.2"
+  fi
 else
-  for name in gpu_tests nccl_tests kernels torch memcheck racecheck synccheck; do leave_out $name "no GPU"; done
+  for name in gpu_tests nccl_tests kernels torch collectives memcheck racecheck synccheck; do leave_out $name "no GPU"; done
 fi
 
 # NCCL refuses two ranks on one device, unless they say that they are on different hosts: all collectives between two processes then, through
@@ -274,8 +279,8 @@ if [ ! -e "$out/profile.db" ] && [ -e "$out/profile.db.gz" ]; then gunzip -k "$o
 sweep_part sweep compute "$sweep" "$out/profile.db" $(($(left) - 15 - reserve)) w
 
 if [ -n "$sanitizer" ]; then
-  # Without what is slow even without a sanitizer, or asks for more memory than there is.
-  filter='--gtest_filter=-*OneRowHitVeryOften*:*LargeTables*:*Times*:*HundredThousand*:*OutOfMemory*:*TooLarge*'
+  # Without what is slow even without a sanitizer, asks for more memory than there is, or does what is wrong.
+  filter='--gtest_filter=-*OneRowHitVeryOften*:*LargeTables*:*Times*:*HundredThousand*:*OutOfMemory*:*TooLarge*:*CannotBeUndone*'
   for name in memcheck racecheck synccheck; do
     part $name 60 "$sanitizer" --tool $name --error-exitcode 99 "$(program kernels_cuda_test)" "$filter" --gtest_brief=1
   done

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
 
 #include "common/base/bytes.h"
+#include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/nvml.h"
 #include "tests/support/embedding_suite.h"
 
@@ -85,6 +89,29 @@ TEST_F(CudaDeviceTest, StaysUsableAfterOutOfMemory) {
     EXPECT_TRUE(device_->CreateEmbeddingOp(spec).ok());
   }
   EXPECT_TRUE(device_->Health().ok());
+}
+
+// Exit status 0: the device knew of an error of another stream, as that of a collective.
+[[noreturn]] void FailElsewhereAndLook(CudaDevice& device) {
+  const auto other = cuda::CudaGpu::Create(0).value();
+  int code = device.Health().ok() ? 0 : 1;
+  // An address that nobody was given.
+  (void)cuda::LaunchRead(reinterpret_cast<void*>(std::uintptr_t{1} << 40), 4096, other->stream());
+  (void)cudaStreamSynchronize(other->stream());
+  if (device.Health().code() != absl::StatusCode::kInternal) code = 2;
+  EmbeddingOpSpec spec;
+  spec.batch_size = 1;
+  spec.tables = {{10, 4, PoolingMode::kSum}};
+  if (device.CreateEmbeddingOp(spec).ok()) code = 3;
+  if (!std::isnan(device.TimeMs([] {}))) code = 4;
+  std::cerr << device.Health() << "\n";
+  std::_Exit(code);
+}
+
+// In a process of its own, whose last error it is.
+TEST_F(CudaDeviceTest, ErrorsThatCannotBeUndonePoisonTheDevice) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(FailElsewhereAndLook(*device_), ::testing::ExitedWithCode(0), "illegal|unspecified");
 }
 
 // Beyond 2^31 elements and 2^33 bytes of one table: rows at both ends.

@@ -1,0 +1,111 @@
+// Bus bandwidth of NCCL's collectives between all GPUs of this host, as nccl-tests defines it: the
+// time of the slowest rank, from its own start to its own completion, everything included that the
+// device does. Prints a table in Markdown; GB = 1e9 bytes.
+//
+//   gpu_collectives_bench
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/bytes.h"
+#include "kernels/api/exchange_bytes.h"
+#include "kernels/cuda/cuda_gpu.h"
+#include "kernels/nccl/nccl_backend.h"
+#include "kernels/stats/statistics.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr int kWarmups = 5, kIterations = 20;
+
+struct Row {
+  Collective collective = Collective::kAllToAll;
+  std::int64_t bytes = 0;  // of the larger buffer, a multiple of 64 a rank
+  std::vector<double> ms;  // of the slowest rank
+};
+
+std::vector<Row> Rows(int ranks) {
+  std::vector<Row> rows;
+  for (const Collective collective : {Collective::kAllToAll, Collective::kReduceScatter,
+                                      Collective::kAllGather, Collective::kAllReduce}) {
+    for (const std::int64_t bytes : {kMiB, 16 * kMiB, 256 * kMiB}) {
+      rows.push_back({collective, bytes / (64 * ranks) * 64 * ranks, {}});
+    }
+  }
+  return rows;
+}
+
+Status Measure(Communicator& rank, Row& row) {
+  const std::int64_t block = row.bytes / rank.world_size();
+  const std::vector<std::int64_t> even(rank.world_size(), block);
+  const bool all_to_all = row.collective == Collective::kAllToAll;
+  NS_RETURN_IF_ERROR(all_to_all ? rank.Reserve({even, even})
+                                : rank.ReserveBlocks(row.collective, block));
+  for (int i = 0; i < kWarmups + kIterations; ++i) {
+    NS_RETURN_IF_ERROR(rank.Barrier());
+    rank.StartNextWhen([] {});
+    NS_RETURN_IF_ERROR(all_to_all ? rank.AllToAll({even, even})
+                                  : rank.RunBlocks(row.collective, block));
+    NS_ASSIGN_OR_RETURN(const double slowest, rank.Max(*rank.LastExchangeMs()));
+    if (i >= kWarmups) row.ms.push_back(slowest);
+  }
+  return absl::OkStatus();
+}
+
+// Every rank has rows of its own; all have the same times.
+Status RunRank(PendingCommunicator& pending, const std::vector<std::string>& addresses,
+               std::vector<Row>& rows) {
+  NS_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> rank, pending.Connect(addresses));
+  for (Row& row : rows) NS_RETURN_IF_ERROR(Measure(*rank, row));
+  return absl::OkStatus();
+}
+
+Status RunAll() {
+  NS_ASSIGN_OR_RETURN(const int ranks, cuda::CountCudaDevices());
+  NS_ASSIGN_OR_RETURN(const auto library, NcclLibrary::Load());
+  std::vector<std::unique_ptr<PendingCommunicator>> pending;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < ranks; ++rank) {
+    NS_ASSIGN_OR_RETURN(
+        auto opened,
+        NcclBackend(library, rank).Open({rank, ranks, std::chrono::milliseconds(30000)}));
+    addresses.push_back(opened->address());
+    pending.push_back(std::move(opened));
+  }
+  std::vector<std::vector<Row>> rows(ranks, Rows(ranks));
+  std::vector<Status> ended(ranks);
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back(
+          [&, rank] { ended[rank] = RunRank(*pending[rank], addresses, rows[rank]); });
+    }
+  }
+  for (const Status& status : ended) NS_RETURN_IF_ERROR(status);
+
+  std::cout << fmt::format("NCCL {}, {} GPUs{}\n\n", library->Version(), ranks,
+                           ranks == 1 ? ": nothing travels, the bus bandwidth is 0" : "")
+            << "| collective | MiB | median ms | GB/s | bus GB/s |\n|---|---|---|---|---|\n";
+  for (const Row& row : rows[0]) {
+    const double ms = Percentile(row.ms, 50), gb_per_s = static_cast<double>(row.bytes) / ms * 1e-6;
+    const double bus = BusBytes(row.collective, {row.bytes, row.bytes}, ranks) / ms * 1e-6;
+    std::cout << fmt::format("| {} | {} | {:.3f} | {:.1f} | {:.1f} |\n", ToText(row.collective),
+                             row.bytes / kMiB, ms, gb_per_s, bus);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace neuroshard
+
+int main() {
+  const neuroshard::Status status = neuroshard::RunAll();
+  if (status.ok()) return 0;
+  std::cerr << "gpu_collectives_bench: " << neuroshard::Message(status) << "\n";
+  return 1;
+}
