@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(kThreads) ReadKernel(uint4* zeros, std::int64_
 cudaError_t LoadKernels() {
   const void* const kernels[] = {
       reinterpret_cast<const void*>(&FillKernel),
+      reinterpret_cast<const void*>(&LookupKernel),
       reinterpret_cast<const void*>(&PoolKernel),
       reinterpret_cast<const void*>(&SegmentKernel),
       reinterpret_cast<const void*>(&KeyKernel<PlainOccurrence>),
