@@ -23,6 +23,7 @@
 
 #include "bench/gpu_kernels_report.h"
 #include "common/base/bytes.h"
+#include "common/base/clock.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/traffic.h"
@@ -124,7 +125,8 @@ StatusOr<Json> MeasureCopy(CudaDevice& device) {
 }
 
 struct Batch {
-  std::vector<LookupBatch> inputs;
+  std::vector<LookupPlan> plans;
+  std::vector<LookupBatch> inputs;  // the same ids
   std::vector<cuda::TableTraffic> traffic;
 };
 
@@ -132,7 +134,7 @@ StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSp
                           std::uint64_t seed) {
   Batch batch;
   for (std::size_t t = 0; t < spec.tables.size(); ++t) {
-    NS_ASSIGN_OR_RETURN(const LookupPlan plan,
+    NS_ASSIGN_OR_RETURN(LookupPlan plan,
                         PlanZipfLookups({spec.tables[t].rows, spec.batch_size, shape.pooling_factor,
                                          false, seed * 1000 + t},
                                         c.zipf_exponent));
@@ -147,6 +149,7 @@ StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSp
                              .scale_bytes = 0,
                              .state_bytes = c.optimizer == Optimizer::kRowwiseAdagrad ? 4 : 0});
     batch.inputs.push_back(std::move(lookups));
+    batch.plans.push_back(std::move(plan));
   }
   return batch;
 }
@@ -157,6 +160,23 @@ std::int64_t Sum(const Batch& batch, const Count& count) {
   for (const cuda::TableTraffic& table : batch.traffic) bytes += count(table);
   return bytes;
 }
+
+// The caller's time: the calls return when the ids are on the device.
+struct InputTimes {
+  std::vector<double> copied_ms, generated_ms;
+
+  Status Measure(EmbeddingOp& op, const Batch& batch) {
+    const SteadyClock clock;
+    std::vector<LookupBatch> inputs = batch.inputs;
+    const TimePoint begin = clock.Now();
+    NS_RETURN_IF_ERROR(op.SetInputs(std::move(inputs)));
+    const TimePoint copied = clock.Now();
+    NS_RETURN_IF_ERROR(op.GenerateInputs(batch.plans));
+    copied_ms.push_back(MillisecondsBetween(begin, copied));
+    generated_ms.push_back(MillisecondsBetween(copied, clock.Now()));
+    return absl::OkStatus();
+  }
+};
 
 StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, double copy) {
   EmbeddingOpSpec spec;
@@ -175,9 +195,10 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
     NS_ASSIGN_OR_RETURN(Batch batch, MakeBatch(c, shape, spec, seed));
     batches.push_back(std::move(batch));
   }
+  InputTimes inputs;
   std::vector<double> forward_ms, backward_ms;
   for (int i = 0; i < shape.warmups + shape.iterations; ++i) {
-    NS_RETURN_IF_ERROR(op->SetInputs(batches[i % 2].inputs));
+    NS_RETURN_IF_ERROR(inputs.Measure(*op, batches[i % 2]));
     device.FlushCache();
     const double forward = device.TimeMs([&] { op->Forward(); });
     device.FlushCache();
@@ -207,6 +228,8 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
       {"pooling_factor", shape.pooling_factor},
       {"ids", Sum(batch, [](const cuda::TableTraffic& t) { return t.ids; })},
       {"distinct_rows", Sum(batch, [](const cuda::TableTraffic& t) { return t.distinct_rows; })},
+      {"ids_copied", Times(inputs.copied_ms)},
+      {"ids_generated", Times(inputs.generated_ms)},
       {"forward", forward},
       {"backward", backward}};
 }

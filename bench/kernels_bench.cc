@@ -148,6 +148,20 @@ void BM_Create(benchmark::State& state) {
   Report(state, static_cast<double>(kTableBytes), TheBaseline().copy_gb_per_s);
 }
 
+// Ids of one table made by the host, 65,536 samples: ids per second. zipf_percent -1: with the
+// default reuse histogram.
+void BM_ExpandLookups(benchmark::State& state) {
+  const LookupSpec spec = {std::int64_t{1} << 23, 65536, static_cast<double>(state.range(0)), false,
+                           1};
+  for (auto _ : state) {
+    const StatusOr<LookupPlan> plan =
+        state.range(1) < 0 ? PlanLookups(spec, DefaultReuseHistogram())
+                           : PlanZipfLookups(spec, static_cast<double>(state.range(1)) / 100);
+    benchmark::DoNotOptimize(ExpandLookups(*plan).ids.data());
+  }
+  state.SetItemsProcessed(state.iterations() * spec.batch_size * state.range(0));
+}
+
 void Arguments(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"dim", "zipf_percent"})
       ->ArgsProduct({{4, 16, 64, 128, 256}, {0, 105}})
@@ -157,6 +171,10 @@ BENCHMARK(BM_Forward)->Apply(Arguments);
 BENCHMARK(BM_BackwardSgd)->Apply(Arguments);
 BENCHMARK(BM_BackwardRowwiseAdagrad)->Apply(Arguments);
 BENCHMARK(BM_Create)->Args({64, 0})->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_ExpandLookups)
+    ->ArgNames({"pooling", "zipf_percent"})
+    ->ArgsProduct({{10, 100}, {-1, 0, 105}})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace neuroshard
