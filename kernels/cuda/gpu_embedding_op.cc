@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <functional>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -47,84 +44,12 @@ Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
   return absl::OkStatus();
 }
 
-bool NeedsScale(const EmbeddingTableSpec& table, bool weighted) {
-  return table.pooling_mode == PoolingMode::kMean || weighted;
-}
-
-// Bags are known in closed form; their ends are listed only where some are long.
-LongBags LongBagsOf(const LookupRule& rule) {
-  std::vector<std::int64_t> offsets;
-  if (rule.LongestBag() > kLongestBag) {
-    offsets.reserve(rule.batch_size + 1);
-    for (std::int64_t b = 0; b <= rule.batch_size; ++b) offsets.push_back(rule.Offset(b));
-  }
-  return FindLongBags(offsets);
-}
-
 template <typename Raw>
 float StoredToFloat(NumberType type, Raw raw) {
   return type == NumberType::kFp16 ? HostHalfToFloat(raw) : HostBf16ToFloat(raw);
 }
 
 }  // namespace
-
-// Offsets into batch_.
-struct GpuEmbeddingOp::BatchPlaces {
-  struct Level {
-    std::int64_t entries, keys, filled, partials;
-  };
-  struct Table {
-    std::int64_t first_entry, ids, offsets, weights, runs;
-    std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
-    std::vector<Level> levels;  // the first one: entries only
-  };
-  std::vector<Table> tables;
-  std::int64_t entries = 0;
-  bool scaled = false;
-  std::int64_t keys, occurrences, sorted_keys, sorted_occurrences, scratch, scratch_bytes;
-  std::int64_t bytes;
-};
-
-// The arrays of tables of all launches, gathered on the host and copied at once.
-class GpuEmbeddingOp::LaunchArrays {
- public:
-  explicit LaunchArrays(GpuBuffer& buffer) : buffer_(buffer) {}
-
-  // `*launch` is filled in by Copy and must live until then.
-  template <typename Table>
-  Status Add(const std::vector<Table>& tables, const std::vector<std::int64_t>& blocks,
-             Batched<Table>* launch) {
-    NS_ASSIGN_OR_RETURN(const std::vector<std::int32_t> first_block, FirstBlocks(blocks));
-    const std::int64_t tables_place = Append(tables), blocks_place = Append(first_block);
-    *launch = {.num_tables = static_cast<int>(tables.size()), .blocks = first_block.back()};
-    placed_.push_back([=, this] {
-      launch->tables = reinterpret_cast<const Table*>(buffer_.at(tables_place));
-      launch->first_block = reinterpret_cast<const std::int32_t*>(buffer_.at(blocks_place));
-    });
-    return absl::OkStatus();
-  }
-
-  Status Copy(Gpu& gpu) {
-    const auto size = static_cast<std::int64_t>(bytes_.size());
-    NS_RETURN_IF_ERROR(buffer_.Reserve(size));
-    for (const auto& place : placed_) place();
-    return gpu.CopyIn(buffer_.at(0), bytes_.data(), size);
-  }
-
- private:
-  template <typename T>
-  std::int64_t Append(const std::vector<T>& values) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const std::size_t place = (bytes_.size() + 255) / 256 * 256, size = values.size() * sizeof(T);
-    bytes_.resize(place + size);
-    if (size > 0) std::memcpy(bytes_.data() + place, values.data(), size);
-    return static_cast<std::int64_t>(place);
-  }
-
-  GpuBuffer& buffer_;
-  std::vector<std::byte> bytes_;
-  std::vector<std::function<void()>> placed_;
-};
 
 StatusOr<std::unique_ptr<GpuEmbeddingOp>> GpuEmbeddingOp::Create(std::shared_ptr<Gpu> gpu,
                                                                  const EmbeddingOpSpec& spec) {
@@ -207,10 +132,7 @@ Status GpuEmbeddingOp::Initialise() {
 Status GpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
   NS_RETURN_IF_ERROR(CheckInputs(spec_, inputs));
   std::vector<BatchShape> shapes;
-  for (const LookupBatch& batch : inputs) {
-    shapes.push_back({static_cast<std::int64_t>(batch.ids.size()), !batch.weights.empty(),
-                      FindLongBags(batch.offsets), 0});
-  }
+  for (const LookupBatch& batch : inputs) shapes.push_back(ShapeOf(batch));
   return TakeInputs(shapes, [&](const BatchPlaces& places) { return CopyInputs(inputs, places); });
 }
 
@@ -220,10 +142,7 @@ Status GpuEmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
   for (const LookupPlan& plan : plans) ids.Take(plan.rule.lookups, plan.weighted ? 12 : 8);
   NS_RETURN_IF_ERROR(CheckRoom(ids.bytes()));  // before bags of ids that cannot be are listed
   std::vector<BatchShape> shapes;
-  for (const LookupPlan& plan : plans) {
-    shapes.push_back({plan.rule.lookups, plan.weighted && plan.rule.lookups > 0,
-                      LongBagsOf(plan.rule), static_cast<std::int64_t>(plan.runs.size())});
-  }
+  for (const LookupPlan& plan : plans) shapes.push_back(ShapeOf(plan));
   return TakeInputs(shapes, [&](const BatchPlaces& places) { return LaunchPlans(plans, places); });
 }
 
@@ -236,7 +155,7 @@ Status GpuEmbeddingOp::CheckRoom(std::int64_t bytes) const {
 
 Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
                                   const std::function<Status(const BatchPlaces&)>& fill) {
-  BatchPlaces places = Place(shapes);
+  BatchPlaces places = PlaceBatch(spec_, shapes);
   if (places.entries > 0) {
     NS_ASSIGN_OR_RETURN(places.scratch_bytes,
                         gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));
@@ -250,45 +169,6 @@ Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
   NS_RETURN_IF_ERROR(PlanLaunches(shapes, places));
   has_inputs_ = true;
   return absl::OkStatus();
-}
-
-GpuEmbeddingOp::BatchPlaces GpuEmbeddingOp::Place(const std::vector<BatchShape>& shapes) const {
-  BatchPlaces places;
-  MemoryLayout layout;
-  for (std::size_t t = 0; t < shapes.size(); ++t) {
-    const std::int64_t ids = shapes[t].ids;
-    const auto segments = static_cast<std::int64_t>(shapes[t].long_bags.begins.size());
-    const auto bags = static_cast<std::int64_t>(shapes[t].long_bags.bags.size());
-    const std::int64_t row_floats = std::int64_t{tables_[t].vectors} * kVector;
-    BatchPlaces::Table table;
-    table.first_entry = places.entries;
-    table.ids = layout.Take(ids, 8);
-    table.offsets = layout.Take(spec_.batch_size + 1, 8);
-    table.weights = layout.Take(shapes[t].weighted ? ids : 0, 4);
-    table.runs = layout.Take(shapes[t].runs, sizeof(RankRun));
-    table.segment_begins = layout.Take(segments, 8);
-    table.segment_ends = layout.Take(segments, 8);
-    table.first_segments = layout.Take(bags + 1, 8);
-    table.long_bags = layout.Take(bags, 8);
-    table.segment_sums = layout.Take(segments, row_floats * 4);
-    for (const std::int64_t entries : LevelEntries(ids)) {
-      const std::int64_t kept = table.levels.empty() ? 0 : entries;
-      table.levels.push_back(
-          {entries, layout.Take(kept, 4), layout.Take(kept, 1), layout.Take(kept, row_floats * 4)});
-    }
-    places.entries += ids;
-    places.scaled = places.scaled || NeedsScale(spec_.tables[t], shapes[t].weighted);
-    places.tables.push_back(std::move(table));
-  }
-  const std::int64_t occurrence =
-      places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
-  places.keys = layout.Take(places.entries, 4);
-  places.occurrences = layout.Take(places.entries, occurrence);
-  places.sorted_keys = layout.Take(places.entries, 4);
-  places.sorted_occurrences = layout.Take(places.entries, occurrence);
-  places.scratch = layout.bytes();
-  places.scratch_bytes = 0;
-  return places;
 }
 
 template <typename T>

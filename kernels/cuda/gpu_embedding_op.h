@@ -10,9 +10,10 @@
 
 #include "common/base/status.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/cuda/batch_places.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/gpu_buffer.h"
-#include "kernels/cuda/launch_plan.h"
+#include "kernels/cuda/launch_arrays.h"
 
 namespace neuroshard::cuda {
 
@@ -52,15 +53,6 @@ class GpuEmbeddingOp final : public EmbeddingOp {
     std::byte* weights;
     float* state;  // null without
   };
-  // What launches depend on, of one table's batch.
-  struct BatchShape {
-    std::int64_t ids;
-    bool weighted;
-    LongBags long_bags;
-    std::int64_t runs;  // of a plan
-  };
-  struct BatchPlaces;
-  class LaunchArrays;
 
   GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec);
   Status Allocate();
@@ -70,7 +62,6 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status TakeInputs(const std::vector<BatchShape>& shapes,
                     const std::function<Status(const BatchPlaces&)>& fill);
   Status CheckRoom(std::int64_t bytes) const;
-  BatchPlaces Place(const std::vector<BatchShape>& shapes) const;
   Status CopyInputs(const std::vector<LookupBatch>& inputs, const BatchPlaces& places);
   Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchPlaces& places);
   Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchPlaces& places);

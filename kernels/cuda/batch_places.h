@@ -1,0 +1,45 @@
+// What of one batch is where in device memory: ids, offsets, weights, and the room that a backward
+// pass needs for them. Depends on how many ids there are, not on which; pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/api/embedding_op.h"
+#include "kernels/cuda/launch_plan.h"
+
+namespace neuroshard::cuda {
+
+// What places and launches depend on, of one table's batch.
+struct BatchShape {
+  std::int64_t ids = 0;
+  bool weighted = false;
+  LongBags long_bags;
+  std::int64_t runs = 0;  // of a plan
+};
+
+BatchShape ShapeOf(const LookupBatch& batch);
+// Without making ids: bags are known in closed form.
+BatchShape ShapeOf(const LookupPlan& plan);
+
+// Bytes from the beginning of the batch's memory.
+struct BatchPlaces {
+  struct Level {
+    std::int64_t entries, keys, filled, partials;
+  };
+  struct Table {
+    std::int64_t first_entry, ids, offsets, weights, runs;
+    std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
+    std::vector<Level> levels;  // the first one: entries only
+  };
+  std::vector<Table> tables;
+  std::int64_t entries = 0;
+  bool scaled = false;  // some gradient is multiplied by something
+  std::int64_t keys, occurrences, sorted_keys, sorted_occurrences;
+  std::int64_t scratch, scratch_bytes;  // at the end, as large as the sort says; here 0
+};
+
+// One shape a table.
+BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape>& shapes);
+
+}  // namespace neuroshard::cuda
