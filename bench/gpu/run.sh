@@ -50,9 +50,11 @@ add_library() { # NAME FOLDER...: the first folder that has it, where the loader
     if [ -e "$folder/$name" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; return; fi
   done
 }
-python_nccl=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + "/lib")' 2>/dev/null)
-add_library libcuda.so.1 /usr/local/nvidia/lib64 /usr/local/nvidia/lib
-add_library libnccl.so.2 "${python_nccl:-/none}" /usr/local/cuda/lib64
+if [ "$backend" = cuda ]; then
+  add_library libcuda.so.1 /usr/local/nvidia/lib64 /usr/local/nvidia/lib
+  known_library libnccl.so.2 || python_nccl=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + "/lib")' 2>/dev/null)
+  add_library libnccl.so.2 "${python_nccl:-/none}" /usr/local/cuda/lib64
+fi
 
 gpu=no
 if nvidia-smi -L 2>/dev/null | grep -q '^GPU' || compgen -G '/dev/nvidia[0-9]*' >/dev/null; then gpu=yes; fi
