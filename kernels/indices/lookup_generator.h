@@ -36,7 +36,8 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
 StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
 
 // Independent ids, row k of a random order of the rows with probability ~ (k + 1)^-exponent as
-// closely as MakeZipfRuns has it; exponent >= 0, 0 is uniform. The rest as above.
+// closely as MakeZipfRuns has it; exponent >= 0, 0 is uniform. The rest as above, except that the
+// plan (not what devices make of it) depends on the last digits of the platform's logarithm.
 StatusOr<LookupPlan> PlanZipfLookups(const LookupSpec& spec, double exponent);
 
 }  // namespace neuroshard
