@@ -282,7 +282,7 @@ sweep_part sweep compute "$sweep" "$out/profile.db" $(($(left) - 15 - reserve)) 
 
 if [ -n "$sanitizer" ]; then
   # Without what is slow even without a sanitizer, asks for more memory than there is, or does what is wrong.
-  filter='--gtest_filter=-*OneRowHitVeryOften*:*LargeTables*:*Times*:*HundredThousand*:*OutOfMemory*:*TooLarge*:*CannotBeUndone*'
+  filter='--gtest_filter=-*OneRowHitVeryOften*:*LargeTables*:*Times*:*HundredThousand*:*OutOfMemory*:*TooLarge*:*CannotBeUndone*:*AGate*'
   for name in memcheck racecheck synccheck; do
     part $name 60 "$sanitizer" --tool $name --error-exitcode 99 "$(program kernels_cuda_test)" "$filter" --gtest_brief=1
   done

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <vector>
 
 #include "common/base/bytes.h"
+#include "kernels/cuda/device_gate.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/nvml.h"
 #include "tests/support/embedding_suite.h"
@@ -76,6 +79,41 @@ TEST_F(CudaDeviceTest, TimesTheDeviceAndNotTheHost) {
     for (int i = 0; i < 4; ++i) device_->FlushCache();
   });
   EXPECT_GT(four_ms, 2 * flush_ms);
+}
+
+TEST_F(CudaDeviceTest, AGateHoldsWhatIsEnqueuedUntilItOpensOrItsLimitIsOver) {
+  const std::shared_ptr<cuda::CudaGpu>& gpu = device_->gpu();
+  cuda::GpuBuffer buffer(gpu);
+  ASSERT_TRUE(buffer.Reserve(4096).ok());
+  cuda::DeviceGate gate(gpu);
+  ASSERT_TRUE(gate.Prepare().ok());
+  gate.Close(std::chrono::seconds(20));
+  ASSERT_EQ(cudaMemsetAsync(buffer.at(0), 1, 4096, gpu->stream()), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(gpu->stream()), cudaErrorNotReady);
+  (void)cudaGetLastError();
+  EXPECT_TRUE(device_->Health().ok()) << "busy is not broken";
+  const auto begin = std::chrono::steady_clock::now();
+  gate.Open();
+  EXPECT_EQ(cudaStreamSynchronize(gpu->stream()), cudaSuccess);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  gate.Close(std::chrono::milliseconds(1));
+  EXPECT_EQ(cudaStreamSynchronize(gpu->stream()), cudaSuccess);
+}
+
+// What bandwidths are compared with moves every byte, also of sizes that fill no block.
+TEST_F(CudaDeviceTest, CopyingMovesEveryByte) {
+  const std::shared_ptr<cuda::CudaGpu>& gpu = device_->gpu();
+  for (const std::int64_t bytes : {16, 4096, 1 << 20, (1 << 20) + 48}) {
+    std::vector<std::uint8_t> sent(bytes), got(bytes);
+    for (std::int64_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::uint8_t>(i * 37 >> 3);
+    cuda::GpuBuffer from(gpu), to(gpu);
+    ASSERT_TRUE(from.Reserve(bytes).ok());
+    ASSERT_TRUE(to.Reserve(bytes).ok());
+    ASSERT_TRUE(gpu->CopyIn(from.at(0), sent.data(), bytes).ok());
+    EXPECT_EQ(cuda::LaunchCopy(to.at(0), from.at(0), bytes, gpu->stream()), cudaSuccess);
+    ASSERT_TRUE(gpu->CopyOut(got.data(), to.at(0), bytes).ok());
+    EXPECT_EQ(got, sent);
+  }
 }
 
 TEST_F(CudaDeviceTest, StaysUsableAfterOutOfMemory) {
