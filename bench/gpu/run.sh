@@ -101,12 +101,18 @@ commit=${commit:-$(git -C "$root" rev-parse HEAD 2>/dev/null)}
 failed=0
 
 # The log has "== PART: begin", the part's output, "== PART: STATUS in N s"; STATUS is done, failed, cut or why it was left out.
-outcome() { sed -n "s/^== $1: \(.*\)/\1/p" "$log" | grep -v '^begin' | tail -n 1; }
+all_outcomes() { awk 'match($0, /^== [a-z_]+: /) && !/: begin$/ { of[substr($0, 4, RLENGTH - 5)] = substr($0, RLENGTH + 1) } END { for (part in of) print part "\t" of[part] }' "$log"; }
+outcome() { all_outcomes | sed -n "s/^$1\t//p"; }
 output() { awk -v p="== $1: " 'index($0, p "begin") == 1 { text = ""; on = 1; next } index($0, p) == 1 { on = 0 } on { text = text $0 "\n" } END { printf "%s", text }' "$log"; }
-json_text() { printf '"%s"' "$(sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' <<<"$1" | tr -d '\000-\037')"; }
+json_text() { # what programs and devices call themselves: no control characters
+  local text=${1//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
 
 report() {
-  local part
+  local part text
+  local -A outcomes
+  while IFS=$'\t' read -r part text; do outcomes[$part]=$text; done < <(all_outcomes)
   {
     echo "# Measured on $device"
     echo
@@ -114,9 +120,9 @@ report() {
     echo
     echo "| part | outcome |"
     echo "|---|---|"
-    for part in "${all_parts[@]}"; do echo "| $part | $(outcome "$part" | grep . || echo "not done") |"; done
+    for part in "${all_parts[@]}"; do echo "| $part | ${outcomes[$part]:-not done} |"; done
     for part in kernels torch collectives; do
-      [[ $(outcome $part) == done* ]] || continue
+      [[ ${outcomes[$part]:-} == done* ]] || continue
       printf '\n## %s\n\n' "$part"
       output "$part" | sed -n '/^[A-Zt|]/p; /^$/p'
     done
@@ -134,7 +140,7 @@ report() {
       "$(json_text "$device")" "$(json_text "$driver")" "$(json_text "$commit")"
     local comma=
     for part in "${all_parts[@]}"; do
-      printf '%s\n    "%s": %s' "$comma" "$part" "$(json_text "$(outcome "$part")")"
+      printf '%s\n    "%s": %s' "$comma" "$part" "$(json_text "${outcomes[$part]:-}")"
       comma=,
     done
     printf '\n  }\n}\n'
@@ -178,7 +184,11 @@ part() {
     *) end_part "$name" "failed after $((SECONDS - began)) s, exit status $status"; tail -n 5 "$log"; failed=1 ;;
   esac
 }
-leave_out() { ! wanted "$1" || [[ $(outcome "$1") == done* ]] || end_part "$1" "left out: $2"; }
+leave_out() {
+  ! wanted "$1" || [[ $(outcome "$1") == done* ]] && return
+  echo "== $1: left out: $2" >>"$log"
+  echo "[$1] left out: $2"
+}
 
 # start_worker NAME: adds its address to $workers.
 start_worker() {
