@@ -33,6 +33,7 @@ BatchShape ShapeOf(const LookupPlan& plan) {
 BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape>& shapes) {
   BatchPlaces places;
   MemoryLayout layout;
+  std::int64_t runs = 0;
   for (std::size_t t = 0; t < shapes.size(); ++t) {
     const std::int64_t ids = shapes[t].ids;
     const auto segments = static_cast<std::int64_t>(shapes[t].long_bags.begins.size());
@@ -43,7 +44,8 @@ BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape
     table.ids = layout.Take(ids, 8);
     table.offsets = layout.Take(spec.batch_size + 1, 8);
     table.weights = layout.Take(shapes[t].weighted ? ids : 0, 4);
-    table.runs = layout.Take(shapes[t].runs, sizeof(RankRun));
+    table.first_run = runs;
+    runs += shapes[t].runs;
     table.segment_begins = layout.Take(segments, 8);
     table.segment_ends = layout.Take(segments, 8);
     table.first_segments = layout.Take(bags + 1, 8);
@@ -60,6 +62,7 @@ BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape
   }
   const std::int64_t occurrence =
       places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
+  places.runs = layout.Take(runs, sizeof(RankRun));
   places.keys = layout.Take(places.entries, 4);
   places.occurrences = layout.Take(places.entries, occurrence);
   places.sorted_keys = layout.Take(places.entries, 4);

@@ -28,13 +28,14 @@ struct BatchPlaces {
     std::int64_t entries, keys, filled, partials;
   };
   struct Table {
-    std::int64_t first_entry, ids, offsets, weights, runs;
+    std::int64_t first_entry, first_run, ids, offsets, weights;
     std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
     std::vector<Level> levels;  // the first one: entries only
   };
   std::vector<Table> tables;
   std::int64_t entries = 0;
-  bool scaled = false;  // some gradient is multiplied by something
+  std::int64_t runs = 0;  // where those of all plans are
+  bool scaled = false;    // some gradient is multiplied by something
   std::int64_t keys, occurrences, sorted_keys, sorted_occurrences;
   std::int64_t scratch, scratch_bytes;  // at the end, as large as the sort says; here 0
 };

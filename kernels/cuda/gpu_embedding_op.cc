@@ -191,13 +191,16 @@ Status GpuEmbeddingOp::CopyInputs(const std::vector<LookupBatch>& inputs,
 
 Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
                                    const BatchPlaces& places) {
+  std::vector<RankRun> runs;
+  for (const LookupPlan& plan : plans) runs.insert(runs.end(), plan.runs.begin(), plan.runs.end());
+  NS_RETURN_IF_ERROR(CopyToBatch(runs, places.runs));
+  const auto* const runs_there = reinterpret_cast<const RankRun*>(batch_.at(places.runs));
   std::vector<LookupTable> tables;
   std::vector<std::int64_t> blocks;
   for (std::size_t t = 0; t < plans.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
-    NS_RETURN_IF_ERROR(CopyToBatch(plans[t].runs, place.runs));
     tables.push_back(
-        {plans[t].RuleWith(reinterpret_cast<const RankRun*>(batch_.at(place.runs))),
+        {plans[t].RuleWith(runs_there + place.first_run),
          reinterpret_cast<std::int64_t*>(batch_.at(place.ids)),
          reinterpret_cast<std::int64_t*>(batch_.at(place.offsets)),
          plans[t].weighted ? reinterpret_cast<float*>(batch_.at(place.weights)) : nullptr});
