@@ -182,9 +182,7 @@ Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResu
     NS_RETURN_IF_ERROR(gpu_->status());
     return true;
   };
-  const Status finished = rank_->Finish(what, enqueue, done);
-  gate_.Open();  // also when nothing came of it
-  NS_RETURN_IF_ERROR(finished);
+  NS_RETURN_IF_ERROR(rank_->Finish(what, enqueue, done, [this] { gate_.Open(); }));
   float milliseconds = 0;
   gpu_->Note(cudaEventElapsedTime(&milliseconds, begin_, end_), "timing");
   NS_RETURN_IF_ERROR(gpu_->status());

@@ -22,7 +22,8 @@ Status NcclRank::Connect(const ncclUniqueId& id) {
 }
 
 Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t()>& call,
-                        const std::function<StatusOr<bool>()>& done) {
+                        const std::function<StatusOr<bool>()>& done,
+                        const std::function<void()>& give_up) {
   NS_RETURN_IF_ERROR(broken_);
   const auto deadline = SteadyTime::now() + spec_.timeout;
   std::string reason;
@@ -54,6 +55,7 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
   }
   broken_ = absl::AbortedError(fmt::format("{} of rank {} in a group of {}: {}", what, spec_.rank,
                                            spec_.world_size, reason));
+  if (give_up) give_up();
   Close();
   return broken_;
 }

@@ -31,9 +31,11 @@ class NcclRank {
   Status Connect(const ncclUniqueId& id);
   // `call`, then until NCCL has it under way, then until `done` says so; done is first asked when
   // NCCL's kernel is in the stream. ABORTED, and closed, when anything fails: the reason names the
-  // rank and quotes NCCL.
+  // rank and quotes NCCL. `give_up` is called before it is closed, for what NCCL's kernel waits
+  // for.
   Status Finish(std::string_view what, const std::function<ncclResult_t()>& call,
-                const std::function<StatusOr<bool>()>& done);
+                const std::function<StatusOr<bool>()>& done,
+                const std::function<void()>& give_up = nullptr);
   void Abort() { aborted_ = true; }  // from any thread
 
  private:

@@ -106,13 +106,18 @@ TEST_F(NcclRankTest, ErrorsQuoteNcclAndEndTheRank) {
 TEST_F(NcclRankTest, AnErrorWhileTheDeviceWorksEndsTheRank) {
   NcclRank rank = Rank(milliseconds(20000));
   ASSERT_TRUE(rank.Connect({}).ok());
+  int gave_up = 0;
   const Status finished = rank.Finish(
       "summing", [] { return ncclSuccess; },
       []() -> StatusOr<bool> {
         fake->ready = ncclRemoteError;  // the peer died
         return false;
+      },
+      [&] {
+        EXPECT_EQ(fake_.aborts, gave_up++) << "aborting waits for what its kernel waits for";
       });
   EXPECT_THAT(finished, StatusIs(absl::StatusCode::kAborted, HasSubstr("in words")));
+  EXPECT_EQ(gave_up, 1);
   EXPECT_EQ(fake_.aborts, 1);
   EXPECT_EQ(rank.handle(), nullptr);
 }
