@@ -200,7 +200,7 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
       ->add_option("--batch-size", options->batch_size, "Global batch size; default: the model's")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   command->add_option("--seed", options->seed, "Seed of everything random")
-      ->check(CLI::NonNegativeNumber)  // or -1 is the largest one
+      ->check(CheckNotNegative)
       ->capture_default_str();
   AddPlannerOptions(*command, options->planner);
   AddFormatOption(*command, options->format);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "common/base/violations.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -15,22 +16,15 @@ Status FaultsAt(std::vector<std::string> fields) {
   return violations.ToStatus();
 }
 
-std::vector<std::string> FieldsOf(const Status& status) {
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(status))
-    fields.push_back(violation.field);
-  return fields;
-}
-
 TEST(InputFaultsTest, WhatCouldNotBeReadIsNotBlamedForItsValue) {
   const Status text =
       FaultsAt({"tables[0].rows", "tables[1]", "topology.hosts", "list[3]", "typo"});
   const Status values = FaultsAt({"tables[0].rows", "tables[0].cols", "tables[1].name",
                                   "tables[10].name", "topology", "list[2]", "list", "listed"});
-  EXPECT_THAT(FieldsOf(FaultsOfTextAndValues(text, values)),
+  EXPECT_THAT(FaultyFields(FaultsOfTextAndValues(text, values)),
               ElementsAre("tables[0].rows", "tables[1]", "topology.hosts", "list[3]", "typo",
                           "tables[0].cols", "tables[10].name", "listed"));
-  EXPECT_THAT(FieldsOf(FaultsOfTextAndValues(FaultsAt({"(document)"}), values)),
+  EXPECT_THAT(FaultyFields(FaultsOfTextAndValues(FaultsAt({"(document)"}), values)),
               ElementsAre("(document)"));
 }
 

@@ -20,6 +20,10 @@ std::string CheckAddress(const std::string& text) {
   return "";
 }
 
+std::string CheckNotNegative(const std::string& text) {
+  return text.starts_with('-') ? fmt::format("must not be negative, got \"{}\"", text) : "";
+}
+
 std::string CheckNotNan(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();

@@ -121,7 +121,7 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Time for optimising after the first plan; default: the request's")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
   command->add_option("--seed", options->seed, "Seed of everything random; default: the request's")
-      ->check(CLI::NonNegativeNumber);  // or -1 is the largest one
+      ->check(CheckNotNegative);
   AddModelOption(*command, options->model, "Cost model; default: the request's");
   command
       ->add_option("--format", options->format,

@@ -3,16 +3,11 @@
 #include <limits>
 #include <utility>
 
+#include "client/validate/plan_shards.h"
 #include "common/codec/request_codec.h"
 
 namespace neuroshard {
 namespace {
-
-MeasuredShard WholeTable(const Table& table) {
-  return {table.name,           table.num_embeddings,  table.embedding_dim,
-          table.pooling_factor, table.reuse_histogram, table.weight_dtype,
-          table.pooling_mode,   table.weighted};
-}
 
 std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) {
   std::vector<ComputeSample> sets;
@@ -22,7 +17,7 @@ std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) 
       set.batch_size = request.global_batch_size;
       set.optimizer = request.optimizer;
     }
-    sets.back().shards.push_back(WholeTable(table));
+    sets.back().shards.push_back(MeasuredShardOf(table, table.num_embeddings, table.embedding_dim));
   }
   return sets;
 }

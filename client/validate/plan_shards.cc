@@ -10,18 +10,6 @@
 namespace neuroshard {
 namespace {
 
-MeasuredShard Measured(const Table& table, const Shard& shard) {
-  const double share = static_cast<double>(shard.rows) / static_cast<double>(table.num_embeddings);
-  return {table.name,
-          shard.rows,
-          shard.cols,
-          table.pooling_factor * share,
-          table.reuse_histogram,
-          table.weight_dtype,
-          table.pooling_mode,
-          table.weighted};
-}
-
 void CheckRows(const Table& table, const Shard& shard, ShardingType type, const std::string& field,
                Violations& violations) {
   if (!CutsRows(type)) {
@@ -64,6 +52,18 @@ void Add(MeasuredShard shard, ShardingType type, RankShards& rank) {
 
 }  // namespace
 
+MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_t cols) {
+  const double share = static_cast<double>(rows) / static_cast<double>(table.num_embeddings);
+  return {table.name,
+          rows,
+          cols,
+          table.pooling_factor * share,
+          table.reuse_histogram,
+          table.weight_dtype,
+          table.pooling_mode,
+          table.weighted};
+}
+
 std::int64_t RankShards::replica_values() const {
   std::int64_t values = 0;
   for (const MeasuredShard& replica : replicas) values += replica.rows * replica.cols;
@@ -93,7 +93,8 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
       const Shard& shard = table_plan.shards[s];
       CheckShard(table, shard, type, num_ranks, fmt::format("{}.shards[{}]", field, s), violations);
       if (!violations.empty()) continue;
-      Add(Measured(table, shard), type, ranks[static_cast<std::size_t>(shard.rank)]);
+      Add(MeasuredShardOf(table, shard.rows, shard.cols), type,
+          ranks[static_cast<std::size_t>(shard.rank)]);
     }
   }
   for (const auto& [name, table] : missing)

@@ -9,8 +9,12 @@
 #include "common/domain/measurement.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
+#include "common/domain/table.h"
 
 namespace neuroshard {
+
+// `rows` x `cols` of the table as a table of their own: rows have their share of the ids.
+MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_t cols);
 
 struct RankShards {
   std::vector<MeasuredShard> shards;    // looked up for the whole batch

@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/codec/message_text.h"
 #include "common/codec/request_codec.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -232,12 +233,7 @@ migration:
 
 TEST(MigrationCodecTest, FaultsHaveTheirPlace) {
   const auto fields = [](const std::string& migration) {
-    std::vector<std::string> names;
-    const Status status = DecodeRequest(RequestWith("migration: " + migration)).status();
-    for (const Violation& violation : Violations::FromStatus(status)) {
-      names.push_back(violation.field);
-    }
-    return names;
+    return FaultyFields(DecodeRequest(RequestWith("migration: " + migration)).status());
   };
   EXPECT_THAT(fields("{budget_bytes: -1, price_ms_per_gib: .nan}"),
               UnorderedElementsAre("migration.previous", "migration.budget_bytes",

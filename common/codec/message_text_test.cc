@@ -13,6 +13,7 @@
 #include "common/codec/text_file.h"
 #include "neuroshard/v1/planner.pb.h"
 #include "neuroshard/v1/worker.pb.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -147,8 +148,7 @@ TEST(MessageTextTest, JsonTypesAreChecked) {
   const Status status = JsonStatus(
       R"({"tables": [{"name": 5, "weighted": "true", "num_embeddings": true, "features": "f"}],
           "requestId": "a", "request_id": "b", "topology": null, "search": {"seed": 1e300}})");
-  std::vector<std::string> fields;
-  for (const Violation& v : Violations::FromStatus(status)) fields.push_back(v.field);
+  const std::vector<std::string> fields = FaultyFields(status);
   EXPECT_THAT(fields, testing::ElementsAre("tables[0].name", "tables[0].weighted",
                                            "tables[0].num_embeddings", "tables[0].features",
                                            "request_id", "search.seed"));

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/base/violations.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -36,10 +36,8 @@ TEST(PlanCodecTest, ListsWhatIsNoPlan) {
   message.mutable_tables(1)->clear_name();
   message.mutable_tables(1)->mutable_shards(0)->set_rows(std::int64_t{1} << 62);
 
-  const auto violations = Violations::FromStatus(DecodePlan(message).status());
+  const std::vector<std::string> fields = FaultyFields(DecodePlan(message).status());
 
-  std::vector<std::string> fields;
-  for (const Violation& violation : violations) fields.push_back(violation.field);
   EXPECT_THAT(fields, testing::UnorderedElementsAre(
                           "plan.tables[0].sharding_type", "plan.tables[0].shards[1].rank",
                           "plan.tables[1].compute_kernel", "plan.tables[1].name",

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/base/violations.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -49,11 +49,8 @@ TEST(PredictionCodecTest, EveryFaultHasItsPath) {
   message.mutable_sets(0)->set_optimizer("lion");
   message.mutable_sets(1)->clear_shards();
   message.mutable_sets(1)->set_batch_size(0);
-  std::vector<std::string> fields;
-  for (const Violation& violation :
-       Violations::FromStatus(DecodePredictionRequest(message, {}).status())) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields =
+      FaultyFields(DecodePredictionRequest(message, {}).status());
   EXPECT_THAT(fields, testing::UnorderedElementsAre("cost_model.version", "sets[0].shards[1].rows",
                                                     "sets[0].optimizer", "sets[1].shards",
                                                     "sets[1].batch_size"));

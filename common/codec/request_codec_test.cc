@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "common/base/violations.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -244,13 +245,6 @@ TEST(DecodePlanRequestTest, AnErrorIsAlwaysText) {
   const std::string text = Message(Decode(message).status());
   EXPECT_LT(text.size(), 300u);
   EXPECT_THAT(text, HasSubstr("\xC3\xA9\"... (2001 bytes)"));
-}
-
-std::vector<std::string> FaultyFields(const Status& status) {
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(status))
-    fields.push_back(violation.field);
-  return fields;
 }
 
 TEST(DecodePlanRequestTest, LimitsAreQuoted) {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/base/violations.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/task_file.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -40,9 +40,7 @@ TEST(TableCsvTest, NamesEveryFaultyLine) {
   const std::string text = Header() + Line("0,10,1.5") + "1,10\n" + Line("7,0,x") + "\n" +
                            Line("3,10,2", "0.5") + Line("4,1e3,nan", "-1");
   const Status status = ParseTableCsv(text).status();
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(status))
-    fields.push_back(violation.field);
+  const std::vector<std::string> fields = FaultyFields(status);
   EXPECT_THAT(fields, testing::ElementsAre("line 3.columns", "line 4.index", "line 4.row",
                                            "line 4.pooling_factor", "line 6.bins", "line 7.row",
                                            "line 7.pooling_factor", "line 7.bin_0", "line 7.bins"));
@@ -91,9 +89,7 @@ TEST(TaskFileTest, ATableDrawnAgainIsATableOfItsOwn) {
 
 TEST(TaskFileTest, NamesEveryFaultyLine) {
   const Status status = ParseTaskFile("1,2 4,8\n1,2 4\n\n1,x 4,8\n1 0\n1,2\n-1 4\n").status();
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(status))
-    fields.push_back(violation.field);
+  const std::vector<std::string> fields = FaultyFields(status);
   EXPECT_THAT(fields, testing::ElementsAre("line 2.dims", "line 4.indices", "line 5.dims",
                                            "line 6.parts", "line 7.indices"));
   EXPECT_FALSE(ParseTaskFile("\n").ok());

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "common/base/violations.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -39,10 +39,7 @@ TEST(ModelDriftTest, EveryFaultHasItsPath) {
       "  compute: {samples: 0, median_ratio: .nan, p10: -1, p90: 1, since: a, until: b, x: 1}\n"
       "  forward_comm: {samples: 3, median_ratio: 1, p10: 1, p90: 1, since: a}\n"
       "  'a b': {}\n");
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(drift.status())) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields = FaultyFields(drift.status());
   EXPECT_THAT(fields, UnorderedElementsAre("stages.compute.samples", "stages.compute.median_ratio",
                                            "stages.compute.p10", "stages.compute.x",
                                            "stages.forward_comm.until", "stages"));

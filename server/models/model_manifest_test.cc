@@ -8,6 +8,7 @@
 #include "common/base/violations.h"
 #include "server/models/testing/model_fixture.h"
 #include "server/models/testing/universal_fixture.h"
+#include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -312,10 +313,7 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
   replace("optimizers: [sgd", "optimizers: [lion");
   replace("min: 2", "min: 9");
   text += "forward_comm: []\nquality: {usable: maybe}\n";
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(ParseModelManifest(text).status())) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields = FaultyFields(ParseModelManifest(text).status());
   EXPECT_THAT(fields,
               testing::IsSupersetOf(
                   {"compute.features[3]", "compute.head_width", "compute.interval.coverage",

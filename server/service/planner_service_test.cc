@@ -23,6 +23,7 @@
 #include "server/models/testing/model_fixture.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_cost_model.h"
+#include "tests/support/faulty_fields.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -183,10 +184,7 @@ TEST_F(PlannerServiceTest, EveryFaultOfARequestIsReportedAtOnce) {
   request.mutable_search()->set_strategy("best");
   const auto response = ShardPlan(request);
   ASSERT_THAT(response, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got -4")));
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(response.status())) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields = FaultyFields(response.status());
   EXPECT_THAT(fields, AllOf(Contains("tables[1].embedding_dim"), Contains("tables[3].name"),
                             Contains("search.strategy")));
   EXPECT_THAT(ShardPlan(Request()), IsOk());

@@ -5,9 +5,9 @@
 
 #include <future>
 
-#include "common/base/violations.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_device_backend.h"
+#include "tests/support/faulty_fields.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -113,10 +113,7 @@ TEST_F(CommGroupRegistryTest, ListsEveryFaultOfASpec) {
   spec.timeout = std::chrono::milliseconds(99);
   const Status status = registry_->Open(spec).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument));
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(status)) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields = FaultyFields(status);
   EXPECT_THAT(fields, ElementsAre("group_id", "local_ranks[1].rank", "local_ranks[1].device",
                                   "local_ranks[2].rank", "local_ranks[2].device", "timeout_ms"));
   ExpectDevicesFree();

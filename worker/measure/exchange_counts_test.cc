@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/violations.h"
+#include "tests/support/faulty_fields.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -66,10 +67,7 @@ TEST(ExchangeCountsTest, ChecksTheSampleAgainstTheGroup) {
   CommSample bad = Sample();
   bad.start_offsets_ms = {0, 2500};
   bad.batch_size = 13;
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(CheckCommSample(bad, 4, kTimeout))) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields = FaultyFields(CheckCommSample(bad, 4, kTimeout));
   EXPECT_THAT(fields,
               ElementsAre("dim_sums", "start_offsets_ms", "start_offsets_ms[1]", "batch_size"));
 

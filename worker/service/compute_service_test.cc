@@ -6,10 +6,10 @@
 #include <thread>
 
 #include "common/base/bytes.h"
-#include "common/base/violations.h"
 #include "common/rpc/status_mapping.h"
 #include "kernels/gloo/gloo_backend.h"
 #include "tests/support/fake_device_backend.h"
+#include "tests/support/faulty_fields.h"
 #include "tests/support/test_worker.h"
 #include "worker/device/cpu_devices.h"
 
@@ -113,10 +113,7 @@ TEST(ComputeServiceTest, MalformedSampleEndsTheStreamWithAllFaults) {
   ASSERT_TRUE(stream->Write(bad));
   const Status status = FromGrpc(stream->Finish());
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  std::vector<std::string> fields;
-  for (const Violation& violation : Violations::FromStatus(status)) {
-    fields.push_back(violation.field);
-  }
+  const std::vector<std::string> fields = FaultyFields(status);
   EXPECT_THAT(fields,
               ::testing::UnorderedElementsAre("sample.batch_size", "sample.shards[1].rows"));
   EXPECT_EQ(worker.RunningJob(0), "");
