@@ -56,8 +56,8 @@ void PrintGpuKernelTables(const nlohmann::ordered_json& result, std::ostream& ou
   out << fmt::format(
       "Copying 1 GiB: {:.0f} GB/s by the driver, {:.0f} by a kernel (bytes read plus written).\n\n",
       copy["driver_gb_per_s"].get<double>(), copy["kernel_gb_per_s"].get<double>());
-  out << "| case | batch | forward ms | of copying | nominal | backward ms | of copying | "
-         "nominal |\n|---|---|---|---|---|---|---|---|\n";
+  out << "| case | batch | forward ms | of copying | nominal | backward ms | of copying | nominal "
+         "| ids copied ms | ids made ms |\n|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Json& one : result["cases"]) {
     if (one.contains("error")) {
       out << fmt::format("| {} | {} |\n", one["name"].get<std::string>(),
@@ -71,7 +71,8 @@ void PrintGpuKernelTables(const nlohmann::ordered_json& result, std::ostream& ou
                          one[pass]["distinct"]["of_copy"].get<double>(),
                          one[pass]["nominal"]["of_copy"].get<double>());
     }
-    out << "|\n";
+    out << fmt::format("| {:.2f} | {:.2f} |\n", one["ids_copied"]["median_ms"].get<double>(),
+                       one["ids_generated"]["median_ms"].get<double>());
   }
   out << "\n| target | measured | at least | |\n|---|---|---|---|\n";
   for (const Target& target : Targets(result)) {
