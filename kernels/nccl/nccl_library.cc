@@ -12,7 +12,9 @@ constexpr int kOldestVersion = 21400;
 }  // namespace
 
 StatusOr<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load() {
-  void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  // Never unloaded: NCCL's thread that waits for the ranks of a group outlives one that is given
+  // up.
+  void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (file == nullptr) {
     const char* reason = dlerror();
     return Unavailable("no NCCL: {}", reason == nullptr ? "unknown reason" : reason);

@@ -10,7 +10,7 @@
 
 namespace neuroshard {
 
-// The functions that are used, under their names without the prefix. Stays loaded while it lives.
+// The functions that are used, under their names without the prefix.
 class NcclLibrary {
  public:
   // UNAVAILABLE, with the loader's reason, when there is no libnccl.so.2 or it is older than 2.14

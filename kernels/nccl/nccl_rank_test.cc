@@ -145,5 +145,15 @@ TEST_F(NcclRankTest, AbortEndsAWaitFromAnotherThreadAndWhatFollows) {
   EXPECT_EQ(before.handle(), nullptr) << "not even begun";
 }
 
+// A machine with NCCL and without a GPU will do.
+TEST(NcclLibraryTest, HasAllThatIsUsedOrSaysWhatIsMissing) {
+  const auto library = NcclLibrary::Load();
+  if (!library.ok()) {
+    EXPECT_THAT(library, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("NCCL")));
+    GTEST_SKIP() << "SKIPPED, NOT TESTED: " << library.status();
+  }
+  EXPECT_THAT((*library)->Version(), ::testing::StartsWith("2."));
+}
+
 }  // namespace
 }  // namespace neuroshard
