@@ -4,7 +4,8 @@
 
 #include <cmath>
 #include <limits>
-#include <regex>
+#include <string>
+#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -15,10 +16,16 @@ struct DrawnPoint {
 };
 
 std::vector<DrawnPoint> PointsOf(const std::string& svg) {
-  const std::regex circle("cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"");
+  const auto number_after = [&](const std::string& text, std::size_t& at) {
+    at = svg.find(text, at) + text.size();
+    return std::stod(svg.substr(at));
+  };
   std::vector<DrawnPoint> points;
-  for (std::sregex_iterator at(svg.begin(), svg.end(), circle), end; at != end; ++at) {
-    points.push_back({std::stod((*at)[1]), std::stod((*at)[2])});
+  std::size_t at = 0;
+  while ((at = svg.find("<circle", at)) != std::string::npos) {
+    DrawnPoint& point = points.emplace_back();
+    point.x = number_after("cx=\"", at);
+    point.y = number_after("cy=\"", at);
   }
   return points;
 }
