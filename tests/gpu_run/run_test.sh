@@ -35,10 +35,11 @@ expect "$work/out1/RESULTS.md" 'sweep: compute 2/2'
 expect "$work/out1/RESULTS.md" 'ranks: comm 10/10'
 gunzip -t "$work/out1/profile.db.gz"
 
-# Pretends: a GPU, tests that pass, a benchmark that is killed the first time and fails the second.
+# Pretends: a GPU, tests that pass, tests that skip themselves, a benchmark that is killed the first time and fails the second.
 mkdir -p "$work/fake/bin" "$work/path"
 printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: Fake" || echo "Fake 9000"\n' >"$work/path/nvidia-smi"
 printf '#!/bin/sh\necho "[  PASSED  ] 3 tests."\n' >"$work/fake/bin/kernels_cuda_test"
+printf '#!/bin/sh\nprintf "SKIPPED, NOT TESTED: no such thing\\n[  SKIPPED ] A.B (0 ms)\\n"\n' >"$work/fake/bin/kernels_nccl_test"
 printf '#!/bin/sh\necho $$ >"%s"; echo half; [ -e "%s" ] && exit 1; touch "%s"; exec sleep 60\n' "$work/pid" "$work/twice" "$work/twice" \
   >"$work/fake/bin/gpu_kernels_bench"
 printf '#!/bin/sh\nexec "%s" "$@"\n' "$bin/neuroshard-worker" >"$work/fake/bin/neuroshard-worker"
@@ -55,7 +56,7 @@ status=0
 [ $status -eq 1 ] || fail "after a failed part the status was $status"
 expect "$work/said" 'gpu_tests\] was done before'
 expect "$work/out2/RESULTS.md" '| kernels | failed after .* exit status 1 |'
-expect "$work/out2/RESULTS.md" '| nccl_tests | left out: its program is not here |'
+expect "$work/out2/RESULTS.md" '| nccl_tests | left out: no such thing |'
 expect "$work/out2/RESULTS.md" 'gpu_tests: .*3 tests'
 expect "$work/out2/results.json" '"device": "Fake 9000"'
 [ "$(find "$work/out1" "$work/out2" -type f | wc -l)" -le 8 ] || fail "too many files: $(ls "$work"/out*)"
