@@ -8,8 +8,8 @@
 
 Starts a planner of its own, which serves a cost model with the compute network of the shipped one (or of --base) and made-up
 communication networks for every device count (tests/support/make_synthetic_model.py): nobody has measured 128 devices. With
---model it serves the shipped models instead. Exits 1 when a strategy that takes any split for memory's sake misses a plan, or when
-`refine` is dearer than `neuroshard` on any task.
+--model it serves the shipped models instead; a universal one prices every device count, those beyond its samples by what it learnt.
+Exits 1 when a strategy that takes any split for memory's sake misses a plan, or when `refine` is dearer than `neuroshard` on any task.
 """
 
 import argparse
