@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <span>
 #include <utility>
 
+#include "server/pretrain/measurement_drift.h"
 #include "server/pretrain/record_split.h"
 #include "server/pretrain/universal_ensemble.h"
 #include "server/pretrain/universal_networks.h"
@@ -50,6 +52,39 @@ StatusOr<ComputeFit> FitCompute(const std::string& name, const std::vector<Compu
                                    config.members, fit.starts, UniversalComputeStart},
                                   context));
   return fit;
+}
+
+// What the errors on held-out samples have in common with those measured at about the same time.
+void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
+                    const ComputeFit& fit, TrainingOutcome& outcome) {
+  std::vector<std::int64_t> held_out = split.samples.test;
+  held_out.insert(held_out.end(), split.unseen_tables.begin(), split.unseen_tables.end());
+  std::vector<std::int64_t> at_unix_ms;
+  for (const std::int64_t at : held_out) {
+    at_unix_ms.push_back(records[at].environment.measured_at_unix_ms);
+  }
+  const EnsemblePredictions said = fit.Predict(held_out);
+  std::vector<double> predicted_ms = said.Model();
+  const MeasurementDrift drift = DriftOf(predicted_ms, said.measured_ms, at_unix_ms);
+  if (drift.least == drift.greatest) return;
+  for (std::size_t i = 0; i < predicted_ms.size(); ++i) predicted_ms[i] *= drift.slowness[i];
+  const std::span<const double> predicted = predicted_ms;
+  const std::span<const double> measured = said.measured_ms;
+  const auto mape = [&](std::size_t begin, std::size_t count) {
+    return MeasureRegression(predicted.subspan(begin, count), measured.subspan(begin, count))
+        .mape_percent;
+  };
+  const std::size_t tests = split.samples.test.size();
+  std::string remark = fmt::format(
+      "The machine's speed drifted while it measured: of blocks of 100 held-out compute samples, "
+      "one after the other in time, the median of measured / predicted is from {:.2f} to {:.2f}. "
+      "Relative to its block's median, the model has a MAPE of {:.1f} %",
+      drift.least, drift.greatest, mape(0, tests));
+  if (!split.unseen_tables.empty()) {
+    remark += fmt::format(", on samples of unseen tables {:.1f} %",
+                          mape(tests, split.unseen_tables.size()));
+  }
+  outcome.remarks.push_back(remark + ".");
 }
 
 Status AddLearningCurve(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
@@ -140,6 +175,7 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   outcome.remarks.push_back(fmt::format(
       "{} of {} tables are held out: the {} samples that have one of them are only reported on.",
       split.held_out_tables, split.tables, split.unseen_tables.size()));
+  AddDriftRemark(records, split, fit, outcome);
   outcome.manifest.universal = std::move(manifest);
   outcome.files[outcome.manifest.universal->file] = std::move(file);
   if (!config.learning_curve || start != nullptr) return absl::OkStatus();
