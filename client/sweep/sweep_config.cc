@@ -145,12 +145,6 @@ void ReadConditions(ConfigReader& reader, ComputeConditions* conditions) {
   ReadWeighted(reader, &conditions->weighted_share);
   ReadSomeWords(reader, "pooling_modes", &conditions->pooling_modes);
   ReadSomeWords(reader, "weight_dtypes", &conditions->weight_dtypes);
-  for (std::size_t i = 0; i < conditions->weight_dtypes.size(); ++i) {
-    if (conditions->weight_dtypes[i] == DataType::kFp32) continue;
-    reader.AddViolation(
-        fmt::format("weight_dtypes[{}]", i),
-        fmt::format("workers measure fp32, got {}", ToText(conditions->weight_dtypes[i])));
-  }
 }
 
 void ReadNumSamples(ConfigReader& reader, int* num_samples) {

@@ -90,7 +90,7 @@ batch_sizes: [256, 4096]
 optimizers: [sgd, rowwise_adagrad]
 weighted: [false, true, false, false]
 pooling_modes: [mean, sum]
-weight_dtypes: [fp32]
+weight_dtypes: [fp32, bf16]
 active: {candidates: 8}
 )",
                                        "c.yaml");
@@ -104,7 +104,7 @@ active: {candidates: 8}
                          {Optimizer::kSgd, Optimizer::kRowwiseAdagrad},
                          0.25,
                          {PoolingMode::kMean, PoolingMode::kSum},
-                         {DataType::kFp32}};
+                         {DataType::kFp32, DataType::kBf16}};
   expected.active_candidates = 8;
   EXPECT_EQ(std::get<ComputeSweepConfig>(*config), expected);
 }
