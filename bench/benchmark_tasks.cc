@@ -24,7 +24,7 @@ std::string Workload(const std::string& name) {
 
 std::filesystem::path ShippedModelDirectory(ShippedModel model) {
   return std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs/models/cpu-amd-epyc" /
-         (model == ShippedModel::kPaper ? "1" : "2");
+         (model == ShippedModel::kPaper ? "1" : "3");
 }
 
 StatusOr<std::shared_ptr<const CostModel>> LoadModel(const std::filesystem::path& directory) {

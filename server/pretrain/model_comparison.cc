@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "server/cost/compute_features.h"
-#include "server/pretrain/measured_features.h"
+#include "server/features/shard_features.h"
 #include "server/pretrain/universal_problem.h"
 
 namespace neuroshard {
@@ -16,7 +16,7 @@ constexpr float kElementBytes = 4;
 double PredictCompute(const CostModel& model, const ComputeSample& sample) {
   if (sample.shards.empty()) return 0;
   std::vector<ShardFeatures> shards;
-  for (const MeasuredShard& shard : sample.shards) shards.push_back(FeaturesOfMeasured(shard));
+  for (const MeasuredShard& shard : sample.shards) shards.push_back(FeaturesOf(shard));
   const auto width = static_cast<std::size_t>(model.representation_width());
   std::vector<float> represented(shards.size() * width);
   std::vector<CommLoad> loads(shards.size());

@@ -76,6 +76,19 @@ Status Exchange(const fs::path& staged, const fs::path& target, const fs::path& 
   return renamed;
 }
 
+// Of `directory` or, where it is not there yet, of the nearest folder above it that is.
+Status CheckWritable(const fs::path& directory) {
+  fs::path nearest = directory;
+  std::error_code error;
+  while (!nearest.empty() && !fs::exists(nearest, error)) nearest = nearest.parent_path();
+  if (nearest.empty()) nearest = ".";
+  const int reason = !fs::is_directory(nearest, error)             ? ENOTDIR
+                     : ::access(nearest.c_str(), W_OK | X_OK) != 0 ? errno
+                                                                   : 0;
+  if (reason == 0) return absl::OkStatus();
+  return Unavailable("{}: cannot be written: {}", nearest.string(), std::strerror(reason));
+}
+
 std::string Listed(const std::set<std::string>& values) {
   std::string text;
   for (const std::string& value : values) {
@@ -114,6 +127,7 @@ StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion exi
     return absl::AlreadyExistsError(
         fmt::format("{} exists; choose the next version, or --overwrite to replace it", path));
   }
+  NS_RETURN_IF_ERROR(CheckWritable(location.directory.parent_path()));
   return location;
 }
 

@@ -24,8 +24,9 @@ struct ModelLocation {
 };
 
 // INVALID_ARGUMENT unless the path ends in a usable NAME and a positive VERSION without leading
-// zeros; ALREADY_EXISTS when the version is there and must not be replaced. Meant to be called
-// before training, so that a typing error does not cost the training time.
+// zeros; ALREADY_EXISTS when the version is there and must not be replaced; UNAVAILABLE where
+// nothing can be written. Meant to be called before training, so that a typing error does not cost
+// the training time.
 StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion existing);
 
 // Who measured what, with which code, and how it was learned: the manifest's `provenance`.

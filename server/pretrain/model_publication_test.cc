@@ -9,9 +9,9 @@
 #include <iterator>
 
 #include "server/cost/neural/neural_cost_model.h"
+#include "server/features/shard_features.h"
 #include "server/models/model_manifest.h"
 #include "server/pretrain/cost_model_training.h"
-#include "server/pretrain/measured_features.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/training_set.h"
 #include "tests/support/represent.h"
@@ -107,7 +107,7 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
     const std::vector<double> expected = PredictSamples(trained.compute, problem, {sample});
     std::vector<ShardFeatures> shards;
     for (const auto& shard : records_.compute[sample].sample.shards) {
-      shards.push_back(FeaturesOfMeasured(shard));
+      shards.push_back(FeaturesOf(shard));
     }
     const auto width = static_cast<std::size_t>(model.representation_width());
     std::vector<float> phi(shards.size() * width);
@@ -200,6 +200,16 @@ TEST_F(ModelPublicationTest, OnlyNameSlashVersionIsAModelDirectory) {
   ASSERT_TRUE(location.ok()) << location.status();
   EXPECT_EQ(location->name, "my-cpu_2.0");
   EXPECT_EQ(location->version, 12);
+}
+
+TEST_F(ModelPublicationTest, APlaceWhereNothingCanBeWrittenIsFoundBeforeTraining) {
+  fs::create_directories(root_);
+  std::ofstream(root_ / "file") << "not a folder";
+  const auto location = LocateModel(Path(1), ExistingVersion::kRefuse);
+  ASSERT_TRUE(location.ok()) << location.status();  // folders that are not there yet can be made
+  const auto below = LocateModel(root_ / "file/models/cpu/1", ExistingVersion::kRefuse);
+  EXPECT_EQ(below.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(below.status()), HasSubstr("file: cannot be written: Not a directory"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "server/pretrain/measured_features.h"
+#include "server/features/shard_features.h"
 
 namespace neuroshard {
 namespace {
@@ -37,7 +37,7 @@ StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> reco
       return InvalidArgument("compute sample {} has no shard", record.sample.sample_id);
     }
     for (const MeasuredShard& shard : record.sample.shards) {
-      columns.Fill(FeaturesOfMeasured(shard), values);
+      columns.Fill(FeaturesOf(shard), values);
       const auto [found, added] =
           row_of.try_emplace(values, static_cast<std::int64_t>(row_of.size()));
       if (added) problem.rows.insert(problem.rows.end(), values.begin(), values.end());

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "server/cost/compute_features.h"
-#include "server/pretrain/measured_features.h"
+#include "server/features/shard_features.h"
 
 namespace neuroshard {
 namespace {
@@ -85,7 +85,7 @@ UniversalProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
     const PricingConditions conditions = ConditionsOf(record.sample);
     for (const MeasuredShard& shard : record.sample.shards) {
       if (shard.rows == 0) continue;  // its phi is 0
-      ComputeFeaturesOf(conditions, FeaturesOfMeasured(shard), cache_bytes, values);
+      ComputeFeaturesOf(conditions, FeaturesOf(shard), cache_bytes, values);
       const auto [found, added] =
           row_of.try_emplace(values, static_cast<std::int64_t>(row_of.size()));
       if (added) fit.rows.insert(fit.rows.end(), values.begin(), values.end());
