@@ -17,17 +17,12 @@ std::vector<DeviceSpec> MakeCpuDeviceSpecs(const WorkerOptions& options) {
 
 }  // namespace
 
-StatusOr<std::vector<DeviceSpec>> MakeDeviceSpecs(const WorkerOptions& options) {
-  switch (options.backend) {
-    case WorkerBackend::kCpu:
-      return MakeCpuDeviceSpecs(options);
-    case WorkerBackend::kCuda:
-      return CudaDeviceSpecs();
-    case WorkerBackend::kAuto:
-      break;
-  }
+StatusOr<ChosenDevices> ChooseDevices(const WorkerOptions& options) {
+  if (options.backend == WorkerBackend::kCpu) return ChosenDevices{MakeCpuDeviceSpecs(options), ""};
   StatusOr<std::vector<DeviceSpec>> gpus = CudaDeviceSpecs();
-  return gpus.ok() ? std::move(gpus) : MakeCpuDeviceSpecs(options);
+  if (gpus.ok()) return ChosenDevices{*std::move(gpus), ""};
+  if (options.backend == WorkerBackend::kCuda) return gpus.status();
+  return ChosenDevices{MakeCpuDeviceSpecs(options), Message(gpus.status())};
 }
 
 }  // namespace neuroshard

@@ -1,6 +1,7 @@
 // The devices that the configured backend makes.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -9,9 +10,14 @@
 
 namespace neuroshard {
 
+struct ChosenDevices {
+  std::vector<DeviceSpec> specs;
+  std::string why_not_cuda;  // where `auto` took the CPU
+};
+
 // `auto`: the host's GPUs where they can be used, else the CPU. For `cuda`,
 // FAILED_PRECONDITION when this binary was built without it, UNAVAILABLE (with the reason) when the
 // host has none.
-StatusOr<std::vector<DeviceSpec>> MakeDeviceSpecs(const WorkerOptions& options);
+StatusOr<ChosenDevices> ChooseDevices(const WorkerOptions& options);
 
 }  // namespace neuroshard

@@ -35,11 +35,15 @@ Status Serve(const WorkerOptions& options) {
 
   const SteadyTimekeeper time;
   const RecordStamp stamp(IdentifyHost(), UnixTimeMs);
-  NS_ASSIGN_OR_RETURN(std::vector<DeviceSpec> specs, MakeDeviceSpecs(options));
-  NS_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceInventory> inventory,
-                      DeviceInventory::Create(std::move(specs), [&metrics](int device, bool busy) {
-                        metrics.SetDeviceBusy(device, busy);
-                      }));
+  NS_ASSIGN_OR_RETURN(ChosenDevices devices, ChooseDevices(options));
+  if (!devices.why_not_cuda.empty()) {
+    logger->Info("cuda_not_used", {{"reason", devices.why_not_cuda}});
+  }
+  NS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DeviceInventory> inventory,
+      DeviceInventory::Create(std::move(devices.specs), [&metrics](int device, bool busy) {
+        metrics.SetDeviceBusy(device, busy);
+      }));
   CommGroupRegistry groups(*inventory, time, [&metrics](int open) { metrics.SetOpenGroups(open); });
   const CommGroupReaper reaper(groups, std::chrono::milliseconds(500));
   Profiler profiler(*inventory, groups, stamp, time, &metrics);
