@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every measurement of this folder but the kernels', one after the other.
 
-    run_all.py --bin build/release/bin                         all of it, 6 minutes on 2 cores; nothing else should run meanwhile
+    run_all.py --bin build/release/bin                         all of it, 7 minutes on 2 cores; nothing else should run meanwhile
     run_all.py --bin build/release/bin --quick                 does everything work? a minute, figures for nobody
     run_all.py --bin build/release/bin --only load,torchrec
 

@@ -41,7 +41,7 @@ void AddLogTicks(const Range& x, PlotArea& area) {
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double value = factor * std::pow(10.0, k);
       if (std::log(value) < x.low - kSlack || std::log(value) > x.high + kSlack) continue;
-      area.AddVertical(x.ShareOf(std::log(value)), fmt::format("{:.4g}", value));
+      area.AddVertical(x.ShareOf(std::log(value)), fmt::format("{:.6g}", value));
     }
   }
 }
