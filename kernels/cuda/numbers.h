@@ -146,27 +146,38 @@ struct Bf16 {
   }
 };
 
+#ifdef __CUDA_ARCH__
+// What one instruction loads or stores, for a value of so many bytes.
+template <std::size_t kBytes>
+struct Word;
+template <>
+struct Word<4> {
+  using Type = unsigned;
+};
+template <>
+struct Word<8> {
+  using Type = uint2;
+};
+template <>
+struct Word<16> {
+  using Type = uint4;
+};
+template <typename T>
+using WordOf = typename Word<sizeof(T)>::Type;
+
+template <typename T>
+NS_DEVICE_CODE T FromWord(WordOf<T> word) {
+  T value;
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
+#endif
+
 // A load of what no thread of the launch writes.
 template <typename T>
 NS_DEVICE_CODE T LoadConstant(const T* address) {
 #ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) == 16) {
-    const uint4 raw = __ldg(reinterpret_cast<const uint4*>(address));
-    T value;
-    memcpy(&value, &raw, sizeof value);
-    return value;
-  } else if constexpr (sizeof(T) == 8) {
-    const uint2 raw = __ldg(reinterpret_cast<const uint2*>(address));
-    T value;
-    memcpy(&value, &raw, sizeof value);
-    return value;
-  } else {
-    static_assert(sizeof(T) == 4);
-    const unsigned raw = __ldg(reinterpret_cast<const unsigned*>(address));
-    T value;
-    memcpy(&value, &raw, sizeof value);
-    return value;
-  }
+  return FromWord<T>(__ldg(reinterpret_cast<const WordOf<T>*>(address)));
 #else
   return *address;
 #endif
@@ -177,19 +188,7 @@ NS_DEVICE_CODE T LoadConstant(const T* address) {
 template <typename Raw>
 NS_DEVICE_CODE Raw LoadRow(const Raw* address) {
 #ifdef __CUDA_ARCH__
-  Raw value;
-  if constexpr (sizeof(Raw) == 16) {
-    const uint4 raw = __ldcg(reinterpret_cast<const uint4*>(address));
-    memcpy(&value, &raw, sizeof value);
-  } else if constexpr (sizeof(Raw) == 8) {
-    const uint2 raw = __ldcg(reinterpret_cast<const uint2*>(address));
-    memcpy(&value, &raw, sizeof value);
-  } else {
-    static_assert(sizeof(Raw) == 4);
-    const unsigned raw = __ldcg(reinterpret_cast<const unsigned*>(address));
-    memcpy(&value, &raw, sizeof value);
-  }
-  return value;
+  return FromWord<Raw>(__ldcg(reinterpret_cast<const WordOf<Raw>*>(address)));
 #else
   return *address;
 #endif
@@ -197,20 +196,9 @@ NS_DEVICE_CODE Raw LoadRow(const Raw* address) {
 template <typename Raw>
 NS_DEVICE_CODE void StoreRow(Raw* address, Raw value) {
 #ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Raw) == 16) {
-    uint4 raw;
-    memcpy(&raw, &value, sizeof raw);
-    __stcg(reinterpret_cast<uint4*>(address), raw);
-  } else if constexpr (sizeof(Raw) == 8) {
-    uint2 raw;
-    memcpy(&raw, &value, sizeof raw);
-    __stcg(reinterpret_cast<uint2*>(address), raw);
-  } else {
-    static_assert(sizeof(Raw) == 4);
-    unsigned raw;
-    memcpy(&raw, &value, sizeof raw);
-    __stcg(reinterpret_cast<unsigned*>(address), raw);
-  }
+  WordOf<Raw> word;
+  memcpy(&word, &value, sizeof word);
+  __stcg(reinterpret_cast<WordOf<Raw>*>(address), word);
 #else
   *address = value;
 #endif
