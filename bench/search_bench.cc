@@ -1,8 +1,8 @@
 // The search, from its innermost call to whole tasks, on one thread.
 //
 // BM_HeadEvaluations/rows: the fused compute cost of `rows` rank contents in one call. of_gemm: its
-// rate beside that of the matrix products alone, which it cannot do without (the same shapes in
-// double on the same BLAS, measured just before).
+// rate beside that of the matrix products alone by the installed BLAS (the same shapes in floats,
+// measured just before).
 // BM_GreedyPass/devices: the inner search, 11 dim caps, on the uncut tables of each task.
 // BM_Search/strategy/devices: whole searches; `refine` for 100 ms after its first plan. With
 // _universal the model is the shipped universal one, else all has networks as in the paper. The
@@ -122,19 +122,19 @@ double GemmRowsPerSecond(int rows) {
   const std::vector<std::int64_t> widths =
       ValueOrExit(ReadModelManifest(ShippedModelDirectory(ShippedModel::kPaper)))
           .compute.head_layers;
-  std::vector<std::vector<double>> weights, values;
+  std::vector<std::vector<float>> weights, values;
   for (std::size_t layer = 0; layer < widths.size(); ++layer) {
-    values.emplace_back(static_cast<std::size_t>(rows * widths[layer]), 0.5);
+    values.emplace_back(static_cast<std::size_t>(rows * widths[layer]), 0.5F);
     if (layer > 0) {
-      weights.emplace_back(static_cast<std::size_t>(widths[layer - 1] * widths[layer]), 0.25);
+      weights.emplace_back(static_cast<std::size_t>(widths[layer - 1] * widths[layer]), 0.25F);
     }
   }
   const auto products = [&] {
     for (std::size_t layer = 0; layer < weights.size(); ++layer) {
       const int in = static_cast<int>(widths[layer]);
       const int out = static_cast<int>(widths[layer + 1]);
-      cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, out, in, 1.0,
-                  values[layer].data(), in, weights[layer].data(), out, 0.0,
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, out, in, 1.0F,
+                  values[layer].data(), in, weights[layer].data(), out, 0.0F,
                   values[layer + 1].data(), out);
     }
     benchmark::DoNotOptimize(values.back().data());

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "server/cost/neural/blas_threads.h"
+#include "server/pretrain/fit/blas_threads.h"
 #include "server/pretrain/standardisation.h"
 
 namespace neuroshard {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "server/cost/neural/blas_threads.h"
+#include "server/pretrain/fit/blas_threads.h"
 #include "server/pretrain/repeated_samples.h"
 #include "server/pretrain/universal_problem.h"
 #include "server/pretrain/universal_stages.h"

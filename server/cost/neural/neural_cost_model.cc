@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "server/cost/feature_columns.h"
-#include "server/cost/neural/blas_threads.h"
 #include "server/cost/neural/comm_network.h"
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
@@ -33,8 +32,8 @@ struct ComputeNetwork {
                  const TensorFile& file)
       : columns(std::move(feature_columns)),
         normalisation(file),
-        phi(file, "table", manifest.table_layers, LastLayer::kRelu),
-        head(file, "head", manifest.head_layers, LastLayer::kLinear) {}
+        phi(file, "table", manifest.table_layers, Activation::kRelu),
+        head(file, "head", manifest.head_layers, Activation::kNone) {}
 
   FeatureColumns columns;
   Normalisation normalisation;
@@ -238,7 +237,6 @@ StatusOr<std::shared_ptr<const CostModel>> Load(const ModelManifest& manifest,
 
 StatusOr<std::shared_ptr<const CostModel>> LoadNeuralCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory) {
-  UseOneBlasThread();
   return Load(manifest, directory);
 }
 

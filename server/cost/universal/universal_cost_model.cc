@@ -6,7 +6,6 @@
 
 #include "server/cost/comm_model.h"
 #include "server/cost/fabric/fabric_cost_model.h"
-#include "server/cost/neural/blas_threads.h"
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/cost/universal/universal_comm.h"
 #include "server/cost/universal/universal_compute.h"
@@ -170,7 +169,6 @@ Status TrialRun(const UniversalParts& parts) {
 
 StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory) {
-  UseOneBlasThread();
   const UniversalComputeManifest& compute = manifest.universal.value();
   NS_ASSIGN_OR_RETURN(const TensorFile file,
                       ReadTensorsOf(directory / compute.file, UniversalComputeTensors(compute)));

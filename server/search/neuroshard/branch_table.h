@@ -27,6 +27,11 @@ class BranchTable {
              const CommLoad& load, std::int64_t bytes, std::int64_t cols);
 
   std::size_t size() const { return heads_.size(); }
+  // The predicted compute cost of what the rank holds now.
+  void SetCost(std::size_t branch, std::size_t rank, float cost_ms) {
+    ranks_[branch * num_ranks_ + rank].cost_ms = cost_ms;
+  }
+
   int sequence(std::size_t branch) const { return heads_[branch].sequence; }
   int first_cap(std::size_t branch) const { return heads_[branch].first_cap; }
   int last_cap(std::size_t branch) const { return heads_[branch].last_cap; }
@@ -37,6 +42,7 @@ class BranchTable {
     std::int64_t dims = 0;
     CommLoad load;
     ContentHash content = kNoContent;
+    float cost_ms = 0;  // predicted compute cost of the content
   };
   const RankState& rank(std::size_t branch, std::size_t rank) const {
     return ranks_[branch * num_ranks_ + rank];

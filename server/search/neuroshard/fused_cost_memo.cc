@@ -19,20 +19,13 @@ FusedCostMemo::FusedCostMemo(SearchContext& context, std::size_t width)
   evaluated_.reserve(kUsualQueue);
 }
 
-FusedCostMemo::Slot FusedCostMemo::Find(ContentHash content, const float* sum, const float* added) {
+FusedCostMemo::Slot FusedCostMemo::Find(ContentHash content, const float* sum) {
   Entry& entry = Probe(content);
   if (entry.content == content) return entry.slot;
   const Slot slot = static_cast<Slot>(costs_ms_.size());
   entry = {content, slot};
   costs_ms_.push_back(0);
-  const std::size_t begin = queued_sums_.size();
-  queued_sums_.resize(begin + width_);
-  float* const row = queued_sums_.data() + begin;
-  if (added == nullptr) {
-    for (std::size_t w = 0; w < width_; ++w) row[w] = sum[w];
-  } else {
-    for (std::size_t w = 0; w < width_; ++w) row[w] = sum[w] + added[w];
-  }
+  queued_sums_.insert(queued_sums_.end(), sum, sum + width_);
   if (costs_ms_.size() * 2 > entries_.size()) Grow();
   return slot;
 }

@@ -35,9 +35,9 @@ class FusedCostMemo {
   // the evaluations.
   FusedCostMemo(SearchContext& context, std::size_t width);
 
-  // The slot of `content`, whose summed representation is sum + added (added may be null). New
-  // contents are queued for the next EvaluateQueued.
-  Slot Find(ContentHash content, const float* sum, const float* added);
+  // The slot of `content`, whose summed representation is `sum`. New contents are queued for the
+  // next EvaluateQueued.
+  Slot Find(ContentHash content, const float* sum);
 
   // Predicts what is queued in one batch. Only then is cost_ms() known for it.
   void EvaluateQueued();

@@ -32,16 +32,15 @@ class FusedCostMemoTest : public ::testing::Test {
 TEST_F(FusedCostMemoTest, PredictsEachContentOnce) {
   FusedCostMemo memo(context_, kWidth);
   const std::vector<float> one(kWidth, 1.0F);
-  const std::vector<float> two(kWidth, 2.0F);
   const std::vector<float> three(kWidth, 3.0F);
   const ContentHash a = AddToContent(kNoContent, 0);
   const ContentHash ab = AddToContent(a, 1);
 
-  const auto first = memo.Find(a, one.data(), nullptr);
-  const auto again = memo.Find(a, one.data(), nullptr);
-  const auto sum = memo.Find(ab, one.data(), two.data());
+  const auto first = memo.Find(a, one.data());
+  const auto again = memo.Find(a, one.data());
+  const auto sum = memo.Find(ab, three.data());
   memo.EvaluateQueued();
-  const auto later = memo.Find(ab, three.data(), nullptr);
+  const auto later = memo.Find(ab, three.data());
   memo.EvaluateQueued();
 
   EXPECT_EQ(first, again);
@@ -63,18 +62,18 @@ TEST_F(FusedCostMemoTest, GrowsAndForgets) {
   for (int i = 0; i < kContents; ++i) {
     content = AddToContent(content, i);
     contents.push_back(content);
-    slots.push_back(memo.Find(content, sum_of(i).data(), nullptr));
+    slots.push_back(memo.Find(content, sum_of(i).data()));
     if (i % 1000 == 0) memo.EvaluateQueued();
   }
   memo.EvaluateQueued();
   for (int i = 0; i < kContents; i += 997) {
     const std::size_t at = static_cast<std::size_t>(i);
-    ASSERT_EQ(memo.Find(contents[at], nullptr, nullptr), slots[at]);
+    ASSERT_EQ(memo.Find(contents[at], nullptr), slots[at]);
     ASSERT_EQ(memo.cost_ms(slots[at]), Head(sum_of(i)));
   }
   memo.TrimIfLarge();
   const auto evaluated = context_.statistics().compute_evaluations;
-  const auto slot = memo.Find(contents[7], sum_of(7).data(), nullptr);
+  const auto slot = memo.Find(contents[7], sum_of(7).data());
   memo.EvaluateQueued();
   EXPECT_EQ(memo.cost_ms(slot), Head(sum_of(7)));
   EXPECT_EQ(context_.statistics().compute_evaluations, evaluated + 1);

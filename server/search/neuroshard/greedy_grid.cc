@@ -61,11 +61,11 @@ std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
   // A branch a cap at most, so that no step asks for memory.
   const std::size_t most = sequences.size() * dim_limits_.size();
   branches_.Reset(available_bytes_.size(), catalog_.width(), max_pieces, most);
-  candidates_.reserve(most * available_bytes_.size());
-  candidates_end_.reserve(most);
+  candidates_.reserve(available_bytes_.size());
   choices_.reserve(dim_limits_.size());
   live_.reserve(most);
   next_live_.reserve(most);
+  predictions_.reserve(most);
   orders_.resize(std::max(orders_.size(), sequences.size()));
   live_.clear();
   for (std::size_t s = 0; s < sequences.size(); ++s) {
@@ -78,32 +78,20 @@ std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
 
 bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step) {
   memo_.TrimIfLarge();
-  candidates_.clear();
-  candidates_end_.clear();
+  predictions_.clear();
+  next_live_.clear();
   for (const std::size_t branch : live_) {
     // Of many branches over many ranks, a step takes longer than a cancel may.
     if (context_.ShouldStop()) return false;
-    const std::size_t s = static_cast<std::size_t>(branches_.sequence(branch));
-    if (step < orders_[s].size()) {
-      CollectCandidates(branch, sequences[s].shards[static_cast<std::size_t>(orders_[s][step])]);
-    }
-    candidates_end_.push_back(candidates_.size());
-  }
-  memo_.EvaluateQueued();
-
-  next_live_.clear();
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < live_.size(); ++i) {
-    const std::size_t branch = live_[i];
     const std::size_t s = static_cast<std::size_t>(branches_.sequence(branch));
     if (step >= orders_[s].size()) {
       next_live_.push_back(branch);
       continue;
     }
-    Choose(branch, std::span(candidates_).subspan(begin, candidates_end_[i] - begin));
-    begin = candidates_end_[i];
     const std::size_t piece = static_cast<std::size_t>(orders_[s][step]);
     const int shard = sequences[s].shards[piece];
+    CollectCandidates(branch, shard);
+    Choose(branch);
     // The last choice takes the branch itself, after all others have copied it.
     for (std::size_t c = 0; c < choices_.size(); ++c) {
       const Choice& choice = choices_[c];
@@ -113,18 +101,28 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
       } else {
         branches_.SetCaps(branch, choice.first_cap, choice.last_cap);
       }
-      branches_.Place(target, piece, choice.rank, shard, catalog_.phi(shard), catalog_.load(shard),
-                      catalog_.bytes(shard), catalog_.cols(shard));
+      Place(target, piece, choice.rank, shard);
       next_live_.push_back(target);
     }
+  }
+  memo_.EvaluateQueued();
+  for (const Prediction& p : predictions_) {
+    branches_.SetCost(p.branch, p.rank, memo_.cost_ms(p.slot));
   }
   live_.swap(next_live_);
   return true;
 }
 
+void GreedyGrid::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard) {
+  branches_.Place(branch, piece, rank, shard, catalog_.phi(shard), catalog_.load(shard),
+                  catalog_.bytes(shard), catalog_.cols(shard));
+  const ContentHash content = branches_.rank(branch, rank).content;
+  predictions_.push_back({branch, rank, memo_.Find(content, branches_.sum(branch, rank))});
+}
+
 void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& order) const {
   order.resize(sequence.pieces.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::iota(order.rbegin(), order.rend(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return catalog_.single_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
            catalog_.single_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
@@ -136,45 +134,34 @@ void GreedyGrid::CollectCandidates(std::size_t branch, int shard) {
   const std::int64_t cols = catalog_.cols(shard);
   const int first_cap = branches_.first_cap(branch);
   const double loosest = dim_limits_[static_cast<std::size_t>(branches_.last_cap(branch))];
-  const std::size_t begin = candidates_.size();
+  candidates_.clear();
   for (std::size_t rank = 0; rank < available_bytes_.size(); ++rank) {
     const BranchTable::RankState& state = branches_.rank(branch, rank);
     const double dims = static_cast<double>(state.dims + cols);
     if (state.used_bytes + bytes > available_bytes_[rank] || dims > loosest) continue;
     int cap = first_cap;
     while (dims > dim_limits_[static_cast<std::size_t>(cap)]) ++cap;
-    candidates_.push_back({rank, cap, kNotNeeded});
+    candidates_.push_back({rank, cap});
   }
-  // One candidate needs no comparison.
-  if (candidates_.size() - begin < 2) return;
-  for (std::size_t i = begin; i < candidates_.size(); ++i) {
-    const std::size_t rank = candidates_[i].rank;
-    candidates_[i].slot = memo_.Find(AddToContent(branches_.rank(branch, rank).content, shard),
-                                     branches_.sum(branch, rank), catalog_.phi(shard));
-  }
-}
-
-bool GreedyGrid::Better(std::size_t branch, const Candidate& a, const Candidate& b) const {
-  const float cost_a = memo_.cost_ms(a.slot);
-  const float cost_b = memo_.cost_ms(b.slot);
-  if (cost_a != cost_b) return cost_a < cost_b;
-  return std::make_tuple(branches_.rank(branch, a.rank).used_bytes, a.rank) <
-         std::make_tuple(branches_.rank(branch, b.rank).used_bytes, b.rank);
 }
 
 // Every looser cap only adds ranks to choose from, so the caps that choose one rank are neighbours.
-void GreedyGrid::Choose(std::size_t branch, std::span<const Candidate> candidates) {
+void GreedyGrid::Choose(std::size_t branch) {
+  const auto key = [&](std::size_t rank) {
+    const BranchTable::RankState& state = branches_.rank(branch, rank);
+    return std::make_tuple(state.cost_ms, state.used_bytes, rank);
+  };
   choices_.clear();
   const int last_cap = branches_.last_cap(branch);
   const Candidate* best = nullptr;
   for (int cap = branches_.first_cap(branch); cap <= last_cap;) {
     const Candidate* const before = best;
     int next_cap = last_cap + 1;  // the next one that adds a rank
-    for (const Candidate& candidate : candidates) {
+    for (const Candidate& candidate : candidates_) {
       if (candidate.first_cap > cap) {
         next_cap = std::min(next_cap, candidate.first_cap);
       } else if (candidate.first_cap == cap &&
-                 (best == nullptr || Better(branch, candidate, *best))) {
+                 (best == nullptr || key(candidate.rank) < key(best->rank))) {
         best = &candidate;
       }
     }
@@ -188,25 +175,17 @@ void GreedyGrid::Choose(std::size_t branch, std::span<const Candidate> candidate
 
 std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence> sequences) {
   const std::size_t num_ranks = available_bytes_.size();
-  memo_.TrimIfLarge();
-  final_slots_.clear();
+  compute_ms_.clear();
   forward_loads_.clear();
   backward_loads_.clear();
   for (const std::size_t branch : live_) {
     if (context_.ShouldStop()) return std::vector<GridResult>(sequences.size());
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const BranchTable::RankState& state = branches_.rank(branch, rank);
+      compute_ms_.push_back(state.cost_ms);
       forward_loads_.push_back(state.load.forward);
       backward_loads_.push_back(state.load.backward);
-      final_slots_.push_back(state.content == kNoContent
-                                 ? kNotNeeded
-                                 : memo_.Find(state.content, branches_.sum(branch, rank), nullptr));
     }
-  }
-  memo_.EvaluateQueued();
-  compute_ms_.clear();
-  for (const FusedCostMemo::Slot slot : final_slots_) {
-    compute_ms_.push_back(slot == kNotNeeded ? 0.0F : memo_.cost_ms(slot));
   }
   PricePlacements(context_.model(), static_cast<int>(num_ranks), compute_ms_, forward_loads_,
                   backward_loads_, prices_);

@@ -33,14 +33,16 @@ struct ProgressRange {
 };
 
 // For each sequence and each cap factor c, greedy: pieces in descending predicted single-table cost
-// (ties: lower index); each to the rank, among those where memory stays within the rank's capacity
-// and dims + dim <= c * (all dims / ranks), whose predicted fused compute cost with the piece is
-// lowest (ties: less memory used, then the lower index). No such rank: this c has no plan. Of the
-// plans of a sequence the cheapest in embedding cost stays (ties: smaller c).
+// (ties: higher index first); each to the rank, among those where memory stays within the rank's
+// capacity and dims + dim <= c * (all dims / ranks), whose predicted fused compute cost is lowest
+// before the piece is added (an empty rank: 0; ties: less memory used, then the lower index). No
+// such rank: this c has no plan. Of the plans of a sequence the cheapest in embedding cost stays
+// (ties: smaller c). So is the released code (NeurSharder._greedy, _table_wise_shard).
 //
-// All sequences and caps advance together, a piece a step, and a step's predictions are one batch;
-// caps share a branch until they first differ. Results do not depend on what is run together, as
-// long as the model's rows do not influence each other.
+// All sequences and caps advance together, a piece a step. Caps share a branch until they first
+// differ; a step predicts one cost a branch, of the rank that got the piece, all in one batch.
+// Results do not depend on what is run together, as long as the model's rows do not influence each
+// other.
 class GreedyGrid {
  public:
   // Both must outlive the grid.
@@ -56,18 +58,21 @@ class GreedyGrid {
                               std::span<const double> cap_factors, ProgressRange progress);
 
  private:
-  static constexpr FusedCostMemo::Slot kNotNeeded = std::numeric_limits<FusedCostMemo::Slot>::max();
-
   struct Candidate {
     std::size_t rank;
     int first_cap;  // the first cap of the branch under which the rank is feasible
-    FusedCostMemo::Slot slot;
   };
   // Caps [first, last] of a branch choose this rank.
   struct Choice {
     int first_cap;
     int last_cap;
     std::size_t rank;
+  };
+  // A rank that got a piece and whose cost is being predicted.
+  struct Prediction {
+    std::size_t branch;
+    std::size_t rank;
+    FusedCostMemo::Slot slot;
   };
 
   void SetDimLimits(std::span<const double> cap_factors);
@@ -76,9 +81,11 @@ class GreedyGrid {
   // False: the context said stop.
   bool Step(std::span<const SplitSequence> sequences, std::size_t step);
   void SortPieces(const SplitSequence& sequence, std::vector<int>& order) const;
+  // Fills candidates_.
   void CollectCandidates(std::size_t branch, int shard);
-  void Choose(std::size_t branch, std::span<const Candidate> candidates);
-  bool Better(std::size_t branch, const Candidate& a, const Candidate& b) const;
+  // Fills choices_ from candidates_.
+  void Choose(std::size_t branch);
+  void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard);
   std::vector<GridResult> PriceBranches(std::span<const SplitSequence> sequences);
 
   SearchContext& context_;
@@ -93,9 +100,8 @@ class GreedyGrid {
   std::vector<std::size_t> live_;
   std::vector<std::size_t> next_live_;
   std::vector<Candidate> candidates_;
-  std::vector<std::size_t> candidates_end_;  // per live branch
   std::vector<Choice> choices_;
-  std::vector<FusedCostMemo::Slot> final_slots_;
+  std::vector<Prediction> predictions_;
   std::vector<float> compute_ms_;
   std::vector<float> forward_loads_;
   std::vector<float> backward_loads_;

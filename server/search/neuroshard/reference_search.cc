@@ -133,13 +133,14 @@ class Reference {
     const std::size_t num_ranks = available_.size();
     const double limit =
         factor * (static_cast<double>(Dims(placement.pieces)) / static_cast<double>(num_ranks));
+    // Sorted ascending and taken from the end: of equal costs the later piece comes first.
     std::vector<std::pair<float, std::size_t>> order;
     for (std::size_t i = 0; i < placement.pieces.size(); ++i) {
-      order.emplace_back(-FusedCost({placement.pieces[i]}), i);
+      order.emplace_back(FusedCost({placement.pieces[i]}), i);
     }
-    std::sort(order.begin(), order.end());
+    std::sort(order.rbegin(), order.rend());
     std::vector<std::vector<Piece>> on_rank(num_ranks);
-    for (const auto& [negative_cost, i] : order) {
+    for (const auto& [single_cost, i] : order) {
       int chosen = -1;
       float chosen_cost = 0;
       std::int64_t chosen_bytes = 0;
@@ -148,7 +149,7 @@ class Reference {
         with.push_back(placement.pieces[i]);
         if (Bytes(with) > available_[r]) continue;
         if (static_cast<double>(Dims(with)) > limit) continue;
-        const float cost = FusedCost(with);
+        const float cost = FusedCost(on_rank[r]);  // without the piece
         const std::int64_t bytes = Bytes(on_rank[r]);
         if (chosen < 0 || cost < chosen_cost || (cost == chosen_cost && bytes < chosen_bytes)) {
           chosen = static_cast<int>(r);

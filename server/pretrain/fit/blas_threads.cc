@@ -1,4 +1,4 @@
-#include "server/cost/neural/blas_threads.h"
+#include "server/pretrain/fit/blas_threads.h"
 
 #include <dlfcn.h>
 
