@@ -26,6 +26,7 @@ struct PlanOptions {
   std::string strategy;
   std::optional<std::int64_t> time_budget_ms;
   std::optional<std::uint64_t> seed;
+  std::optional<std::int64_t> steps;
   std::string model;
   std::string format = "table";
   std::string device_type = "cuda";
@@ -58,6 +59,7 @@ Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequ
   if (!options.strategy.empty()) request.mutable_search()->set_strategy(options.strategy);
   if (options.time_budget_ms) request.mutable_search()->set_time_budget_ms(*options.time_budget_ms);
   if (options.seed) request.mutable_search()->set_seed(*options.seed);
+  if (options.steps) request.mutable_search()->set_refine_steps(*options.steps);
   if (options.explain) request.mutable_search()->set_explain(true);
   OverrideModel(options.model, request);
   return OverrideMigration(options, std::move(previous), request);
@@ -120,6 +122,11 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option("--time-budget-ms", options->time_budget_ms,
                    "Time for optimising after the first plan; default: the request's")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
+  command
+      ->add_option("--steps", options->steps,
+                   "Steps of local search after which refine ends; default: the request's, or an "
+                   "amount of work that depends on the request alone")
+      ->check(CheckNotNegative);
   command->add_option("--seed", options->seed, "Seed of everything random; default: the request's")
       ->check(CheckNotNegative);
   AddModelOption(*command, options->model, "Cost model; default: the request's");

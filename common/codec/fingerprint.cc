@@ -140,7 +140,7 @@ void Append(const SearchOptions& search, CanonicalBytes& out) {
   out.Integer(search.max_length);
   out.Integer(search.search_steps);
   out.Integer(std::int64_t{search.time_budget ? search.time_budget->count() : -1});
-  out.Integer(search.seed);
+  out.Integer(search.seed.value_or(0));
   out.Integer(search.max_threads);
   out.Optional(search.refine_steps);
   out.Optional(search.distributed_embeddings.column_slice_threshold_elements);

@@ -79,7 +79,7 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
     check.InRange("refine_steps", message.refine_steps(), 0, kMaxSteps);
     options.refine_steps = message.refine_steps();
   }
-  options.seed = message.seed();
+  if (message.has_seed()) options.seed = message.seed();
   options.explain = message.explain();
   options.distributed_embeddings =
       DecodeDistributedEmbeddings(message.distributed_embeddings(), violations);
@@ -95,7 +95,7 @@ v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
   message.set_max_length(options.max_length);
   message.set_search_steps(options.search_steps);
   if (options.time_budget) message.set_time_budget_ms(options.time_budget->count());
-  message.set_seed(options.seed);
+  if (options.seed) message.set_seed(*options.seed);
   message.set_max_threads(options.max_threads);
   if (options.refine_steps) message.set_refine_steps(*options.refine_steps);
   message.set_explain(options.explain);

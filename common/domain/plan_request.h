@@ -60,9 +60,9 @@ struct SearchOptions {
   int max_length = 10;
   int search_steps = 11;
   std::optional<std::chrono::milliseconds> time_budget;
-  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> seed;  // none: 0
   int max_threads = 1;  // cores that one search may use
-  // Steps of local search after which `refine` ends; none: when nothing improves any more.
+  // Steps of local search after which `refine` ends; none: after its default amount of work.
   std::optional<std::int64_t> refine_steps;
   bool explain = false;  // why each table got its type
   DistributedEmbeddingsOptions distributed_embeddings;

@@ -98,14 +98,6 @@ class Watcher final : public SearchObserver {
   double share_ = 0;  // of the search that is done
 };
 
-// How long the search may optimise; none: to its end.
-std::optional<std::chrono::milliseconds> BudgetOf(const PlanRequest& request) {
-  const SearchOptions& search = request.search;
-  if (search.time_budget.has_value() || search.strategy != "refine") return search.time_budget;
-  if (search.refine_steps.has_value()) return std::nullopt;
-  return DefaultRefineBudget(request.tables.size());
-}
-
 // The model that a request asks for, bound to its conditions: every price of the request is asked
 // of this one object, which lives as long as whoever holds the result.
 StatusOr<std::shared_ptr<const CostModel>> ModelFor(const PlanRequest& request,
@@ -120,10 +112,6 @@ CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.in
 
 }  // namespace
 
-std::chrono::milliseconds DefaultRefineBudget(std::size_t num_tables) {
-  return std::chrono::milliseconds(std::max<std::size_t>(100, num_tables / 10));
-}
-
 Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock)
     : find_model_(std::move(find_model)), search_(std::move(search)), clock_(clock) {}
 
@@ -134,11 +122,16 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   PlanAnswer answer;
   answer.model = RefOf(*model);
   NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
-  BudgetStop budget(stop, clock_, BudgetOf(request));
+  BudgetStop budget(stop, clock_, request.search.time_budget);
   Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer final_answer = watcher.Complete(std::move(result));
+  if (request.search.seed.has_value() && final_answer.statistics.time_limit_reached) {
+    final_answer.warnings.push_back(
+        "a clock cut the search (search.time_budget_ms or the deadline): the same request and seed "
+        "may get another plan; search.refine_steps, or neither, makes it the same every time");
+  }
   NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, *model, final_answer.cost));
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {

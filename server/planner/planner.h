@@ -25,11 +25,6 @@
 
 namespace neuroshard {
 
-// What `refine` optimises for where a request gives neither a time budget nor refine_steps: 0.1 ms
-// a table, since a step of a larger plan takes longer, but at least 100 ms. Every other strategy
-// then runs to its end.
-std::chrono::milliseconds DefaultRefineBudget(std::size_t num_tables);
-
 // A plan that keeps every rule, and what it is predicted to cost.
 struct PlanAnswer {
   Plan plan;
@@ -93,8 +88,8 @@ class Planner {
 
   // A stop after the first legal plan cuts the search, not the answer
   // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time
-  // budget, or DefaultRefineBudget, counts from the first legal plan. FAILED_PRECONDITION: no
-  // such model, a model that cannot price this many ranks, or no plan. INVALID_ARGUMENT: unknown
+  // budget counts from the first legal plan; without one no clock is looked at. FAILED_PRECONDITION:
+  // no such model, a model that cannot price this many ranks, or no plan. INVALID_ARGUMENT: unknown
   // strategy. INTERNAL, with the rules it breaks: the search made an illegal plan, which is a fault
   // of ours. `observer` may be null.
   StatusOr<PlanAnswer> MakePlan(const PlanRequest& request, const StopSignal& stop,

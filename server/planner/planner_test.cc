@@ -25,6 +25,7 @@ using ::neuroshard::testing::StatusIs;
 using ::neuroshard::testing::UnsureCostModel;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -150,28 +151,30 @@ TEST_F(PlannerTest, ProgressIsAtLeastTheBudgetsShare) {
               ElementsAre(0.5, 0.5, ::testing::DoubleEq(0.8), ::testing::DoubleEq(0.8)));
 }
 
-TEST(DefaultRefineBudgetTest, GrowsWithTheTables) {
-  EXPECT_EQ(DefaultRefineBudget(1), milliseconds(100));
-  EXPECT_EQ(DefaultRefineBudget(1'000), milliseconds(100));
-  EXPECT_EQ(DefaultRefineBudget(10'000), milliseconds(1'000));
-}
-
-TEST_F(PlannerTest, RefineHasABudgetUnlessTheRequestLimitsItOtherwise) {
+TEST_F(PlannerTest, NoClockCutsARefinementUnlessTheRequestHasATimeBudget) {
   PlanRequest request = TwoTablesOnTwoRanks();
   const Planner planner = MakePlanner(Scripted({0, 1, 0, 1, 0, 1}));  // 180 ms
   const auto is_cut = [&] {
     return planner.MakePlan(request, never_, nullptr)->statistics.time_limit_reached;
   };
   request.search.strategy = "refine";
-  EXPECT_TRUE(is_cut());
+  EXPECT_FALSE(is_cut());
   request.search.time_budget = milliseconds(500);
   EXPECT_FALSE(is_cut());
+  request.search.time_budget = milliseconds(100);
+  EXPECT_TRUE(is_cut());
+}
+
+TEST_F(PlannerTest, SaysThatASeedDoesNotDecideWhereAClockCut) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  const Planner planner = MakePlanner(Scripted({0, 1, 0, 1, 0, 1}));  // 180 ms
+  const auto warnings = [&] { return planner.MakePlan(request, never_, nullptr)->warnings; };
+  request.search.time_budget = milliseconds(100);
+  EXPECT_THAT(warnings(), Not(Contains(HasSubstr("same request and seed"))));
+  request.search.seed = 0;
+  EXPECT_THAT(warnings(), Contains(HasSubstr("same request and seed")));
   request.search.time_budget.reset();
-  request.search.refine_steps = 1'000'000;
-  EXPECT_FALSE(is_cut());
-  request.search.refine_steps.reset();
-  request.search.strategy = "neuroshard";
-  EXPECT_FALSE(is_cut());
+  EXPECT_THAT(warnings(), Not(Contains(HasSubstr("same request and seed"))));
 }
 
 TEST_F(PlannerTest, SaysWhatMovesAwayFromThePlanInPlace) {

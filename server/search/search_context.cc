@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -23,12 +24,56 @@ int CountSplits(const Plan& plan) {
   return splits;
 }
 
+// 0.1 ms a table and at least 100 ms.
+constexpr double kWorkNsATable = 1e5;
+constexpr double kLeastWorkNs = 1e8;
+
+double MostWorkNs(const PlanRequest& request) {
+  const SearchOptions& search = request.search;
+  if (search.time_budget.has_value() || search.refine_steps.has_value()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return std::max(kLeastWorkNs, kWorkNsATable * static_cast<double>(request.tables.size()));
+}
+
+// Nanoseconds an item, measured on one core of a Zen 4 server.
+double NanosecondsOf(Work kind, const CostModelInfo& model, double ranks) {
+  switch (kind) {
+    case Work::kComputeCost:
+      return 60;
+    case Work::kRankPrice:
+      if (model.separable_comm) return 40;
+      // One network run for all ranks, or one a rank.
+      return model.max_ranks == 0 ? 40 + 1.5 * ranks : 1000;
+    case Work::kEstimate:
+      return 30;
+    case Work::kRelayout:
+      return 100 + 4 * ranks;
+    case Work::kGreedyChoice:
+      return 10;
+    case Work::kConstruction:
+      return 23;
+    case Work::kKinds:
+      break;
+  }
+  return 0;
+}
+
 }  // namespace
 
 SearchContext::SearchContext(const PlanRequest& request, const CostModel& model,
                              const StopSignal& stop, SearchObserver* observer,
                              const JobRunner* runner)
-    : request_(request), model_(model), stop_(stop), observer_(observer), runner_(runner) {
+    : request_(request),
+      model_(model),
+      stop_(stop),
+      observer_(observer),
+      runner_(runner),
+      most_work_ns_(MostWorkNs(request)) {
+  for (std::size_t kind = 0; kind < work_item_ns_.size(); ++kind) {
+    work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.info(),
+                                        static_cast<double>(request.topology.num_ranks()));
+  }
   statistics_.strategy = request.search.strategy;
 }
 
@@ -43,6 +88,16 @@ void SearchContext::RunJobs(int count, const std::function<void(int)>& job) cons
 bool SearchContext::ShouldStop() {
   stopped_ = stopped_ || stop_.ShouldStop();
   return stopped_;
+}
+
+void SearchContext::CountInside(const SearchContext& inner) {
+  CountBeside(inner);
+  work_ns_ += inner.work_ns_;
+}
+
+void SearchContext::CountBeside(const SearchContext& other) {
+  statistics_.plans_evaluated += other.statistics_.plans_evaluated;
+  statistics_.compute_evaluations += other.statistics_.compute_evaluations;
 }
 
 Status SearchContext::Improve(const Placement& placement) {

@@ -1,6 +1,8 @@
 // What a strategy works with: its input, when to stop, and where its plans go.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <optional>
 
@@ -14,6 +16,17 @@
 #include "server/search/search_result.h"
 
 namespace neuroshard {
+
+// What a search does, counted in items that take about as long wherever they occur.
+enum class Work {
+  kComputeCost,   // a rank's compute cost predicted
+  kRankPrice,     // one rank's share of a placement's communication and cost
+  kEstimate,      // a move estimated
+  kRelayout,      // a block of a table's new layout placed for an estimate
+  kGreedyChoice,  // a rank considered for a shard by greedy
+  kConstruction,  // a rank considered for a unit of an initial solution
+  kKinds          // their number
+};
 
 // One search on one thread.
 class SearchContext {
@@ -36,6 +49,21 @@ class SearchContext {
   bool ShouldStop();
   // Whether ShouldStop was ever true; does not poll.
   bool stopped() const { return stopped_; }
+
+  // Counts work, as if it took the time that it takes on a server core of the 2020s. Unlike time, it
+  // is the same in every run, so what it ends is reproducible.
+  void AddWork(Work kind, std::size_t count) {
+    work_ns_ += work_item_ns_[static_cast<std::size_t>(kind)] * static_cast<double>(count);
+  }
+  // Whether the request's default amount of work is done. Never where the request says otherwise
+  // when to end (time_budget, refine_steps). A search asks once it has a plan.
+  bool WorkSpent() const { return work_ns_ >= most_work_ns_; }
+
+  // Counts what a search inside this one did, or did beside it.
+  void CountInside(const SearchContext& inner);
+  void CountBeside(const SearchContext& other);
+  // Has as much work left as `other`.
+  void StartBeside(const SearchContext& other) { work_ns_ = other.work_ns_; }
 
   // Takes a legal placement that is cheaper than all before (the strategy's comparison counts),
   // prices it as PricePlan does and tells the observer.
@@ -70,6 +98,9 @@ class SearchContext {
   const JobRunner* runner_;
   SearchStatistics statistics_;
   std::optional<SearchResult> best_;
+  std::array<double, static_cast<std::size_t>(Work::kKinds)> work_item_ns_{};
+  double work_ns_ = 0;
+  const double most_work_ns_;
   double progress_ = 0;
   bool stopped_ = false;
 };

@@ -105,7 +105,7 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   search.set_time_limit_reached(answer.statistics.time_limit_reached);
   EncodeModelRef(answer.model, response.mutable_cost_model());
   response.set_request_fingerprint(fingerprint);
-  response.set_seed(request.search.seed);
+  response.set_seed(request.search.seed.value_or(0));
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   response.set_request_id(request.request_id);
   EncodeReport(answer, answer.cost.embedding_cost_ms, response);

@@ -12,7 +12,7 @@ namespace neuroshard {
 Status RandomBaseline::Search(SearchContext& context) const {
   const PlanRequest& request = context.request();
   const std::size_t num_tables = request.tables.size();
-  Random random(request.search.seed);
+  Random random(request.search.seed.value_or(0));
   const std::vector<std::int64_t> available = AvailableBytes(request);
   std::vector<std::int64_t> used(available.size(), 0);
   std::vector<std::size_t> with_room;

@@ -35,6 +35,7 @@ void FusedCostMemo::EvaluateQueued() {
   const std::size_t queued = queued_sums_.size() / width_;
   evaluated_.resize(queued);
   context_.model().ComputeCosts(queued_sums_, evaluated_);
+  context_.AddWork(Work::kComputeCost, queued);
   context_.statistics().compute_evaluations += static_cast<std::int64_t>(queued);
   const std::size_t first = costs_ms_.size() - queued;
   for (std::size_t i = 0; i < queued; ++i) costs_ms_[first + i] = evaluated_[i].total_ms;

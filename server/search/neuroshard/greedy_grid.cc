@@ -88,6 +88,7 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
       next_live_.push_back(branch);
       continue;
     }
+    context_.AddWork(Work::kGreedyChoice, available_bytes_.size());
     const std::size_t piece = static_cast<std::size_t>(orders_[s][step]);
     const int shard = sequences[s].shards[piece];
     CollectCandidates(branch, shard);
@@ -189,6 +190,7 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
   }
   PricePlacements(context_.model(), static_cast<int>(num_ranks), compute_ms_, forward_loads_,
                   backward_loads_, prices_);
+  context_.AddWork(Work::kRankPrice, compute_ms_.size());
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(live_.size());
 
   std::vector<GridResult> results(sequences.size());

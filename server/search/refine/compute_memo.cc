@@ -48,12 +48,6 @@ RankContent ComputeMemo::ContentAfter(const Solution& solution, int rank, int wi
   return content;
 }
 
-void ComputeMemo::Expect(const Solution& solution, int rank, int without, int with) const {
-  if (additive_) return;
-  const std::size_t entry = ContentAfter(solution, rank, without, with) & (entries_.size() - 1);
-  __builtin_prefetch(&entries_[entry]);
-}
-
 ComputeMemo::Slot ComputeMemo::Find(const Solution::Rank& changed, const double* sum,
                                     const double* added) {
   Slot slot = kNothingHeld;
@@ -89,6 +83,7 @@ void ComputeMemo::EvaluateQueued() {
   const std::size_t queued = queued_sums_.size() / book_.width();
   evaluated_.resize(queued);
   context_.model().ComputeCosts(queued_sums_, evaluated_);
+  context_.AddWork(Work::kComputeCost, queued);
   context_.statistics().compute_evaluations += static_cast<std::int64_t>(queued);
   const std::size_t first = costs_ms_.size() - queued;
   for (std::size_t i = 0; i < queued; ++i) costs_ms_[first + i] = evaluated_[i].total_ms;

@@ -22,9 +22,6 @@ class ComputeMemo {
   // The slot of a rank of `solution` without one of its shards and with another (none: -1).
   Slot Find(const Solution& solution, int rank, int without, int with);
 
-  // Says that Find will be asked for this soon.
-  void Expect(const Solution& solution, int rank, int without, int with) const;
-
   // The same for any change: the rank as it will be, and what is added to its sum (representation,
   // `width` entries).
   Slot Find(const Solution::Rank& changed, const double* sum, const double* added);

@@ -25,7 +25,7 @@ Construction::Construction(SearchContext& context, const CompiledRules& rules,
                            const TableLayouts& layouts, ShardBook& book)
     : context_(context), rules_(rules), layouts_(layouts), book_(book) {}
 
-double Construction::PriceOf(int shard, const CommResponse::Coefficients& response) const {
+double Construction::PriceOf(int shard, const CommSurrogate& response) const {
   const CommLoad& load = book_.load(shard);
   return static_cast<double>(book_.single_cost_ms(shard)) +
          static_cast<double>(load.forward) * (response.forward_own + response.forward_largest) +
@@ -33,17 +33,17 @@ double Construction::PriceOf(int shard, const CommResponse::Coefficients& respon
 }
 
 std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
-    const CommResponse::Coefficients& response) {
+    const CommSurrogate& response) {
   return Price(1, response);
 }
 
 std::vector<std::vector<PricedLayout>> Construction::AllLayouts(
-    const CommResponse::Coefficients& response) {
+    const CommSurrogate& response) {
   return Price(std::numeric_limits<std::size_t>::max(), response);
 }
 
 std::vector<std::vector<PricedLayout>> Construction::Price(
-    std::size_t most, const CommResponse::Coefficients& response) {
+    std::size_t most, const CommSurrogate& response) {
   const int ranks = rules_.num_ranks();
   const std::set<int> host_sizes = HostSizes(rules_);
   const auto shards_of = [&](int table, const TableLayout& layout, std::int64_t cols) {
@@ -102,15 +102,13 @@ std::vector<std::vector<PricedLayout>> Construction::Price(
   return priced;
 }
 
-double Construction::largest_price_ms() const {
-  return *std::max_element(price_ms_.begin(), price_ms_.end());
-}
-
 std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Order order,
                                                       const std::vector<int>& urgency) const {
   const auto key_of = [&](int table, double share) {
     const PricedLayout& p = choice[static_cast<std::size_t>(table)];
-    return share * (order == Order::kByPrice ? p.price_ms : static_cast<double>(p.bytes));
+    if (order == Order::kByBytes) return share * static_cast<double>(p.bytes);
+    // A share of less than 1 is a shard of its own.
+    return order == Order::kByPeak && share == 1 ? p.peak_ms : share * p.price_ms;
   };
   std::vector<Item> items;
   std::vector<bool> grouped(choice.size(), false);
@@ -149,7 +147,7 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
 }
 
 int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
-                        const CommResponse::Coefficients& response, Solution& solution) {
+                        const CommSurrogate& response, Solution& solution) {
   response_ = response;
   solution.Clear();
   price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
@@ -209,6 +207,7 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
     Add(unit, solution);
     return true;
   };
+  context_.AddWork(Work::kConstruction, static_cast<std::size_t>(within.count));
   switch (unit.spread()) {
     case Spread::kRank: {
       unit.shards = book_.Shards(unit.table, unit.type, unit.cols, 1);

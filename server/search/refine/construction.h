@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/search/refine/comm_response.h"
+#include "server/search/refine/comm_surrogate.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
 #include "server/search/refine/table_layouts.h"
@@ -33,22 +33,21 @@ class Construction {
   // By table: its first layout, and all of them. What a shard costs is taken to be its compute
   // alone plus its load times what `response` says. Empty for a table that has no layout;
   // no tables at all when the context says stop.
-  std::vector<std::vector<PricedLayout>> FirstLayouts(const CommResponse::Coefficients& response);
-  std::vector<std::vector<PricedLayout>> AllLayouts(const CommResponse::Coefficients& response);
+  std::vector<std::vector<PricedLayout>> FirstLayouts(const CommSurrogate& response);
+  std::vector<std::vector<PricedLayout>> AllLayouts(const CommSurrogate& response);
 
   // One layout a table.
   using Choice = std::vector<PricedLayout>;
 
-  enum class Order { kByPrice, kByBytes };
+  // Of what is placed first: the largest price or bytes, summed over a table's shards that go
+  // somewhere together, or the largest price of a single shard.
+  enum class Order { kByPrice, kByPeak, kByBytes };
 
   // Replaces what `solution` holds. Tables in descending `urgency`, then in the given order, each
   // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it. Returns the
   // table that found no place, and leaves the solution incomplete then; -1: all did.
   int Build(const Choice& choice, Order order, const std::vector<int>& urgency,
-            const CommResponse::Coefficients& response, Solution& solution);
-
-  // The largest sum of prices on a rank after a Build.
-  double largest_price_ms() const;
+            const CommSurrogate& response, Solution& solution);
 
  private:
   struct Item {
@@ -60,8 +59,8 @@ class Construction {
 
   // The first `most` layouts of each table.
   std::vector<std::vector<PricedLayout>> Price(std::size_t most,
-                                               const CommResponse::Coefficients& response);
-  double PriceOf(int shard, const CommResponse::Coefficients& response) const;
+                                               const CommSurrogate& response);
+  double PriceOf(int shard, const CommSurrogate& response) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
   bool Place(const Item& item, const Choice& choice, Solution& solution);
@@ -76,7 +75,7 @@ class Construction {
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardBook& book_;
-  CommResponse::Coefficients response_;
+  CommSurrogate response_;
   std::vector<double> price_ms_;  // by rank
   std::vector<int> added_;        // unit ids in order
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/search/refine/comm_probe.h"
+#include "server/search/refine/comm_surrogate.h"
 
 namespace neuroshard {
 namespace {
@@ -15,8 +15,6 @@ constexpr std::size_t kSmallestBatch = 4;
 // Communication that is a sum is estimated right: what follows the best estimate is there for
 // ties.
 constexpr std::size_t kSeparableBatch = 8;
-// Ranks of a trial that are learnt from, besides those that it touches.
-constexpr std::size_t kLearntRanks = 16;
 
 // What a millisecond of mean compute is worth beside one of cost where all ranks are even, and how
 // quickly work that is no rank's own concern loses that as they stand more unevenly.
@@ -39,11 +37,11 @@ ExchangePricer::ExchangePricer(SearchContext& context, ShardBook& book, ComputeM
       batch_size_(BatchSize(context.model().info(), num_ranks_)),
       standings_(num_ranks_),
       touched_of_rank_(num_ranks_, -1) {
-  AssumeResponse();
+  FitSurrogate();
 }
 
 // Around every table uncut and all ranks alike.
-void ExchangePricer::AssumeResponse() {
+void ExchangePricer::FitSurrogate() {
   const PlanRequest& request = context_.request();
   double forward_load = 0;
   double backward_load = 0;
@@ -59,10 +57,10 @@ void ExchangePricer::AssumeResponse() {
     backward_load += static_cast<double>(book_.load(shard).backward);
   }
   const double ranks = static_cast<double>(num_ranks_);
-  response_.Assume(ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
-                             backward_load / ranks));
-  const CommResponse::Coefficients& c = response_.coefficients();
-  weights_.load_ms = c.forward_largest + c.backward_largest + c.forward_own;
+  surrogate_ = ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
+                             backward_load / ranks);
+  weights_.load_ms =
+      surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }
 
 void ExchangePricer::PriceSolution(const Solution& solution) {
@@ -80,6 +78,7 @@ void ExchangePricer::PriceSolution(const Solution& solution) {
   }
   PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
                   backward_loads_, prices_);
+  context_.AddWork(Work::kRankPrice, num_ranks_);
   ++context_.statistics().plans_evaluated;
   for (std::size_t r = 0; r < num_ranks_; ++r) {
     standings_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
@@ -111,7 +110,6 @@ std::span<const ExchangePricer::Priced> ExchangePricer::Price(Solution& solution
   } else {
     PriceTogether();
   }
-  Learn();
   return priced_;
 }
 
@@ -174,6 +172,7 @@ void ExchangePricer::PriceTogether() {
   }
   PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
                   backward_loads_, prices_);
+  context_.AddWork(Work::kRankPrice, rows * num_ranks_);
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
   for (std::size_t i = 0; i < priced_.size(); ++i) {
     if (!priced_[i].allowed) continue;
@@ -204,6 +203,7 @@ void ExchangePricer::PriceSeparately() {
   for (std::size_t i = 0; i < priced_.size(); ++i) {
     if (!priced_[i].allowed) continue;
     ++context_.statistics().plans_evaluated;
+    context_.AddWork(Work::kRankPrice, num_ranks_);
     StandingsAfter(i, trial_standings_);
     const Outlook::Worth worth = Outlook::WorthOf(trial_standings_, separable_, weights_);
     priced_[i].cost_ms = worth.cost_ms;
@@ -231,48 +231,8 @@ void ExchangePricer::StandingsAfter(std::size_t trial, std::vector<RankStanding>
   }
 }
 
-void ExchangePricer::Learn() {
-  const std::size_t step = std::max<std::size_t>(1, num_ranks_ / kLearntRanks);
-  for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].allowed) continue;
-    StandingsAfter(i, trial_standings_);
-    CommChange forward;
-    CommChange backward;
-    double last_ready = 0;
-    double last_ready_before = 0;
-    double largest[4] = {};
-    for (std::size_t r = 0; r < num_ranks_; ++r) {
-      const RankStanding& before = standings_[r];
-      const RankStanding& after = trial_standings_[r];
-      last_ready_before = std::max(last_ready_before, before.ready_ms());
-      last_ready = std::max(last_ready, after.ready_ms());
-      largest[0] = std::max(largest[0], before.forward_load);
-      largest[1] = std::max(largest[1], after.forward_load);
-      largest[2] = std::max(largest[2], before.backward_load);
-      largest[3] = std::max(largest[3], after.backward_load);
-    }
-    forward.largest_load = largest[1] - largest[0];
-    backward.largest_load = largest[3] - largest[2];
-    const auto learn = [&](std::size_t r) {
-      const RankStanding& before = standings_[r];
-      const RankStanding& after = trial_standings_[r];
-      forward.own_load = after.forward_load - before.forward_load;
-      backward.own_load = after.backward_load - before.backward_load;
-      forward.wait_ms = (last_ready - after.ready_ms()) - (last_ready_before - before.ready_ms());
-      response_.LearnBackward(backward, after.backward_ms - before.backward_ms);
-      response_.LearnForward(forward, after.forward_ms - before.forward_ms);
-    };
-    for (const Touched& t : touched(i)) learn(static_cast<std::size_t>(t.rank));
-    if (separable_) continue;  // nobody else feels it
-    for (std::size_t r = i % step; r < num_ranks_; r += step) learn(r);
-  }
-  response_.Fit();
-}
-
 void ExchangePricer::Adopt(std::size_t index) {
   StandingsAfter(index, trial_standings_);
-  const CommResponse::Coefficients& c = response_.coefficients();
-  weights_.load_ms = c.forward_largest + c.backward_largest + c.forward_own;
   SetStandings(trial_standings_);
 }
 
@@ -304,7 +264,7 @@ void ExchangePricer::Anticipate(const Solution& solution, const ExchangeList& li
                                   added_.data() + t * book_.width());
   }
   memo_.EvaluateQueued();
-  const CommResponse::Coefficients& c = response_.coefficients();
+  const CommSurrogate& c = surrogate_;
   const auto largest = [&](const auto& value) {
     double most = 0;
     for (const RankStanding& standing : standings_) most = std::max(most, value(standing));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/evaluate/placement_price.h"
-#include "server/search/refine/comm_response.h"
+#include "server/search/refine/comm_surrogate.h"
 #include "server/search/refine/compute_memo.h"
 #include "server/search/refine/exchange.h"
 #include "server/search/refine/outlook.h"
@@ -31,14 +31,14 @@ class ExchangePricer {
 
   // What the last PriceSolution or Adopt found.
   const Outlook& outlook() const { return outlook_; }
-  const CommResponse& response() const { return response_; }
+  const CommSurrogate& surrogate() const { return surrogate_; }
 
   struct Priced {
     bool allowed = false;  // by memory and rules; otherwise the rest is void
     double cost_ms = 0;
     double potential_ms = 0;
   };
-  // One result an exchange, in order. Learns how communication responds.
+  // One result an exchange, in order.
   std::span<const Priced> Price(Solution& solution, const ExchangeList& list,
                                 std::span<const Exchange> exchanges);
 
@@ -65,12 +65,11 @@ class ExchangePricer {
     ComputeMemo::Slot slot = 0;
   };
 
-  void AssumeResponse();
+  void FitSurrogate();
   void Collect(const Solution& solution, const ExchangeList& list, const Exchange& exchange);
   void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
   void PriceTogether();
   void PriceSeparately();
-  void Learn();
   std::span<const Touched> touched(std::size_t trial) const {
     return std::span(touched_).subspan(touched_end_[trial],
                                        touched_end_[trial + 1] - touched_end_[trial]);
@@ -85,7 +84,7 @@ class ExchangePricer {
   const std::size_t num_ranks_;
   std::size_t batch_size_;
 
-  CommResponse response_;
+  CommSurrogate surrogate_;
   Outlook outlook_;
   Outlook::Weights weights_;
   std::vector<RankStanding> standings_;

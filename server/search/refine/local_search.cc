@@ -9,9 +9,11 @@
 namespace neuroshard {
 namespace {
 
-// Local optima in a row, each from the best plan after a small random change, that are no better
-// than it before the search ends.
-constexpr int kFruitlessRounds = 40;
+// Rounds in a row, each from the incumbent after a small random change, that are no better than it
+// before a restart.
+constexpr int kRoundsBeforeRestart = 10;
+// Such rounds over all restarts before the search ends, besides one a table and rank.
+constexpr std::int64_t kLeastFruitlessRounds = 40;
 // An exchange has to gain this share of the cost.
 constexpr double kLeastGain = 1e-5;
 // Steps of a descent after which its plan is handed out.
@@ -19,11 +21,6 @@ constexpr int kPublishEvery = 256;
 // Between the seeds of searches side by side.
 constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15U;
 constexpr std::size_t kMostSources = 3;
-// Steps of wandering that find nothing new.
-constexpr int kWander = 30;
-constexpr std::size_t kWanderPriced = 8;
-// Steps for which a table does not go back.
-constexpr int kTabu = 6;
 // Exchanges that are carried out between two prices, at most.
 constexpr std::size_t kMostDepth = 64;
 // Exchanges that are priced together.
@@ -31,141 +28,102 @@ constexpr std::size_t kPriced = 4;
 // Of the newest error in the mean of estimates' errors.
 constexpr double kErrorWeight = 0.05;
 
+// Where a budget of time was asked for, it is used.
+std::int64_t MostFruitlessRounds(const PlanRequest& request) {
+  if (request.search.time_budget.has_value()) return std::numeric_limits<std::int64_t>::max();
+  return kLeastFruitlessRounds +
+         std::ssize(request.tables) * std::ssize(request.topology.devices);
+}
+
 }  // namespace
 
 LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
                          const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo,
-                         ExchangePricer& pricer, Solution& solution, int start)
+                         ExchangePricer& pricer, Starts& starts, Solution& solution, int start)
     : context_(context),
       book_(book),
       pricer_(pricer),
+      starts_(starts),
       solution_(solution),
-      rank_neighbours_(layouts, book, memo),
+      rank_neighbours_(context, layouts, book, memo),
       table_neighbours_(context, rules, layouts, book),
       list_(pricer_.batch_size()),
-      random_(context.request().search.seed + kSeedStep * static_cast<std::uint64_t>(start)),
+      random_(context.request().search.seed.value_or(0) + kSeedStep * static_cast<std::uint64_t>(start)),
       steps_left_(
           context.request().search.refine_steps.value_or(std::numeric_limits<std::int64_t>::max())),
+      most_fruitless_rounds_(MostFruitlessRounds(context.request())),
       start_(start) {}
 
 Status LocalSearch::Run() {
-  Remember();
+  UpdateIncumbent();
+  published_cost_ms_ = best_cost_ms_;  // by whoever made it
   if (start_ > 0) {
     Perturb();
     pricer_.PriceSolution(solution_);
   }
+  while (true) {
+    NS_RETURN_IF_ERROR(Iterate());
+    if (Ended() || !starts_.Restart(published_cost_ms_, random_, solution_)) break;
+    UpdateIncumbent();
+  }
+  return absl::OkStatus();
+}
+
+Status LocalSearch::Iterate() {
   NS_RETURN_IF_ERROR(Descend());
   pricer_.WeighWork();
   NS_RETURN_IF_ERROR(Descend());
-  Wander();
-  NS_RETURN_IF_ERROR(Publish());
-  for (int fruitless = 0; fruitless < kFruitlessRounds; ++fruitless) {
-    if (Exhausted() || context_.ShouldStop()) break;
-    Restore();
+  for (int round = 0; round < kRoundsBeforeRestart && !Ended(); ++round) {
+    RestartFromIncumbent();
     Perturb();
     pricer_.PriceSolution(solution_);
     const double before_ms = best_cost_ms_;
+    const double published_ms = published_cost_ms_;
     NS_RETURN_IF_ERROR(Descend());
-    Wander();
-    if (best_cost_ms_ < before_ms * (1 - kLeastGain)) fruitless = -1;
-    NS_RETURN_IF_ERROR(Publish());
+    if (best_cost_ms_ < before_ms * (1 - kLeastGain)) round = -1;
+    ++fruitless_rounds_;
+    if (published_cost_ms_ < published_ms * (1 - kLeastGain)) fruitless_rounds_ = 0;
   }
   return absl::OkStatus();
 }
 
 Status LocalSearch::Descend() {
-  for (int step = 1; !Exhausted() && !context_.ShouldStop(); ++step) {
+  for (int step = 1; !Ended(); ++step) {
     if (!Step()) break;
-    if (pricer_.outlook().cost_ms() < best_cost_ms_) Remember();
+    if (pricer_.outlook().cost_ms() < best_cost_ms_) UpdateIncumbent();
     if (step % kPublishEvery == 0) NS_RETURN_IF_ERROR(Publish());
   }
   return Publish();
 }
 
-void LocalSearch::Wander() {
-  tabu_.clear();
-  wandered_ = 0;
-  double best_ms = best_cost_ms_;
-  for (int fruitless = 0; fruitless < kWander && !Exhausted(); ++fruitless) {
-    if (context_.ShouldStop()) return;
-    --steps_left_;
-    ++wandered_;
-    ChooseSources();
-    if (!WanderOn(sources_[random_.Below(sources_.size())])) continue;
-    if (pricer_.outlook().cost_ms() < best_cost_ms_) Remember();
-    if (best_cost_ms_ < best_ms * (1 - kLeastGain)) {
-      best_ms = best_cost_ms_;
-      fruitless = 0;
-    }
-  }
+bool LocalSearch::Step() {
+  --steps_left_;
+  if (!far_first_ && depth_ > 1 && Leap()) return true;
+  ChooseSources();
+  const bool far_first = far_first_;
+  if (far_first && TryRanks(Reach::kFar)) return true;
+  far_first_ = false;
+  if (TryRanks(Reach::kNear) || TryTables()) return true;
+  far_first_ = !far_first && TryRanks(Reach::kFar);
+  return far_first_;
 }
 
-bool LocalSearch::IsTabu(const Exchange& exchange) const {
-  for (const Unit& unit : list_.coming(exchange)) {
-    for (const Tabu& tabu : tabu_) {
-      if (tabu.table == unit.table && tabu.place == unit.place) return true;
-    }
+bool LocalSearch::TryRanks(Reach reach) {
+  for (const int source : sources_) {
+    if (context_.ShouldStop()) return false;
+    list_.Clear();
+    rank_neighbours_.Collect(solution_, pricer_, source, reach, list_);
+    if (TakeBest()) return true;
   }
   return false;
 }
 
-bool LocalSearch::WanderOn(int source) {
-  list_.Clear();
-  switch (random_.Below(8)) {
-    case 0:
-    case 1:
-      table_neighbours_.Collect(solution_, pricer_, source, list_);
-      break;
-    case 2:
-      rank_neighbours_.Collect(solution_, pricer_, source, Reach::kFar, list_);
-      break;
-    default:
-      rank_neighbours_.Collect(solution_, pricer_, source, Reach::kNear, list_);
-  }
-  std::erase_if(tabu_, [&](const Tabu& tabu) { return tabu.until <= wandered_; });
-  open_.clear();
-  for (const Exchange& exchange : list_.Sorted()) {
-    if (!IsTabu(exchange)) open_.push_back(exchange);
-    if (open_.size() == kWanderPriced) break;
-  }
-  const auto priced = pricer_.Price(solution_, list_, open_);
-  std::size_t best = priced.size();
-  for (std::size_t i = 0; i < priced.size(); ++i) {
-    if (priced[i].allowed &&
-        (best == priced.size() || priced[i].potential_ms < priced[best].potential_ms)) {
-      best = i;
-    }
-  }
-  if (best == priced.size()) return false;
-  pricer_.Adopt(best);
-  for (const int id : list_.leaving(open_[best])) {
-    const Unit& unit = solution_.unit(id);
-    const int until = wandered_ + kTabu + static_cast<int>(random_.Below(kTabu));
-    tabu_.push_back({unit.table, unit.place, until});
-  }
-  ForgetDone();
-  CarryOut(open_[best]);
-  return true;
-}
-
-bool LocalSearch::Step() {
-  --steps_left_;
-  if (depth_ > 1 && Leap()) return true;
-  ChooseSources();
-  for (const Reach reach : {Reach::kNear, Reach::kFar}) {
-    for (const int source : sources_) {
-      if (context_.ShouldStop()) return false;
-      list_.Clear();
-      rank_neighbours_.Collect(solution_, pricer_, source, reach, list_);
-      if (TakeBest()) return true;
-    }
-    if (reach == Reach::kFar) break;
-    for (const int source : sources_) {
-      if (context_.ShouldStop()) return false;
-      list_.Clear();
-      table_neighbours_.Collect(solution_, pricer_, source, list_);
-      if (TakeBest()) return true;
-    }
+bool LocalSearch::TryTables() {
+  for (const int source : sources_) {
+    if (context_.ShouldStop()) return false;
+    list_.Clear();
+    table_neighbours_.Collect(solution_, pricer_, source, list_);
+    if (TakeBest()) return true;
   }
   return false;
 }
@@ -295,13 +253,12 @@ void LocalSearch::ChooseSources() {
   add_highest(kMostSources, [](const RankStanding& r) { return r.ready_ms(); });
 }
 
-void LocalSearch::Remember() {
+void LocalSearch::UpdateIncumbent() {
   best_cost_ms_ = pricer_.outlook().cost_ms();
   solution_.Units(best_);
-  unpublished_ = true;
 }
 
-void LocalSearch::Restore() {
+void LocalSearch::RestartFromIncumbent() {
   solution_.Clear();
   for (const Unit& unit : best_) solution_.Add(unit);
 }
@@ -329,9 +286,9 @@ void LocalSearch::Perturb() {
 }
 
 Status LocalSearch::Publish() {
-  if (!unpublished_) return absl::OkStatus();
+  if (best_cost_ms_ >= published_cost_ms_) return absl::OkStatus();
   if (context_.stopped() && CountShards(best_) > kMostShardsAtStop) return absl::OkStatus();
-  unpublished_ = false;
+  published_cost_ms_ = best_cost_ms_;
   return context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)).status();
 }
 

@@ -1,4 +1,5 @@
-// Descent from a plan to a local optimum, and on from there after small random changes.
+// Iterated local search with restarts: descent to a local optimum, small random changes of the best
+// plan and descent again, and another initial plan once that brings nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "server/search/refine/rank_neighbours.h"
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
+#include "server/search/refine/starts.h"
 #include "server/search/refine/table_layouts.h"
 #include "server/search/refine/table_neighbours.h"
 #include "server/search/search_context.h"
@@ -24,47 +26,55 @@ class LocalSearch {
   // several searches from there this is; they differ in their random numbers, and all but the first
   // begin with a random change.
   LocalSearch(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-              ShardBook& book, ComputeMemo& memo, ExchangePricer& pricer, Solution& solution,
-              int start);
+              ShardBook& book, ComputeMemo& memo, ExchangePricer& pricer, Starts& starts,
+              Solution& solution, int start);
 
-  // Improves on the solution until nothing more is found, the request's steps are used up or the
-  // context says stop. Hands what it finds to the context.
+  // Improves on the solution until the request's steps are used up, the context's work is spent or
+  // it says stop; without a time budget also once nothing has been found for long. Hands what it
+  // finds to the context.
   Status Run();
 
  private:
+  // Iterated local search around the best solution since the last restart.
+  Status Iterate();
   // To a local optimum; keeps the best solution met and hands it out.
   Status Descend();
   // Carries out the best exchange found, if any is better than nothing.
   bool Step();
+  bool TryRanks(Reach reach);
+  bool TryTables();
   bool TakeBest();
   // Up to `depth_` exchanges by estimate, then priced as one. False: nothing was gained, and
   // everything is as before.
   bool Leap();
-  // On from a local optimum by the best exchange there is, if it be worse, that brings nothing back
-  // to where it has just been; until a number of steps has found nothing new.
-  void Wander();
-  bool WanderOn(int source);
-  bool IsTabu(const Exchange& exchange) const;
   void CarryOut(const Exchange& exchange);
   void ForgetDone();
   void Undo();
   void ChooseSources();
-  void Remember();
-  void Restore();
+  void UpdateIncumbent();
+  void RestartFromIncumbent();
   void Perturb();
   Status Publish();
-  bool Exhausted() const { return steps_left_ <= 0; }
+  bool Ended() {
+    return steps_left_ <= 0 || fruitless_rounds_ >= most_fruitless_rounds_ ||
+           context_.WorkSpent() || context_.ShouldStop();
+  }
 
   SearchContext& context_;
   ShardBook& book_;
   ExchangePricer& pricer_;
+  Starts& starts_;
   Solution& solution_;
   RankNeighbours rank_neighbours_;
   TableNeighbours table_neighbours_;
   ExchangeList list_;
   Random random_;
   std::int64_t steps_left_;
+  // Rounds of perturbation and descent since one found a better plan than all before.
+  std::int64_t fruitless_rounds_ = 0;
+  const std::int64_t most_fruitless_rounds_;
   const int start_;
+  bool far_first_ = false;  // the last step found its exchange far
 
   std::vector<int> sources_;
   std::vector<int> order_;
@@ -76,22 +86,14 @@ class LocalSearch {
   std::vector<Done> done_;
   std::vector<Unit> left_;
   std::vector<int> came_;
-  // Where a table may not come until some step of wandering.
-  struct Tabu {
-    int table = 0;
-    int place = 0;
-    int until = 0;
-  };
-  std::vector<Tabu> tabu_;
-  int wandered_ = 0;
-  std::vector<Exchange> open_;  // the best that are not tabu
   std::vector<RankStanding> before_;
   std::vector<RankStanding> anticipated_;
   std::size_t depth_ = 8;
   double estimate_error_ms_ = 0;  // mean over those priced lately
+  // The incumbent: the best solution since the last restart.
   double best_cost_ms_ = std::numeric_limits<double>::infinity();
   std::vector<Unit> best_;
-  bool unpublished_ = false;
+  double published_cost_ms_ = std::numeric_limits<double>::infinity();  // of all handed out
 };
 
 }  // namespace neuroshard

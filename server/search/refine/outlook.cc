@@ -131,7 +131,7 @@ Outlook::Others Outlook::OthersThan(std::span<const int> ranks) const {
 }
 
 double Outlook::Estimate(std::span<const RankShift> shifts, const Others& others,
-                         const CommResponse::Coefficients& response, double limit_ms) const {
+                         const CommSurrogate& response, double limit_ms) const {
   double forward_change = 0;  // for everybody, by the largest load
   double backward_change = 0;
   double last_ready_ms = 0;

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "server/search/refine/comm_response.h"
+#include "server/search/refine/comm_surrogate.h"
 
 namespace neuroshard {
 
@@ -71,7 +71,7 @@ class Outlook {
   // The potential after `shifts` (distinct ranks), with communication by `response`. Where the cost
   // in it is `limit_ms` or more, that alone, which takes less time. `others`: than those ranks.
   double Estimate(std::span<const RankShift> shifts, const Others& others,
-                  const CommResponse::Coefficients& response,
+                  const CommSurrogate& response,
                   double limit_ms = std::numeric_limits<double>::infinity()) const;
 
  private:

@@ -14,8 +14,9 @@ void Change(RankShift& shift, const CommLoad& before, const CommLoad& after) {
 
 }  // namespace
 
-RankNeighbours::RankNeighbours(const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo)
-    : layouts_(layouts), book_(book), memo_(memo) {}
+RankNeighbours::RankNeighbours(SearchContext& context, const TableLayouts& layouts,
+                               ShardBook& book, ComputeMemo& memo)
+    : context_(context), layouts_(layouts), book_(book), memo_(memo) {}
 
 void RankNeighbours::Collect(const Solution& solution, const ExchangePricer& pricer, int source,
                              Reach reach, ExchangeList& list) {
@@ -26,36 +27,32 @@ void RankNeighbours::Collect(const Solution& solution, const ExchangePricer& pri
   ListReturns(solution, source, reach);
   book_.PredictNew();
   FindSlots(solution, source);
+  context_.AddWork(Work::kEstimate, transfers_.size());
   AddTransfers(solution, pricer, source, list);
   AddSwaps(solution, pricer, source, reach, list);
   if (reach == Reach::kFar) AddChains(solution, pricer, source, list);
 }
 
 void RankNeighbours::FindSlots(const Solution& solution, int source) {
-  // What is looked up is all over the memo: once to bring it closer, once to read it.
-  const auto look_up = [&](const auto& find) {
-    for (Part& part : parts_) {
-      const int before = solution.unit(part.unit).shards.full;
-      find(part.source_slot, source, before, part.left.cols > 0 ? part.left.shards.full : -1);
-    }
-    for (Transfer& transfer : transfers_) {
-      const int before = transfer.joined >= 0 ? solution.unit(transfer.joined).shards.full : -1;
-      find(transfer.target_slot, transfer.arriving.place, before, transfer.arriving.shards.full);
-    }
-    for (Return& back : returns_) {
-      const Unit& unit = solution.unit(back.unit);
-      find(back.target_slot, unit.place, unit.shards.full,
-           back.whole() ? -1 : back.left.shards.full);
-      find(back.source_slot, source, back.joined >= 0 ? solution.unit(back.joined).shards.full : -1,
-           back.arriving.shards.full);
-    }
+  const auto find = [&](int rank, int without, int with) {
+    return memo_.Find(solution, rank, without, with);
   };
-  look_up([&](ComputeMemo::Slot&, int rank, int without, int with) {
-    memo_.Expect(solution, rank, without, with);
-  });
-  look_up([&](ComputeMemo::Slot& slot, int rank, int without, int with) {
-    slot = memo_.Find(solution, rank, without, with);
-  });
+  for (Part& part : parts_) {
+    const int before = solution.unit(part.unit).shards.full;
+    part.source_slot = find(source, before, part.left.cols > 0 ? part.left.shards.full : -1);
+  }
+  for (Transfer& transfer : transfers_) {
+    const int before = transfer.joined >= 0 ? solution.unit(transfer.joined).shards.full : -1;
+    transfer.target_slot = find(transfer.arriving.place, before, transfer.arriving.shards.full);
+  }
+  for (Return& back : returns_) {
+    const Unit& unit = solution.unit(back.unit);
+    back.target_slot =
+        find(unit.place, unit.shards.full, back.whole() ? -1 : back.left.shards.full);
+    back.source_slot =
+        find(source, back.joined >= 0 ? solution.unit(back.joined).shards.full : -1,
+             back.arriving.shards.full);
+  }
   memo_.EvaluateQueued();
 }
 
@@ -91,7 +88,7 @@ void RankNeighbours::AddTransfers(const Solution& solution, const ExchangePricer
                   there.backward_load + arriving.backward - replaced.backward}};
     const double estimate =
         outlook.Estimate(shifts, others_[static_cast<std::size_t>(transfer.target)],
-                         pricer.response().coefficients(), list.limit_ms());
+                         pricer.surrogate(), list.limit_ms());
     if (!list.Wants(estimate)) continue;
     const std::array leaving = {part.unit, transfer.joined};
     const std::array coming = {transfer.arriving, part.left};
@@ -122,6 +119,7 @@ void RankNeighbours::AddSwaps(const Solution& solution, const ExchangePricer& pr
     const std::int64_t source_bytes = BytesOf(part.left) - BytesOf(unit);
     const std::int64_t target_bytes = BytesOf(transfer.arriving) - BytesOf(joined);
     const std::size_t t = static_cast<std::size_t>(transfer.target);
+    context_.AddWork(Work::kEstimate, returns_end_[t + 1] - returns_end_[t]);
     for (std::size_t r = returns_end_[t]; r < returns_end_[t + 1]; ++r) {
       const Return& back = returns_[r];
       if (!back.whole() && back.cols != part.cols) continue;
@@ -138,7 +136,7 @@ void RankNeighbours::AddSwaps(const Solution& solution, const ExchangePricer& pr
       shifts[1].compute_ms += memo_.cost_ms(back.target_slot);
       Change(shifts[1], LoadOf(returning), LoadOf(back.left));
       const double estimate =
-          outlook.Estimate(shifts, others_[t], pricer.response().coefficients(), list.limit_ms());
+          outlook.Estimate(shifts, others_[t], pricer.surrogate(), list.limit_ms());
       if (!list.Wants(estimate)) continue;
       std::array<int, 4> leaving = {part.unit, back.unit};
       std::size_t left = 2;
@@ -158,20 +156,15 @@ void RankNeighbours::AddSwaps(const Solution& solution, const ExchangePricer& pr
 // Where a shard on a target would go on to.
 void RankNeighbours::FindOnward(const Solution& solution) {
   onward_.resize(returns_.size() * targets_.size());
-  const auto look_up = [&](const auto& find) {
-    for (std::size_t r = 0; r < returns_.size(); ++r) {
-      if (!returns_[r].whole()) continue;
-      const Unit& unit = solution.unit(returns_[r].unit);
-      for (std::size_t t = 0; t < targets_.size(); ++t) {
-        if (targets_[t] == unit.place) continue;
-        find(onward_[r * targets_.size() + t], targets_[t], unit.shards.full);
-      }
+  for (std::size_t r = 0; r < returns_.size(); ++r) {
+    if (!returns_[r].whole()) continue;
+    const Unit& unit = solution.unit(returns_[r].unit);
+    for (std::size_t t = 0; t < targets_.size(); ++t) {
+      if (targets_[t] == unit.place) continue;
+      onward_[r * targets_.size() + t] =
+          memo_.Find(solution, targets_[t], -1, unit.shards.full);
     }
-  };
-  look_up([&](ComputeMemo::Slot&, int rank, int with) { memo_.Expect(solution, rank, -1, with); });
-  look_up([&](ComputeMemo::Slot& slot, int rank, int with) {
-    slot = memo_.Find(solution, rank, -1, with);
-  });
+  }
   memo_.EvaluateQueued();
 }
 
@@ -198,6 +191,7 @@ void RankNeighbours::AddChains(const Solution& solution, const ExchangePricer& p
     const CommLoad load = LoadOf(unit);
     const std::int64_t bytes = BytesOf(unit);
     const std::size_t v = static_cast<std::size_t>(transfer.target);
+    context_.AddWork(Work::kEstimate, (returns_end_[v + 1] - returns_end_[v]) * targets);
     for (std::size_t r = returns_end_[v]; r < returns_end_[v + 1]; ++r) {
       const Unit& onward_unit = solution.unit(returns_[r].unit);
       if (!returns_[r].whole() || onward_unit.table == unit.table) continue;
@@ -218,7 +212,7 @@ void RankNeighbours::AddChains(const Solution& solution, const ExchangePricer& p
                      end.forward_load + onward_load.forward,
                      end.backward_load + onward_load.backward};
         const double estimate = outlook.Estimate(shifts, others_[v * targets + t],
-                                                 pricer.response().coefficients(), list.limit_ms());
+                                                 pricer.surrogate(), list.limit_ms());
         if (!list.Wants(estimate)) continue;
         Unit arriving = onward_unit;
         arriving.place = targets_[t];

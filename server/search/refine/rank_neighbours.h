@@ -13,6 +13,7 @@
 #include "server/search/refine/shard_book.h"
 #include "server/search/refine/solution.h"
 #include "server/search/refine/table_layouts.h"
+#include "server/search/search_context.h"
 
 namespace neuroshard {
 
@@ -25,7 +26,8 @@ enum class Reach {
 class RankNeighbours {
  public:
   // All must outlive it.
-  RankNeighbours(const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo);
+  RankNeighbours(SearchContext& context, const TableLayouts& layouts, ShardBook& book,
+                 ComputeMemo& memo);
 
   // Adds to `list` what relieves `source`, with estimates by `pricer`.
   void Collect(const Solution& solution, const ExchangePricer& pricer, int source, Reach reach,
@@ -88,6 +90,7 @@ class RankNeighbours {
     return unit.cols == 0 ? CommLoad{} : book_.load(unit.shards.full);
   }
 
+  SearchContext& context_;
   const TableLayouts& layouts_;
   ShardBook& book_;
   ComputeMemo& memo_;

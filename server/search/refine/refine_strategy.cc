@@ -45,8 +45,7 @@ Status RunInside(const Strategy& strategy, SearchContext& context) {
   Relay relay(context);
   SearchContext inner(context.request(), context.model(), context.stop(), &relay);
   const Status status = strategy.Search(inner);
-  context.statistics().plans_evaluated += inner.statistics().plans_evaluated;
-  context.statistics().compute_evaluations += inner.statistics().compute_evaluations;
+  context.CountInside(inner);
   NS_RETURN_IF_ERROR(relay.status());
   return status;
 }
@@ -62,12 +61,13 @@ struct Workbench {
         book(search_context),
         memo(search_context, book),
         solution(search_context.request(), compiled_rules, book),
-        pricer(search_context, book, memo) {}
+        pricer(search_context, book, memo),
+        starts(search_context, compiled_rules, table_layouts, book, pricer) {}
 
   Status SearchFrom(const Plan& plan, int start) {
     LoadPlan(context.request(), layouts, plan, book, solution);
     pricer.PriceSolution(solution);
-    return LocalSearch(context, rules, layouts, book, memo, pricer, solution, start).Run();
+    return LocalSearch(context, rules, layouts, book, memo, pricer, starts, solution, start).Run();
   }
 
   // Of the plan in place: these tables stay.
@@ -87,13 +87,16 @@ struct Workbench {
   ComputeMemo memo;
   Solution solution;
   ExchangePricer pricer;
+  Starts starts;
 };
 
 // A search beside the first one.
 struct Companion {
   Companion(const SearchContext& main, const CompiledRules& rules, const TableLayouts& layouts)
       : context(main.request(), main.model(), main.stop(), nullptr),
-        bench(context, rules, layouts) {}
+        bench(context, rules, layouts) {
+    context.StartBeside(main);
+  }
 
   SearchContext context;
   Workbench bench;
@@ -107,12 +110,11 @@ class RefineSearch {
         request_(context.request()),
         rules_(request_, TypeSet(context.model().info().sharding_types)),
         layouts_(request_, rules_),
-        bench_(context, rules_, layouts_),
-        starts_(context, rules_, layouts_, bench_.book, bench_.pricer) {}
+        bench_(context, rules_, layouts_) {}
 
   Status Run() {
     if (request_.migration.has_value()) return RunFromPrevious();
-    NS_RETURN_IF_ERROR(starts_.FindLegal(bench_.solution));
+    NS_RETURN_IF_ERROR(bench_.starts.FindLegal(bench_.solution));
     if (context_.ShouldStop()) return absl::OkStatus();
     if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
@@ -142,7 +144,7 @@ class RefineSearch {
 
   // Local search from the construction that promises most, or else from the best plan so far.
   Status SearchFromCheap() {
-    NS_ASSIGN_OR_RETURN(const Starts::Found found, starts_.FindCheap(bench_.solution));
+    NS_ASSIGN_OR_RETURN(const Starts::Found found, bench_.starts.FindCheap(bench_.solution));
     const double start_ms = context_.best_cost_ms();
     if (found == Starts::Found::kPromising) {
       const std::vector<Unit> units = bench_.solution.Units();
@@ -169,7 +171,7 @@ class RefineSearch {
       kept_ = KeepAllBut(request_, rules_, stay, share * most);
       bench_.Keep(kept_);
       if (!context_.has_plan()) {
-        failure = starts_.FindLegal(bench_.solution);
+        failure = bench_.starts.FindLegal(bench_.solution);
         if (context_.stopped()) return absl::OkStatus();
         if (!failure.ok()) continue;
         if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
@@ -215,9 +217,7 @@ class RefineSearch {
     NS_RETURN_IF_ERROR(status);
     for (const auto& companion : companions) {
       NS_RETURN_IF_ERROR(companion->status);
-      const SearchStatistics& statistics = companion->context.statistics();
-      context_.statistics().plans_evaluated += statistics.plans_evaluated;
-      context_.statistics().compute_evaluations += statistics.compute_evaluations;
+      context_.CountBeside(companion->context);
       if (!companion->context.has_plan()) continue;
       NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(companion->context.best_plan()).status());
     }
@@ -235,7 +235,6 @@ class RefineSearch {
   const CompiledRules rules_;
   const TableLayouts layouts_;
   Workbench bench_;
-  Starts starts_;
   KeptTables kept_;  // as bench_ keeps them; empty: nothing to keep
 };
 

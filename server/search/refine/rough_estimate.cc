@@ -16,12 +16,12 @@ double RoughEstimate::Of(const Solution& solution, const ExchangePricer& pricer,
     shifted_.push_back(shift.rank);
   }
   return pricer.outlook().Estimate(shifts_, pricer.outlook().OthersThan(shifted_),
-                                   pricer.response().coefficients());
+                                   pricer.surrogate());
 }
 
 double RoughEstimate::ShareOf(const Solution& solution, const ExchangePricer& pricer, int rank,
                               int shard) const {
-  const CommResponse::Coefficients& c = pricer.response().coefficients();
+  const CommSurrogate& c = pricer.surrogate();
   const CommLoad& load = book_.load(shard);
   return ComputeOf(solution, pricer.outlook(), rank, shard) +
          static_cast<double>(load.forward) * c.forward_own +

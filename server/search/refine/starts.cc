@@ -21,6 +21,12 @@ constexpr double kNextLimit = 0.8;
 // saving makes some rank the slowest. So a start is judged by its cost plus so many times the mean
 // over all ranks (of 1, 2, 4 and 8 the best for 100 tables on 128 ranks, on average by 3 %).
 constexpr double kMeanWeight = 2;
+// Of a restart: constructions to choose from, their limits as a share of the best cost, and by how
+// much prices are off at most.
+constexpr int kRestartConstructions = 30;
+constexpr double kLeastRestartLimit = 0.5;
+constexpr double kMostRestartLimit = 1.05;
+constexpr double kPriceNoise = 0.2;
 // Dim caps of the greedy grid, and how many predictions it may ask for.
 constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
 constexpr std::size_t kGridEffort = 60'000;
@@ -32,21 +38,17 @@ bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
          });
 }
 
-// Leaves a table with nothing else its copies.
-void DropCopies(const Solution& solution, std::vector<std::vector<PricedLayout>>& layouts) {
-  for (std::size_t t = 0; t < layouts.size(); ++t) {
-    if (solution.MayCopy(static_cast<int>(t))) continue;
-    std::vector<PricedLayout> others = layouts[t];
-    std::erase_if(
-        others, [](const PricedLayout& p) { return p.layout.type == ShardingType::kDataParallel; });
-    if (!others.empty()) layouts[t] = std::move(others);
-  }
-}
-
-double MeanTotalMs(const Outlook& outlook) {
+double PromiseMs(const Outlook& outlook) {
   double sum_ms = 0;
   for (int r = 0; r < outlook.num_ranks(); ++r) sum_ms += outlook.rank(r).total_ms();
-  return sum_ms / outlook.num_ranks();
+  return outlook.cost_ms() + kMeanWeight * sum_ms / outlook.num_ranks();
+}
+
+// Whether the order by price and the order by the largest shard are the same.
+bool OneShardAUnit(const Construction::Choice& choice) {
+  return std::all_of(choice.begin(), choice.end(), [](const PricedLayout& p) {
+    return SpreadOf(p.layout.type) == Spread::kRank;
+  });
 }
 
 }  // namespace
@@ -59,11 +61,19 @@ Starts::Starts(SearchContext& context, const CompiledRules& rules, const TableLa
       book_(book),
       pricer_(pricer),
       construction_(context, rules, layouts, book),
-      urgency_(context.request().tables.size(), 0) {}
+      urgency_(context.request().tables.size(), 0) {
+  for (std::size_t t = 0; t < urgency_.size(); ++t) {
+    // Who may only be on few ranks goes first.
+    const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
+    if (!ranks.all()) {
+      urgency_[t] = 1000 * (rules_.num_ranks() - static_cast<int>(ranks.ranks().size()));
+    }
+  }
+}
 
 Status Starts::FindLegal(Solution& solution) {
   const PlanRequest& request = context_.request();
-  const auto first = construction_.FirstLayouts(pricer_.response().coefficients());
+  const auto first = construction_.FirstLayouts(pricer_.surrogate());
   if (context_.stopped()) return absl::OkStatus();
   for (std::size_t t = 0; t < first.size(); ++t) {
     if (first[t].empty()) {
@@ -71,22 +81,17 @@ Status Starts::FindLegal(Solution& solution) {
           "no plan can exist: the constraints leave no sharding type to table {}",
           request.tables[t].name);
     }
-    // Who may only be on few ranks goes first.
-    const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
-    if (!ranks.all()) {
-      urgency_[t] = 1000 * (rules_.num_ranks() - static_cast<int>(ranks.ranks().size()));
-    }
   }
-  const auto& response = pricer_.response().coefficients();
+  const auto& response = pricer_.surrogate();
   for (const Construction::Order order :
        {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
-    if (construction_.Build(Choose(first, kNoLimit, 0), order, urgency_, response, solution) < 0) {
+    const Construction::Choice choice = Choose(first, kNoLimit, solution, nullptr);
+    if (construction_.Build(choice, order, urgency_, response, solution) < 0) {
       return absl::OkStatus();
     }
     if (context_.ShouldStop()) return absl::OkStatus();
   }
-  auto all = construction_.AllLayouts(response);
-  DropCopies(solution, all);
+  const Layouts& all = AllLayouts();
   if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
   if (!CutsColumnsOnly(request, rules_)) {
     return FailedPrecondition(
@@ -97,9 +102,9 @@ Status Starts::FindLegal(Solution& solution) {
   return absl::OkStatus();
 }
 
-bool Starts::Repair(const std::vector<std::vector<PricedLayout>>& layouts, Solution& solution) {
-  const auto& response = pricer_.response().coefficients();
-  Construction::Choice choice = Choose(layouts, kNoLimit, 0);
+bool Starts::Repair(const Layouts& layouts, Solution& solution) {
+  const auto& response = pricer_.surrogate();
+  Construction::Choice choice = Choose(layouts, kNoLimit, solution, nullptr);
   for (int round = 0; round < kRepairRounds; ++round) {
     const auto order =
         round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
@@ -119,26 +124,38 @@ bool Starts::Repair(const std::vector<std::vector<PricedLayout>>& layouts, Solut
   return false;
 }
 
-Construction::Choice Starts::Choose(const std::vector<std::vector<PricedLayout>>& layouts,
-                                    double limit_ms, double bytes_price_ms) const {
+const Starts::Layouts& Starts::AllLayouts() {
+  if (all_layouts_.empty()) all_layouts_ = construction_.AllLayouts(pricer_.surrogate());
+  return all_layouts_;
+}
+
+Construction::Choice Starts::Choose(const Layouts& layouts, double limit_ms,
+                                    const Solution& solution, Random* noise) const {
   Construction::Choice choice;
-  for (const std::vector<PricedLayout>& of_table : layouts) {
-    const PricedLayout* best = &of_table.front();
-    const auto key = [&](const PricedLayout& p) {
-      const double over_ms = std::max(0.0, p.peak_ms - limit_ms);
-      return std::make_pair(over_ms, p.price_ms + bytes_price_ms * static_cast<double>(p.bytes));
-    };
-    for (const PricedLayout& p : of_table) {
-      if (key(p) < key(*best)) best = &p;
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    PricedLayout best;
+    auto best_key = std::make_pair(kNoLimit, kNoLimit);
+    for (PricedLayout p : layouts[t]) {
+      if (noise != nullptr) {
+        const double factor = 1 + kPriceNoise * noise->UniformReal();
+        p.price_ms *= factor;
+        p.peak_ms *= factor;
+      }
+      const bool copy = p.layout.type == ShardingType::kDataParallel;
+      if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
+      const auto key = std::make_pair(std::max(0.0, p.peak_ms - limit_ms), p.price_ms);
+      if (key < best_key) {
+        best = p;
+        best_key = key;
+      }
     }
-    choice.push_back(*best);
+    choice.push_back(best);
   }
   return choice;
 }
 
 std::vector<Construction::Choice> Starts::Choices(const Solution& solution) {
-  auto layouts = construction_.AllLayouts(pricer_.response().coefficients());
-  DropCopies(solution, layouts);
+  const Layouts& layouts = AllLayouts();
   double limit_ms = 0;
   for (const auto& of_table : layouts) {
     double least = kNoLimit;
@@ -149,7 +166,7 @@ std::vector<Construction::Choice> Starts::Choices(const Solution& solution) {
   }
   std::vector<Construction::Choice> choices;
   for (int i = 0; i < kLimits && !context_.ShouldStop(); ++i, limit_ms *= kNextLimit) {
-    Construction::Choice choice = Choose(layouts, limit_ms, 0);
+    Construction::Choice choice = Choose(layouts, limit_ms, solution, nullptr);
     const auto same = [](const PricedLayout& a, const PricedLayout& b) {
       return a.layout == b.layout;
     };
@@ -162,7 +179,6 @@ std::vector<Construction::Choice> Starts::Choices(const Solution& solution) {
 }
 
 StatusOr<Starts::Found> Starts::FindCheap(Solution& solution) {
-  const auto& response = pricer_.response().coefficients();
   const std::vector<Construction::Choice> choices = Choices(solution);
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
   std::vector<Unit> best;
@@ -171,26 +187,30 @@ StatusOr<Starts::Found> Starts::FindCheap(Solution& solution) {
   double promising_ms = kNoLimit;
   bool same = true;
   if (context_.stopped()) return Found::kNone;
-  for (const Construction::Choice& choice : choices) {
-    const int failed =
-        construction_.Build(choice, Construction::Order::kByPrice, urgency_, response, solution);
-    if (context_.ShouldStop()) break;
-    if (failed >= 0) continue;
+  const auto consider = [&](const Construction::Choice& choice, Construction::Order order) {
+    if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) >= 0) return;
     pricer_.PriceSolution(solution);
     const double cost_ms = pricer_.outlook().cost_ms();
-    const double judged_ms = cost_ms + kMeanWeight * MeanTotalMs(pricer_.outlook());
     const bool is_best = cost_ms < best_ms;
     if (is_best) {
       best_ms = cost_ms;
       best = solution.Units();
     }
-    if (columns_only) continue;
-    if (judged_ms < promising_ms) {
-      promising_ms = judged_ms;
+    if (columns_only) return;
+    const double promise_ms = PromiseMs(pricer_.outlook());
+    if (promise_ms < promising_ms) {
+      promising_ms = promise_ms;
       promising = solution.Units();
       same = is_best;
     } else if (is_best) {
       same = false;
+    }
+  };
+  for (const Construction::Choice& choice : choices) {
+    for (const Construction::Order order :
+         {Construction::Order::kByPrice, Construction::Order::kByPeak}) {
+      if (context_.WorkSpent() || context_.ShouldStop()) break;
+      if (order == Construction::Order::kByPrice || !OneShardAUnit(choice)) consider(choice, order);
     }
   }
   if (columns_only) GridStart(choices, solution, best_ms, best);
@@ -199,6 +219,27 @@ StatusOr<Starts::Found> Starts::FindCheap(Solution& solution) {
       context_.ImproveIfCheaper(MakePlan(context_.request(), solution, best)).status());
   if (same) return Found::kCheapest;
   return Load(promising, solution) ? Found::kPromising : Found::kNone;
+}
+
+bool Starts::Restart(double best_cost_ms, Random& random, Solution& solution) {
+  const Layouts& layouts = AllLayouts();
+  std::vector<Unit> promising;
+  double promising_ms = kNoLimit;
+  for (int i = 0; i < kRestartConstructions; ++i) {
+    if (context_.WorkSpent() || context_.ShouldStop()) break;
+    const double share =
+        kLeastRestartLimit + (kMostRestartLimit - kLeastRestartLimit) * random.UniformReal();
+    const Construction::Choice choice = Choose(layouts, share * best_cost_ms, solution, &random);
+    const auto order =
+        random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
+    if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) >= 0) continue;
+    pricer_.PriceSolution(solution);
+    const double promise_ms = PromiseMs(pricer_.outlook());
+    if (promise_ms >= promising_ms) continue;
+    promising_ms = promise_ms;
+    solution.Units(promising);
+  }
+  return !promising.empty() && Load(promising, solution);
 }
 
 bool Starts::Load(const std::vector<Unit>& units, Solution& solution) {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "common/base/random.h"
 #include "server/search/refine/construction.h"
 #include "server/search/refine/exchange_pricer.h"
 #include "server/search/refine/solution.h"
@@ -28,17 +29,27 @@ class Starts {
   enum class Found { kNone, kCheapest, kPromising };
   StatusOr<Found> FindCheap(Solution& solution);
 
+  // Another solution to begin at: of some constructions with limits around the best cost known and
+  // with prices that are off at random, the one that promises most. False: none is legal, or the
+  // context says stop; the solution is void then.
+  bool Restart(double best_cost_ms, Random& random, Solution& solution);
+
  private:
-  // Per table the layout with the least price and bytes_price_ms a byte, whose largest shard is
-  // within the limit where that is possible.
-  Construction::Choice Choose(const std::vector<std::vector<PricedLayout>>& layouts,
-                              double limit_ms, double bytes_price_ms) const;
+  using Layouts = std::vector<std::vector<PricedLayout>>;
+
+  // Priced once; empty where the context says stop.
+  const Layouts& AllLayouts();
+
+  // Per table the layout with the least price whose largest shard is within the limit where that is
+  // possible. `noise`: makes every price a little larger; null: as they are.
+  Construction::Choice Choose(const Layouts& layouts, double limit_ms, const Solution& solution,
+                              Random* noise) const;
   std::vector<Construction::Choice> Choices(const Solution& solution);
   void GridStart(const std::vector<Construction::Choice>& choices, Solution& solution,
                  double& best_ms, std::vector<Unit>& best);
   // False: the context said stop.
   bool Load(const std::vector<Unit>& units, Solution& solution);
-  bool Repair(const std::vector<std::vector<PricedLayout>>& layouts, Solution& solution);
+  bool Repair(const Layouts& layouts, Solution& solution);
 
   SearchContext& context_;
   const CompiledRules& rules_;
@@ -46,6 +57,7 @@ class Starts {
   ShardBook& book_;
   ExchangePricer& pricer_;
   Construction construction_;
+  Layouts all_layouts_;
   std::vector<int> urgency_;  // by table
 };
 

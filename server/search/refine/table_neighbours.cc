@@ -107,6 +107,7 @@ void TableNeighbours::Relayout(Solution& solution, const ExchangePricer& pricer,
   const std::span<const int> units = solution.units_of_table(table);
   leaving_.assign(units.begin(), units.end());
   for (const TableLayout& layout : LayoutsOf(table)) {
+    context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks * layout.holders));
     LetLeave(solution, pricer);
     if (!Place(solution, pricer, table, layout, -1, -1)) continue;
     const double estimate = rough_.Of(solution, pricer, leaving_, coming_);

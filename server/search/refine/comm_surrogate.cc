@@ -1,4 +1,4 @@
-#include "server/search/refine/comm_probe.h"
+#include "server/search/refine/comm_surrogate.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -35,7 +35,7 @@ Slopes SlopesOf(const std::vector<float>& cost_ms, std::size_t ranks, double mor
 
 }  // namespace
 
-CommResponse::Coefficients ProbeComm(const CostModel& model, int num_ranks, double forward_load,
+CommSurrogate ProbeComm(const CostModel& model, int num_ranks, double forward_load,
                                      double backward_load) {
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
   const auto loads_of = [&](double load) {
