@@ -11,7 +11,7 @@ namespace {
 
 // Rounds in a row, each from the incumbent after a small random change, that are no better than it
 // before a restart.
-constexpr int kRoundsBeforeRestart = 10;
+constexpr int kRoundsBeforeRestart = 5;
 // Such rounds over all restarts before the search ends, besides one a table and rank.
 constexpr std::int64_t kLeastFruitlessRounds = 40;
 // An exchange has to gain this share of the cost.

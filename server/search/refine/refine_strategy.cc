@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kMostForNeuroShardFirst = 256;
 constexpr std::size_t kMostForNeuroShardFirstOfColumns = 1024;
 constexpr std::size_t kMostTablesForNeuroShardFirst = 64;
-constexpr std::size_t kMostForNeuroShard = 20'000;
+constexpr std::size_t kMostForNeuroShard = 4'096;
+constexpr std::size_t kMostForNeuroShardOfColumns = 20'000;
 // What its plans are made of.
 constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColumnWise};
 
@@ -118,15 +119,17 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
-    const bool columns_alone = rules_.of(0).types == kNeuroShardTypes &&
-                               request_.tables.size() <= kMostTablesForNeuroShardFirst;
+    const bool columns_alone = rules_.of(0).types == kNeuroShardTypes;
+    const bool few_columns =
+        columns_alone && request_.tables.size() <= kMostTablesForNeuroShardFirst;
     const bool neuroshard_first =
         IsForNeuroShard() &&
-        size <= (columns_alone ? kMostForNeuroShardFirstOfColumns : kMostForNeuroShardFirst);
+        size <= (few_columns ? kMostForNeuroShardFirstOfColumns : kMostForNeuroShardFirst);
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
-    if (neuroshard_first || !IsForNeuroShard() || size > kMostForNeuroShard ||
+    if (neuroshard_first || !IsForNeuroShard() ||
+        size > (columns_alone ? kMostForNeuroShardOfColumns : kMostForNeuroShard) ||
         context_.ShouldStop()) {
       return absl::OkStatus();
     }
