@@ -66,7 +66,7 @@ def parts(binaries):
         Part("embeddings", "Our CPU embedding kernels beside FBGEMM's", [*pytorch, BENCH / "pytorch/embeddings.py", *with_bin],
              ["--seconds=0.2", "--dims=64"], 300, setup=setup),
         Part("collectives", "Our collectives beside torch.distributed's over Gloo", [*pytorch, BENCH / "pytorch/collectives.py", *with_bin],
-             ["--rounds=1", "--ranks=2"], 300, setup=setup),
+             ["--rounds=1", "--ranks=2"], 480, setup=setup),
     ]
 
 

@@ -123,7 +123,7 @@ def largest_error(ours, theirs, folder):
 
 
 def measure(binary, case, seconds):
-    """Times of every pass, and how far the pooled values are apart: at first, and at last."""
+    """What the passes took, and how far the pooled values are apart: at first, and at last."""
     with tempfile.TemporaryDirectory() as name:
         case = {**case, "folder": name, "learning_rate": LEARNING_RATE, "epsilon": EPSILON}
         ours = Ours(binary, case)
@@ -146,13 +146,15 @@ def measure(binary, case, seconds):
         ours.ms("forward"), theirs.ms("forward")
         errors.append(largest_error(ours, theirs, pathlib.Path(name)))
         ours.close()
+        for steps in times.values():
+            for both in steps.values():
+                both.update({who: summary(ms) for who, ms in both.items()})
         return times, errors, ours.about
 
 
-def spread(values):
-    """(p90 - p10) / median, as records have it."""
-    deciles = statistics.quantiles(values, n=10)
-    return (deciles[8] - deciles[0]) / statistics.median(values)
+def summary(ms):
+    deciles = statistics.quantiles(ms, n=10)
+    return {"passes": len(ms), "median_ms": statistics.median(ms), "p10_ms": deciles[0], "p90_ms": deciles[8]}
 
 
 def main():
@@ -175,8 +177,8 @@ def main():
             if not max(errors) < 1e-3:  # nor NaN
                 raise SystemExit(f"{name}, {optimizer}: pooled values are {errors} apart, relative to the largest")
             results.append({"case": name, "batch_size": batch_size, "optimizer": optimizer, "errors": errors,
-                            "ours": about["backend"], "instruction_set": about["instruction_set"], "times_ms": times})
-            print(f"{name}, {optimizer}: {len(times[FLUSHED]['forward']['ours'])} passes", file=sys.stderr, flush=True)
+                            "ours": about["backend"], "instruction_set": about["instruction_set"], "times": times})
+            print(f"{name}, {optimizer}: {times[FLUSHED]['forward']['ours']['passes']} passes", file=sys.stderr, flush=True)
 
     print(f"`{results[0]['ours']}` ({results[0]['instruction_set']}) beside FBGEMM {fbgemm_gpu.__version__} "
           f"(torch {torch.__version__}), one thread each on the same core, fp32, pooling 20 a table but for the trace, batch 4,096 unless named.")
@@ -190,12 +192,12 @@ def main():
         for step in ("forward", "backward"):
             ratio = []
             for caches in (FLUSHED, WARM):
-                of = result["times_ms"][caches][step]
-                ours, fbgemm = (statistics.median(of[who]) for who in ("ours", "fbgemm"))
+                of = result["times"][caches][step]
+                ours, fbgemm = (of[who]["median_ms"] for who in ("ours", "fbgemm"))
                 ratio.append(fbgemm / ours)
                 if caches == FLUSHED:
                     cells += [f"{ours:.3f}", f"{fbgemm:.3f}"]
-                    widest = max(widest, spread(of["ours"]), spread(of["fbgemm"]))
+                    widest = max([widest, *((t["p90_ms"] - t["p10_ms"]) / t["median_ms"] for t in of.values())])
             cells.append(f"{ratio[0]:.1f} ({ratio[1]:.1f})")
             ratios[step].append(ratio[0])
         print(f"| {result['case']} | {result['optimizer']} | {' | '.join(cells)} | {100 * widest:.0f} % |")
