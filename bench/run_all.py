@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Every measurement of this folder but the kernels', one after the other.
+"""Every measurement of this folder but the kernels' bandwidths, one after the other.
 
     run_all.py --bin build/release/bin                         all of it, 7 minutes on 2 cores; nothing else should run meanwhile
     run_all.py --bin build/release/bin --quick                 does everything work? a minute, figures for nobody
     run_all.py --bin build/release/bin --only load,torchrec
+    run_all.py --bin build/release/bin --only embeddings,collectives    beside PyTorch, after bench/pytorch/setup_environment.sh (5 GB)
 
 Each part writes PART.json and PART.md with commit, command and CPU into --out (default: bench/results/CPU, with --quick
 build/bench-quick) and has a limit of time. Started again on the same commit it goes on with the parts that are missing;
@@ -41,11 +42,13 @@ class Part:
     limit_s: int
     json_flag: str = "--json="
     code: bool = False  # the output is not Markdown but columns of text
+    setup: str = ""  # what has to be run before; such a part is measured when --only names it
 
 
 def parts(binaries):
     python = [sys.executable, "-B"]
     with_bin = ["--bin", binaries]
+    pytorch, setup = [provenance.ROOT / "build/pytorch/bin/python", "-B"], "bench/pytorch/setup_environment.sh"
     return [
         Part("search", "The search on one thread", [binaries / "search_bench", "--benchmark_out_format=json"],
              ["--benchmark_min_time=0.05", "--benchmark_filter=Head|Greedy|Search/neuroshard/4"], 240, "--benchmark_out=", True),
@@ -60,6 +63,10 @@ def parts(binaries):
         Part("scale", "Time and memory against size", [*python, BENCH / "scale/measure.py", *with_bin],
              ["--calls=1", "--sizes=100x8,1000x128"], 300),
         Part("validate", "A plan for real", [*python, BENCH / "validate.py", *with_bin], ["--runs=1"], 120),
+        Part("embeddings", "Our CPU embedding kernels beside FBGEMM's", [*pytorch, BENCH / "pytorch/embeddings.py", *with_bin],
+             ["--seconds=0.2", "--dims=64"], 300, setup=setup),
+        Part("collectives", "Our collectives beside torch.distributed's over Gloo", [*pytorch, BENCH / "pytorch/collectives.py", *with_bin],
+             ["--rounds=1", "--ranks=2"], 480, setup=setup),
     ]
 
 
@@ -121,7 +128,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=lambda p: pathlib.Path(p).resolve(), required=True)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--only", help="PART,... of search, load, tasks, devices, torchrec, scale, validate")
+    parser.add_argument("--only", help="PART,... of search, load, tasks, devices, torchrec, scale, validate, embeddings, collectives")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
@@ -134,6 +141,11 @@ def main():
         if unknown:
             raise SystemExit(f"--only: no part is called {', '.join(sorted(unknown))}")
         chosen = [part for part in chosen if part.name in names]
+        for part in chosen:
+            if part.setup and not part.command[0].exists():
+                raise SystemExit(f"{part.name}: run {part.setup} first")
+    else:
+        chosen = [part for part in chosen if not part.setup]
     out = options.out or (provenance.ROOT / "build/bench-quick" if options.quick else provenance.RESULTS / provenance.machine())
     out.mkdir(parents=True, exist_ok=True)
     faults = []

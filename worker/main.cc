@@ -67,7 +67,8 @@ Status Serve(const WorkerOptions& options) {
   std::cout << "listening on " << server->address() << std::endl;
   logger->Info("serving", {{"address", server->address()},
                            {"devices", inventory->size()},
-                           {"backend", inventory->properties(0).backend}});
+                           {"backend", inventory->properties(0).backend},
+                           {"collective_backend", inventory->properties(0).collective_backend}});
   server->Wait();
   inventory->SetFailureObserver(nullptr);
   logger->Info("stopped");

@@ -349,6 +349,7 @@ TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   model->set_is_default(true);
   model->add_num_devices(2);
   model->add_num_devices(4);
+  model->set_collective_backend("fake-rings");
   v1::RefusedCostModel* refused = planner_.models.add_refused();
   refused->set_path("bad/1");
   refused->set_reason("no model.yaml");
@@ -358,7 +359,7 @@ TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   *planner_.model.mutable_summary() = *model;
   (*planner_.model.mutable_details())["metrics.compute.kendall_tau"] = "0.97";
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address()}), 0);
-  EXPECT_THAT(out_, HasSubstr("metrics.compute.kendall_tau"));
+  EXPECT_THAT(out_, AllOf(HasSubstr("metrics.compute.kendall_tau"), HasSubstr("fake-rings")));
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address(), "--format", "json"}), 0);
   EXPECT_TRUE(nlohmann::json::accept(out_));
 }

@@ -12,6 +12,7 @@
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/codec/message_text.h"
+#include "common/codec/plan_codec.h"
 
 namespace neuroshard {
 namespace {
@@ -30,6 +31,7 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response) {
     text += CostTable(response.cost());
     text += fmt::format("{}, model {} version {}\n", CostText(response.cost()),
                         response.cost_model().name(), response.cost_model().version());
+    text += MeasuredWithLine(DecodeMeasuredWith(response.cost().measured_with()));
   }
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
   if (response.has_migration()) text += MigrationLine(response.migration());

@@ -76,6 +76,7 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response) {
   table.AddRow({"kind", summary.kind()});
   table.AddRow({"device", summary.device()});
   table.AddRow({"backend", summary.backend()});
+  table.AddRow({"collective_backend", summary.collective_backend()});
   table.AddRow({"ranks", RankCounts(summary)});
   table.AddRow({"sharding_types", fmt::format("{}", fmt::join(response.sharding_types(), " "))});
   if (response.global_batch_size() > 0)

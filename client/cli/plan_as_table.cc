@@ -3,6 +3,7 @@
 #include "client/cli/cost_table.h"
 #include "client/cli/plan_output.h"
 #include "client/cli/plan_report_text.h"
+#include "common/codec/plan_codec.h"
 
 namespace neuroshard {
 
@@ -17,6 +18,7 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response) {
       response.search().time_limit_reached() ? " (cut by its time limit)" : "",
       response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
       response.plan().world_size());
+  text += MeasuredWithLine(DecodeMeasuredWith(response.cost().measured_with()));
   text += ShardingLine(response.plan());
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
   if (response.has_migration()) text += MigrationLine(response.migration());

@@ -70,6 +70,20 @@ TEST(PlanAsTableTest, ShowsHowSureTheModelIsWhereItSaysSo) {
                     HasSubstr("total_ms  total_ms 90%  dims"), HasSubstr("2.500  2.000..3.250")));
 }
 
+TEST(PlanAsTableTest, SaysWhoseKernelsAndCollectivesTheModelMeasured) {
+  v1::ShardPlanResponse response;
+  EXPECT_THAT(PlanAsTable(response), Not(HasSubstr("measured with")));
+  v1::MeasuredWith& with = *response.mutable_cost()->mutable_measured_with();
+  with.set_backend("neuroshard-cpu");
+  EXPECT_THAT(PlanAsTable(response), HasSubstr("measured with neuroshard-cpu kernels\n"));
+  with.set_device("AMD EPYC");
+  with.set_collective_backend("neuroshard-tcp");
+  EXPECT_THAT(
+      PlanAsTable(response),
+      HasSubstr(
+          "\nmeasured with neuroshard-cpu kernels and neuroshard-tcp collectives on AMD EPYC\n"));
+}
+
 TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {
   const auto topology = FromYaml<v1::Topology>("hosts: [{num_devices: 4, memory_bytes: 1000}]");
   const std::string text = *PlanAsTorchRec(SomePlan(), topology, "cpu");

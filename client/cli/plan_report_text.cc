@@ -65,6 +65,19 @@ std::string ShardingLine(const v1::Plan& plan) {
   return fmt::format("sharding: {}\n", fmt::join(parts, ", "));
 }
 
+std::string MeasuredWithText(const MeasuredWith& with) {
+  std::vector<std::string> parts;
+  if (!with.backend.empty()) parts.push_back(with.backend + " kernels");
+  if (!with.collective_backend.empty()) parts.push_back(with.collective_backend + " collectives");
+  std::string text = fmt::format("{}", fmt::join(parts, " and "));
+  if (with.device.empty()) return text;
+  return text.empty() ? with.device : text + " on " + with.device;
+}
+
+std::string MeasuredWithLine(const MeasuredWith& with) {
+  return with == MeasuredWith() ? "" : fmt::format("measured with {}\n", MeasuredWithText(with));
+}
+
 std::string BoundLine(const v1::LowerBound& bound) {
   // A reference bounds nothing, and is not called a bound.
   const bool certified = bound.kind() == ToText(BoundKind::kCertified);

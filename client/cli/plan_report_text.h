@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "common/domain/plan_cost.h"
 #include "neuroshard/v1/plan.pb.h"
 #include "neuroshard/v1/report.pb.h"
 
@@ -13,6 +14,12 @@ namespace neuroshard {
 // "sharding: 10 table_wise, 2 column_wise (5 shards)\n": tables of each type, and their shards
 // where those are more.
 std::string ShardingLine(const v1::Plan& plan);
+
+// "A kernels and B collectives on DEVICE"; less where something is not stated.
+std::string MeasuredWithText(const MeasuredWith& with);
+
+// "measured with " before it, and the line's end; empty where nothing is stated.
+std::string MeasuredWithLine(const MeasuredWith& with);
 
 // The bound, its kind and scope, and how much more the plan costs; with the line's end.
 std::string BoundLine(const v1::LowerBound& bound);

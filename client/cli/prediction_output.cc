@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "client/cli/cost_table.h"
+#include "client/cli/plan_report_text.h"
 #include "client/cli/text_table.h"
 #include "common/codec/message_text.h"
+#include "common/codec/plan_codec.h"
 
 namespace neuroshard {
 namespace {
@@ -62,6 +64,7 @@ std::string PredictionsAsTable(const PredictionRequest& request,
   std::string text = table.ToString();
   text += fmt::format("model {} version {}\n", response.cost_model().name(),
                       response.cost_model().version());
+  text += MeasuredWithLine(DecodeMeasuredWith(response.measured_with()));
   for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
   return text;
 }

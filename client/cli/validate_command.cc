@@ -106,10 +106,15 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
     if (!opened.ok()) return ReportFailure(console, opened.status());
     store = *std::move(opened);
   }
-  const auto report = Measure(options, *request, file->plan, console);
+  auto report = Measure(options, *request, file->plan, console);
   if (!report.ok()) {
     ReportFailure(console, report.status());
     return absl::IsCancelled(report.status()) ? kExitInterrupted : kExitFailure;
+  }
+  if (*predicted) {
+    if (auto note = OtherBackendsNote(report->measured_with(), (*predicted)->measured_with)) {
+      report->notes.push_back(*std::move(note));
+    }
   }
   const Status recorded =
       store == nullptr ? absl::OkStatus() : Record(options, *request, *report, *store, console);

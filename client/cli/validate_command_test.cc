@@ -12,6 +12,7 @@ using ::testing::AllOf;
 using testing::FakeWorker;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class ValidateCommandTest : public testing::CommandLineTest {};
 
@@ -48,6 +49,27 @@ TEST_F(ValidateCommandTest, PutsMeasuredBesidePredicted) {
   EXPECT_EQ(json["ranks"][0]["stages"]["compute"]["relative_error"], 1.0);
   EXPECT_EQ(json["embedding_cost"]["measured_ms"], 5.0);
   EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 10.0);
+}
+
+TEST_F(ValidateCommandTest, SaysWhenThePredictionIsOfOtherKernelsOrCollectives) {
+  FakeWorker a;
+  FakeWorker b;
+  const std::vector<std::string> command = {
+      "validate",  request_,          plan_, "--workers", a.address() + "," + b.address(),
+      "--planner", planner_.address()};
+  planner_.evaluation.set_legal(true);
+  v1::MeasuredWith& with = *planner_.evaluation.mutable_cost()->mutable_measured_with();
+  with.set_device("fake");
+  with.set_backend("fake-kernels");
+  EXPECT_EQ(Run(command), 0) << err_;
+  EXPECT_THAT(out_,
+              HasSubstr("measured with fake-kernels kernels and fake-rings collectives on fake\n"));
+  EXPECT_THAT(out_, Not(HasSubstr("the prediction forecasts")));
+  with.set_collective_backend("torch-gloo");
+  EXPECT_EQ(Run(command), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("note: the prediction forecasts fake-kernels kernels and torch-gloo "
+                              "collectives on fake, measured were fake-kernels kernels and "
+                              "fake-rings collectives on fake\n"));
 }
 
 TEST_F(ValidateCommandTest, WithTooFewDevicesMeasuresComputeOnlyAndSaysSo) {

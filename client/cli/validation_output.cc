@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/plan_report_text.h"
 #include "client/cli/text_table.h"
 
 namespace neuroshard {
@@ -172,11 +173,25 @@ std::string ValidationAsTable(const ValidationReport& report,
   std::string text = table.ToString();
   text += fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
                       Shown(cost.predicted_ms), Shown(cost.measured_ms), ShownError(cost));
+  text += MeasuredWithLine(report.measured_with());
   text += CoverageLine(report, predicted);
   text += CollectiveLines(report);
   text += problems;
   for (const std::string& note : report.notes) text += "note: " + note + '\n';
   return text;
+}
+
+std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
+                                             const MeasuredWith& predicted) {
+  const auto differ = [](const std::string& a, const std::string& b) {
+    return !a.empty() && !b.empty() && a != b;
+  };
+  if (!differ(measured.backend, predicted.backend) &&
+      !differ(measured.collective_backend, predicted.collective_backend)) {
+    return std::nullopt;
+  }
+  return fmt::format("the prediction forecasts {}, measured were {}", MeasuredWithText(predicted),
+                     MeasuredWithText(measured));
 }
 
 std::string ValidationAsJson(const ValidationReport& report,
@@ -196,8 +211,13 @@ std::string ValidationAsJson(const ValidationReport& report,
                      {"measured_backward_compute_ms", OrNull(rank.backward_compute_ms)},
                      {"measured_start_offset_ms", rank.start_offset_ms}});
   }
+  const MeasuredWith with = report.measured_with();
   const nlohmann::ordered_json json = {{"ranks", ranks},
                                        {"collectives", CollectivesAsJson(report)},
+                                       {"measured_with",
+                                        {{"device", with.device},
+                                         {"backend", with.backend},
+                                         {"collective_backend", with.collective_backend}}},
                                        {"embedding_cost", AsJson(Costs(report, predicted))},
                                        {"notes", report.notes}};
   return json.dump(2) + '\n';

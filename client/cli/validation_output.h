@@ -17,11 +17,17 @@ namespace neuroshard {
 std::string ValidationAsTable(const ValidationReport& report,
                               const std::optional<PlanCost>& predicted);
 
+// Says that what ran is not what the prediction forecasts: other kernels, or other collectives.
+// Nothing where they are the same or one of the two does not say. A note of the report.
+std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
+                                             const MeasuredWith& predicted);
+
 // {"ranks": [{"rank", "worker", "device", "problem",
 //             "stages": {"compute"|"backward_comm"|"forward_comm"|"total": {"predicted_ms",
 //             "measured_ms", "relative_error"}}, "measured_forward_compute_ms",
 //             "measured_backward_compute_ms", "measured_start_offset_ms"}],
 //  "collectives": [{"direction", "collective", "measured_ms": [by rank]}],
+//  "measured_with": {"device", "backend", "collective_backend"},
 //  "embedding_cost": {"predicted_ms", "measured_ms", "relative_error"}, "notes": [...]}; null for
 //  what is not known. Where there is an interval, "interval": {"low_ms", "high_ms"} beside
 //  "relative_error", and "inside" where something was measured.

@@ -43,7 +43,8 @@ def arguments():
     measured.add_argument("--weight-dtype", choices=["fp32", "fp16", "bf16"], default="fp32")
     measured.add_argument("--optimizer", choices=["sgd", "adagrad", "rowwise_adagrad", "adam"], default="sgd")
     measured.add_argument("--device", metavar="TEXT", help="e.g. 'NVIDIA GeForce RTX 2080 Ti'")
-    measured.add_argument("--backend", default="cuda", metavar="TEXT")
+    measured.add_argument("--backend", default="fbgemm-cuda", metavar="TEXT", help="whose embedding kernels (default: fbgemm-cuda)")
+    measured.add_argument("--collective-backend", default="nccl", metavar="TEXT", help="whose collectives (default: nccl)")
     names = parser.add_argument_group("networks under other names")
     names.add_argument("--state-key", metavar="KEY", help="key of the state_dict in the file (default: state_dict or model_state_dict, else the whole file)")
     names.add_argument("--table-layers", type=comma_separated, metavar="NAME,...", help="layers before the sum over tables (default: t_hidden.0, ...)")
@@ -197,7 +198,10 @@ def convert(options):
     forward = convert_direction(options.forward_comm, options.forward_comm_stats, 2, options)
     backward = convert_direction(options.backward_comm, options.backward_comm_stats, 1, options)
 
-    hardware = {"device": options.device, "backend": options.backend} if options.device else {"backend": options.backend}
+    hardware = {"device": options.device} if options.device else {}
+    hardware["backend"] = options.backend
+    if forward or backward:
+        hardware["collective_backend"] = options.collective_backend
     manifest = {
         "format": "neuroshard-cost-model/1", "name": name, "version": version, "hardware": hardware,
         "conditions": {"global_batch_size": options.global_batch_size, "weight_dtype": options.weight_dtype, "optimizer": options.optimizer},

@@ -1,9 +1,13 @@
 #include "client/validate/validation.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -13,6 +17,7 @@
 #include "client/sweep/open_streams.h"
 #include "client/sweep/rank_placement.h"
 #include "client/validate/plan_collectives.h"
+#include "common/domain/backend_names.h"
 
 namespace neuroshard {
 namespace {
@@ -287,6 +292,23 @@ std::optional<double> ValidationReport::embedding_cost_ms() const {
     cost_ms = std::max(cost_ms, *rank.total_ms());
   }
   return cost_ms;
+}
+
+MeasuredWith ValidationReport::measured_with() const {
+  std::set<std::string> devices;
+  std::set<std::string> backends;
+  std::set<std::string> collective_backends;
+  for (const MeasuredComputeSample& of_rank : compute) {
+    devices.insert(of_rank.measurement.environment.device);
+    backends.insert(of_rank.measurement.environment.backend);
+  }
+  for (const MeasuredCommSample& collective : comm) {
+    for (const CommMeasurement& rank : collective.measurements) {
+      collective_backends.insert(CollectiveBackendOf(rank.environment));
+    }
+  }
+  return {fmt::format("{}", fmt::join(devices, "+")), fmt::format("{}", fmt::join(backends, "+")),
+          fmt::format("{}", fmt::join(collective_backends, "+"))};
 }
 
 StatusOr<ValidationReport> Validate(const PlanRequest& request,

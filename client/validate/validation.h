@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
+#include "common/domain/plan_cost.h"
 #include "common/domain/plan_request.h"
 #include "common/store/profile_store.h"
 
@@ -42,6 +43,9 @@ struct ValidationReport {
 
   // max over ranks of total_ms; absent unless every rank has one.
   std::optional<double> embedding_cost_ms() const;
+
+  // Whose kernels and collectives ran, and on what, by the records; "a+b" where ranks differ.
+  MeasuredWith measured_with() const;
 };
 
 struct ValidationOptions {

@@ -9,6 +9,7 @@
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
 #include "common/codec/table_codec.h"
+#include "common/domain/backend_names.h"
 
 namespace neuroshard {
 namespace {
@@ -265,6 +266,7 @@ MeasurementEnvironment DecodeMeasurementEnvironment(const v1::MeasurementEnviron
   environment.backend = message.backend();
   environment.properties.insert(message.properties().begin(), message.properties().end());
   environment.measured_at_unix_ms = message.measured_at_unix_ms();
+  UseBackendNamesOfToday(environment);
   return environment;
 }
 

@@ -35,7 +35,7 @@ CommSample SomeCommSample() {
 }
 
 MeasurementEnvironment SomeEnvironment() {
-  return {"1.0", "abc", "host", "cpu model", "cpu", {{"os", "Debian"}}, 1234};
+  return {"1.0", "abc", "host", "cpu model", "neuroshard-cpu", {{"os", "Debian"}}, 1234};
 }
 
 TimedSeries SomeSeries() { return {{1, 2, 3}, 2, 0.5, StopReason::kMaxTime, 3}; }

@@ -129,11 +129,22 @@ v1::CostInterval EncodeInterval(const CostInterval& interval) {
   return message;
 }
 
+v1::MeasuredWith EncodeMeasuredWith(const MeasuredWith& with) {
+  v1::MeasuredWith message;
+  message.set_device(with.device);
+  message.set_backend(with.backend);
+  message.set_collective_backend(with.collective_backend);
+  return message;
+}
+
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {
   v1::PlanCost message;
   message.set_embedding_cost_ms(cost.embedding_cost_ms);
   message.set_interval_coverage(cost.interval_coverage);
   if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
+  if (cost.measured_with != MeasuredWith()) {
+    *message.mutable_measured_with() = EncodeMeasuredWith(cost.measured_with);
+  }
   for (std::size_t i = 0; i < cost.ranks.size(); ++i) {
     const RankCost& rank = cost.ranks[i];
     v1::RankCost& encoded = *message.add_ranks();
@@ -159,11 +170,16 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
   return message;
 }
 
+MeasuredWith DecodeMeasuredWith(const v1::MeasuredWith& message) {
+  return {message.device(), message.backend(), message.collective_backend()};
+}
+
 PlanCost DecodePlanCost(const v1::PlanCost& message) {
   PlanCost cost;
   cost.embedding_cost_ms = message.embedding_cost_ms();
   cost.interval_coverage = message.interval_coverage();
   cost.interval = IntervalIf(message.has_interval(), message.interval());
+  cost.measured_with = DecodeMeasuredWith(message.measured_with());
   for (const v1::RankCost& encoded : message.ranks()) {
     RankCost rank;
     rank.compute_ms = encoded.compute_ms();

@@ -30,6 +30,9 @@ std::int64_t CountShards(const v1::Plan& message);
 
 v1::CostInterval EncodeInterval(const CostInterval& interval);
 
+v1::MeasuredWith EncodeMeasuredWith(const MeasuredWith& with);
+MeasuredWith DecodeMeasuredWith(const v1::MeasuredWith& message);
+
 v1::PlanCost EncodePlanCost(const PlanCost& cost);
 
 // Derived fields of the message (totals) are computed again, not read. Ranks are taken in the order

@@ -62,6 +62,7 @@ TEST(PlanCodecTest, CostsComeBack) {
                              CostInterval{0.125, 0.25}, CostInterval{1.5, 2.5}};
   cost.ranks[1].intervals.compute = CostInterval{0, 1};
   cost.interval_coverage = 0.9;
+  cost.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
   cost.interval = CostInterval{3, 4};
 
   const v1::PlanCost message = EncodePlanCost(cost);

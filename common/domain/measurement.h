@@ -90,12 +90,15 @@ struct TimedSeries {
   bool operator==(const TimedSeries&) const = default;
 };
 
+// The property of a collective's record that says whose collective was timed.
+inline constexpr std::string_view kCollectiveBackendProperty = "collective_backend";
+
 struct MeasurementEnvironment {
   std::string worker_version;
   std::string git_commit;
   std::string hostname;
   std::string device;
-  std::string backend;
+  std::string backend;  // whose embedding kernels the device runs (backend_names.h)
   std::map<std::string, std::string> properties;
   std::int64_t measured_at_unix_ms = 0;
 

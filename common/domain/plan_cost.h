@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/domain/memory_use.h"
@@ -46,11 +47,22 @@ struct RankCost {
   bool operator==(const RankCost&) const = default;
 };
 
+// Whose work the measurements timed that a prediction was learned from, and on what
+// (backend_names.h): what a prediction forecasts. Empty: not stated, or nothing was measured.
+struct MeasuredWith {
+  std::string device;
+  std::string backend;
+  std::string collective_backend;
+
+  bool operator==(const MeasuredWith&) const = default;
+};
+
 struct PlanCost {
   double embedding_cost_ms = 0;  // max over ranks of total_ms
   std::vector<RankCost> ranks;
   double interval_coverage = 0;          // of all intervals here; 0: there are none
   std::optional<CostInterval> interval;  // of the embedding cost
+  MeasuredWith measured_with;            // in a planner's answer
 
   bool operator==(const PlanCost&) const = default;
 };

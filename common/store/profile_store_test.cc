@@ -16,6 +16,8 @@
 #include <set>
 #include <thread>
 
+#include "common/domain/backend_names.h"
+
 namespace neuroshard {
 namespace {
 
@@ -94,7 +96,7 @@ TimedSeries Series(double median_ms) {
 }
 
 MeasurementEnvironment Environment(std::int64_t at) {
-  return {"1.0", "abc", "host", "CPU \xE2\x84\xA2", "cpu", {{"os", "Debian"}}, at};
+  return {"1.0", "abc", "host", "CPU \xE2\x84\xA2", "neuroshard-cpu", {{"os", "Debian"}}, at};
 }
 
 ComputeMeasurement ComputeResult(const std::string& id, Outcome outcome = Outcome::kOk) {
@@ -134,6 +136,29 @@ TEST_F(ProfileStoreTest, SamplesComeBackAsTheyWere) {
   EXPECT_EQ(*store->PendingComputeSamples(*compute_sweep), compute);
   EXPECT_EQ(*store->PendingCommSamples(*comm_sweep), comm);
   EXPECT_EQ(store->PendingCommSamples(*compute_sweep).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
+  ComputeMeasurement compute = ComputeResult("c0");
+  compute.environment.backend = "cpu";
+  std::vector<CommMeasurement> comm = CommResults("m0");
+  for (CommMeasurement& rank : comm) {
+    rank.environment.backend = "cpu";
+    rank.environment.properties["collective_backend"] = "gloo";
+  }
+  auto store = MustOpen();
+  const std::int64_t compute_sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(1));
+  const std::int64_t comm_sweep = *store->BeginCommSweep(Info("h"), CommSamples(1));
+  ASSERT_TRUE(store->AddComputeMeasurement(compute_sweep, compute).ok());
+  ASSERT_TRUE(store->AddCommMeasurements(comm_sweep, "m0", comm).ok());
+
+  EXPECT_EQ(store->ReadComputeRecords()->front().environment.backend, "neuroshard-cpu");
+  const auto records = store->ReadCommRecords();
+  ASSERT_TRUE(records.ok()) << records.status();
+  for (const MeasurementEnvironment& rank : records->front().environments) {
+    EXPECT_EQ(rank.backend, "neuroshard-cpu");
+    EXPECT_EQ(CollectiveBackendOf(rank), "neuroshard-tcp");
+  }
 }
 
 TEST_F(ProfileStoreTest, ASweepIsFoundAgainAndOnlyWhatIsMissingIsPending) {

@@ -4,6 +4,8 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "common/domain/backend_names.h"
+
 namespace neuroshard {
 namespace {
 
@@ -76,6 +78,7 @@ StatusOr<MeasurementEnvironment> EnvironmentFromText(const std::string& text) {
     environment.device = value.at("device").get<std::string>();
     environment.backend = value.at("backend").get<std::string>();
     environment.properties = value.at("properties").get<std::map<std::string, std::string>>();
+    UseBackendNamesOfToday(environment);
     return environment;
   });
 }

@@ -94,11 +94,11 @@ struct CommunicatorSpec {
   std::chrono::milliseconds timeout{30000};
 };
 
-// A library of collectives; makes this process's end of groups. Thread-safe.
+// An implementation of collectives; makes this process's end of groups. Thread-safe.
 class CollectiveBackend {
  public:
   virtual ~CollectiveBackend() = default;
-  virtual std::string name() const = 0;                            // "gloo"
+  virtual std::string name() const = 0;                            // of backend_names.h
   virtual std::map<std::string, std::string> details() const = 0;  // library version, ...
   virtual StatusOr<std::unique_ptr<PendingCommunicator>> Open(
       const CommunicatorSpec& spec) const = 0;

@@ -17,8 +17,8 @@ namespace neuroshard {
 
 struct DeviceProperties {
   std::string name;                                        // "AMD EPYC ...", "NVIDIA H200"
-  std::string backend;                                     // "cpu"
-  std::string collective_backend;                          // "gloo"
+  std::string backend;                                     // of common/domain/backend_names.h
+  std::string collective_backend;                          // CollectiveBackend::name()
   std::int64_t memory_bytes = 0;                           // that measurements may use
   std::map<std::string, std::string> details;              // instruction set, library versions, ...
   std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in

@@ -7,6 +7,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
+#include "common/domain/backend_names.h"
 #include "kernels/cpu/cpu_embedding_op.h"
 #include "kernels/cpu/embedding_kernels.h"
 #include "kernels/machine/machine.h"
@@ -28,7 +29,7 @@ CpuDevice::CpuDevice(std::shared_ptr<MemoryArena> arena,
                      std::shared_ptr<const CollectiveBackend> collectives)
     : arena_(std::move(arena)), collectives_(std::move(collectives)) {
   properties_.name = CpuModelName();
-  properties_.backend = "cpu";
+  properties_.backend = kNeuroshardCpu;
   properties_.collective_backend = collectives_->name();
   properties_.memory_bytes = arena_->capacity_bytes();
   properties_.details = collectives_->details();

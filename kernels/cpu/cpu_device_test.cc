@@ -27,8 +27,8 @@ TEST(CpuDeviceTest, SaysWhatItIs) {
   const auto device = Device();
   const DeviceProperties& properties = device->properties();
   EXPECT_FALSE(properties.name.empty());
-  EXPECT_EQ(properties.backend, "cpu");
-  EXPECT_EQ(properties.collective_backend, "gloo");
+  EXPECT_EQ(properties.backend, "neuroshard-cpu");
+  EXPECT_EQ(properties.collective_backend, "neuroshard-tcp");
   EXPECT_EQ(properties.memory_bytes, 64 * kMiB);
   for (const char* detail : {"instruction_set", "highway", "gloo", "threads"}) {
     EXPECT_THAT(properties.details, Contains(Key(detail)));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/domain/backend_names.h"
 #include "kernels/cuda/gpu_embedding_op.h"
 #include "kernels/cuda/kernel_launches.h"
 
@@ -63,7 +64,7 @@ Status CudaDevice::Prepare() {
   nvml_ = cuda::Nvml::Open(bus);
 
   properties_.name = device.name;
-  properties_.backend = "cuda";
+  properties_.backend = kNeuroshardCuda;
   properties_.collective_backend = collectives_->name();
   properties_.memory_bytes = gpu_->AvailableBytes();
   properties_.weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16};

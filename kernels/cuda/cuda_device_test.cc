@@ -59,7 +59,7 @@ class CudaDeviceTest : public ::testing::Test {
 TEST_F(CudaDeviceTest, SaysWhatItIs) {
   const DeviceProperties& properties = device_->properties();
   EXPECT_FALSE(properties.name.empty());
-  EXPECT_EQ(properties.backend, "cuda");
+  EXPECT_EQ(properties.backend, "neuroshard-cuda");
   EXPECT_GT(properties.memory_bytes, kGiB);
   EXPECT_THAT(properties.details, ::testing::Contains(::testing::Key("compute_capability")));
   for (const auto& [key, value] : device_->Conditions()) {

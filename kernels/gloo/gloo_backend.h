@@ -1,4 +1,5 @@
-// Collectives between CPU ranks over TCP, through Gloo.
+// Collectives of this project between CPU ranks: pairwise all-to-all and rings, over Gloo's TCP
+// transport between two ranks. Gloo's own collectives are used for barriers and Max alone.
 #pragma once
 
 #include <map>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/domain/backend_names.h"
 #include "kernels/api/collective.h"
 
 namespace neuroshard {
@@ -24,7 +26,7 @@ class GlooBackend final : public CollectiveBackend {
  public:
   explicit GlooBackend(GlooOptions options) : options_(std::move(options)) {}
 
-  std::string name() const override { return "gloo"; }
+  std::string name() const override { return std::string(kNeuroshardTcp); }
   std::map<std::string, std::string> details() const override;
   // UNAVAILABLE when the hostname or interface cannot be bound.
   StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec& spec) const override;

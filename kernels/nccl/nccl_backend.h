@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/domain/backend_names.h"
 #include "kernels/api/collective.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/nccl/nccl_library.h"
@@ -21,7 +22,7 @@ class NcclBackend final : public CollectiveBackend {
   NcclBackend(std::shared_ptr<const NcclLibrary> library, int device)
       : library_(std::move(library)), device_(device) {}
 
-  std::string name() const override { return "nccl"; }
+  std::string name() const override { return std::string(kNccl); }
   std::map<std::string, std::string> details() const override;
   StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec& spec) const override;
 

@@ -67,9 +67,8 @@ struct StageDrift {
 struct CostModelInfo {
   std::string name;
   int version = 0;
-  std::string kind;     // "neural"; kAnalyticKind: formulas, nothing was measured
-  std::string device;   // measured on
-  std::string backend;  // "cpu", "cuda"
+  std::string kind;  // "neural"; kAnalyticKind: formulas, nothing was measured
+  MeasuredWith measured_with;
   std::int64_t global_batch_size = 0;
   std::string weight_dtype;
   std::string optimizer;

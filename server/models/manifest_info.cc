@@ -6,8 +6,7 @@ CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
   CostModelInfo info;
   info.name = manifest.name;
   info.version = manifest.version;
-  info.device = manifest.device;
-  info.backend = manifest.backend;
+  info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend};
   info.global_batch_size = manifest.global_batch_size;
   info.weight_dtype = manifest.weight_dtype;
   info.optimizer = manifest.optimizer;

@@ -9,6 +9,7 @@
 
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
+#include "common/domain/backend_names.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/feature_columns.h"
 #include "server/models/fabric_section.h"
@@ -293,9 +294,11 @@ void ReadIdentity(const ManifestSection& root, Violations& violations, ModelMani
   }
   manifest.version = static_cast<int>(root.RequiredInteger("version", 1, kMaxVersion));
   if (const YAML::Node* node = root.Find("hardware")) {
-    const ManifestSection hardware(*node, "hardware", {"device", "backend"}, violations);
+    const ManifestSection hardware(*node, "hardware", {"device", "backend", "collective_backend"},
+                                   violations);
     manifest.device = hardware.Text("device");
     manifest.backend = hardware.Text("backend");
+    manifest.collective_backend = hardware.Text("collective_backend");
   }
   if (const YAML::Node* node = root.Find("conditions")) {
     const ManifestSection conditions(
@@ -304,6 +307,19 @@ void ReadIdentity(const ManifestSection& root, Violations& violations, ModelMani
     manifest.weight_dtype = WordOf<DataType>(conditions, "weight_dtype");
     manifest.optimizer = WordOf<Optimizer>(conditions, "optimizer");
   }
+}
+
+// Models that were trained on workers' records before 2026-11-22 have the records' old names, and
+// do not name the collectives. Elsewhere "cuda" may be anybody's kernels and stays.
+void UseBackendNamesOfToday(ModelManifest& manifest) {
+  const auto trainer = manifest.provenance.find("trained_by");
+  if (trainer == manifest.provenance.end() || trainer->second != "neuroshard-pretrain") return;
+  const bool measured_comm = manifest.comm || !manifest.forward_comm.empty();
+  if (manifest.collective_backend.empty() && measured_comm) {
+    if (manifest.backend == "cpu") manifest.collective_backend = kNeuroshardTcp;
+    if (manifest.backend == "cuda") manifest.collective_backend = kNccl;
+  }
+  manifest.backend = BackendNameToday(manifest.backend);
 }
 
 StatusOr<YAML::Node> LoadYaml(std::string_view text) {
@@ -346,6 +362,7 @@ StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml) {
     return InvalidArgument("not valid YAML: {}", error.what());
   }
   NS_RETURN_IF_ERROR(violations.ToStatus());
+  UseBackendNamesOfToday(manifest);
   return manifest;
 }
 

@@ -46,7 +46,8 @@ struct ModelManifest {
   std::string name;    // letters, digits, '.', '_', '-'; starts with a letter or digit; at most 128
   int version = 0;     // >= 1
   std::string device;  // hardware; empty: not stated
-  std::string backend;                            // "cpu", "cuda"; empty: not stated
+  std::string backend;             // whose kernels were timed (backend_names.h); empty: not stated
+  std::string collective_backend;  // whose collectives; empty: not stated, or not measured
   std::int64_t global_batch_size = 0;             // conditions; 0: not stated
   std::string weight_dtype;                       // a word of DataType; empty: not stated
   std::string optimizer;                          // a word of Optimizer; empty: not stated

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "common/base/violations.h"
 #include "server/models/testing/model_fixture.h"
@@ -21,6 +23,7 @@ using testing::Field;
 using testing::HasSubstr;
 using testing::Pair;
 using testing::UnorderedElementsAre;
+using namespace std::string_literals;
 
 // The format of the design document, all keys used.
 constexpr std::string_view kWhole = R"(format: neuroshard-cost-model/1
@@ -28,7 +31,8 @@ name: rtx2080ti-neuroshard
 version: 3
 hardware:
   device: RTX 2080 Ti
-  backend: cuda
+  backend: fbgemm-cuda
+  collective_backend: nccl
 conditions:
   global_batch_size: 65536
   weight_dtype: fp32
@@ -91,7 +95,8 @@ TEST(ModelManifestTest, ReadsEveryKey) {
   EXPECT_EQ(manifest->name, "rtx2080ti-neuroshard");
   EXPECT_EQ(manifest->version, 3);
   EXPECT_EQ(manifest->device, "RTX 2080 Ti");
-  EXPECT_EQ(manifest->backend, "cuda");
+  EXPECT_EQ(manifest->backend, "fbgemm-cuda");
+  EXPECT_EQ(manifest->collective_backend, "nccl");
   EXPECT_EQ(manifest->global_batch_size, 65536);
   EXPECT_EQ(manifest->weight_dtype, "fp32");
   EXPECT_EQ(manifest->optimizer, "sgd");
@@ -107,6 +112,27 @@ TEST(ModelManifestTest, ReadsEveryKey) {
               ElementsAre(Pair("made_by", "a sweep, by hand"), Pair("sweep.samples", "10")));
   EXPECT_THAT(manifest->metrics,
               ElementsAre(Pair("compute.kendall_tau", "0.97"), Pair("compute.mse", "0.01")));
+}
+
+TEST(ModelManifestTest, ModelsTrainedOnRecordsFromBeforeHaveTheBackendNamesOfToday) {
+  const auto trained = [](std::string_view backend, std::string_view more) {
+    std::string text = Replaced("  backend: fbgemm-cuda\n  collective_backend: nccl\n",
+                                fmt::format("  backend: {}\n{}", backend, more));
+    text.insert(text.find("  made_by"), "  trained_by: neuroshard-pretrain\n");
+    const auto manifest = ParseModelManifest(text);
+    EXPECT_TRUE(manifest.ok()) << manifest.status();
+    return std::pair(manifest->backend, manifest->collective_backend);
+  };
+  EXPECT_EQ(trained("cpu", ""), std::pair("neuroshard-cpu"s, "neuroshard-tcp"s));
+  EXPECT_EQ(trained("cuda", ""), std::pair("neuroshard-cuda"s, "nccl"s));
+  EXPECT_EQ(trained("fbgemm-cpu", "  collective_backend: torch-gloo\n"),
+            std::pair("fbgemm-cpu"s, "torch-gloo"s));
+  // Of a model that comes from elsewhere nobody knows what "cuda" was.
+  const auto converted = ParseModelManifest(
+      Replaced("  backend: fbgemm-cuda\n  collective_backend: nccl\n", "  backend: cuda\n"));
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_EQ(converted->backend, "cuda");
+  EXPECT_EQ(converted->collective_backend, "");
 }
 
 TEST(ModelManifestTest, WritesTheGoldenText) {
@@ -171,7 +197,7 @@ TEST(ModelManifestTest, OneFaultAtATime) {
   EXPECT_THAT(Fault(Replaced("version: 3", "version: 1.0")), HasSubstr("got \"1.0\""));
   EXPECT_EQ(Fault(Replaced("hardware:", "colour: red\nhardware:")), "colour: unknown key");
   EXPECT_EQ(Fault(Replaced("version: 3", "version: 3\nversion: 3")), "version: stated twice");
-  EXPECT_EQ(Fault(Replaced("  backend: cuda", "  gpus: 4")), "hardware.gpus: unknown key");
+  EXPECT_EQ(Fault(Replaced("  backend: fbgemm-cuda", "  gpus: 4")), "hardware.gpus: unknown key");
   EXPECT_THAT(Fault(Replaced("weight_dtype: fp32", "weight_dtype: fp8")),
               HasSubstr("conditions.weight_dtype: must be one of fp32, fp16, bf16, got \"fp8\""));
   EXPECT_THAT(Fault(Replaced("optimizer: sgd", "optimizer: [sgd]")),

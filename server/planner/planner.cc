@@ -80,6 +80,7 @@ class Watcher final : public SearchObserver {
     PlanAnswer answer = answer_;
     answer.plan = std::move(result.plan);
     answer.cost = std::move(result.cost);
+    answer.cost.measured_with = model_.info().measured_with;
     answer.statistics = std::move(result.statistics);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
     answer.warnings = AllWarnings(request_, model_.info(), answer.plan);
@@ -153,6 +154,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
   StatusOr<PlanCost> cost = PricePlan(request, plan, *model);
   if (cost.ok()) {
     answer.cost = *std::move(cost);
+    answer.cost->measured_with = model->info().measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, *model, *answer.cost));
     answer.migration = ReportOn(request, plan);
     NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
@@ -176,6 +178,7 @@ StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
   answer.model = RefOf(*model);
   answer.splits_compute = model->info().splits_compute;
   answer.interval_coverage = model->info().interval_coverage;
+  answer.measured_with = model->info().measured_with;
   answer.warnings = ConditionWarnings(sets, model->info());
   for (std::string& warning : QualityWarnings(model->info())) {
     answer.warnings.push_back(std::move(warning));

@@ -55,6 +55,7 @@ struct PredictionAnswer {
   CostModelRef model;
   bool splits_compute = false;  // the model tells forward from backward
   double interval_coverage = 0;
+  MeasuredWith measured_with;
   std::vector<std::string> warnings;
 };
 

@@ -131,6 +131,7 @@ TrainingOutcome OutcomeOf(TrainedCostModel model) {
   ModelManifest& manifest = outcome.manifest;
   manifest.device = model.conditions.device;
   manifest.backend = model.conditions.backend;
+  if (!model.comm.empty()) manifest.collective_backend = model.conditions.collective_backend;
   manifest.global_batch_size = model.conditions.batch_size;
   manifest.weight_dtype = model.conditions.weight_dtype;
   manifest.optimizer = model.conditions.optimizer;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "common/domain/backend_names.h"
 #include "server/pretrain/model_comparison.h"
 
 namespace neuroshard {
@@ -15,6 +16,11 @@ namespace {
 double Quantile(const std::vector<double>& sorted, double share) {
   const auto last = static_cast<double>(sorted.size() - 1);
   return sorted[static_cast<std::size_t>(share * last + 0.5)];
+}
+
+// Other kernels or collectives than the model's; not where one of the two is not stated.
+bool AreOthers(const std::string& model, const std::string& measured) {
+  return !model.empty() && !measured.empty() && measured != model;
 }
 
 std::int64_t MeasuredAt(const CommRecord& record) {
@@ -33,11 +39,14 @@ std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<Compute
   const auto says_nothing = [&](std::int64_t measured_at, std::int64_t measured_batch_size) {
     return measured_at <= made_unix_ms || (batch_size > 0 && measured_batch_size != batch_size);
   };
+  const MeasuredWith& with = model.info().measured_with;
   std::erase_if(compute, [&](const ComputeRecord& record) {
-    return says_nothing(record.environment.measured_at_unix_ms, record.sample.batch_size);
+    return says_nothing(record.environment.measured_at_unix_ms, record.sample.batch_size) ||
+           AreOthers(with.backend, record.environment.backend);
   });
   std::erase_if(comm, [&](const CommRecord& record) {
-    return says_nothing(MeasuredAt(record), record.sample.batch_size);
+    return says_nothing(MeasuredAt(record), record.sample.batch_size) ||
+           AreOthers(with.collective_backend, CollectiveBackendOf(record.environments.front()));
   });
   std::vector<StageDrift> drift;
   for (const StageComparison& stage : CompareModel(model, compute, comm).stages) {

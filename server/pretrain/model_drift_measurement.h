@@ -15,7 +15,8 @@ namespace neuroshard {
 // Of each stage that was measured after `made_unix_ms`, in the order of the names: median, 10th and
 // 90th percentile of measured / predicted over values predicted and measured above 0. Of a model
 // for one batch size, only what was measured at that: it has no other prediction (a validation
-// looks replicas up for a rank's part of the batch).
+// looks replicas up for a rank's part of the batch). Measurements of other kernels or collectives
+// than the model's (backend_names.h) are left out.
 std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
                                      std::vector<CommRecord> comm, std::int64_t made_unix_ms);
 

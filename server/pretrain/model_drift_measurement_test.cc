@@ -53,5 +53,21 @@ TEST(ModelDriftMeasurementTest, AModelOfOneBatchSizeIsComparedAtThatAlone) {
               ::testing::IsEmpty());
 }
 
+TEST(ModelDriftMeasurementTest, MeasurementsOfOtherKernelsAndCollectivesSayNothing) {
+  CostModelInfo info;
+  info.max_ranks = 8;
+  info.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
+  std::vector<ComputeRecord> compute = {LookupsTaking(2, 64), LookupsTaking(9, 64)};
+  compute[0].environment.backend = "neuroshard-cpu";
+  compute[1].environment.backend = "fbgemm-cpu";
+  std::vector<CommRecord> comm = {AllReduceTaking(3, 64), AllReduceTaking(9, 64)};
+  comm[0].environments[0].properties["collective_backend"] = "neuroshard-tcp";
+  comm[1].environments[0].properties["collective_backend"] = "torch-gloo";
+  const auto drift = MeasureDrift(testing::FakeCostModel(info), compute, comm, 1000);
+  ASSERT_EQ(drift.size(), 2u);
+  EXPECT_NEAR(drift[0].median_ratio, 3, 1e-3);
+  EXPECT_NEAR(drift[1].median_ratio, 2, 1e-3);
+}
+
 }  // namespace
 }  // namespace neuroshard

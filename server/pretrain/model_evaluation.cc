@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "common/domain/backend_names.h"
 #include "server/pretrain/model_comparison.h"
 
 namespace neuroshard {
@@ -50,21 +51,28 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
   std::set<std::string> dtypes;
   std::set<std::string> optimizers;
   std::set<std::string> devices;
+  std::set<std::string> backends;
+  std::set<std::string> collective_backends;
   for (const ComputeRecord& record : compute) {
     batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
     optimizers.insert(std::string(ToText(record.sample.optimizer)));
-    if (!record.environment.device.empty()) devices.insert(record.environment.device);
+    devices.insert(record.environment.device);
+    backends.insert(record.environment.backend);
     for (const MeasuredShard& shard : record.sample.shards) {
       dtypes.insert(std::string(ToText(shard.weight_dtype)));
     }
   }
   for (const CommRecord& record : comm) {
     batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
+    for (const MeasurementEnvironment& environment : record.environments) {
+      collective_backends.insert(CollectiveBackendOf(environment));
+    }
   }
   std::vector<std::string> mismatches;
   const auto compare = [&](const std::string& what, const std::string& model,
                            std::set<std::string> measured) {
     measured.erase(model);
+    measured.erase("");  // not stated
     if (model.empty() || measured.empty()) return;
     mismatches.push_back(fmt::format("the model is for {} {}, the store also has {}", what, model,
                                      Listed(measured)));
@@ -74,7 +82,9 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
           std::move(batch_sizes));
   compare("weight dtype", info.weight_dtype, std::move(dtypes));
   compare("optimizer", info.optimizer, std::move(optimizers));
-  compare("device", info.device, std::move(devices));
+  compare("device", info.measured_with.device, std::move(devices));
+  compare("backend", info.measured_with.backend, std::move(backends));
+  compare("collectives", info.measured_with.collective_backend, std::move(collective_backends));
   return mismatches;
 }
 

@@ -99,7 +99,7 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
   EXPECT_TRUE(model.info().splits_compute);
   EXPECT_EQ(model.info().num_devices, (std::vector<int>{2}));
   EXPECT_EQ(model.info().global_batch_size, 512);
-  EXPECT_EQ(model.info().device, "Some CPU");
+  EXPECT_EQ(model.info().measured_with.device, "Some CPU");
   const auto columns = FeatureColumns::Create(trained.features, trained.transforms);
   const TrainingProblem problem =
       *MakeComputeProblem(records_.compute, trained.features, *columns, ComputeOutputs::kAuto);

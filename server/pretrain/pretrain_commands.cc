@@ -291,8 +291,10 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
   const std::vector<StageDrift> drift =
       MeasureDrift(*model, std::move(records.compute), std::move(records.comm), *made);
   if (drift.empty()) {
-    return FailedPrecondition("{} has no measurement made after {}, when the model was made",
-                              command.store, trained_at->second);
+    return FailedPrecondition(
+        "{} has no measurement of the model's backends made after {}, when the "
+        "model was made",
+        command.store, trained_at->second);
   }
   NS_RETURN_IF_ERROR(WriteModelDrift(directory, drift));
   if (command.format == OutputFormat::kJson) {

@@ -169,7 +169,8 @@ TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   FillStore(SyntheticComputeRecords(250), {});
   Output(RunTrain, train_);
   const DriftCommand nothing{train_.model_directory, train_.store, OutputFormat::kJson};
-  EXPECT_THAT(Message(RunDrift(nothing, context_)), HasSubstr("no measurement made after"));
+  EXPECT_THAT(Message(RunDrift(nothing, context_)),
+              HasSubstr("no measurement of the model's backends made after"));
   EXPECT_FALSE(fs::exists(Path("models/cpu/1/drift.yaml")));
   train_.store = Path("later.db");
   FillStore(Slower(512), {});

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "common/domain/backend_names.h"
+
 namespace neuroshard {
 namespace {
 
@@ -47,13 +49,13 @@ Conditions ConditionsOf(const CommRecord& record) {
   std::set<std::string> backends;
   for (const MeasurementEnvironment& environment : record.environments) {
     devices.insert(environment.device);
-    backends.insert(environment.backend);
+    backends.insert(CollectiveBackendOf(environment));
   }
   return {
       {"batch_size", std::to_string(record.sample.batch_size)},
       {"element_bytes", std::to_string(record.sample.element_bytes)},
       {"device", Joined(devices)},
-      {"comm backend", Joined(backends)},
+      {"collective backend", Joined(backends)},
   };
 }
 
@@ -191,8 +193,11 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
   }
   const std::string batch_size = after.Only("batch_size");
   selected.conditions = {batch_size.empty() ? 0 : std::stoll(batch_size),
-                         after.Only("weight_dtype"), after.Only("optimizer"), after.Only("device"),
-                         after.Only("compute backend")};
+                         after.Only("weight_dtype"),
+                         after.Only("optimizer"),
+                         after.Only("device"),
+                         after.Only("compute backend"),
+                         after.Only("collective backend")};
   return selected;
 }
 

@@ -19,6 +19,7 @@ struct MeasuredConditions {
   std::string optimizer;
   std::string device;
   std::string backend;
+  std::string collective_backend;
 
   bool operator==(const MeasuredConditions&) const = default;
 };

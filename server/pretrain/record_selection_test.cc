@@ -20,7 +20,8 @@ TEST(RecordSelectionTest, RecordsOfOneKindPassWithTheirConditions) {
   ASSERT_TRUE(selected.ok()) << selected.status();
   EXPECT_EQ(selected->compute.size(), 5u);
   EXPECT_EQ(selected->comm.size(), 4u);
-  EXPECT_EQ(selected->conditions, (MeasuredConditions{512, "fp32", "sgd", "Some CPU", "cpu"}));
+  EXPECT_EQ(selected->conditions, (MeasuredConditions{512, "fp32", "sgd", "Some CPU",
+                                                      "neuroshard-cpu", "neuroshard-tcp"}));
 }
 
 TEST(RecordSelectionTest, MixedConditionsAreListedWithTheWayToChoose) {
@@ -53,6 +54,22 @@ TEST(RecordSelectionTest, ComputeAndCommunicationMustAgreeOnTheBatchSize) {
   for (CommRecord& record : comm) record.sample.batch_size = 1024;
   const auto mixed = SelectRecords(SyntheticComputeRecords(4), comm, RecordFilter());
   EXPECT_THAT(Message(mixed.status()), HasSubstr("batch_size: 1024 (4 records), 512 (4 records)"));
+}
+
+TEST(RecordSelectionTest, KernelsAndCollectivesMustAgree) {
+  auto compute = SyntheticComputeRecords(4);
+  compute[1].environment.backend = "fbgemm-cpu";
+  auto comm = SyntheticCommRecords(3, 2);
+  for (MeasurementEnvironment& rank : comm[0].environments) {
+    rank.properties["collective_backend"] = "torch-gloo";
+  }
+  for (const auto support : {ConditionSupport::kOne, ConditionSupport::kAny}) {
+    const auto mixed = SelectRecords(compute, comm, RecordFilter(), support);
+    EXPECT_THAT(
+        Message(mixed.status()),
+        AllOf(HasSubstr("compute backend: fbgemm-cpu (1 records), neuroshard-cpu (3 records)"),
+              HasSubstr("collective backend: neuroshard-tcp (2 records), torch-gloo (1 records)")));
+  }
 }
 
 TEST(RecordSelectionTest, ImportedRecordsStateNoDevice) {

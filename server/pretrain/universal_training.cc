@@ -69,6 +69,15 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   return on;
 }
 
+// What the measurements and the model to go on from are both of; empty: neither says.
+StatusOr<std::string> InCommon(const std::string& measured, const std::string& model) {
+  if (!measured.empty() && !model.empty() && measured != model) {
+    return FailedPrecondition("the measurements are of {}, the model to go on from is of {}",
+                              measured, model);
+  }
+  return measured.empty() ? model : measured;
+}
+
 }  // namespace
 
 TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest) {
@@ -92,12 +101,13 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                                               const UniversalStart* start,
                                               const FitContext& context) {
   UseOneBlasThread();
-  const std::string device = start == nullptr ? "" : start->manifest.device;
-  if (!device.empty() && !records.conditions.device.empty() &&
-      device != records.conditions.device) {
-    return FailedPrecondition("the measurements are of {}, the model to go on from is of {}",
-                              records.conditions.device, device);
-  }
+  const ModelManifest before = start == nullptr ? ModelManifest() : start->manifest;
+  TrainingOutcome outcome;
+  NS_ASSIGN_OR_RETURN(outcome.manifest.device, InCommon(records.conditions.device, before.device));
+  NS_ASSIGN_OR_RETURN(outcome.manifest.backend,
+                      InCommon(records.conditions.backend, before.backend));
+  NS_ASSIGN_OR_RETURN(const std::string collective_backend,
+                      InCommon(records.conditions.collective_backend, before.collective_backend));
   const SelectedRecords none;
   const SelectedRecords& replay = start == nullptr ? none : start->replay;
   const MergedRecords<ComputeRecord> merged = Merge(records.compute, replay.compute);
@@ -110,9 +120,6 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
         "{} compute samples are too few to learn from, at least {} are needed", compute.size(),
         config.min_samples);
   }
-  TrainingOutcome outcome;
-  outcome.manifest.device = records.conditions.device.empty() ? device : records.conditions.device;
-  outcome.manifest.backend = records.conditions.backend;
   const RepeatNoise noise = NoiseOfRepeats(records.compute);
   if (noise.samples > 0) {
     outcome.remarks.push_back(fmt::format(
@@ -136,6 +143,7 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
     outcome.manifest.comm = start->manifest.comm;
     outcome.files[outcome.manifest.comm->file] = start->comm;
   }
+  if (outcome.manifest.comm) outcome.manifest.collective_backend = collective_backend;
   outcome.manifest.trained_on = TrainedOn(compute, comm, start);
   return outcome;
 }

@@ -148,6 +148,9 @@ v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer) {
   }
   EncodeModelRef(answer.model, response.mutable_cost_model());
   response.set_interval_coverage(answer.interval_coverage);
+  if (answer.measured_with != MeasuredWith()) {
+    *response.mutable_measured_with() = EncodeMeasuredWith(answer.measured_with);
+  }
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   return response;
 }
@@ -158,8 +161,9 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   summary.set_version(info.version);
   summary.set_is_default(is_default);
   summary.set_kind(info.kind);
-  summary.set_device(info.device);
-  summary.set_backend(info.backend);
+  summary.set_device(info.measured_with.device);
+  summary.set_backend(info.measured_with.backend);
+  summary.set_collective_backend(info.measured_with.collective_backend);
   for (const int count : info.num_devices) summary.add_num_devices(count);
   summary.set_max_num_devices(info.max_ranks);
   return summary;

@@ -80,6 +80,7 @@ class PlannerServiceTest : public ::testing::Test {
     info.name = manifest.name;
     info.version = manifest.version;
     info.kind = "fake";
+    info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend};
     info.global_batch_size = 65536;
     info.details["metrics.compute.kendall_tau"] = "1";
     return std::make_shared<const FakeCostModel>(info);
@@ -155,6 +156,8 @@ TEST_F(PlannerServiceTest, APlanComesWithItsModelSeedAndFingerprint) {
   EXPECT_EQ(response.cost().ranks_size(), 2);
   EXPECT_EQ(response.cost_model().name(), "fixture");
   EXPECT_EQ(response.cost_model().version(), 2);
+  EXPECT_EQ(response.cost().measured_with().backend(), "neuroshard-cpu");
+  EXPECT_EQ(response.cost().measured_with().collective_backend(), "neuroshard-tcp");
   EXPECT_EQ(response.seed(), 42u);
   EXPECT_EQ(response.request_id(), "r-1");
   EXPECT_THAT(response.request_fingerprint(), SizeIs(64));
@@ -366,6 +369,7 @@ TEST_F(PlannerServiceTest, ComputeIsPredictedSetBySetAndFaultsAreListed) {
   EXPECT_FALSE(response.predictions(0).has_forward_ms());
   EXPECT_FALSE(response.predictions(0).has_total_interval());
   EXPECT_EQ(response.cost_model().version(), 2);
+  EXPECT_EQ(response.measured_with().backend(), "neuroshard-cpu");
   EXPECT_EQ(response.request_id(), "p-1");
   ASSERT_EQ(response.warnings_size(), 1);
   EXPECT_THAT(response.warnings(0), HasSubstr("1 sets of another"));
@@ -410,6 +414,8 @@ TEST_F(PlannerServiceTest, ModelsAreListedWithTheDefaultAndTheRefused) {
   grpc::ClientContext get_context;
   ASSERT_THAT(FromGrpc(stub_->GetCostModel(&get_context, request, &model)), IsOk());
   EXPECT_EQ(model.summary().version(), 1);
+  EXPECT_EQ(model.summary().backend(), "neuroshard-cpu");
+  EXPECT_EQ(model.summary().collective_backend(), "neuroshard-tcp");
   EXPECT_EQ(model.global_batch_size(), 65536);
   EXPECT_EQ(model.details().at("metrics.compute.kendall_tau"), "1");
   request.mutable_cost_model()->set_version(3);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/domain/backend_names.h"
 #include "common/store/profile_store.h"
 #include "tests/process/servers.h"
 #include "tests/process/subprocess.h"
@@ -147,6 +149,7 @@ TEST_F(PipelineProcessTest, SweepsOverThreeWorkersSurvivingKilledClientAndWorker
   for (const auto& record : *records) {
     ++seen[record.sample.sample_id];
     EXPECT_EQ(record.cost_ms.size(), 3U);
+    EXPECT_EQ(CollectiveBackendOf(record.environments.back()), "neuroshard-tcp");
   }
   EXPECT_EQ(seen.size(),
             static_cast<std::size_t>(5 * kCommSamples));  // both all-to-alls, three others
@@ -187,12 +190,19 @@ global_batch_size: 96
   const ProcessResult planned = RunProcess({Binary("neuroshard"), "plan", request, "--planner",
                                             planner.address(), "--format", "json", "--out", plan});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  // From the workers' records over the store and the model to every answer.
+  const Json answer = Json::parse(std::ifstream(plan));
+  const Json& with = answer["cost"]["measured_with"];
+  EXPECT_EQ(with["backend"], "neuroshard-cpu") << answer["cost"];
+  EXPECT_EQ(with["collective_backend"], "neuroshard-tcp");
+  EXPECT_NE(with["device"], "");
   const ProcessResult validated =
       RunProcess({Binary("neuroshard"), "validate", request, plan, "--workers", workers, "--store",
                   store_, "--format", "json"});
   ASSERT_EQ(validated.exit_code, 0) << validated.err;
   const Json report = Json::parse(validated.out);
   EXPECT_EQ(report["ranks"].size(), 3U) << report;
+  EXPECT_EQ(report["measured_with"], with);
   const auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
   ASSERT_TRUE(store.ok()) << store.status();
   const auto sweeps = (*store)->Statistics();

@@ -12,6 +12,7 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 ProcessResult Worker(std::vector<std::string> arguments) {
@@ -22,7 +23,11 @@ ProcessResult Worker(std::vector<std::string> arguments) {
 TEST(WorkerProcessTest, ServesOnAPortOfItsChoiceAndDrainsOnSigterm) {
   ServerProcess worker = StartWorker(2);
   EXPECT_THAT(worker.address(), ::testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
-  EXPECT_EQ(worker.Stop(), 0);
+  worker.process().Signal(SIGTERM);
+  const ProcessResult ended = worker.process().Wait();
+  EXPECT_EQ(ended.exit_code, 0);
+  // Its log says whose kernels and collectives it times.
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("neuroshard-cpu"), HasSubstr("neuroshard-tcp")));
 }
 
 TEST(WorkerProcessTest, BusyPortIsOneClearError) {

@@ -161,6 +161,7 @@ class FakeWorker final : public v1::WorkerService::Service {
       comm->set_outcome(measurement.outcome());
       comm->set_detail(measurement.detail());
       if (measurement.has_forward()) *comm->mutable_series() = measurement.forward();
+      (*comm->mutable_environment()->mutable_properties())["collective_backend"] = "fake-rings";
       if (!script_.knows_all_to_all_only) {
         (*comm->mutable_environment()->mutable_properties())["collective"] =
             request->sample().collective();
@@ -202,6 +203,7 @@ class FakeWorker final : public v1::WorkerService::Service {
     if (script_.breaks_always.count(id) > 0) return {grpc::StatusCode::INTERNAL, "broken"};
     measurement.set_sample_id(id);
     measurement.mutable_environment()->set_device("fake");
+    measurement.mutable_environment()->set_backend("fake-kernels");
     if (script_.out_of_memory.count(id) > 0) {
       measurement.set_outcome("out_of_memory");
       measurement.set_detail("needs more than there is");

@@ -210,13 +210,15 @@ def main():
             with open(os.path.join(options.base, "model.yaml"), encoding="utf-8") as file:
                 manifest = file.read()
             compute = top_level_block(manifest, "compute")
-            text += top_level_block(manifest, "hardware") + top_level_block(manifest, "conditions") + compute
+            hardware = top_level_block(manifest, "hardware").splitlines(keepends=True)
+            text += "".join(line for line in hardware if "collective_backend" not in line)  # communication is made up
+            text += top_level_block(manifest, "conditions") + compute
             tensors_file = file_of_block(compute)
             os.makedirs(os.path.dirname(os.path.join(temporary, tensors_file)), exist_ok=True)
             shutil.copyfile(os.path.join(options.base, tensors_file), os.path.join(temporary, tensors_file))
         else:
             tensors, compute = compute_network(options)
-            text += "hardware:\n  device: none (synthetic)\n  backend: cpu\n"
+            text += "hardware:\n  device: none (synthetic)\n"
             text += "conditions:\n  global_batch_size: 65536\n  weight_dtype: fp32\n  optimizer: sgd\n" + compute
             write_safetensors(os.path.join(temporary, "compute.safetensors"), tensors)
         for key, forward in (("forward_comm", True), ("backward_comm", False)):

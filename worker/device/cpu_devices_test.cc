@@ -36,7 +36,7 @@ TEST(CpuDevicesTest, DevicesHaveTheMemoryThatWasAsked) {
                                               std::make_shared<const GlooBackend>(GlooOptions{}))));
   EXPECT_EQ(inventory->size(), 2);
   EXPECT_EQ(inventory->properties(1).memory_bytes, 64 * kMiB);
-  EXPECT_EQ(inventory->properties(1).backend, "cpu");
+  EXPECT_EQ(inventory->properties(1).backend, "neuroshard-cpu");
 }
 
 }  // namespace

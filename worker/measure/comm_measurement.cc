@@ -140,10 +140,11 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
   } else {
     NS_ASSIGN_OR_RETURN(record.series, RunIterations(communicator, sample, settings, time, stop));
   }
-  record.environment = stamp.Make(device, settings,
-                                  {{"collective", std::string(ToText(sample.collective))},
-                                   {"collective_backend", device.collective_backend},
-                                   {"world_size", std::to_string(communicator.world_size())}});
+  record.environment =
+      stamp.Make(device, settings,
+                 {{"collective", std::string(ToText(sample.collective))},
+                  {std::string(kCollectiveBackendProperty), device.collective_backend},
+                  {"world_size", std::to_string(communicator.world_size())}});
   return record;
 }
 

@@ -76,7 +76,7 @@ TEST(ComputeServiceTest, AnswersEachSampleInOrderAsItIsDone) {
     EXPECT_THAT(record.forward().samples_ms(), SizeIs(3));
     EXPECT_THAT(record.backward().samples_ms(), Each(Ge(0.0)));
     EXPECT_EQ(record.forward().warmup_iterations(), 1);
-    EXPECT_EQ(record.environment().backend(), "cpu");
+    EXPECT_EQ(record.environment().backend(), "neuroshard-cpu");
     EXPECT_FALSE(record.environment().git_commit().empty());
     EXPECT_EQ(record.environment().measured_at_unix_ms(), 1'700'000'000'000);
   }
@@ -163,7 +163,7 @@ TEST(ComputeServiceTest, SecondJobOnADeviceIsRefusedAtOnce) {
   ASSERT_EQ(info.devices_size(), 2);
   EXPECT_THAT(info.devices(0).running_job(), HasSubstr("ProfileCompute"));
   EXPECT_EQ(info.devices(1).running_job(), "");
-  EXPECT_EQ(info.devices(0).collective_backend(), "gloo");
+  EXPECT_EQ(info.devices(0).collective_backend(), "neuroshard-tcp");
   EXPECT_EQ(info.devices(0).memory_bytes(), 64 * kMiB);
   EXPECT_FALSE(info.hostname().empty());
 

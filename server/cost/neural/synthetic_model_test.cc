@@ -112,7 +112,9 @@ TEST_F(SyntheticModelTest, TakesTheComputeNetworkOfARealModel) {
   const auto real = Load(*base);
   const auto mixed = Load(directory);
   EXPECT_THAT(mixed->info().num_devices, testing::ElementsAre(4));
-  EXPECT_EQ(mixed->info().device, real->info().device);
+  EXPECT_EQ(mixed->info().measured_with.device, real->info().measured_with.device);
+  EXPECT_EQ(mixed->info().measured_with.backend, real->info().measured_with.backend);
+  EXPECT_EQ(mixed->info().measured_with.collective_backend, "");  // its communication is made up
   ShardFeatures shard;
   shard.rows = 5000;
   shard.cols = 64;

@@ -72,7 +72,8 @@ ModelFixture MakeModelFixture(const ModelFixtureOptions& options) {
   manifest.name = options.name;
   manifest.version = options.version;
   manifest.device = "none (made-up numbers for tests)";
-  manifest.backend = "cpu";
+  manifest.backend = "neuroshard-cpu";
+  manifest.collective_backend = "neuroshard-tcp";
   manifest.global_batch_size = 65536;
   manifest.weight_dtype = "fp32";
   manifest.optimizer = "sgd";

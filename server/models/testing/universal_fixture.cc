@@ -73,7 +73,8 @@ ModelFixture MakeUniversalFixture(const UniversalFixtureOptions& options) {
   manifest.name = options.name;
   manifest.version = options.version;
   manifest.device = "none (made-up numbers for tests)";
-  manifest.backend = "cpu";
+  manifest.backend = "neuroshard-cpu";
+  manifest.collective_backend = "neuroshard-tcp";
   manifest.provenance["made_by"] = "universal_fixture";
   const IntervalManifest interval{0.9, 1.5, {0.5, 5}, {0.1, 0.05}};
 

@@ -17,7 +17,7 @@ inline MeasurementEnvironment SyntheticEnvironment() {
   environment.git_commit = "0123abc";
   environment.hostname = "host-a";
   environment.device = "Some CPU";
-  environment.backend = "cpu";
+  environment.backend = "neuroshard-cpu";
   environment.measured_at_unix_ms = 1'790'000'000'000;
   return environment;
 }
@@ -80,6 +80,7 @@ inline std::vector<CommRecord> SyntheticCommRecords(int count, int num_ranks,
       }
       record.cost_ms.push_back(cost_ms);
       record.environments.push_back(SyntheticEnvironment());
+      record.environments.back().properties = {{"collective_backend", "neuroshard-tcp"}};
     }
     records.push_back(std::move(record));
   }

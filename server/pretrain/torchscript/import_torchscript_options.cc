@@ -68,7 +68,9 @@ import->add_option("--out", command.model_directory, "ROOT/NAME/VERSION to write
   import->add_option("--weight-dtype", command.weight_dtype, "fp32, fp16 or bf16");
   import->add_option("--optimizer", command.optimizer, "sgd, adagrad, rowwise_adagrad or adam");
   import->add_option("--device", command.device, "Device it was measured on, as workers call it");
-  import->add_option("--backend", command.backend, "cpu or cuda");
+  import->add_option("--backend", command.backend, "Whose kernels were timed, e.g. fbgemm-cuda");
+  import->add_option("--collective-backend", command.collective_backend,
+                     "Whose collectives were timed, e.g. nccl");
   return import;
   }
 

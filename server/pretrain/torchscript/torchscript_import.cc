@@ -93,6 +93,7 @@ ImportedFiles MakeImportedFiles(const ImportTorchScriptCommand& command,
   manifest.version = location.version;
   manifest.device = command.device;
   manifest.backend = command.backend;
+  manifest.collective_backend = command.collective_backend;
   manifest.global_batch_size = command.batch_size;
   manifest.weight_dtype = command.weight_dtype;
   manifest.optimizer = command.optimizer;

@@ -30,6 +30,7 @@ struct ImportTorchScriptCommand {
   std::string optimizer;
   std::string device;
   std::string backend;
+  std::string collective_backend;
   OutputFormat format = OutputFormat::kTable;
 };
 

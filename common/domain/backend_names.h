@@ -1,0 +1,29 @@
+// Whose kernels and whose collectives a measurement timed: the names that devices, records, models
+// and answers give them. kernels/README.md has all of them and what each runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/domain/measurement.h"
+
+namespace neuroshard {
+
+// Kernels of this project.
+inline constexpr std::string_view kNeuroshardCpu = "neuroshard-cpu";
+inline constexpr std::string_view kNeuroshardCuda = "neuroshard-cuda";
+// Collectives: schedules of this project over TCP, and NVIDIA's library.
+inline constexpr std::string_view kNeuroshardTcp = "neuroshard-tcp";
+inline constexpr std::string_view kNccl = "nccl";
+
+// The name today of what workers of before 2026-11-22 called "cpu", "cuda" and "gloo", which no
+// backend may be called again; any other name as it is.
+std::string BackendNameToday(std::string_view name);
+
+// For records from elsewhere: a store, a worker.
+void UseBackendNamesOfToday(MeasurementEnvironment& environment);
+
+// Of a record of a collective; empty where it does not say.
+std::string CollectiveBackendOf(const MeasurementEnvironment& environment);
+
+}  // namespace neuroshard
