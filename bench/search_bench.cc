@@ -4,7 +4,7 @@
 // rate beside that of the matrix products alone by the installed BLAS (the same shapes in floats,
 // measured just before).
 // BM_GreedyPass/devices: the inner search, 11 dim caps, on the uncut tables of each task.
-// BM_Search/strategy/devices: whole searches; `refine` for 100 ms after its first plan. With
+// BM_Search/strategy/devices: whole searches; `refine` does its default amount of work. With
 // _universal the model is the shipped universal one, else all has networks as in the paper. The
 // last two run NeuroShard's 100 tasks of max dim 128 and count memory requests by search step: what
 // falls between two levels of the beam is part of a step, too.
@@ -12,12 +12,10 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -65,18 +63,9 @@ double ThreadSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Counts the memory requests from each poll, that is search step, to the next. Stops so long after
-// the first plan.
-class StepWatch final : public StopSignal, public SearchObserver {
+// Counts the memory requests from each poll, that is search step, to the next. Never stops.
+class StepWatch final : public StopSignal {
  public:
-  explicit StepWatch(double budget_s = std::numeric_limits<double>::infinity())
-      : budget_s_(budget_s) {}
-
-  void OnImprovement(const SearchResult&) override {
-    if (first_plan_s_ < 0) first_plan_s_ = ThreadSeconds();
-  }
-  void OnProgress(double) override {}
-
   bool ShouldStop() const override {
     const std::int64_t now = AllocationsOfThisThread();
     if (last_ >= 0) {
@@ -85,14 +74,10 @@ class StepWatch final : public StopSignal, public SearchObserver {
       allocations_ += now - last_;
     }
     last_ = now;
-    return first_plan_s_ >= 0 && std::isfinite(budget_s_) &&
-           ThreadSeconds() - first_plan_s_ > budget_s_;
+    return false;
   }
   // Between searches: what happens until the next poll belongs to no step.
-  void Reset() {
-    last_ = -1;
-    first_plan_s_ = -1;
-  }
+  void Reset() { last_ = -1; }
 
   void Report(benchmark::State& state) const {
     if (steps_ == 0) return;
@@ -102,8 +87,6 @@ class StepWatch final : public StopSignal, public SearchObserver {
   }
 
  private:
-  const double budget_s_;
-  double first_plan_s_ = -1;
   mutable std::int64_t last_ = -1;
   mutable std::int64_t steps_ = 0;
   mutable std::int64_t quiet_steps_ = 0;
@@ -198,21 +181,20 @@ double MeanCostMs(int num_devices, ShippedModel which, const std::string& strate
   for (PlanRequest request : tasks) {
     request.search.strategy = strategy;
     const auto model = BindModel(Model(which), ConditionsOf(request));
-    sum_ms += ValueOrExit(RunSearch(request, *model, watch, &watch)).cost.embedding_cost_ms;
+    sum_ms += ValueOrExit(RunSearch(request, *model, watch, nullptr)).cost.embedding_cost_ms;
     watch.Reset();
   }
   return sum_ms / static_cast<double>(tasks.size());
 }
 
-void BM_Search(benchmark::State& state, const std::string& strategy, ShippedModel model,
-               double budget_s) {
+void BM_Search(benchmark::State& state, const std::string& strategy, ShippedModel model) {
   const int num_devices = static_cast<int>(state.range(0));
   static std::map<std::pair<int, ShippedModel>, double> neuroshard_ms;
   if (!neuroshard_ms.contains({num_devices, model})) {
     StepWatch watch;
     neuroshard_ms[{num_devices, model}] = MeanCostMs(num_devices, model, "neuroshard", watch);
   }
-  StepWatch watch(budget_s);
+  StepWatch watch;
   double cost_ms = 0;
   for (auto _ : state) cost_ms += MeanCostMs(num_devices, model, strategy, watch);
   const double iterations = static_cast<double>(state.iterations());
@@ -221,21 +203,17 @@ void BM_Search(benchmark::State& state, const std::string& strategy, ShippedMode
   state.counters["to_neuroshard"] = cost_ms / iterations / neuroshard_ms.at({num_devices, model});
   watch.Report(state);
 }
-constexpr double kToItsEnd = std::numeric_limits<double>::infinity();
-void ToItsEnd(benchmark::internal::Benchmark* benchmark) {
+void ForSeconds(benchmark::internal::Benchmark* benchmark) {
   benchmark->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond)->MinTime(3);
 }
 void Once(benchmark::internal::Benchmark* benchmark) {
   benchmark->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond)->Iterations(1);
 }
-BENCHMARK_CAPTURE(BM_Search, neuroshard, "neuroshard", ShippedModel::kPaper, kToItsEnd)
-    ->Apply(ToItsEnd);
-BENCHMARK_CAPTURE(BM_Search, neuroshard_universal, "neuroshard", ShippedModel::kUniversal,
-                  kToItsEnd)
-    ->Apply(ToItsEnd);
-BENCHMARK_CAPTURE(BM_Search, refine, "refine", ShippedModel::kPaper, 0.1)->Apply(Once);
-BENCHMARK_CAPTURE(BM_Search, refine_universal, "refine", ShippedModel::kUniversal, 0.1)
-    ->Apply(Once);
+BENCHMARK_CAPTURE(BM_Search, neuroshard, "neuroshard", ShippedModel::kPaper)->Apply(ForSeconds);
+BENCHMARK_CAPTURE(BM_Search, neuroshard_universal, "neuroshard", ShippedModel::kUniversal)
+    ->Apply(ForSeconds);
+BENCHMARK_CAPTURE(BM_Search, refine, "refine", ShippedModel::kPaper)->Apply(Once);
+BENCHMARK_CAPTURE(BM_Search, refine_universal, "refine", ShippedModel::kUniversal)->Apply(Once);
 
 }  // namespace
 }  // namespace neuroshard

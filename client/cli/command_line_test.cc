@@ -94,7 +94,8 @@ TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
 
 TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--strategy", "random",
-                 "--time-budget-ms", "5", "--seed", "9", "--model", "cpu", "--format", "json"}),
+                 "--time-budget-ms", "5", "--steps", "7", "--seed", "9", "--model", "cpu",
+                 "--format", "json"}),
             0)
       << err_;
   ASSERT_EQ(planner_.requests().size(), 1u);
@@ -103,6 +104,7 @@ TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {
   EXPECT_EQ(request.search().strategy(), "random");
   EXPECT_EQ(request.search().time_budget_ms(), 5);
   EXPECT_EQ(request.search().seed(), 9u);
+  EXPECT_EQ(request.search().refine_steps(), 7);
   EXPECT_EQ(request.cost_model().name(), "cpu");
   const auto json = nlohmann::json::parse(out_);
   EXPECT_EQ(json["cost"]["embedding_cost_ms"], 7.5);

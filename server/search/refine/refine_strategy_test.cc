@@ -198,6 +198,36 @@ class MeteredStop final : public StopSignal {
   WorkSincePoll& work_;
 };
 
+// Blocks that may not be cut further leave descent at plans that no move improves. A search with
+// steps left goes on from other initial plans.
+TEST(RefineStrategyTest, RestartsAsLongAsItHasSteps) {
+  Random random(29);
+  const ConcaveCostModel model;
+  PlanRequest request;
+  for (int t = 0; t < 24; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = std::to_string(t);
+    table.num_embeddings = random.Between(1000, 100'000);
+    table.embedding_dim = 16 * random.Between(1, 4);
+    table.pooling_factor = static_cast<double>(random.Between(1, 30));
+  }
+  request.topology.devices.assign(6, {0, std::int64_t{1} << 30});
+  request.constraints.column_rule = ColumnRule::kTorchRec;
+  request.search.strategy = "refine";
+  std::vector<SearchResult> results;
+  for (const std::int64_t steps : {100, 400, 1600}) {
+    request.search.refine_steps = steps;
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                            RunSearch(request, model, NeverStop(), nullptr));
+    if (!results.empty()) {
+      const SearchResult& fewer = results.back();
+      EXPECT_LE(result.cost.embedding_cost_ms, fewer.cost.embedding_cost_ms);
+      EXPECT_GT(result.statistics.plans_evaluated, 2 * fewer.statistics.plans_evaluated);
+    }
+    results.push_back(result);
+  }
+}
+
 // Starts look at every layout of every table; a cancel must not wait for all of them.
 TEST(RefineStrategyTest, AsksOftenWhetherToStop) {
   WorkSincePoll work;
