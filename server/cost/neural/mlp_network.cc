@@ -64,8 +64,9 @@ void MlpNetwork::Multiply(const Layer& layer, std::int64_t n, const double* x, d
               layer.weight.data(), out, 0.0, y, out);
 }
 
-void MlpNetwork::Run(std::int64_t n, std::span<const float> in, std::span<float> out) const {
-  assert(static_cast<std::int64_t>(in.size()) == n * input_width());
+void MlpNetwork::Run(std::int64_t n, std::span<const float> in, std::int64_t in_stride,
+                     std::span<float> out) const {
+  assert(n == 0 || static_cast<std::int64_t>(in.size()) >= (n - 1) * in_stride + input_width());
   assert(static_cast<std::int64_t>(out.size()) == n * output_width());
   const std::int64_t widest = *std::max_element(widths_.begin(), widths_.end());
   const std::size_t needed = static_cast<std::size_t>(std::min(kBlockRows, n) * widest);
@@ -74,15 +75,20 @@ void MlpNetwork::Run(std::int64_t n, std::span<const float> in, std::span<float>
     next_layer.resize(needed);
   }
   for (std::int64_t row = 0; row < n; row += kBlockRows) {
-    RunBlock(std::min(kBlockRows, n - row), in.data() + row * input_width(),
+    RunBlock(std::min(kBlockRows, n - row), in.data() + row * in_stride, in_stride,
              out.data() + row * output_width());
   }
 }
 
-void MlpNetwork::RunBlock(std::int64_t n, const float* in, float* out) const {
+void MlpNetwork::RunBlock(std::int64_t n, const float* in, std::int64_t in_stride,
+                          float* out) const {
   double* x = this_layer.data();
   double* y = next_layer.data();
-  for (std::int64_t i = 0; i < n * input_width(); ++i) x[i] = in[i];
+  for (std::int64_t row = 0; row < n; ++row) {
+    for (std::int64_t i = 0; i < input_width(); ++i) {
+      x[row * input_width() + i] = in[row * in_stride + i];
+    }
+  }
   for (const Layer& layer : layers_) {
     Multiply(layer, n, x, y);
     const double* const bias = layer.bias.data();

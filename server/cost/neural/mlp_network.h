@@ -27,7 +27,12 @@ class MlpNetwork {
   std::int64_t output_width() const { return widths_.back(); }
 
   // in is [n, input_width()], out is [n, output_width()], row-major.
-  void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const;
+  void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const {
+    Run(n, in, input_width(), out);
+  }
+  // The same with a row of inputs every `in_stride` values.
+  void Run(std::int64_t n, std::span<const float> in, std::int64_t in_stride,
+           std::span<float> out) const;
 
  private:
   // Rows that run through the layers together: the hidden layers of a block stay in the cache.
@@ -44,7 +49,7 @@ class MlpNetwork {
   };
 
   static void Multiply(const Layer& layer, std::int64_t n, const double* x, double* y);
-  void RunBlock(std::int64_t n, const float* in, float* out) const;
+  void RunBlock(std::int64_t n, const float* in, std::int64_t in_stride, float* out) const;
 
   std::vector<std::int64_t> widths_;
   std::vector<Layer> layers_;

@@ -70,7 +70,8 @@ class ExchangePricer {
   void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
   void PriceTogether();
   void PriceSeparately();
-  void Learn();
+  // From trials that need the same collectives as the solution.
+  void Learn(const ShardKinds& kinds);
   std::span<const Touched> touched(std::size_t trial) const {
     return std::span(touched_).subspan(touched_end_[trial],
                                        touched_end_[trial + 1] - touched_end_[trial]);
@@ -101,6 +102,7 @@ class ExchangePricer {
   std::vector<float> compute_ms_;          // [rows, ranks], as the loads and prices_
   std::vector<float> forward_loads_;
   std::vector<float> backward_loads_;
+  std::vector<ShardKinds> kinds_;  // of trials that are allowed
   PlacementPrices prices_;
   std::vector<RankStanding> trial_standings_;
 };
