@@ -26,6 +26,9 @@ class BoundComm {
   virtual void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
                             std::span<float> cost_ms) const = 0;
 
+  // As CostModel::SetupOf.
+  virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
+
   // Nothing where it does not say how sure it is.
   virtual std::vector<CommInterval> Intervals(std::span<const RankComm> /*ranks*/) const {
     return {};

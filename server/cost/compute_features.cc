@@ -75,10 +75,12 @@ double MeanIdCount(const ReuseHistogram& histogram) {
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
                        double cache_bytes, std::span<double> out) {
   assert(out.size() == kComputeNames.size());
-  const double batch = static_cast<double>(conditions.global_batch_size);
+  const bool is_replica = shard.layout.type == ShardingType::kDataParallel;
+  const double batch =
+      static_cast<double>(conditions.global_batch_size) / (is_replica ? conditions.num_ranks : 1);
   const double rows = static_cast<double>(shard.rows);
   const double cols = static_cast<double>(shard.cols);
-  const double pooling = ShardPoolingFactor(conditions, shard);
+  const double pooling = is_replica ? shard.pooling_factor : ShardPoolingFactor(conditions, shard);
   const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
   const double lookups = batch * pooling;
   const double unique_rows = std::min(rows, lookups / MeanIdCount(shard.reuse_histogram));

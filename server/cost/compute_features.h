@@ -21,8 +21,9 @@ std::span<const std::string_view> ComputeFeatureNames();
 // Position of a name; none: there is no such feature.
 std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 
-// With B samples in the batch, p ids a sample looks up in the shard (ShardPoolingFactor), r rows
-// and d columns, e bytes a weight, L = B p lookups, c the mean count of an id by the histogram and
+// With B samples in the batch (data_parallel: in the rank's part of it), p ids a sample of those
+// looks up in the shard (ShardPoolingFactor; data_parallel: the table's pooling factor), r rows and
+// d columns, e bytes a weight, L = B p lookups, c the mean count of an id by the histogram and
 // U = min(r, L / c) rows expected to be looked up at all; ln1 x = ln(1 + x):
 //   bin_0 .. bin_16      the reuse histogram
 //   log_dim              ln1 d          log_lookup_bytes   ln1 (L d e)

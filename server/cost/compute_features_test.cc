@@ -83,6 +83,16 @@ TEST(ComputeFeaturesTest, ABlockOfRowsHasItsShareOfTheIds) {
   EXPECT_THAT(named["log_unique_rows"], DoubleNear(std::log(63.5), 1e-12));
 }
 
+TEST(ComputeFeaturesTest, AReplicaIsATableAtItsRanksPartOfTheBatch) {
+  ShardFeatures replica = SomeShard();
+  replica.layout = {ShardingType::kDataParallel, ComputeKernel::kDense, 4};
+  PricingConditions four_ranks = SomeConditions();
+  four_ranks.num_ranks = 4;
+  PricingConditions a_quarter = SomeConditions();
+  a_quarter.global_batch_size = 25;
+  EXPECT_EQ(Named(four_ranks, replica, 4000), Named(a_quarter, SomeShard(), 4000));
+}
+
 TEST(ComputeFeaturesTest, NoMoreRowsAreLookedUpThanThereAre) {
   ShardFeatures shard = SomeShard();
   shard.rows = shard.table_rows = 7;

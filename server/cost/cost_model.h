@@ -78,9 +78,10 @@ struct CostModelInfo {
   int max_ranks = 0;             // any rank count up to this besides; 0: num_devices are all
   std::map<std::string, std::string> details;  // flattened metrics and provenance
   bool splits_compute = false;                 // tells forward from backward compute
-  // What the model was made for, and what a search tries where the caller does not say.
+  // What the model was made for, and what a search tries where the caller does not say; of a bound
+  // model, at its conditions.
   std::vector<ShardingType> sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
-  // Types besides whose collectives it was measured on: no search tries them unasked.
+  // Types whose collectives it was measured on, whether a search tries them unasked or not.
   std::vector<ShardingType> measured_types;
   // head is linear without a constant: a rank costs the sum of what its shards cost alone.
   bool additive_compute = false;
@@ -117,19 +118,42 @@ struct ComputeCost {
   float backward_ms = 0;
 };
 
+// Kinds of shards by the collectives that they need.
+struct ShardKinds {
+  bool whole_rows = false;  // all-to-all in both stages
+  bool cut_rows = false;    // reduce-scatter forward, all-gather backward
+  bool replicas = false;    // data_parallel: all-reduce backward
+
+  ShardKinds& operator|=(const ShardKinds& other) {
+    whole_rows = whole_rows || other.whole_rows;
+    cut_rows = cut_rows || other.cut_rows;
+    replicas = replicas || other.replicas;
+    return *this;
+  }
+  bool operator==(const ShardKinds&) const = default;
+};
+
 // What a shard adds to its rank's communication, in the model's own unit; a model's prices are
 // functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
 // that the rank exchanges for the whole batch.
 struct CommLoad {
   float forward = 0;
   float backward = 0;
+  ShardKinds kinds = {};  // none where the model does not tell them apart
 
   CommLoad& operator+=(const CommLoad& other) {
     forward += other.forward;
     backward += other.backward;
+    kinds |= other.kinds;
     return *this;
   }
   bool operator==(const CommLoad&) const = default;
+};
+
+// What a stage takes on every rank besides what the loads are priced at, in ms.
+struct CommSetup {
+  float forward_ms = 0;
+  float backward_ms = 0;
 };
 
 // What one rank of a placement has to communicate and what that was priced at.
@@ -138,10 +162,6 @@ struct RankComm {
   double start_offset_ms = 0;
   double forward_ms = 0;
   double backward_ms = 0;
-  // Whether it has shards of these kinds, and so which collectives all ranks take part in.
-  bool has_whole_rows = false;  // all-to-all in both stages; not data_parallel
-  bool has_cut_rows = false;    // reduce-scatter forward, all-gather backward
-  bool has_replicas = false;    // all-reduce backward
 };
 
 // low <= cost <= high in each.
@@ -171,8 +191,9 @@ class CostModel {
   virtual Status CheckConditions(const PricingConditions& conditions) const = 0;
 
   // The model as it prices these conditions, which CheckConditions has accepted; null: this object
-  // does. A bound model has the same info(), keeps alive what it shares with this one, and is asked
-  // for these conditions alone. Callers hold it as long as they price; BindModel does that.
+  // does. A bound model has the same info() but for sharding_types, keeps alive what it shares with
+  // this one, and is asked for these conditions alone. Callers hold it as long as they price;
+  // BindModel does that.
   virtual std::shared_ptr<const CostModel> BoundTo(const PricingConditions& /*conditions*/) const {
     return nullptr;
   }
@@ -197,6 +218,10 @@ class CostModel {
   virtual void ForwardCommCosts(int num_ranks, std::span<const float> loads,
                                 std::span<const float> start_offsets_ms,
                                 std::span<float> cost_ms) const = 0;
+
+  // Of a placement with shards of these kinds: a stage of several collectives takes longer than one
+  // all-to-all of all loads. Nothing of whole rows alone. May be below 0; costs stay at least 0.
+  virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
   // How sure the model is of the ranks' compute, each rank with its shards and what ComputeCosts
   // said of them; no rank is empty. Not for the inner loop. Nothing where the model does not say.

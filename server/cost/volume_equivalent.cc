@@ -4,9 +4,12 @@ namespace neuroshard {
 
 CommLoad VolumeEquivalent(const PricingConditions& conditions, const ShardFeatures& shard) {
   const float cols = static_cast<float>(shard.cols);
-  if (shard.layout.type != ShardingType::kDataParallel) return {cols, cols};
+  if (CutsRows(shard.layout.type)) return {cols, cols, {.cut_rows = true}};
+  if (shard.layout.type != ShardingType::kDataParallel) return {cols, cols, {.whole_rows = true}};
   const double values = 2.0 * static_cast<double>(shard.rows) * static_cast<double>(shard.cols);
-  return {0, static_cast<float>(values / static_cast<double>(conditions.global_batch_size))};
+  return {0,
+          static_cast<float>(values / static_cast<double>(conditions.global_batch_size)),
+          {.replicas = true}};
 }
 
 double ShardPoolingFactor(const PricingConditions& conditions, const ShardFeatures& shard) {

@@ -23,16 +23,18 @@ ShardFeatures Shard(ShardingType type, std::int64_t rows) {
 }
 
 TEST(VolumeEquivalentTest, PooledVectorsCountTheirColumns) {
-  const CommLoad columns{16, 16};
+  const CommLoad columns{16, 16, {.whole_rows = true}};
+  const CommLoad cut{16, 16, {.cut_rows = true}};
   EXPECT_EQ(VolumeEquivalent(EightRanks(), Shard(ShardingType::kTableWise, 4000)), columns);
   EXPECT_EQ(VolumeEquivalent(EightRanks(), Shard(ShardingType::kColumnWise, 4000)), columns);
-  EXPECT_EQ(VolumeEquivalent(EightRanks(), Shard(ShardingType::kRowWise, 500)), columns);
+  EXPECT_EQ(VolumeEquivalent(EightRanks(), Shard(ShardingType::kRowWise, 500)), cut);
 }
 
 TEST(VolumeEquivalentTest, AReplicaSendsItsDenseGradientTwice) {
   const CommLoad load = VolumeEquivalent(EightRanks(), Shard(ShardingType::kDataParallel, 4000));
   EXPECT_EQ(load.forward, 0);
   EXPECT_EQ(load.backward, 2 * 4000 * 16 / 1000);
+  EXPECT_EQ(load.kinds, (ShardKinds{.replicas = true}));
 }
 
 TEST(VolumeEquivalentTest, IdsGoWhereTheirRowsAre) {

@@ -9,9 +9,11 @@ void PlacementBatch::Begin(std::span<const float> compute_ms, std::span<const Co
   begin_ = compute_ms_.size();
   row_of_rank_.clear();
   compute_ms_.insert(compute_ms_.end(), compute_ms.begin(), compute_ms.end());
+  ShardKinds& kinds = kinds_.emplace_back();
   for (const CommLoad& load : loads) {
     forward_.push_back(load.forward);
     backward_.push_back(load.backward);
+    kinds |= load.kinds;
   }
 }
 
@@ -27,13 +29,15 @@ void PlacementBatch::Add(int rank, std::span<const float> held, std::span<const 
   for (std::size_t w = 0; w < phi.size(); ++w) sum[w] += phi[w];
   forward_[cell] += load.forward;
   backward_[cell] += load.backward;
+  kinds_.back() |= load.kinds;
 }
 
 void PlacementBatch::Price(PlacementPrices& prices) {
   std::vector<ComputeCost> costs(cells_.size());
   if (!cells_.empty()) model_.ComputeCosts(sums_, costs);
   for (std::size_t i = 0; i < cells_.size(); ++i) compute_ms_[cells_[i]] = costs[i].total_ms;
-  PricePlacements(model_, static_cast<int>(num_ranks_), compute_ms_, forward_, backward_, prices);
+  PricePlacements(model_, static_cast<int>(num_ranks_), compute_ms_, forward_, backward_, prices,
+                  kinds_);
 }
 
 }  // namespace neuroshard

@@ -33,6 +33,7 @@ class PlacementBatch {
   std::vector<float> compute_ms_;  // [placement, rank], like the loads
   std::vector<float> forward_;
   std::vector<float> backward_;
+  std::vector<ShardKinds> kinds_;                     // by placement
   std::size_t begin_ = 0;                             // of the placement begun last
   std::vector<float> sums_;                           // [changed cells, width of phi]
   std::vector<std::size_t> cells_;                    // positions in compute_ms_

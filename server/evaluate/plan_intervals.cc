@@ -29,13 +29,7 @@ RankContents ContentsOf(const PricingConditions& conditions,
   for (std::size_t i = 0; i < features.size(); ++i) {
     const std::size_t rank = static_cast<std::size_t>(resolved[i].shard->rank);
     contents.shards[rank].push_back(features[i]);
-    RankComm& comm = contents.comm[rank];
-    comm.load += loads[i];
-    const ShardingType type = features[i].layout.type;
-    const bool is_replica = type == ShardingType::kDataParallel;
-    comm.has_replicas = comm.has_replicas || is_replica;
-    comm.has_cut_rows = comm.has_cut_rows || CutsRows(type);
-    comm.has_whole_rows = comm.has_whole_rows || (!is_replica && !CutsRows(type));
+    contents.comm[rank].load += loads[i];
   }
   return contents;
 }

@@ -16,6 +16,7 @@ struct RankLoads {
   std::vector<ComputeCost> compute;  // 0 for ranks that hold nothing
   std::vector<float> forward;
   std::vector<float> backward;
+  ShardKinds kinds;  // of all together
 };
 
 // Sums phi and loads per rank and runs the head on the ranks that hold something.
@@ -43,6 +44,7 @@ RankLoads LoadsOfRanks(const PlanRequest& request, const std::vector<ResolvedSha
     const std::size_t rank = static_cast<std::size_t>(shards[i].shard->rank);
     of_ranks.forward[rank] += loads[i].forward;
     of_ranks.backward[rank] += loads[i].backward;
+    of_ranks.kinds |= loads[i].kinds;
     int& row = row_of_rank[rank];
     if (row < 0) {
       row = rows++;
@@ -79,7 +81,8 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan, const
   std::vector<float> compute_ms;
   for (const ComputeCost& compute : loads.compute) compute_ms.push_back(compute.total_ms);
   PlacementPrices prices;
-  PricePlacements(model, num_ranks, compute_ms, loads.forward, loads.backward, prices);
+  PricePlacements(model, num_ranks, compute_ms, loads.forward, loads.backward, prices,
+                  {&loads.kinds, 1});
 
   cost.embedding_cost_ms = prices.cost_ms.empty() ? 0 : prices.cost_ms.front();
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {

@@ -102,6 +102,38 @@ TEST_F(PricePlanTest, CommunicationFollowsDimsAndOffsets) {
   EXPECT_DOUBLE_EQ(cost.embedding_cost_ms, most);
 }
 
+TEST_F(PricePlanTest, AStageOfSeveralCollectivesTakesLonger) {
+  plan_.tables[0] = {"t0",
+                     "",
+                     ShardingType::kDataParallel,
+                     ComputeKernel::kDense,
+                     {{0, 16000, 0, 16, 0}, {0, 16000, 0, 16, 1}, {0, 16000, 0, 16, 2}}};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  const std::vector<float> backward_loads = {
+      16 + 2.0F * 16000 * 16 / 65536, 2.0F * 16000 * 16 / 65536, 24 + 2.0F * 16000 * 16 / 65536};
+  std::vector<float> backward_ms(3);
+  model_.BackwardCommCosts(3, backward_loads, backward_ms);
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_THAT(cost.ranks[r].backward_comm_ms, ::testing::DoubleNear(backward_ms[r] + 0.09, 1e-6));
+  }
+
+  plan_.tables[0] = {"t0",
+                     "",
+                     ShardingType::kRowWise,
+                     ComputeKernel::kFused,
+                     {{0, 5334, 0, 16, 0}, {5334, 5334, 0, 16, 1}, {10668, 5332, 0, 16, 2}}};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cut, PricePlan(request_, plan_, model_));
+  model_.BackwardCommCosts(3, std::vector<float>{32, 16, 40}, backward_ms);
+  EXPECT_THAT(cut.ranks[2].backward_comm_ms, ::testing::DoubleNear(backward_ms[2] + 0.07, 1e-6));
+  std::vector<float> offsets_ms;
+  for (const RankCost& rank : cut.ranks) {
+    offsets_ms.push_back(static_cast<float>(rank.start_offset_ms));
+  }
+  std::vector<float> forward_ms(3);
+  model_.ForwardCommCosts(3, std::vector<float>{32, 16, 40}, offsets_ms, forward_ms);
+  EXPECT_THAT(cut.ranks[2].forward_comm_ms, ::testing::DoubleNear(forward_ms[2] + 0.06, 1e-6));
+}
+
 TEST_F(PricePlanTest, MemoryIsWhatTheShardsTakeAndTheReserve) {
   request_.memory.reserve_fraction = 0.5;
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));

@@ -1,6 +1,7 @@
 // The sections of model.yaml that a universal model has (README of this folder).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -31,8 +32,12 @@ struct IntervalManifest {
   bool operator==(const IntervalManifest&) const = default;
 };
 
-// kind universal_table_sum. Several members are one model: the first prices, all of them say how
-// sure it is.
+// Members of an ensemble whose mean prices, the first ones: most of what the mean of all has over
+// one member alone, at half of its time (server/cost/README.md).
+inline constexpr int kMostPricingMembers = 2;
+
+// kind universal_table_sum. Several members are one model: the mean of the first prices, what all
+// of them differ in says how sure it is.
 struct UniversalComputeManifest {
   std::string file;                        // safetensors, relative to the model's directory
   std::vector<std::string> features;       // of ComputeFeatureNames, each once
@@ -43,6 +48,7 @@ struct UniversalComputeManifest {
   int members = 1;
   std::optional<IntervalManifest> interval;
 
+  int pricing_members() const { return std::min(members, kMostPricingMembers); }
   bool operator==(const UniversalComputeManifest&) const = default;
 };
 
@@ -55,6 +61,7 @@ struct UniversalCommManifest {
   std::optional<IntervalManifest> interval;           // of collectives that have none of their own
   std::map<std::string, IntervalManifest> intervals;  // by CollectiveName
 
+  int pricing_members() const { return std::min(members, kMostPricingMembers); }
   // Null where the model does not say how sure it is of a collective.
   const IntervalManifest* IntervalOf(const std::string& collective) const {
     const auto own = intervals.find(collective);

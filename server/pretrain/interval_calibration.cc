@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -112,7 +113,12 @@ double FactorOf(const std::vector<Miss>& misses, const IntervalRule& rule, doubl
 std::vector<double> EnsemblePredictions::Model() const {
   std::vector<double> model;
   model.reserve(members_ms.size());
-  for (const auto& members : members_ms) model.push_back(members.front());
+  for (const auto& members : members_ms) {
+    const std::size_t pricing =
+        std::min(members.size(), static_cast<std::size_t>(kMostPricingMembers));
+    model.push_back(std::accumulate(members.begin(), members.begin() + pricing, 0.0) /
+                    static_cast<double>(pricing));
+  }
   return model;
 }
 
@@ -140,9 +146,9 @@ std::optional<IntervalManifest> CalibrateInterval(std::vector<CalibrationValue> 
 std::optional<IntervalManifest> CalibrateInterval(const EnsemblePredictions& predictions,
                                                   double coverage) {
   std::vector<CalibrationValue> values;
+  const std::vector<double> model_ms = predictions.Model();
   for (std::size_t i = 0; i < predictions.measured_ms.size(); ++i) {
-    const auto& members_ms = predictions.members_ms[i];
-    values.push_back({predictions.measured_ms[i], members_ms.front(), members_ms,
+    values.push_back({predictions.measured_ms[i], model_ms[i], predictions.members_ms[i],
                       static_cast<std::int64_t>(i), 0});
   }
   return CalibrateInterval(std::move(values), coverage);
@@ -152,11 +158,12 @@ double IntervalCoverage(const IntervalManifest& interval, const EnsemblePredicti
                         const std::vector<int>& num_ranks) {
   if (predictions.measured_ms.empty()) return std::numeric_limits<double>::quiet_NaN();
   const IntervalRule rule(interval);
+  const std::vector<double> model_ms = predictions.Model();
   std::size_t inside = 0;
   for (std::size_t i = 0; i < predictions.measured_ms.size(); ++i) {
-    const auto& members = predictions.members_ms[i];
     const IntervalRule here = num_ranks.empty() ? rule : rule.AtRanks(num_ranks[i]);
-    const CostInterval around = here.Around(members.front(), here.Deviation(members));
+    const CostInterval around =
+        here.Around(model_ms[i], here.Deviation(predictions.members_ms[i], model_ms[i]));
     inside +=
         predictions.measured_ms[i] >= around.low_ms && predictions.measured_ms[i] <= around.high_ms;
   }

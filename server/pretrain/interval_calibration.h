@@ -12,10 +12,10 @@ namespace neuroshard {
 
 // What an ensemble says of some values, and what was measured.
 struct EnsemblePredictions {
-  std::vector<std::vector<double>> members_ms;  // of each value, the model first
+  std::vector<std::vector<double>> members_ms;  // of each value
   std::vector<double> measured_ms;
 
-  // Of the model.
+  // Of the model: the mean of the members that price.
   std::vector<double> Model() const;
 };
 
@@ -23,7 +23,7 @@ struct EnsemblePredictions {
 struct CalibrationValue {
   double measured_ms = 0;
   double unseen_ms = 0;            // said by a network that had not learned from the value
-  std::vector<double> members_ms;  // by the ensemble, the model first: how much it disagrees
+  std::vector<double> members_ms;  // by the ensemble: how much it disagrees
   std::int64_t group = 0;  // values that were measured together, and err together, have the same
   int num_ranks = 0;       // of a collective; 0: of none
 };

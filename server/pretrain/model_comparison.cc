@@ -75,22 +75,26 @@ std::optional<std::vector<float>> PredictComm(const CostModel& model, const Comm
   const auto bound = model.BoundTo(conditions);
   const CostModel& pricing = bound == nullptr ? model : *bound;
   std::vector<float> loads;
+  CommSetup setup;  // of the collective alone
   for (const std::int64_t columns : sample.dim_sums) {
     float load = static_cast<float>(columns);
     if (sample.collective != Collective::kAllToAll) {
       const CommLoad of_rank = LoadOf(pricing, conditions, sample.collective, columns);
       load = forward ? of_rank.forward : of_rank.backward;
+      setup = pricing.SetupOf(of_rank.kinds);
     }
     loads.push_back(load * static_cast<float>(sample.element_bytes) / kElementBytes);
   }
   std::vector<float> cost_ms(static_cast<std::size_t>(ranks));
-  if (!forward) {
+  if (forward) {
+    std::vector<float> offsets(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end());
+    offsets.resize(static_cast<std::size_t>(ranks), 0);
+    pricing.ForwardCommCosts(ranks, loads, offsets, cost_ms);
+  } else {
     pricing.BackwardCommCosts(ranks, loads, cost_ms);
-    return cost_ms;
   }
-  std::vector<float> offsets(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end());
-  offsets.resize(static_cast<std::size_t>(ranks), 0);
-  pricing.ForwardCommCosts(ranks, loads, offsets, cost_ms);
+  const float setup_ms = forward ? setup.forward_ms : setup.backward_ms;
+  for (float& cost : cost_ms) cost = std::max(0.0F, cost + setup_ms);
   return cost_ms;
 }
 

@@ -165,6 +165,20 @@ TEST_F(PretrainCommandsTest, GoingOnFromAModelTellsOldAndNewSamplesApart) {
             1.3 * mape.at("compute, replayed samples, before") + 1);
 }
 
+TEST_F(PretrainCommandsTest, GoingOnWithCommunicationAloneKeepsCompute) {
+  FillStore(SyntheticComputeRecords(250), {});
+  Output(RunTrain, train_);
+  TrainCommand again = train_;
+  again.resume_from = train_.model_directory;
+  again.store = train_.store = Path("new.db");
+  again.model_directory = Path("models/cpu/2");
+  FillStore({}, SyntheticCommRecords(60, 2));
+  const Json report = Output(RunTrain, again);
+  EXPECT_EQ(report["usable"], true);
+  EXPECT_EQ(Read("models/cpu/2/compute.safetensors"), Read("models/cpu/1/compute.safetensors"));
+  EXPECT_TRUE(fs::exists(Path("models/cpu/2/comm.safetensors")));
+}
+
 TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   FillStore(SyntheticComputeRecords(250), {});
   Output(RunTrain, train_);

@@ -123,9 +123,8 @@ void AddReports(const std::vector<CommRecord>& records, const SampleSplit& by_re
     result.is_part = is_part;
     outcome.reports.push_back(result);
     if (!fit.starts.empty() && !is_part) {
-      outcome.reports.push_back(
-          ReportBefore(result, PredictEnsemble(comm.problem, fit.graph, {fit.starts.front()},
-                                               comm.RanksOf(collectives))));
+      outcome.reports.push_back(ReportBefore(
+          result, PredictEnsemble(comm.problem, fit.graph, fit.starts, comm.RanksOf(collectives))));
     }
   };
   for (std::size_t k = 0; k < kCollectiveKinds; ++k) {

@@ -157,7 +157,7 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
     outcome.reports.push_back(result);
     if (start != nullptr) {
       outcome.reports.push_back(
-          ReportBefore(result, PredictEnsemble(problem, fit.graph, {fit.starts.front()}, samples)));
+          ReportBefore(result, PredictEnsemble(problem, fit.graph, fit.starts, samples)));
     }
   };
   report("compute", "compute", split.samples.test, false);

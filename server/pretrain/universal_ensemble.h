@@ -24,10 +24,10 @@ inline constexpr double kIntervalCoverage = 0.9;
 // What a fit is for: the model, or a point of its learning curve.
 enum class FitPurpose { kModel, kLearningCurve };
 
-// The weights of an ensemble's members, as they are used, the model first.
+// The weights of an ensemble's members, as they are used, by validation loss.
 struct FittedEnsemble {
   std::vector<std::vector<float>> weights;
-  std::int64_t epochs = 0;  // of the model
+  std::int64_t epochs = 0;  // of the first member
   std::int64_t best_epoch = 0;
 };
 

@@ -115,7 +115,9 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
   std::vector<CommRecord> comm = Merge(records.comm, replay.comm).all;
   // One rank has nothing to exchange.
   std::erase_if(comm, [](const CommRecord& record) { return record.sample.dim_sums.size() < 2; });
-  if (std::ssize(compute) < config.min_samples) {
+  // What nobody has measured anew stays as it was.
+  const bool keeps_compute = start != nullptr && compute.empty();
+  if (!keeps_compute && std::ssize(compute) < config.min_samples) {
     return FailedPrecondition(
         "{} compute samples are too few to learn from, at least {} are needed", compute.size(),
         config.min_samples);
@@ -128,7 +130,12 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
         "measurements.",
         noise.samples, noise.mape_percent));
   }
-  NS_RETURN_IF_ERROR(TrainUniversalCompute(merged, config, start, context, outcome));
+  if (keeps_compute) {
+    outcome.manifest.universal = start->manifest.universal;
+    outcome.files[outcome.manifest.universal->file] = start->compute;
+  } else {
+    NS_RETURN_IF_ERROR(TrainUniversalCompute(merged, config, start, context, outcome));
+  }
   if (std::ssize(comm) >= config.min_samples) {
     NS_RETURN_IF_ERROR(TrainUniversalComm(comm, config, start, context, outcome));
   } else {

@@ -25,11 +25,11 @@ struct UniversalStart {
 // half of the epochs.
 TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest);
 
-// The ensemble's members are trained side by side; the one with the least validation loss comes
-// first and is the model. Intervals are calibrated on the validation samples, and their coverage
-// reported on the held-out ones. With `start`, members begin at its weights and with its
-// standardisation, and the report also says how good it was on the same held-out samples, new and
-// replayed ones apart.
+// The ensemble's members are trained side by side; those with the least validation loss come first
+// and price (UniversalComputeManifest::pricing_members). Intervals are calibrated on the validation
+// samples, and their coverage reported on the held-out ones. With `start`, members begin at its
+// weights and with its standardisation, and the report also says how good it was on the same
+// held-out samples, new and replayed ones apart.
 //
 // FAILED_PRECONDITION when there are fewer than config.min_samples compute samples, or when `start`
 // is of another shape or device; communication with fewer is left out with a warning. Otherwise the

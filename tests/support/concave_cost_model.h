@@ -18,7 +18,8 @@ namespace neuroshard::testing {
 // phi: a few random positive weights on dim, lookups, log of rows and share of rare ids. head: a
 // concave sum over phi's entries plus a constant, so that head(0) > 0, tables share overheads and
 // two halves cost more than the whole. Communication: each rank's own bytes, the largest rank's,
-// and (forward) a part of the wait for the last rank. Rows of a batch do not influence each other.
+// and (forward) a part of the wait for the last rank; each further collective a constant. Rows of a
+// batch do not influence each other.
 class ConcaveCostModel final : public CostModel {
  public:
   static constexpr int kWidth = 6;
@@ -62,6 +63,13 @@ class ConcaveCostModel final : public CostModel {
       }
       loads[i] = VolumeEquivalent(conditions, shard);
     }
+  }
+
+  CommSetup SetupOf(const ShardKinds& kinds) const override {
+    if (kinds == ShardKinds()) return {};
+    const auto ms = [](bool has, float idle_ms) { return has ? idle_ms : 0.0F; };
+    return {ms(kinds.cut_rows, 0.06F) - ms(!kinds.whole_rows, 0.04F),
+            ms(kinds.cut_rows, 0.07F) + ms(kinds.replicas, 0.09F) - ms(!kinds.whole_rows, 0.05F)};
   }
 
   void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {

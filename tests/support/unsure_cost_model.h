@@ -28,7 +28,7 @@ class UnsureCostModel final : public FakeCostModel {
   std::vector<CommInterval> CommIntervals(std::span<const RankComm> ranks) const override {
     std::vector<CommInterval> intervals;
     for (const RankComm& rank : ranks) {
-      const double share = rank.has_replicas ? 0.8 : (rank.has_cut_rows ? 0.6 : 0.4);
+      const double share = rank.load.kinds.replicas ? 0.8 : (rank.load.kinds.cut_rows ? 0.6 : 0.4);
       intervals.push_back({{(1 - share) * rank.forward_ms, (1 + share) * rank.forward_ms},
                            {(1 - share) * rank.backward_ms, (1 + share) * rank.backward_ms}});
     }

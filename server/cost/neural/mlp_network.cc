@@ -29,8 +29,9 @@ MlpNetwork::MlpNetwork(const TensorFile& file, std::string_view prefix,
   }
 }
 
-void MlpNetwork::Run(std::int64_t n, std::span<const float> in, std::span<float> out) const {
-  assert(static_cast<std::int64_t>(in.size()) == n * input_width());
+void MlpNetwork::Run(std::int64_t n, std::span<const float> in, std::int64_t in_stride,
+                     std::span<float> out) const {
+  assert(n == 0 || static_cast<std::int64_t>(in.size()) >= (n - 1) * in_stride + input_width());
   assert(static_cast<std::int64_t>(out.size()) == n * output_width());
   const std::size_t needed = static_cast<std::size_t>(std::min(kBlockRows, n) * widest_stride_);
   if (this_layer.size() < needed) {
@@ -38,14 +39,15 @@ void MlpNetwork::Run(std::int64_t n, std::span<const float> in, std::span<float>
     next_layer.resize(needed);
   }
   for (std::int64_t row = 0; row < n; row += kBlockRows) {
-    RunBlock(std::min(kBlockRows, n - row), in.data() + row * input_width(),
+    RunBlock(std::min(kBlockRows, n - row), in.data() + row * in_stride, in_stride,
              out.data() + row * output_width());
   }
 }
 
-void MlpNetwork::RunBlock(std::int64_t n, const float* in, float* out) const {
+void MlpNetwork::RunBlock(std::int64_t n, const float* in, std::int64_t in_stride,
+                          float* out) const {
   const float* x = in;
-  std::int64_t x_stride = input_width_;
+  std::int64_t x_stride = in_stride;
   float* y = this_layer.data();
   float* spare = next_layer.data();
   for (const DenseLayer& layer : layers_) {

@@ -25,13 +25,18 @@ class MlpNetwork {
   std::int64_t output_width() const { return layers_.back().out(); }
 
   // in is [n, input_width()], out is [n, output_width()], row-major.
-  void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const;
+  void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const {
+    Run(n, in, input_width(), out);
+  }
+  // The same with a row of inputs every `in_stride` values.
+  void Run(std::int64_t n, std::span<const float> in, std::int64_t in_stride,
+           std::span<float> out) const;
 
  private:
   // Rows that run through the layers together: the hidden layers of a block stay in the cache.
   static constexpr std::int64_t kBlockRows = 128;
 
-  void RunBlock(std::int64_t n, const float* in, float* out) const;
+  void RunBlock(std::int64_t n, const float* in, std::int64_t in_stride, float* out) const;
 
   std::int64_t input_width_;
   std::int64_t widest_stride_ = 0;

@@ -19,11 +19,7 @@ class IntervalRule {
   // Piecewise linear in ln(cost) through the manifest's points, constant outside.
   double Noise(double cost_ms) const;
 
-  // s: of ln(cost), from what the members say (at least one, the first is the model) and the noise.
-  double Deviation(std::span<const double> member_costs_ms) const {
-    return Deviation(member_costs_ms, member_costs_ms.front());
-  }
-  // The same with the noise at a cost that another network says.
+  // s: of ln(cost), from what the members say (at least one) and the noise at a cost.
   double Deviation(std::span<const double> member_costs_ms, double noise_at_ms) const;
 
   // The rule for collectives over so many ranks: the factor is linear in ln(ranks) between those

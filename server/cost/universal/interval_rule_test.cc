@@ -22,11 +22,11 @@ TEST(IntervalRuleTest, NoiseIsLinearInTheLogarithmAndConstantOutside) {
 
 TEST(IntervalRuleTest, DeviationAddsWhatMembersDisagreeInToTheNoise) {
   const std::vector<double> agree = {100, 100, 100};
-  EXPECT_NEAR(kRule.Deviation(agree), 0.1, 1e-12);
+  EXPECT_NEAR(kRule.Deviation(agree, agree[0]), 0.1, 1e-12);
   const std::vector<double> differ = {100, 100 * std::exp(0.2)};  // ln off by 0.1 from their mean
-  EXPECT_NEAR(kRule.Deviation(differ), std::sqrt(0.01 + 0.01), 1e-12);
+  EXPECT_NEAR(kRule.Deviation(differ, differ[0]), std::sqrt(0.01 + 0.01), 1e-12);
   const std::vector<double> nothing = {0, 0};
-  EXPECT_NEAR(kRule.Deviation(nothing), 0.3, 1e-12);
+  EXPECT_NEAR(kRule.Deviation(nothing, nothing[0]), 0.3, 1e-12);
 }
 
 TEST(IntervalRuleTest, TheFactorIsThatOfTheRankCount) {

@@ -23,6 +23,7 @@ constexpr double kReferenceColumns = 128;
 // What the model and all that were bound from it share.
 struct CommNetworks {
   std::vector<CommNetworkMember> members;
+  std::size_t num_pricing = 1;  // of them: their mean prices
   std::array<std::optional<IntervalRule>, kCollectiveKinds> interval_rules;
   bool tells_hosts_apart = false;
   std::array<bool, kCollectiveKinds> known{};
@@ -43,6 +44,7 @@ struct Scratch {
   std::vector<CommFeatureRow> rows;
   std::vector<double> wait_ms;
   std::vector<double> cost_ms;
+  std::vector<double> of_member_ms;
 };
 thread_local Scratch scratch;
 
@@ -55,6 +57,7 @@ class UniversalBoundComm final : public BoundComm {
         layout_(conditions.num_ranks,
                 networks_->tells_hosts_apart ? conditions.hosts : std::vector<HostRanks>()),
         bytes_per_column_(kWireElementBytes * static_cast<double>(conditions.global_batch_size)),
+        idle_ms_(IdleCosts()),
         reduce_scatter_columns_(
             RatioOf(CollectiveKind::kReduceScatter, CollectiveKind::kAllToAllForward, 1)),
         all_gather_columns_(
@@ -68,11 +71,28 @@ class UniversalBoundComm final : public BoundComm {
       // The gradient's values, spread over the batch: columns of a buffer of B values each.
       const double columns = static_cast<double>(shard.rows) * cols /
                              static_cast<double>(conditions_.global_batch_size);
-      return {0, static_cast<float>(columns * all_reduce_columns_)};
+      return {0, static_cast<float>(columns * all_reduce_columns_), {.replicas = true}};
     }
-    if (!CutsRows(shard.layout.type)) return {static_cast<float>(cols), static_cast<float>(cols)};
+    if (!CutsRows(shard.layout.type)) {
+      return {static_cast<float>(cols), static_cast<float>(cols), {.whole_rows = true}};
+    }
     return {static_cast<float>(cols * reduce_scatter_columns_),
-            static_cast<float>(cols * all_gather_columns_)};
+            static_cast<float>(cols * all_gather_columns_),
+            {.cut_rows = true}};
+  }
+
+  CommSetup SetupOf(const ShardKinds& kinds) const override {
+    if (kinds == ShardKinds()) return {};
+    const auto idle_ms = [&](bool has, CollectiveKind kind) {
+      return has ? idle_ms_[static_cast<std::size_t>(kind)] : 0;
+    };
+    const double forward_ms = idle_ms(kinds.whole_rows, CollectiveKind::kAllToAllForward) +
+                              idle_ms(kinds.cut_rows, CollectiveKind::kReduceScatter);
+    const double backward_ms = idle_ms(kinds.whole_rows, CollectiveKind::kAllToAllBackward) +
+                               idle_ms(kinds.cut_rows, CollectiveKind::kAllGather) +
+                               idle_ms(kinds.replicas, CollectiveKind::kAllReduce);
+    return {static_cast<float>(forward_ms - idle_ms(true, CollectiveKind::kAllToAllForward)),
+            static_cast<float>(backward_ms - idle_ms(true, CollectiveKind::kAllToAllBackward))};
   }
 
   void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
@@ -113,7 +133,7 @@ class UniversalBoundComm final : public BoundComm {
         CostInterval& around = forward ? intervals[r].forward : intervals[r].backward;
         around = {cost_ms, cost_ms};
         for (const IntervalRule& rule : rules) {
-          const CostInterval by_rule = rule.Around(cost_ms, rule.Deviation(said));
+          const CostInterval by_rule = rule.Around(cost_ms, rule.Deviation(said, cost_ms));
           around.low_ms = std::min(around.low_ms, by_rule.low_ms);
           around.high_ms = std::max(around.high_ms, by_rule.high_ms);
         }
@@ -126,10 +146,8 @@ class UniversalBoundComm final : public BoundComm {
   // Of the collectives that a stage of the placement has; `all_to_all` is the stage's own.
   std::vector<IntervalRule> RulesOf(CollectiveKind all_to_all,
                                     std::span<const RankComm> ranks) const {
-    const auto any = [&](bool RankComm::*has) {
-      return std::any_of(ranks.begin(), ranks.end(),
-                         [&](const RankComm& rank) { return rank.*has; });
-    };
+    ShardKinds kinds;
+    for (const RankComm& rank : ranks) kinds |= rank.load.kinds;
     const bool forward = all_to_all == CollectiveKind::kAllToAllForward;
     std::vector<IntervalRule> rules;
     const auto add = [&](CollectiveKind kind) {
@@ -137,11 +155,11 @@ class UniversalBoundComm final : public BoundComm {
       if (rule == nullptr) rule = networks_->RuleOf(all_to_all);
       rules.push_back(rule->AtRanks(static_cast<int>(layout_.num_ranks())));
     };
-    if (any(&RankComm::has_cut_rows)) {
+    if (kinds.cut_rows) {
       add(forward ? CollectiveKind::kReduceScatter : CollectiveKind::kAllGather);
     }
-    if (!forward && any(&RankComm::has_replicas)) add(CollectiveKind::kAllReduce);
-    if (rules.empty() || any(&RankComm::has_whole_rows)) add(all_to_all);
+    if (!forward && kinds.replicas) add(CollectiveKind::kAllReduce);
+    if (rules.empty() || kinds.whole_rows) add(all_to_all);
     return rules;
   }
 
@@ -157,7 +175,6 @@ class UniversalBoundComm final : public BoundComm {
              std::span<const float> start_offsets_ms, std::span<float> cost_ms) const {
     const std::size_t ranks = layout_.num_ranks();
     assert(loads.size() == cost_ms.size() && loads.size() % ranks == 0);
-    const CommNetworkMember& member = networks_->members.front();
     for (std::size_t begin = 0; begin < loads.size(); begin += ranks) {
       scratch.bytes.resize(ranks);
       for (std::size_t r = 0; r < ranks; ++r) {
@@ -169,8 +186,15 @@ class UniversalBoundComm final : public BoundComm {
         scratch.start_offsets_ms.assign(of_placement.begin(), of_placement.end());
       }
       FillRows(kind);
-      scratch.cost_ms.resize(ranks);
-      member.Costs(kind, scratch.rows, scratch.wait_ms, scratch.cost_ms);
+      scratch.cost_ms.assign(ranks, 0);
+      scratch.of_member_ms.resize(ranks);
+      const std::size_t members = networks_->num_pricing;
+      for (std::size_t m = 0; m < members; ++m) {
+        networks_->members[m].Costs(kind, scratch.rows, scratch.wait_ms, scratch.of_member_ms);
+        for (std::size_t r = 0; r < ranks; ++r) {
+          scratch.cost_ms[r] += scratch.of_member_ms[r] / static_cast<double>(members);
+        }
+      }
       for (std::size_t r = 0; r < ranks; ++r) {
         cost_ms[begin + r] = static_cast<float>(
             std::min(scratch.cost_ms[r], static_cast<double>(std::numeric_limits<float>::max())));
@@ -178,22 +202,34 @@ class UniversalBoundComm final : public BoundComm {
     }
   }
 
-  // What `kind` costs against `all_to_all`, the same bytes on every rank, where they take longest.
+  // The same columns on every rank, where they take longest.
+  double LongestMs(CollectiveKind kind, double columns) const {
+    const std::vector<float> loads(layout_.num_ranks(), static_cast<float>(columns));
+    std::vector<float> cost_ms(loads.size());
+    Costs(kind, loads, {}, cost_ms);
+    return *std::max_element(cost_ms.begin(), cost_ms.end());
+  }
+
+  // What a collective of nothing takes; 0 where nobody knows.
+  std::array<double, kCollectiveKinds> IdleCosts() const {
+    std::array<double, kCollectiveKinds> idle_ms{};
+    for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
+      const auto of = static_cast<CollectiveKind>(kind);
+      if (networks_->Knows(of)) idle_ms[kind] = LongestMs(of, 0);
+    }
+    return idle_ms;
+  }
+
   double RatioOf(CollectiveKind kind, CollectiveKind all_to_all, double unknown) const {
     if (!networks_->Knows(kind) || !networks_->Knows(all_to_all)) return unknown;
-    const std::vector<float> loads(layout_.num_ranks(), static_cast<float>(kReferenceColumns));
-    const auto longest = [&](CollectiveKind of) {
-      std::vector<float> cost_ms(loads.size());
-      Costs(of, loads, {}, cost_ms);
-      return static_cast<double>(*std::max_element(cost_ms.begin(), cost_ms.end()));
-    };
-    return longest(kind) / longest(all_to_all);
+    return LongestMs(kind, kReferenceColumns) / LongestMs(all_to_all, kReferenceColumns);
   }
 
   std::shared_ptr<const CommNetworks> networks_;
   PricingConditions conditions_;
   CommLayout layout_;
   double bytes_per_column_;
+  std::array<double, kCollectiveKinds> idle_ms_;
   // Columns of an all-to-all that cost as much as one column of:
   double reduce_scatter_columns_;
   double all_gather_columns_;
@@ -225,6 +261,7 @@ std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& 
                                                    const TrainedOnManifest& trained_on,
                                                    const TensorFile& file) {
   CommNetworks networks;
+  networks.num_pricing = static_cast<std::size_t>(manifest.pricing_members());
   for (int m = 0; m < manifest.members; ++m) {
     networks.members.emplace_back(file, fmt::format("member.{}", m), manifest.layers);
   }

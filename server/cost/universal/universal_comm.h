@@ -21,6 +21,8 @@ namespace neuroshard {
 //   all-gather (backward) of the shard, by the ratio of the network's own costs with 128 columns on
 //   every rank; replicas likewise by all-reduce (backward). A collective that the samples did not
 //   have (trained_on.collectives) keeps the ratio of VolumeEquivalent: 1, all-reduce 2.
+// - what a collective takes for no bytes at all, once for each that the placement needs (SetupOf):
+//   the all-to-all of all columns stands for one collective, whichever those are.
 // A stage's interval is the widest of those of the collectives that its placement has (the
 // all-to-all where it has none); a collective that the manifest does not say anything of is as sure
 // as the all-to-all.

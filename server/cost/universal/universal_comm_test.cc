@@ -87,6 +87,13 @@ double Naive(const ModelFixture& fixture, int member, CollectiveKind kind,
          std::exp(std::clamp(x[0], -20.0, 12.0));
 }
 
+// Of the members that price, those with the numbers 0 and 1.
+double MeanOfNaive(const ModelFixture& fixture, CollectiveKind kind, const CommFeatureRow& features,
+                   double wait_ms) {
+  return (Naive(fixture, 0, kind, features, wait_ms) + Naive(fixture, 1, kind, features, wait_ms)) /
+         2;
+}
+
 TEST(UniversalCommTest, CostsAreTheDefinitionForManyRankCountsAndHosts) {
   const ModelFixture fixture = MakeUniversalFixture({});
   const auto model = CommOf(fixture);
@@ -118,7 +125,7 @@ TEST(UniversalCommTest, CostsAreTheDefinitionForManyRankCountsAndHosts) {
         CommFeaturesOf(layout, kind, bytes, forward ? offsets_ms : std::vector<double>(), rows,
                        wait_ms);
         for (std::size_t r = 0; r < ranks; ++r) {
-          const double expected = Naive(fixture, 0, kind, rows[r], wait_ms[r]);
+          const double expected = MeanOfNaive(fixture, kind, rows[r], wait_ms[r]);
           EXPECT_NEAR((forward ? forward_ms : backward_ms)[begin + r], expected, 1e-5 * expected);
         }
       }
@@ -214,7 +221,7 @@ TEST(UniversalCommTest, CutRowsAndReplicasAreAllToAllColumnsByTheRatioOfTheirCol
   const auto cost = [&](CollectiveKind kind) {
     CommFeaturesOf(CommLayout(4, conditions.hosts), kind, std::vector<double>(4, 128.0 * 4096 * 4),
                    {}, rows, wait_ms);
-    return Naive(fixture, 0, kind, rows[0], 0);
+    return MeanOfNaive(fixture, kind, rows[0], 0);
   };
   const double scatter =
       cost(CollectiveKind::kReduceScatter) / cost(CollectiveKind::kAllToAllForward);
@@ -222,11 +229,14 @@ TEST(UniversalCommTest, CutRowsAndReplicasAreAllToAllColumnsByTheRatioOfTheirCol
   const double reduce = cost(CollectiveKind::kAllReduce) / cost(CollectiveKind::kAllToAllBackward);
   EXPECT_GT(std::abs(scatter - 1), 0.01);  // the test can tell
 
-  EXPECT_EQ(comm->Load(Shard(ShardingType::kColumnWise, 100, 16)), (CommLoad{16, 16}));
+  EXPECT_EQ(comm->Load(Shard(ShardingType::kColumnWise, 100, 16)),
+            (CommLoad{16, 16, {.whole_rows = true}}));
   const CommLoad row_wise = comm->Load(Shard(ShardingType::kRowWise, 100, 16));
   EXPECT_NEAR(row_wise.forward, 16 * scatter, 1e-4);
   EXPECT_NEAR(row_wise.backward, 16 * gather, 1e-4);
+  EXPECT_EQ(row_wise.kinds, (ShardKinds{.cut_rows = true}));
   const CommLoad replica = comm->Load(Shard(ShardingType::kDataParallel, 8192, 16));
+  EXPECT_EQ(replica.kinds, (ShardKinds{.replicas = true}));
   EXPECT_EQ(replica.forward, 0);
   EXPECT_NEAR(replica.backward, 32 * reduce, 1e-4);
 }
@@ -240,6 +250,38 @@ TEST(UniversalCommTest, CollectivesThatNobodyMeasuredKeepTheVolume) {
     const ShardFeatures shard = Shard(type, 1 << 20, 16);
     EXPECT_EQ(comm->Load(shard), VolumeEquivalent(conditions, shard));
   }
+  const CommSetup setup = comm->SetupOf({.whole_rows = true, .cut_rows = true, .replicas = true});
+  EXPECT_EQ(setup.forward_ms, 0);
+  EXPECT_EQ(setup.backward_ms, 0);
+}
+
+TEST(UniversalCommTest, EveryCollectiveOfAStageTakesWhatItTakesForNothing) {
+  const ModelFixture fixture = MakeUniversalFixture({});
+  const PricingConditions conditions = On({2, 2});
+  const auto comm = CommOf(fixture)->BoundTo(conditions);
+  std::vector<CommFeatureRow> rows(4);
+  std::vector<double> wait_ms(4);
+  const auto idle = [&](CollectiveKind kind) {
+    CommFeaturesOf(CommLayout(4, conditions.hosts), kind, std::vector<double>(4), {}, rows,
+                   wait_ms);
+    return MeanOfNaive(fixture, kind, rows[0], 0);
+  };
+  const double exchange = idle(CollectiveKind::kAllToAllForward);
+  const double return_exchange = idle(CollectiveKind::kAllToAllBackward);
+  const double scatter = idle(CollectiveKind::kReduceScatter);
+  const double gather = idle(CollectiveKind::kAllGather);
+  const double reduce = idle(CollectiveKind::kAllReduce);
+  const auto expect = [&](const ShardKinds& kinds, double forward_ms, double backward_ms) {
+    EXPECT_NEAR(comm->SetupOf(kinds).forward_ms, forward_ms, 1e-5);
+    EXPECT_NEAR(comm->SetupOf(kinds).backward_ms, backward_ms, 1e-5);
+  };
+  expect({}, 0, 0);
+  expect({.whole_rows = true}, 0, 0);
+  expect({.whole_rows = true, .cut_rows = true}, scatter, gather);
+  expect({.whole_rows = true, .replicas = true}, 0, reduce);
+  expect({.cut_rows = true, .replicas = true}, scatter - exchange,
+         gather + reduce - return_exchange);
+  expect({.replicas = true}, -exchange, reduce - return_exchange);
 }
 
 TEST(UniversalCommTest, IntervalsHoldTheCostAndAreWiderWhereMembersDisagree) {
@@ -274,28 +316,29 @@ TEST(UniversalCommTest, AnIntervalIsTheWidestOfThoseOfTheCollectivesThatAPlaceme
                                       {"all_reduce", {0.9, 1, {1}, {0.25}}}};
   const auto comm = CommOf(fixture)->BoundTo(On({2}));
   // ln(high / cost) forward and backward, where one rank has `kinds` and the other nothing.
-  const auto widths = [&](const RankComm& kinds) {
-    std::vector<RankComm> ranks = {kinds, {}};
+  const auto widths = [&](const ShardKinds& kinds) {
+    std::vector<RankComm> ranks = {{.load = {.kinds = kinds}}, {}};
     for (RankComm& rank : ranks) rank.forward_ms = rank.backward_ms = 1;
     const auto intervals = comm->Intervals(ranks);
     return std::pair{std::log(intervals[1].forward.high_ms),
                      -std::log(intervals[1].backward.low_ms)};
   };
-  const auto expect = [&](const RankComm& kinds, double forward, double backward) {
+  const auto expect = [&](const ShardKinds& kinds, double forward, double backward) {
     EXPECT_NEAR(widths(kinds).first, forward, 1e-12);
     EXPECT_NEAR(widths(kinds).second, backward, 1e-12);
   };
   expect({}, 0.1, 0.2);
-  expect({.has_whole_rows = true}, 0.1, 0.2);
-  expect({.has_cut_rows = true}, 0.2, 0.3);  // nobody says anything of reduce_scatter
-  expect({.has_replicas = true}, 0.1, 0.25);
-  expect({.has_whole_rows = true, .has_replicas = true}, 0.1, 0.25);
-  expect({.has_whole_rows = true, .has_cut_rows = true, .has_replicas = true}, 0.2, 0.3);
+  expect({.whole_rows = true}, 0.1, 0.2);
+  expect({.cut_rows = true}, 0.2, 0.3);  // nobody says anything of reduce_scatter
+  expect({.replicas = true}, 0.1, 0.25);
+  expect({.whole_rows = true, .replicas = true}, 0.1, 0.25);
+  expect({.whole_rows = true, .cut_rows = true, .replicas = true}, 0.2, 0.3);
   // Where nothing stands for the others, the all-to-all does.
   fixture.manifest.comm->interval.reset();
   fixture.manifest.comm->intervals["all_to_all_backward"] = {0.9, 1, {1}, {0.15}};
   const auto without = CommOf(fixture)->BoundTo(On({2}));
-  const std::vector<RankComm> cut = {{.forward_ms = 1, .has_cut_rows = true}, {.forward_ms = 1}};
+  const std::vector<RankComm> cut = {{.load = {.kinds = {.cut_rows = true}}, .forward_ms = 1},
+                                     {.forward_ms = 1}};
   EXPECT_NEAR(without->Intervals(cut)[0].forward.high_ms, std::exp(0.1), 1e-12);
 }
 

@@ -21,9 +21,10 @@ float BoundedExp(double x) {
   return static_cast<float>(std::exp(bounded));
 }
 
-float FiniteCost(float value) {
-  if (!std::isfinite(value) && !(value < 0)) return std::numeric_limits<float>::max();
-  return std::max(value, 0.0F);
+float FiniteCost(double value) {
+  const float rounded = static_cast<float>(value);
+  if (!std::isfinite(rounded) && !(rounded < 0)) return std::numeric_limits<float>::max();
+  return std::max(rounded, 0.0F);
 }
 
 // The member's head as layers "head.0" and "head.1".
@@ -61,7 +62,8 @@ UniversalCompute::UniversalCompute(const UniversalComputeManifest& manifest, con
     : normalisation_(file),
       cache_bytes_(static_cast<double>(manifest.cache_bytes)),
       width_(static_cast<std::size_t>(manifest.table_layers.back())),
-      num_outputs_(manifest.outputs.size()) {
+      num_outputs_(manifest.outputs.size()),
+      num_pricing_(static_cast<std::size_t>(manifest.pricing_members())) {
   for (const std::string& feature : manifest.features) {
     features_.push_back(ComputeFeatureIndex(feature).value());
   }
@@ -93,47 +95,57 @@ std::vector<float> UniversalCompute::Inputs(const PricingConditions& conditions,
   return inputs;
 }
 
-void UniversalCompute::RepresentBy(const Member& member, std::span<const float> inputs,
-                                   std::span<const ShardFeatures> shards,
-                                   std::span<float> phi) const {
-  member.phi.Run(static_cast<std::int64_t>(shards.size()), inputs, phi);
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const auto of_shard = phi.subspan(i * width_, width_);
-    // What has no rows is not looked up.
-    for (float& value : of_shard) value = shards[i].rows == 0 ? 0.0F : BoundedExp(value);
-  }
+void UniversalCompute::Represent(const PricingConditions& conditions,
+                                 std::span<const ShardFeatures> shards,
+                                 std::span<float> phi) const {
+  RepresentBy(num_pricing_, conditions, shards, phi);
 }
 
-void UniversalCompute::CostsBy(const Member& member, std::span<const float> sums,
-                               std::span<ComputeCost> out) const {
-  constexpr std::size_t kBlockRows = 1024;
-  std::array<float, 2 * kBlockRows> values;
-  for (std::size_t begin = 0; begin < out.size(); begin += kBlockRows) {
-    const std::size_t rows = std::min(kBlockRows, out.size() - begin);
-    member.head.Run(static_cast<std::int64_t>(rows), sums.subspan(begin * width_, rows * width_),
-                    std::span(values).first(rows * num_outputs_));
-    for (std::size_t i = 0; i < rows; ++i) {
-      if (!splits()) {
-        out[begin + i] = {.total_ms = FiniteCost(values[i])};
-      } else {
-        const float forward_ms = FiniteCost(values[2 * i]);
-        const float backward_ms = FiniteCost(values[2 * i + 1]);
-        out[begin + i] = {FiniteCost(forward_ms + backward_ms), forward_ms, backward_ms};
+void UniversalCompute::RepresentBy(std::size_t members, const PricingConditions& conditions,
+                                   std::span<const ShardFeatures> shards,
+                                   std::span<float> phi) const {
+  const std::size_t stride = members * width_;
+  assert(phi.size() == shards.size() * stride);
+  const std::vector<float> inputs = Inputs(conditions, shards);
+  std::vector<float> of_member(shards.size() * width_);
+  for (std::size_t m = 0; m < members; ++m) {
+    members_[m].phi.Run(static_cast<std::int64_t>(shards.size()), inputs, of_member);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      for (std::size_t w = 0; w < width_; ++w) {
+        // What has no rows is not looked up.
+        phi[i * stride + m * width_ + w] =
+            shards[i].rows == 0 ? 0.0F : BoundedExp(of_member[i * width_ + w]);
       }
     }
   }
 }
 
-void UniversalCompute::Represent(const PricingConditions& conditions,
-                                 std::span<const ShardFeatures> shards,
-                                 std::span<float> phi) const {
-  assert(phi.size() == shards.size() * width_);
-  RepresentBy(members_.front(), Inputs(conditions, shards), shards, phi);
+ComputeCost UniversalCompute::CostOf(const double* values) const {
+  if (!splits()) return {.total_ms = FiniteCost(values[0])};
+  const float forward_ms = FiniteCost(values[0]);
+  const float backward_ms = FiniteCost(values[1]);
+  return {FiniteCost(forward_ms + backward_ms), forward_ms, backward_ms};
 }
 
 void UniversalCompute::Costs(std::span<const float> sums, std::span<ComputeCost> out) const {
-  assert(sums.size() == out.size() * width_);
-  CostsBy(members_.front(), sums, out);
+  constexpr std::size_t kBlockRows = 128;
+  const std::size_t stride = representation_width();
+  assert(sums.size() == out.size() * stride);
+  std::array<float, 2 * kBlockRows> of_member;
+  std::array<double, 2 * kBlockRows> mean;
+  for (std::size_t begin = 0; begin < out.size(); begin += kBlockRows) {
+    const std::size_t rows = std::min(kBlockRows, out.size() - begin);
+    const std::size_t values = rows * num_outputs_;
+    std::fill_n(mean.begin(), values, 0.0);
+    for (std::size_t m = 0; m < num_pricing_; ++m) {
+      members_[m].head.Run(static_cast<std::int64_t>(rows),
+                           sums.subspan(begin * stride + m * width_),
+                           static_cast<std::int64_t>(stride), std::span(of_member).first(values));
+      for (std::size_t i = 0; i < values; ++i) mean[i] += of_member[i];
+    }
+    for (std::size_t i = 0; i < values; ++i) mean[i] /= static_cast<double>(num_pricing_);
+    for (std::size_t i = 0; i < rows; ++i) out[begin + i] = CostOf(&mean[i * num_outputs_]);
+  }
 }
 
 std::vector<ComputeInterval> UniversalCompute::Intervals(
@@ -145,28 +157,25 @@ std::vector<ComputeInterval> UniversalCompute::Intervals(
   for (const auto& of_rank : shards_of_ranks) {
     shards.insert(shards.end(), of_rank.begin(), of_rank.end());
   }
-  const std::vector<float> inputs = Inputs(conditions, shards);
-  std::vector<float> phi(shards.size() * width_);
-  std::vector<ComputeCost> of_member(costs.size());
-  std::vector<double> said(costs.size() * members_.size());  // [ranks, members]
-  for (std::size_t m = 0; m < members_.size(); ++m) {
-    RepresentBy(members_[m], inputs, shards, phi);
-    std::vector<float> sums(costs.size() * width_, 0.0F);
-    const float* row = phi.data();
-    for (std::size_t rank = 0; rank < costs.size(); ++rank) {
-      for (std::size_t s = 0; s < shards_of_ranks[rank].size(); ++s, row += width_) {
-        for (std::size_t w = 0; w < width_; ++w) sums[rank * width_ + w] += row[w];
-      }
-    }
-    CostsBy(members_[m], sums, of_member);
-    for (std::size_t rank = 0; rank < costs.size(); ++rank) {
-      said[rank * members_.size() + m] = of_member[rank].total_ms;
-    }
-  }
+  const std::size_t stride = members_.size() * width_;
+  std::vector<float> phi(shards.size() * stride);
+  RepresentBy(members_.size(), conditions, shards, phi);
   std::vector<ComputeInterval> intervals;
+  const float* row = phi.data();
   for (std::size_t rank = 0; rank < costs.size(); ++rank) {
-    const double deviation = interval_rule_->Deviation(
-        std::span<const double>(said).subspan(rank * members_.size(), members_.size()));
+    std::vector<float> sum(stride, 0.0F);
+    for (std::size_t s = 0; s < shards_of_ranks[rank].size(); ++s, row += stride) {
+      for (std::size_t w = 0; w < stride; ++w) sum[w] += row[w];
+    }
+    std::vector<double> said;
+    for (std::size_t m = 0; m < members_.size(); ++m) {
+      std::array<float, 2> values{};
+      members_[m].head.Run(1, std::span(sum).subspan(m * width_, width_),
+                           std::span(values).first(num_outputs_));
+      const std::array<double, 2> of_member = {values[0], values[1]};
+      said.push_back(CostOf(of_member.data()).total_ms);
+    }
+    const double deviation = interval_rule_->Deviation(said, costs[rank].total_ms);
     const auto around = [&](double cost_ms) { return interval_rule_->Around(cost_ms, deviation); };
     ComputeInterval& interval = intervals.emplace_back();
     interval.total = around(costs[rank].total_ms);
@@ -182,12 +191,12 @@ double UniversalCompute::TrialRun() const {
   shard.rows = shard.table_rows = 1'000'000;
   shard.cols = 64;
   shard.reuse_histogram[0] = 1;
+  std::vector<float> phi(members_.size() * width_);
+  RepresentBy(members_.size(), {}, {&shard, 1}, phi);
   double sum = 0;
-  for (const Member& member : members_) {
-    std::vector<float> phi(width_);
-    RepresentBy(member, Inputs({}, {&shard, 1}), {&shard, 1}, phi);
+  for (std::size_t m = 0; m < members_.size(); ++m) {
     std::vector<float> values(num_outputs_);
-    member.head.Run(1, phi, values);
+    members_[m].head.Run(1, std::span(phi).subspan(m * width_, width_), values);
     for (const float value : values) sum += value;
   }
   return sum;

@@ -15,14 +15,15 @@ namespace neuroshard {
 
 // phi = exp(clamp(MLP(z), -20, 10)), cost = linear . S + output . relu(hidden S + bias) + bias,
 // with S = sum of phi and no negative linear, output and last bias: positive, and convex in S. A
-// shard without rows has phi 0. The first member prices; all of them say how sure it is. Immutable;
-// any thread.
+// shard without rows has phi 0. The mean of the first members prices (pricing_members of the
+// manifest), which is a network of the same kind with their phi side by side; what all of them
+// differ in says how sure it is. Immutable; any thread.
 class UniversalCompute {
  public:
   // `file` has passed CheckNetworkTensors with UniversalComputeTensors.
   UniversalCompute(const UniversalComputeManifest& manifest, const TensorFile& file);
 
-  std::size_t representation_width() const { return width_; }
+  std::size_t representation_width() const { return num_pricing_ * width_; }
   bool splits() const { return num_outputs_ == 2; }
   const std::optional<IntervalRule>& interval_rule() const { return interval_rule_; }
 
@@ -49,15 +50,18 @@ class UniversalCompute {
   // z of the shards, [shards, features].
   std::vector<float> Inputs(const PricingConditions& conditions,
                             std::span<const ShardFeatures> shards) const;
-  void RepresentBy(const Member& member, std::span<const float> inputs,
+  // phi of the first `members`, side by side: [shards, members * width_].
+  void RepresentBy(std::size_t members, const PricingConditions& conditions,
                    std::span<const ShardFeatures> shards, std::span<float> phi) const;
-  void CostsBy(const Member& member, std::span<const float> sums, std::span<ComputeCost> out) const;
+  // Of a row of outputs.
+  ComputeCost CostOf(const double* values) const;
 
   Normalisation normalisation_;
   std::vector<std::size_t> features_;  // positions in ComputeFeatureNames
   double cache_bytes_;
-  std::size_t width_;
+  std::size_t width_;  // of one member's phi
   std::size_t num_outputs_;
+  std::size_t num_pricing_;
   std::vector<Member> members_;
   std::optional<IntervalRule> interval_rule_;
 };

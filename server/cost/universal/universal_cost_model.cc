@@ -36,6 +36,18 @@ std::vector<ShardingType> MeasuredTypes(const TrainedOnManifest& trained_on) {
   return types;
 }
 
+// What a search tries unasked: what was measured and TorchRec can run.
+std::vector<ShardingType> DefaultTypes(std::vector<ShardingType> measured) {
+  std::erase(measured, ShardingType::kRowWiseSubset);
+  return measured;
+}
+
+// Whether the samples had collectives of so many ranks on so many hosts.
+bool Measured(const ConditionRanges& ranges, const PricingConditions& conditions) {
+  return conditions.num_ranks >= ranges.min_ranks && conditions.num_ranks <= ranges.max_ranks &&
+         std::ssize(conditions.hosts) <= std::max(1, ranges.max_hosts);
+}
+
 CostModelInfo InfoOf(const ModelManifest& manifest) {
   const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
   CostModelInfo info = InfoOfManifest(manifest);
@@ -46,6 +58,7 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
   info.features = manifest.universal->features;
   info.max_ranks = manifest.comm ? kMostModelRanks : 1;
   info.measured_types = MeasuredTypes(trained_on);
+  if (manifest.comm) info.sharding_types = DefaultTypes(info.measured_types);
   info.splits_compute = manifest.universal->outputs.size() == 2;
   info.convex_compute = true;  // no negative weight behind the head's relu
   const auto state = [&](const char* stage, const IntervalManifest* interval) {
@@ -65,6 +78,7 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
 // What a model and those that were bound from it share.
 struct UniversalParts {
   CostModelInfo info;
+  CostModelInfo info_elsewhere;  // at conditions that the samples did not have
   UniversalCompute compute;
   std::shared_ptr<const CommModel> comm;  // null: one rank alone
 };
@@ -73,10 +87,12 @@ class UniversalCostModel final : public CostModel {
  public:
   // `comm` null: unbound.
   UniversalCostModel(std::shared_ptr<const UniversalParts> parts,
-                     std::shared_ptr<const BoundComm> comm)
-      : parts_(std::move(parts)), comm_(std::move(comm)) {}
+                     std::shared_ptr<const BoundComm> comm, bool measured = true)
+      : parts_(std::move(parts)), comm_(std::move(comm)), measured_(measured) {}
 
-  const CostModelInfo& info() const override { return parts_->info; }
+  const CostModelInfo& info() const override {
+    return measured_ ? parts_->info : parts_->info_elsewhere;
+  }
 
   Status CheckConditions(const PricingConditions& conditions) const override {
     if (conditions.num_ranks == 1) return absl::OkStatus();
@@ -88,7 +104,8 @@ class UniversalCostModel final : public CostModel {
 
   std::shared_ptr<const CostModel> BoundTo(const PricingConditions& conditions) const override {
     if (conditions.num_ranks == 1) return nullptr;
-    return std::make_shared<const UniversalCostModel>(parts_, parts_->comm->BoundTo(conditions));
+    return std::make_shared<const UniversalCostModel>(parts_, parts_->comm->BoundTo(conditions),
+                                                      Measured(info().ranges, conditions));
   }
 
   int representation_width() const override {
@@ -119,6 +136,10 @@ class UniversalCostModel final : public CostModel {
     ForwardCostsOf(comm_.get(), num_ranks, loads, start_offsets_ms, cost_ms);
   }
 
+  CommSetup SetupOf(const ShardKinds& kinds) const override {
+    return comm_ == nullptr ? CommSetup() : comm_->SetupOf(kinds);
+  }
+
   std::vector<ComputeInterval> ComputeIntervals(
       const PricingConditions& conditions,
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
@@ -135,6 +156,7 @@ class UniversalCostModel final : public CostModel {
  private:
   const std::shared_ptr<const UniversalParts> parts_;
   const std::shared_ptr<const BoundComm> comm_;
+  const bool measured_;
 };
 
 StatusOr<TensorFile> ReadTensorsOf(const std::filesystem::path& path,
@@ -180,8 +202,11 @@ StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
     comm = MakeUniversalComm(*manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()),
                              comm_file);
   }
-  const auto parts = std::make_shared<const UniversalParts>(
-      UniversalParts{InfoOf(manifest), UniversalCompute(compute, file), std::move(comm)});
+  const CostModelInfo info = InfoOf(manifest);
+  CostModelInfo info_elsewhere = info;
+  info_elsewhere.sharding_types = CostModelInfo().sharding_types;
+  const auto parts = std::make_shared<const UniversalParts>(UniversalParts{
+      info, std::move(info_elsewhere), UniversalCompute(compute, file), std::move(comm)});
   NS_RETURN_IF_ERROR(Annotate(TrialRun(*parts), directory.string()));
   return std::make_shared<const UniversalCostModel>(parts, nullptr);
 }

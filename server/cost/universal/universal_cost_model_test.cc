@@ -76,7 +76,8 @@ ComputeCost CostOf(const CostModel& model, const PricingConditions& conditions,
 }
 
 // The document's formulas, once more and in doubles.
-std::vector<double> NaiveCosts(const ModelFixture& fixture, const PricingConditions& conditions,
+std::vector<double> NaiveCosts(const ModelFixture& fixture, const std::string& member,
+                               const PricingConditions& conditions,
                                const std::vector<ShardFeatures>& shards) {
   const UniversalComputeManifest& compute = *fixture.manifest.universal;
   const TensorFile& file = fixture.files.at(compute.file);
@@ -102,19 +103,29 @@ std::vector<double> NaiveCosts(const ModelFixture& fixture, const PricingConditi
       x[i] = (x[i] - values("feature_mean")[i]) / values("feature_std")[i];
     }
     for (std::size_t layer = 0; layer + 1 < compute.table_layers.size(); ++layer) {
-      const std::string name = fmt::format("member.0.table.{}", layer);
+      const std::string name = fmt::format("{}.table.{}", member, layer);
       x = add(linear(name, x), values(name + ".bias"));
       if (layer + 2 == compute.table_layers.size()) break;
       for (double& value : x) value = std::max(value, 0.0);
     }
     for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += std::exp(std::clamp(x[k], -20.0, 10.0));
   }
-  std::vector<double> hidden = add(linear("member.0.hidden", sum), values("member.0.hidden.bias"));
+  std::vector<double> hidden =
+      add(linear(member + ".hidden", sum), values(member + ".hidden.bias"));
   for (double& value : hidden) value = std::max(value, 0.0);
-  const std::vector<double> output = linear("member.0.output", hidden);
-  std::vector<double> cost = add(linear("member.0.linear", sum), values("member.0.linear.bias"));
+  const std::vector<double> output = linear(member + ".output", hidden);
+  std::vector<double> cost = add(linear(member + ".linear", sum), values(member + ".linear.bias"));
   for (std::size_t o = 0; o < cost.size(); ++o) cost[o] += output[o];
   return cost;
+}
+
+// Of the members that price, those with the numbers 0 and 1.
+std::vector<double> MeanOfNaive(const ModelFixture& fixture, const PricingConditions& conditions,
+                                const std::vector<ShardFeatures>& shards) {
+  std::vector<double> mean = NaiveCosts(fixture, "member.0", conditions, shards);
+  const std::vector<double> second = NaiveCosts(fixture, "member.1", conditions, shards);
+  for (std::size_t o = 0; o < mean.size(); ++o) mean[o] = (mean[o] + second[o]) / 2;
+  return mean;
 }
 
 TEST(UniversalCostModelTest, ComputeIsTheDefinitionAtAnyConditions) {
@@ -126,7 +137,7 @@ TEST(UniversalCostModelTest, ComputeIsTheDefinitionAtAnyConditions) {
     for (const std::int64_t batch_size : {1, 1000, 1 << 20}) {
       const auto shards = RandomShards(5, random);
       const ComputeCost cost = CostOf(*model, Batch(batch_size), shards);
-      const std::vector<double> expected = NaiveCosts(fixture, Batch(batch_size), shards);
+      const std::vector<double> expected = MeanOfNaive(fixture, Batch(batch_size), shards);
       if (outputs.size() == 1) {
         EXPECT_NEAR(cost.total_ms, expected[0], 1e-4 * expected[0]);
         EXPECT_FALSE(model->info().splits_compute);
@@ -181,10 +192,39 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
   EXPECT_EQ(info.interval_coverage, 0.9);
   EXPECT_EQ(info.ranges,
             (ConditionRanges{1024, 65536, {"fp32"}, {"sgd", "rowwise_adagrad"}, 2, 8, 2}));
-  EXPECT_THAT(info.measured_types, testing::Contains(ShardingType::kDataParallel));
+  EXPECT_THAT(info.measured_types, testing::Contains(ShardingType::kRowWiseSubset));
   EXPECT_NEAR(info.typical_errors.at("forward_comm"), std::exp(2 * 0.1) - 1, 1e-12);
   EXPECT_NEAR(info.typical_errors.at("backward_comm"), std::exp(1.5 * 0.05) - 1, 1e-12);
   EXPECT_EQ(Loaded({.has_intervals = false})->info().interval_coverage, 0);
+}
+
+TEST(UniversalCostModelTest, TriesWhatWasMeasuredUnaskedWhereItWasMeasured) {
+  const auto types_at = [](const CostModel& model, int num_ranks, std::vector<HostRanks> hosts) {
+    PricingConditions conditions = Batch(4096);
+    conditions.num_ranks = num_ranks;
+    conditions.hosts = std::move(hosts);
+    return BindModel(std::shared_ptr<const CostModel>(&model, [](const CostModel*) {}), conditions)
+        ->info()
+        .sharding_types;
+  };
+  const std::vector<ShardingType> columns = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  const auto model = Loaded();  // 2 to 8 ranks, 2 hosts
+  const std::vector<ShardingType> all = model->info().sharding_types;
+  EXPECT_THAT(all,
+              testing::UnorderedElementsAre(ShardingType::kTableWise, ShardingType::kColumnWise,
+                                            ShardingType::kTableColumnWise, ShardingType::kRowWise,
+                                            ShardingType::kTableRowWise, ShardingType::kGridShard,
+                                            ShardingType::kDataParallel));
+  EXPECT_EQ(types_at(*model, 8, {{0, 4}, {4, 4}}), all);
+  EXPECT_EQ(types_at(*model, 9, {}), columns);
+  EXPECT_EQ(types_at(*model, 3, {{0, 1}, {1, 1}, {2, 1}}), columns);
+  const auto exchanges =
+      Loaded({.collectives = {"all_to_all_forward", "all_to_all_backward", "all_reduce"}});
+  EXPECT_THAT(
+      types_at(*exchanges, 8, {}),
+      testing::UnorderedElementsAre(ShardingType::kTableWise, ShardingType::kColumnWise,
+                                    ShardingType::kTableColumnWise, ShardingType::kDataParallel));
+  EXPECT_EQ(Loaded({.has_comm = false})->info().sharding_types, columns);
 }
 
 TEST(UniversalCostModelTest, WithoutCommunicationItPricesOneRank) {
@@ -230,7 +270,7 @@ TEST(UniversalCostModelTest, ABoundModelOutlivesTheOneItWasBoundFrom) {
   bound->ForwardCommCosts(4, loads, offsets_ms, cost_ms);
   for (const float cost : cost_ms) EXPECT_GT(cost, 0);
   Random random(4);
-  EXPECT_EQ(PhiOf(*bound, conditions, RandomShards(3, random)).size(), 18u);
+  EXPECT_EQ(PhiOf(*bound, conditions, RandomShards(3, random)).size(), 36u);
 }
 
 TEST(UniversalCostModelTest, IntervalsHoldTheCostAndKeepItsParts) {

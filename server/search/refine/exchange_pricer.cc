@@ -76,8 +76,9 @@ void ExchangePricer::PriceSolution(const Solution& solution) {
     forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
     backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
   }
+  const ShardKinds kinds = solution.kinds();
   PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
-                  backward_loads_, prices_);
+                  backward_loads_, prices_, {&kinds, 1});
   context_.AddWork(Work::kRankPrice, num_ranks_);
   ++context_.statistics().plans_evaluated;
   for (std::size_t r = 0; r < num_ranks_; ++r) {
@@ -95,9 +96,13 @@ std::span<const ExchangePricer::Priced> ExchangePricer::Price(Solution& solution
   touched_end_.assign(1, 0);
   added_.clear();
   priced_.assign(exchanges.size(), {});
+  kinds_.clear();
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     priced_[i].allowed = solution.Allows(list.leaving(exchanges[i]), list.coming(exchanges[i]));
-    if (priced_[i].allowed) Collect(solution, list, exchanges[i]);
+    if (priced_[i].allowed) {
+      Collect(solution, list, exchanges[i]);
+      kinds_.push_back(solution.KindsAfter(list.leaving(exchanges[i]), list.coming(exchanges[i])));
+    }
     touched_end_.push_back(touched_.size());
   }
   for (std::size_t t = 0; t < touched_.size(); ++t) {
@@ -171,7 +176,7 @@ void ExchangePricer::PriceTogether() {
     }
   }
   PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
-                  backward_loads_, prices_);
+                  backward_loads_, prices_, kinds_);
   context_.AddWork(Work::kRankPrice, rows * num_ranks_);
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
   for (std::size_t i = 0; i < priced_.size(); ++i) {

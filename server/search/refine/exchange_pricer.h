@@ -100,6 +100,7 @@ class ExchangePricer {
   std::vector<float> compute_ms_;          // [rows, ranks], as the loads and prices_
   std::vector<float> forward_loads_;
   std::vector<float> backward_loads_;
+  std::vector<ShardKinds> kinds_;  // of trials that are allowed
   PlacementPrices prices_;
   std::vector<RankStanding> trial_standings_;
 };

@@ -54,6 +54,7 @@ void Solution::Clear() {
     for (std::vector<int>& list : *lists) list.clear();
   }
   wide_.clear();
+  kinds_ = {};
   std::fill(ranks_.begin(), ranks_.end(), Rank{});
   std::fill(sums_.begin(), sums_.end(), 0.0);
 }
@@ -100,7 +101,15 @@ int Solution::AddSubset(std::vector<int> ranks) {
   return entry->second;
 }
 
+ShardKinds Solution::KindsAfter(std::span<const int> leaving, std::span<const Unit> coming) const {
+  KindCounts after = kinds_;
+  for (const int id : leaving) after.Add(KindsOf(unit(id)), -1);
+  for (const Unit& unit : coming) after.Add(KindsOf(unit), 1);
+  return after.Present();
+}
+
 void Solution::Apply(const Unit& unit, int sign) {
+  kinds_.Add(KindsOf(unit), sign);
   const std::size_t width = book_->width();
   for (int i = 0; i < unit.shards.count; ++i) {
     const int shard = unit.shards.at(i);

@@ -47,6 +47,10 @@ class Solution {
     RankContent content = 0;
   };
 
+  // Of all units; after the exchange of `leaving` (distinct ids) for `coming`.
+  ShardKinds kinds() const { return kinds_.Present(); }
+  ShardKinds KindsAfter(std::span<const int> leaving, std::span<const Unit> coming) const;
+
   // The unit's shards are known to the book and predicted. Returns its id, which stays until it is
   // removed and may be used again then.
   int Add(const Unit& unit);
@@ -125,6 +129,21 @@ class Solution {
   }
 
  private:
+  // Units by the kinds of their shards.
+  struct KindCounts {
+    int whole_rows = 0;
+    int cut_rows = 0;
+    int replicas = 0;
+
+    void Add(const ShardKinds& kinds, int sign) {
+      whole_rows += kinds.whole_rows ? sign : 0;
+      cut_rows += kinds.cut_rows ? sign : 0;
+      replicas += kinds.replicas ? sign : 0;
+    }
+    ShardKinds Present() const { return {whole_rows > 0, cut_rows > 0, replicas > 0}; }
+  };
+
+  const ShardKinds& KindsOf(const Unit& unit) const { return book_->load(unit.shards.full).kinds; }
   void Apply(const Unit& unit, int sign);
   void CountForRules(const Unit& unit, int sign);
   // Whether no table that comes has more shards than its rules allow.
@@ -152,6 +171,7 @@ class Solution {
   std::vector<std::vector<int>> on_rank_;
   std::vector<std::vector<int>> on_host_;
   std::vector<int> wide_;
+  KindCounts kinds_;
   std::vector<Rank> ranks_;
   std::vector<double> sums_;  // [ranks, width]
   // Of one Allows, kept for their memory.
