@@ -13,6 +13,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/find_conflict.h"
+#include "server/search/feasibility/find_feasible.h"
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/refine/kept_tables.h"
 
@@ -62,6 +63,13 @@ StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
   if (result.plan.has_value()) return *std::move(result.plan);
   if (const std::optional<Conflict> conflict = FindConflict(request, default_types, stop)) {
     return ToStatus(*conflict);
+  }
+  Feasible feasible = FindFeasible(request, rules, stop);
+  if (feasible.plan.has_value()) return *std::move(feasible.plan);
+  if (feasible.none) {
+    return FailedPrecondition(
+        "no plan can exist: whole tables were put on ranks in all ways that keep memory and "
+        "constraints, and not all of them have a place in any");
   }
   return NotFound(request, default_types, stop);
 }

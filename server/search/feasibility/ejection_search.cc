@@ -14,6 +14,8 @@ namespace {
 
 // Bundles that one may eject at a time, besides those that rules name.
 constexpr std::size_t kMostEjected = 3;
+// Sets of bundles that are looked at in the time of a step.
+constexpr int kLooksOfAStep = 8;
 // Random changes after each ejection.
 constexpr int kShuffles = 10;
 // Ways to place the parts of a table that are looked at one by one.
@@ -220,6 +222,7 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
       if (left >= on_rank_bytes_[static_cast<std::size_t>(bundle)]) ranks.push_back({left, rank});
     }
     std::sort(ranks.begin(), ranks.end());
+    steps_left -= rules_.num_ranks() / kLooksOfAStep;
     for (const auto& [left, rank] : ranks) {
       if (put(OnRank(bundle, rank))) return true;
     }
@@ -244,6 +247,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
   Entry best;
   best.penalty = std::numeric_limits<std::int64_t>::max();
   std::uint64_t ties = 0;
+  int looked = 0;
   const std::int64_t needed = on_rank_bytes_[static_cast<std::size_t>(bundle)];
   if (on_rank_[static_cast<std::size_t>(bundle)].empty()) return EntryByForce(bundle, steps_left);
   for (const int rank : rules_.of(tables_of(bundle).front()).ranks->ranks()) {
@@ -270,6 +274,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
     const std::size_t by_rule = ejected.size();
     // Those from `from` on may still be ejected.
     const auto extend = [&](const auto& self, std::size_t from) -> void {
+      if (++looked % kLooksOfAStep == 0) --steps_left;
       if (penalty > best.penalty || steps_left <= 0) return;
       const std::size_t more = kMostEjected - (ejected.size() - by_rule);
       if (room + static_cast<std::int64_t>(more) * most_bytes < needed) return;

@@ -39,6 +39,12 @@ class EjectionSearch {
   bool Put(int bundle, const Ways& ways);
   Ways Take(int bundle);
   bool placed(int bundle) const;
+  // All of it on that rank, in as few shards as there can be; empty: that cannot be. And the bytes
+  // of it.
+  Ways OnRank(int bundle, int rank) const;
+  std::int64_t BytesOnOneRank(int bundle) const {
+    return on_rank_bytes_[static_cast<std::size_t>(bundle)];
+  }
 
   // Gives places to all of `waiting`, by at most `ejections` ejections, moving as few bytes as the
   // first way that works does; false, with nothing changed, where `steps_left` or all ways end.
@@ -55,8 +61,6 @@ class EjectionSearch {
   const std::vector<int>& tables_of(int bundle) const {
     return bundles_[static_cast<std::size_t>(bundle)];
   }
-  // On one rank; empty: that cannot be.
-  Ways OnRank(int bundle, int rank) const;
   std::int64_t BytesOn(int bundle, int rank) const;
   std::vector<int> BundlesOn(int rank) const;
   // Whom the rules do not let stay where they are if the bundle comes to the rank.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/evaluate/migration_report.h"
+#include "server/search/conflict/find_any_plan.h"
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/refine/kept_tables.h"
@@ -115,9 +116,8 @@ class RefineSearch {
 
   Status Run() {
     if (request_.migration.has_value()) return RunFromPrevious();
-    NS_RETURN_IF_ERROR(starts_.FindLegal(bench_.solution));
+    NS_RETURN_IF_ERROR(FindFirst());
     if (context_.ShouldStop()) return absl::OkStatus();
-    if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
     const bool columns_alone = rules_.of(0).types == kNeuroShardTypes &&
                                request_.tables.size() <= kMostTablesForNeuroShardFirst;
@@ -141,6 +141,22 @@ class RefineSearch {
   Status PublishSolution() {
     const std::vector<Unit> units = bench_.solution.Units();
     return context_.ImproveIfCheaper(MakePlan(request_, bench_.solution, units)).status();
+  }
+
+  // A plan, whatever it costs; none only where the context says stop.
+  Status FindFirst() {
+    const Status status = starts_.FindLegal(bench_.solution);
+    if (context_.ShouldStop()) return absl::OkStatus();
+    if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
+    if (context_.has_plan()) return absl::OkStatus();
+    // Where columns are all that is cut and nothing is demanded, FindPacking has said what there is
+    // to say.
+    const TypeSet default_types(context_.model().info().sharding_types);
+    const bool demands = !request_.constraints.empty() || request_.migration.has_value();
+    if (!demands && default_types == kNeuroShardTypes) return status;
+    StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
+    if (plan.ok()) return context_.Improve(*std::move(plan));
+    return context_.ShouldStop() ? absl::OkStatus() : plan.status();
   }
 
   // Local search from the construction that promises most, or else from the best plan so far.
@@ -167,12 +183,8 @@ class RefineSearch {
     if (near.has_value()) {
       NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(*near).status());
     } else {
-      NS_RETURN_IF_ERROR(starts_.FindLegal(bench_.solution));
+      NS_RETURN_IF_ERROR(FindFirst());
       if (context_.ShouldStop()) return absl::OkStatus();
-      if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
-    }
-    if (!context_.has_plan()) {
-      return FailedPrecondition("no plan was found that moves no more than migration.budget_bytes");
     }
     base_ = context_.best_plan();
     const PreviousPlacement previous(request_);
