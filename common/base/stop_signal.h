@@ -11,6 +11,9 @@ class StopSignal {
   virtual ~StopSignal() = default;
   // Once true, stays true. Cheap enough for every search step; safe to call from any thread.
   virtual bool ShouldStop() const = 0;
+  // Whether time that was asked for is left, so that work need not end at the amount that it ends
+  // at where nobody gives it a time. Once false, stays false.
+  virtual bool HasTimeLeft() const { return false; }
 };
 
 class NeverStop final : public StopSignal {
@@ -33,6 +36,7 @@ class EitherStop final : public StopSignal {
  public:
   EitherStop(const StopSignal& first, const StopSignal& second) : first_(first), second_(second) {}
   bool ShouldStop() const override { return first_.ShouldStop() || second_.ShouldStop(); }
+  bool HasTimeLeft() const override { return first_.HasTimeLeft() || second_.HasTimeLeft(); }
 
  private:
   const StopSignal& first_;

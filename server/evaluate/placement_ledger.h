@@ -1,6 +1,7 @@
 // What is placed where, against everything that a rank or a budget can take.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -30,6 +31,9 @@ class PlacementLedger {
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
   // What was put.
   void Take(int table, const ShardLayout& layout, std::span<const Shard> shards);
+
+  // What the rank has room for; below 0 where the reserve is more than it has.
+  std::int64_t left_bytes(int rank) const { return left_bytes_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct Amounts {

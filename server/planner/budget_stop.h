@@ -12,12 +12,13 @@
 namespace neuroshard {
 
 // Stops when `outer` does, or when the budget has passed since Start. Before Start, and without a
-// budget, only `outer` counts. `outer` and `clock` must outlive it. Thread-safe.
+// budget, only `outer` counts; time is left (HasTimeLeft) until the budget has passed since the
+// construction. `outer` and `clock` must outlive it. Thread-safe.
 class BudgetStop final : public StopSignal {
  public:
   BudgetStop(const StopSignal& outer, const Clock& clock,
              std::optional<std::chrono::milliseconds> budget)
-      : outer_(outer), clock_(clock), budget_(budget) {}
+      : outer_(outer), clock_(clock), budget_(budget), begin_(clock.Now()) {}
 
   // There is a first plan. Later calls change nothing.
   void Start() {
@@ -29,6 +30,10 @@ class BudgetStop final : public StopSignal {
     const auto stop_at = stop_at_.load(std::memory_order_acquire);
     if (stop_at != kNever && clock_.Now().time_since_epoch() >= stop_at) return true;
     return outer_.ShouldStop();
+  }
+
+  bool HasTimeLeft() const override {
+    return budget_.has_value() && clock_.Now() - begin_ < *budget_ && !outer_.ShouldStop();
   }
 
   // Share of the budget that has passed since Start, [0, 1]; 0 before it and without a budget.
@@ -46,6 +51,7 @@ class BudgetStop final : public StopSignal {
   const StopSignal& outer_;
   const Clock& clock_;
   const std::optional<std::chrono::milliseconds> budget_;
+  const TimePoint begin_;
   std::atomic<bool> started_{false};
   std::atomic<TimePoint::duration> stop_at_{kNever};
 };

@@ -59,6 +59,21 @@ TEST(BudgetStopTest, SaysHowMuchIsSpent) {
   EXPECT_EQ(none.spent(), 0);
 }
 
+TEST(BudgetStopTest, TimeIsLeftUntilTheBudgetHasPassedSinceTheBeginning) {
+  FakeClock clock;
+  ManualStop outer;
+  const BudgetStop stop(outer, clock, milliseconds(100));
+  clock.Advance(milliseconds(99));
+  EXPECT_TRUE(stop.HasTimeLeft());
+  clock.Advance(milliseconds(1));
+  EXPECT_FALSE(stop.HasTimeLeft());
+  EXPECT_FALSE(stop.ShouldStop());
+  EXPECT_FALSE(BudgetStop(outer, clock, std::nullopt).HasTimeLeft());
+  const BudgetStop cut(outer, clock, milliseconds(100));
+  outer.Stop();
+  EXPECT_FALSE(cut.HasTimeLeft());
+}
+
 TEST(BudgetStopTest, TheOuterStopAlwaysCounts) {
   FakeClock clock;
   ManualStop outer;

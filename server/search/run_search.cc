@@ -9,7 +9,6 @@
 #include "common/base/violations.h"
 #include "server/search/baselines/greedy_baseline.h"
 #include "server/search/baselines/random_baseline.h"
-#include "server/search/conflict/find_any_plan.h"
 #include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
 #include "server/search/hugectr/hugectr_strategy.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
@@ -59,24 +58,6 @@ Status CheckDemands(const PlanRequest& request) {
   return violations.ToStatus();
 }
 
-// Whether a strategy's reason for finding no plan may be improved on: where columns are all that is
-// cut and nothing is demanded, FindPacking has said what there is to say.
-bool HasMoreToSay(const SearchContext& context, const Status& status) {
-  const PlanRequest& request = context.request();
-  const TypeSet column_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
-  return absl::IsFailedPrecondition(status) && !context.has_plan() &&
-         request.search.strategy == kObeysConstraints &&
-         !(request.constraints.empty() && !request.migration.has_value() &&
-           TypeSet(context.model().info().sharding_types) == column_types);
-}
-
-Status LastResort(SearchContext& context) {
-  StatusOr<Plan> plan = FindAnyPlan(context.request(),
-                                    TypeSet(context.model().info().sharding_types), context.stop());
-  if (plan.ok()) return context.Improve(*std::move(plan));
-  return context.ShouldStop() ? absl::OkStatus() : plan.status();
-}
-
 StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model,
                               const StopSignal& stop, SearchObserver* observer,
                               const JobRunner& runner) {
@@ -91,9 +72,7 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model
   NS_RETURN_IF_ERROR(CheckDemands(request));
   NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
   SearchContext context(request, model, stop, observer, &runner);
-  Status status = strategy->Search(context);
-  if (HasMoreToSay(context, status)) status = LastResort(context);
-  return context.Finish(status);
+  return context.Finish(strategy->Search(context));
 }
 
 }  // namespace

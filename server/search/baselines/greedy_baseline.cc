@@ -69,7 +69,8 @@ Status GreedyBaseline::Search(SearchContext& context) const {
   std::optional<Placement> placement = PlaceByLoad(context, load_);
   if (context.stopped()) return absl::OkStatus();
   if (!placement) {
-    NS_ASSIGN_OR_RETURN(placement, FindPacking(context.request(), Cutting::kWholeTables));
+    NS_ASSIGN_OR_RETURN(placement,
+                        FindPacking(context.request(), Cutting::kWholeTables, context.stop()));
   }
   ++context.statistics().plans_evaluated;
   return context.Improve(*placement);

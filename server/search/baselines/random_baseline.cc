@@ -26,7 +26,7 @@ Status RandomBaseline::Search(SearchContext& context) const {
       if (used[r] + bytes <= available[r]) with_room.push_back(r);
     }
     if (with_room.empty()) {
-      NS_ASSIGN_OR_RETURN(placement, FindPacking(request, Cutting::kWholeTables));
+      NS_ASSIGN_OR_RETURN(placement, FindPacking(request, Cutting::kWholeTables, context.stop()));
       break;
     }
     const std::size_t rank = with_room[random.Below(with_room.size())];

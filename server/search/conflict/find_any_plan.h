@@ -9,9 +9,10 @@
 
 namespace neuroshard {
 
-// A legal plan, good or bad, if one turns up among the first of all (TryEveryPlan); certain for a
-// handful of tables on a handful of ranks. FAILED_PRECONDITION otherwise: with the demands that
-// contradict each other where that is proven, else saying that it is not. Tables may have
+// A legal plan, good or bad: the first of all if they are few (TryEveryPlan), or after a proof was
+// looked for what FindFeasible finds. FAILED_PRECONDITION otherwise: with the demands that
+// contradict each other where that is proven, with what would have to move where the migration
+// budget is too small for all that was found, else saying that it is not proven. Tables may have
 // `default_types` where constraints name none. Once `stop` is true, nothing is proven.
 StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
                            const StopSignal& stop = NeverStop());

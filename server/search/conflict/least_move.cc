@@ -4,10 +4,14 @@
 #include <cstddef>
 #include <limits>
 #include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
 #include "server/search/conflict/flow_limits.h"
+#include "server/search/placement/placement.h"
 
 namespace neuroshard {
 namespace {
@@ -48,6 +52,8 @@ class Moves {
     return least;
   }
 
+  bool Has(int table) const { return previous_.Has(table); }
+
   // Bytes that the rank lacks of the whole table.
   std::int64_t ToRank(int table, int rank) const {
     const Table& of = request_.tables[static_cast<std::size_t>(table)];
@@ -83,6 +89,47 @@ class Moves {
   const PreviousPlacement previous_;
 };
 
+// What ranks held of tables cut in columns at most, of which nothing was in two places, and have no
+// room for now: all of it goes where it was not.
+LeastMoves WhatOverflows(const PlanRequest& request, const Moves& moves) {
+  std::unordered_map<std::string_view, int> index;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    index.emplace(request.tables[t].name, static_cast<int>(t));
+  }
+  const std::vector<std::int64_t> available = AvailableBytes(request);
+  std::vector<std::int64_t> held(available.size(), 0);
+  std::vector<std::vector<int>> tables(available.size());
+  for (const TablePlan& plan : request.migration->previous.tables) {
+    const auto found = index.find(plan.name);
+    if (found == index.end() || !moves.Has(found->second)) continue;
+    const Table& table = request.tables[static_cast<std::size_t>(found->second)];
+    std::int64_t columns = 0;
+    for (const Shard& shard : plan.shards) {
+      const bool next = shard.row_offset == 0 && shard.rows == table.num_embeddings &&
+                        shard.col_offset == columns && shard.cols > 0 && shard.rank >= 0 &&
+                        shard.rank < request.topology.num_ranks();
+      columns = next ? columns + shard.cols : -1;
+      if (!next) break;
+    }
+    if (columns != table.embedding_dim) continue;
+    for (const Shard& shard : plan.shards) {
+      const std::size_t rank = static_cast<std::size_t>(shard.rank);
+      held[rank] = CappedSum(
+          held[rank], std::min(kMost, shard.rows * shard.cols * ElementBytes(table.weight_dtype)));
+      tables[rank].push_back(found->second);
+    }
+    index.erase(found);  // the first entry counts
+  }
+  LeastMoves least;
+  for (std::size_t r = 0; r < held.size(); ++r) {
+    const std::int64_t over = held[r] - std::max<std::int64_t>(0, available[r]);
+    if (over <= 0) continue;
+    least.bytes = CappedSum(least.bytes, over);
+    least.tables.insert(least.tables.end(), tables[r].begin(), tables[r].end());
+  }
+  return least;
+}
+
 }  // namespace
 
 LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
@@ -107,7 +154,10 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
     }
     add(group.front(), bytes);
   }
+  LeastMoves overflow = WhatOverflows(request, moves);
+  if (overflow.bytes > least.bytes) least = std::move(overflow);
   std::sort(least.tables.begin(), least.tables.end());
+  least.tables.erase(std::unique(least.tables.begin(), least.tables.end()), least.tables.end());
   return least;
 }
 

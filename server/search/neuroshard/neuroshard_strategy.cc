@@ -61,7 +61,8 @@ class NeuroShardSearch {
     std::optional<Placement> first = PlaceByLoad(context_, TableLoad::kSizeLookup);
     if (context_.stopped()) return absl::OkStatus();
     if (!first) {
-      NS_ASSIGN_OR_RETURN(first, FindPacking(context_.request(), Cutting::kColumns));
+      NS_ASSIGN_OR_RETURN(first,
+                          FindPacking(context_.request(), Cutting::kColumns, context_.stop()));
     }
     ++context_.statistics().plans_evaluated;
     NS_RETURN_IF_ERROR(context_.Improve(*first));
@@ -74,7 +75,8 @@ class NeuroShardSearch {
   StatusOr<std::vector<SplitSequence>> FindFirstPlan() {
     NS_ASSIGN_OR_RETURN(const bool found, Evaluate(base_, {kNoCap}, {}));
     if (found || context_.has_plan() || context_.stopped()) return std::vector{base_};
-    NS_ASSIGN_OR_RETURN(const Placement packed, FindPacking(context_.request(), Cutting::kColumns));
+    NS_ASSIGN_OR_RETURN(const Placement packed,
+                        FindPacking(context_.request(), Cutting::kColumns, context_.stop()));
     ++context_.statistics().plans_evaluated;
     NS_RETURN_IF_ERROR(context_.Improve(packed));
     best_cost_ms_ = context_.best_cost_ms();

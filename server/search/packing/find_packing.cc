@@ -3,13 +3,32 @@
 #include <optional>
 #include <utility>
 
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/feasibility/find_feasible.h"
 #include "server/search/packing/best_fit.h"
 #include "server/search/packing/exact_packing.h"
 #include "server/search/packing/packing_bounds.h"
 
 namespace neuroshard {
+namespace {
 
-StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting) {
+ExactPacking PackWholeTablesFeasibly(PlanRequest request, const StopSignal& stop) {
+  request.constraints = {};
+  request.migration.reset();
+  const CompiledRules rules(request, {ShardingType::kTableWise});
+  const Feasible feasible = FindFeasible(request, rules, stop);
+  if (!feasible.plan.has_value()) return {std::nullopt, feasible.none};
+  Placement placement{WholeTables(request), {}};
+  for (const TablePlan& table : feasible.plan->tables) {
+    placement.rank_of_piece.push_back(table.shards.front().rank);
+  }
+  return {std::move(placement), false};
+}
+
+}  // namespace
+
+StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
+                                const StopSignal& stop) {
   NS_RETURN_IF_ERROR(CheckPackingBounds(request, cutting));
   if (std::optional<Placement> whole = PackWholeTables(request)) return *std::move(whole);
   if (cutting == Cutting::kColumns) {
@@ -18,6 +37,10 @@ StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting) {
     }
   }
   ExactPacking exact = PackExactly(request, cutting);
+  if (!exact.placement.has_value() && !exact.exhausted) {
+    ExactPacking whole = PackWholeTablesFeasibly(request, stop);
+    if (whole.placement.has_value() || cutting == Cutting::kWholeTables) exact = std::move(whole);
+  }
   if (exact.placement) return *std::move(exact.placement);
   const char* const how =
       cutting == Cutting::kWholeTables ? " without cutting columns (strategy neuroshard does)" : "";

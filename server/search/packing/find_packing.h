@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/base/status.h"
+#include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 #include "server/search/placement/placement.h"
 
@@ -15,11 +16,13 @@ enum class Cutting {
 
 // Tries, in this order: bounds that exclude any plan; best-fit decreasing of whole tables, making
 // room by moves and swaps; with kColumns, cutting what does not fit, largest tables first and then
-// widest granules first; an exhaustive search of bounded effort. Deterministic, tens of
-// milliseconds at most.
+// widest granules first; an exhaustive search of bounded effort; whole tables again, by
+// FindFeasible. Deterministic; tens of milliseconds, about a second where all of it is needed.
+// `stop` cuts the last of these.
 //
 // FAILED_PRECONDITION "no plan can exist: ..." when that is proven (names the tables or the bytes
 // that lack), "no plan was found: ..." when the effort ran out.
-StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting);
+StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
+                                const StopSignal& stop = NeverStop());
 
 }  // namespace neuroshard

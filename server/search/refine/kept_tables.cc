@@ -81,20 +81,23 @@ std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, Type
 }
 
 double BytesOf(const PlanRequest& request, const CompiledRules& rules,
-               const std::vector<const TablePlan*>& stay) {
+               const std::vector<const TablePlan*>& stay, const std::vector<double>& paid) {
   double bytes = 0;
   for (std::size_t t = 0; t < stay.size(); ++t) {
-    if (stay[t] != nullptr) bytes += WeightBytes(request.tables[t]) * MostCopies(rules, t);
+    if (stay[t] != nullptr) {
+      bytes += WeightBytes(request.tables[t]) * MostCopies(rules, t) - paid[t];
+    }
   }
   return bytes;
 }
 
 KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
-                      const std::vector<const TablePlan*>& stay, double bytes) {
+                      const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
+                      double bytes) {
   KeptTables kept{stay, std::vector<bool>(stay.size(), false)};
   double spare = bytes;  // where the bytes pay for everything once: what is left for copies
   for (std::size_t t = 0; t < stay.size(); ++t) {
-    if (stay[t] != nullptr) spare -= WeightBytes(request.tables[t]);
+    if (stay[t] != nullptr) spare -= WeightBytes(request.tables[t]) - paid[t];
   }
   const bool frees_all = spare >= 0;
   std::vector<std::size_t> order(stay.size());
@@ -113,7 +116,7 @@ KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
     const bool copied =
         frees_all ? copies - once <= spare : copies == once || copies <= kShareForCopies * bytes;
     if (copied) spare -= copies - once;
-    const double moved = copied ? copies : once;
+    const double moved = (copied ? copies : once) - paid[t];
     if (moved > bytes) continue;
     bytes -= moved;
     kept.plans[t] = nullptr;

@@ -22,14 +22,18 @@ struct KeptTables {
 };
 
 // Of `stay`, what is kept when tables with up to `bytes` may be laid out anew. Those with the most
-// lookups a byte are freed first. Where `bytes` pay for all of them once, all are, and what is left
+// lookups a byte are freed first. paid[table]: bytes that the table moves in `stay` already, and so
+// may move in any case. Where `bytes` pay for all of them once, all are, and what is left
 // over pays for copies; otherwise a table is freed with its copies while these take a small part of
-// what is left, or else without. Whatever becomes of the freed ones, no more than `bytes` move.
+// what is left, or else without. Whatever becomes of the freed ones, no more than `bytes` move
+// besides what is paid.
 KeptTables KeepAllBut(const PlanRequest& request, const CompiledRules& rules,
-                      const std::vector<const TablePlan*>& stay, double bytes);
+                      const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
+                      double bytes);
 
-// Bytes of the weights of all tables that can stay, in all the copies that each may get.
+// Bytes of the weights of all tables that can stay, in all the copies that each may get, less what
+// is paid.
 double BytesOf(const PlanRequest& request, const CompiledRules& rules,
-               const std::vector<const TablePlan*>& stay);
+               const std::vector<const TablePlan*>& stay, const std::vector<double>& paid);
 
 }  // namespace neuroshard

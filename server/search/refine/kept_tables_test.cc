@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "common/base/random.h"
 #include "tests/support/random_plan_request.h"
 
@@ -27,9 +29,14 @@ TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
     }
     const CompiledRules rules(request,
                               TypeSet{ShardingType::kTableWise, ShardingType::kDataParallel});
-    const double all = BytesOf(request, rules, stay);
+    std::vector<double> paid;
+    for (const Table& table : request.tables) {
+      const double share = random.Below(3) == 0 ? random.UniformReal() : 0;
+      paid.push_back(std::floor(WeightBytesOf(table) * share));
+    }
+    const double all = BytesOf(request, rules, stay, paid);
     const double bytes = all * random.UniformReal();
-    const KeptTables kept = KeepAllBut(request, rules, stay, bytes);
+    const KeptTables kept = KeepAllBut(request, rules, stay, paid, bytes);
     double moved = 0;
     for (std::size_t t = 0; t < stay.size(); ++t) {
       if (stay[t] == nullptr) {
@@ -39,16 +46,19 @@ TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
       }
       if (kept.plans[t] != nullptr) continue;
       const int copies = kept.uncopied[t] ? 1 : rules.num_ranks();
-      moved += copies * WeightBytesOf(request.tables[t]);
+      moved += copies * WeightBytesOf(request.tables[t]) - paid[t];
       ++(kept.uncopied[t] ? uncopied : copied);
     }
     EXPECT_LE(moved, bytes);
 
-    const KeptTables none = KeepAllBut(request, rules, stay, all);
+    const KeptTables none = KeepAllBut(request, rules, stay, paid, all);
     EXPECT_EQ(none.plans, std::vector<const TablePlan*>(stay.size(), nullptr));
     EXPECT_EQ(none.uncopied, std::vector<bool>(stay.size(), false));
-    EXPECT_EQ(KeepAllBut(request, rules, stay, 0).plans, stay);
-    const KeptTables once = KeepAllBut(request, rules, stay, all / rules.num_ranks());
+    EXPECT_EQ(KeepAllBut(request, rules, stay, paid, 0).plans, stay);
+    double all_paid = 0;
+    for (std::size_t t = 0; t < stay.size(); ++t) all_paid += stay[t] != nullptr ? paid[t] : 0;
+    const double for_once = (all + all_paid) / rules.num_ranks() - all_paid;
+    const KeptTables once = KeepAllBut(request, rules, stay, paid, for_once);
     EXPECT_EQ(once.plans, none.plans);
   }
   EXPECT_GT(uncopied, 100);

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "server/evaluate/migration_report.h"
+#include "server/search/conflict/find_any_plan.h"
+#include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/refine/kept_tables.h"
 #include "server/search/refine/local_search.h"
@@ -115,9 +119,8 @@ class RefineSearch {
 
   Status Run() {
     if (request_.migration.has_value()) return RunFromPrevious();
-    NS_RETURN_IF_ERROR(bench_.starts.FindLegal(bench_.solution));
+    NS_RETURN_IF_ERROR(FindFirst());
     if (context_.ShouldStop()) return absl::OkStatus();
-    if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
     const bool columns_alone = rules_.of(0).types == kNeuroShardTypes;
     const bool few_columns =
@@ -145,6 +148,22 @@ class RefineSearch {
     return context_.ImproveIfCheaper(MakePlan(request_, bench_.solution, units)).status();
   }
 
+  // A plan, whatever it costs; none only where the context says stop.
+  Status FindFirst() {
+    const Status status = bench_.starts.FindLegal(bench_.solution);
+    if (context_.ShouldStop()) return absl::OkStatus();
+    if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
+    if (context_.has_plan()) return absl::OkStatus();
+    // Where columns are all that is cut and nothing is demanded, FindPacking has said what there is
+    // to say.
+    const TypeSet default_types(context_.model().info().sharding_types);
+    const bool demands = !request_.constraints.empty() || request_.migration.has_value();
+    if (!demands && default_types == kNeuroShardTypes) return status;
+    StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
+    if (plan.ok()) return context_.Improve(*std::move(plan));
+    return context_.ShouldStop() ? absl::OkStatus() : plan.status();
+  }
+
   // Local search from the construction that promises most, or else from the best plan so far.
   Status SearchFromCheap() {
     NS_ASSIGN_OR_RETURN(const Starts::Found found, bench_.starts.FindCheap(bench_.solution));
@@ -157,44 +176,53 @@ class RefineSearch {
     return absl::OkStatus();
   }
 
-  // First with everything kept that can be, then with more and more of it free to move. Where what
-  // moves has a price, the smaller steps are there for the objective to choose from.
+  // First what is in place is made legal, with as little moved as can be; then more and more of it
+  // is free to move. Where what moves has a price, the smaller steps are there for the objective to
+  // choose from.
   Status RunFromPrevious() {
-    const TypeSet default_types(context_.model().info().sharding_types);
-    const std::vector<const TablePlan*> stay = TablesThatCanStay(request_, default_types);
     const Migration& migration = *request_.migration;
-    const double all = BytesOf(request_, rules_, stay);
-    const double most =
-        migration.budget_bytes ? std::min(all, static_cast<double>(*migration.budget_bytes)) : all;
-    Status failure;
-    for (const double share : {0.0, 0.25, 0.5, 1.0}) {
-      if (share > 0 && (most == 0 || context_.ShouldStop())) break;
-      if (share > 0 && share < 1 && migration.price_ms_per_gib == 0 && context_.has_plan())
-        continue;
-      kept_ = KeepAllBut(request_, rules_, stay, share * most);
-      bench_.Keep(kept_);
-      if (!context_.has_plan()) {
-        failure = bench_.starts.FindLegal(bench_.solution);
-        if (context_.stopped()) return absl::OkStatus();
-        if (!failure.ok()) continue;
-        if (!context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
-        if (!context_.has_plan()) continue;
+    const TypeSet default_types(context_.model().info().sharding_types);
+    const std::optional<Plan> near = RepairPrevious(
+        request_, rules_, TablesThatCanStay(request_, default_types), context_.stop());
+    if (context_.ShouldStop()) return absl::OkStatus();
+    if (near.has_value()) {
+      NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(*near).status());
+    } else {
+      NS_RETURN_IF_ERROR(FindFirst());
+      if (context_.ShouldStop()) return absl::OkStatus();
+    }
+    base_ = context_.best_plan();
+    const PreviousPlacement previous(request_);
+    std::vector<const TablePlan*> stay(request_.tables.size(), nullptr);
+    std::vector<double> paid(stay.size(), 0);
+    double all_paid = 0;
+    for (std::size_t t = 0; t < stay.size(); ++t) {
+      if (!previous.Has(static_cast<int>(t))) continue;
+      stay[t] = &base_.tables[t];
+      for (const Shard& shard : stay[t]->shards) {
+        paid[t] += static_cast<double>(previous.MovedBytes(static_cast<int>(t), shard));
       }
+      all_paid += paid[t];
+    }
+    double most = BytesOf(request_, rules_, stay, paid);
+    if (migration.budget_bytes.has_value()) {
+      most = std::min(most, static_cast<double>(*migration.budget_bytes) - all_paid);
+    }
+    for (const double share : {0.0, 0.25, 0.5, 1.0}) {
+      if (share > 0 && (most <= 0 || context_.ShouldStop())) break;
+      if (share < 1 && most > 0 && migration.price_ms_per_gib == 0) continue;
+      kept_ = KeepAllBut(request_, rules_, stay, paid, share * most);
       const auto free = std::count(kept_.plans.begin(), kept_.plans.end(), nullptr);
-      const bool more_may_move = share == 0 && most > 0 && migration.price_ms_per_gib == 0;
-      if (free == 0 || more_may_move) continue;  // nothing to search yet
+      if (free == 0) continue;
+      bench_.Keep(kept_);
       // Where everything may move, the plan in place need not be the best to begin with.
       if (free == std::ssize(kept_.plans)) {
         NS_RETURN_IF_ERROR(SearchFromCheap());
       } else {
-        NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
+        NS_RETURN_IF_ERROR(SearchFrom(base_));
       }
     }
-    if (context_.has_plan() || context_.stopped()) return absl::OkStatus();
-    if (!failure.ok()) return failure;
-    return FailedPrecondition(
-        "no plan was found that moves no more than migration.budget_bytes; it is not proven that "
-        "there is none");
+    return absl::OkStatus();
   }
 
   // As many searches as there may be threads, none of which knows of the others. The first is what
@@ -238,6 +266,7 @@ class RefineSearch {
   const CompiledRules rules_;
   const TableLayouts layouts_;
   Workbench bench_;
+  Plan base_;        // that kept_ points into
   KeptTables kept_;  // as bench_ keeps them; empty: nothing to keep
 };
 

@@ -97,7 +97,8 @@ Status Starts::FindLegal(Solution& solution) {
     return FailedPrecondition(
         "no plan was found: neither memory nor constraints are proven to exclude one");
   }
-  NS_ASSIGN_OR_RETURN(const Placement packed, FindPacking(request, Cutting::kColumns));
+  NS_ASSIGN_OR_RETURN(const Placement packed,
+                      FindPacking(request, Cutting::kColumns, context_.stop()));
   NS_RETURN_IF_ERROR(context_.Improve(packed));
   return absl::OkStatus();
 }

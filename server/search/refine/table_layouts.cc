@@ -22,7 +22,8 @@ int TableLayouts::MostBlocks(int table) const {
   const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
   const std::int64_t width =
       (rules.min_column_width + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
-  const std::int64_t blocks = std::max<std::int64_t>(1, dim / std::max(width, kColumnAlignment));
+  const std::int64_t most = std::max(width, kColumnAlignment);
+  const std::int64_t blocks = (dim + most - 1) / most;  // a ragged end may be one
   return static_cast<int>(std::min<std::int64_t>(blocks, rules.max_shards));
 }
 

@@ -1,0 +1,84 @@
+#include "server/search/feasibility/arrangement.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "common/domain/memory_use.h"
+
+namespace neuroshard {
+namespace {
+
+// Those that have a shard, ascending.
+std::vector<int> RanksOf(const std::vector<Shard>& shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) ranks.push_back(shard.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
+ShardLayout LayoutOf(const Laid& laid) {
+  int row_shards = 1;
+  if (CutsRows(laid.type)) {
+    row_shards =
+        static_cast<int>(std::count_if(laid.shards.begin(), laid.shards.end(), [&](const Shard& s) {
+          return s.col_offset == laid.shards.front().col_offset;
+        }));
+  }
+  return {laid.type, KernelOf(laid.type), row_shards};
+}
+
+Arrangement::Arrangement(const PlanRequest& request, const CompiledRules& rules)
+    : request_(request),
+      ledger_(request, rules),
+      laid_(request.tables.size()),
+      tables_on_(request.topology.devices.size()) {}
+
+bool Arrangement::Put(int table, Laid laid) {
+  if (ledger_.Put(table, LayoutOf(laid), laid.shards) != PlacementLedger::Answer::kYes) {
+    return false;
+  }
+  for (const int rank : RanksOf(laid.shards)) {
+    tables_on_[static_cast<std::size_t>(rank)].push_back(table);
+  }
+  laid_[static_cast<std::size_t>(table)] = std::move(laid);
+  return true;
+}
+
+Laid Arrangement::Take(int table) {
+  Laid laid = std::exchange(laid_[static_cast<std::size_t>(table)], {});
+  ledger_.Take(table, LayoutOf(laid), laid.shards);
+  for (const int rank : RanksOf(laid.shards)) {
+    std::erase(tables_on_[static_cast<std::size_t>(rank)], table);
+  }
+  return laid;
+}
+
+std::int64_t Arrangement::BytesOn(int table, int rank) const {
+  const Laid& laid = of(table);
+  std::int64_t bytes = 0;
+  for (const Shard& shard : laid.shards) {
+    if (shard.rank != rank) continue;
+    bytes += ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)], LayoutOf(laid),
+                         shard.rows, shard.cols)
+                 .total_bytes();
+  }
+  return bytes;
+}
+
+Plan Arrangement::MakePlan() const {
+  Plan plan;
+  plan.world_size = request_.topology.num_ranks();
+  plan.local_world_size = request_.topology.ranks_per_host();
+  for (std::size_t t = 0; t < laid_.size(); ++t) {
+    const Table& table = request_.tables[t];
+    plan.tables.push_back(
+        {table.name, table.module, laid_[t].type, KernelOf(laid_[t].type), laid_[t].shards});
+  }
+  return plan;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,59 @@
+// A part of a plan that keeps every rule so far, and the tables that have no place yet.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/placement_ledger.h"
+#include "server/evaluate/rules/compiled_rules.h"
+
+namespace neuroshard {
+
+// How a table is laid out; without shards: it has no place.
+struct Laid {
+  ShardingType type = ShardingType::kTableWise;
+  std::vector<Shard> shards;
+
+  bool placed() const { return !shards.empty(); }
+  bool operator==(const Laid&) const = default;
+};
+
+// Rules on ranks, memory and the migration budget hold at any time (PlacementLedger); which types
+// and cuts a table may have is the caller's business. O(shards of the table) a change.
+class Arrangement {
+ public:
+  // No table has a place. Both must outlive it.
+  Arrangement(const PlanRequest& request, const CompiledRules& rules);
+
+  // Whether the table, which has no place, could be laid out so; then it is.
+  bool Put(int table, Laid laid);
+  // The table has a place, which is given back.
+  Laid Take(int table);
+
+  const Laid& of(int table) const { return laid_[static_cast<std::size_t>(table)]; }
+  // With a shard there, each once, in no particular order but the same for the same history.
+  std::span<const int> tables_on(int rank) const {
+    return tables_on_[static_cast<std::size_t>(rank)];
+  }
+  // Of the table on the rank; 0: none.
+  std::int64_t BytesOn(int table, int rank) const;
+  std::int64_t left_bytes(int rank) const { return ledger_.left_bytes(rank); }
+
+  // Every table has a place.
+  Plan MakePlan() const;
+
+ private:
+  const PlanRequest& request_;
+  PlacementLedger ledger_;
+  std::vector<Laid> laid_;
+  std::vector<std::vector<int>> tables_on_;
+};
+
+// Of a table in a plan.
+ShardLayout LayoutOf(const Laid& laid);
+
+}  // namespace neuroshard

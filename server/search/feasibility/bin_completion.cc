@@ -1,0 +1,333 @@
+#include "server/search/feasibility/bin_completion.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+// Sets that half of the things may have before a rank's sets are too many to list, and sets of a
+// rank that are listed.
+constexpr std::size_t kMostParts = 1 << 18;
+constexpr std::size_t kMostSets = 4096;
+// Pairs of parts that are looked at for a set, for each part.
+constexpr std::size_t kMostPairsOfAPart = 4;
+// Largest things that may be the one to decide.
+constexpr int kMostDecided = 3;
+// Nanoseconds of listing a part, of looking at a pair of them, at a set, and of anything else at a
+// state or a rank.
+constexpr std::int64_t kPartEffort = 10;
+constexpr std::int64_t kPairEffort = 10;
+constexpr std::int64_t kSetEffort = 8;
+constexpr std::int64_t kStateEffort = 10'000;
+
+// A listing takes no more parts than this, for each way of the branch that it may save.
+constexpr double kPartsForAWay = 2000;
+
+constexpr std::size_t kMostThings = 128;
+
+int CountOf(unsigned __int128 set) {
+  return std::popcount(static_cast<std::uint64_t>(set)) +
+         std::popcount(static_cast<std::uint64_t>(set >> 64));
+}
+
+}  // namespace
+
+BinCompletion::BinCompletion(const PackingTask& task, const Filler& filler, const StopSignal& stop)
+    : task_(task), filler_(filler), stop_(stop), apart_from_(task.things.size(), 0) {
+  for (const std::vector<bool>& allows : task.allows) {
+    Set set = 0;
+    for (std::size_t i = 0; i < std::min(allows.size(), kMostThings); ++i) {
+      if (allows[i]) set |= Set{1} << i;
+    }
+    allowed_.push_back(set);
+  }
+  for (const std::vector<int>& group : task.apart) {
+    for (const int a : group) {
+      for (const int b : group) {
+        if (a != b) apart_from_[static_cast<std::size_t>(a)] |= Set{1} << b;
+      }
+    }
+  }
+  order_.resize(task.things.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+    return task.things[static_cast<std::size_t>(a)].bytes >
+           task.things[static_cast<std::size_t>(b)].bytes;
+  });
+}
+
+BinCompletion::Answer BinCompletion::Run(std::int64_t effort) {
+  if (task_.things.size() > kMostThings) return Answer::kUnknown;
+  effort_left_ = effort;
+  complete_ = true;
+  State root;
+  for (std::size_t i = 0; i < task_.things.size(); ++i) {
+    root.left |= Set{1} << i;
+    root.to_spare -= task_.things[i].bytes;
+  }
+  for (std::size_t r = 0; r < task_.room.size(); ++r) {
+    root.ranks.push_back(static_cast<int>(r));
+    root.to_spare += std::max<std::int64_t>(0, task_.room[r]);
+  }
+  if (root.to_spare < 0) return Answer::kNone;
+  root.sets.resize(root.ranks.size());
+  if (Search(std::move(root))) return Answer::kPacked;
+  return complete_ ? Answer::kNone : Answer::kUnknown;
+}
+
+bool BinCompletion::IsTired() {
+  if (effort_left_ > 0 && !stop_.ShouldStop()) return false;
+  complete_ = false;
+  return true;
+}
+
+// Whether the two ranks may be filled alike.
+bool BinCompletion::Same(int a, int b) const {
+  const std::size_t i = static_cast<std::size_t>(a);
+  const std::size_t j = static_cast<std::size_t>(b);
+  return task_.alike && task_.room[i] == task_.room[j] && task_.allows[i] == task_.allows[j];
+}
+
+bool BinCompletion::Search(State state) {
+  if (state.left == 0) return true;
+  effort_left_ -= kStateEffort;
+  if (IsTired()) return false;
+  const Branch branch = Choose(state);
+  if (!branch.all) complete_ = false;
+  for (const auto& [at, set] : branch.ways) {
+    if (IsTired()) return false;
+    const int rank = state.ranks[at];
+    std::vector<int> things;
+    for (std::size_t i = 0; i < task_.things.size(); ++i) {
+      if ((set >> i & 1) != 0) things.push_back(static_cast<int>(i));
+    }
+    if (!filler_.fill(rank, things)) continue;
+    if (Search(Next(state, at, set))) return true;
+    filler_.undo(rank, things);
+  }
+  return false;
+}
+
+BinCompletion::State BinCompletion::Next(const State& state, std::size_t at, Set set) {
+  State next;
+  next.left = state.left & ~set;
+  next.to_spare = state.to_spare -
+                  std::max<std::int64_t>(0, task_.room[static_cast<std::size_t>(state.ranks[at])]);
+  for (std::size_t i = 0; i < task_.things.size(); ++i) {
+    if ((set >> i & 1) != 0) next.to_spare += task_.things[i].bytes;
+  }
+  for (std::size_t i = 0; i < state.ranks.size(); ++i) {
+    if (i == at) continue;
+    next.ranks.push_back(state.ranks[i]);
+    auto& sets = next.sets.emplace_back();
+    if (!state.sets[i].has_value()) continue;
+    sets.emplace();
+    effort_left_ -= kSetEffort * static_cast<std::int64_t>(state.sets[i]->size());
+    for (const Set other : *state.sets[i]) {
+      if ((other & set) == 0) sets->push_back(other);
+    }
+  }
+  return next;
+}
+
+BinCompletion::Branch BinCompletion::Choose(State& state) {
+  Branch best;
+  best.ways.resize(kMostSets + 1);
+  const auto take = [&](Branch branch) {
+    if (branch.ways.size() < best.ways.size()) best = std::move(branch);
+  };
+  // Ranks that are listed, then those that are quick to list, as long as that may save more than it
+  // takes.
+  std::vector<std::pair<double, std::size_t>> unlisted;
+  const auto offer = [&](std::size_t i) {
+    const std::vector<Set>& sets = *state.sets[i];
+    effort_left_ -= kSetEffort * static_cast<std::int64_t>(sets.size());
+    if (sets.size() >= best.ways.size()) return;
+    Branch branch;
+    for (const Set set : sets) branch.ways.emplace_back(i, set);
+    take(std::move(branch));
+  };
+  for (std::size_t i = 0; i < state.ranks.size() && !best.ways.empty(); ++i) {
+    if (state.sets[i].has_value()) {
+      offer(i);
+    } else {
+      unlisted.emplace_back(EstimateSets(state.ranks[i], state.left, 0), i);
+    }
+  }
+  std::sort(unlisted.begin(), unlisted.end());
+  for (const auto& [parts, i] : unlisted) {
+    if (best.ways.size() <= 1 || parts > kPartsForAWay * static_cast<double>(best.ways.size())) {
+      break;
+    }
+    state.sets[i] = SetsFor(state.ranks[i], state.left, state.to_spare, 0);
+    if (state.sets[i].has_value()) offer(i);
+  }
+  // The largest things: all sets of all ranks with one of them.
+  int decided = 0;
+  for (const int thing : order_) {
+    const Set with = Set{1} << thing;
+    if ((state.left & with) == 0) continue;
+    if (++decided > kMostDecided || best.ways.size() <= 1) break;
+    Branch branch;
+    for (std::size_t i = 0; i < state.ranks.size() && branch.all; ++i) {
+      const int rank = state.ranks[i];
+      const bool seen =
+          std::any_of(state.ranks.begin(), state.ranks.begin() + static_cast<std::ptrdiff_t>(i),
+                      [&](int before) { return Same(before, rank); });
+      if (seen) continue;
+      std::optional<std::vector<Set>> sets;
+      if (state.sets[i].has_value()) {
+        sets.emplace();
+        for (const Set set : *state.sets[i]) {
+          if ((set & with) != 0) sets->push_back(set);
+        }
+      } else if (EstimateSets(rank, state.left, with) <=
+                 kPartsForAWay * static_cast<double>(best.ways.size())) {
+        sets = SetsFor(rank, state.left, state.to_spare, with);
+      }
+      if (!sets.has_value() || branch.ways.size() + sets->size() >= best.ways.size()) {
+        branch.all = false;
+        break;
+      }
+      for (const Set set : *sets) branch.ways.emplace_back(i, set);
+    }
+    if (branch.all) take(std::move(branch));
+  }
+  if (best.ways.size() > kMostSets) {
+    best.ways.clear();
+    best.all = false;
+  }
+  // There are more false sets the more things they have.
+  std::stable_sort(best.ways.begin(), best.ways.end(), [](const auto& a, const auto& b) {
+    return CountOf(a.second) < CountOf(b.second);
+  });
+  return best;
+}
+
+BinCompletion::Halves BinCompletion::HalvesOf(int rank, Set left, Set with) const {
+  const std::int64_t room = task_.room[static_cast<std::size_t>(rank)];
+  Halves halves;
+  std::size_t next = 0;
+  for (const int thing : order_) {
+    const Set bit = Set{1} << thing;
+    const PackedThing& of = task_.things[static_cast<std::size_t>(thing)];
+    if ((left & allowed_[static_cast<std::size_t>(rank)] & bit) == 0 || of.bytes > room) continue;
+    if ((with & bit) != 0) {
+      halves.base = {of.bytes, bit, of.tables, of.shards};
+    } else {
+      halves.things[next++ % 2].push_back(thing);
+    }
+  }
+  return halves;
+}
+
+// Subsets of both halves within the room, sizes rounded down to a 64th of it.
+double BinCompletion::EstimateSets(int rank, Set left, Set with) {
+  constexpr std::size_t kUnits = 64;
+  constexpr std::size_t kMostCounted = 8;
+  effort_left_ -= kStateEffort;
+  const Halves halves = HalvesOf(rank, left, with);
+  const std::int64_t room = task_.room[static_cast<std::size_t>(rank)] - halves.base.bytes;
+  const bool counts = static_cast<std::size_t>(task_.most_tables) <= kMostCounted;
+  const std::size_t most = counts ? static_cast<std::size_t>(task_.most_tables) : 0;
+  double parts = 0;
+  for (const std::vector<int>& half : halves.things) {
+    std::vector<double> ways((most + 1) * (kUnits + 1), 0);
+    ways[0] = 1;
+    for (const int thing : half) {
+      const double bytes = static_cast<double>(task_.things[static_cast<std::size_t>(thing)].bytes);
+      const double units = bytes / (static_cast<double>(room) + 1) * kUnits;
+      if (units > kUnits) continue;
+      const auto size = static_cast<std::size_t>(units);
+      for (std::size_t n = most + 1; n-- > 0;) {
+        const std::size_t to = counts ? n + 1 : 0;
+        if (to > most) continue;
+        for (std::size_t s = kUnits + 1; s-- > size;) {
+          ways[to * (kUnits + 1) + s] += ways[n * (kUnits + 1) + s - size];
+        }
+      }
+    }
+    parts += std::accumulate(ways.begin(), ways.end(), 0.0);
+  }
+  return parts;
+}
+
+bool BinCompletion::ListParts(const std::vector<int>& things, std::int64_t room, const Part& base,
+                              std::vector<Part>& parts) {
+  parts.assign(1, base);
+  std::vector<Part> before;
+  for (const int thing : things) {
+    const PackedThing& of = task_.things[static_cast<std::size_t>(thing)];
+    const Set apart = apart_from_[static_cast<std::size_t>(thing)];
+    const Set bit = Set{1} << thing;
+    before.swap(parts);
+    parts.clear();
+    effort_left_ -= kPartEffort * static_cast<std::int64_t>(before.size());
+    // Without the thing and with it, in ascending bytes.
+    std::size_t without = 0;
+    for (const Part& part : before) {
+      if (part.bytes + of.bytes > room) break;
+      if (part.tables + of.tables > task_.most_tables ||
+          part.shards + of.shards > task_.most_shards || (part.set & apart) != 0) {
+        continue;
+      }
+      for (; without < before.size() && before[without].bytes <= part.bytes + of.bytes; ++without) {
+        parts.push_back(before[without]);
+      }
+      parts.push_back({part.bytes + of.bytes, part.set | bit, part.tables + of.tables,
+                       part.shards + of.shards});
+    }
+    parts.insert(parts.end(), before.begin() + static_cast<std::ptrdiff_t>(without), before.end());
+    if (parts.size() > kMostParts || effort_left_ < 0) return false;
+  }
+  return true;
+}
+
+std::optional<std::vector<BinCompletion::Set>> BinCompletion::SetsFor(int rank, Set left,
+                                                                      std::int64_t to_spare,
+                                                                      Set with) {
+  const std::int64_t room = std::max<std::int64_t>(0, task_.room[static_cast<std::size_t>(rank)]);
+  const Halves halves = HalvesOf(rank, left, with);
+  const Part& base = halves.base;
+  if (base.set != with || base.tables > task_.most_tables || base.shards > task_.most_shards) {
+    return std::vector<Set>{};
+  }
+  std::vector<Part> first;
+  std::vector<Part> second;
+  if (!ListParts(halves.things[0], room, base, first) ||
+      !ListParts(halves.things[1], room - base.bytes, {0, 0, 0, 0}, second)) {
+    return std::nullopt;
+  }
+  // Ascending in the first, so that what fits in the second falls.
+  std::vector<Set> sets;
+  std::size_t end = second.size();
+  std::size_t pairs = 0;
+  const std::size_t most_pairs = kMostPairsOfAPart * (first.size() + second.size());
+  for (const Part& part : first) {
+    while (end > 0 && part.bytes + second[end - 1].bytes > room) --end;
+    for (std::size_t p = end; p-- > 0 && pairs <= most_pairs && sets.size() <= kMostSets; ++pairs) {
+      const Part& other = second[p];
+      if (part.bytes + other.bytes < room - to_spare) break;
+      if (part.tables + other.tables > task_.most_tables ||
+          part.shards + other.shards > task_.most_shards) {
+        continue;
+      }
+      bool together = true;
+      for (Set rest = part.set; rest != 0 && together; rest &= rest - 1) {
+        const std::uint64_t low = static_cast<std::uint64_t>(rest);
+        const int thing = low != 0 ? std::countr_zero(low)
+                                   : 64 + std::countr_zero(static_cast<std::uint64_t>(rest >> 64));
+        together = (apart_from_[static_cast<std::size_t>(thing)] & other.set) == 0;
+      }
+      if (together) sets.push_back(part.set | other.set);
+    }
+  }
+  effort_left_ -= kPairEffort * static_cast<std::int64_t>(pairs + first.size() + second.size());
+  if (pairs > most_pairs || sets.size() > kMostSets) return std::nullopt;
+  return sets;
+}
+
+}  // namespace neuroshard

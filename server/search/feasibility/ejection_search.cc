@@ -1,0 +1,474 @@
+#include "server/search/feasibility/ejection_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "common/domain/memory_use.h"
+#include "server/search/placement/placement.h"
+
+namespace neuroshard {
+namespace {
+
+// Bundles that one may eject at a time, besides those that rules name.
+constexpr std::size_t kMostEjected = 3;
+// Sets of bundles that are looked at in the time of a step.
+constexpr int kLooksOfAStep = 8;
+// Random changes after each ejection.
+constexpr int kShuffles = 10;
+// Ways to place the parts of a table that are looked at one by one.
+constexpr std::size_t kMostWays = 64;
+
+void AddOnce(int value, std::vector<int>& values) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
+bool Contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& rules,
+                               const StopSignal& stop)
+    : request_(request),
+      rules_(rules),
+      stop_(stop),
+      places_(request, rules),
+      previous_(request),
+      arrangement_(request, rules),
+      random_(request.search.seed),
+      homes_(request.tables.size()) {
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const int table = static_cast<int>(t);
+    const int group = rules.of(table).rank_group;
+    if (group < 0) {
+      bundles_.push_back({table});
+    } else if (rules.rank_groups()[static_cast<std::size_t>(group)].front() == table) {
+      bundles_.push_back(rules.rank_groups()[static_cast<std::size_t>(group)]);
+    }
+  }
+  const auto whole_bytes = [&](const std::vector<int>& tables) {
+    double bytes = 0;
+    for (const int table : tables) {
+      const Table& of = request.tables[static_cast<std::size_t>(table)];
+      bytes += static_cast<double>(
+          ShardMemory(request, of, of.num_embeddings, of.embedding_dim).total_bytes());
+    }
+    return bytes;
+  };
+  std::stable_sort(bundles_.begin(), bundles_.end(),
+                   [&](const auto& a, const auto& b) { return whole_bytes(a) > whole_bytes(b); });
+  bundle_of_.resize(request.tables.size());
+  penalties_.assign(bundles_.size(), 1);
+  for (std::size_t b = 0; b < bundles_.size(); ++b) {
+    const int bundle = static_cast<int>(b);
+    for (const int table : bundles_[b]) bundle_of_[static_cast<std::size_t>(table)] = bundle;
+    const std::vector<int>& ranks = rules.of(bundles_[b].front()).ranks->ranks();
+    Ways ways;
+    std::int64_t bytes = 0;
+    for (const int table : bundles_[b]) {
+      ways.push_back(ranks.empty() ? Laid{} : places_.OnRank(table, ranks.front()));
+      if (!ways.back().placed()) {
+        ways.clear();
+        break;
+      }
+      const Table& of = request.tables[static_cast<std::size_t>(table)];
+      for (const Shard& shard : ways.back().shards) {
+        bytes +=
+            ShardMemory(request, of, LayoutOf(ways.back()), shard.rows, shard.cols).total_bytes();
+      }
+    }
+    on_rank_.push_back(std::move(ways));
+    on_rank_bytes_.push_back(bytes);
+  }
+}
+
+bool EjectionSearch::placed(int bundle) const {
+  return arrangement_.of(tables_of(bundle).front()).placed();
+}
+
+bool EjectionSearch::Put(int bundle, const Ways& ways) {
+  const std::vector<int>& tables = tables_of(bundle);
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    if (arrangement_.Put(tables[i], ways[i])) continue;
+    while (i-- > 0) arrangement_.Take(tables[i]);
+    return false;
+  }
+  return true;
+}
+
+EjectionSearch::Ways EjectionSearch::Take(int bundle) {
+  Ways ways;
+  for (const int table : tables_of(bundle)) ways.push_back(arrangement_.Take(table));
+  return ways;
+}
+
+std::int64_t EjectionSearch::MovedBytes(int bundle, const Ways& ways) const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    for (const Shard& shard : ways[i].shards) {
+      bytes += previous_.MovedBytes(tables_of(bundle)[i], shard);
+    }
+  }
+  return bytes;
+}
+
+EjectionSearch::Ways EjectionSearch::OnRank(int bundle, int rank) const {
+  Ways ways = on_rank_[static_cast<std::size_t>(bundle)];
+  for (Laid& laid : ways) {
+    for (Shard& shard : laid.shards) shard.rank = rank;
+  }
+  return ways;
+}
+
+std::int64_t EjectionSearch::BytesOn(int bundle, int rank) const {
+  std::int64_t bytes = 0;
+  bool on_one_rank = true;
+  for (const int table : tables_of(bundle)) {
+    on_one_rank = on_one_rank && arrangement_.of(table).shards.size() == 1;
+    if (!on_one_rank) bytes += arrangement_.BytesOn(table, rank);
+  }
+  return on_one_rank ? on_rank_bytes_[static_cast<std::size_t>(bundle)] : bytes;
+}
+
+std::vector<int> EjectionSearch::BundlesOn(int rank) const {
+  std::vector<int> bundles;
+  for (const int table : arrangement_.tables_on(rank)) AddOnce(bundle_of(table), bundles);
+  return bundles;
+}
+
+std::vector<int> EjectionSearch::InTheWay(int bundle, int rank) const {
+  std::vector<int> bundles;
+  for (const int table : tables_of(bundle)) AddInTheWay(table, rank, bundles);
+  std::erase(bundles, bundle);
+  return bundles;
+}
+
+void EjectionSearch::AddInTheWay(int table, int rank, std::vector<int>& bundles) const {
+  const TableRules& of = rules_.of(table);
+  const int host = rules_.host_of(rank);
+  const auto add_if = [&](int other, const auto& is_in_the_way) {
+    const std::vector<Shard>& shards = arrangement_.of(other).shards;
+    if (other != table && std::any_of(shards.begin(), shards.end(), is_in_the_way)) {
+      AddOnce(bundle_of(other), bundles);
+    }
+  };
+  if (of.host_group >= 0) {
+    for (const int other : rules_.host_groups()[static_cast<std::size_t>(of.host_group)]) {
+      add_if(other, [&](const Shard& s) { return rules_.host_of(s.rank) != host; });
+    }
+  }
+  for (const int g : of.separate_groups) {
+    const TableGroup& group = rules_.separate_groups()[static_cast<std::size_t>(g)];
+    for (const int other : group.tables) {
+      add_if(other, [&](const Shard& s) {
+        return group.level == GroupLevel::kRank ? s.rank == rank : rules_.host_of(s.rank) == host;
+      });
+    }
+  }
+}
+
+std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t most) const {
+  std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, Ways>> all;
+  const auto add = [&](Ways ways, std::int64_t left) {
+    const std::int64_t moved = MovedBytes(bundle, ways);
+    all.push_back({{moved, -left}, std::move(ways)});
+  };
+  const int table = tables_of(bundle).front();
+  for (const int rank : rules_.of(table).ranks->ranks()) {
+    if (Ways ways = OnRank(bundle, rank); !ways.empty()) {
+      add(std::move(ways), arrangement_.left_bytes(rank));
+    }
+  }
+  if (tables_of(bundle).size() == 1) {
+    const auto add_laid = [&](const Laid& laid) {
+      std::int64_t left = std::numeric_limits<std::int64_t>::max();
+      for (const Shard& shard : laid.shards) {
+        left = std::min(left, arrangement_.left_bytes(shard.rank));
+      }
+      add({laid}, left);
+      return false;
+    };
+    if (home(table).placed()) add_laid(home(table));
+    places_.ForEachShift(table, home(table), add_laid);
+    places_.ForEachOther(table, arrangement_, most, add_laid);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Ways> sorted;
+  for (auto& [key, ways] : all) sorted.push_back(std::move(ways));
+  return sorted;
+}
+
+// What is new, or where nothing is in place, goes where least room is left then; the rest where
+// fewest bytes move, and of those where most room is.
+bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
+  const auto put = [&](const Ways& ways) {
+    --steps_left;
+    return Put(bundle, ways);
+  };
+  const std::vector<int>& tables = tables_of(bundle);
+  if (std::any_of(tables.begin(), tables.end(), [&](int t) { return previous_.Has(t); })) {
+    const std::vector<Ways> all = WaysOf(bundle, 1);
+    return std::any_of(all.begin(), all.end(), put);
+  }
+  if (!on_rank_[static_cast<std::size_t>(bundle)].empty()) {
+    std::vector<std::pair<std::int64_t, int>> ranks;
+    for (const int rank : rules_.of(tables.front()).ranks->ranks()) {
+      const std::int64_t left = arrangement_.left_bytes(rank);
+      if (left >= on_rank_bytes_[static_cast<std::size_t>(bundle)]) ranks.push_back({left, rank});
+    }
+    std::sort(ranks.begin(), ranks.end());
+    steps_left -= rules_.num_ranks() / kLooksOfAStep;
+    for (const auto& [left, rank] : ranks) {
+      if (put(OnRank(bundle, rank))) return true;
+    }
+  }
+  return tables.size() == 1 && places_.ForEachOther(tables.front(), arrangement_, 1,
+                                                    [&](const Laid& laid) { return put({laid}); });
+}
+
+bool EjectionSearch::WouldFit(int bundle, const Ways& ways, const std::vector<int>& ejected,
+                              std::int64_t& steps_left) {
+  --steps_left;
+  std::vector<Ways> before;
+  before.reserve(ejected.size());
+  for (const int other : ejected) before.push_back(Take(other));
+  const bool fits = Put(bundle, ways);
+  if (fits) Take(bundle);
+  for (std::size_t i = ejected.size(); i-- > 0;) Put(ejected[i], before[i]);
+  return fits;
+}
+
+EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& steps_left) {
+  Entry best;
+  best.penalty = std::numeric_limits<std::int64_t>::max();
+  std::uint64_t ties = 0;
+  int looked = 0;
+  const std::int64_t needed = on_rank_bytes_[static_cast<std::size_t>(bundle)];
+  if (on_rank_[static_cast<std::size_t>(bundle)].empty()) return EntryByForce(bundle, steps_left);
+  for (const int rank : rules_.of(tables_of(bundle).front()).ranks->ranks()) {
+    std::vector<int> ejected = InTheWay(bundle, rank);
+    std::int64_t penalty = 0;
+    std::int64_t room = arrangement_.left_bytes(rank);
+    for (const int other : ejected) {
+      penalty += penalties_[static_cast<std::size_t>(other)];
+      room += BytesOn(other, rank);
+    }
+    struct Candidate {
+      int bundle;
+      std::int64_t penalty;
+      std::int64_t bytes;
+    };
+    std::vector<Candidate> candidates;
+    std::int64_t most_bytes = 0;
+    for (const int other : BundlesOn(rank)) {
+      if (Contains(ejected, other)) continue;
+      candidates.push_back(
+          {other, penalties_[static_cast<std::size_t>(other)], BytesOn(other, rank)});
+      most_bytes = std::max(most_bytes, candidates.back().bytes);
+    }
+    const std::size_t by_rule = ejected.size();
+    // Those from `from` on may still be ejected.
+    const auto extend = [&](const auto& self, std::size_t from) -> void {
+      if (++looked % kLooksOfAStep == 0) --steps_left;
+      if (penalty > best.penalty || steps_left <= 0) return;
+      const std::size_t more = kMostEjected - (ejected.size() - by_rule);
+      if (room + static_cast<std::int64_t>(more) * most_bytes < needed) return;
+      if (room >= needed) {
+        const bool tie = penalty == best.penalty;
+        if ((!tie || random_.Below(ties + 1) == 0) &&
+            WouldFit(bundle, OnRank(bundle, rank), ejected, steps_left)) {
+          ties = tie ? ties + 1 : 1;
+          best = {OnRank(bundle, rank), ejected, penalty};
+          return;
+        }
+      }
+      if (more == 0) return;
+      for (std::size_t c = from; c < candidates.size(); ++c) {
+        ejected.push_back(candidates[c].bundle);
+        penalty += candidates[c].penalty;
+        room += candidates[c].bytes;
+        self(self, c + 1);
+        ejected.pop_back();
+        penalty -= candidates[c].penalty;
+        room -= candidates[c].bytes;
+      }
+    };
+    extend(extend, 0);
+  }
+  if (best.ways.empty()) return EntryByForce(bundle, steps_left);
+  return best;
+}
+
+// For layouts of several shards: on each rank those leave that were easiest to place, until there
+// is room.
+EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& steps_left) {
+  Entry best;
+  best.penalty = std::numeric_limits<std::int64_t>::max();
+  if (tables_of(bundle).size() > 1) return best;
+  const int table = tables_of(bundle).front();
+  places_.ForEachOther(table, arrangement_, kMostWays, [&](const Laid& laid) {
+    Entry entry;
+    entry.ways = {laid};
+    std::vector<std::pair<int, std::int64_t>> needed;  // by rank
+    for (const Shard& shard : laid.shards) {
+      const std::int64_t bytes =
+          ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)], LayoutOf(laid),
+                      shard.rows, shard.cols)
+              .total_bytes();
+      const auto at = std::find_if(needed.begin(), needed.end(),
+                                   [&](const auto& n) { return n.first == shard.rank; });
+      if (at == needed.end()) {
+        needed.emplace_back(shard.rank, bytes);
+        AddInTheWay(table, shard.rank, entry.ejected);
+      } else {
+        at->second += bytes;
+      }
+    }
+    std::erase(entry.ejected, bundle);
+    for (const auto& [rank, bytes] : needed) {
+      std::int64_t room = arrangement_.left_bytes(rank);
+      for (const int other : entry.ejected) room += BytesOn(other, rank);
+      std::vector<int> others = BundlesOn(rank);
+      random_.Shuffle(others);
+      std::stable_sort(others.begin(), others.end(), [&](int a, int b) {
+        return penalties_[static_cast<std::size_t>(a)] < penalties_[static_cast<std::size_t>(b)];
+      });
+      for (const int other : others) {
+        if (room >= bytes) break;
+        if (Contains(entry.ejected, other)) continue;
+        entry.ejected.push_back(other);
+        room += BytesOn(other, rank);
+      }
+    }
+    for (const int other : entry.ejected) {
+      entry.penalty += penalties_[static_cast<std::size_t>(other)];
+    }
+    if (entry.penalty < best.penalty && WouldFit(bundle, entry.ways, entry.ejected, steps_left)) {
+      best = std::move(entry);
+    }
+    return steps_left <= 0;
+  });
+  return best;
+}
+
+// A bundle goes to another rank, or two change places.
+void EjectionSearch::Shuffle(std::int64_t& steps_left) {
+  for (int i = 0; i < kShuffles; ++i) {
+    const int bundle = static_cast<int>(random_.Below(bundles_.size()));
+    const std::size_t b = static_cast<std::size_t>(bundle);
+    const int rank =
+        static_cast<int>(random_.Below(static_cast<std::uint64_t>(rules_.num_ranks())));
+    if (on_rank_[b].empty() || !placed(bundle)) continue;
+    const std::vector<Shard>& shards = arrangement_.of(tables_of(bundle).front()).shards;
+    const int from = shards.front().rank;
+    if (from == rank || shards.size() > 1) continue;
+    --steps_left;
+    const Ways before = Take(bundle);
+    if (Put(bundle, OnRank(bundle, rank))) continue;
+    const std::vector<int> others = BundlesOn(rank);
+    if (!others.empty()) {
+      const int other = others[random_.Below(others.size())];
+      if (!on_rank_[static_cast<std::size_t>(other)].empty()) {
+        const Ways of_other = Take(other);
+        if (Put(bundle, OnRank(bundle, rank))) {
+          if (Put(other, OnRank(other, from))) continue;
+          Take(bundle);
+        }
+        Put(other, of_other);
+      }
+    }
+    Put(bundle, before);
+  }
+}
+
+bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting, std::int64_t& steps_left) {
+  std::sort(waiting.begin(), waiting.end(), std::greater());  // the largest at the end
+  while (!waiting.empty()) {
+    if (steps_left <= 0 || stop_.ShouldStop()) return false;
+    const int bundle = waiting.back();
+    --steps_left;
+    if (PutSomewhere(bundle, steps_left)) {
+      waiting.pop_back();
+      continue;
+    }
+    ++penalties_[static_cast<std::size_t>(bundle)];
+    const Entry entry = CheapestEntry(bundle, steps_left);
+    if (entry.ways.empty()) {
+      std::rotate(waiting.begin(), waiting.end() - 1, waiting.end());
+    } else {
+      waiting.pop_back();
+      for (const int other : entry.ejected) {
+        Take(other);
+        waiting.push_back(other);
+      }
+      Put(bundle, entry.ways);
+    }
+    if (!request_.migration.has_value()) Shuffle(steps_left);
+  }
+  return true;
+}
+
+bool EjectionSearch::PlaceByTrying(std::vector<int> waiting, int ejections,
+                                   std::int64_t& steps_left) {
+  std::sort(waiting.begin(), waiting.end(), std::greater());
+  return TryWaiting(waiting, ejections, steps_left);
+}
+
+bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
+                                std::int64_t& steps_left) {
+  if (waiting.empty()) return true;
+  if (steps_left <= 0 || stop_.ShouldStop()) return false;
+  const int bundle = waiting.back();
+  const int table = tables_of(bundle).front();
+  waiting.pop_back();
+  const std::vector<Ways> all = WaysOf(bundle, kMostWays);
+  for (const Ways& ways : all) {
+    if (--steps_left <= 0) break;
+    if (!Put(bundle, ways)) continue;
+    if (TryWaiting(waiting, ejections, steps_left)) return true;
+    Take(bundle);
+  }
+  const auto try_without = [&](const std::vector<int>& ejected, const Ways& ways) {
+    if (--steps_left <= 0) return false;
+    std::vector<Ways> before;
+    for (const int other : ejected) before.push_back(Take(other));
+    if (Put(bundle, ways)) {
+      const std::size_t count = waiting.size();
+      waiting.insert(waiting.end(), ejected.begin(), ejected.end());
+      const int left = ejections - static_cast<int>(ejected.size());
+      if (TryWaiting(waiting, left, steps_left)) return true;
+      waiting.resize(count);
+      Take(bundle);
+    }
+    for (std::size_t i = ejected.size(); i-- > 0;) Put(ejected[i], before[i]);
+    return false;
+  };
+  for (const Ways& ways : all) {
+    if (ejections == 0) break;
+    std::vector<int> by_rule;
+    std::vector<int> others;
+    for (const Laid& laid : ways) {
+      for (const Shard& shard : laid.shards) {
+        AddInTheWay(table, shard.rank, by_rule);
+        for (const int other : BundlesOn(shard.rank)) AddOnce(other, others);
+      }
+    }
+    std::erase(by_rule, bundle);
+    if (!by_rule.empty()) {
+      if (static_cast<int>(by_rule.size()) <= ejections && try_without(by_rule, ways)) return true;
+      continue;
+    }
+    for (const int other : others) {
+      if (try_without({other}, ways)) return true;
+    }
+  }
+  waiting.push_back(bundle);
+  return false;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,120 @@
+#include "server/search/feasibility/find_feasible.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <vector>
+
+#include "server/search/feasibility/bin_completion.h"
+#include "server/search/feasibility/ejection_search.h"
+
+namespace neuroshard {
+namespace {
+
+// Of the first turn, some 0.1 s and 0.2 s where all is used: steps for each table and rank. A turn is
+// twice as long as the one before; the third and later ones are for those who have the time.
+constexpr std::int64_t kStepsOfAPair = 150;
+constexpr std::int64_t kFewestSteps = 2'000;
+constexpr std::int64_t kMostSteps = 400'000;
+constexpr std::int64_t kEffort = 200'000'000;
+constexpr int kTurns = 2;
+constexpr int kMostDoublings = 10;
+
+// Each bundle to one rank as a whole. Empty: the rules say otherwise.
+std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRules& rules,
+                                  bool migrates) {
+  PackingTask task;
+  const std::size_t ranks = static_cast<std::size_t>(rules.num_ranks());
+  task.most_tables = rules.max_tables_per_rank();
+  task.most_shards = rules.max_shards_per_rank();
+  task.allows.resize(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    task.room.push_back(search.arrangement().left_bytes(static_cast<int>(r)));
+  }
+  for (std::size_t b = 0; b < search.bundles().size(); ++b) {
+    const std::vector<int>& tables = search.bundles()[b];
+    if (rules.of(tables.front()).ranks->ranks().empty()) return std::nullopt;
+    PackedThing& thing = task.things.emplace_back();
+    thing.bytes = search.BytesOnOneRank(static_cast<int>(b));
+    thing.tables = static_cast<int>(tables.size());
+    thing.shards = 0;
+    const EjectionSearch::Ways ways =
+        search.OnRank(static_cast<int>(b), rules.of(tables.front()).ranks->ranks().front());
+    if (ways.empty()) return std::nullopt;
+    for (const Laid& laid : ways) thing.shards += static_cast<int>(laid.shards.size());
+    for (std::size_t r = 0; r < ranks; ++r) {
+      task.allows[r].push_back(rules.of(tables.front()).ranks->contains(static_cast<int>(r)));
+    }
+  }
+  task.alike = rules.host_groups().empty() && !migrates;
+  for (const TableGroup& group : rules.separate_groups()) {
+    if (group.level == GroupLevel::kHost) {
+      task.alike = false;
+      continue;
+    }
+    std::vector<int>& apart = task.apart.emplace_back();
+    for (const int table : group.tables) apart.push_back(search.bundle_of(table));
+  }
+  return task;
+}
+
+}  // namespace
+
+Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
+                      const StopSignal& stop) {
+  EjectionSearch search(request, rules, stop);
+  std::vector<int> all(search.bundles().size());
+  std::iota(all.begin(), all.end(), 0);
+  const auto waiting = [&] {
+    std::vector<int> bundles;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(bundles),
+                 [&](int b) { return !search.placed(b); });
+    return bundles;
+  };
+  const BinCompletion::Filler filler = {
+      [&](int rank, const std::vector<int>& bundles) {
+        for (std::size_t i = 0; i < bundles.size(); ++i) {
+          if (search.Put(bundles[i], search.OnRank(bundles[i], rank))) continue;
+          while (i-- > 0) search.Take(bundles[i]);
+          return false;
+        }
+        return true;
+      },
+      [&](int, const std::vector<int>& bundles) {
+        for (const int b : bundles) search.Take(b);
+      }};
+  const auto task = TaskOf(search, rules, request.migration.has_value());
+  const bool whole_only = std::all_of(rules.tables().begin(), rules.tables().end(), [](auto& of) {
+    return of.types == TypeSet{ShardingType::kTableWise};
+  });
+  const auto pairs =
+      static_cast<std::int64_t>(request.tables.size() * request.topology.devices.size());
+  const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMostSteps);
+  for (int turn = 0; turn < kTurns || stop.HasTimeLeft(); ++turn) {
+    const std::int64_t times = std::int64_t{1} << std::min(turn, kMostDoublings);
+    std::int64_t steps_left = steps * times;
+    if (search.PlaceByEjecting(waiting(), steps_left)) {
+      return {.plan = search.arrangement().MakePlan(), .none = false};
+    }
+    if (stop.ShouldStop()) break;
+    if (!task.has_value()) continue;
+    for (const int b : all) {
+      if (search.placed(b)) search.Take(b);
+    }
+    switch (BinCompletion(*task, filler, stop).Run(kEffort * times)) {
+      case BinCompletion::Answer::kPacked:
+        return {.plan = search.arrangement().MakePlan(), .none = false};
+      case BinCompletion::Answer::kNone:
+        if (whole_only) return {.plan = std::nullopt, .none = true};
+        break;
+      case BinCompletion::Answer::kUnknown:
+        break;
+    }
+    if (stop.ShouldStop()) break;
+  }
+  return {};
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,270 @@
+#include "server/search/feasibility/migration_repair.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "common/domain/memory_use.h"
+#include "server/evaluate/rules/rule_state.h"
+#include "server/search/feasibility/ejection_search.h"
+#include "server/search/placement/placement.h"
+
+namespace neuroshard {
+namespace {
+
+// Sets of bundles that leave, which are tried one after the other.
+constexpr std::size_t kMostCovers = 48;
+// Sets that are looked at for the cheapest covers.
+constexpr int kMostSets = 200'000;
+// Bundles that leave their places while all ways are tried.
+constexpr int kMostMoves = 2;
+// Attempts to put a bundle somewhere, a table and a rank, for each of two: trying all ways, and
+// ejecting. At least and at most.
+constexpr std::int64_t kStepsOfAPair = 300;
+constexpr std::int64_t kFewestSteps = 20'000;
+constexpr std::int64_t kMostSteps = 300'000;
+
+class Repair {
+ public:
+  Repair(const PlanRequest& request, const CompiledRules& rules,
+         const std::vector<const TablePlan*>& stay, const StopSignal& stop)
+      : request_(request), rules_(rules), stop_(stop), search_(request, rules, stop) {
+    for (std::size_t t = 0; t < stay.size(); ++t) {
+      if (stay[t] == nullptr) continue;
+      search_.SetHome(static_cast<int>(t), {stay[t]->sharding_type, stay[t]->shards});
+    }
+  }
+
+  std::optional<Plan> Run() {
+    FindStaying();
+    const std::vector<std::vector<int>> all = SetsThatLeave();
+    const auto pairs =
+        static_cast<std::int64_t>(request_.tables.size() * request_.topology.devices.size());
+    const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMostSteps);
+    std::int64_t steps_left = steps;
+    for (int ejections = 0; ejections <= kMostMoves && homeless_.size() <= kMostMoves;
+         ++ejections) {
+      for (const std::vector<int>& leaving : all) {
+        if (static_cast<int>(leaving.size()) + ejections > kMostMoves) continue;
+        if (Tried(leaving, ejections, steps_left)) return search_.arrangement().MakePlan();
+      }
+    }
+    steps_left = steps;
+    for (std::size_t i = 0; i < all.size() && !stop_.ShouldStop(); ++i) {
+      Become(all[i]);
+      std::vector<int> waiting = homeless_;
+      waiting.insert(waiting.end(), all[i].begin(), all[i].end());
+      // Half of what is left each.
+      std::int64_t share = steps_left / 2;
+      steps_left -= share;
+      if (search_.PlaceByEjecting(waiting, share)) return search_.arrangement().MakePlan();
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const std::vector<int>& TablesOf(int bundle) const {
+    return search_.bundles()[static_cast<std::size_t>(bundle)];
+  }
+
+  std::int64_t Bytes(int table, const Shard& shard) const {
+    return ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)],
+                       LayoutOf(search_.home(table)), shard.rows, shard.cols)
+        .total_bytes();
+  }
+
+  // Whether the rules allow all of the bundle at home beside what stays already.
+  bool CanStay(int bundle, RuleState& state) const {
+    std::vector<std::pair<int, int>> added;
+    for (const int table : TablesOf(bundle)) {
+      const Laid& home = search_.home(table);
+      bool allowed = home.placed();
+      for (const Shard& shard : home.shards) {
+        allowed = allowed && state.Allows(table, shard.rank);
+        if (!allowed) break;
+        state.Add(table, shard.rank);
+        added.emplace_back(table, shard.rank);
+      }
+      if (allowed) continue;
+      for (; !added.empty(); added.pop_back()) {
+        state.Remove(added.back().first, added.back().second);
+      }
+      return false;
+    }
+    return true;
+  }
+
+  void FindStaying() {
+    RuleState state(rules_);
+    const int bundles = static_cast<int>(search_.bundles().size());
+    std::vector<std::int64_t> taken(request_.topology.devices.size(), 0);
+    stays_.assign(search_.bundles().size(), false);
+    for (int b = 0; b < bundles; ++b) {
+      if (!CanStay(b, state)) {
+        homeless_.push_back(b);
+        continue;
+      }
+      stays_[static_cast<std::size_t>(b)] = true;
+      for (const int table : TablesOf(b)) {
+        for (const Shard& shard : search_.home(table).shards) {
+          taken[static_cast<std::size_t>(shard.rank)] += Bytes(table, shard);
+        }
+      }
+    }
+    const std::vector<std::int64_t> available = AvailableBytes(request_);
+    for (std::size_t r = 0; r < available.size(); ++r) {
+      if (taken[r] > std::max<std::int64_t>(0, available[r])) {
+        overfull_.emplace_back(static_cast<int>(r), std::min(taken[r], taken[r] - available[r]));
+      }
+    }
+  }
+
+  // Bundles that leave together so that every rank has room for those that stay.
+  std::vector<std::vector<int>> SetsThatLeave() const {
+    std::vector<std::vector<std::vector<int>>> covers;  // by overfull rank
+    for (const auto& [rank, over_bytes] : overfull_) {
+      std::vector<int> there;
+      std::vector<std::int64_t> bytes;
+      std::vector<std::int64_t> weights;
+      for (std::size_t b = 0; b < stays_.size(); ++b) {
+        if (!stays_[b]) continue;
+        std::int64_t frees = 0;
+        double moves = 0;
+        for (const int table : TablesOf(static_cast<int>(b))) {
+          const Table& of = request_.tables[static_cast<std::size_t>(table)];
+          for (const Shard& shard : search_.home(table).shards) {
+            if (shard.rank != rank) continue;
+            frees += Bytes(table, shard);
+            moves += static_cast<double>(shard.rows) * static_cast<double>(shard.cols) *
+                     static_cast<double>(ElementBytes(of.weight_dtype));
+          }
+        }
+        if (frees == 0) continue;
+        there.push_back(static_cast<int>(b));
+        bytes.push_back(frees);
+        weights.push_back(static_cast<std::int64_t>(moves));
+      }
+      std::vector<std::vector<int>>& of_rank = covers.emplace_back();
+      for (std::vector<int>& cover : CheapestCovers(bytes, weights, over_bytes, kMostCovers)) {
+        for (int& member : cover) member = there[static_cast<std::size_t>(member)];
+        of_rank.push_back(std::move(cover));
+      }
+    }
+    // The cheapest everywhere, then others on one rank after the other.
+    std::vector<std::vector<int>> all;
+    const auto add = [&](std::size_t other_at, std::size_t other) {
+      std::vector<int> leaving;
+      for (std::size_t i = 0; i < covers.size(); ++i) {
+        const std::vector<int>& cover = covers[i][i == other_at ? other : 0];
+        leaving.insert(leaving.end(), cover.begin(), cover.end());
+      }
+      std::sort(leaving.begin(), leaving.end());
+      leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
+      all.push_back(std::move(leaving));
+    };
+    add(0, 0);
+    for (std::size_t other = 1; other < kMostCovers && all.size() < kMostCovers; ++other) {
+      for (std::size_t i = 0; i < covers.size(); ++i) {
+        if (other < covers[i].size()) add(i, other);
+      }
+    }
+    return all;
+  }
+
+  // What stays is at home, but for those that leave; nobody else has a place.
+  void Become(const std::vector<int>& leaving) {
+    std::vector<int> come;
+    for (int b = 0; b < static_cast<int>(stays_.size()); ++b) {
+      const bool at_home = stays_[static_cast<std::size_t>(b)] &&
+                           !std::binary_search(leaving.begin(), leaving.end(), b);
+      if (at_home && IsAtHome(b)) continue;
+      if (search_.placed(b)) search_.Take(b);
+      if (at_home) come.push_back(b);
+    }
+    for (const int b : come) search_.Put(b, HomeOf(b));
+  }
+
+  EjectionSearch::Ways HomeOf(int bundle) const {
+    EjectionSearch::Ways ways;
+    for (const int table : TablesOf(bundle)) ways.push_back(search_.home(table));
+    return ways;
+  }
+  bool IsAtHome(int bundle) const {
+    const std::vector<int>& tables = TablesOf(bundle);
+    return std::all_of(tables.begin(), tables.end(), [&](int table) {
+      return search_.arrangement().of(table) == search_.home(table);
+    });
+  }
+
+  bool Tried(const std::vector<int>& leaving, int ejections, std::int64_t& steps_left) {
+    if (steps_left <= 0 || stop_.ShouldStop()) return false;
+    Become(leaving);
+    std::vector<int> waiting = homeless_;
+    waiting.insert(waiting.end(), leaving.begin(), leaving.end());
+    return search_.PlaceByTrying(std::move(waiting), ejections, steps_left);
+  }
+
+  const PlanRequest& request_;
+  const CompiledRules& rules_;
+  const StopSignal& stop_;
+  EjectionSearch search_;
+  std::vector<bool> stays_;                             // by bundle, memory aside
+  std::vector<int> homeless_;                           // bundles that cannot
+  std::vector<std::pair<int, std::int64_t>> overfull_;  // ranks, and how many bytes too many
+};
+
+}  // namespace
+
+std::optional<Plan> RepairPrevious(const PlanRequest& request, const CompiledRules& rules,
+                                   const std::vector<const TablePlan*>& stay,
+                                   const StopSignal& stop) {
+  return Repair(request, rules, stay, stop).Run();
+}
+
+std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& bytes,
+                                             const std::vector<std::int64_t>& costs,
+                                             std::int64_t needed, std::size_t most) {
+  std::vector<int> order(bytes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
+  });
+  std::vector<std::int64_t> rest(order.size() + 1, 0);  // bytes of order[i] and later
+  for (std::size_t i = order.size(); i-- > 0;) {
+    rest[i] = rest[i + 1] + bytes[static_cast<std::size_t>(order[i])];
+  }
+  using Cover = std::pair<std::int64_t, std::vector<int>>;
+  std::vector<Cover> best;  // a heap, the dearest in front
+  int sets_left = kMostSets;
+  std::vector<int> chosen;
+  const auto extend = [&](const auto& self, std::size_t from, std::int64_t sum,
+                          std::int64_t cost) -> void {
+    if (--sets_left < 0 || sum + rest[from] < needed) return;
+    if (best.size() == most && cost >= best.front().first) return;
+    if (sum >= needed) {
+      // In descending bytes, so nobody can be left out unless the last can.
+      best.emplace_back(cost, chosen);
+      std::push_heap(best.begin(), best.end());
+      if (best.size() > most) {
+        std::pop_heap(best.begin(), best.end());
+        best.pop_back();
+      }
+      return;
+    }
+    for (std::size_t i = from; i < order.size(); ++i) {
+      const std::size_t thing = static_cast<std::size_t>(order[i]);
+      chosen.push_back(order[i]);
+      self(self, i + 1, sum + bytes[thing], cost + costs[thing]);
+      chosen.pop_back();
+    }
+  };
+  extend(extend, 0, 0, 0);
+  std::sort(best.begin(), best.end());
+  std::vector<std::vector<int>> covers;
+  for (Cover& cover : best) covers.push_back(std::move(cover.second));
+  return covers;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,203 @@
+#include "server/search/feasibility/table_places.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+#include "common/domain/memory_use.h"
+#include "server/evaluate/lay_out.h"
+#include "server/search/refine/unit.h"
+
+namespace neuroshard {
+namespace {
+
+std::vector<Block> BlocksOf(const std::vector<std::int64_t>& widths) {
+  std::vector<Block> blocks;
+  std::int64_t offset = 0;
+  for (const std::int64_t width : widths) {
+    blocks.push_back({offset, width});
+    offset += width;
+  }
+  return blocks;
+}
+
+// Whether `count` things can go to so many places in `most` ways or fewer.
+bool AreFew(std::size_t places, std::size_t count, std::size_t most) {
+  std::size_t ways = 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    ways *= places;
+    if (ways > most) return false;
+  }
+  return true;
+}
+
+// Calls `visit` with each sequence of `length` members of `among` until it says true.
+template <typename Visit>
+bool ForEachSequence(const std::vector<int>& among, std::size_t length, std::vector<int>& sequence,
+                     const Visit& visit) {
+  if (sequence.size() == length) return visit();
+  for (const int member : among) {
+    sequence.push_back(member);
+    const bool done = ForEachSequence(among, length, sequence, visit);
+    sequence.pop_back();
+    if (done) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TablePlaces::TablePlaces(const PlanRequest& request, const CompiledRules& rules)
+    : request_(request), rules_(rules), table_layouts_(request, rules) {
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    layouts_.push_back(table_layouts_.Of(static_cast<int>(t)));
+    // Copies take most room.
+    std::stable_partition(layouts_.back().begin(), layouts_.back().end(), [](const auto& layout) {
+      return layout.type != ShardingType::kDataParallel;
+    });
+  }
+}
+
+std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shards,
+                                     std::int64_t rows, std::int64_t cols) const {
+  return ShardMemory(request_, TableOf(table), {type, KernelOf(type), row_shards}, rows, cols)
+      .total_bytes();
+}
+
+Laid TablePlaces::OnRank(int table, int rank) const {
+  if (!rules_.of(table).ranks->contains(rank)) return {};
+  for (const TableLayout& layout : layouts_[static_cast<std::size_t>(table)]) {
+    if (SpreadOf(layout.type) != Spread::kRank) continue;
+    const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
+    const std::vector<int> places(columns.size(), rank);
+    return {layout.type, LayOut(TableOf(table), layout.type, columns, places, rules_.hosts())};
+  }
+  return {};
+}
+
+bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> columns,
+                        std::span<const int> places, const Visit& visit) const {
+  const Laid laid{type, LayOut(TableOf(table), type, columns, places, rules_.hosts())};
+  const TableRules& rules = rules_.of(table);
+  if (static_cast<int>(laid.shards.size()) > rules.max_shards) return false;
+  return visit(laid);
+}
+
+// Blocks of one host's or of all ranks, or blocks of hosts.
+bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> columns,
+                           const std::vector<int>& among, const Arrangement& arrangement,
+                           std::size_t most, const Visit& visit) const {
+  if (among.empty()) return false;
+  std::vector<int> places;
+  if (AreFew(among.size(), columns.size(), most)) {
+    return ForEachSequence(among, columns.size(), places,
+                           [&] { return Offer(table, type, columns, places, visit); });
+  }
+  const bool by_host = SpreadOf(type) == Spread::kHost;
+  std::vector<std::int64_t> left;
+  for (const int place : among) {
+    const HostRanks ranks =
+        by_host ? rules_.hosts()[static_cast<std::size_t>(place)] : HostRanks{place, 1};
+    std::int64_t least = arrangement.left_bytes(ranks.first);
+    for (int r = ranks.first; r < ranks.first + ranks.count; ++r) {
+      least = std::min(least, arrangement.left_bytes(r));
+    }
+    left.push_back(least);
+  }
+  for (const Block& block : columns) {
+    const std::size_t at =
+        static_cast<std::size_t>(std::max_element(left.begin(), left.end()) - left.begin());
+    places.push_back(among[at]);
+    const int row_shards = by_host ? rules_.hosts()[static_cast<std::size_t>(among[at])].count : 1;
+    const std::int64_t rows = CeilBlocks(TableOf(table).num_embeddings, row_shards).front().size;
+    left[at] -= ShardBytes(table, type, row_shards, rows, block.size);
+  }
+  return Offer(table, type, columns, places, visit);
+}
+
+bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
+                                  const Arrangement& arrangement, std::size_t most,
+                                  const Visit& visit) const {
+  const RankSet& ranks = *rules_.of(table).ranks;
+  const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
+  const auto& hosts = rules_.hosts();
+  switch (SpreadOf(layout.type)) {
+    case Spread::kRank: {
+      if (layout.type != ShardingType::kTableColumnWise) {
+        return BlocksOn(table, layout.type, columns, ranks.ranks(), arrangement, most, visit);
+      }
+      return std::any_of(ranks.hosts().begin(), ranks.hosts().end(), [&](int host) {
+        std::vector<int> of_host;
+        for (const int rank : ranks.ranks()) {
+          if (rules_.host_of(rank) == host) of_host.push_back(rank);
+        }
+        return BlocksOn(table, layout.type, columns, of_host, arrangement, most, visit);
+      });
+    }
+    case Spread::kHost: {
+      std::vector<int> sizes;  // a table's blocks are on hosts of one size
+      for (const int host : ranks.whole_hosts()) {
+        sizes.push_back(hosts[static_cast<std::size_t>(host)].count);
+      }
+      std::sort(sizes.begin(), sizes.end());
+      sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+      return std::any_of(sizes.begin(), sizes.end(), [&](int size) {
+        std::vector<int> of_size = ranks.whole_hosts();
+        std::erase_if(
+            of_size, [&](int host) { return hosts[static_cast<std::size_t>(host)].count != size; });
+        return BlocksOn(table, layout.type, columns, of_size, arrangement, most, visit);
+      });
+    }
+    case Spread::kRows:
+    case Spread::kCopies:
+      return Offer(table, layout.type, columns, {}, visit);
+    case Spread::kSubset:
+      break;
+  }
+  const std::size_t holders = static_cast<std::size_t>(layout.holders);
+  std::vector<int> places;
+  if (AreFew(ranks.ranks().size(), holders, most)) {
+    return ForEachSequence(ranks.ranks(), holders, places, [&] {
+      return std::is_sorted(places.begin(), places.end()) &&
+             std::adjacent_find(places.begin(), places.end()) == places.end() &&
+             Offer(table, layout.type, columns, places, visit);
+    });
+  }
+  places = ranks.ranks();
+  std::stable_sort(places.begin(), places.end(), [&](int a, int b) {
+    return arrangement.left_bytes(a) > arrangement.left_bytes(b);
+  });
+  places.resize(holders);
+  std::sort(places.begin(), places.end());
+  return Offer(table, layout.type, columns, places, visit);
+}
+
+bool TablePlaces::ForEachOther(int table, const Arrangement& arrangement, std::size_t most,
+                               const Visit& visit) const {
+  const auto& layouts = layouts_[static_cast<std::size_t>(table)];
+  return std::any_of(layouts.begin(), layouts.end(), [&](const TableLayout& layout) {
+    const bool on_one_rank = SpreadOf(layout.type) == Spread::kRank && layout.blocks == 1;
+    return !on_one_rank && ForEachPlacesOf(table, layout, arrangement, most, visit);
+  });
+}
+
+bool TablePlaces::ForEachShift(int table, const Laid& laid, const Visit& visit) const {
+  const TableRules& rules = rules_.of(table);
+  if (SpreadOf(laid.type) != Spread::kRank || laid.shards.size() < 2) return false;
+  for (std::size_t s = 0; s < laid.shards.size(); ++s) {
+    for (const int rank : rules.ranks->ranks()) {
+      if (rank == laid.shards[s].rank) continue;
+      Laid shifted = laid;
+      shifted.shards[s].rank = rank;
+      if (laid.type == ShardingType::kTableColumnWise &&
+          rules_.host_of(rank) != rules_.host_of(laid.shards[s].rank)) {
+        if (!rules.types.contains(ShardingType::kColumnWise)) continue;
+        shifted.type = ShardingType::kColumnWise;
+      }
+      if (visit(shifted)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,53 @@
+// Where a table may be laid out, and how.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "common/domain/plan_request.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/feasibility/arrangement.h"
+#include "server/search/refine/table_layouts.h"
+
+namespace neuroshard {
+
+// Of what concerns a table by itself everything holds: types, cuts, ranks, number of shards.
+class TablePlaces {
+ public:
+  // Both must outlive it.
+  TablePlaces(const PlanRequest& request, const CompiledRules& rules);
+
+  // All of the table on one rank, in as few shards as there can be. Without shards: that cannot be.
+  Laid OnRank(int table, int rank) const;
+
+  // Calls `visit` with other ways, the simplest first, until it says true; whether it did. Of the
+  // ways to cut a table so, all that differ in their places where these are `most` or fewer, else
+  // the one that goes where `arrangement` has most room.
+  using Visit = std::function<bool(const Laid&)>;
+  bool ForEachOther(int table, const Arrangement& arrangement, std::size_t most,
+                    const Visit& visit) const;
+
+  // The same with `laid` but for one block of columns, which goes elsewhere.
+  bool ForEachShift(int table, const Laid& laid, const Visit& visit) const;
+
+ private:
+  const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
+  std::int64_t ShardBytes(int table, ShardingType type, int row_shards, std::int64_t rows,
+                          std::int64_t cols) const;
+  bool Offer(int table, ShardingType type, std::span<const Block> columns,
+             std::span<const int> places, const Visit& visit) const;
+  bool ForEachPlacesOf(int table, const TableLayout& layout, const Arrangement& arrangement,
+                       std::size_t most, const Visit& visit) const;
+  bool BlocksOn(int table, ShardingType type, std::span<const Block> columns,
+                const std::vector<int>& among, const Arrangement& arrangement, std::size_t most,
+                const Visit& visit) const;
+
+  const PlanRequest& request_;
+  const CompiledRules& rules_;
+  const TableLayouts table_layouts_;
+  std::vector<std::vector<TableLayout>> layouts_;  // by table
+};
+
+}  // namespace neuroshard
