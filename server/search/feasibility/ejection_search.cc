@@ -39,7 +39,7 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
       places_(request, rules),
       previous_(request),
       arrangement_(request, rules),
-      random_(request.search.seed),
+      random_(request.search.seed.value_or(0)),
       homes_(request.tables.size()) {
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const int table = static_cast<int>(t);
