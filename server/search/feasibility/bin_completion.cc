@@ -18,7 +18,7 @@ constexpr std::size_t kMostPairsOfAPart = 4;
 constexpr int kMostDecided = 3;
 // Nanoseconds of listing a part, of looking at a pair of them, at a set, and of anything else at a
 // state or a rank.
-constexpr std::int64_t kPartEffort = 10;
+constexpr std::int64_t kPartEffort = 12;
 constexpr std::int64_t kPairEffort = 10;
 constexpr std::int64_t kSetEffort = 8;
 constexpr std::int64_t kStateEffort = 10'000;
@@ -26,7 +26,8 @@ constexpr std::int64_t kStateEffort = 10'000;
 // A listing takes no more parts than this, for each way of the branch that it may save.
 constexpr double kPartsForAWay = 2000;
 
-constexpr std::size_t kMostThings = 128;
+// Parts between two looks at the stop.
+constexpr std::size_t kPollEvery = 4096;
 
 int CountOf(unsigned __int128 set) {
   return std::popcount(static_cast<std::uint64_t>(set)) +
@@ -135,9 +136,11 @@ BinCompletion::State BinCompletion::Next(const State& state, std::size_t at, Set
 
 BinCompletion::Branch BinCompletion::Choose(State& state) {
   Branch best;
-  best.ways.resize(kMostSets + 1);
+  std::size_t fewest = kMostSets + 1;  // ways of `best`
   const auto take = [&](Branch branch) {
-    if (branch.ways.size() < best.ways.size()) best = std::move(branch);
+    if (branch.ways.size() >= fewest) return;
+    fewest = branch.ways.size();
+    best = std::move(branch);
   };
   // Ranks that are listed, then those that are quick to list, as long as that may save more than it
   // takes.
@@ -145,12 +148,12 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
   const auto offer = [&](std::size_t i) {
     const std::vector<Set>& sets = *state.sets[i];
     effort_left_ -= kSetEffort * static_cast<std::int64_t>(sets.size());
-    if (sets.size() >= best.ways.size()) return;
+    if (sets.size() >= fewest) return;
     Branch branch;
     for (const Set set : sets) branch.ways.emplace_back(i, set);
     take(std::move(branch));
   };
-  for (std::size_t i = 0; i < state.ranks.size() && !best.ways.empty(); ++i) {
+  for (std::size_t i = 0; i < state.ranks.size() && fewest > 0; ++i) {
     if (state.sets[i].has_value()) {
       offer(i);
     } else {
@@ -159,7 +162,7 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
   }
   std::sort(unlisted.begin(), unlisted.end());
   for (const auto& [parts, i] : unlisted) {
-    if (best.ways.size() <= 1 || parts > kPartsForAWay * static_cast<double>(best.ways.size())) {
+    if (fewest <= 1 || parts > kPartsForAWay * static_cast<double>(fewest)) {
       break;
     }
     state.sets[i] = SetsFor(state.ranks[i], state.left, state.to_spare, 0);
@@ -170,7 +173,7 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
   for (const int thing : order_) {
     const Set with = Set{1} << thing;
     if ((state.left & with) == 0) continue;
-    if (++decided > kMostDecided || best.ways.size() <= 1) break;
+    if (++decided > kMostDecided || fewest <= 1) break;
     Branch branch;
     for (std::size_t i = 0; i < state.ranks.size() && branch.all; ++i) {
       const int rank = state.ranks[i];
@@ -185,10 +188,10 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
           if ((set & with) != 0) sets->push_back(set);
         }
       } else if (EstimateSets(rank, state.left, with) <=
-                 kPartsForAWay * static_cast<double>(best.ways.size())) {
+                 kPartsForAWay * static_cast<double>(fewest)) {
         sets = SetsFor(rank, state.left, state.to_spare, with);
       }
-      if (!sets.has_value() || branch.ways.size() + sets->size() >= best.ways.size()) {
+      if (!sets.has_value() || branch.ways.size() + sets->size() >= fewest) {
         branch.all = false;
         break;
       }
@@ -196,10 +199,7 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
     }
     if (branch.all) take(std::move(branch));
   }
-  if (best.ways.size() > kMostSets) {
-    best.ways.clear();
-    best.all = false;
-  }
+  if (fewest > kMostSets) best.all = false;
   // There are more false sets the more things they have.
   std::stable_sort(best.ways.begin(), best.ways.end(), [](const auto& a, const auto& b) {
     return CountOf(a.second) < CountOf(b.second);
@@ -258,7 +258,7 @@ double BinCompletion::EstimateSets(int rank, Set left, Set with) {
 bool BinCompletion::ListParts(const std::vector<int>& things, std::int64_t room, const Part& base,
                               std::vector<Part>& parts) {
   parts.assign(1, base);
-  std::vector<Part> before;
+  std::vector<Part>& before = before_;
   for (const int thing : things) {
     const PackedThing& of = task_.things[static_cast<std::size_t>(thing)];
     const Set apart = apart_from_[static_cast<std::size_t>(thing)];
@@ -281,7 +281,7 @@ bool BinCompletion::ListParts(const std::vector<int>& things, std::int64_t room,
                        part.shards + of.shards});
     }
     parts.insert(parts.end(), before.begin() + static_cast<std::ptrdiff_t>(without), before.end());
-    if (parts.size() > kMostParts || effort_left_ < 0) return false;
+    if (parts.size() > kMostParts || effort_left_ < 0 || stop_.ShouldStop()) return false;
   }
   return true;
 }
@@ -295,8 +295,8 @@ std::optional<std::vector<BinCompletion::Set>> BinCompletion::SetsFor(int rank, 
   if (base.set != with || base.tables > task_.most_tables || base.shards > task_.most_shards) {
     return std::vector<Set>{};
   }
-  std::vector<Part> first;
-  std::vector<Part> second;
+  std::vector<Part>& first = first_;
+  std::vector<Part>& second = second_;
   if (!ListParts(halves.things[0], room, base, first) ||
       !ListParts(halves.things[1], room - base.bytes, {0, 0, 0, 0}, second)) {
     return std::nullopt;
@@ -306,7 +306,9 @@ std::optional<std::vector<BinCompletion::Set>> BinCompletion::SetsFor(int rank, 
   std::size_t end = second.size();
   std::size_t pairs = 0;
   const std::size_t most_pairs = kMostPairsOfAPart * (first.size() + second.size());
-  for (const Part& part : first) {
+  for (std::size_t f = 0; f < first.size(); ++f) {
+    const Part& part = first[f];
+    if (f % kPollEvery == 0 && stop_.ShouldStop()) return std::nullopt;
     while (end > 0 && part.bytes + second[end - 1].bytes > room) --end;
     for (std::size_t p = end; p-- > 0 && pairs <= most_pairs && sets.size() <= kMostSets; ++pairs) {
       const Part& other = second[p];

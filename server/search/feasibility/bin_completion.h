@@ -36,6 +36,8 @@ struct PackingTask {
 // reach.
 class BinCompletion {
  public:
+  static constexpr std::size_t kMostThings = 128;
+
   // For everything that the task does not say. May the rank be filled with these things, beside
   // what was filled before? If so, they count as placed until Undo of that rank, which comes in the
   // opposite order.
@@ -95,9 +97,10 @@ class BinCompletion {
   const PackingTask& task_;
   const Filler& filler_;
   const StopSignal& stop_;
-  std::vector<Set> allowed_;     // by rank
-  std::vector<Set> apart_from_;  // by thing
-  std::vector<int> order_;       // things in descending bytes
+  std::vector<Set> allowed_;                   // by rank
+  std::vector<Set> apart_from_;                // by thing
+  std::vector<int> order_;                     // things in descending bytes
+  std::vector<Part> first_, second_, before_;  // of one listing, kept for their memory
   std::int64_t effort_left_ = 0;
   bool complete_ = true;  // nothing was left out so far
 };

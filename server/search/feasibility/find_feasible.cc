@@ -13,18 +13,19 @@
 namespace neuroshard {
 namespace {
 
-// Of the first turn, some 0.1 s and 0.2 s where all is used: steps for each table and rank. A turn is
-// twice as long as the one before; the third and later ones are for those who have the time.
+// Of the first turn, some 0.1 s and 0.2 s where all is used: steps for each table and rank. A turn
+// is twice as long as the one before; the third and later ones are for those who have the time.
 constexpr std::int64_t kStepsOfAPair = 150;
 constexpr std::int64_t kFewestSteps = 2'000;
 constexpr std::int64_t kMostSteps = 400'000;
-constexpr std::int64_t kEffort = 200'000'000;
+constexpr std::int64_t kEffort = 300'000'000;
 constexpr int kTurns = 2;
 constexpr int kMostDoublings = 10;
 
 // Each bundle to one rank as a whole. Empty: the rules say otherwise.
 std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRules& rules,
                                   bool migrates) {
+  if (search.bundles().size() > BinCompletion::kMostThings) return std::nullopt;
   PackingTask task;
   const std::size_t ranks = static_cast<std::size_t>(rules.num_ranks());
   task.most_tables = rules.max_tables_per_rank();
