@@ -22,6 +22,20 @@ constexpr std::int64_t kEffort = 300'000'000;
 constexpr int kTurns = 2;
 constexpr int kMostDoublings = 10;
 
+// Turns beyond those that everybody has end with the time that is left.
+class TurnStop final : public StopSignal {
+ public:
+  explicit TurnStop(const StopSignal& outer) : outer_(outer) {}
+  void GoBeyond() { beyond_ = true; }
+  bool ShouldStop() const override {
+    return outer_.ShouldStop() || (beyond_ && !outer_.HasTimeLeft());
+  }
+
+ private:
+  const StopSignal& outer_;
+  bool beyond_ = false;
+};
+
 // Each bundle to one rank as a whole. Empty: the rules say otherwise.
 std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRules& rules,
                                   bool migrates) {
@@ -64,7 +78,8 @@ std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRu
 }  // namespace
 
 Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
-                      const StopSignal& stop) {
+                      const StopSignal& outer) {
+  TurnStop stop(outer);
   EjectionSearch search(request, rules, stop);
   std::vector<int> all(search.bundles().size());
   std::iota(all.begin(), all.end(), 0);
@@ -93,7 +108,8 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
   const auto pairs =
       static_cast<std::int64_t>(request.tables.size() * request.topology.devices.size());
   const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMostSteps);
-  for (int turn = 0; turn < kTurns || stop.HasTimeLeft(); ++turn) {
+  for (int turn = 0; turn < kTurns || outer.HasTimeLeft(); ++turn) {
+    if (turn >= kTurns) stop.GoBeyond();
     const std::int64_t times = std::int64_t{1} << std::min(turn, kMostDoublings);
     std::int64_t steps_left = steps * times;
     if (search.PlaceByEjecting(waiting(), steps_left)) {
