@@ -25,6 +25,13 @@ TEST(TrainingConfigTest, TheShippedModelsFileIsReadAndStatesItsCache) {
   EXPECT_TRUE(config->learning_curve);
 }
 
+TEST(TrainingConfigTest, TheShippedModelsSecondFileIsRead) {
+  const auto config =
+      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu_comm.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->comm_optimization.max_epochs, 800);
+}
+
 TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
   const auto config = ParseTrainingConfig("preset: neuroshard\nseed: 7\n", "test");
   ASSERT_TRUE(config.ok()) << config.status();
