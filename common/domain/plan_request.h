@@ -61,7 +61,7 @@ struct SearchOptions {
   int search_steps = 11;
   std::optional<std::chrono::milliseconds> time_budget;
   std::optional<std::uint64_t> seed;  // none: 0
-  int max_threads = 1;  // cores that one search may use
+  int max_threads = 1;                // cores that one search may use
   // Steps of local search after which `refine` ends; none: after its default amount of work.
   std::optional<std::int64_t> refine_steps;
   bool explain = false;  // why each table got its type

@@ -89,10 +89,10 @@ class Planner {
 
   // A stop after the first legal plan cuts the search, not the answer
   // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time
-  // budget counts from the first legal plan; without one no clock is looked at. FAILED_PRECONDITION:
-  // no such model, a model that cannot price this many ranks, or no plan. INVALID_ARGUMENT: unknown
-  // strategy. INTERNAL, with the rules it breaks: the search made an illegal plan, which is a fault
-  // of ours. `observer` may be null.
+  // budget counts from the first legal plan; without one no clock is looked at.
+  // FAILED_PRECONDITION: no such model, a model that cannot price this many ranks, or no plan.
+  // INVALID_ARGUMENT: unknown strategy. INTERNAL, with the rules it breaks: the search made an
+  // illegal plan, which is a fault of ours. `observer` may be null.
   StatusOr<PlanAnswer> MakePlan(const PlanRequest& request, const StopSignal& stop,
                                 PlanObserver* observer) const;
 

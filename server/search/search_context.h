@@ -50,8 +50,8 @@ class SearchContext {
   // Whether ShouldStop was ever true; does not poll.
   bool stopped() const { return stopped_; }
 
-  // Counts work, as if it took the time that it takes on a server core of the 2020s. Unlike time, it
-  // is the same in every run, so what it ends is reproducible.
+  // Counts work, as if it took the time that it takes on a server core of the 2020s. Unlike time,
+  // it is the same in every run, so what it ends is reproducible.
   void AddWork(Work kind, std::size_t count) {
     work_ns_ += work_item_ns_[static_cast<std::size_t>(kind)] * static_cast<double>(count);
   }

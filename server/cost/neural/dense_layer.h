@@ -10,8 +10,8 @@ namespace neuroshard {
 enum class Activation { kNone, kRelu };
 
 // y = activation(x W^T + b). Every output is bias + x[0] w[0] + x[1] w[1] + ... in this order, by
-// fused multiply-add; a narrow layer adds up 16 such sums over every 16th input instead. So the bits
-// of a row depend neither on the vector width of the CPU nor on the other rows: searches take
+// fused multiply-add; a narrow layer adds up 16 such sums over every 16th input instead. So the
+// bits of a row depend neither on the vector width of the CPU nor on the other rows: searches take
 // thousands of decisions on them, and replicas must take the same. A CPU without fused multiply-add
 // gets there in software, slowly.
 //

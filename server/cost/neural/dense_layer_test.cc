@@ -68,11 +68,10 @@ TEST(DenseLayerTest, HasTheSameBitsForEveryInstructionSetAndBatch) {
         for (std::int64_t row = 0; row < n; ++row) {
           for (std::int64_t o = 0; o < layer.stride(); ++o) {
             const float value = y[static_cast<std::size_t>(row * layer.stride() + o)];
-            const float expected =
-                o < shape.out ? Expected(shape, x.data() + row * x_stride,
-                                         weight.data() + o * shape.in,
-                                         bias[static_cast<std::size_t>(o)], relu)
-                              : 0;
+            const float expected = o < shape.out ? Expected(shape, x.data() + row * x_stride,
+                                                            weight.data() + o * shape.in,
+                                                            bias[static_cast<std::size_t>(o)], relu)
+                                                 : 0;
             ASSERT_EQ(value, expected) << shape.in << " x " << shape.out << ", row " << row
                                        << ", column " << o << ", target " << target;
           }

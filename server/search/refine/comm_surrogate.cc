@@ -36,7 +36,7 @@ Slopes SlopesOf(const std::vector<float>& cost_ms, std::size_t ranks, double mor
 }  // namespace
 
 CommSurrogate ProbeComm(const CostModel& model, int num_ranks, double forward_load,
-                                     double backward_load) {
+                        double backward_load) {
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
   const auto loads_of = [&](double load) {
     std::vector<float> loads(kRows * ranks, static_cast<float>(load));

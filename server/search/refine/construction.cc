@@ -32,18 +32,16 @@ double Construction::PriceOf(int shard, const CommSurrogate& response) const {
          static_cast<double>(load.backward) * (response.backward_own + response.backward_largest);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
-    const CommSurrogate& response) {
+std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(const CommSurrogate& response) {
   return Price(1, response);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::AllLayouts(
-    const CommSurrogate& response) {
+std::vector<std::vector<PricedLayout>> Construction::AllLayouts(const CommSurrogate& response) {
   return Price(std::numeric_limits<std::size_t>::max(), response);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::Price(
-    std::size_t most, const CommSurrogate& response) {
+std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
+                                                           const CommSurrogate& response) {
   const int ranks = rules_.num_ranks();
   const std::set<int> host_sizes = HostSizes(rules_);
   const auto shards_of = [&](int table, const TableLayout& layout, std::int64_t cols) {

@@ -58,8 +58,7 @@ class Construction {
   };
 
   // The first `most` layouts of each table.
-  std::vector<std::vector<PricedLayout>> Price(std::size_t most,
-                                               const CommSurrogate& response);
+  std::vector<std::vector<PricedLayout>> Price(std::size_t most, const CommSurrogate& response);
   double PriceOf(int shard, const CommSurrogate& response) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;

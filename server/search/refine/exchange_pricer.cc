@@ -58,7 +58,7 @@ void ExchangePricer::FitSurrogate() {
   }
   const double ranks = static_cast<double>(num_ranks_);
   surrogate_ = ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
-                             backward_load / ranks);
+                         backward_load / ranks);
   weights_.load_ms =
       surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }

@@ -31,8 +31,7 @@ constexpr double kErrorWeight = 0.05;
 // Where a budget of time was asked for, it is used.
 std::int64_t MostFruitlessRounds(const PlanRequest& request) {
   if (request.search.time_budget.has_value()) return std::numeric_limits<std::int64_t>::max();
-  return kLeastFruitlessRounds +
-         std::ssize(request.tables) * std::ssize(request.topology.devices);
+  return kLeastFruitlessRounds + std::ssize(request.tables) * std::ssize(request.topology.devices);
 }
 
 }  // namespace
@@ -48,7 +47,8 @@ LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
       rank_neighbours_(context, layouts, book, memo),
       table_neighbours_(context, rules, layouts, book),
       list_(pricer_.batch_size()),
-      random_(context.request().search.seed.value_or(0) + kSeedStep * static_cast<std::uint64_t>(start)),
+      random_(context.request().search.seed.value_or(0) +
+              kSeedStep * static_cast<std::uint64_t>(start)),
       steps_left_(
           context.request().search.refine_steps.value_or(std::numeric_limits<std::int64_t>::max())),
       most_fruitless_rounds_(MostFruitlessRounds(context.request())),

@@ -14,8 +14,8 @@ void Change(RankShift& shift, const CommLoad& before, const CommLoad& after) {
 
 }  // namespace
 
-RankNeighbours::RankNeighbours(SearchContext& context, const TableLayouts& layouts,
-                               ShardBook& book, ComputeMemo& memo)
+RankNeighbours::RankNeighbours(SearchContext& context, const TableLayouts& layouts, ShardBook& book,
+                               ComputeMemo& memo)
     : context_(context), layouts_(layouts), book_(book), memo_(memo) {}
 
 void RankNeighbours::Collect(const Solution& solution, const ExchangePricer& pricer, int source,
@@ -49,9 +49,8 @@ void RankNeighbours::FindSlots(const Solution& solution, int source) {
     const Unit& unit = solution.unit(back.unit);
     back.target_slot =
         find(unit.place, unit.shards.full, back.whole() ? -1 : back.left.shards.full);
-    back.source_slot =
-        find(source, back.joined >= 0 ? solution.unit(back.joined).shards.full : -1,
-             back.arriving.shards.full);
+    back.source_slot = find(source, back.joined >= 0 ? solution.unit(back.joined).shards.full : -1,
+                            back.arriving.shards.full);
   }
   memo_.EvaluateQueued();
 }
@@ -161,8 +160,7 @@ void RankNeighbours::FindOnward(const Solution& solution) {
     const Unit& unit = solution.unit(returns_[r].unit);
     for (std::size_t t = 0; t < targets_.size(); ++t) {
       if (targets_[t] == unit.place) continue;
-      onward_[r * targets_.size() + t] =
-          memo_.Find(solution, targets_[t], -1, unit.shards.full);
+      onward_[r * targets_.size() + t] = memo_.Find(solution, targets_[t], -1, unit.shards.full);
     }
   }
   memo_.EvaluateQueued();
@@ -211,8 +209,8 @@ void RankNeighbours::AddChains(const Solution& solution, const ExchangePricer& p
         shifts[2] = {targets_[t], memo_.cost_ms(onward_[r * targets + t]),
                      end.forward_load + onward_load.forward,
                      end.backward_load + onward_load.backward};
-        const double estimate = outlook.Estimate(shifts, others_[v * targets + t],
-                                                 pricer.surrogate(), list.limit_ms());
+        const double estimate =
+            outlook.Estimate(shifts, others_[v * targets + t], pricer.surrogate(), list.limit_ms());
         if (!list.Wants(estimate)) continue;
         Unit arriving = onward_unit;
         arriving.place = targets_[t];
