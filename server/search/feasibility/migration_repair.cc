@@ -22,9 +22,9 @@ constexpr int kMostSets = 200'000;
 constexpr int kMostMoves = 2;
 // Attempts to put a bundle somewhere, a table and a rank, for each of two: trying all ways, and
 // ejecting. At least and at most.
-constexpr std::int64_t kStepsOfAPair = 300;
-constexpr std::int64_t kFewestSteps = 20'000;
-constexpr std::int64_t kMostSteps = 300'000;
+constexpr std::int64_t kRepairStepsOfAPair = 300;
+constexpr std::int64_t kFewestRepairSteps = 20'000;
+constexpr std::int64_t kMostRepairSteps = 300'000;
 
 class Repair {
  public:
@@ -42,7 +42,8 @@ class Repair {
     const std::vector<std::vector<int>> all = SetsThatLeave();
     const auto pairs =
         static_cast<std::int64_t>(request_.tables.size() * request_.topology.devices.size());
-    const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMostSteps);
+    const std::int64_t steps =
+        std::clamp(kRepairStepsOfAPair * pairs, kFewestRepairSteps, kMostRepairSteps);
     std::int64_t steps_left = steps;
     for (int ejections = 0; ejections <= kMostMoves && homeless_.size() <= kMostMoves;
          ++ejections) {
