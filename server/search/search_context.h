@@ -62,8 +62,9 @@ class SearchContext {
   // Counts what a search inside this one did, or did beside it.
   void CountInside(const SearchContext& inner);
   void CountBeside(const SearchContext& other);
-  // Has as much work left as `other`.
-  void StartBeside(const SearchContext& other) { work_ns_ = other.work_ns_; }
+  // Work done so far; a search beside another one starts with what that has done.
+  double work_ns() const { return work_ns_; }
+  void StartWithWork(double work_ns) { work_ns_ = work_ns; }
 
   // Takes a legal placement that is cheaper than all before (the strategy's comparison counts),
   // prices it as PricePlan does and tells the observer.

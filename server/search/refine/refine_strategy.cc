@@ -97,10 +97,12 @@ struct Workbench {
 
 // A search beside the first one.
 struct Companion {
-  Companion(const SearchContext& main, const CompiledRules& rules, const TableLayouts& layouts)
+  // `work_ns`: what the first one had done when both began.
+  Companion(const SearchContext& main, double work_ns, const CompiledRules& rules,
+            const TableLayouts& layouts)
       : context(main.request(), main.model(), main.stop(), nullptr),
         bench(context, rules, layouts) {
-    context.StartBeside(main);
+    context.StartWithWork(work_ns);
   }
 
   SearchContext context;
@@ -234,6 +236,7 @@ class RefineSearch {
     const int searches = request_.search.max_threads;
     if (searches == 1) return bench_.SearchFrom(plan, 0);
     std::vector<std::unique_ptr<Companion>> companions(static_cast<std::size_t>(searches - 1));
+    const double work_ns = context_.work_ns();
     Status status;
     context_.RunJobs(searches, [&](int i) {
       if (i == 0) {
@@ -241,7 +244,7 @@ class RefineSearch {
         return;
       }
       auto& companion = companions[static_cast<std::size_t>(i - 1)];
-      companion = std::make_unique<Companion>(context_, rules_, layouts_);
+      companion = std::make_unique<Companion>(context_, work_ns, rules_, layouts_);
       if (!kept_.plans.empty()) companion->bench.Keep(kept_);
       companion->status = companion->bench.SearchFrom(plan, i);
     });
