@@ -16,7 +16,7 @@ thread_local std::vector<float> block_inputs;
 CommNetwork::CommNetwork(const CommNetworkManifest& manifest, const TensorFile& file)
     : num_devices_(static_cast<std::size_t>(manifest.num_devices)),
       normalisation_(file),
-      mlp_(file, "layer", manifest.layers, Activation::kNone) {}
+      mlp_(file, "layer", manifest.layers, DenseActivation::kNone) {}
 
 void CommNetwork::Run(std::span<const std::span<const float>> parts,
                       std::span<float> cost_ms) const {

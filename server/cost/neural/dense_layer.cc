@@ -155,11 +155,11 @@ std::int64_t Padded(std::int64_t count) { return (count + kPadding - 1) / kPaddi
 }  // namespace
 
 DenseLayer::DenseLayer(std::int64_t in, std::int64_t out, std::span<const float> weight,
-                       std::span<const float> bias, Activation activation, bool padded_input)
+                       std::span<const float> bias, DenseActivation activation, bool padded_input)
     : in_(in),
       out_(out),
       narrow_(padded_input && out <= kMostNarrow),
-      relu_(activation == Activation::kRelu) {
+      relu_(activation == DenseActivation::kRelu) {
   stride_ = narrow_ ? out : Padded(out);
   bias_.assign(static_cast<std::size_t>(stride_), 0.0F);
   std::copy(bias.begin(), bias.end(), bias_.begin());

@@ -7,7 +7,7 @@
 
 namespace neuroshard {
 
-enum class Activation { kNone, kRelu };
+enum class DenseActivation { kNone, kRelu };
 
 // y = activation(x W^T + b). Every output is bias + x[0] w[0] + x[1] w[1] + ... in this order, by
 // fused multiply-add; a narrow layer adds up 16 such sums over every 16th input instead. So the
@@ -22,7 +22,7 @@ class DenseLayer {
   // padded with zeros to a multiple of 16, as Run pads those of y; a layer of few outputs is faster
   // then.
   DenseLayer(std::int64_t in, std::int64_t out, std::span<const float> weight,
-             std::span<const float> bias, Activation activation, bool padded_input);
+             std::span<const float> bias, DenseActivation activation, bool padded_input);
 
   std::int64_t out() const { return out_; }
   // From one row of y to the next: at least out(); what is between is 0.

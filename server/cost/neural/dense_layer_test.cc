@@ -60,7 +60,7 @@ TEST(DenseLayerTest, HasTheSameBitsForEveryInstructionSetAndBatch) {
       }
       const bool relu = random.Below(2) == 0;
       const DenseLayer layer(shape.in, shape.out, weight, bias,
-                             relu ? Activation::kRelu : Activation::kNone, shape.padded);
+                             relu ? DenseActivation::kRelu : DenseActivation::kNone, shape.padded);
       for (const std::int64_t target : DenseLayerInstructionSets()) {
         hwy::SetSupportedTargetsForTest(target);
         std::vector<float> y(static_cast<std::size_t>(n * layer.stride()), -1.0F);
@@ -86,7 +86,7 @@ TEST(DenseLayerTest, NanStaysNan) {
   for (const std::int64_t out : {1, 20}) {
     const std::vector<float> weight(static_cast<std::size_t>(16 * out), 1.0F);
     const std::vector<float> bias(static_cast<std::size_t>(out), 0.0F);
-    const DenseLayer layer(16, out, weight, bias, Activation::kRelu, true);
+    const DenseLayer layer(16, out, weight, bias, DenseActivation::kRelu, true);
     std::vector<float> x(16, 0.0F);
     x[3] = std::nanf("");
     std::vector<float> y(static_cast<std::size_t>(layer.stride()));

@@ -17,14 +17,14 @@ thread_local std::vector<float> next_layer;
 }  // namespace
 
 MlpNetwork::MlpNetwork(const TensorFile& file, std::string_view prefix,
-                       const std::vector<std::int64_t>& widths, Activation last)
+                       const std::vector<std::int64_t>& widths, DenseActivation last)
     : input_width_(widths.front()) {
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     const auto values = [&](const char* name) -> const std::vector<float>& {
       return file.tensors.at(fmt::format("{}.{}.{}", prefix, i, name)).values;
     };
     layers_.emplace_back(widths[i], widths[i + 1], values("weight"), values("bias"),
-                         i + 2 < widths.size() ? Activation::kRelu : last, i > 0);
+                         i + 2 < widths.size() ? DenseActivation::kRelu : last, i > 0);
     widest_stride_ = std::max(widest_stride_, layers_.back().stride());
   }
 }

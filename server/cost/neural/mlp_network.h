@@ -19,7 +19,7 @@ class MlpNetwork {
   // Layers "<prefix>.0.weight" [out, in], "<prefix>.0.bias", ... of a file that CheckNetworkTensors
   // has passed; `widths` from input to output.
   MlpNetwork(const TensorFile& file, std::string_view prefix,
-             const std::vector<std::int64_t>& widths, Activation last);
+             const std::vector<std::int64_t>& widths, DenseActivation last);
 
   std::int64_t input_width() const { return input_width_; }
   std::int64_t output_width() const { return layers_.back().out(); }

@@ -32,8 +32,8 @@ struct ComputeNetwork {
                  const TensorFile& file)
       : columns(std::move(feature_columns)),
         normalisation(file),
-        phi(file, "table", manifest.table_layers, Activation::kRelu),
-        head(file, "head", manifest.head_layers, Activation::kNone) {}
+        phi(file, "table", manifest.table_layers, DenseActivation::kRelu),
+        head(file, "head", manifest.head_layers, DenseActivation::kNone) {}
 
   FeatureColumns columns;
   Normalisation normalisation;

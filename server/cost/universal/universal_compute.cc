@@ -74,9 +74,9 @@ UniversalCompute::UniversalCompute(const UniversalComputeManifest& manifest, con
   for (int m = 0; m < manifest.members; ++m) {
     const std::string member = fmt::format("member.{}", m);
     members_.push_back(
-        {MlpNetwork(file, member + ".table", manifest.table_layers, Activation::kNone),
+        {MlpNetwork(file, member + ".table", manifest.table_layers, DenseActivation::kNone),
          MlpNetwork(HeadLayers(file, member, width_, hidden, num_outputs_), "head", head_widths,
-                    Activation::kNone)});
+                    DenseActivation::kNone)});
   }
   if (manifest.interval) interval_rule_.emplace(*manifest.interval);
 }

@@ -65,11 +65,11 @@ MatchedNetwork Assemble(const ScriptedNetwork& network, const FeatureStatistics&
 std::vector<float> RunOurs(const MatchedNetwork& network, const Trial& trial) {
   const bool sums = !network.table_layers.empty();
   const MlpNetwork head(network.file, sums ? "head" : "layer", network.head_layers,
-                        Activation::kNone);
+                        DenseActivation::kNone);
   std::int64_t rows = trial.rows;
   std::vector<float> values = trial.normalised;
   if (sums) {
-    const MlpNetwork phi(network.file, "table", network.table_layers, Activation::kRelu);
+    const MlpNetwork phi(network.file, "table", network.table_layers, DenseActivation::kRelu);
     const auto width = static_cast<std::size_t>(phi.output_width());
     std::vector<float> lines(static_cast<std::size_t>(rows) * width);
     phi.Run(rows, values, lines);
