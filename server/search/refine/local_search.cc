@@ -40,7 +40,6 @@ LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
                          const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo,
                          ExchangePricer& pricer, Starts& starts, Solution& solution, int start)
     : context_(context),
-      book_(book),
       pricer_(pricer),
       starts_(starts),
       solution_(solution),

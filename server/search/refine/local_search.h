@@ -61,7 +61,6 @@ class LocalSearch {
   }
 
   SearchContext& context_;
-  ShardBook& book_;
   ExchangePricer& pricer_;
   Starts& starts_;
   Solution& solution_;
