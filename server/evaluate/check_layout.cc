@@ -146,6 +146,12 @@ class LayoutChecker {
           CheckRows(shards, CeilBlocks(rows, host.count));
           CheckRanks(shards, host.first);
         }
+        const int first_count = HostOf(At(order_.front()).rank).count;
+        if (host.count != first_count) {
+          Add(shards.front(), "rank",
+              fmt::format("must be on a host of {} ranks, as the first block is, got one of {}",
+                          first_count, host.count));
+        }
         return;
       }
       case ShardingType::kRowWiseSubset:

@@ -7,9 +7,9 @@
 
 #include "common/base/random.h"
 #include "server/evaluate/check_plan.h"
-#include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/violation_is.h"
+#include "tests/support/random_plan.h"
 
 namespace neuroshard {
 namespace {
@@ -87,15 +87,19 @@ TEST_F(CheckLayoutTest, TableRowWiseHasTheRanksOfAHost) {
 }
 
 TEST_F(CheckLayoutTest, GridShardsHaveTheirHostsRowBlocks) {
+  EXPECT_THAT(
+      Check(kGridShard, {{0, 3, 0, 8, 0}, {3, 2, 0, 8, 1}, {0, 3, 8, 8, 2}, {3, 2, 8, 8, 3}}),
+      IsEmpty());
+  EXPECT_THAT(
+      Check(kGridShard, {{0, 3, 0, 8, 0}, {3, 2, 0, 4, 1}, {0, 3, 8, 8, 2}, {3, 2, 8, 8, 3}}),
+      ElementsAre(ViolationIs("plan.tables[0].shards[1].cols", "must be 8 as in the first")));
   hosts_ = {0, 0, 1, 1, 1};
   EXPECT_THAT(
       Check(kGridShard,
             {{0, 3, 0, 8, 0}, {3, 2, 0, 8, 1}, {0, 2, 8, 8, 2}, {2, 2, 8, 8, 3}, {4, 1, 8, 8, 4}}),
-      IsEmpty());
-  EXPECT_THAT(
-      Check(kGridShard,
-            {{0, 3, 0, 8, 0}, {3, 2, 0, 4, 1}, {0, 2, 8, 8, 2}, {2, 2, 8, 8, 3}, {4, 1, 8, 8, 4}}),
-      ElementsAre(ViolationIs("plan.tables[0].shards[1].cols", "must be 8 as in the first")));
+      ElementsAre(
+          ViolationIs("plan.tables[0].shards[2].rank",
+                      "must be on a host of 2 ranks, as the first block is, got one of 3")));
 }
 
 TEST_F(CheckLayoutTest, TableColumnWiseStaysOnAHost) {
@@ -165,33 +169,11 @@ TEST(LayOutTest, LayoutsAreLegalAndNothingElseIs) {
     table.num_embeddings = random.Between(1, 12);
     table.embedding_dim = random.Between(1, 24);
     request.tables = {table};
-    const ShardingType type = kWords<ShardingType>[random.Below(8)].value;
-
-    std::vector<Block> columns = {{0, table.embedding_dim}};
-    if (CutsColumns(type)) {
-      columns = WidthBlocks(table.embedding_dim, 4 * random.Between(1, 4));
-    }
-    std::vector<int> places;
-    if (type == kTableRowWise || type == kGridShard) {
-      for (std::size_t b = 0; b < columns.size(); ++b) {
-        places.push_back(static_cast<int>(random.Below(hosts.size())));
-      }
-    } else if (type == kRowWiseSubset) {
-      if (num_ranks < 2) continue;
-      for (int r = 0; r < num_ranks; ++r) places.push_back(r);
-      random.Shuffle(places);
-      places.resize(static_cast<std::size_t>(random.Between(2, num_ranks)));
-      std::sort(places.begin(), places.end());
-    } else {
-      const HostRanks& host = hosts[random.Below(hosts.size())];
-      for (std::size_t b = 0; b < columns.size(); ++b) {
-        places.push_back(host.first + static_cast<int>(random.Below(host.count)));
-      }
-    }
     Plan plan;
     plan.world_size = num_ranks;
     plan.local_world_size = request.topology.ranks_per_host();
-    plan.tables = {LayOutTable(table, type, columns, places, hosts)};
+    plan.tables = {testing::RandomTablePlan(random, table, hosts)};
+    const ShardingType type = plan.tables[0].sharding_type;
     ASSERT_THAT(CheckPlan(request, plan), IsEmpty()) << ToText(type);
 
     Plan changed = plan;

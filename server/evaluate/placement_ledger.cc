@@ -7,7 +7,7 @@
 namespace neuroshard {
 
 PlacementLedger::PlacementLedger(const PlanRequest& request, const CompiledRules& rules)
-    : request_(request), state_(rules) {
+    : request_(request), rules_(rules), state_(rules) {
   for (const Device& device : request.topology.devices) {
     left_bytes_.push_back(device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
   }
@@ -33,6 +33,12 @@ void PlacementLedger::Add(int table, const Shard& shard, const Amounts& amounts)
 PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& layout,
                                                 const Shard& shard) {
   if (!state_.Allows(table, shard.rank)) return Answer::kAgainstRules;
+  const bool by_host =
+      layout.type == ShardingType::kTableRowWise || layout.type == ShardingType::kGridShard;
+  if (by_host && rules_.hosts()[static_cast<std::size_t>(rules_.host_of(shard.rank))].count !=
+                     layout.row_shards) {
+    return Answer::kAgainstRules;
+  }
   const Amounts amounts = AmountsOf(table, layout, shard);
   // A shard that takes nothing may be on a rank whose reserve alone is too much.
   if (amounts.bytes > 0 && amounts.bytes > left_bytes_[static_cast<std::size_t>(shard.rank)]) {

@@ -26,6 +26,8 @@ class PlacementLedger {
   enum class Answer { kYes, kAgainstRules, kNoMemory, kOverBudget };
 
   // Places the shards if all of them may be where they are, else none; says what was in the way.
+  // Row blocks of a host are as many as it has ranks, so that the blocks of a grid_shard table are
+  // on hosts of one size.
   Answer Put(int table, const ShardLayout& layout, std::span<const Shard> shards);
   // Whatever it breaks, e.g. for a plan made elsewhere.
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
@@ -45,6 +47,7 @@ class PlacementLedger {
   Answer PutOne(int table, const ShardLayout& layout, const Shard& shard);
 
   const PlanRequest& request_;
+  const CompiledRules& rules_;
   RuleState state_;
   std::vector<std::int64_t> left_bytes_;       // of each rank
   std::optional<PreviousPlacement> previous_;  // if there is a budget

@@ -43,7 +43,12 @@ inline TablePlan RandomTablePlan(Random& random, const Table& table,
     const HostRanks& host = hosts[random.Below(hosts.size())];
     for (std::size_t b = 0; b < columns.size(); ++b) {
       if (type == ShardingType::kTableRowWise || type == ShardingType::kGridShard) {
-        places.push_back(static_cast<int>(random.Below(hosts.size())));
+        int place = static_cast<int>(random.Below(hosts.size()));
+        while (!places.empty() && hosts[static_cast<std::size_t>(place)].count !=
+                                      hosts[static_cast<std::size_t>(places.front())].count) {
+          place = static_cast<int>(random.Below(hosts.size()));
+        }
+        places.push_back(place);
       } else if (type == ShardingType::kTableColumnWise) {
         places.push_back(static_cast<int>(random.Between(host.first, host.first + host.count - 1)));
       } else {

@@ -77,6 +77,14 @@ Laid TablePlaces::OnRank(int table, int rank) const {
 
 bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> columns,
                         std::span<const int> places, const Visit& visit) const {
+  const auto host_size = [&](int host) {
+    return rules_.hosts()[static_cast<std::size_t>(host)].count;
+  };
+  if (SpreadOf(type) == Spread::kHost && std::any_of(places.begin(), places.end(), [&](int host) {
+        return host_size(host) != host_size(places.front());
+      })) {
+    return false;
+  }
   const Laid laid{type, LayOut(TableOf(table), type, columns, places, rules_.hosts())};
   const TableRules& rules = rules_.of(table);
   if (static_cast<int>(laid.shards.size()) > rules.max_shards) return false;
