@@ -1,4 +1,4 @@
-// Sweeps of what a cost model is least sure of, in a profile store.
+// Active sweeps in a profile store: samples that a cost model is least sure of.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// What the configuration gives: the pool to choose from. config_hash of `info` is of the
+// The pool that the configuration gives, to choose from. config_hash of `info` is of the
 // configuration alone.
 struct ActivePool {
   SweepInfo info;
@@ -22,11 +22,13 @@ struct ActivePool {
   int repeats = 1;
 };
 
+// The planner and the cost model that choose the samples of an active sweep.
 struct ActiveOptions {
   std::string planner;  // HOST:PORT; may be empty when the sweep is in the store
   CostModelRef model;
 };
 
+// An active sweep in the store, ready to be measured.
 struct ActiveSweep {
   std::int64_t sweep_id = 0;
   std::int64_t num_samples = 0;  // all passes

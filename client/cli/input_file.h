@@ -21,6 +21,7 @@ using PredictionInput = std::variant<v1::ShardPlanRequest, v1::PredictComputeReq
 // topology gets one of one device: how many there are does not matter here.
 StatusOr<PredictionInput> ReadPredictionFile(const std::string& path);
 
+// A plan as a file holds it: an answer of the planner, or a bare plan.
 struct PlanFile {
   v1::Plan plan;
   std::optional<v1::PlanCost> cost;  // what the planner predicted, when the file says so

@@ -16,6 +16,7 @@ namespace neuroshard {
 
 inline constexpr char kDefaultPlanner[] = "127.0.0.1:50051";
 
+// Address of a planner and the limits of a call to it.
 struct PlannerOptions {
   std::string address = kDefaultPlanner;
   int timeout_s = 600;  // a search may take long; commands that only look something up set less

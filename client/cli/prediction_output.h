@@ -1,4 +1,4 @@
-// What a model says of sets of shards, beside the sets.
+// Text and JSON of predictions, beside the sets of shards that they are of.
 #pragma once
 
 #include <string>

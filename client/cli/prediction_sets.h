@@ -1,4 +1,4 @@
-// What `predict` asks a model about, from what a user has.
+// Questions of `predict`, made from a request or read from a PredictComputeRequest.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-// How the tables of a request become sets.
+// Sets that the tables of a request become.
 enum class TableSets { kEachAlone, kTogether };
 
 // Over what the file says.
@@ -21,6 +21,7 @@ struct PredictionConditions {
   std::optional<Optimizer> optimizer;
 };
 
+// A decoded question, and the warnings that go with it.
 struct PredictionQuestion {
   PredictionRequest request;
   std::vector<std::string> warnings;  // what decoding had to assume

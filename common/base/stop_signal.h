@@ -6,6 +6,7 @@
 
 namespace neuroshard {
 
+// A request to stop, as whoever does the work sees it. Thread-safe.
 class StopSignal {
  public:
   virtual ~StopSignal() = default;
@@ -16,6 +17,7 @@ class StopSignal {
   virtual bool HasTimeLeft() const { return false; }
 };
 
+// For work that nobody stops.
 class NeverStop final : public StopSignal {
  public:
   bool ShouldStop() const override { return false; }

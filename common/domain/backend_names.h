@@ -1,5 +1,5 @@
-// Whose kernels and whose collectives a measurement timed: the names that devices, records, models
-// and answers give them. kernels/README.md has all of them and what each runs.
+// Names of backends: whose kernels and whose collectives a measurement timed. Devices, records,
+// models and answers have them; kernels/README.md lists all and what each runs.
 #pragma once
 
 #include <string>

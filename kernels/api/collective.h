@@ -88,6 +88,7 @@ class PendingCommunicator {
   virtual void Abort() = 0;
 };
 
+// A rank's part in a group. `timeout` bounds the connection and each collective.
 struct CommunicatorSpec {
   int rank = 0;
   int world_size = 1;

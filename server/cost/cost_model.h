@@ -1,5 +1,5 @@
-// What a search needs from a cost model: compute in sum form, communication per placement,
-// everything in batches.
+// CostModel: compute in sum form, communication per placement, everything in batches, as searches
+// need it.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ struct ShardFeatures {
 
 inline constexpr std::string_view kAnalyticKind = "analytic";
 
-// What a model takes into account: batch sizes in a range, words of the vocabularies. Empty: it was
-// measured at the one condition that CostModelInfo states, or at one that it does not state.
+// Conditions that a model takes into account: batch sizes in a range, words of the vocabularies.
+// Empty: it was measured at the one condition that CostModelInfo states, or at one that it does not
+// state.
 struct ConditionRanges {
   std::int64_t min_batch_size = 0;
   std::int64_t max_batch_size = 0;  // 0: empty
@@ -50,7 +51,7 @@ struct ConditionRanges {
   bool operator==(const ConditionRanges&) const = default;
 };
 
-// How measurements made after a model compare with what it predicts of them.
+// Drift of a stage: measurements made after a model, beside its predictions.
 struct StageDrift {
   std::string stage;  // "compute", "forward_comm", ...
   std::int64_t samples = 0;
@@ -63,7 +64,8 @@ struct StageDrift {
   bool operator==(const StageDrift&) const = default;
 };
 
-// Who a model is, and what it was measured at. Zero or empty: not stated.
+// Identity and coverage of a model: what it is and what it was measured at. Zero or empty: not
+// stated.
 struct CostModelInfo {
   std::string name;
   int version = 0;
@@ -112,6 +114,7 @@ struct CostModelInfo {
   std::vector<StageDrift> drift;  // empty: nobody has measured since
 };
 
+// Time of a rank's fused lookup in one iteration, in ms.
 struct ComputeCost {
   float total_ms = 0;
   float forward_ms = 0;  // 0 unless info().splits_compute
@@ -133,8 +136,8 @@ struct ShardKinds {
   bool operator==(const ShardKinds&) const = default;
 };
 
-// What a shard adds to its rank's communication, in the model's own unit; a model's prices are
-// functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
+// Load: what a shard adds to its rank's communication, in the model's own unit; a model's prices
+// are functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
 // that the rank exchanges for the whole batch.
 struct CommLoad {
   float forward = 0;
@@ -150,13 +153,13 @@ struct CommLoad {
   bool operator==(const CommLoad&) const = default;
 };
 
-// What a stage takes on every rank besides what the loads are priced at, in ms.
+// Setup time of a stage on every rank, besides the price of the loads, in ms.
 struct CommSetup {
   float forward_ms = 0;
   float backward_ms = 0;
 };
 
-// What one rank of a placement has to communicate and what that was priced at.
+// The communication of one rank of a placement, with its price in ms.
 struct RankComm {
   CommLoad load = {};  // summed over the rank's shards
   double start_offset_ms = 0;
@@ -170,6 +173,7 @@ struct ComputeInterval {
   std::optional<CostInterval> forward = {};  // as info().splits_compute
   std::optional<CostInterval> backward = {};
 };
+// low <= cost <= high in both directions, in ms.
 struct CommInterval {
   CostInterval forward;
   CostInterval backward;

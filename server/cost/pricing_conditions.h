@@ -1,4 +1,4 @@
-// What a request says that is the same for all its plans and changes what a shard costs.
+// Pricing conditions: what is the same for all plans of a request and changes what a shard costs.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 namespace neuroshard {
 
+// Ranks, batch size, optimizer and links of a request.
 struct PricingConditions {
   int num_ranks = 1;
   int ranks_per_host = 1;  // of the largest host

@@ -1,4 +1,4 @@
-// Whether a plan keeps what the request demands of it.
+// Check of a plan against the request's constraints and migration budget.
 #pragma once
 
 #include <cstddef>

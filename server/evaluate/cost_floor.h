@@ -1,4 +1,4 @@
-// What a table costs at least, however it is laid out.
+// Cost floors: the least that a table costs, however it is laid out.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Why the tables of a plan got their sharding types.
+// Explanations of the sharding types of a plan's tables.
 #pragma once
 
 #include <vector>

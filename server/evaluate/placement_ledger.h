@@ -1,4 +1,4 @@
-// What is placed where, against everything that a rank or a budget can take.
+// Placement ledger: shards placed so far, against rules on ranks, memory and the migration budget.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How sure a model is of a plan's cost, rank by rank and in the whole.
+// Intervals of a plan's cost, by rank and in total.
 #pragma once
 
 #include "common/domain/plan.h"

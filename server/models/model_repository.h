@@ -23,6 +23,7 @@ namespace neuroshard {
 using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>(
     const ModelManifest& manifest, const std::filesystem::path& directory)>;
 
+// Root, default model and built-in models of a repository.
 struct ModelRepositoryOptions {
   std::filesystem::path root;
   // What an empty name in a request means. Empty: the only name on disk, or the built-in one while
@@ -64,8 +65,8 @@ class ModelSnapshot {
   std::string default_model_;
 };
 
-// What one reload changed, for the log and the metrics; a directory that stays as it was is not
-// named again.
+// Changes by one reload, for the log and the metrics; a directory that stays as it was is not named
+// again.
 struct ReloadReport {
   std::vector<std::string> loaded;    // "NAME/VERSION", new or with new content
   std::vector<std::string> removed;   // "NAME/VERSION" that were served

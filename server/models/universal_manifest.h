@@ -16,7 +16,7 @@ inline constexpr std::string_view kUniversalCommKind = "universal_comm";
 // So that a rank's layers fit on the stack.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
 
-// How sure a network is of a cost: cost x exp(-+ factor x s) with s^2 = variance over the members
+// The interval of a network's cost: cost x exp(-+ factor x s) with s^2 = variance over the members
 // of ln(cost) + noise^2; noise is piecewise linear in ln(cost) through (noise_cost_ms[i], noise[i])
 // and constant outside.
 struct IntervalManifest {
@@ -72,7 +72,7 @@ struct UniversalCommManifest {
   bool operator==(const UniversalCommManifest&) const = default;
 };
 
-// What the samples of a model had. Zero or empty: not stated.
+// Conditions of the samples that a model was trained on. Zero or empty: not stated.
 struct TrainedOnManifest {
   std::int64_t min_batch_size = 0;
   std::int64_t max_batch_size = 0;

@@ -1,5 +1,5 @@
-// What makes a model's numbers comparable but no forecast: it was measured under other conditions,
-// or not at all.
+// Warnings where a model's costs compare plans but are no forecast: it was measured under other
+// conditions, or not at all.
 #pragma once
 
 #include <span>

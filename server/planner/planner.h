@@ -1,5 +1,5 @@
-// The planner without its transport: finds the model, searches, and checks the answer before anyone
-// sees it.
+// The planner without its transport: finds the model, searches, and checks the answer before it is
+// sent.
 #pragma once
 
 #include <chrono>
@@ -39,6 +39,7 @@ struct PlanAnswer {
   std::optional<MigrationReport> migration;  // where the request has one
 };
 
+// A plan made elsewhere: the rules that it breaks, and its cost.
 struct EvaluationAnswer {
   std::vector<Violation> violations;  // empty: the plan is legal
   std::optional<PlanCost> cost;       // none when the plan is too broken to be priced
@@ -50,6 +51,7 @@ struct EvaluationAnswer {
   std::optional<MigrationReport> migration;
 };
 
+// Predictions of one model, which all sets share.
 struct PredictionAnswer {
   std::vector<ComputePrediction> predictions;  // one for each set
   CostModelRef model;

@@ -18,6 +18,7 @@
 
 namespace neuroshard {
 
+// A rank that a device of this worker plays.
 struct LocalRank {
   int rank = 0;
   int device = 0;
@@ -25,6 +26,7 @@ struct LocalRank {
   bool operator==(const LocalRank&) const = default;
 };
 
+// The address at which the other ranks reach a rank.
 struct RankAddress {
   int rank = 0;
   std::string address;  // opaque to everyone but the collective backend
@@ -32,6 +34,7 @@ struct RankAddress {
   bool operator==(const RankAddress&) const = default;
 };
 
+// A group to be opened: all ranks by number, and those of this worker.
 struct CommGroupSpec {
   std::string group_id;
   int world_size = 0;

@@ -1,6 +1,5 @@
-// How long collectives take on a fabric by the alpha-beta model: steps x latency + bytes /
-// bandwidth. Pure formulas over published figures; how they were chosen is in the README of
-// configs/fabrics.
+// Time of collectives on a fabric by the alpha-beta model: steps x latency + bytes / bandwidth.
+// Pure formulas over published figures; how they were chosen is in the README of configs/fabrics.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// A measured compute model on a fabric that nobody measured.
+// A measured compute model with the communication of a fabric that was not measured.
 #pragma once
 
 #include <memory>

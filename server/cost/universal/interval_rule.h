@@ -1,5 +1,5 @@
-// From what an ensemble and calibration say to an interval; one rule for training, which calibrates
-// it, and serving.
+// Interval rule: from the members' costs and the calibration to an interval. One rule for training,
+// which calibrates it, and serving.
 #pragma once
 
 #include <span>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// cost x exp(-+ factor s), s the deviation of ln(cost) by members and noise. Immutable.
 class IntervalRule {
  public:
   // `manifest` is one that ReadModelManifest accepts.

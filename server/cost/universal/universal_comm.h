@@ -15,8 +15,7 @@ namespace neuroshard {
 //
 // Takes 2 to 16,384 ranks. A bound one prices loads of columns, 4 bytes a value on the wire:
 // - all-to-all kinds as the network does, with the hosts of the conditions, or with all ranks on
-// one
-//   host where the network has only seen one (trained_on.max_hosts at most 1);
+//   one host where the network has only seen one (trained_on.max_hosts at most 1);
 // - cut rows as the columns that cost as much in an all-to-all as the reduce-scatter (forward) and
 //   all-gather (backward) of the shard, by the ratio of the network's own costs with 128 columns on
 //   every rank; replicas likewise by all-reduce (backward). A collective that the samples did not

@@ -1,4 +1,5 @@
-// The demands of a request one by one, so that one can be dropped and the rest kept.
+// Constraint facts: the demands of a request one by one, so that one can be dropped and the rest
+// kept.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The smallest list that still shows something, by leaving out what is not needed for it.
+// Minimal sets: a smallest list that still has a property, by leaving out what is not needed for
+// it.
 #pragma once
 
 #include <algorithm>

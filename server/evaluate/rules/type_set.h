@@ -1,4 +1,4 @@
-// Some of the sharding types.
+// A set of sharding types.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// A set of sharding types, as bits.
 class TypeSet {
  public:
   constexpr TypeSet() = default;
