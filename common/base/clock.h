@@ -1,4 +1,4 @@
-// The time, injected, so that tests own it.
+// Clock: the time as an injected interface, so that tests control it.
 #pragma once
 
 #include <chrono>

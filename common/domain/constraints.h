@@ -45,7 +45,7 @@ inline constexpr std::array kWords<GroupLevel> = {Word<GroupLevel>{GroupLevel::k
 // All demands of a request. Tables are indices into PlanRequest::tables, ranks and hosts positions
 // in the topology.
 struct Constraints {
-  // What tables may use whose rules name no types. Empty: what the cost model was made for
+  // Types of the tables whose rules name none. Empty: those of the cost model
   // (CostModelInfo::sharding_types).
   std::vector<ShardingType> sharding_types;
   std::vector<TableRule> tables;

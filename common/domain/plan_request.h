@@ -1,5 +1,5 @@
-// A request for a plan after decoding: every value is in range and every name is known, so nobody
-// behind the codec checks again.
+// Plan request after decoding: every value is in range and every name is known; nothing behind the
+// codec checks again.
 #pragma once
 
 #include <chrono>

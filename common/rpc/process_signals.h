@@ -1,5 +1,5 @@
-// SIGTERM, SIGINT and SIGHUP, handed to a thread: a signal handler may not touch locks, a server's
-// shutdown must.
+// Process signals: SIGTERM, SIGINT and SIGHUP are handled on a thread, because a signal handler may
+// not take locks and a server's shutdown does.
 //
 // All threads block the signals but that one, which takes them while it waits. Through a handler
 // and a pipe rather than sigwait: libraries start threads before main (OpenBLAS does), which no

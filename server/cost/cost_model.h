@@ -105,11 +105,11 @@ struct CostModelInfo {
   std::string comm_fabric;
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
-  // How far, by stage, a measurement typically is from the prediction, as a share of it: half the
-  // width of a usual interval. A stage that is not here: not known.
+  // By stage, the typical distance of a measurement from the prediction, as a share of it: half the
+  // width of a typical interval. A stage that is not here: not known.
   std::map<std::string, double> typical_errors;
-  // Why whoever made the model says that it is of no use; empty: it is. Served only where the
-  // planner was told to.
+  // The reason for which the model's maker marked it as unusable; empty: it is usable. An unusable
+  // model is served only where the planner's options say so.
   std::string unusable_reason;
   std::vector<StageDrift> drift;  // empty: nobody has measured since
 };
@@ -183,8 +183,8 @@ struct CommInterval {
 // caller's duty (checked by assertions); matrices are row-major.
 //
 // compute(rank) = head(sum over the rank's shards of phi(shard)), NeuroShard section 3. An empty
-// rank is the caller's business: it costs 0 and is never passed here. A shard without rows is one
-// that a type's layout asks for; it is passed and may cost something.
+// rank costs 0 and is never passed here. A shard without rows, which some types' layouts have, is
+// passed and may cost something.
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -227,8 +227,8 @@ class CostModel {
   // all-to-all of all loads. Nothing of whole rows alone. May be below 0; costs stay at least 0.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
-  // How sure the model is of the ranks' compute, each rank with its shards and what ComputeCosts
-  // said of them; no rank is empty. Not for the inner loop. Nothing where the model does not say.
+  // Intervals of the ranks' compute, each rank with its shards and their ComputeCosts; no rank is
+  // empty. Not for the inner loop. Empty where the model has no intervals.
   virtual std::vector<ComputeInterval> ComputeIntervals(
       const PricingConditions& /*conditions*/,
       std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,

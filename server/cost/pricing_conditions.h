@@ -15,7 +15,7 @@ struct PricingConditions {
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
   Bandwidths bandwidths = {};
-  // Which ranks share a host, in the order of ranks. Empty: nobody has said, and one host has all.
+  // The hosts, in the order of ranks. Empty: not stated, and all ranks are on one host.
   std::vector<HostRanks> hosts = {};
 };
 

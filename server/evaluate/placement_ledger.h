@@ -25,14 +25,14 @@ class PlacementLedger {
 
   enum class Answer { kYes, kAgainstRules, kNoMemory, kOverBudget };
 
-  // Places the shards if all of them may be where they are, else none; says what was in the way.
+  // Places the shards if all of them may be where they are, else none; returns the rule in the way.
   Answer Put(int table, const ShardLayout& layout, std::span<const Shard> shards);
-  // Whatever it breaks, e.g. for a plan made elsewhere.
+  // Without any check, e.g. for a plan made elsewhere.
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
   // What was put.
   void Take(int table, const ShardLayout& layout, std::span<const Shard> shards);
 
-  // What the rank has room for; below 0 where the reserve is more than it has.
+  // Bytes that are free on the rank; below 0 where the reserve is more than it has.
   std::int64_t left_bytes(int rank) const { return left_bytes_[static_cast<std::size_t>(rank)]; }
 
  private:

@@ -26,7 +26,7 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 // Root, default model and built-in models of a repository.
 struct ModelRepositoryOptions {
   std::filesystem::path root;
-  // What an empty name in a request means. Empty: the only name on disk, or the built-in one while
+  // The model of requests that name none. Empty: the only name on disk, or the built-in one while
   // nothing is on disk.
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
@@ -35,8 +35,8 @@ struct ModelRepositoryOptions {
   bool accept_unusable = false;
 };
 
-// A directory that is not served as it now is. An earlier content of the same NAME/VERSION may
-// still be.
+// A directory whose present content is not served. An earlier content of the same NAME/VERSION may
+// still be served.
 struct RefusedModel {
   std::string directory;  // relative to the root
   std::string reason;     // one line of UTF-8, as `directory`

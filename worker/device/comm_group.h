@@ -47,8 +47,8 @@ inline constexpr int kMaxGroupIdBytes = 128;
 inline constexpr int kMaxWorldSize = 1024;
 inline constexpr std::chrono::milliseconds kMinGroupTimeout{100};
 inline constexpr std::chrono::milliseconds kMaxGroupTimeout{600000};
-// What a call gets to end in step with its peers after it was told to stop, before it is cut off.
-// An iteration of the largest exchanges that fit a device takes less.
+// Time for a call to end in step with its peers after a stop, before it is cut off. An iteration of
+// the largest exchanges that fit a device takes less.
 inline constexpr std::chrono::milliseconds kStopGrace{2000};
 
 // All faults of the spec on a worker with `num_devices` devices, with the field paths of

@@ -1,4 +1,4 @@
-// The devices of this worker, and who holds which.
+// Device inventory: the devices of this worker and their leases.
 #pragma once
 
 #include <functional>

@@ -30,7 +30,8 @@ class IntervalRule {
   // cost x exp(-+ factor x deviation); [0, 0] of 0.
   CostInterval Around(double cost_ms, double deviation) const;
 
-  // What a usual deviation is at: the noise in the middle of the points. As a share of the cost.
+  // A typical error, as a share of the cost: the deviation at the noise in the middle of the
+  // points.
   double TypicalError() const;
 
  private:

@@ -23,10 +23,9 @@ namespace neuroshard {
 // - what a collective takes for no bytes at all, once for each that the placement needs (SetupOf):
 //   the all-to-all of all columns stands for one collective, whichever those are.
 // A stage's interval is the widest of those of the collectives that its placement has (the
-// all-to-all where it has none); a collective that the manifest does not say anything of is as sure
-// as the all-to-all.
-// Permutation equivariant, but for the order in which doubles are added; rises with every rank's
-// load; never negative.
+// all-to-all where it has none); a collective that the manifest does not mention has the interval
+// of the all-to-all. Permutation equivariant, but for the order in which doubles are added; rises
+// with every rank's load; never negative.
 std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& manifest,
                                                    const TrainedOnManifest& trained_on,
                                                    const TensorFile& file);

@@ -9,7 +9,7 @@
 
 namespace neuroshard {
 
-// A set of sharding types, as bits.
+// One bit a sharding type.
 class TypeSet {
  public:
   constexpr TypeSet() = default;
