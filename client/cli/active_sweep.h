@@ -36,11 +36,11 @@ struct ActiveSweep {
   bool resumed = false;  // it was in the store before
 };
 
-// The model with its version is part of the sweep's identity. One that is in the store already is
-// that one, with the samples chosen then, whatever the planner would choose now; else the planner's
-// model chooses. FAILED_PRECONDITION when the model's newest version is another than the one of an
-// unfinished sweep of this configuration: which to go on with is the caller's to say, by naming a
-// version. `log` is told when the planner is asked, which takes a while.
+// The model with its version is part of the sweep's identity. A sweep that is in the store already
+// keeps the samples chosen then, whatever the planner would choose now; else the planner's model
+// chooses. FAILED_PRECONDITION when the model's newest version is another than the one of an
+// unfinished sweep of this configuration: the caller has to name the version to go on with. `log`
+// is told when the planner is asked, which takes a while.
 StatusOr<ActiveSweep> BeginActiveSweep(const ActivePool& pool, const ActiveOptions& options,
                                        ProfileStore& store, const StopSignal& stop,
                                        std::ostream& log);

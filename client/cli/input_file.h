@@ -11,7 +11,8 @@
 namespace neuroshard {
 
 // A ShardPlanRequest in YAML, or in JSON when the name ends in ".json". Beside faults of the text
-// are those of the values that could be read; a text without faults is not looked into.
+// are those of the values that could be read; the values of a text without faults are left to the
+// server.
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path);
 
 // What `predict` is asked about: the tables of a request, or sets of shards.

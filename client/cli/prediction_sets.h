@@ -28,8 +28,8 @@ struct PredictionQuestion {
 };
 
 // All sets at the first batch size, then all at the next. Of a request: whole tables, at its global
-// batch size and optimizer. INVALID_ARGUMENT lists
-// every faulty field, and says so when the sets of a file are to be taken together.
+// batch size and optimizer. INVALID_ARGUMENT lists every faulty field, or says that the sets of a
+// file cannot be taken together.
 StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input, TableSets tables,
                                                     const PredictionConditions& conditions);
 

@@ -24,8 +24,8 @@ struct StrategyResult {
 };
 
 // {"results": [{"strategy", "solved", "mean_cost_ms", "mean_search_ms", "p50_search_ms",
-// "max_search_ms",
-//   "tasks": [{"task", "solved", "cost_ms", "splits", "search_ms"}]}]}
+//               "max_search_ms",
+//               "tasks": [{"task", "solved", "cost_ms", "splits", "search_ms"}]}]}
 // "solved" counts tasks in a strategy and is a bool in a task. Statistics are over solved tasks and
 // null when there are none, as are the numbers of an unsolved task, which has an "error" instead.
 // p50 is the lower median.

@@ -32,7 +32,7 @@ struct RankShards {
 // One entry a rank of the request's topology. A column shard sees all ids of its table, a shard of
 // some rows the same share of the ids. INVALID_ARGUMENT lists everything that keeps the plan from
 // being run: tables missing, unknown or twice, ranks that do not exist, shards outside their table.
-// Whether shards tile their tables and fit in memory is the planner's to say (EvaluatePlan).
+// The planner checks whether shards tile their tables and fit in memory (EvaluatePlan).
 StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan);
 
 }  // namespace neuroshard

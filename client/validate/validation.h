@@ -1,4 +1,4 @@
-// Runs a plan on workers and measures what it costs.
+// Validation: runs a plan on workers and measures its cost.
 #pragma once
 
 #include <chrono>
