@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
-"""Writes the figures of run_all.py into README.md and bench/README.md, and an example of an answer into the former, each between the
-lines that name this script.
+"""Writes the figures of bench/README.md, and the headline figures and the sample answer of README.md, each between the lines that
+name this script.
 
-    readme_tables.py bench/results/CPU             shows both
+    readme_tables.py bench/results/CPU             shows them
     readme_tables.py bench/results/CPU --write
+
+The parts that run_all.py measures by itself have to be in that folder. The others (plans measured, TorchRec itself, PyTorch's kernels
+and collectives) are taken from there or, where it has none, from the one folder beside it that does. Every table has its commit.
+The errors of the shipped cost model are those of the reports beside its files.
 """
 
 import argparse
 import json
-import os
 import pathlib
 import re
+import statistics
 import sys
 
+import compare_plans
 from provenance import ROOT
 
 PARTS = ("search", "load", "tasks", "devices", "torchrec", "scale", "validate")
+OTHERS = ("torchrec_real", "compare_plans", "embeddings", "collectives")
+MODEL = ROOT / "configs/models/cpu-amd-epyc"
+REPORT_COLUMNS = ("train", "held out", "MSE (ms^2)", "MAPE %", "R2", "Kendall tau", "covered %")
 BEGIN, END = "<!-- {}, by bench/readme_tables.py -->\n", "<!-- end -->\n"
 
 
@@ -33,81 +41,19 @@ def ms(value):
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
 
-def tasks(results):
-    rows = sorted(results["tasks"]["rows"], key=lambda r: r["mean_ratio"])
-    return table(
-        ["strategy", "solved", "mean cost, ms", "to `neuroshard`: mean", "worst task", "mean search, ms"],
-        [[f"`{r['strategy']}`", f"{r['solved']} of {r['tasks']}", f"{r['mean_cost_ms']:.3f}", f"{r['mean_ratio']:.3f}",
-          f"{r['max_ratio']:.3f}", ms(r["mean_search_ms"])] for r in rows],
-    )
+def by_key(rows, key):
+    groups = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
-def devices(results):
-    rows, long = results["devices"]["rows"], {r["devices"]: r for r in results["devices"]["long"]}
-    by_count = {}
-    for r in rows:
-        by_count.setdefault(r["devices"], {})[r["strategy"]] = r
-    lines = []
-    for count, r in by_count.items():
-        refine, base = r["refine"], r["neuroshard"]
-        line = [str(count), f"{base['solved']}, {refine['solved']}", f"{refine['mean_ratio']:.4f}", f"{refine['max_ratio']:.4f}"]
-        line.append(f"{long[count]['short_ratio']:.4f}, {long[count]['long_ratio']:.4f}" if count in long else "-")
-        lines.append([*line, ms(base["mean_search_ms"]), ms(refine["mean_search_ms"])])
-    first = next(iter(long.values()))
-    return table(
-        ["devices", "tasks solved by `neuroshard`, `refine`", "cost of `refine` to `neuroshard`: mean", "worst task",
-         f"first {first['tasks']} tasks: as it comes, in {first['long_ms'] / 1000:g} s", "search of `neuroshard`, ms", "of `refine`, ms"],
-        lines,
-    )
-
-
-def torchrec(results):
-    by_size = {}
-    for r in results["torchrec"]:
-        by_size.setdefault(f"{r['tables']} x {r['ranks']}", []).append(r)
-
-    def column(cases, key):
-        return span([c["ratios"][key] for c in cases])
-
-    return table(
-        ["tables x ranks", "requests", "our cost / TorchRec's", "with `grid_shard` listed to TorchRec", "without it in both",
-         "our search, s", "TorchRec's (in Python), s"],
-        [[size, str(len(cases)), column(cases, "default"), column(cases, "grid_listed"), column(cases, "six_types"),
-          span([c["ours"]["search_s"] for c in cases], 2), span([c["torchrec"]["plan_s"] for c in cases], 1)]
-         for size, cases in by_size.items()],
-    )
-
-
-def load(results):
-    return table(
-        ["100 tasks on 4 devices", "in flight", "plans/s", "to one in flight", "p50, ms", "p99, ms", "first plan: p50, p99, ms"],
-        [[r["case"], str(r["in_flight"]), f"{r['plans_per_s']:.0f}", f"{r['plans_per_s'] / alone(results, r)['plans_per_s']:.2f}",
-          ms(r["p50_ms"]), ms(r["p99_ms"]),
-          f"{ms(r['first_plan_p50_ms'])}, {ms(r['first_plan_p99_ms'])}" if "first_plan_p50_ms" in r else "-"]
-         for r in results["load"]],
-    )
-
-
-def alone(results, run):
-    return next(r for r in results["load"] if r["case"] == run["case"])
-
-
-def scale(results):
-    return table(
-        ["tables x ranks", "first plan, ms", "of it per table and rank, us", "search, ms", "peak memory, MiB"],
-        [[f"{r['tables']:,} x {r['ranks']:,}", ms(r["first_plan_ms"]), f"{1000 * r['first_plan_ms'] / r['tables'] / r['ranks']:.2f}",
-          f"{r['search_ms']:.0f}", f"{r['peak_rss_bytes'] / 2**20:.0f}"] for r in results["scale"]],
-    )
-
-
-def whole_search(results, which):
-    return next(r for r in results["search"] if r["name"].startswith(f"BM_Search/{which}"))
+# Tables of bench/README.md, one a part.
 
 
 def search(results):
-    """What the search costs, from its innermost call on, as ratios where there is something to compare with."""
     lines = []
-    for r in results["search"]:
+    for r in results:
         kind, *rest = r["name"].removeprefix("BM_").split("/")
         if kind == "HeadEvaluations":
             lines.append([f"head evaluations, {rest[0]} in a call", f"{r['items_per_second'] / 1e6:.1f} million a second",
@@ -123,64 +69,245 @@ def search(results):
     return table(["one thread, CPU time", "speed", "ratio", "memory requests"], lines)
 
 
-def answer(results):
-    return f"```\n{results['validate']['answer']}\n```\n"
+def load(results):
+    alone = {r["case"]: r["plans_per_s"] for r in results if r["in_flight"] == 1}
+    return table(
+        ["case", "in flight", "plans/s", "to one in flight", "p50, ms", "p99, ms", "first plan: p50, p99, ms"],
+        [[r["case"], str(r["in_flight"]), f"{r['plans_per_s']:.0f}", f"{r['plans_per_s'] / alone[r['case']]:.2f}",
+          ms(r["p50_ms"]), ms(r["p99_ms"]),
+          f"{ms(r['first_plan_p50_ms'])}, {ms(r['first_plan_p99_ms'])}" if "first_plan_p50_ms" in r else "-"] for r in results],
+    )
 
 
-def titled(results, part, title, content):
-    return f"**{title}** `{results['commands'][part]}`\n\n{content}"
+def tasks(results):
+    return table(
+        ["strategy", "solved", "mean cost, ms", "to `neuroshard`: mean", "worst task", "mean search, ms"],
+        [[f"`{r['strategy']}`", f"{r['solved']} of {r['tasks']}", f"{r['mean_cost_ms']:.3f}", f"{r['mean_ratio']:.3f}",
+          f"{r['max_ratio']:.3f}", ms(r["mean_search_ms"])] for r in sorted(results["rows"], key=lambda r: r["mean_ratio"])],
+    )
 
 
-def summary(results, folder):
-    """The section of README.md."""
-    errors = ", ".join(f"{e:+.1f}" for e in results["validate"]["errors_percent"])
-    return "\n".join([
-        f"What follows is from one run of `bench/run_all.py --bin build/release/bin` on {results['cpu']}, at commit {results['commit']}\n"
-        f"(all of it: [{folder}]({folder}); single parts: the command beside each title).\n",
-        titled(results, "tasks", "Strategies compared", tasks(results)),
-        "NeuroShard's 100 benchmark tasks (10 to 59 tables, 4 devices x 4 GiB), predicted by the shipped model at a batch of 4,096, the\n"
-        "largest that it was measured at. Ratios are over the tasks that both solved; the baselines cut no tables, which three tasks demand.\n"
-        f"`neuroshard` takes {1e3 * whole_search(results, 'neuroshard_universal/4')['per_task']:.1f} ms of one core a task "
-        f"({1e3 * whole_search(results, 'neuroshard/4')['per_task']:.1f} with the paper's networks),\n"
-        "and asks for memory in none of the calls of its cost model. More of that in [bench](bench/README.md#figures).\n",
-        titled(results, "devices", "On more devices", devices(results)),
-        "The same tasks with the paper's networks (version 1 of the shipped model); their communication is made up, since nobody has measured 128 devices.\n",
-        titled(results, "torchrec", "Against TorchRec's planner", torchrec(results)),
-        "Under TorchRec's own cost, the cheapest plan of its four proposers ([how](bench/README.md#torchrecs-planner-beside-ours)).\n",
-        titled(results, "load", "One planner under load", load(results)),
-        titled(results, "scale", "Time against size", scale(results)),
-        f"`refine` under `analytic`; [plot]({folder}/scale.svg).\n",
-        titled(results, "validate", "A plan for real",
-               f"```\n{results['validate']['first']}\n```\n\nOver two workers on this machine; errors of "
-               f"{len(results['validate']['errors_percent'])} runs in a row: {errors} %, "
-               f"measured inside the 90 % interval: {', '.join(results['validate']['inside_interval'])}.\n"),
-    ])
+def devices(results):
+    long = {r["devices"]: r for r in results["long"]}
+    lines = []
+    for count, rows in by_key(results["rows"], lambda r: r["devices"]).items():
+        of = {r["strategy"]: r for r in rows}
+        refine, base = of["refine"], of["neuroshard"]
+        line = [str(count), f"{base['solved']}, {refine['solved']}", f"{refine['mean_ratio']:.4f}", f"{refine['max_ratio']:.4f}"]
+        line.append(f"{long[count]['short_ratio']:.4f}, {long[count]['long_ratio']:.4f}" if count in long else "-")
+        lines.append([*line, ms(base["mean_search_ms"]), ms(refine["mean_search_ms"])])
+    first = results["long"][0]
+    return table(
+        ["devices", "tasks solved by `neuroshard`, `refine`", "cost of `refine` to `neuroshard`: mean", "worst task",
+         f"first {first['tasks']} tasks: default, in {first['long_ms'] / 1000:g} s", "search of `neuroshard`, ms", "of `refine`, ms"],
+        lines,
+    ) + "\nMean cost to `neuroshard` (tasks solved):\n\n" + peers(results["rows"])
 
 
-def details(results, folder):
-    """The section of bench/README.md."""
-    return "\n".join([
-        f"From one run on {results['cpu']}, at commit {results['commit']}. The tables of the parts that are not here are in the\n"
-        f"[README](../README.md#what-was-measured), everything is in [{folder}]({os.path.relpath(folder, 'bench')}).\n",
-        titled(results, "search", "The search on one thread", search(results)),
-        titled(results, "devices", "Strategies that cut tables: mean cost to `neuroshard` (tasks solved)", peers(results)),
-        "NVIDIA's `basic` and its kin cut without looking at memory, as the originals do; a plan that does not fit counts as none.\n",
-    ])
+def peers(rows):
+    counts = by_key(rows, lambda r: r["devices"])
+
+    def cell(r):
+        return f"{r['mean_ratio']:.3f} ({r['solved']})" if r["mean_ratio"] else f"- ({r['solved']})"
+
+    return table(["devices", *map(str, counts)],
+                 [[f"`{strategy}`", *map(cell, of)] for strategy, of in by_key(rows, lambda r: r["strategy"]).items()])
 
 
-def peers(results):
-    rows = results["devices"]["rows"]
-    strategies = list(dict.fromkeys(r["strategy"] for r in rows))
-    counts = list(dict.fromkeys(r["devices"] for r in rows))
-    cell = {(r["strategy"], r["devices"]): f"{r['mean_ratio']:.3f} ({r['solved']})" if r["mean_ratio"] else f"- ({r['solved']})"
-            for r in rows}
-    return table(["devices", *map(str, counts)], [[f"`{s}`", *(cell[s, c] for c in counts)] for s in strategies])
+def torchrec(results):
+    def column(cases, key):
+        return span([c["ratios"][key] for c in cases])
+
+    return table(
+        ["tables x ranks", "requests", "our cost / TorchRec's", "with `grid_shard` listed to TorchRec", "without it in both",
+         "our search, s", "TorchRec's (in Python), s"],
+        [[size, str(len(cases)), column(cases, "default"), column(cases, "grid_listed"), column(cases, "six_types"),
+          span([c["ours"]["search_s"] for c in cases], 2), span([c["torchrec"]["plan_s"] for c in cases], 1)]
+         for size, cases in by_key(results, lambda r: f"{r['tables']} x {r['ranks']}").items()],
+    )
+
+
+def torchrec_best(case):
+    """(cost in ms, seconds) of TorchRec's cheapest setting."""
+    return min(case["torchrec"].values())
+
+
+def torchrec_real(results):
+    return table(
+        ["tables x ranks", "requests", "our cost / TorchRec's best", "to the certified lower bound", "our search, s", "TorchRec's, s"],
+        [[size.replace("x", " x "), str(len(cases)), span([c["ours_ms"] / torchrec_best(c)[0] for c in cases], 4),
+          span([c["ours_ms"] / c["bound_ms"] for c in cases]), span([c["search_s"] for c in cases], 2),
+          span([torchrec_best(c)[1] for c in cases], 1)] for size, cases in by_key(results, lambda r: r["size"]).items()],
+    )
+
+
+def scale(results):
+    return table(
+        ["tables x ranks", "first plan, ms", "of it per table and rank, us", "search, ms", "peak memory, MiB"],
+        [[f"{r['tables']:,} x {r['ranks']:,}", ms(r["first_plan_ms"]), f"{1000 * r['first_plan_ms'] / r['tables'] / r['ranks']:.2f}",
+          f"{r['search_ms']:.0f}", f"{r['peak_rss_bytes'] / 2**20:.0f}"] for r in results],
+    )
+
+
+def validate(results):
+    errors = ", ".join(f"{e:+.1f}" for e in results["errors_percent"])
+    return (f"```\n{results['first']}\n```\n\nErrors of {len(results['errors_percent'])} runs in a row: {errors} %; "
+            f"measured inside the 90 % interval:\n{', '.join(results['inside_interval'])}.\n")
+
+
+def measured_ratios(results, way):
+    """Measured cost of each task's plan to that of the first way."""
+    base = results["options"]["plans"][0]
+    return [compare_plans.measured_ms(task[way]) / compare_plans.measured_ms(task[base]) for task in results["tasks"]]
+
+
+def standard_error(values):
+    return statistics.stdev(values) / len(values) ** 0.5
+
+
+def plans_measured(results):
+    base, *others = results["options"]["plans"]
+    lines = []
+    for way in others:
+        model = way.split(":")[0]
+        ratios = measured_ratios(results, way)
+        predicted = [compare_plans.total(task[way]["predicted"][model]) / compare_plans.total(task[base]["predicted"][model])
+                     for task in results["tasks"]]
+        forecast = [compare_plans.total(task[way]["predicted"][model]) / compare_plans.measured_ms(task[way]) for task in results["tasks"]]
+        same = sum(task[way]["plan"] == task[base]["plan"] for task in results["tasks"])
+        cheaper = sum(ratio < 1 for ratio in ratios)
+        lines.append([f"`{way}`", f"{statistics.mean(predicted):.3f}", f"{statistics.mean(ratios):.3f} +- {standard_error(ratios):.3f}",
+                      f"{cheaper}, {same}, {len(ratios) - cheaper - same}", f"{statistics.median(forecast):.2f}"])
+    return table(["plans", f"predicted cost to `{base}`", "measured", "tasks cheaper, same plan, dearer", "predicted / measured: median"], lines)
+
+
+def embeddings(results):
+    lines = []
+    for stage, optimizers in (("forward", ("sgd", "rowwise_adagrad")), ("backward", ("sgd",)), ("backward", ("rowwise_adagrad",))):
+        times = [r["times"]["flushed"][stage] for r in results if r["optimizer"] in optimizers]
+        name = "lookup, forward" if stage == "forward" else f"backward and update, `{optimizers[0]}`"
+        lines.append([name, span([t["fbgemm"]["median_ms"] / t["ours"]["median_ms"] for t in times], 1)])
+    return table(["FBGEMM's time to ours", "lowest to highest over the shapes"], lines)
+
+
+def collectives(results):
+    def ratios(cases, peer):
+        return span([statistics.median(c["times_ms"][peer]) / statistics.median(c["times_ms"]["ours"]) for c in cases], 1)
+
+    return table(
+        ["torch.distributed's time to ours", "lowest to highest over ranks and sizes", "with an output tensor that is kept"],
+        [[f"`{name}`", ratios(cases, "torch"), ratios(cases, "torch_kept")]
+         for name, cases in by_key(results["cases"], lambda c: c["collective"]).items()],
+    )
+
+
+TABLES = {"search": search, "load": load, "tasks": tasks, "devices": devices, "torchrec": torchrec, "scale": scale, "validate": validate,
+          "torchrec_real": torchrec_real, "compare_plans": plans_measured, "embeddings": embeddings, "collectives": collectives}
+
+
+def report_rows(version):
+    """Rows of a report's first table as dicts, by network."""
+    lines = re.findall(r"^\| (.*) \|$", (MODEL / str(version) / "REPORT.md").read_text(), re.MULTILINE)
+    cells = [line.split(" | ") for line in lines]
+    return {name: dict(zip(REPORT_COLUMNS, values)) for name, *values in cells if len(values) == len(REPORT_COLUMNS)}
+
+
+def shipped_model():
+    """Held-out errors: of each network what the newest version's report says that has it, with that version."""
+    rows = {}
+    for version in sorted(int(folder.name) for folder in MODEL.iterdir() if folder.name.isdigit()):
+        for name, row in report_rows(version).items():
+            if row["train"].isdigit() and int(row["train"]) > 0 and not re.search(" x[0-9]+$", name):
+                rows[name] = {**row, "version": version}
+    newest = max(row["version"] for row in rows.values())
+    return {name: row for name, row in rows.items() if row["version"] == newest or name.startswith("compute")}
+
+
+def model(rows):
+    return table(
+        ["network", "held-out samples", "MAPE", "Kendall tau", "inside the 90 % interval", "report"],
+        [[name, row["held out"], f"{float(row['MAPE %']):.1f} %", f"{float(row['Kendall tau']):.3f}", f"{float(row['covered %']):.0f} %",
+          f"[version {row['version']}](../configs/models/cpu-amd-epyc/{row['version']}/REPORT.md)"] for name, row in rows.items()],
+    )
+
+
+# README.md
+
+
+def headline(parts, rows):
+    def only(name):
+        return f"`bench/run_all.py --bin B --only {name}`"
+
+    def cost(part, strategy, count):
+        return next(r for r in parts[part]["results"]["rows"] if (r["strategy"], r["devices"]) == (strategy, count))
+
+    real, plans = parts["torchrec_real"]["results"], parts["compare_plans"]["results"]
+    refine = cost("tasks", "refine", 4)
+    greedy = min((r for r in parts["tasks"]["results"]["rows"] if r["strategy"].endswith("greedy")), key=lambda r: r["mean_ratio"])
+    measured = measured_ratios(plans, plans["options"]["plans"][-1])
+    streams = {r["in_flight"]: r for r in parts["load"]["results"] if "first_plan_p50_ms" in r}
+    largest = parts["scale"]["results"][-1]
+    errors = parts["validate"]["results"]["errors_percent"]
+    return table(
+        ["figure", "value", "command"],
+        [
+            ["predicted cost on NeuroShard's 100 tasks, 4 devices, `neuroshard` = 1: `refine`, best greedy baseline",
+             f"{refine['mean_ratio']:.3f}, {greedy['mean_ratio']:.3f}", only("tasks")],
+            ["the same tasks on 8, 32, 128 devices (made-up communication): `refine`",
+             ", ".join(f"{cost('devices', 'refine', count)['mean_ratio']:.3f}" for count in (8, 32, 128)), only("devices")],
+            [f"predicted cost to the best of four settings of TorchRec 1.9.2, {len(real)} requests on 8 and 128 ranks",
+             span([c["ours_ms"] / torchrec_best(c)[0] for c in real]), "[`bench/torchrec/compare_real.py`](bench/README.md#torchrec-itself)"],
+            [f"*measured* cost of `refine`'s plans, `neuroshard` = 1, {len(measured)} tasks on two CPU workers",
+             f"{statistics.mean(measured):.3f} +- {standard_error(measured):.3f}", "[`bench/compare_plans.py`](bench/README.md#plans-measured)"],
+            ["error of the predicted cost of one plan, run on two CPU workers", f"{min(errors):+.1f} to {max(errors):+.1f} %", only("validate")],
+            ["error of the compute model (MAPE) on held-out samples, on tables that training did not see",
+             f"{float(rows['compute']['MAPE %']):.1f} %, {float(rows['compute, unseen tables']['MAPE %']):.1f} %", "[`neuroshard-pretrain train`](bench/README.md#the-shipped-cost-model)"],
+            ["first plan, whole search of `refine`, 100 tasks (p50, one call in flight)",
+             f"{ms(streams[1]['first_plan_p50_ms'])} ms, {ms(streams[1]['p50_ms'])} ms", only("load")],
+            ["plans a second of `refine` with 16 calls in flight", f"{streams[16]['plans_per_s']:.0f}", only("load")],
+            [f"{largest['tables']:,} tables on {largest['ranks']:,} ranks: first plan, whole search, peak memory",
+             f"{largest['first_plan_ms']:.0f} ms, {largest['search_ms']:.0f} ms, {largest['peak_rss_bytes'] / 2**20:.0f} MiB", only("scale")],
+        ],
+    )
+
+
+def read(folder, name):
+    """What a part measured, and its commit, command and CPU, as the head of its Markdown file has them."""
+    head = dict(re.findall(r"^- (commit|command|cpu): (.*)$", (folder / f"{name}.md").read_text(), re.MULTILINE))
+    content = json.loads((folder / f"{name}.json").read_text())
+    results = content["results"] if "provenance" in content else content
+    return {"results": results, "file": (folder / f"{name}.md").relative_to(ROOT / "bench").as_posix(), **head}
+
+
+def folder_of(name, preferred):
+    if (preferred / f"{name}.json").exists():
+        return preferred
+    folders = [file.parent for file in preferred.parent.glob(f"*/{name}.json")]
+    if len(folders) != 1:
+        raise SystemExit(f"{name}.json is in {len(folders)} folders beside {preferred}, not in one")
+    return folders[0]
+
+
+def read_all(folder):
+    return {name: read(folder, name) for name in PARTS} | {name: read(folder_of(name, folder), name) for name in OTHERS}
+
+
+def blocks(parts, rows):
+    """(file, name of the block, text) of everything that this script writes."""
+    machine, commits = parts["tasks"]["cpu"], dict.fromkeys(parts[name]["commit"] for name in PARTS)
+    readme, bench = ROOT / "README.md", ROOT / "bench/README.md"
+    yield readme, "answer", f"```\n{parts['validate']['results']['answer']}\n```\n"
+    yield readme, "headline", f"Run on {machine}, at commit {' and '.join(commits)}. `B` is `build/release/bin`.\n\n" + headline(parts, rows)
+    yield bench, "model", model(rows)
+    for name, part in parts.items():
+        origin = f"`{part['command']}`\\\ncommit {part['commit']}, {part['cpu']}, [all results]({part['file']})\n\n"
+        yield bench, name, origin + TABLES[name](part["results"])
 
 
 def replace(file, name, text):
     begin = BEGIN.format(name)
     pattern = re.escape(begin) + ".*?" + re.escape(END)
-    new, count = re.subn(pattern, lambda _: f"{begin}\n{text}\n{END}", file.read_text(), flags=re.DOTALL)
+    new, count = re.subn(pattern, lambda _: f"{begin}{text}\n{END}", file.read_text(), flags=re.DOTALL)
     if count != 1:
         raise SystemExit(f"{file}: {count} places between the lines {begin.strip()} and {END.strip()}, not one")
     file.write_text(new)
@@ -191,24 +318,11 @@ def main():
     parser.add_argument("results", type=lambda p: pathlib.Path(p).resolve())
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-
-    results, origins = {"commands": {}}, set()
-    for part in PARTS:
-        content = json.loads((options.results / f"{part}.json").read_text())
-        results[part] = content["results"]
-        facts = content["provenance"]
-        results["commands"][part] = facts["command"]
-        results["commit"], results["cpu"] = facts["commit"], facts["cpu"]
-        origins.add((facts["commit"], facts["cpu"]))
-    if len(origins) > 1:
-        raise SystemExit(f"the parts are not of one commit and machine: {sorted(origins)}")
-    folder = options.results.relative_to(ROOT).as_posix()
-    if options.write:
-        replace(ROOT / "README.md", "answer", answer(results))
-        replace(ROOT / "README.md", "figures", summary(results, folder))
-        replace(ROOT / "bench/README.md", "figures", details(results, folder))
-    else:
-        print(answer(results), summary(results, folder), details(results, folder), sep="\n")
+    for file, name, text in blocks(read_all(options.results), shipped_model()):
+        if options.write:
+            replace(file, name, text)
+        else:
+            print(f"{file.relative_to(ROOT)}, {name}:\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -122,5 +122,5 @@ step "Stop everything"
 stop_all
 cat <<EOF
 Done in $((SECONDS - started)) s. What is left: $work/ (measurements, models, plans, logs) and build/.
-Next: README.md, "A first plan in five lines".
+Next: README.md, "A first plan".
 EOF

@@ -1,5 +1,4 @@
-// Everything that can be configured about neuroshard-planner: defaults here, a YAML file over them,
-// flags over both.
+// Options of neuroshard-planner: defaults here, a YAML file over them, flags over both.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,7 @@
 
 namespace neuroshard {
 
+// Options of neuroshard-planner, with their defaults (configs/planner.yaml).
 struct PlannerOptions {
   RpcServerOptions rpc{.listen = "127.0.0.1:50051"};
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics are served

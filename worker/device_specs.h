@@ -10,6 +10,7 @@
 
 namespace neuroshard {
 
+// The devices of a worker, before they are opened.
 struct ChosenDevices {
   std::vector<DeviceSpec> specs;
   std::string why_not_cuda;  // where `auto` took the CPU

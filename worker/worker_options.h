@@ -1,4 +1,4 @@
-// Everything that can be configured about a worker: configs/worker.yaml documents the keys.
+// Options of neuroshard-worker; configs/worker.yaml documents the keys.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,13 @@ inline constexpr std::array kWords<WorkerBackend> = {
     Word<WorkerBackend>{WorkerBackend::kCpu, "cpu"},
     Word<WorkerBackend>{WorkerBackend::kCuda, "cuda"}};
 
+// The address for collectives between workers.
 struct CollectiveOptions {
   std::string host = "127.0.0.1";  // address that ranks listen on; what the other hosts dial
   std::string interface;           // its address instead of `host`, when not empty
 };
 
+// Options of neuroshard-worker, with their defaults (configs/worker.yaml).
 struct WorkerOptions {
   WorkerBackend backend = WorkerBackend::kAuto;
   RpcServerOptions rpc{.listen = "127.0.0.1:50061"};
@@ -43,7 +45,7 @@ StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path);
 // The effective options in one line, for the log.
 std::string Describe(const WorkerOptions& options);
 
-// What the command line asks for.
+// The parsed command line.
 struct WorkerCommand {
   std::optional<int>
       exit_code;  // set: everything has been said (help, version, an error); exit with it

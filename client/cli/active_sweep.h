@@ -1,4 +1,4 @@
-// Sweeps of what a cost model is least sure of, in a profile store.
+// Active sweeps in a profile store: samples that a cost model is least sure of.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// What the configuration gives: the pool to choose from. config_hash of `info` is of the
+// The pool that the configuration gives, to choose from. config_hash of `info` is of the
 // configuration alone.
 struct ActivePool {
   SweepInfo info;
@@ -22,11 +22,13 @@ struct ActivePool {
   int repeats = 1;
 };
 
+// The planner and the cost model that choose the samples of an active sweep.
 struct ActiveOptions {
   std::string planner;  // HOST:PORT; may be empty when the sweep is in the store
   CostModelRef model;
 };
 
+// An active sweep in the store, ready to be measured.
 struct ActiveSweep {
   std::int64_t sweep_id = 0;
   std::int64_t num_samples = 0;  // all passes
@@ -34,11 +36,11 @@ struct ActiveSweep {
   bool resumed = false;  // it was in the store before
 };
 
-// The model with its version is part of the sweep's identity. One that is in the store already is
-// that one, with the samples chosen then, whatever the planner would choose now; else the planner's
-// model chooses. FAILED_PRECONDITION when the model's newest version is another than the one of an
-// unfinished sweep of this configuration: which to go on with is the caller's to say, by naming a
-// version. `log` is told when the planner is asked, which takes a while.
+// The model with its version is part of the sweep's identity. A sweep that is in the store already
+// keeps the samples chosen then, whatever the planner would choose now; else the planner's model
+// chooses. FAILED_PRECONDITION when the model's newest version is another than the one of an
+// unfinished sweep of this configuration: the caller has to name the version to go on with. `log`
+// is told when the planner is asked, which takes a while.
 StatusOr<ActiveSweep> BeginActiveSweep(const ActivePool& pool, const ActiveOptions& options,
                                        ProfileStore& store, const StopSignal& stop,
                                        std::ostream& log);

@@ -1,4 +1,4 @@
-// Where a command writes: results to `out`, everything for a person meanwhile to `err`.
+// Output of a command: results go to `out`, everything else for a person to `err`.
 #pragma once
 
 #include <initializer_list>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// The two streams of a command, and whether a person watches the second. The streams outlive it.
 struct Console {
   std::ostream& out;
   std::ostream& err;

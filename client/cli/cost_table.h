@@ -14,8 +14,8 @@ std::string IntervalText(const v1::CostInterval& interval);
 // rank has one), memory used of capacity.
 std::string CostTable(const v1::PlanCost& cost);
 
-// "cost 7.500 ms", and ", 90% within 7.100..8.000" where the model says how sure it is; scripts
-// read the first part up to its comma.
+// "cost 7.500 ms", and ", 90% within 7.100..8.000" where the model has intervals; scripts read the
+// first part up to its comma.
 std::string CostText(const v1::PlanCost& cost);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// What the process tells the shell.
+// Exit codes of the process.
 #pragma once
 
 namespace neuroshard {

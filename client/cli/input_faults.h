@@ -1,4 +1,4 @@
-// Faults of a file that are found in two steps, told in one.
+// Faults of a file that are found in two steps, text and values, on one list.
 #pragma once
 
 #include "common/base/status.h"

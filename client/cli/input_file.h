@@ -11,7 +11,8 @@
 namespace neuroshard {
 
 // A ShardPlanRequest in YAML, or in JSON when the name ends in ".json". Beside faults of the text
-// are those of the values that could be read; a text without faults is not looked into.
+// are those of the values that could be read; the values of a text without faults are left to the
+// server.
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path);
 
 // What `predict` is asked about: the tables of a request, or sets of shards.
@@ -21,6 +22,7 @@ using PredictionInput = std::variant<v1::ShardPlanRequest, v1::PredictComputeReq
 // topology gets one of one device: how many there are does not matter here.
 StatusOr<PredictionInput> ReadPredictionFile(const std::string& path);
 
+// A plan as a file holds it: an answer of the planner, or a bare plan.
 struct PlanFile {
   v1::Plan plan;
   std::optional<v1::PlanCost> cost;  // what the planner predicted, when the file says so

@@ -1,4 +1,4 @@
-// What the command line itself refuses, with exit code 2.
+// Checks of the command line itself, which fail with exit code 2.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What answers say about a plan besides its cost, for a person.
+// Text of an answer besides the cost of its plan: bound, migration, explanations.
 #pragma once
 
 #include <google/protobuf/repeated_ptr_field.h>

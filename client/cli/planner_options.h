@@ -16,6 +16,7 @@ namespace neuroshard {
 
 inline constexpr char kDefaultPlanner[] = "127.0.0.1:50051";
 
+// Address of a planner and the limits of a call to it.
 struct PlannerOptions {
   std::string address = kDefaultPlanner;
   int timeout_s = 600;  // a search may take long; commands that only look something up set less
@@ -27,15 +28,15 @@ struct PlannerOptions {
   }
 };
 
-// What is wrong with a NAME[/VERSION]; empty: nothing. For CLI::Option::check.
+// The fault of a NAME[/VERSION]; empty: none. For CLI::Option::check.
 std::string CheckModelReference(const std::string& text);
 
 // --model NAME[/VERSION]; a usage error when it is not that. `model` is empty when it is not given,
 // and must outlive the parse.
 CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description);
 
-// What --model says, unless it is empty: that model, its newest version where it names none,
-// whatever the request names.
+// Puts --model, unless it is empty, in place of the request's model; its newest version where it
+// names none.
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request);
 
 // --planner and --timeout-s. `options` must outlive the parse.

@@ -1,4 +1,4 @@
-// What a model says of sets of shards, beside the sets.
+// Text and JSON of predictions, beside the sets of shards that they are of.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace neuroshard {
 
 // A line for each set: its tables, batch size and optimizer, forward, backward and total time in
-// ms, and the total's interval where the model says how sure it is; then the model and warnings.
-// "-" for what it does not tell apart. `response` has a prediction for each set of `request`.
+// ms, and the total's interval where the model has intervals; then the model and warnings. "-" for
+// what it does not tell apart. `response` has a prediction for each set of `request`.
 std::string PredictionsAsTable(const PredictionRequest& request,
                                const v1::PredictComputeResponse& response);
 

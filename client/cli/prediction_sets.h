@@ -1,4 +1,4 @@
-// What `predict` asks a model about, from what a user has.
+// Questions of `predict`, made from a request or read from a PredictComputeRequest.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-// How the tables of a request become sets.
+// Sets that the tables of a request become.
 enum class TableSets { kEachAlone, kTogether };
 
 // Over what the file says.
@@ -21,14 +21,15 @@ struct PredictionConditions {
   std::optional<Optimizer> optimizer;
 };
 
+// A decoded question, and the warnings that go with it.
 struct PredictionQuestion {
   PredictionRequest request;
   std::vector<std::string> warnings;  // what decoding had to assume
 };
 
 // All sets at the first batch size, then all at the next. Of a request: whole tables, at its global
-// batch size and optimizer. INVALID_ARGUMENT lists
-// every faulty field, and says so when the sets of a file are to be taken together.
+// batch size and optimizer. INVALID_ARGUMENT lists every faulty field, or says that the sets of a
+// file cannot be taken together.
 StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input, TableSets tables,
                                                     const PredictionConditions& conditions);
 

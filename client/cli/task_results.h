@@ -1,4 +1,4 @@
-// What eval-tasks found out, and how it prints it.
+// Results of eval-tasks, and their text and JSON.
 #pragma once
 
 #include <optional>
@@ -7,6 +7,7 @@
 
 namespace neuroshard {
 
+// The plan of one task by one strategy, or why there is none. Costs and times in ms.
 struct TaskResult {
   int task = 0;  // position in the task file, from 0
   // Absent: no plan; `error` then says why.
@@ -16,14 +17,15 @@ struct TaskResult {
   std::string error;
 };
 
+// All tasks by one strategy, in the order of the task file.
 struct StrategyResult {
   std::string strategy;
   std::vector<TaskResult> tasks;
 };
 
 // {"results": [{"strategy", "solved", "mean_cost_ms", "mean_search_ms", "p50_search_ms",
-// "max_search_ms",
-//   "tasks": [{"task", "solved", "cost_ms", "splits", "search_ms"}]}]}
+//               "max_search_ms",
+//               "tasks": [{"task", "solved", "cost_ms", "splits", "search_ms"}]}]}
 // "solved" counts tasks in a strategy and is a bool in a task. Statistics are over solved tasks and
 // null when there are none, as are the numbers of an unsolved task, which has an "error" instead.
 // p50 is the lower median.

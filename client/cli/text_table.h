@@ -6,6 +6,7 @@
 
 namespace neuroshard {
 
+// A table of text with a title line, each column as wide as its widest cell.
 class TextTable {
  public:
   enum class Align { kLeft, kRight };

@@ -1,4 +1,4 @@
-// Predicted next to measured.
+// Text and JSON of a validation: predicted beside measured.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,8 @@ namespace neuroshard {
 
 // A line for each rank and stage: predicted, measured, relative error = (predicted - measured) /
 // measured; then the plan's cost (max over ranks), what its collectives took where there are others
-// than all-to-alls, and the notes. "-" for what is not known. Where
-// the model says how sure it is, its interval too, with "!" where what was measured is outside, and
-// how many were inside.
+// than all-to-alls, and the notes. "-" for what is not known. Where the model has intervals, those
+// too, with "!" where the measured value is outside, and the number inside.
 std::string ValidationAsTable(const ValidationReport& report,
                               const std::optional<PlanCost>& predicted);
 

@@ -1,4 +1,4 @@
-// How long to wait between attempts.
+// Backoff: the wait between attempts of a call.
 #pragma once
 
 #include <algorithm>

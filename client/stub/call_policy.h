@@ -5,6 +5,7 @@
 
 namespace neuroshard {
 
+// Deadline, attempts and backoff of a call.
 struct CallPolicy {
   // Of each attempt.
   std::chrono::milliseconds deadline{600'000};

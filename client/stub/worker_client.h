@@ -14,6 +14,7 @@
 
 namespace neuroshard {
 
+// One device of a worker, as the worker describes it.
 struct WorkerDeviceDescription {
   int index = 0;
   std::string name;
@@ -23,6 +24,7 @@ struct WorkerDeviceDescription {
   std::string running_job;  // empty: free
 };
 
+// A worker: its build, its host, its devices.
 struct WorkerDescription {
   std::string version;
   std::string git_commit;
@@ -30,6 +32,8 @@ struct WorkerDescription {
   std::vector<WorkerDeviceDescription> devices;
 };
 
+// A communicator to open on one worker: all ranks by number, this worker's ranks with their
+// devices.
 struct CommGroupSpec {
   std::string group_id;
   int world_size = 0;

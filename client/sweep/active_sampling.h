@@ -1,4 +1,4 @@
-// Measuring where a cost model is least sure.
+// Active sampling: the candidates of a sweep of which a cost model is least sure.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@
 
 namespace neuroshard {
 
-// The model with its version as the planner has it. FAILED_PRECONDITION when it does not say how
-// sure it is.
+// The model with its version as the planner has it. FAILED_PRECONDITION when it has no intervals.
 StatusOr<CostModelRef> ResolveChoosingModel(const PlannerClient& planner,
                                             const CostModelRef& model);
 

@@ -13,8 +13,8 @@ namespace neuroshard {
 // columns spread evenly; those that config.collectives lists. A pure function of the config.
 //
 // NeuroShard, section 3: random tables by dim, widest first, each to the least loaded rank or, with
-// a probability drawn once per placement, to a random rank. Forward samples, and half
-// of the other collectives, carry start offsets whose minimum is 0.
+// a probability drawn once per placement, to a random rank. Forward samples and half of the other
+// collectives have start offsets; their minimum is 0.
 std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config);
 
 }  // namespace neuroshard

@@ -20,7 +20,7 @@ namespace neuroshard {
 StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig& config,
                                                         const std::vector<Table>& tables);
 
-// What an active sweep chooses from: config.active_candidates times as many samples, each once. The
+// The candidates of an active sweep: config.active_candidates times as many samples, each once. The
 // first are those of a sweep that is not active.
 StatusOr<std::vector<ComputeSample>> MakeCandidates(const ComputeSweepConfig& config,
                                                     const std::vector<Table>& tables);

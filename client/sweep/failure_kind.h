@@ -1,10 +1,11 @@
-// What to do after a failed measurement.
+// Kinds of failed measurements.
 #pragma once
 
 #include "common/base/status.h"
 
 namespace neuroshard {
 
+// Kinds of failures by what the sweep does about them.
 enum class FailureKind {
   kConnection,  // the worker, its stream or its group is broken: the sample can be measured
                 // elsewhere or later

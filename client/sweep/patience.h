@@ -1,4 +1,4 @@
-// How long to go on trying something that does not work.
+// Patience: a limit on the time without any success.
 #pragma once
 
 #include <chrono>

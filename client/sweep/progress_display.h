@@ -11,6 +11,7 @@
 
 namespace neuroshard {
 
+// A bar that is redrawn, or lines.
 enum class DisplayMode { kTerminal, kLog };
 
 // Thread-safe. `out` and `clock` must outlive it.

@@ -1,4 +1,4 @@
-// How far a sweep is, in words.
+// The progress of a sweep as a line of text.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 namespace neuroshard {
 
+// Counts of samples and the time so far.
 struct ProgressState {
   std::string label;             // "compute", "comm"
   std::int64_t total = 0;        // samples of the sweep

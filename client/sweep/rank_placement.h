@@ -1,4 +1,4 @@
-// Which device of which worker plays which rank.
+// Placement of ranks on the devices of workers.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,7 @@
 
 namespace neuroshard {
 
+// The device that plays a rank.
 struct RankPlacement {
   int worker = 0;  // position in the list of workers
   int device = 0;  // WorkerDevice.index

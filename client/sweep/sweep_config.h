@@ -1,4 +1,4 @@
-// What a sweep measures: a YAML file (configs/sweeps) as values.
+// Configuration of a sweep: a YAML file (configs/sweeps) as values.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace neuroshard {
 
-// What samples of one compute sweep may differ in besides their tables. A sample draws one of each
-// list, uniformly and independently; all its shards share what it drew.
+// Conditions in which the samples of one compute sweep differ, besides their tables. A sample draws
+// one of each list, uniformly and independently; all its shards share what it drew.
 struct ComputeConditions {
   std::vector<std::int64_t> batch_sizes = {65536};
   std::vector<Optimizer> optimizers = {Optimizer::kSgd};

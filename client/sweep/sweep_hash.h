@@ -1,4 +1,4 @@
-// Tells whether two sweeps are the same.
+// Hash of a sweep: equal for the same sweep.
 #pragma once
 
 #include <string>

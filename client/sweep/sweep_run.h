@@ -1,4 +1,4 @@
-// What every sweep run needs and what it reports.
+// Options and report of a run of any sweep.
 #pragma once
 
 #include <chrono>
@@ -15,6 +15,7 @@
 
 namespace neuroshard {
 
+// The workers of a sweep, and how long it puts up with those that fail.
 struct FleetOptions {
   std::vector<std::string> workers;  // HOST:PORT, each once
   // Compute samples run on at most so many devices of each worker at a time; 0: on all. Devices
@@ -47,11 +48,13 @@ struct SweepRun {
   ProgressDisplay& display;
 };
 
+// A sample without a record at the end of a run, and why.
 struct GivenUpSample {
   std::string sample_id;
   std::string reason;
 };
 
+// The outcome of one run of a sweep.
 struct SweepReport {
   // OK: every pending sample has its record. CANCELLED: stopped. UNAVAILABLE: no worker is left.
   // Otherwise why the run ended. Whatever was measured is in the store in every case; the same

@@ -1,4 +1,4 @@
-// Which candidates of an active sweep are measured.
+// The choice of an active sweep among its candidates.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ namespace neuroshard {
 std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, CommDirection direction,
                                       std::int64_t batch_size);
 
-// What to bear in mind about measurements of these ranks; one line each.
+// Notes on what measurements of these ranks leave out; one line each.
 std::vector<std::string> NotesOn(const std::vector<RankShards>& ranks);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// What a plan asks each rank to hold, as a worker can measure it.
+// The shards that a plan puts on each rank, as a worker can measure them.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ namespace neuroshard {
 // `rows` x `cols` of the table as a table of their own: rows have their share of the ids.
 MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_t cols);
 
+// The lookups and the exchanged columns of one rank under a plan.
 struct RankShards {
   std::vector<MeasuredShard> shards;    // looked up for the whole batch
   std::vector<MeasuredShard> replicas;  // data_parallel: looked up for the rank's part of the batch
@@ -31,7 +32,7 @@ struct RankShards {
 // One entry a rank of the request's topology. A column shard sees all ids of its table, a shard of
 // some rows the same share of the ids. INVALID_ARGUMENT lists everything that keeps the plan from
 // being run: tables missing, unknown or twice, ranks that do not exist, shards outside their table.
-// Whether shards tile their tables and fit in memory is the planner's to say (EvaluatePlan).
+// The planner checks whether shards tile their tables and fit in memory (EvaluatePlan).
 StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// Runs a plan on workers and measures what it costs.
+// Validation: runs a plan on workers and measures its cost.
 #pragma once
 
 #include <chrono>
@@ -32,6 +32,7 @@ struct MeasuredRank {
   std::optional<double> total_ms() const;  // all three stages
 };
 
+// A plan as it ran: stages by rank, and every record behind them.
 struct ValidationReport {
   std::vector<MeasuredRank> ranks;
   std::vector<std::string> notes;  // what could not be measured, and why
@@ -48,6 +49,7 @@ struct ValidationReport {
   MeasuredWith measured_with() const;
 };
 
+// Workers, settings and deadlines of a validation.
 struct ValidationOptions {
   std::vector<std::string> workers;  // HOST:PORT
   MeasurementSettings settings;

@@ -1,4 +1,4 @@
-// What a validation measured, kept for judging and training models.
+// Records of a validation in a profile store, for measuring drift and for training.
 #pragma once
 
 #include <cstdint>

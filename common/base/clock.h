@@ -1,4 +1,4 @@
-// The time, injected, so that tests own it.
+// Clock: the time as an injected interface, so that tests control it.
 #pragma once
 
 #include <chrono>
@@ -7,12 +7,14 @@ namespace neuroshard {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
+// A monotonic clock. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual TimePoint Now() const = 0;
 };
 
+// std::chrono::steady_clock.
 class SteadyClock final : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }

@@ -9,6 +9,8 @@
 
 namespace neuroshard {
 
+// std::mt19937_64 with distributions of our own. The same seed gives the same numbers on every
+// platform. Not for concurrent use.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}

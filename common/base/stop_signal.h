@@ -1,21 +1,22 @@
-// Cancellation as a value: whoever works on something long looks at a StopSignal, and can only
-// look.
+// Stop signal: cancellation as a value that long-running work polls and cannot change.
 #pragma once
 
 #include <atomic>
 
 namespace neuroshard {
 
+// A request to stop, as whoever does the work sees it. Thread-safe.
 class StopSignal {
  public:
   virtual ~StopSignal() = default;
   // Once true, stays true. Cheap enough for every search step; safe to call from any thread.
   virtual bool ShouldStop() const = 0;
-  // Whether time that was asked for is left, so that work need not end at the amount that it ends
-  // at where nobody gives it a time. Once false, stays false.
+  // Whether a time budget was given and is not used up: work with a default amount then goes on
+  // beyond that amount. Once false, stays false.
   virtual bool HasTimeLeft() const { return false; }
 };
 
+// Never stops.
 class NeverStop final : public StopSignal {
  public:
   bool ShouldStop() const override { return false; }

@@ -1,4 +1,4 @@
-// All faults of one input, each with the path of the field it is about ("tables[3].embedding_dim").
+// Lists of faults: all of one input, each with the path of its field ("tables[3].embedding_dim").
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// One fault: the path of its field and a description with the value and the rule.
 struct Violation {
   std::string field;
   std::string description;
@@ -16,6 +17,7 @@ struct Violation {
   bool operator==(const Violation&) const = default;
 };
 
+// A list of faults that keeps the first kMaxKept and counts all. Not for concurrent use.
 class Violations {
  public:
   // An error that lists more helps nobody and may outgrow a message; the rest is counted.

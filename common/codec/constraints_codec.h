@@ -12,8 +12,8 @@
 
 namespace neuroshard {
 
-// Names, words, ranks and hosts that the rules and groups list, and the rules and groups
-// themselves: what decoding and planning take time for.
+// Entries of constraints: the rules and groups, and all names, words, ranks and hosts that they
+// list. Decoding and planning take time for each.
 std::int64_t CountConstraintEntries(const v1::Constraints& message);
 
 // Field paths start with "constraints.". Rules that contradict each other are legal: the planner

@@ -1,4 +1,4 @@
-// Which request an answer belongs to.
+// Fingerprint of a request: answers to the same request have the same one.
 #pragma once
 
 #include <string>

@@ -20,6 +20,7 @@ class Message;
 
 namespace neuroshard {
 
+// The two texts that a message can be read from.
 enum class TextFormat { kYaml, kJson };
 
 // kJson for names that end in ".json", kYaml otherwise.
@@ -43,8 +44,7 @@ Status ParseMessageText(std::string_view text, TextFormat format,
 Status ReadMessageText(std::string_view text, TextFormat format,
                        google::protobuf::Message* message);
 
-// Whether to print fields that have no presence (not `optional`, not a message) and hold their
-// default.
+// Treatment of fields that have no presence (not `optional`, not a message) and hold their default.
 enum class JsonDefaults { kOmit, kPrint };
 
 // JSON with the proto's field names in the order of the proto, indented by two. Unlike protobuf's

@@ -1,6 +1,6 @@
 // ShardPlanRequest <-> PlanRequest. Decoding is where a request is checked: a PlanRequest that
-// exists is in range, so nobody behind this looks again. The ranges and defaults are those stated
-// in proto/neuroshard/v1.
+// exists is valid and is not checked again. The ranges and defaults are those stated in
+// proto/neuroshard/v1.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace neuroshard {
 
-// Admission limits of a server; quoted in the error when exceeded. What is over one is not looked
-// into, so that it costs no time.
+// Admission limits of a server; quoted in the error when exceeded. The part of a request that is
+// over a limit is not decoded, so that it costs no time.
 struct RequestLimits {
   std::int64_t max_tables = 20'000;
   std::int64_t max_devices = 16'384;
@@ -39,8 +39,8 @@ bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const Reques
 // A Violation for every faulty field ("tables[3].embedding_dim: must be at least 1, got -4") and
 // every limit that is exceeded, as in RequestFaults: RESOURCE_EXHAUSTED when the request is over
 // limits and right otherwise, else INVALID_ARGUMENT. What had to be assumed is told in
-// PlanRequest::warnings, one line a kind. The strategy and the cost model stay text: whoever has
-// them knows their names.
+// PlanRequest::warnings, one line a kind. The strategy and the cost model stay text; the search and
+// the repository check the names.
 StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
                                         const RequestLimits& limits);
 

@@ -1,4 +1,4 @@
-// What is wrong with a request, of which being over a limit of this server is one kind.
+// Faults of a request: fields that no server takes, and limits of this one.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 
 namespace neuroshard {
 
+// The faults of one request, in two lists.
 struct RequestFaults {
   Violations over_limits;  // another server might take it
   Violations violations;   // no server does

@@ -7,7 +7,7 @@
 
 namespace neuroshard {
 
-// Field paths start with "search.". The strategy stays text: whoever has them knows their names.
+// Field paths start with "search.". The strategy stays text; the search checks the name.
 SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& violations);
 
 // DecodeSearchOptions gives the same options again.

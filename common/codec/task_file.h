@@ -12,6 +12,7 @@
 
 namespace neuroshard {
 
+// A table of a task: a row of the CSV with a dim.
 struct TaskTable {
   std::int64_t index = 0;  // into the tables of the CSV
   std::int64_t embedding_dim = 0;

@@ -1,4 +1,4 @@
-// Whole text files in and out.
+// Reading and writing whole text files.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A parsed YAML or JSON document before anyone knows what it is about.
+// A parsed YAML or JSON document, independent of any message.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 namespace neuroshard {
 
+// A node of a YAML or JSON document: a scalar as it is written, a sequence or a mapping.
 struct TextValue {
   enum class Kind {
     kNull,

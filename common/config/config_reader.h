@@ -25,6 +25,7 @@
 
 namespace neuroshard {
 
+// Allowed values, both ends included.
 struct IntegerRange {
   std::int64_t min = std::numeric_limits<std::int64_t>::min();
   std::int64_t max = std::numeric_limits<std::int64_t>::max();
@@ -36,6 +37,7 @@ struct RealRange {
   double max = std::numeric_limits<double>::infinity();
 };
 
+// A mapping of a YAML file that is read key by key. Faults are collected; Finish returns them.
 class ConfigReader {
  public:
   // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not YAML

@@ -1,5 +1,5 @@
-// Whose kernels and whose collectives a measurement timed: the names that devices, records, models
-// and answers give them. kernels/README.md has all of them and what each runs.
+// Names of backends: whose kernels and whose collectives a measurement timed. Devices, records,
+// models and answers have them; kernels/README.md lists all and what each runs.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ inline constexpr std::string_view kNeuroshardCuda = "neuroshard-cuda";
 inline constexpr std::string_view kNeuroshardTcp = "neuroshard-tcp";
 inline constexpr std::string_view kNccl = "nccl";
 
-// The name today of what workers of before 2026-11-22 called "cpu", "cuda" and "gloo", which no
-// backend may be called again; any other name as it is.
+// Today's name of a backend that workers before 2026-11-22 called "cpu", "cuda" or "gloo" (no
+// backend may get these names again); any other name is returned unchanged.
 std::string BackendNameToday(std::string_view name);
 
 // For records from elsewhere: a store, a worker.

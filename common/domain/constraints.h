@@ -1,4 +1,4 @@
-// What a caller demands of a plan, beyond that it fits.
+// Constraints: a caller's demands on a plan, beyond that it fits.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct TableRule {
   bool operator==(const TableRule&) const = default;
 };
 
+// The level at which the tables of a group are together or apart.
 enum class GroupLevel { kRank, kHost };
 
 // A demand on tables together. Co-located: all shards of all of them on one rank (or host).
@@ -41,8 +42,10 @@ template <>
 inline constexpr std::array kWords<GroupLevel> = {Word<GroupLevel>{GroupLevel::kRank, "rank"},
                                                   Word<GroupLevel>{GroupLevel::kHost, "host"}};
 
+// All demands of a request. Tables are indices into PlanRequest::tables, ranks and hosts positions
+// in the topology.
 struct Constraints {
-  // What tables may use whose rules name no types. Empty: what the cost model was made for
+  // Types of the tables whose rules name none. Empty: those of the cost model
   // (CostModelInfo::sharding_types).
   std::vector<ShardingType> sharding_types;
   std::vector<TableRule> tables;

@@ -57,6 +57,7 @@ struct CommSample {
   bool operator==(const CommSample&) const = default;
 };
 
+// Settings of a measurement, mostly of the stopping rule of kernels/stats.
 struct MeasurementSettings {
   int warmup_iterations = 3;
   int min_iterations = 5;
@@ -68,7 +69,9 @@ struct MeasurementSettings {
   bool operator==(const MeasurementSettings&) const = default;
 };
 
+// Outcome of a measurement; only kOk has a cost.
 enum class Outcome { kOk, kOutOfMemory };
+// The part of the stopping rule that ended a series.
 enum class StopReason { kConverged, kMaxIterations, kMaxTime };
 
 template <>
@@ -80,6 +83,7 @@ inline constexpr std::array kWords<StopReason> = {
     Word<StopReason>{StopReason::kMaxIterations, "max_iterations"},
     Word<StopReason>{StopReason::kMaxTime, "max_time"}};
 
+// The timed iterations of one operation, in ms, and their summary.
 struct TimedSeries {
   std::vector<double> samples_ms;
   double median_ms = 0;
@@ -93,6 +97,7 @@ struct TimedSeries {
 // The property of a collective's record that says whose collective was timed.
 inline constexpr std::string_view kCollectiveBackendProperty = "collective_backend";
 
+// The circumstances of a measurement: build, host, device, libraries, time.
 struct MeasurementEnvironment {
   std::string worker_version;
   std::string git_commit;
@@ -105,6 +110,7 @@ struct MeasurementEnvironment {
   bool operator==(const MeasurementEnvironment&) const = default;
 };
 
+// The record of a ComputeSample.
 struct ComputeMeasurement {
   std::string sample_id;
   Outcome outcome = Outcome::kOk;

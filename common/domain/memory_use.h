@@ -1,5 +1,5 @@
-// Bytes that shards take on a device (DESIGN section 8 of the project: weights, optimizer state,
-// ids, activations, reserve).
+// Memory use: bytes that shards take on a device (weights, optimizer state, ids, activations,
+// reserve).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// Bytes by kind. Sums saturate, so the total does not overflow.
 struct MemoryUse {
   std::int64_t weights_bytes = 0;
   std::int64_t optimizer_bytes = 0;

@@ -1,4 +1,4 @@
-// A plan that is in place already, and what it may cost to leave it.
+// Migration: the plan in place, and a budget or a price for moving weights away from it.
 #pragma once
 
 #include <cstdint>

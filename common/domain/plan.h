@@ -9,6 +9,8 @@
 
 namespace neuroshard {
 
+// A rectangle of a table, [row_offset, row_offset + rows) x [col_offset, col_offset + cols), on a
+// rank.
 struct Shard {
   std::int64_t row_offset = 0;
   std::int64_t rows = 0;
@@ -19,6 +21,7 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
+// A table, named as in the request, with its sharding type, its kernel and its shards.
 struct TablePlan {
   std::string name;
   std::string module;
@@ -29,6 +32,7 @@ struct TablePlan {
   bool operator==(const TablePlan&) const = default;
 };
 
+// The placement of all tables of a request.
 struct Plan {
   int world_size = 0;
   int local_world_size = 0;  // 0 when hosts differ

@@ -1,5 +1,4 @@
-// What a plan is predicted (or was measured) to cost, rank by rank; ms for one iteration over a
-// global batch.
+// The predicted or measured cost of a plan, rank by rank; ms for one iteration over a global batch.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,8 @@
 
 namespace neuroshard {
 
-// Where the median of a measurement lies, with the probability PlanCost::interval_coverage.
+// An interval that holds the median of a measurement with the probability
+// PlanCost::interval_coverage.
 struct CostInterval {
   double low_ms = 0;
   double high_ms = 0;
@@ -19,7 +19,7 @@ struct CostInterval {
   bool operator==(const CostInterval&) const = default;
 };
 
-// How sure the model is of a rank's costs; none where it does not say.
+// The intervals of a rank's costs; none where the model has none.
 struct RankIntervals {
   std::optional<CostInterval> compute;
   std::optional<CostInterval> forward_compute;
@@ -31,6 +31,7 @@ struct RankIntervals {
   bool operator==(const RankIntervals&) const = default;
 };
 
+// The stages of one rank, in ms, and its memory.
 struct RankCost {
   double compute_ms = 0;
   std::optional<double> forward_compute_ms;  // when the model tells the two apart
@@ -57,6 +58,7 @@ struct MeasuredWith {
   bool operator==(const MeasuredWith&) const = default;
 };
 
+// The cost of a plan: its most expensive rank, and every rank.
 struct PlanCost {
   double embedding_cost_ms = 0;  // max over ranks of total_ms
   std::vector<RankCost> ranks;

@@ -1,4 +1,4 @@
-// What an answer says about a plan besides its cost.
+// Reports beside a plan's cost: lower bound, explanations, migration.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,8 @@ inline constexpr std::array kWords<BoundKind> = {
     Word<BoundKind>{BoundKind::kCertified, "certified"},
     Word<BoundKind>{BoundKind::kReference, "reference"}};
 
+// The least that a plan can cost (kCertified), or what an even spread would cost (kReference), in
+// ms.
 struct LowerBound {
   double cost_ms = 0;
   BoundKind kind = BoundKind::kReference;
@@ -27,7 +29,7 @@ struct LowerBound {
   bool operator==(const LowerBound&) const = default;
 };
 
-// What the plan would cost with one table laid out otherwise, at the best place found for it while
+// The cost of the plan with one table laid out otherwise, at the best place found for it while
 // everything else stays.
 struct TableAlternative {
   ShardingType sharding_type = ShardingType::kTableWise;
@@ -38,6 +40,7 @@ struct TableAlternative {
   bool operator==(const TableAlternative&) const = default;
 };
 
+// The sharding type of a table beside the other types.
 struct TableExplanation {
   std::string table;
   ShardingType sharding_type = ShardingType::kTableWise;
@@ -46,6 +49,7 @@ struct TableExplanation {
   bool operator==(const TableExplanation&) const = default;
 };
 
+// A table of which weights leave their rank, and how many bytes.
 struct MovedTable {
   std::string table;
   std::int64_t bytes = 0;

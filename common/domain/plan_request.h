@@ -1,5 +1,5 @@
-// A request for a plan after decoding: every value is in range and every name is known, so nobody
-// behind the codec checks again.
+// Plan request after decoding: every value is in range and every name is known; nothing behind the
+// codec checks again.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,7 @@
 
 namespace neuroshard {
 
+// The memory that shards count for, and the reserve of each device.
 struct MemoryModel {
   MemoryRule rule = MemoryRule::kFull;
   double reserve_fraction = 0.0;
@@ -24,6 +25,7 @@ struct MemoryModel {
   bool operator==(const MemoryModel&) const = default;
 };
 
+// The cost model that a request asks for.
 struct CostModelRef {
   std::string name;  // empty: the server's default
   int version = 0;   // 0: the newest
@@ -71,6 +73,7 @@ struct SearchOptions {
   bool operator==(const SearchOptions&) const = default;
 };
 
+// A valid request. Tables have different names; tables in constraints and migration are indices.
 struct PlanRequest {
   std::string request_id;
   std::vector<Table> tables;

@@ -1,5 +1,5 @@
-// How often the distinct ids of one global batch repeat (NeuroShard, section 3 and the released
-// input generation).
+// Reuse histogram: how often the distinct ids of one global batch occur (NeuroShard, section 3 and
+// the released input generation).
 #pragma once
 
 #include <array>

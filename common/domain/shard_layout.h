@@ -1,16 +1,15 @@
-// How a sharding type lays a table out: which rectangles, on which ranks.
+// Layouts by sharding type: the rectangles of a table, and the ranks that they are on.
 //
-// | type              | shards                                                | ranks |
-// |-------------------|-------------------------------------------------------|-------------------------------|
-// | table_wise        | the table                                             | one | | column_wise
-// | column blocks                                         | any, repeats allowed          | |
-// row_wise          | TorchRec's row blocks, one a rank                     | 0 .. ranks - 1 | |
-// table_row_wise    | TorchRec's row blocks, one a rank of the host         | one host's, ascending
-// | | table_column_wise | column blocks                                         | of one host,
-// repeats allowed  | | grid_shard        | column blocks, each table_row_wise on a host          |
-// host by host                  | | data_parallel     | the whole table on every rank | 0 .. ranks
-// - 1                | | row_wise_subset   | HugeCTR's row blocks, one a holder, two holders or
-// more| ascending, distinct           |
+// | type              | shards                                       | ranks                    |
+// |-------------------|----------------------------------------------|--------------------------|
+// | table_wise        | the table                                    | one                      |
+// | column_wise       | column blocks                                | any, may repeat          |
+// | row_wise          | TorchRec's row blocks, one a rank            | 0 .. ranks - 1           |
+// | table_row_wise    | TorchRec's row blocks, one a rank of a host  | one host's, ascending    |
+// | table_column_wise | column blocks                                | of one host, may repeat  |
+// | grid_shard        | column blocks, each table_row_wise on a host | host by host             |
+// | data_parallel     | the whole table on every rank                | 0 .. ranks - 1           |
+// | row_wise_subset   | HugeCTR's row blocks, two holders or more    | ascending, distinct      |
 //
 // Column blocks ascend and tile the columns, each beginning at a multiple of kColumnAlignment.
 // TorchRec keeps row blocks without rows in its lists (5 rows on 4 ranks: 2, 2, 1, 0), and so do
@@ -25,7 +24,7 @@
 
 namespace neuroshard {
 
-// What makes a rectangle of a table cost what it costs, besides its size.
+// The layout of a shard: what its cost depends on besides its size.
 struct ShardLayout {
   ShardingType type = ShardingType::kTableWise;
   ComputeKernel kernel = ComputeKernel::kFused;

@@ -1,4 +1,4 @@
-// What the planner knows about one embedding table.
+// An embedding table as the planner knows it.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 namespace neuroshard {
 
+// One embedding table with the statistics of its ids.
 struct Table {
   std::string name;
   std::string module;

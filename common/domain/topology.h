@@ -1,4 +1,4 @@
-// The devices a plan is made for, and what joins them.
+// The devices of a plan and the links between them.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 namespace neuroshard {
 
+// The device of a rank: its host and its memory.
 struct Device {
   int host = 0;
   std::int64_t memory_bytes = 0;
@@ -13,8 +14,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// What the `analytic` cost model reckons with; models that were measured do not look at it. The
-// defaults are TorchRec 1.4's (planner/constants.py): a V100-class host.
+// Bandwidths for the `analytic` cost model; measured models do not use them. The defaults are
+// TorchRec 1.4's (planner/constants.py): a V100-class host.
 struct Bandwidths {
   double device_memory_bytes_per_s = 897.0 * (1 << 30);
   double intra_host_bytes_per_s = 600.0 * (1 << 30);

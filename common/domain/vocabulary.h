@@ -9,9 +9,13 @@
 
 namespace neuroshard {
 
+// Type of stored weights.
 enum class DataType { kFp32, kFp16, kBf16 };
+// Pooling of a bag's rows into one vector.
 enum class PoolingMode { kSum, kMean };
+// Optimizer that is fused into the backward pass; it determines a table's state.
 enum class Optimizer { kSgd, kAdagrad, kRowwiseAdagrad, kAdam };
+// Rules for the memory of a shard (memory_use.h).
 enum class MemoryRule { kFull, kWeightsOnly, kTorchRec };
 // TorchRec's types, and last HugeCTR's: rows over some of the ranks (common/domain/shard_layout.h).
 enum class ShardingType {
@@ -26,11 +30,14 @@ enum class ShardingType {
 };
 // kDense is for data_parallel alone, where the gradient is dense; everything else is kFused.
 enum class ComputeKernel { kFused, kDense };
-// How column cuts may fall: anywhere on kColumnAlignment, or TorchRec's one block width a table.
+// Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
+// Direction of an all-to-all: pooled vectors forward, their gradients backward.
 enum class CommDirection { kForward, kBackward };
+// Collectives that a sharding type may need.
 enum class Collective { kAllToAll, kReduceScatter, kAllGather, kAllReduce };
 
+// A value with its spelling in requests, files and answers.
 template <typename E>
 struct Word {
   E value;

@@ -7,6 +7,7 @@
 
 namespace neuroshard {
 
+// A parsed HOST:PORT.
 struct ListenAddress {
   std::string host;  // without brackets
   int port = 0;      // 0: let the system choose
@@ -20,6 +21,7 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // The inverse; IPv6 hosts get their brackets back.
 std::string ToText(const ListenAddress& address);
 
+// A TCP socket that listens.
 struct ListeningSocket {
   int fd = -1;            // the caller closes it
   ListenAddress address;  // with the port that was bound

@@ -20,6 +20,7 @@ class logger;
 
 namespace neuroshard {
 
+// The least severe level that is written.
 struct LogOptions {
   std::string level = "info";  // "debug", "info", "warn", "error" or "off"
 };

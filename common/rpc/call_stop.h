@@ -1,4 +1,4 @@
-// When a running RPC shall come to its end.
+// Stop signal of a running RPC.
 #pragma once
 
 #include <grpcpp/server_context.h>

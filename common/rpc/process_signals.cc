@@ -64,7 +64,7 @@ void SignalThread::Run() {
   bool terminating = false;
   while (true) {
     // Lets the signals in, which nothing else does. (Under ThreadSanitizer a signal outside of
-    // ppoll may be handled late or never; common/README.md.)
+    // ppoll may be handled late or never; common/DECISIONS.md.)
     pollfd polled{g_pipe[0], POLLIN, 0};
     if (ppoll(&polled, 1, nullptr, &mask_of_wait) < 0) {
       if (errno == EINTR) continue;

@@ -1,5 +1,5 @@
-// SIGTERM, SIGINT and SIGHUP, handed to a thread: a signal handler may not touch locks, a server's
-// shutdown must.
+// Process signals: SIGTERM, SIGINT and SIGHUP are handled on a thread, because a signal handler may
+// not take locks and a server's shutdown does.
 //
 // All threads block the signals but that one, which takes them while it waits. Through a handler
 // and a pipe rather than sigwait: libraries start threads before main (OpenBLAS does), which no
@@ -17,6 +17,7 @@ namespace neuroshard {
 // calls after the first change nothing.
 void CatchProcessSignals();
 
+// Called on the signal thread, one at a time.
 struct SignalHandlers {
   std::function<void()> on_terminate;  // first SIGTERM or SIGINT
   std::function<void()> on_hangup;     // every SIGHUP; may be empty

@@ -1,5 +1,4 @@
-// What every RPC of a process passes on its way in and out: admission, metrics, exceptions and the
-// drain.
+// RpcGate: admission, metrics, exceptions and the drain, around every RPC of a process.
 #pragma once
 
 #include <grpcpp/support/status.h>

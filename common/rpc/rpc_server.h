@@ -20,6 +20,7 @@ class Service;
 
 namespace neuroshard {
 
+// Address, limits and drain of a server.
 struct RpcServerOptions {
   // HOST:PORT; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
@@ -38,6 +39,7 @@ struct RpcServerOptions {
 // `drain_grace_ms` of its section `rpc`.
 void ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
 
+// A service, which must outlive the server, and its name for health checks.
 struct HostedService {
   std::string name;  // full name, what health answers for
   grpc::Service* service;

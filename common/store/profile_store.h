@@ -14,6 +14,7 @@ namespace neuroshard {
 
 class SqliteDatabase;
 
+// Mode of opening; only kReadWrite makes, upgrades and writes the file.
 enum class StoreMode { kReadWrite, kReadOnly };
 
 // What makes a sweep the same sweep again is config_hash: it must cover everything its samples were
@@ -47,6 +48,7 @@ struct ImportedComputeCost {
   ComputeSample sample;
   double total_ms = 0;
 };
+// A collective with its costs, of somebody else's measurements.
 struct ImportedCommCost {
   CommSample sample;
   std::vector<double> cost_ms;  // by rank
@@ -57,11 +59,13 @@ struct MeasuredComputeSample {
   ComputeSample sample;
   ComputeMeasurement measurement;
 };
+// A collective with the record of each rank.
 struct MeasuredCommSample {
   CommSample sample;
   std::vector<CommMeasurement> measurements;  // one a rank
 };
 
+// Kind of a sweep's samples.
 enum class SweepKind { kCompute, kComm };
 
 // A sweep in the listing, with how far it is. samples = ok + out_of_memory + pending.

@@ -11,6 +11,7 @@
 
 namespace neuroshard {
 
+// All samples of a sweep, or those without a record.
 enum class SampleFilter { kAll, kPending };
 
 // A sample and the key of its row.

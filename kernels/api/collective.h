@@ -51,13 +51,13 @@ class Communicator {
   virtual Status ReserveBlocks(Collective collective, std::int64_t block_bytes) = 0;
   virtual Status RunBlocks(Collective collective, std::int64_t block_bytes) = 0;
 
-  // `wait` is called once, before the next exchange begins: at once, or, by a device that can hold
-  // what is enqueued, when the exchange is, so that it starts as `wait` returns and enqueueing it
-  // is not part of it.
+  // `wait` is called once, before the next exchange begins. A device that can hold back enqueued
+  // work enqueues the exchange first and starts it when `wait` returns, so that enqueueing is not
+  // part of its time; others call `wait` at once.
   virtual void StartNextWhen(std::function<void()> wait) { wait(); }
 
-  // How long the last exchange took on the device, from this rank's own start to its own
-  // completion, where the device has a clock for it; otherwise the caller's clock has to do.
+  // Time of the last exchange by the device's clock, from this rank's own start to its own
+  // completion; none where the device has no such clock and the caller's has to do.
   virtual std::optional<double> LastExchangeMs() const { return std::nullopt; }
 
   virtual Status Barrier() = 0;
@@ -88,6 +88,7 @@ class PendingCommunicator {
   virtual void Abort() = 0;
 };
 
+// A rank's part in a group. `timeout` bounds the connection and each collective.
 struct CommunicatorSpec {
   int rank = 0;
   int world_size = 1;

@@ -1,5 +1,5 @@
-// What a worker needs from a kind of hardware. One object per device; calls of one object come from
-// one thread at a time.
+// DeviceBackend: the interface of a kind of hardware. One object per device; calls of one object
+// come from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 namespace neuroshard {
 
+// Identity and abilities of a device.
 struct DeviceProperties {
   std::string name;                                        // "AMD EPYC ...", "NVIDIA H200"
   std::string backend;                                     // of common/domain/backend_names.h
@@ -26,6 +27,8 @@ struct DeviceProperties {
   bool generates_ids = false;
 };
 
+// One device: makes embedding ops, flushes its caches, times work on itself. All calls come from
+// the thread that made it.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;

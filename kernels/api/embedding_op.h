@@ -13,6 +13,7 @@
 
 namespace neuroshard {
 
+// Shape and types of one table (or shard).
 struct EmbeddingTableSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -22,6 +23,7 @@ struct EmbeddingTableSpec {
   DataType weight_dtype = DataType::kFp32;
 };
 
+// The tables that are looked up together, and their optimizer.
 struct EmbeddingOpSpec {
   std::vector<EmbeddingTableSpec> tables;
   std::int64_t batch_size = 0;

@@ -1,4 +1,5 @@
-// What every communicator checks about an exchange before it touches its buffers; pure.
+// Sizes of exchanges, and the checks that every communicator makes before it touches its buffers;
+// pure.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace neuroshard {
 
-// What one rank sends and receives in all.
+// Bytes that one rank sends and receives in all.
 struct ExchangeBytes {
   std::int64_t send = 0;
   std::int64_t receive = 0;

@@ -1,4 +1,4 @@
-// What every embedding device checks about specs and inputs before it looks at its memory.
+// Checks of specs and inputs that every embedding device makes before it looks at its memory.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 
 namespace neuroshard {
 
+// Memory of a CPU device.
 struct CpuDeviceOptions {
   // Upper limit of what tables, optimizer state, activations and ids may take. 0: half of the
   // machine's (or its cgroup's) memory.

@@ -12,6 +12,7 @@
 
 namespace neuroshard {
 
+// The embedding op on one core. Lives in the device's arena, one at a time; not for concurrent use.
 class CpuEmbeddingOp final : public EmbeddingOp {
  public:
   // Resets the arena and owns all of it until destroyed. INVALID_ARGUMENT for a spec out of range,

@@ -35,8 +35,8 @@ class MemoryArena {
   // RESOURCE_EXHAUSTED, quoting both sizes, unless `bytes` more than in use now are within the
   // capacity and within what the machine can still give. Nothing is touched.
   Status CheckFits(std::int64_t bytes) const;
-  // The same for memory that is charged to the device but allocated elsewhere, which pages that the
-  // arena keeps resident are of no use to.
+  // The same for memory that counts for the device but is allocated elsewhere, and so cannot reuse
+  // the arena's resident pages.
   Status CheckFitsBeside(std::int64_t bytes) const;
 
   // The next block, aligned, its content arbitrary. The caller has checked that it fits.

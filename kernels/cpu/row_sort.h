@@ -1,4 +1,4 @@
-// Brings the occurrences of each row together.
+// Sorting of occurrences by row.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What of one batch is where in device memory: ids, offsets, weights, and the room that a backward
-// pass needs for them. Depends on how many ids there are, not on which; pure.
+// Layout of one batch in device memory: ids, offsets, weights, and the room that a backward pass
+// needs for them. Depends on how many ids there are, not on which; pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace neuroshard::cuda {
 
-// What places and launches depend on, of one table's batch.
+// The shape of one table's batch, on which places and launches depend.
 struct BatchShape {
   std::int64_t ids = 0;
   bool weighted = false;

@@ -15,6 +15,7 @@
 
 namespace neuroshard {
 
+// One GPU as a device of the worker. All calls come from the thread that made it.
 class CudaDevice final : public DeviceBackend {
  public:
   // UNAVAILABLE when the device cannot be used.

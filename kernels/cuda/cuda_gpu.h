@@ -33,7 +33,7 @@ class CudaGpu final : public Gpu {
   cudaStream_t stream() const { return stream_; }
   void Use() const { (void)cudaSetDevice(device_); }
 
-  // What goes wrong is remembered: CUDA repeats such an error for every later call of the process.
+  // Errors are kept: CUDA repeats such an error for every later call of the process.
   void Note(cudaError_t error, std::string_view what);
   // Notes an error that the device got through another stream. From any thread, never waits.
   void Probe();

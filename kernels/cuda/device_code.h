@@ -1,5 +1,5 @@
-// What both compilers of these kernels understand: their bodies are compiled by nvcc for devices,
-// and by the host's compiler for tests, which run every block and thread of a launch in a loop.
+// Macros for kernel bodies, which two compilers see: nvcc for devices, and the host's compiler for
+// tests, which run every block and thread of a launch in a loop.
 #pragma once
 
 #include "kernels/indices/host_and_device.h"

@@ -1,5 +1,5 @@
-// Holds back what is enqueued on a device until all of it is, so that no gap of the host's making
-// is timed.
+// DeviceGate: holds back the work enqueued on a device until all of it is enqueued, so that gaps
+// between the host's launches are not timed.
 #pragma once
 
 #include <chrono>

@@ -9,6 +9,7 @@
 
 namespace neuroshard::cuda {
 
+// The ids of one table to be made on the device: rule, and arrays in device memory.
 struct LookupTable {
   LookupRule rule;
   std::int64_t* ids = nullptr;

@@ -1,4 +1,4 @@
-// What the embedding op needs from a GPU: memory, copies and launches. Two implementations: CUDA
+// Gpu: memory, copies and launches, as the embedding op needs them. Two implementations: CUDA
 // (cuda_gpu.h) and, for tests on machines without a GPU, a loop over the blocks and threads of each
 // launch (sequential_gpu.h). Pointers of the launches are device memory, arrays of tables included.
 #pragma once
@@ -30,6 +30,7 @@ struct SortLaunch {
   std::int64_t scratch_bytes = 0;
 };
 
+// One level of the backward pass.
 struct UpdateLaunch {
   Batched<UpdateTable> batch;
   EntryKind entries = EntryKind::kPlain;

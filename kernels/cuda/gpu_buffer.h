@@ -10,6 +10,7 @@
 
 namespace neuroshard::cuda {
 
+// Device memory that grows and is freed with its owner. Not for concurrent use.
 class GpuBuffer {
  public:
   explicit GpuBuffer(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}

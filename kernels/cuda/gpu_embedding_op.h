@@ -20,9 +20,9 @@ namespace neuroshard::cuda {
 // Rows, and each table's columns of output and gradient, are padded to a multiple of four columns
 // on the device, so that every width is read in whole vectors.
 //
-// Everything that depends on the ids' number is made by SetInputs: Forward and Backward only
-// launch, and neither allocates nor waits. After a CUDA error they do nothing that means anything;
-// the device tells (DeviceBackend::Health).
+// SetInputs makes everything that depends on the number of ids: Forward and Backward only launch,
+// and neither allocates nor waits. After a CUDA error their results mean nothing;
+// DeviceBackend::Health reports it.
 class GpuEmbeddingOp final : public EmbeddingOp {
  public:
   // INVALID_ARGUMENT for a spec out of range: also more than kMaxCols columns, or 2^32 rows of all

@@ -9,6 +9,7 @@
 
 namespace neuroshard::cuda {
 
+// A matrix in device memory that gets random values in [-limit, limit), or zeros.
 struct FillTable {
   void* values = nullptr;
   NumberType type = NumberType::kFp32;

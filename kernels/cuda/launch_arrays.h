@@ -1,4 +1,4 @@
-// What the launches of one step read: their arrays of tables, in one block of device memory.
+// Arrays of tables that the launches of one step read, in one block of device memory.
 #pragma once
 
 #include <cstddef>

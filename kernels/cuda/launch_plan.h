@@ -1,4 +1,4 @@
-// How launches are cut into blocks and what memory they share; pure.
+// Launch plans: the blocks of a launch and the memory that they share; pure.
 #pragma once
 
 #include <cstdint>

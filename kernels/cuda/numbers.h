@@ -1,5 +1,5 @@
-// How weights are stored, and vectors of four of them: 16 bytes of fp32, 8 of fp16 and bf16. All
-// arithmetic is fp32; what is stored is rounded to the nearest, ties to even.
+// Stored numbers and vectors of four of them: 16 bytes of fp32, 8 of fp16 and bf16. All arithmetic
+// is fp32; what is stored is rounded to the nearest, ties to even.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,16 @@ namespace neuroshard::cuda {
 
 inline constexpr int kVector = 4;
 
+// Type of stored numbers.
 enum class NumberType : std::int32_t { kFp32, kFp16, kBf16 };
 
 NS_DEVICE_CODE int BytesOf(NumberType type) { return type == NumberType::kFp32 ? 4 : 2; }
 
+// Four fp32 numbers.
 struct alignas(16) Float4 {
   float x, y, z, w;
 };
+// Four fp16 or bf16 numbers, as bits.
 struct alignas(8) Half4 {
   std::uint16_t x, y, z, w;
 };
@@ -125,6 +128,7 @@ struct Fp32 {
   static NS_DEVICE_CODE Float4 Widen(Raw raw) { return raw; }
   static NS_DEVICE_CODE Raw Narrow(Float4 value) { return value; }
 };
+// IEEE binary16 in memory, fp32 in registers.
 struct Fp16 {
   using Element = std::uint16_t;
   using Raw = Half4;
@@ -135,6 +139,7 @@ struct Fp16 {
     return {FloatToHalf(v.x), FloatToHalf(v.y), FloatToHalf(v.z), FloatToHalf(v.w)};
   }
 };
+// bfloat16 in memory, fp32 in registers.
 struct Bf16 {
   using Element = std::uint16_t;
   using Raw = Half4;

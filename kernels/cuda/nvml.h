@@ -1,6 +1,6 @@
-// What the driver's management library says about a device: for records, and to see whether it was
-// slowed down. The library is looked for at run time and only read from; without it nothing is
-// said.
+// Readings of NVIDIA's management library (NVML), for records, and to see whether a device was
+// slowed down. The library is opened at run time and only read from; without it there are no
+// readings.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 
 namespace neuroshard::cuda {
 
+// NVML's readings of one device, through a library opened at run time.
 class Nvml {
  public:
   // Null when there is no such library, or it does not know the device.

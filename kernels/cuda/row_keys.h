@@ -9,17 +9,20 @@
 
 namespace neuroshard::cuda {
 
-// Where an id occurs: the bag whose gradient it gets, and what that gradient is multiplied by.
+// An occurrence of an id: the bag whose gradient it gets, and the factor of that gradient.
 struct PlainOccurrence {
   std::uint32_t bag;
   NS_DEVICE_CODE float scale() const { return 1.0F; }
 };
+// An occurrence of a row whose gradient is scaled: its bag, and the factor (weight, or 1 / bag
+// length for means).
 struct alignas(8) ScaledOccurrence {
   std::uint32_t bag;
   float scale_;
   NS_DEVICE_CODE float scale() const { return scale_; }
 };
 
+// The ids of one table, to be made into sort keys; pointers are device memory.
 struct KeyTable {
   const std::int64_t* ids = nullptr;
   const std::int64_t* offsets = nullptr;  // batch_size + 1

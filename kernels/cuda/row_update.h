@@ -51,9 +51,10 @@ struct UpdateTable {
   float* next_partials = nullptr;  // vectors * 4 floats each
 };
 
-// What an update launch reads: occurrences of the first level, or partial sums.
+// Entries that an update launch reads: occurrences of the first level, or partial sums.
 enum class EntryKind { kPlain, kScaled, kPartial };
 
+// Scalars of the optimizer.
 struct UpdateStep {
   float learning_rate = 0;
   float epsilon = 0;

@@ -1,6 +1,6 @@
-// For tests: runs every launch as a loop over its blocks and threads, in host memory. It runs the
-// very bodies that the CUDA kernels run; what it cannot show is what only hardware has: lanes that
-// talk to each other, races, and the CUDA calls themselves.
+// SequentialGpu, for tests: runs every launch as a loop over its blocks and threads, in host
+// memory, with the bodies of the CUDA kernels. It cannot show what only hardware has: lanes that
+// exchange values, races, and the CUDA calls themselves.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 
 namespace neuroshard::cuda {
 
+// A Gpu in host memory, one thread. Not for concurrent use.
 class SequentialGpu final : public Gpu {
  public:
   explicit SequentialGpu(std::int64_t memory_bytes) : available_bytes_(memory_bytes) {}

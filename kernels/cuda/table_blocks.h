@@ -1,5 +1,5 @@
-// Which table a block of a table-batched launch works for: every table gets as many blocks in a row
-// as it needs, so work is balanced over tables whatever their sizes are.
+// Assignment of blocks to tables in a table-batched launch: every table gets as many blocks in a
+// row as it needs, so work is balanced over tables whatever their sizes are.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ struct Batched {
   std::int64_t blocks = 0;  // of all tables; a launch without any is left out
 };
 
+// A block of a launch: the table that it works for, and its number there.
 struct TableBlock {
   int table;
   std::int64_t block;  // among the table's own

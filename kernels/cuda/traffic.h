@@ -6,6 +6,7 @@
 
 namespace neuroshard::cuda {
 
+// A table's batch, as far as its traffic depends on it.
 struct TableTraffic {
   std::int64_t batch_size = 0;
   std::int64_t ids = 0;

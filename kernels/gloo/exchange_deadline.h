@@ -6,6 +6,7 @@
 
 namespace neuroshard {
 
+// Turns one timeout into what is left of it at each wait.
 class ExchangeDeadline {
  public:
   explicit ExchangeDeadline(std::chrono::milliseconds timeout) : end_(Clock::now() + timeout) {}

@@ -13,6 +13,7 @@
 
 namespace neuroshard {
 
+// The address that Gloo binds to.
 struct GlooOptions {
   // Address that this host's ranks listen on and that the other hosts can reach. The peers are not
   // authenticated: bind to a trusted network only.

@@ -103,9 +103,10 @@ Status GlooCommunicator::CheckReserved(const BufferBytes& bytes) const {
                          FormatBytes(size(send_bytes_)), FormatBytes(size(receive_bytes_)));
 }
 
-// When a connection breaks, Gloo tells the buffers of all messages that wait for their turn on it,
-// but not the buffer whose message is half through: a wait for that would last until its timeout.
-// So every buffer also waits for a message that nobody sends.
+// When a connection breaks, Gloo notifies the buffers of all messages that wait for their turn on
+// it, but not the buffer whose message is half received: a wait for that would last until its
+// timeout. So every buffer also posts a receive, in a slot of its own, for which no peer ever sends
+// anything; its failure ends the wait.
 std::unique_ptr<::gloo::transport::UnboundBuffer> GlooCommunicator::Register(
     std::span<std::byte> bytes) {
   auto buffer = mesh_->createUnboundBuffer(bytes.data(), bytes.size());

@@ -17,6 +17,8 @@
 
 namespace neuroshard {
 
+// A rank of a group over Gloo's TCP transport. Calls come from one thread, Abort from any. An
+// exchange that fails breaks it for good.
 class GlooCommunicator final : public Communicator {
  public:
   explicit GlooCommunicator(std::shared_ptr<GlooMesh> mesh) : mesh_(std::move(mesh)) {}

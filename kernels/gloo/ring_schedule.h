@@ -8,8 +8,10 @@
 
 namespace neuroshard {
 
+// The registered buffers of a collective.
 enum class RingBuffer { kInput, kOutput, kScratch };
 
+// A place in one of them.
 struct RingPart {
   RingBuffer buffer = RingBuffer::kInput;
   std::size_t offset_bytes = 0;

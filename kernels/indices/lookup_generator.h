@@ -12,6 +12,7 @@
 
 namespace neuroshard {
 
+// The shape of a batch of ids.
 struct LookupSpec {
   std::int64_t rows = 0;
   std::int64_t batch_size = 0;

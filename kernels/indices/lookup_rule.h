@@ -26,6 +26,7 @@ struct RankRun {
   bool operator==(const RankRun&) const = default;
 };
 
+// Choice of keys: a permutation of the positions (exact counts), or independent draws.
 enum class KeyChoice : std::int32_t { kPermuted, kDrawn };
 
 // Made by the planners of lookup_generator.h.

@@ -19,8 +19,8 @@ RandomPermutation::RandomPermutation(std::int64_t size, std::uint64_t seed)
 }
 
 void RandomPermutation::Apply(std::span<std::int64_t> indices) const {
-  // Which values land outside is what no processor foresees, so nothing branches on it: they are
-  // listed and go on together.
+  // Which values land outside of [0, size) is random, so a branch on it would be mispredicted.
+  // Instead they are listed without a branch, and the list goes through the next round.
   constexpr std::size_t kBlock = 512;
   std::array<std::uint32_t, kBlock> outside;
   for (std::size_t begin = 0; begin < indices.size(); begin += kBlock) {

@@ -1,4 +1,4 @@
-// How often the distinct ids of a batch occur, from the histogram that the batch shall have.
+// Counts of the distinct ids of a batch, from the histogram that the batch shall have.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ReuseCount {
 // share) ids for one real u: each share is met within 9 / (number of distinct ids). What cannot be
 // met is approached:
 // - shares of bins whose smallest count exceeds `lookups` go to the highest bin that is within
-// reach;
+//   reach;
 // - more lookups than `rows` ids may have in their bins: all counts grow by one factor;
 // - lookups that fall between u and the next larger u go to one id more.
 std::vector<ReuseCount> ChooseReuseCounts(const ReuseHistogram& histogram, std::int64_t lookups,

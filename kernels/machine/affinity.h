@@ -1,4 +1,4 @@
-// Which core a thread runs on.
+// Pinning of threads to cores.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What the operating system says about the host. Values that it does not tell come back as
-// documented, never as errors: they only label measurements and guard allocations.
+// Facts about the host from the operating system. Unknown values come back as documented, never as
+// errors: they only label measurements and guard allocations.
 #pragma once
 
 #include <cstdint>

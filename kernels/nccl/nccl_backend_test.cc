@@ -205,7 +205,7 @@ TEST_F(NcclTest, ASilentPeerAbortsTheOthersAndDevicesStayUsable) {
 }
 
 // NCCL's own rule, unless a later one lifts it. Workers that take part on one device all the same
-// say that they are different hosts (NCCL_HOSTID, see bench/gpu/README.md).
+// say that they are different hosts (NCCL_HOSTID, see bench/gpu/DECISIONS.md).
 TEST_F(NcclTest, TwoRanksOfOneProcessOnOneDeviceWorkOrAreRefused) {
   std::vector<std::unique_ptr<PendingCommunicator>> pending;
   for (int rank = 0; rank < 2; ++rank) {

@@ -19,6 +19,7 @@
 
 namespace neuroshard {
 
+// A rank of a group over NCCL. Calls come from one thread, Abort from any.
 class NcclCommunicator final : public Communicator {
  public:
   static StatusOr<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclRank> rank,

@@ -1,5 +1,5 @@
-// Decides when a series of timed iterations is long enough. Fed durations only: it has no clock, so
-// it is tested without one.
+// Stopping rule of a series of timed iterations. Fed durations only: it has no clock, so it is
+// tested without one.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace neuroshard {
 // Finished when, in this order of precedence,
 // - kMaxIterations: max_iterations were fed;
 // - kConverged: at least min_iterations were fed and the 95% confidence half-width of the median is
-// at most target_relative_error of
-//   the median (never with fewer than 6 iterations, see MedianHalfWidth95);
+//   at most target_relative_error of the median (never with fewer than 6 iterations, see
+//   MedianHalfWidth95);
 // - kMaxTime: at least min_iterations were fed and they sum up to max_time_ms.
 class StoppingRule {
  public:

@@ -1,5 +1,5 @@
-// The numbers that the universal communication network reads, for any number of ranks in any host
-// layout. One function for training and serving.
+// Features of the universal communication network, for any number of ranks in any host layout. One
+// function for training and serving.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// What ranks do together; the order is that of the one-hot features and of the tensors that have an
+// Kinds of collectives; the order is that of the one-hot features and of the tensors that have an
 // entry each.
 enum class CollectiveKind {
   kAllToAllForward,
@@ -35,7 +35,7 @@ using CommFeatureRow = std::array<double, kCommFeatures>;
 
 std::span<const std::string_view> CommFeatureNames();
 
-// Which of n ranks share a host.
+// Layout of n ranks on hosts.
 class CommLayout {
  public:
   // `hosts` in the order of ranks; empty: all on one host. At least one rank.

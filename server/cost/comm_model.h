@@ -29,13 +29,14 @@ class BoundComm {
   // As CostModel::SetupOf.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
-  // Nothing where it does not say how sure it is.
+  // Empty where the model has no intervals.
   virtual std::vector<CommInterval> Intervals(std::span<const RankComm> /*ranks*/) const {
     return {};
   }
 };
 
-// What a cost model answers with the communication it was bound to; null: one rank, which has none.
+// The answers of a cost model by the communication that it was bound to; null: one rank, which has
+// none.
 void BackwardCostsOf(const BoundComm* comm, int num_ranks, std::span<const float> loads,
                      std::span<float> cost_ms);
 void ForwardCostsOf(const BoundComm* comm, int num_ranks, std::span<const float> loads,

@@ -1,6 +1,6 @@
-// The numbers of a shard that the universal compute network reads: raw ones, and beside them those
-// that physics suggests (lookups, expected unique rows, bytes moved, the share that fits a cache).
-// One function for training and serving.
+// Features of the universal compute network: raw ones of a shard, and those derived from how a
+// lookup works (lookups, expected unique rows, bytes moved, the share that fits a cache). One
+// function for training and serving.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,21 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 // d columns, e bytes a weight, L = B p lookups, c the mean count of an id by the histogram and
 // U = min(r, L / c) rows expected to be looked up at all; ln1 x = ln(1 + x):
 //   bin_0 .. bin_16      the reuse histogram
-//   log_dim              ln1 d          log_lookup_bytes   ln1 (L d e)
-//   log_pooling_factor   ln1 p          log_unique_bytes   ln1 (U d e)
-//   log_rows             ln1 r          log_output_bytes   ln1 (4 B d)
-//   log_batch            ln1 B          log_weight_bytes   ln1 (r d e)
-//   log_lookups          ln1 L          cache_share        min(1, cache_bytes / max(1, U d e)); 1
-//   where log_unique_rows      ln1 U                             cache_bytes is 0, not known
-//   element_bytes e, weighted 0/1, mean_pooling 0/1, optimizer_<word> 1 for the conditions' one,
-//   else 0
+//   log_dim              ln1 d
+//   log_pooling_factor   ln1 p
+//   log_rows             ln1 r
+//   log_batch            ln1 B
+//   log_lookups          ln1 L
+//   log_unique_rows      ln1 U
+//   log_lookup_bytes     ln1 (L d e)
+//   log_unique_bytes     ln1 (U d e)
+//   log_output_bytes     ln1 (4 B d)
+//   log_weight_bytes     ln1 (r d e)
+//   cache_share          min(1, cache_bytes / max(1, U d e)); 1 where cache_bytes is 0, not known
+//   element_bytes        e
+//   weighted             0 or 1
+//   mean_pooling         0 or 1
+//   optimizer_<word>     1 for the conditions' optimizer, else 0
 // `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
                        double cache_bytes, std::span<double> out);

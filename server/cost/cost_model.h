@@ -1,5 +1,5 @@
-// What a search needs from a cost model: compute in sum form, communication per placement,
-// everything in batches.
+// CostModel: compute in sum form, communication per placement, everything in batches, as searches
+// need it.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ struct ShardFeatures {
 
 inline constexpr std::string_view kAnalyticKind = "analytic";
 
-// What a model takes into account: batch sizes in a range, words of the vocabularies. Empty: it was
-// measured at the one condition that CostModelInfo states, or at one that it does not state.
+// Conditions that a model takes into account: batch sizes in a range, words of the vocabularies.
+// Empty: it was measured at the one condition that CostModelInfo states, or at one that it does not
+// state.
 struct ConditionRanges {
   std::int64_t min_batch_size = 0;
   std::int64_t max_batch_size = 0;  // 0: empty
@@ -50,7 +51,7 @@ struct ConditionRanges {
   bool operator==(const ConditionRanges&) const = default;
 };
 
-// How measurements made after a model compare with what it predicts of them.
+// Drift of a stage: measurements made after a model, beside its predictions.
 struct StageDrift {
   std::string stage;  // "compute", "forward_comm", ...
   std::int64_t samples = 0;
@@ -63,7 +64,8 @@ struct StageDrift {
   bool operator==(const StageDrift&) const = default;
 };
 
-// Who a model is, and what it was measured at. Zero or empty: not stated.
+// Identity and coverage of a model: what it is and what it was measured at. Zero or empty: not
+// stated.
 struct CostModelInfo {
   std::string name;
   int version = 0;
@@ -103,15 +105,16 @@ struct CostModelInfo {
   std::string comm_fabric;
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
-  // How far, by stage, a measurement typically is from the prediction, as a share of it: half the
-  // width of a usual interval. A stage that is not here: not known.
+  // By stage, the typical distance of a measurement from the prediction, as a share of it: half the
+  // width of a typical interval. A stage that is not here: not known.
   std::map<std::string, double> typical_errors;
-  // Why whoever made the model says that it is of no use; empty: it is. Served only where the
-  // planner was told to.
+  // The reason for which the model's maker marked it as unusable; empty: it is usable. An unusable
+  // model is served only where the planner's options say so.
   std::string unusable_reason;
   std::vector<StageDrift> drift;  // empty: nobody has measured since
 };
 
+// Time of a rank's fused lookup in one iteration, in ms.
 struct ComputeCost {
   float total_ms = 0;
   float forward_ms = 0;  // 0 unless info().splits_compute
@@ -133,8 +136,8 @@ struct ShardKinds {
   bool operator==(const ShardKinds&) const = default;
 };
 
-// What a shard adds to its rank's communication, in the model's own unit; a model's prices are
-// functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
+// Load: what a shard adds to its rank's communication, in the model's own unit; a model's prices
+// are functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
 // that the rank exchanges for the whole batch.
 struct CommLoad {
   float forward = 0;
@@ -150,13 +153,13 @@ struct CommLoad {
   bool operator==(const CommLoad&) const = default;
 };
 
-// What a stage takes on every rank besides what the loads are priced at, in ms.
+// Setup time of a stage on every rank, besides the price of the loads, in ms.
 struct CommSetup {
   float forward_ms = 0;
   float backward_ms = 0;
 };
 
-// What one rank of a placement has to communicate and what that was priced at.
+// The communication of one rank of a placement, with its price in ms.
 struct RankComm {
   CommLoad load = {};  // summed over the rank's shards
   double start_offset_ms = 0;
@@ -170,6 +173,7 @@ struct ComputeInterval {
   std::optional<CostInterval> forward = {};  // as info().splits_compute
   std::optional<CostInterval> backward = {};
 };
+// low <= cost <= high in both directions, in ms.
 struct CommInterval {
   CostInterval forward;
   CostInterval backward;
@@ -179,8 +183,8 @@ struct CommInterval {
 // caller's duty (checked by assertions); matrices are row-major.
 //
 // compute(rank) = head(sum over the rank's shards of phi(shard)), NeuroShard section 3. An empty
-// rank is the caller's business: it costs 0 and is never passed here. A shard without rows is one
-// that a type's layout asks for; it is passed and may cost something.
+// rank costs 0 and is never passed here. A shard without rows, which some types' layouts have, is
+// passed and may cost something.
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -223,8 +227,8 @@ class CostModel {
   // all-to-all of all loads. Nothing of whole rows alone. May be below 0; costs stay at least 0.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
-  // How sure the model is of the ranks' compute, each rank with its shards and what ComputeCosts
-  // said of them; no rank is empty. Not for the inner loop. Nothing where the model does not say.
+  // Intervals of the ranks' compute, each rank with its shards and their ComputeCosts; no rank is
+  // empty. Not for the inner loop. Empty where the model has no intervals.
   virtual std::vector<ComputeInterval> ComputeIntervals(
       const PricingConditions& /*conditions*/,
       std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,

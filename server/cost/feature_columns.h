@@ -1,4 +1,4 @@
-// The input columns of the compute network: which numbers of a shard it reads, in which order.
+// Input columns of NeuroShard's compute network: the features of a shard, in order.
 #pragma once
 
 #include <map>
@@ -13,6 +13,7 @@
 
 namespace neuroshard {
 
+// Applied to a feature before it is normalised; kLog1p is ln(1 + x).
 enum class FeatureTransform { kNone, kLog1p };
 
 // A column: 0..16 are the reuse histogram's bins, then these.

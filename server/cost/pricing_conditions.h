@@ -1,4 +1,4 @@
-// What a request says that is the same for all its plans and changes what a shard costs.
+// Pricing conditions: what is the same for all plans of a request and changes what a shard costs.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace neuroshard {
 
+// Ranks, batch size, optimizer and links of a request.
 struct PricingConditions {
   int num_ranks = 1;
   int ranks_per_host = 1;  // of the largest host
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
   Bandwidths bandwidths = {};
-  // Which ranks share a host, in the order of ranks. Empty: nobody has said, and one host has all.
+  // The hosts, in the order of ranks. Empty: not stated, and all ranks are on one host.
   std::vector<HostRanks> hosts = {};
 };
 

@@ -1,4 +1,4 @@
-// Whether a plan keeps what the request demands of it.
+// Check of a plan against the request's constraints and migration budget.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace neuroshard {
 
-// A shard of a plan that is one (CheckShardRange), of a table that the request has.
+// A shard of a plan that is in range (CheckShardRange), of a table that the request has.
 struct PlacedShard {
   std::size_t table = 0;  // in PlanRequest::tables
   std::size_t entry = 0;  // in Plan::tables
@@ -19,9 +19,9 @@ struct PlacedShard {
 
 // Adds a violation for every breach of the constraints and of the migration budget; each says which
 // constraint it is ("constraints.tables[2].ranks"). `shards` ascend by (entry, index); those of a
-// table that the plan holds twice count twice. What the default sharding types of a cost model are
-// does not matter here: they bind searches, not plans. O(what the constraints list + shards x rules
-// that name their table).
+// table that the plan holds twice count twice. The default sharding types of a cost model do not
+// matter here: they bind searches, not plans. O(what the constraints list + shards x rules that
+// name their table).
 void CheckConstraints(const PlanRequest& request, const Plan& plan,
                       const std::vector<PlacedShard>& shards, Violations& violations);
 

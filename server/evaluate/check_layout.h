@@ -1,4 +1,4 @@
-// Whether the shards of a table are laid out as their sharding type says.
+// Check of a table's shards against its sharding type.
 #pragma once
 
 #include <string>

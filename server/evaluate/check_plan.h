@@ -1,4 +1,4 @@
-// The rules that every plan keeps, whoever made it (DESIGN section 5 of the project).
+// Check of a plan, whoever made it, against all rules.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,9 @@ namespace neuroshard {
 // Every rule that `plan` breaks, with paths such as "plan.tables[3].shards[0].rank"; empty: the
 // plan is legal.
 // - world_size and local_world_size are those of the request's topology (local_world_size 0 when
-// hosts differ in size).
+//   hosts differ in size).
 // - Every table of the request appears exactly once, in any order, under its name and module; no
-// other table does.
+//   other table does.
 // - Shards lie inside their table, tile it exactly and stand in ascending order of (col_offset,
 //   row_offset); they are cut and placed as common/domain/shard_layout.h says of the table's
 //   sharding type, and the compute kernel is dense with data_parallel, fused with all others.

@@ -1,4 +1,4 @@
-// What a table costs at least, however it is laid out.
+// Cost floors: the least that a table costs, however it is laid out.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace neuroshard {
 
-// Of one way of laying a table out, or of several ways that look alike from here.
+// The floor of one layout of a table, or of several layouts with the same floor.
 struct CostFloor {
   double peak_ms = 0;   // some rank pays at least that for the table
   double total_ms = 0;  // all ranks together pay at least that for it

@@ -1,4 +1,4 @@
-// Why the tables of a plan got their sharding types.
+// Explanations of the sharding types of a plan's tables.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ namespace neuroshard {
 
 // For tables of the plan, in its order, what it would cost with that table in each other sharding
 // type, at the cheapest of a few places (RelayoutFinder) while all else stays; or why there is no
-// such layout: the constraints that forbid it, or what is in the way. The prices are PricePlan's,
-// up to float rounding: shards are added to a rank's sum in another order.
+// such layout: the constraints that forbid it, or the rule or rank that leaves no place. The prices
+// are PricePlan's, up to float rounding: shards are added to a rank's sum in another order.
 //
 // Work is bounded: tables on the costliest ranks come first, at most 64 of them, fewer from some
 // 1,000 ranks on (about 8 million rank costs in all). Any plan that PricePlan can price; errors as

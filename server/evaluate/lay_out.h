@@ -1,4 +1,4 @@
-// The shards of a table that is laid out in a sharding type at a given place.
+// Layout: the shards of a table in a sharding type at a given place.
 #pragma once
 
 #include <span>

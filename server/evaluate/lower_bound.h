@@ -1,4 +1,4 @@
-// How much better than its plan an answer could be.
+// Lower bound of the cost of all plans for a request.
 #pragma once
 
 #include "common/base/status.h"
@@ -8,16 +8,15 @@
 
 namespace neuroshard {
 
-// What no plan for the request can cost less than, or, where the model allows no such statement,
-// what an even spread would cost. README of this folder has the proofs.
+// A cost that no plan for the request falls below, or, where the model admits no proof of one, the
+// cost of an even spread. README of this folder has the proofs.
 // - additive_compute, separable_comm and monotone_shard_costs: certified for all plans of the
 //   allowed sharding types. Counted are types, kernels, usable ranks and limits on a table's shards
 //   and widths; memory, groups, limits per rank and migration are not, so the best plan may be
 //   dearer.
 // - convex_compute, and table_wise is all that any table may use: certified for all plans.
 // - otherwise a reference: head(sum of phi of the uncut tables / ranks) plus the communication of
-// the
-//   same load on every rank.
+//   the same load on every rank.
 // FAILED_PRECONDITION when the model cannot price this number of ranks. A table whose constraints
 // leave it no type counts as free. A few ms for 1,000 tables on 128 ranks.
 StatusOr<LowerBound> LowerBoundOf(const PlanRequest& request, const CostModel& model);

@@ -1,4 +1,4 @@
-// What a plan moves, compared with the one that is in place.
+// Migration report: what a plan moves, compared with the one that is in place.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace neuroshard {
 
-// What each rank holds of the request's tables under Migration::previous, in which any values may
-// stand. Of a table that it names twice, the first entry counts; of shards of a table that share
-// columns on one rank (no legal plan has such), the first. Without a migration, every table is new.
+// The parts of the request's tables that each rank holds under Migration::previous, in which any
+// values may stand. Of a table that it names twice, the first entry counts; of shards of a table
+// that share columns on one rank (no legal plan has such), the first. Without a migration, every
+// table is new.
 class PreviousPlacement {
  public:
   // The request must outlive this.

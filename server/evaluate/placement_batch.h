@@ -1,4 +1,4 @@
-// Placements that differ from each other in a few shards, priced together.
+// A batch of placements that differ from each other in a few shards, priced together.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What is placed where, against everything that a rank or a budget can take.
+// Placement ledger: shards placed so far, against rules on ranks, memory and the migration budget.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,16 @@ class PlacementLedger {
 
   enum class Answer { kYes, kAgainstRules, kNoMemory, kOverBudget };
 
-  // Places the shards if all of them may be where they are, else none; says what was in the way.
+  // Places the shards if all of them may be where they are, else none; returns the rule in the way.
   // Row blocks of a host are as many as it has ranks, so that the blocks of a grid_shard table are
   // on hosts of one size.
   Answer Put(int table, const ShardLayout& layout, std::span<const Shard> shards);
-  // Whatever it breaks, e.g. for a plan made elsewhere.
+  // Without any check, e.g. for a plan made elsewhere.
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
   // What was put.
   void Take(int table, const ShardLayout& layout, std::span<const Shard> shards);
 
-  // What the rank has room for; below 0 where the reserve is more than it has.
+  // Bytes that are free on the rank; below 0 where the reserve is more than it has.
   std::int64_t left_bytes(int rank) const { return left_bytes_[static_cast<std::size_t>(rank)]; }
 
  private:

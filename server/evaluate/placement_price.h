@@ -1,5 +1,5 @@
-// Communication and total cost of many placements at once: the one place that knows how a plan's
-// parts add up, shared by searches and by PricePlan.
+// Placement prices: communication and total cost of many placements at once. The one place that
+// adds up a plan's parts, shared by searches and PricePlan.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// How sure a model is of a plan's cost, rank by rank and in the whole.
+// Intervals of a plan's cost, by rank and in total.
 #pragma once
 
 #include "common/domain/plan.h"
@@ -9,8 +9,8 @@
 namespace neuroshard {
 
 // `cost` is PricePlan of the plan under `model`; fills its intervals, and interval_coverage where
-// there are any. A rank without shards computes nothing for certain. Leaves everything as it is
-// where info().interval_coverage is 0. Errors as in PricePlan.
+// there are any. The compute interval of a rank without shards is [0, 0]. Leaves everything as it
+// is where info().interval_coverage is 0. Errors as in PricePlan.
 Status AddIntervals(const PlanRequest& request, const Plan& plan, const CostModel& model,
                     PlanCost& cost);
 

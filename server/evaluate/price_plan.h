@@ -1,4 +1,4 @@
-// What a plan costs according to a cost model, rank by rank.
+// The predicted cost of a plan, rank by rank.
 #pragma once
 
 #include "common/base/status.h"

@@ -1,4 +1,4 @@
-// Where else a table of a plan could be, while all others stay.
+// Relayouts: other layouts and places of one table of a plan, while all others stay.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What shards cost, each alone on its rank.
+// Prices of shards, each alone on its rank.
 #pragma once
 
 #include <span>

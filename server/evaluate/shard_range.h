@@ -1,4 +1,4 @@
-// Whether a shard is one at all: the part of legality that pricing needs too.
+// Check that a shard lies in its table and on a rank: the part of legality that pricing needs too.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace neuroshard {
 
-// Which shard of a plan; a path is made of it only when there is something to say.
+// Position of a shard in a plan; its path is made only for a violation.
 struct ShardPosition {
   std::size_t table = 0;  // in Plan::tables
   std::size_t shard = 0;  // in TablePlan::shards

@@ -13,7 +13,8 @@
 
 namespace neuroshard {
 
-// Note all shapes, then Represent once; a shape is known by its number from then on.
+// Add all shapes with Note, then call Represent once; shapes are referred to by the number that
+// Note returned.
 class ShardShapes {
  public:
   // `table` is the caller's number for the table; one table, one number.

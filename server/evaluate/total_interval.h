@@ -1,5 +1,5 @@
-// How sure a sum of stages and a maximum over ranks is, where each stage says how sure it is. The
-// README of this folder has the reasons.
+// Intervals of a sum of stages and of a maximum over ranks, from those of the stages. The README of
+// this folder has the reasons.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A shard of a table as cost models see it.
+// Features of a shard of a table, as cost models read them.
 #pragma once
 
 #include <cstdint>

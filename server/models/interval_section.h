@@ -1,4 +1,4 @@
-// How sure networks are, in a manifest: the keys "interval" and "intervals" of their sections.
+// Intervals in a manifest: the keys "interval" and "intervals" of a network's section.
 #pragma once
 
 #include <yaml-cpp/yaml.h>

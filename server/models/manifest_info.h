@@ -1,4 +1,4 @@
-// What a manifest says that every kind of model passes on.
+// CostModelInfo of a manifest: what every kind of model passes on.
 #pragma once
 
 #include "server/cost/cost_model.h"

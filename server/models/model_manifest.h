@@ -42,6 +42,7 @@ struct CommNetworkManifest {
   bool operator==(const CommNetworkManifest&) const = default;
 };
 
+// A valid model.yaml.
 struct ModelManifest {
   std::string name;    // letters, digits, '.', '_', '-'; starts with a letter or digit; at most 128
   int version = 0;     // >= 1

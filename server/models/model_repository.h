@@ -23,9 +23,10 @@ namespace neuroshard {
 using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>(
     const ModelManifest& manifest, const std::filesystem::path& directory)>;
 
+// Root, default model and built-in models of a repository.
 struct ModelRepositoryOptions {
   std::filesystem::path root;
-  // What an empty name in a request means. Empty: the only name on disk, or the built-in one while
+  // The model of requests that name none. Empty: the only name on disk, or the built-in one while
   // nothing is on disk.
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
@@ -34,8 +35,8 @@ struct ModelRepositoryOptions {
   bool accept_unusable = false;
 };
 
-// A directory that is not served as it now is. An earlier content of the same NAME/VERSION may
-// still be.
+// A directory whose present content is not served. An earlier content of the same NAME/VERSION may
+// still be served.
 struct RefusedModel {
   std::string directory;  // relative to the root
   std::string reason;     // one line of UTF-8, as `directory`
@@ -64,8 +65,8 @@ class ModelSnapshot {
   std::string default_model_;
 };
 
-// What one reload changed, for the log and the metrics; a directory that stays as it was is not
-// named again.
+// Changes by one reload, for the log and the metrics; a directory that stays as it was is not named
+// again.
 struct ReloadReport {
   std::vector<std::string> loaded;    // "NAME/VERSION", new or with new content
   std::vector<std::string> removed;   // "NAME/VERSION" that were served

@@ -1,4 +1,5 @@
-// Which tensors a network's safetensors file holds: the one list that writers and readers share.
+// Names and shapes of the tensors in a network's safetensors file: one list for writers and
+// readers.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 namespace neuroshard {
 
+// Name and shape that a tensor must have.
 struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;

@@ -1,5 +1,5 @@
-// Whole files in and out: bounded reads of regular files, writes that leave either the old file or
-// the complete new one.
+// Reading and writing whole files: bounded reads of regular files, writes that leave either the old
+// file or the complete new one.
 #pragma once
 
 #include <cstdint>

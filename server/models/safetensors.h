@@ -21,6 +21,7 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
+// The content of a safetensors file.
 struct TensorFile {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;  // __metadata__
@@ -28,8 +29,10 @@ struct TensorFile {
   bool operator==(const TensorFile&) const = default;
 };
 
+// Treatment of NaN and infinities in reading.
 enum class NonFinite { kRefuse, kKeep };
 
+// Limits of reading; larger files and headers are refused.
 struct TensorReadOptions {
   NonFinite non_finite = NonFinite::kRefuse;
   std::int64_t max_file_bytes = std::int64_t{1} << 30;

@@ -16,7 +16,7 @@ inline constexpr std::string_view kUniversalCommKind = "universal_comm";
 // So that a rank's layers fit on the stack.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
 
-// How sure a network is of a cost: cost x exp(-+ factor x s) with s^2 = variance over the members
+// The interval of a network's cost: cost x exp(-+ factor x s) with s^2 = variance over the members
 // of ln(cost) + noise^2; noise is piecewise linear in ln(cost) through (noise_cost_ms[i], noise[i])
 // and constant outside.
 struct IntervalManifest {
@@ -32,12 +32,12 @@ struct IntervalManifest {
   bool operator==(const IntervalManifest&) const = default;
 };
 
-// Members of an ensemble whose mean prices, the first ones: most of what the mean of all has over
-// one member alone, at half of its time (server/cost/README.md).
+// Number of members, the first ones, whose mean prices: most of the gain of the mean of all, at
+// half of its time (server/cost/DECISIONS.md).
 inline constexpr int kMostPricingMembers = 2;
 
-// kind universal_table_sum. Several members are one model: the mean of the first prices, what all
-// of them differ in says how sure it is.
+// kind universal_table_sum. Several members are one model: the mean of the first ones prices, and
+// the differences between all of them give the intervals.
 struct UniversalComputeManifest {
   std::string file;                        // safetensors, relative to the model's directory
   std::vector<std::string> features;       // of ComputeFeatureNames, each once
@@ -62,7 +62,7 @@ struct UniversalCommManifest {
   std::map<std::string, IntervalManifest> intervals;  // by CollectiveName
 
   int pricing_members() const { return std::min(members, kMostPricingMembers); }
-  // Null where the model does not say how sure it is of a collective.
+  // Null where the model has no interval for a collective.
   const IntervalManifest* IntervalOf(const std::string& collective) const {
     const auto own = intervals.find(collective);
     if (own != intervals.end()) return &own->second;
@@ -72,7 +72,7 @@ struct UniversalCommManifest {
   bool operator==(const UniversalCommManifest&) const = default;
 };
 
-// What the samples of a model had. Zero or empty: not stated.
+// Conditions of the samples that a model was trained on. Zero or empty: not stated.
 struct TrainedOnManifest {
   std::int64_t min_batch_size = 0;
   std::int64_t max_batch_size = 0;

@@ -1,4 +1,4 @@
-// What a model says of sets of shards, without a plan.
+// Compute predictions for sets of shards, without a plan.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,7 @@
 
 namespace neuroshard {
 
+// The compute cost of one set of shards on one device.
 struct ComputePrediction {
   ComputeCost cost;
   std::optional<ComputeInterval> interval;  // where the model says how sure it is

@@ -1,5 +1,5 @@
-// What makes a model's numbers comparable but no forecast: it was measured under other conditions,
-// or not at all.
+// Warnings where a model's costs compare plans but are no forecast: it was measured under other
+// conditions, or not at all.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@
 namespace neuroshard {
 
 // One line for each of batch size, weight dtype and optimizer that is outside what the model was
-// measured at, and for rank and host counts likewise; conditions that the model does not state have
-// no outside. One for the sharding types that the request names or `plan` uses and the model was
-// not made for. One where a fabric prices communication. One where formulas price a request that
-// did not ask for them by name.
+// measured at, and for rank and host counts likewise; conditions that the model does not state give
+// none. One for the sharding types that the request names or `plan` uses and the model was not made
+// for. One where a fabric prices communication. One where formulas price a request that did not ask
+// for them by name.
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan = {});
 
@@ -24,8 +24,8 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
 std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
                                            const CostModelInfo& model);
 
-// One line where the model is marked as unusable, and one for each stage whose measurements since
-// it was made are off by more than is usual for it, in the median.
+// One line where the model is marked as unusable, and one for each stage whose median of
+// measurements since then is off by more than the stage's typical error.
 std::vector<std::string> QualityWarnings(const CostModelInfo& model);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// What of a previous plan is not the request's, so that nobody takes its tables for kept ones.
+// Warnings about tables of a previous plan that are not the request's, and so are not kept.
 #pragma once
 
 #include <string>

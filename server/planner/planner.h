@@ -1,5 +1,5 @@
-// The planner without its transport: finds the model, searches, and checks the answer before anyone
-// sees it.
+// The planner without its transport: finds the model, searches, and checks the answer before it is
+// sent.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@
 
 namespace neuroshard {
 
-// A plan that keeps every rule, and what it is predicted to cost.
+// A legal plan and its predicted cost.
 struct PlanAnswer {
   Plan plan;
   PlanCost cost;  // with intervals in the final answer, where the model has any
@@ -39,6 +39,7 @@ struct PlanAnswer {
   std::optional<MigrationReport> migration;  // where the request has one
 };
 
+// A plan made elsewhere: the rules that it breaks, and its cost.
 struct EvaluationAnswer {
   std::vector<Violation> violations;  // empty: the plan is legal
   std::optional<PlanCost> cost;       // none when the plan is too broken to be priced
@@ -50,6 +51,7 @@ struct EvaluationAnswer {
   std::optional<MigrationReport> migration;
 };
 
+// Predictions of one model, which all sets share.
 struct PredictionAnswer {
   std::vector<ComputePrediction> predictions;  // one for each set
   CostModelRef model;
@@ -80,8 +82,8 @@ using SearchFunction =
                                          const StopSignal& stop, SearchObserver* observer)>;
 
 // Stateless and thread-safe. A request takes its model once, bound to the request's conditions, and
-// everything it answers is of that object. An answer depends on the request and the model alone, as
-// long as no time limit is hit.
+// everything in its answer comes from that object. An answer depends on the request and the model
+// alone, as long as no time limit is hit.
 class Planner {
  public:
   // `clock` must outlive the planner.
@@ -92,7 +94,7 @@ class Planner {
   // budget counts from the first legal plan; without one no clock is looked at.
   // FAILED_PRECONDITION: no such model, a model that cannot price this many ranks, or no plan.
   // INVALID_ARGUMENT: unknown strategy. INTERNAL, with the rules it breaks: the search made an
-  // illegal plan, which is a fault of ours. `observer` may be null.
+  // illegal plan, which is a bug. `observer` may be null.
   StatusOr<PlanAnswer> MakePlan(const PlanRequest& request, const StopSignal& stop,
                                 PlanObserver* observer) const;
 
@@ -100,8 +102,8 @@ class Planner {
   // as far as they concern the model. Of the request's search options only `explain` counts.
   StatusOr<EvaluationAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
 
-  // What the model says of sets of shards (server/planner/compute_prediction.h).
-  // FAILED_PRECONDITION: no such model.
+  // Predictions for sets of shards (server/planner/compute_prediction.h). FAILED_PRECONDITION: no
+  // such model.
   StatusOr<PredictionAnswer> Predict(const CostModelRef& model, std::span<const ComputeSample> sets,
                                      const StopSignal& stop) const;
 

@@ -1,4 +1,4 @@
-// Requests with every fault that a caller can be told before any work is done.
+// Decoding of requests, with every fault that can be found before any work is done.
 #pragma once
 
 #include "common/base/status.h"
@@ -14,6 +14,7 @@ namespace neuroshard {
 StatusOr<PlanRequest> DecodeSearchRequest(const v1::ShardPlanRequest& message,
                                           const RequestLimits& limits);
 
+// A decoded EvaluatePlanRequest; the plan may break any rule.
 struct EvaluationRequest {
   PlanRequest request;
   Plan plan;

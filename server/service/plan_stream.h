@@ -1,4 +1,4 @@
-// One ShardPlanStream on its way to the caller.
+// PlanStream: sends the improvements of one search to the caller.
 #pragma once
 
 #include <grpcpp/support/sync_stream.h>

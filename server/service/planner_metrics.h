@@ -1,13 +1,16 @@
 // Metrics of a planner, besides those that every RPC server has. Labels are bounded: strategies are
 // the ones there are.
-//   neuroshard_search_duration_seconds{strategy}   histogram of searches that found a plan
-//   neuroshard_plans_total{strategy,outcome}       outcome: complete or time_limit
-//   neuroshard_rejected_plans_total                plans that failed the check on their way out
-//   neuroshard_models{state}                       versions serving, directories refused
+//   neuroshard_search_duration_seconds{strategy}        histogram of searches that found a plan
+//   neuroshard_plans_total{strategy,outcome}            outcome: complete or time_limit
+//   neuroshard_rejected_plans_total                     plans that failed the check before they
+//                                                       were sent
+//   neuroshard_models{state}                            versions serving, directories refused
 //   neuroshard_model_drift_ratio{model,version,stage}   measured / predicted since the model was
-//   made neuroshard_model_loads_total                   versions loaded, at the start and by
-//   reloads neuroshard_model_refusals_total                directories found bad, once for each
-//   content
+//                                                       made
+//   neuroshard_model_loads_total                        versions loaded, at the start and by
+//                                                       reloads
+//   neuroshard_model_refusals_total                     directories found bad, once for each
+//                                                       content
 #pragma once
 
 #include <map>

@@ -16,7 +16,7 @@
 
 namespace neuroshard {
 
-// What the service works with; all outlive it.
+// The parts that the service works with; all outlive it.
 struct PlannerServiceParts {
   const Planner& planner;
   const ModelRepository& models;

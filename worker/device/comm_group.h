@@ -18,6 +18,7 @@
 
 namespace neuroshard {
 
+// A rank that a device of this worker plays.
 struct LocalRank {
   int rank = 0;
   int device = 0;
@@ -25,6 +26,7 @@ struct LocalRank {
   bool operator==(const LocalRank&) const = default;
 };
 
+// The address at which the other ranks reach a rank.
 struct RankAddress {
   int rank = 0;
   std::string address;  // opaque to everyone but the collective backend
@@ -32,6 +34,7 @@ struct RankAddress {
   bool operator==(const RankAddress&) const = default;
 };
 
+// A group to be opened: all ranks by number, and those of this worker.
 struct CommGroupSpec {
   std::string group_id;
   int world_size = 0;
@@ -44,8 +47,8 @@ inline constexpr int kMaxGroupIdBytes = 128;
 inline constexpr int kMaxWorldSize = 1024;
 inline constexpr std::chrono::milliseconds kMinGroupTimeout{100};
 inline constexpr std::chrono::milliseconds kMaxGroupTimeout{600000};
-// What a call gets to end in step with its peers after it was told to stop, before it is cut off.
-// An iteration of the largest exchanges that fit a device takes less.
+// Time for a call to end in step with its peers after a stop, before it is cut off. An iteration of
+// the largest exchanges that fit a device takes less.
 inline constexpr std::chrono::milliseconds kStopGrace{2000};
 
 // All faults of the spec on a worker with `num_devices` devices, with the field paths of

@@ -10,6 +10,7 @@
 
 namespace neuroshard {
 
+// Number, memory and pinning of the CPU devices.
 struct CpuDevicesOptions {
   int count = 1;
   // Of each device. 0: FairCpuMemoryBytes of what the host has available when the worker starts.

@@ -1,4 +1,4 @@
-// The one thread that talks to a device.
+// DeviceExecutor: the only thread that uses a device.
 #pragma once
 
 #include <condition_variable>

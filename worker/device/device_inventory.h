@@ -1,4 +1,4 @@
-// The devices of this worker, and who holds which.
+// Device inventory: the devices of this worker and their leases.
 #pragma once
 
 #include <functional>
@@ -17,12 +17,13 @@
 
 namespace neuroshard {
 
-// How one device comes to be. `create` runs on the device's own thread.
+// A device to be made. `create` runs on the device's own thread.
 struct DeviceSpec {
   std::function<StatusOr<std::unique_ptr<DeviceBackend>>()> create;
   std::optional<int> core;  // of the device's thread
 };
 
+// A device and who holds it.
 struct DeviceDescription {
   int index = 0;
   DeviceProperties properties;

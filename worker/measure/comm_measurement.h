@@ -1,5 +1,5 @@
-// Turns a CommSample into one rank's record. Every rank of the group runs this at the same time
-// with the same sample.
+// Measurement of a CommSample by one rank. Every rank of the group runs this at the same time with
+// the same sample.
 #pragma once
 
 #include "common/base/status.h"

@@ -1,5 +1,5 @@
-// Turns a ComputeSample into a record: the warm-up, flush, time and stop loop of the paper's
-// compute cost collection (NeuroShard, section 3; nvbench's cold measurements).
+// Measurement of a ComputeSample: the warm-up, flush, time and stop loop of the paper's compute
+// cost collection (NeuroShard, section 3; nvbench's cold measurements).
 #pragma once
 
 #include "common/base/bytes.h"

@@ -1,4 +1,4 @@
-// How many bytes each rank sends and receives in an exchange of pooled embeddings.
+// Bytes that each rank sends and receives in an exchange of pooled embeddings.
 #pragma once
 
 #include <chrono>

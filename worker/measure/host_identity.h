@@ -1,4 +1,4 @@
-// Which worker on which host: the part of every record that does not change while the process
+// Identity of worker and host: the part of every record that does not change while the process
 // lives.
 #pragma once
 
@@ -7,6 +7,7 @@
 
 namespace neuroshard {
 
+// Build, host name and operating system of this process.
 struct HostIdentity {
   std::string worker_version;
   std::string git_commit;

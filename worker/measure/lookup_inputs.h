@@ -1,4 +1,4 @@
-// The ids that a compute sample looks up.
+// The ids of a compute sample.
 #pragma once
 
 #include <cstdint>

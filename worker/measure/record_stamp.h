@@ -1,4 +1,4 @@
-// Puts the circumstances of a measurement into its record.
+// RecordStamp: the circumstances of a measurement, for its record.
 #pragma once
 
 #include <cstdint>

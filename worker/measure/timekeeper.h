@@ -1,4 +1,4 @@
-// A clock that can also be waited for, to the microsecond.
+// Timekeeper: a clock that can also be waited for, to the microsecond.
 #pragma once
 
 #include "common/base/clock.h"

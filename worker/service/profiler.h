@@ -1,4 +1,4 @@
-// What a worker does, without RPCs: measures samples on leased devices and on comm groups.
+// Profiler: the worker without RPCs. Measures samples on leased devices and on comm groups.
 #pragma once
 
 #include <memory>

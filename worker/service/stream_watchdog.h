@@ -1,4 +1,5 @@
-// Ends a streaming call whose client neither sends nor reads: it must not hold a device for ever.
+// StreamWatchdog: ends a streaming call whose client neither sends nor reads, so that it does not
+// hold a device for ever.
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -1,8 +1,10 @@
-// What a worker tells its operator about measuring.
-//   neuroshard_worker_samples_total{kind,outcome}       samples that came to an end; outcome: ok,
-//   out_of_memory, cancelled, error neuroshard_worker_measurement_seconds{kind}         histogram:
-//   one sample from its arrival on the device to its record neuroshard_worker_open_comm_groups
-//   gauge neuroshard_worker_device_busy{device}               gauge: 1 while the device is leased
+// Metrics of measuring, for the operator.
+//   neuroshard_worker_samples_total{kind,outcome}   samples that came to an end; outcome: ok,
+//                                                   out_of_memory, cancelled, error
+//   neuroshard_worker_measurement_seconds{kind}     histogram: one sample from its arrival on the
+//                                                   device to its record
+//   neuroshard_worker_open_comm_groups              gauge
+//   neuroshard_worker_device_busy{device}           gauge: 1 while the device is leased
 #pragma once
 
 #include <string>
@@ -18,6 +20,7 @@ class Family;
 
 namespace neuroshard {
 
+// The label `kind`.
 enum class MeasurementKind { kCompute, kComm };
 
 // Thread-safe.

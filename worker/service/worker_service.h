@@ -12,6 +12,7 @@
 
 namespace neuroshard {
 
+// Limits of the service.
 struct WorkerServiceOptions {
   // How long a ProfileCompute stream may wait for its client (to send the next sample, or to read a
   // record) before it is cancelled and its device is free again.

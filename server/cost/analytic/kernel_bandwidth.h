@@ -1,4 +1,4 @@
-// How fast TorchRec takes an embedding kernel to read and write a table.
+// TorchRec's bandwidth of an embedding kernel.
 #pragma once
 
 namespace neuroshard {
@@ -7,6 +7,7 @@ namespace neuroshard {
 // with tables in host memory, are here because TorchRec's tests of the formulas use them.
 enum class TorchRecKernel { kDense, kFused, kFusedUvm, kFusedUvmCaching };
 
+// The memory bandwidths that a kernel's reading depends on, in bytes per ms.
 struct MemoryBandwidths {
   double device_bytes_per_ms = 0;          // device memory
   double host_to_device_bytes_per_ms = 0;  // kFusedUvm and kFusedUvmCaching only

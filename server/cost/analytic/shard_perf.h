@@ -6,7 +6,7 @@
 
 namespace neuroshard {
 
-// What a shard is asked for. Every shard of a table gets the whole table's numbers except `cols`.
+// The work of a shard. Every shard of a table gets the whole table's numbers except `cols`.
 struct ShardWork {
   double ids = 0;            // of one rank's samples, summed over features
   double vectors = 0;        // that one rank's samples pool: samples x features

@@ -1,4 +1,5 @@
-// What joins the ranks of a cluster, as vendors publish it: nothing here was measured.
+// A fabric: the links between the ranks of a cluster by published figures. Nothing here was
+// measured.
 #pragma once
 
 #include <string>
@@ -13,6 +14,7 @@ struct FabricLink {
   bool operator==(const FabricLink&) const = default;
 };
 
+// The two links of every rank of a cluster.
 struct Fabric {
   std::string name;
   FabricLink intra_host;  // to the other ranks of the host, e.g. NVLink

@@ -1,6 +1,5 @@
-// How long collectives take on a fabric by the alpha-beta model: steps x latency + bytes /
-// bandwidth. Pure formulas over published figures; how they were chosen is in the README of
-// configs/fabrics.
+// Time of collectives on a fabric by the alpha-beta model: steps x latency + bytes / bandwidth.
+// Pure formulas over published figures; how they were chosen is in the README of configs/fabrics.
 #pragma once
 
 #include <span>
@@ -26,13 +25,13 @@ class FabricCollectives {
   int num_ranks() const { return num_ranks_; }
 
   // bytes_per_peer[r]: what rank r exchanges with each other rank: sends (forward, pooled vectors
-  // of its tables) or receives (backward, their gradients); transposed traffic takes as long. The
-  // rank with the most keeps everybody waiting, since all exchange with it: on a host its time is
-  // the host's; between hosts the fullest adapter's is everyone's. One entry a rank in both.
+  // of its tables) or receives (backward, their gradients); transposed traffic takes as long. All
+  // wait for the rank with the most, since all exchange with it: on a host its time is the host's;
+  // between hosts the time of the busiest adapter is everyone's. One entry a rank in both.
   void AllToAll(std::span<const double> bytes_per_peer, std::span<double> ms) const;
 
   // Rings over all ranks that enter and leave a host through all of its adapters, so that the
-  // smallest host is the neck. `bytes`: every rank's buffer before reduce-scatter, after
+  // smallest host is the bottleneck. `bytes`: every rank's buffer before reduce-scatter, after
   // all-gather, before and after all-reduce.
   double ReduceScatter(double bytes) const;
   double AllGather(double bytes) const { return ReduceScatter(bytes); }
@@ -54,8 +53,8 @@ class FabricCollectives {
   double intra_bytes_per_ms_, inter_bytes_per_ms_;
 };
 
-// Nobody can start before the last one is there: to each rank's cost is added how much later than
-// it the last one comes. So cost = own completion - own start.
+// A collective starts when the last rank enters: each rank's cost also has its wait for that rank.
+// So cost = own completion - own start.
 void AddWaiting(std::span<const float> start_offsets_ms, std::span<double> cost_ms);
 
 }  // namespace neuroshard

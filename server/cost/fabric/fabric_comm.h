@@ -1,4 +1,4 @@
-// Communication costs of a plan on a fabric nobody measured.
+// Communication costs of a plan on a fabric that was not measured.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class FabricComm final : public BoundComm {
   //   exchanges partial sums in an all-to-all);
   // - row_wise: reduce-scatter forward, all-gather backward, over all ranks;
   // - table_row_wise, grid_shard: reduce-scatter on the host, then between hosts; backward the
-  // same;
+  //   same;
   // - data_parallel: all-reduce of the rows, backward alone.
   CommLoad Load(const ShardFeatures& shard) const override;
 

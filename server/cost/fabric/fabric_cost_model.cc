@@ -96,7 +96,7 @@ class FabricCostModel final : public CostModel {
     return parts_->compute->ComputeIntervals(conditions, shards_of_ranks, costs);
   }
 
-  // One rank does not communicate, which `compute` says as it likes.
+  // On a fabric there are none. One rank has no fabric communication: `compute` answers for it.
   std::vector<CommInterval> CommIntervals(std::span<const RankComm> ranks) const override {
     if (comm_ != nullptr) return {};
     return parts_->compute->CommIntervals(ranks);

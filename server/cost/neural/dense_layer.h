@@ -7,6 +7,7 @@
 
 namespace neuroshard {
 
+// Applied to each output of a layer.
 enum class DenseActivation { kNone, kRelu };
 
 // y = activation(x W^T + b). Every output is bias + x[0] w[0] + x[1] w[1] + ... in this order, by

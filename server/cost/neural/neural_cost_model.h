@@ -15,17 +15,15 @@ namespace neuroshard {
 // for files that are not what the manifest says; NOT_FOUND for a missing file.
 //
 // The model:
-//  - compute = head(sum of phi(z)), z = (x - feature_mean) / feature_std; outputs "total_ms", or
-//  "forward_ms" and "backward_ms",
-//    whose sum then is the total;
-//  - one communication network a rank count. CheckConditions accepts the counts that have both
-//  directions, and 1, whose communication
-//    costs 0 whatever the model; info().num_devices lists the former;
-//  - every cost is at least 0 and finite: what a network puts below 0 becomes 0, what overflows
-//  becomes the largest float, so that
-//    a search avoids it.
-// The same inputs in the same batch give the same bits, in any thread. In another batch, or on
-// another kind of CPU, a value in some hundred million may differ in the last bit of its float.
+// - compute = head(sum of phi(z)), z = (x - feature_mean) / feature_std; outputs "total_ms", or
+//   "forward_ms" and "backward_ms", whose sum then is the total;
+// - one communication network a rank count. CheckConditions accepts the counts that have both
+//   directions, and 1, whose communication costs 0 whatever the model; info().num_devices lists the
+//   former;
+// - every cost is at least 0 and finite: what a network puts below 0 becomes 0, what overflows
+//   becomes the largest float, so that a search avoids it.
+// The same inputs give the same bits in any thread and in any batch, and on every CPU whose C library
+// computes log1p alike (DenseLayer).
 StatusOr<std::shared_ptr<const CostModel>> LoadNeuralCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory);
 

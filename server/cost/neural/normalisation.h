@@ -8,6 +8,7 @@
 
 namespace neuroshard {
 
+// Mean and standard deviation of each column. Immutable.
 class Normalisation {
  public:
   // "feature_mean" and "feature_std" of a file that CheckNetworkTensors has passed.

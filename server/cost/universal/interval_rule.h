@@ -1,5 +1,5 @@
-// From what an ensemble and calibration say to an interval; one rule for training, which calibrates
-// it, and serving.
+// Interval rule: from the members' costs and the calibration to an interval. One rule for training,
+// which calibrates it, and serving.
 #pragma once
 
 #include <span>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// cost x exp(-+ factor s), s the deviation of ln(cost) by members and noise. Immutable.
 class IntervalRule {
  public:
   // `manifest` is one that ReadModelManifest accepts.
@@ -29,7 +30,8 @@ class IntervalRule {
   // cost x exp(-+ factor x deviation); [0, 0] of 0.
   CostInterval Around(double cost_ms, double deviation) const;
 
-  // What a usual deviation is at: the noise in the middle of the points. As a share of the cost.
+  // A typical error, as a share of the cost: the deviation at the noise in the middle of the
+  // points.
   double TypicalError() const;
 
  private:

@@ -15,8 +15,7 @@ namespace neuroshard {
 //
 // Takes 2 to 16,384 ranks. A bound one prices loads of columns, 4 bytes a value on the wire:
 // - all-to-all kinds as the network does, with the hosts of the conditions, or with all ranks on
-// one
-//   host where the network has only seen one (trained_on.max_hosts at most 1);
+//   one host where the network has only seen one (trained_on.max_hosts at most 1);
 // - cut rows as the columns that cost as much in an all-to-all as the reduce-scatter (forward) and
 //   all-gather (backward) of the shard, by the ratio of the network's own costs with 128 columns on
 //   every rank; replicas likewise by all-reduce (backward). A collective that the samples did not
@@ -24,10 +23,9 @@ namespace neuroshard {
 // - what a collective takes for no bytes at all, once for each that the placement needs (SetupOf):
 //   the all-to-all of all columns stands for one collective, whichever those are.
 // A stage's interval is the widest of those of the collectives that its placement has (the
-// all-to-all where it has none); a collective that the manifest does not say anything of is as sure
-// as the all-to-all.
-// Permutation equivariant, but for the order in which doubles are added; rises with every rank's
-// load; never negative.
+// all-to-all where it has none); a collective that the manifest does not mention has the interval
+// of the all-to-all. Permutation equivariant, but for the order in which doubles are added; rises
+// with every rank's load; never negative.
 std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& manifest,
                                                    const TrainedOnManifest& trained_on,
                                                    const TensorFile& file);

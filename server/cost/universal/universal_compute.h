@@ -16,8 +16,8 @@ namespace neuroshard {
 // phi = exp(clamp(MLP(z), -20, 10)), cost = linear . S + output . relu(hidden S + bias) + bias,
 // with S = sum of phi and no negative linear, output and last bias: positive, and convex in S. A
 // shard without rows has phi 0. The mean of the first members prices (pricing_members of the
-// manifest), which is a network of the same kind with their phi side by side; what all of them
-// differ in says how sure it is. Immutable; any thread.
+// manifest), which is a network of the same kind with their phi side by side; intervals come from
+// the differences between all members. Immutable; any thread.
 class UniversalCompute {
  public:
   // `file` has passed CheckNetworkTensors with UniversalComputeTensors.
@@ -36,7 +36,7 @@ class UniversalCompute {
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
       std::span<const ComputeCost> costs) const;
 
-  // Not finite: the network is of no use. The compute of one plausible shard, as the head gives it.
+  // The compute of one plausible shard, by the head. Not finite: the network is of no use.
   double TrialRun() const;
 
  private:

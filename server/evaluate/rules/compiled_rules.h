@@ -1,5 +1,5 @@
-// A request's constraints, worked out table by table, so that a search can ask instead of
-// interpreting.
+// Compiled rules: a request's constraints worked out table by table, so that a search can ask
+// instead of interpreting.
 //
 // How demands act on each other:
 // - Several rules that name a table all hold: what they allow is intersected, the smallest maximum
@@ -32,6 +32,7 @@
 
 namespace neuroshard {
 
+// The constraints of one table, all rules that name it intersected.
 struct TableRules {
   // Types that a plan of this table can have as far as the demands above show; the kernel follows
   // from the type (KernelOf). Empty: no plan keeps the constraints. A type may stay in that other
@@ -50,6 +51,7 @@ struct TableRules {
   std::vector<int> separate_groups;  // in CompiledRules::separate_groups(), ascending
 };
 
+// The constraints of a request by table and by group. Immutable.
 class CompiledRules {
  public:
   // For a request that was decoded: indices exist. O(tables + what the constraints list).

@@ -1,4 +1,5 @@
-// The demands of a request one by one, so that one can be dropped and the rest kept.
+// Constraint facts: the demands of a request one by one, so that one can be dropped and the rest
+// kept.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ class ConstraintFacts {
   // not there, so their numbers are others; a group may be left with one table.
   PlanRequest With(const std::vector<std::size_t>& kept) const;
 
-  // Whom the facts concern: indices into the request's tables.
+  // The tables that the facts concern, as indices into the request's.
   const std::vector<int>& tables() const { return tables_; }
 
  private:

@@ -1,4 +1,5 @@
-// The smallest list that still shows something, by leaving out what is not needed for it.
+// Minimal sets: a smallest list that still has a property, by leaving out what is not needed for
+// it.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace neuroshard {
 
 // Of 0 .. count - 1, given that shows(all of them): a list, ascending, that shows it, while it
 // would not with any one of its members left out. Leaves out halves first, so that it asks about 2
-// m log(count) times for m members. What `shows` says may depend on the list in any way.
+// m log(count) times for m members. `shows` may depend on the list in any way.
 inline std::vector<std::size_t> MinimalSet(
     std::size_t count, const std::function<bool(const std::vector<std::size_t>&)>& shows) {
   std::vector<std::size_t> kept(count);

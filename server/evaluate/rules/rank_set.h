@@ -1,4 +1,4 @@
-// Some of a topology's ranks, and what that means for its hosts.
+// A set of ranks of a topology, and the hosts that it touches.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,7 @@
 
 namespace neuroshard {
 
+// A set of ranks with the hosts that it touches or fills. Immutable.
 class RankSet {
  public:
   // has[rank] for each rank of the topology; `hosts` are Topology::hosts().

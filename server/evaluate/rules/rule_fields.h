@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// One field of a TableRule: whether it is set, its text, and how to copy it alone.
 struct RuleField {
   std::string_view name;                  // in TableRule
   bool (*is_set)(const TableRule&);       // whether the rule demands it

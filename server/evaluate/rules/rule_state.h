@@ -1,4 +1,5 @@
-// Where shards are while a search moves them, counted so far that a rule on ranks is one look-up.
+// Rule state: counts of where shards are while a search moves them, so that a rule on ranks is one
+// look-up.
 #pragma once
 
 #include <utility>

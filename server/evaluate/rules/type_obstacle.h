@@ -1,4 +1,4 @@
-// Why a table cannot have a sharding type, for a person.
+// Type obstacles: why a table cannot have a sharding type, as text.
 #pragma once
 
 #include <string>

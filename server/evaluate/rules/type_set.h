@@ -1,4 +1,4 @@
-// Some of the sharding types.
+// A set of sharding types.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace neuroshard {
 
+// One bit a sharding type.
 class TypeSet {
  public:
   constexpr TypeSet() = default;
