@@ -31,6 +31,12 @@ enum class ColumnRule { kAny, kTorchRec };
 enum class CommDirection { kForward, kBackward };
 enum class Collective { kAllToAll, kReduceScatter, kAllGather, kAllReduce };
 
+// Names of search strategies (server/search), the default first.
+inline constexpr std::array<std::string_view, 11> kStrategyNames = {
+    "refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
+    "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
+    "hugectr_auto"};
+
 template <typename E>
 struct Word {
   E value;
