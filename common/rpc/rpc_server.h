@@ -10,8 +10,8 @@
 #include "common/base/bytes.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/text/config_reader.h"
 #include "common/rpc/rpc_gate.h"
+#include "common/text/config_reader.h"
 
 namespace grpc {
 class Server;
