@@ -47,7 +47,7 @@ ModelWatcher::ModelWatcher(ModelRepository& repository, std::chrono::millisecond
 
 ModelWatcher::~ModelWatcher() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
@@ -56,7 +56,7 @@ ModelWatcher::~ModelWatcher() {
 
 void ModelWatcher::ReloadNow() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     reload_ = true;
   }
   wake_.notify_all();
@@ -64,17 +64,19 @@ void ModelWatcher::ReloadNow() {
 
 void ModelWatcher::Run() {
   bool root_was_readable = true;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    const auto woken = [this] { return reload_ || stopping_; };
-    if (interval_.count() > 0) {
-      wake_.wait_for(lock, interval_, woken);
-    } else {
-      wake_.wait(lock, woken);
+    const auto next = std::chrono::steady_clock::now() + interval_;
+    while (!reload_ && !stopping_) {
+      if (interval_.count() == 0) {
+        lock.Wait(wake_);
+      } else if (!lock.WaitUntil(wake_, next)) {
+        break;
+      }
     }
     if (stopping_) return;
     reload_ = false;
-    lock.unlock();
+    lock.Unlock();
     const ReloadReport report = repository_.Reload();
     // A root that stays away is one event, not one every interval.
     if (root_was_readable && !report.root_status.ok()) {
@@ -82,7 +84,7 @@ void ModelWatcher::Run() {
     }
     root_was_readable = report.root_status.ok();
     RecordReload(report, *repository_.Current(), logger_, metrics_);
-    lock.lock();
+    lock.Lock();
   }
 }
 

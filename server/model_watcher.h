@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "common/base/mutex.h"
 #include "common/observe/logger.h"
 #include "server/models/model_repository.h"
 #include "server/service/planner_metrics.h"
@@ -33,11 +33,11 @@ class ModelWatcher {
   const std::chrono::milliseconds interval_;
   const Logger& logger_;
   PlannerMetrics& metrics_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable wake_;
-  bool reload_ = false;    // guarded by mutex_
-  bool stopping_ = false;  // guarded by mutex_
-  std::thread thread_;     // last: starts when everything else is there
+  bool reload_ NS_GUARDED_BY(mutex_) = false;
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: starts when everything else is there
 };
 
 }  // namespace neuroshard

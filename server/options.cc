@@ -4,6 +4,7 @@
 #include <iostream>
 #include <utility>
 
+#include "common/base/build_info.h"
 #include "common/observe/listen_address.h"
 
 namespace neuroshard {
@@ -72,6 +73,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
   bool accept_unusable = false;
   app.add_flag("--accept-unusable-models", accept_unusable,
                "serve cost models that are marked as unusable, with a warning");
+  app.set_version_flag("--version", BuildText());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

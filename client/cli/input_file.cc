@@ -12,7 +12,7 @@
 #include "common/codec/prediction_codec.h"
 #include "common/codec/request_codec.h"
 #include "common/codec/text_file.h"
-#include "common/codec/text_value.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {

@@ -1,5 +1,10 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -82,13 +87,29 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
 }
 
 Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& request,
-              const ValidationReport& report, ProfileStore& store, const Console& console) {
+              const ValidationReport& report, const Console& console) {
+  if (options.store_file.empty()) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const auto store,
+                      ProfileStore::Open(options.store_file, StoreMode::kReadWrite));
   const std::string text = fmt::format(
       "request: {}\nplan: {}\nglobal_batch_size: {}\nmax_time_ms: {}\n", options.request_file,
       options.plan_file, request.global_batch_size(), options.max_time_ms);
-  NS_ASSIGN_OR_RETURN(const std::int64_t samples, RecordValidation(report, text, store));
+  NS_ASSIGN_OR_RETURN(const std::int64_t samples, RecordValidation(report, text, *store));
   console.err << fmt::format("{} samples recorded in {}\n", samples, options.store_file);
   return absl::OkStatus();
+}
+
+// A store that cannot be written should not cost a measurement, and a measurement that fails should
+// not leave an empty store. So one that is missing is made when there is something to record.
+Status CheckStore(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  if (std::filesystem::exists(path)) {
+    return ProfileStore::Open(path, StoreMode::kReadWrite).status();
+  }
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string directory = parent.empty() ? "." : parent.string();
+  if (::access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return FailedPrecondition("{}: cannot be made: {}: {}", path, directory, std::strerror(errno));
 }
 
 int RunValidate(const ValidateOptions& options, const Console& console) {
@@ -99,12 +120,8 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   }
   const auto predicted = Predict(options, *request, *file);
   if (!predicted.ok()) return ReportFailure(console, predicted.status());
-  // Opened first: a store that cannot be written should not cost a measurement.
-  std::unique_ptr<ProfileStore> store;
-  if (!options.store_file.empty()) {
-    auto opened = ProfileStore::Open(options.store_file, StoreMode::kReadWrite);
-    if (!opened.ok()) return ReportFailure(console, opened.status());
-    store = *std::move(opened);
+  if (const Status writable = CheckStore(options.store_file); !writable.ok()) {
+    return ReportFailure(console, writable);
   }
   auto report = Measure(options, *request, file->plan, console);
   if (!report.ok()) {
@@ -116,8 +133,7 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
       report->notes.push_back(*std::move(note));
     }
   }
-  const Status recorded =
-      store == nullptr ? absl::OkStatus() : Record(options, *request, *report, *store, console);
+  const Status recorded = Record(options, *request, *report, console);
   const int written =
       WriteResult(console, "",
                   options.format == "json" ? ValidationAsJson(*report, *predicted)

@@ -6,7 +6,8 @@
 
 #include <chrono>
 #include <list>
-#include <mutex>
+
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -19,26 +20,26 @@ class CancellableCalls {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + deadline);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (cancelled_) return {grpc::StatusCode::CANCELLED, "cancelled"};
       contexts_.push_back(&context);
     }
     grpc::Status status = call(context);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     contexts_.remove(&context);
     return status;
   }
 
   void CancelAll() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled_ = true;
     for (grpc::ClientContext* context : contexts_) context->TryCancel();
   }
 
  private:
-  std::mutex mutex_;
-  std::list<grpc::ClientContext*> contexts_;
-  bool cancelled_ = false;
+  Mutex mutex_;
+  std::list<grpc::ClientContext*> contexts_ NS_GUARDED_BY(mutex_);
+  bool cancelled_ NS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace neuroshard

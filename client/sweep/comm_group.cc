@@ -1,9 +1,10 @@
 #include "client/sweep/comm_group.h"
 
 #include <algorithm>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 namespace {
@@ -48,7 +49,7 @@ StatusOr<std::unique_ptr<CommGroup>> CommGroup::Open(std::vector<const WorkerCli
 }
 
 Status CommGroup::Connect(std::chrono::milliseconds timeout) {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::string> addresses(placement_.size());
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
     CommGroupSpec spec;
@@ -61,7 +62,7 @@ Status CommGroup::Connect(std::chrono::milliseconds timeout) {
     }
     NS_ASSIGN_OR_RETURN(const auto local,
                         workers_[static_cast<std::size_t>(worker)]->OpenCommGroup(spec));
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     for (const auto& [rank, device] : spec.device_of_rank)
       addresses[static_cast<std::size_t>(rank)] = local.at(rank);
     return absl::OkStatus();
@@ -74,12 +75,12 @@ Status CommGroup::Connect(std::chrono::milliseconds timeout) {
 StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSettings& settings,
                                                           const CommSample& sample,
                                                           std::chrono::milliseconds deadline) {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<CommMeasurement> all;
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
     NS_ASSIGN_OR_RETURN(auto local, workers_[static_cast<std::size_t>(worker)]->ProfileComm(
                                         group_id_, settings, sample, deadline));
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     std::move(local.begin(), local.end(), std::back_inserter(all));
     return absl::OkStatus();
   }));
@@ -98,7 +99,7 @@ StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSetti
 
 template <typename Call>
 Status CommGroup::OnEveryWorker(const Call& call) {
-  std::mutex mutex;
+  Mutex mutex;
   Status first_failure;
   std::vector<std::thread> threads;
   for (const int member : members_) {
@@ -106,7 +107,7 @@ Status CommGroup::OnEveryWorker(const Call& call) {
       const Status status = call(member);
       if (status.ok()) return;
       {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         if (!first_failure.ok()) return;
         first_failure = status;
       }

@@ -3,8 +3,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <mutex>
 #include <thread>
+
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 namespace {
@@ -16,30 +17,34 @@ constexpr std::chrono::milliseconds kPoll{50};
 
 bool RunMonitored(const std::vector<std::function<void()>>& loops, const StopSignal& stop,
                   ProgressDisplay& display, const std::function<void()>& on_stop) {
-  std::mutex mutex;
+  Mutex mutex;
   std::condition_variable ended;
   std::size_t running = loops.size();
   std::vector<std::thread> threads;
   for (const std::function<void()>& loop : loops) {
     threads.emplace_back([&, &body = loop] {
       body();
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       --running;
       ended.notify_all();
     });
   }
   bool stopped = false;
-  std::unique_lock lock(mutex);
-  while (!ended.wait_for(lock, kPoll, [&] { return running == 0; })) {
-    lock.unlock();
+  MutexLock lock(mutex);
+  while (running != 0) {
+    const auto next = std::chrono::steady_clock::now() + kPoll;
+    while (running != 0 && lock.WaitUntil(ended, next)) {
+    }
+    if (running == 0) break;
+    lock.Unlock();
     if (!stopped && stop.ShouldStop()) {
       stopped = true;
       on_stop();
     }
     display.Tick();
-    lock.lock();
+    lock.Lock();
   }
-  lock.unlock();
+  lock.Unlock();
   for (std::thread& thread : threads) thread.join();
   return stopped;
 }

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <list>
-#include <mutex>
 
 #include "client/stub/worker_client.h"
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -13,26 +13,26 @@ class OpenStreams {
  public:
   // Cancelled at once when CancelAll came first.
   void Add(ComputeStream* stream) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     streams_.push_back(stream);
     if (cancelled_) stream->Cancel();
   }
 
   void Remove(ComputeStream* stream) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     streams_.remove(stream);
   }
 
   void CancelAll() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled_ = true;
     for (ComputeStream* stream : streams_) stream->Cancel();
   }
 
  private:
-  std::mutex mutex_;
-  std::list<ComputeStream*> streams_;
-  bool cancelled_ = false;
+  Mutex mutex_;
+  std::list<ComputeStream*> streams_ NS_GUARDED_BY(mutex_);
+  bool cancelled_ NS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace neuroshard

@@ -17,7 +17,7 @@ ProgressDisplay::ProgressDisplay(std::ostream& out, const Clock& clock, DisplayM
     : out_(out), clock_(clock), mode_(mode) {}
 
 void ProgressDisplay::Begin(std::string label, std::int64_t total, std::int64_t done_before) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   begin_ = clock_.Now();
   state_ = {std::move(label), total, done_before, done_before, 0, 0};
   running_ = true;
@@ -25,20 +25,20 @@ void ProgressDisplay::Begin(std::string label, std::int64_t total, std::int64_t 
 }
 
 void ProgressDisplay::Add(bool out_of_memory) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++state_.done;
   if (out_of_memory) ++state_.out_of_memory;
 }
 
 void ProgressDisplay::Tick() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const TimePoint now = clock_.Now();
   const double every_ms = mode_ == DisplayMode::kTerminal ? kRedrawMs : kLogEveryMs;
   if (running_ && MillisecondsBetween(shown_, now) >= every_ms) Show(now);
 }
 
 void ProgressDisplay::Note(const std::string& text) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool bar = running_ && mode_ == DisplayMode::kTerminal;
   if (bar) out_ << kEraseLine;
   out_ << text << '\n';
@@ -47,7 +47,7 @@ void ProgressDisplay::Note(const std::string& text) {
 }
 
 void ProgressDisplay::End() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!running_) return;
   Show(clock_.Now());
   if (mode_ == DisplayMode::kTerminal) out_ << '\n';

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <iosfwd>
-#include <mutex>
 #include <string>
 
 #include "client/sweep/progress_text.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -31,16 +31,16 @@ class ProgressDisplay {
   void End();
 
  private:
-  void Show(TimePoint now);
+  void Show(TimePoint now) NS_REQUIRES(mutex_);
 
   std::ostream& out_;
   const Clock& clock_;
   const DisplayMode mode_;
-  std::mutex mutex_;
-  ProgressState state_;
-  TimePoint begin_;
-  TimePoint shown_;
-  bool running_ = false;
+  Mutex mutex_;
+  ProgressState state_ NS_GUARDED_BY(mutex_);
+  TimePoint begin_ NS_GUARDED_BY(mutex_);
+  TimePoint shown_ NS_GUARDED_BY(mutex_);
+  bool running_ NS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace neuroshard

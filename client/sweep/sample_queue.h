@@ -4,11 +4,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/domain/measurement.h"
 
 namespace neuroshard {
@@ -31,8 +31,8 @@ class SampleQueue {
   // The next sample. While none waits but some are in flight it blocks, because those may come
   // back. nullopt: everything is settled, or the queue is closed.
   std::optional<ComputeAttempt> Take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return closed_ || !waiting_.empty() || in_flight_ == 0; });
+    MutexLock lock(mutex_);
+    while (!closed_ && waiting_.empty() && in_flight_ != 0) lock.Wait(changed_);
     if (closed_ || waiting_.empty()) return std::nullopt;
     ComputeAttempt attempt = std::move(waiting_.front());
     waiting_.pop_front();
@@ -42,7 +42,7 @@ class SampleQueue {
 
   // A taken sample is recorded, or given up for good.
   void Settle() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --in_flight_;
     changed_.notify_all();
   }
@@ -50,7 +50,7 @@ class SampleQueue {
   // A taken sample could not be measured here; it goes to the back, so that one bad sample does not
   // hold up the others.
   void Return(ComputeAttempt attempt) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --in_flight_;
     waiting_.push_back(std::move(attempt));
     changed_.notify_all();
@@ -58,23 +58,23 @@ class SampleQueue {
 
   // Nothing is handed out any more.
   void Close() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     changed_.notify_all();
   }
 
   // Waiting or in flight.
   std::size_t unsettled() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return waiting_.size() + in_flight_;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<ComputeAttempt> waiting_;
-  std::size_t in_flight_ = 0;
-  bool closed_ = false;
+  std::deque<ComputeAttempt> waiting_ NS_GUARDED_BY(mutex_);
+  std::size_t in_flight_ NS_GUARDED_BY(mutex_) = 0;
+  bool closed_ NS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace neuroshard

@@ -3,7 +3,8 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
+
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -11,26 +12,29 @@ namespace neuroshard {
 class StopLatch {
  public:
   void Stop() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     changed_.notify_all();
   }
 
   bool Stopped() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return stopped_;
   }
 
   // Waits for `duration` or until stopped; returns Stopped().
   bool WaitFor(std::chrono::milliseconds duration) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, duration, [this] { return stopped_; });
+    MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + duration;
+    while (!stopped_ && lock.WaitUntil(changed_, deadline)) {
+    }
+    return stopped_;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable changed_;
-  bool stopped_ = false;
+  bool stopped_ NS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace neuroshard

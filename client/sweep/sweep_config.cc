@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/config/config_reader.h"
+#include "common/text/config_reader.h"
 
 namespace neuroshard {
 namespace {

@@ -1,11 +1,11 @@
 // Counts and first fault of a run, shared by its threads.
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "client/sweep/sweep_run.h"
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -17,7 +17,7 @@ class SweepTally {
 
   void Recorded(bool out_of_memory) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ++report_.recorded;
       if (out_of_memory) ++report_.out_of_memory;
     }
@@ -30,7 +30,7 @@ class SweepTally {
   // False when too many are given up; the run then has its fault.
   bool GiveUp(const std::string& sample_id, const std::string& reason) {
     display_.Note(fmt::format("sample {} given up: {}", sample_id, reason));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     report_.given_up.push_back({sample_id, reason});
     if (static_cast<int>(report_.given_up.size()) <= max_given_up_) return true;
     SetFault(FailedPrecondition("more than {} samples given up, the last one because: {}",
@@ -40,24 +40,24 @@ class SweepTally {
 
   // The first fault stays.
   void Fail(const Status& status) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     SetFault(status);
   }
 
   SweepReport report() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return report_;
   }
 
  private:
-  void SetFault(const Status& status) {
+  void SetFault(const Status& status) NS_REQUIRES(mutex_) {
     if (report_.status.ok()) report_.status = status;
   }
 
   ProgressDisplay& display_;
   const int max_given_up_;
-  mutable std::mutex mutex_;
-  SweepReport report_;
+  mutable Mutex mutex_;
+  SweepReport report_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

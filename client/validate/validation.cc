@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -17,6 +16,7 @@
 #include "client/sweep/open_streams.h"
 #include "client/sweep/rank_placement.h"
 #include "client/validate/plan_collectives.h"
+#include "common/base/mutex.h"
 #include "common/domain/backend_names.h"
 
 namespace neuroshard {
@@ -108,14 +108,14 @@ class Validation {
   }
 
   Status MeasureCompute() {
-    std::mutex mutex;
+    Mutex mutex;
     Status first_failure;
     std::vector<std::thread> threads;
     for (std::size_t device = 0; device < placement_.size(); ++device) {
       threads.emplace_back([&, device] {
         const Status status = MeasureRanksOfDevice(device);
         if (status.ok()) return;
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         if (first_failure.ok()) first_failure = status;
         streams_.CancelAll();  // the others would measure for nothing
       });

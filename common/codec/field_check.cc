@@ -1,5 +1,8 @@
 #include "common/codec/field_check.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
 namespace neuroshard {
@@ -49,6 +52,13 @@ bool FieldCheck::IsText(std::string_view field, std::string_view text,
     }
   }
   return true;
+}
+
+bool FieldCheck::IsOneOf(std::string_view field, std::string_view text,
+                         std::span<const std::string_view> words) const {
+  if (std::find(words.begin(), words.end(), text) != words.end()) return true;
+  Fail(field, fmt::format("must be one of {}, got {}", fmt::join(words, ", "), Quoted(text)));
+  return false;
 }
 
 bool FieldCheck::IsNonEmptyText(std::string_view field, std::string_view text,

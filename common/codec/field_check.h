@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,6 +42,9 @@ class FieldCheck {
   // At most max_bytes and without control characters, which would garble logs and tables.
   bool IsText(std::string_view field, std::string_view text, std::size_t max_bytes) const;
   bool IsNonEmptyText(std::string_view field, std::string_view text, std::size_t max_bytes) const;
+
+  bool IsOneOf(std::string_view field, std::string_view text,
+               std::span<const std::string_view> words) const;
 
   // The word of E that `text` spells; a violation that lists all words, and `absent`, when there is
   // none.

@@ -9,7 +9,7 @@
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/scalar_text.h"
-#include "common/codec/text_value.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {
@@ -19,33 +19,6 @@ using google::protobuf::FieldDescriptor;
 using ProtoMessage = google::protobuf::Message;
 using google::protobuf::Reflection;
 using Kind = TextValue::Kind;
-
-std::string_view Name(Kind kind) {
-  switch (kind) {
-    case Kind::kNull:
-      return "null";
-    case Kind::kPlain:
-      return "a scalar";
-    case Kind::kText:
-      return "text";
-    case Kind::kNumber:
-      return "a number";
-    case Kind::kBool:
-      return "a bool";
-    case Kind::kSequence:
-      return "a list";
-    case Kind::kMapping:
-      return "a mapping";
-  }
-  return "?";
-}
-
-std::string Shown(const TextValue& value) {
-  if (value.kind == Kind::kSequence || value.kind == Kind::kMapping || value.kind == Kind::kNull) {
-    return std::string(Name(value.kind));
-  }
-  return value.kind == Kind::kText ? Quoted(value.text) + " in quotes" : Quoted(value.text);
-}
 
 const FieldDescriptor* FindField(const Descriptor& type, const std::string& name) {
   if (const FieldDescriptor* field = type.FindFieldByName(name)) return field;
@@ -196,6 +169,7 @@ Status ReadMessageText(std::string_view text, TextFormat format, ProtoMessage* m
   NS_ASSIGN_OR_RETURN(const TextValue document, format == TextFormat::kJson
                                                     ? ParseJsonDocument(text)
                                                     : ParseYamlDocument(text));
+  if (document.kind == Kind::kNull) return InvalidArgument("line 1: the document is empty");
   Violations violations;
   Filler(violations).Fill(document, "", *message);
   return violations.ToStatus();

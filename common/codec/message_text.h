@@ -1,5 +1,5 @@
 // Messages as people write them: YAML or JSON of the same shape as the message, checked against its
-// descriptor.
+// descriptor, within the bounds of common/text/text_value.h.
 //
 // Field names are the proto's (`embedding_dim`) or protobuf JSON's (`embeddingDim`). Integers may
 // be written as quoted decimal strings, as protobuf JSON does, or as integral floats (1e9). A text
@@ -25,13 +25,6 @@ enum class TextFormat { kYaml, kJson };
 
 // kJson for names that end in ".json", kYaml otherwise.
 TextFormat TextFormatOfPath(std::string_view path);
-
-// Bounds on a text, so that a hostile one cannot exhaust memory or stack; exceeding one is
-// INVALID_ARGUMENT and quotes it.
-inline constexpr std::size_t kMaxTextBytes = std::size_t{256} << 20;
-inline constexpr int kMaxTextDepth = 64;
-// Values, keys of YAML among them, after aliases are expanded.
-inline constexpr std::size_t kMaxTextValues = 8'000'000;
 
 // Clears `message` and fills it from `text`. INVALID_ARGUMENT: a syntax error with its line and
 // column, or every unknown field, wrong type, number out of its field's range and duplicate key at

@@ -2,8 +2,6 @@
 
 #include <google/protobuf/descriptor.h>
 
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -15,82 +13,18 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using ProtoMessage = google::protobuf::Message;
 using google::protobuf::Reflection;
-using Kind = TextValue::Kind;
-
-template <typename T>
-std::optional<T> Spelled(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// YAML allows a plus sign; from_chars does not, and would take "nan" and "inf", which are names
-// here.
-std::optional<std::string_view> Digits(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const std::string_view unsigned_text = text.starts_with('-') ? text.substr(1) : text;
-  if (unsigned_text.empty()) return std::nullopt;
-  const char first = unsigned_text.front();
-  if ((first < '0' || first > '9') && first != '.') return std::nullopt;
-  return text;
-}
-
-std::optional<double> ParseReal(std::string_view text) {
-  const std::string_view magnitude = text.starts_with('-') ? text.substr(1) : text;
-  const double sign = text.starts_with('-') ? -1.0 : 1.0;
-  if (magnitude == ".nan" || magnitude == ".NaN" || magnitude == ".NAN" || magnitude == "NaN") {
-    return std::numeric_limits<double>::quiet_NaN();
-  }
-  if (magnitude == ".inf" || magnitude == ".Inf" || magnitude == ".INF" ||
-      magnitude == "Infinity") {
-    return sign * std::numeric_limits<double>::infinity();
-  }
-  const auto digits = Digits(text);
-  return digits ? Spelled<double>(*digits) : std::nullopt;
-}
-
-enum class IntegerFault { kNone, kNotAnInteger, kOutOfRange };
-
-// Decimal digits, or a float that is integral (1e9, 5.0) and small enough that a double holds it
-// exactly.
-template <typename T>
-IntegerFault ParseInteger(std::string_view text, T& value) {
-  const auto digits = Digits(text);
-  if (!digits) return IntegerFault::kNotAnInteger;
-  const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), value);
-  const bool whole = end == digits->data() + digits->size();
-  if (whole && error == std::errc()) return IntegerFault::kNone;
-  if (whole && error == std::errc::result_out_of_range) return IntegerFault::kOutOfRange;
-  const std::optional<double> real = Spelled<double>(*digits);
-  if (!real || *real != std::floor(*real)) return IntegerFault::kNotAnInteger;
-  // Both bounds are exact in a double: 0 or -2^n, and 2^n, which itself is already too much.
-  const double low = static_cast<double>(std::numeric_limits<T>::min());
-  const double beyond = std::ldexp(1.0, std::numeric_limits<T>::digits);
-  if (*real < low || *real >= beyond) return IntegerFault::kOutOfRange;
-  value = static_cast<T>(*real);
-  return IntegerFault::kNone;
-}
-
-bool IsNumeric(const TextValue& value) {
-  return value.kind == Kind::kPlain || value.kind == Kind::kNumber || value.kind == Kind::kText;
-}
 
 template <typename T, typename Setter>
 std::string SetInteger(const TextValue& value, Setter set) {
-  T parsed{};
-  const IntegerFault fault =
-      IsNumeric(value) ? ParseInteger(value.text, parsed) : IntegerFault::kNotAnInteger;
-  switch (fault) {
-    case IntegerFault::kNotAnInteger:
-      return "must be an integer";
-    case IntegerFault::kOutOfRange:
-      return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
-                         std::numeric_limits<T>::max());
-    case IntegerFault::kNone:
-      set(parsed);
+  bool out_of_range = false;
+  const std::optional<T> parsed = IntegerOf<T>(value, &out_of_range);
+  if (parsed) {
+    set(*parsed);
+    return "";
   }
-  return "";
+  if (!out_of_range) return "must be an integer";
+  return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
+                     std::numeric_limits<T>::max());
 }
 
 // `reflection.Set<Type>` or `reflection.Add<Type>`, whichever the field wants.
@@ -105,19 +39,18 @@ auto Setter(const FieldDescriptor& field, ProtoMessage& message,
 }
 
 std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
-  if (value.kind != Kind::kPlain && value.kind != Kind::kText) return "must be text";
-  std::string text = value.text;
+  std::optional<std::string> text = TextOf(value);
+  if (!text) return "must be text";
   if (field.type() == FieldDescriptor::TYPE_BYTES) {
-    std::optional<std::string> bytes = FromBase64(text);
-    if (!bytes) return "must be base64";
-    text = *std::move(bytes);
-  } else if (!IsUtf8(text)) {
+    text = FromBase64(*text);
+    if (!text) return "must be base64";
+  } else if (!IsUtf8(*text)) {
     return "must be UTF-8";
   }
   if (field.is_repeated()) {
-    message.GetReflection()->AddString(&message, &field, std::move(text));
+    message.GetReflection()->AddString(&message, &field, *std::move(text));
   } else {
-    message.GetReflection()->SetString(&message, &field, std::move(text));
+    message.GetReflection()->SetString(&message, &field, *std::move(text));
   }
   return "";
 }
@@ -144,7 +77,7 @@ std::string SetScalar(const TextValue& value, const FieldDescriptor& field, Prot
           Setter<std::uint64_t>(field, message, &Reflection::SetUInt64, &Reflection::AddUInt64));
     case FieldDescriptor::CPPTYPE_DOUBLE:
     case FieldDescriptor::CPPTYPE_FLOAT: {
-      const std::optional<double> real = IsNumeric(value) ? ParseReal(value.text) : std::nullopt;
+      const std::optional<double> real = RealOf(value);
       if (!real) return "must be a number";
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
         Setter<double>(field, message, &Reflection::SetDouble, &Reflection::AddDouble)(*real);
@@ -155,12 +88,9 @@ std::string SetScalar(const TextValue& value, const FieldDescriptor& field, Prot
       return "";
     }
     case FieldDescriptor::CPPTYPE_BOOL: {
-      const bool typed = value.kind == Kind::kPlain || value.kind == Kind::kBool;
-      if (!typed || (value.text != "true" && value.text != "false")) {
-        return "must be true or false";
-      }
-      Setter<bool>(field, message, &Reflection::SetBool,
-                   &Reflection::AddBool)(value.text == "true");
+      const std::optional<bool> truth = BoolOf(value);
+      if (!truth) return "must be true or false";
+      Setter<bool>(field, message, &Reflection::SetBool, &Reflection::AddBool)(*truth);
       return "";
     }
     case FieldDescriptor::CPPTYPE_STRING:

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/codec/text_value.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 

@@ -9,7 +9,6 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::size_t kMaxStrategyBytes = 64;
 constexpr std::int64_t kMaxTimeBudgetMs = 3'600'000;
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 60;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 62;
@@ -59,8 +58,10 @@ HugeCtrOptions DecodeHugeCtr(const v1::HugeCtrOptions& message, Violations& viol
 SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& violations) {
   const FieldCheck check("search", violations);
   SearchOptions options;
-  check.IsText("strategy", message.strategy(), kMaxStrategyBytes);
-  if (!message.strategy().empty()) options.strategy = message.strategy();
+  if (!message.strategy().empty()) {
+    options.strategy = message.strategy();
+    check.IsOneOf("strategy", message.strategy(), kStrategyNames);
+  }
   if (message.has_beam_width()) options.beam_width = message.beam_width();
   if (message.has_num_candidates()) options.num_candidates = message.num_candidates();
   if (message.has_max_length()) options.max_length = message.max_length();

@@ -37,6 +37,12 @@ enum class CommDirection { kForward, kBackward };
 // Collectives that a sharding type may need.
 enum class Collective { kAllToAll, kReduceScatter, kAllGather, kAllReduce };
 
+// Names of search strategies (server/search), the default first.
+inline constexpr std::array<std::string_view, 11> kStrategyNames = {
+    "refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
+    "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
+    "hugectr_auto"};
+
 // A value with its spelling in requests, files and answers.
 template <typename E>
 struct Word {

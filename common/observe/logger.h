@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "common/base/status.h"
-#include "common/config/config_reader.h"
+#include "common/text/config_reader.h"
 
 namespace spdlog {
 class logger;

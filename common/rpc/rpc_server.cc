@@ -96,15 +96,15 @@ RpcServer::~RpcServer() {
 }
 
 void RpcServer::RequestDrain() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   drain_requested_ = true;
   drain_was_requested_.notify_all();
 }
 
 void RpcServer::Wait() {
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    drain_was_requested_.wait(lock, [this] { return drain_requested_; });
+    MutexLock lock(mutex_);
+    while (!drain_requested_) lock.Wait(drain_was_requested_);
   }
   server_->GetHealthCheckService()->SetServingStatus(false);
   std::this_thread::sleep_for(milliseconds(options_.drain_notice_ms));

@@ -4,14 +4,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/config/config_reader.h"
 #include "common/rpc/rpc_gate.h"
+#include "common/text/config_reader.h"
 
 namespace grpc {
 class Server;
@@ -85,9 +85,9 @@ class RpcServer {
   std::string address_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable drain_was_requested_;
-  bool drain_requested_ = false;  // guarded by mutex_
+  bool drain_requested_ NS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace neuroshard

@@ -90,7 +90,7 @@ StatusOr<std::int64_t> BeginSweep(SqliteDatabase& database, const SweepInfo& inf
                                   const std::vector<Sample>& samples, AddRecords add_records) {
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(samples));
-  const auto lock = database.Lock();
+  const MutexLock lock(database.mutex());
   NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(database));
   NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id,
                       FindOrMakeSweep(database, info, imported, samples, add_records));
@@ -107,7 +107,7 @@ auto SamplesOf(const std::vector<Measured>& measured) {
 
 template <typename Sample>
 StatusOr<std::vector<Sample>> PendingSamples(SqliteDatabase& database, std::int64_t sweep_id) {
-  const auto lock = database.Lock();
+  const MutexLock lock(database.mutex());
   NS_ASSIGN_OR_RETURN(SqliteStatement sweep,
                       database.Prepare("SELECT 1 FROM sweeps WHERE sweep_id = ? AND kind = ?"));
   NS_ASSIGN_OR_RETURN(const bool found, sweep.Bind(sweep_id).Bind(kKindText<Sample>).Step());
@@ -203,7 +203,7 @@ StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqliteDatabase& database
 template <typename Record, typename Select>
 StatusOr<std::vector<Record>> RecordsOfAllSweeps(SqliteDatabase& database, SweepKind kind,
                                                  Select select) {
-  const auto lock = database.Lock();
+  const MutexLock lock(database.mutex());
   // One read transaction, so that a writer between two statements does not show.
   NS_RETURN_IF_ERROR(database.Execute("BEGIN"));
   const auto read = [&]() -> StatusOr<std::vector<Record>> {
@@ -308,7 +308,7 @@ StatusOr<std::vector<CommSample>> ProfileStore::PendingCommSamples(std::int64_t 
 Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
                                            const ComputeMeasurement& measurement) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  const auto lock = database_->Lock();
+  const MutexLock lock(database_->mutex());
   NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
   NS_ASSIGN_OR_RETURN(const OpenRow open,
                       FindOpenRow<ComputeSample>(*database_, sweep_id, measurement.sample_id));
@@ -319,7 +319,7 @@ Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
 Status ProfileStore::AddCommMeasurements(std::int64_t sweep_id, const std::string& sample_id,
                                          const std::vector<CommMeasurement>& measurements) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  const auto lock = database_->Lock();
+  const MutexLock lock(database_->mutex());
   NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
   NS_ASSIGN_OR_RETURN(const OpenRow open, FindOpenRow<CommSample>(*database_, sweep_id, sample_id));
   NS_RETURN_IF_ERROR(CheckRanks(sample_id, open.num_ranks, measurements));
@@ -336,7 +336,7 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(compute)));
   NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(comm)));
-  const auto lock = database_->Lock();
+  const MutexLock lock(database_->mutex());
   NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
   if (!compute.empty()) {
     const auto add = [&](const std::vector<std::int64_t>& rows) -> Status {
@@ -404,7 +404,7 @@ StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords() const {
 }
 
 StatusOr<std::vector<SweepStatistics>> ProfileStore::Statistics() const {
-  const auto lock = database_->Lock();
+  const MutexLock lock(database_->mutex());
   return SelectStatistics(*database_);
 }
 

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 
 struct sqlite3;
@@ -51,7 +51,7 @@ class SqliteStatement {
   int bind_error_ = 0;
 };
 
-// One connection. Not thread-safe by itself: hold Lock() around anything.
+// One connection. Not thread-safe by itself: hold mutex() around anything.
 class SqliteDatabase {
  public:
   enum class Access { kReadWrite, kReadOnly, kImmutable };
@@ -64,7 +64,7 @@ class SqliteDatabase {
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;
 
-  std::unique_lock<std::mutex> Lock() { return std::unique_lock(mutex_); }
+  Mutex& mutex() NS_THREAD_ANNOTATION(lock_returned(mutex_)) { return mutex_; }
 
   StatusOr<SqliteStatement> Prepare(std::string_view sql);
   // Any number of statements without parameters; rows are ignored.
@@ -80,7 +80,7 @@ class SqliteDatabase {
 
   std::string path_;
   sqlite3* database_;
-  std::mutex mutex_;
+  Mutex mutex_;
 };
 
 // Everything until Commit, or nothing. Takes the write lock at once, so that it cannot fail halfway

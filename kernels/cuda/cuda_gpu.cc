@@ -41,7 +41,7 @@ CudaGpu::~CudaGpu() {
 void CudaGpu::Note(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return;
   Status status = CudaStatus(error, what);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (status_.ok()) status_ = std::move(status);
 }
 
@@ -85,7 +85,7 @@ Status CudaGpu::LoadKernels() {
 }
 
 Status CudaGpu::status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string_view>
 
+#include "common/base/mutex.h"
 #include "kernels/cuda/gpu.h"
 
 namespace neuroshard::cuda {
@@ -64,8 +64,8 @@ class CudaGpu final : public Gpu {
 
   const int device_;
   const cudaStream_t stream_;
-  mutable std::mutex mutex_;
-  Status status_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  Status status_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard::cuda

@@ -1,14 +1,9 @@
 #include "server/models/fabric_file.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <cstdint>
 #include <string>
 
-#include "common/base/printable_text.h"
-#include "common/base/violations.h"
-#include "server/models/fabric_section.h"
-#include "server/models/manifest_section.h"
+#include "server/models/manifest_fields.h"
 #include "server/models/regular_file.h"
 
 namespace neuroshard {
@@ -17,22 +12,37 @@ namespace {
 constexpr std::int64_t kMaxFabricFileBytes = 1 << 16;
 constexpr std::string_view kFabricFormat = "neuroshard-fabric/1";
 
+FabricLink ReadLink(ConfigReader& owner, std::string_view key) {
+  FabricLink link;
+  owner.Require({key});
+  if (auto section = owner.SectionIfGiven(key)) {
+    section->Require({"latency_us", "bytes_per_s"});
+    section->Read("latency_us", &link.latency_us, {0, 1e6});
+    section->Read("bytes_per_s", &link.bytes_per_s, {1, 1e15});
+  }
+  return link;
+}
+
+// Name and links, the keys that are the same in both places.
+Fabric ReadFabric(ConfigReader& section) {
+  return {ReadName(section, "name"), ReadLink(section, "intra_host"),
+          ReadLink(section, "inter_host")};
+}
+
+void EmitLink(YAML::Emitter& out, const std::string& key, const FabricLink& link) {
+  out << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginMap;
+  EmitScalar(out, "latency_us", link.latency_us);
+  EmitScalar(out, "bytes_per_s", link.bytes_per_s);
+  out << YAML::EndMap;
+}
+
 }  // namespace
 
 StatusOr<Fabric> ParseFabric(std::string_view yaml) {
-  if (!IsUtf8(yaml)) return InvalidArgument("not valid YAML: the text is not UTF-8");
-  Violations violations;
-  Fabric fabric;
-  try {
-    const ManifestSection root(YAML::Load(std::string(yaml)), "",
-                               {"format", "name", "intra_host", "inter_host"}, violations);
-    if (!root.valid()) return violations.ToStatus();
-    root.Constant("format", kFabricFormat);
-    fabric = ReadFabric(root, violations);
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("not valid YAML: {}", error.what());
-  }
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
+  RequireConstant(root, "format", kFabricFormat);
+  Fabric fabric = ReadFabric(root);
+  NS_RETURN_IF_ERROR(root.Finish());
   return fabric;
 }
 
@@ -41,6 +51,20 @@ StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path) {
   StatusOr<Fabric> fabric = ParseFabric(text);
   if (!fabric.ok()) return Annotate(fabric.status(), path.string());
   return fabric;
+}
+
+Fabric ReadFabricSection(ConfigReader section) {
+  RequireConstant(section, "kind", kFabricKind);
+  return ReadFabric(section);
+}
+
+void EmitFabricSection(YAML::Emitter& out, const Fabric& fabric) {
+  out << YAML::Key << "comm" << YAML::Value << YAML::BeginMap;
+  EmitScalar(out, "kind", kFabricKind);
+  EmitScalar(out, "name", fabric.name);
+  EmitLink(out, "intra_host", fabric.intra_host);
+  EmitLink(out, "inter_host", fabric.inter_host);
+  out << YAML::EndMap;
 }
 
 }  // namespace neuroshard

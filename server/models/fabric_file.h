@@ -1,18 +1,28 @@
-// Fabrics in files (configs/fabrics): format neuroshard-fabric/1.
+// A fabric's published figures: in a file of its own (configs/fabrics, format neuroshard-fabric/1)
+// and as section comm, kind fabric, of a manifest.
 #pragma once
+
+#include <yaml-cpp/yaml.h>
 
 #include <filesystem>
 #include <string_view>
 
 #include "common/base/status.h"
+#include "common/text/config_reader.h"
 #include "server/cost/fabric/fabric.h"
 
 namespace neuroshard {
+
+inline constexpr std::string_view kFabricKind = "fabric";
 
 // Every fault of the text, each with its key, as the Violations of an INVALID_ARGUMENT.
 StatusOr<Fabric> ParseFabric(std::string_view yaml);
 
 // The same of a file; errors name it.
 StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path);
+
+// Of a manifest: faults go to the section's list; key and value.
+Fabric ReadFabricSection(ConfigReader section);
+void EmitFabricSection(YAML::Emitter& out, const Fabric& fabric);
 
 }  // namespace neuroshard

@@ -1,119 +1,83 @@
 #include "server/models/interval_section.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <string_view>
 #include <vector>
 
-#include "common/base/printable_text.h"
 #include "server/cost/comm_features.h"
+#include "server/models/manifest_fields.h"
 
 namespace neuroshard {
 namespace {
 
 constexpr std::size_t kMaxNoisePoints = 8;
 constexpr std::size_t kMaxRankCounts = 64;
-constexpr double kMostRanks = 16384;
-constexpr double kMostMs = 1e12;
-constexpr double kLeastFactor = 1e-6;
-constexpr double kMostFactor = 1e6;
+constexpr std::int64_t kMaxRanks = 16384;
+constexpr RealRange kCostMs{1e-12, 1e12};
+constexpr RealRange kFactor{1e-6, 1e6};
 
-void ReadRankFactors(const ManifestSection& section, IntervalManifest& interval) {
-  const bool any = section.Find("ranks") != nullptr || section.Find("rank_factors") != nullptr;
-  if (!any) return;
-  interval.rank_factors = section.RequiredNumbers("rank_factors", kLeastFactor, kMostFactor);
-  for (const double count : section.RequiredNumbers("ranks", 2, kMostRanks)) {
-    if (count != std::floor(count)) section.Fault("ranks", fmt::format("{} is no count", count));
-    interval.ranks.push_back(static_cast<std::int64_t>(count));
-  }
-  const std::vector<std::int64_t>& ranks = interval.ranks;
-  if (ranks.empty() || ranks.size() > kMaxRankCounts) {
-    section.Fault("ranks",
-                  fmt::format("must list 1 to {} counts, got {}", kMaxRankCounts, ranks.size()));
-  }
-  if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
-    section.Fault("ranks", "must rise from entry to entry");
-  }
-  if (interval.rank_factors.size() != ranks.size()) {
-    section.Fault("rank_factors", fmt::format("must have an entry for each of ranks, {}, got {}",
-                                              ranks.size(), interval.rank_factors.size()));
-  }
-}
-
-IntervalManifest ReadOne(const YAML::Node& node, const std::string& path, Violations& violations) {
-  const ManifestSection section(
-      node, path, {"coverage", "factor", "noise_cost_ms", "noise", "ranks", "rank_factors"},
-      violations);
-  IntervalManifest interval;
-  if (!section.valid()) return interval;
-  interval.coverage = section.RequiredNumber("coverage", 0.01, 0.9999);
-  interval.factor = section.RequiredNumber("factor", kLeastFactor, kMostFactor);
-  interval.noise_cost_ms = section.RequiredNumbers("noise_cost_ms", 1e-12, kMostMs);
-  interval.noise = section.RequiredNumbers("noise", 0, 100);
-  const std::vector<double>& at = interval.noise_cost_ms;
-  if (at.empty() || at.size() > kMaxNoisePoints) {
-    section.Fault("noise_cost_ms",
-                  fmt::format("must list 1 to {} costs, got {}", kMaxNoisePoints, at.size()));
-  }
-  if (std::adjacent_find(at.begin(), at.end(), std::greater_equal<>()) != at.end()) {
-    section.Fault("noise_cost_ms", "must rise from entry to entry");
-  }
-  if (interval.noise.size() != at.size()) {
-    section.Fault("noise", fmt::format("must have an entry for each of noise_cost_ms, {}, got {}",
-                                       at.size(), interval.noise.size()));
-  }
-  ReadRankFactors(section, interval);
-  return interval;
-}
-
+// 1 to `most` rising values, and as many in the list beside them.
 template <typename T>
-void EmitFlowList(YAML::Emitter& out, const std::string& key, const std::vector<T>& values) {
-  out << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
-  // As the shortest text that reads back the same.
-  for (const T& value : values) out << fmt::format("{}", value);
-  out << YAML::EndSeq;
+void CheckPoints(ConfigReader& section, std::string_view key, const std::vector<T>& points,
+                 std::size_t most, std::string_view beside_key, std::size_t beside) {
+  if (points.empty() || points.size() > most) {
+    section.AddViolation(key, fmt::format("must list 1 to {} values, got {}", most, points.size()));
+  }
+  if (std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) != points.end()) {
+    section.AddViolation(key, "must rise from entry to entry");
+  }
+  if (beside != points.size()) {
+    section.AddViolation(beside_key, fmt::format("must have an entry for each of {}, {}, got {}",
+                                                 key, points.size(), beside));
+  }
+}
+
+IntervalManifest ReadOne(ConfigReader section) {
+  IntervalManifest interval;
+  section.Require({"coverage", "factor", "noise_cost_ms", "noise"});
+  section.Read("coverage", &interval.coverage, {0.01, 0.9999});
+  section.Read("factor", &interval.factor, kFactor);
+  section.Read("noise_cost_ms", &interval.noise_cost_ms, kCostMs);
+  section.Read("noise", &interval.noise, {0, 100});
+  CheckPoints(section, "noise_cost_ms", interval.noise_cost_ms, kMaxNoisePoints, "noise",
+              interval.noise.size());
+  if (section.Has("ranks") || section.Has("rank_factors")) {
+    section.Read("ranks", &interval.ranks, {2, kMaxRanks});
+    section.Read("rank_factors", &interval.rank_factors, kFactor);
+    CheckPoints(section, "ranks", interval.ranks, kMaxRankCounts, "rank_factors",
+                interval.rank_factors.size());
+  }
+  return interval;
 }
 
 void EmitOne(YAML::Emitter& out, const std::string& key, const IntervalManifest& interval) {
   out << YAML::Key << key << YAML::Value << YAML::BeginMap;
-  out << YAML::Key << "coverage" << YAML::Value << fmt::format("{}", interval.coverage);
-  out << YAML::Key << "factor" << YAML::Value << fmt::format("{}", interval.factor);
-  EmitFlowList(out, "noise_cost_ms", interval.noise_cost_ms);
-  EmitFlowList(out, "noise", interval.noise);
+  EmitScalar(out, "coverage", interval.coverage);
+  EmitScalar(out, "factor", interval.factor);
+  EmitList(out, "noise_cost_ms", interval.noise_cost_ms);
+  EmitList(out, "noise", interval.noise);
   if (!interval.ranks.empty()) {
-    EmitFlowList(out, "ranks", interval.ranks);
-    EmitFlowList(out, "rank_factors", interval.rank_factors);
+    EmitList(out, "ranks", interval.ranks);
+    EmitList(out, "rank_factors", interval.rank_factors);
   }
   out << YAML::EndMap;
 }
 
 }  // namespace
 
-std::optional<IntervalManifest> ReadInterval(const ManifestSection& owner, Violations& violations) {
-  const YAML::Node* node = owner.Find("interval");
-  if (node == nullptr) return std::nullopt;
-  return ReadOne(*node, owner.Path("interval"), violations);
+std::optional<IntervalManifest> ReadInterval(ConfigReader& owner) {
+  auto section = owner.SectionIfGiven("interval");
+  return section ? std::optional(ReadOne(*section)) : std::nullopt;
 }
 
-std::map<std::string, IntervalManifest> ReadIntervals(const ManifestSection& owner,
-                                                      Violations& violations) {
+std::map<std::string, IntervalManifest> ReadIntervals(ConfigReader& owner) {
   std::map<std::string, IntervalManifest> intervals;
-  const YAML::Node* node = owner.Find("intervals");
-  if (node == nullptr) return intervals;
-  const ManifestSection section(
-      *node, owner.Path("intervals"),
-      {CollectiveName(CollectiveKind::kAllToAllForward),
-       CollectiveName(CollectiveKind::kAllToAllBackward),
-       CollectiveName(CollectiveKind::kReduceScatter), CollectiveName(CollectiveKind::kAllGather),
-       CollectiveName(CollectiveKind::kAllReduce)},
-      violations);
+  auto section = owner.SectionIfGiven("intervals");
+  if (!section) return intervals;
   for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
     const std::string name(CollectiveName(static_cast<CollectiveKind>(kind)));
-    const YAML::Node* of_kind = section.Find(name);
-    if (of_kind != nullptr) intervals[name] = ReadOne(*of_kind, section.Path(name), violations);
+    if (auto of_kind = section->SectionIfGiven(name)) intervals[name] = ReadOne(*of_kind);
   }
   return intervals;
 }

@@ -7,19 +7,16 @@
 #include <optional>
 #include <string>
 
-#include "common/base/violations.h"
-#include "server/models/manifest_section.h"
+#include "common/text/config_reader.h"
 #include "server/models/universal_manifest.h"
 
 namespace neuroshard {
 
-// Nothing where `owner` has no "interval". Faults go to `violations`, as in ManifestSection. May
-// throw YAML::Exception.
-std::optional<IntervalManifest> ReadInterval(const ManifestSection& owner, Violations& violations);
+// Nothing where `owner` has no "interval". Faults go to the reader's list.
+std::optional<IntervalManifest> ReadInterval(ConfigReader& owner);
 
 // "intervals": by CollectiveName; empty where there is no such key. Each as above.
-std::map<std::string, IntervalManifest> ReadIntervals(const ManifestSection& owner,
-                                                      Violations& violations);
+std::map<std::string, IntervalManifest> ReadIntervals(ConfigReader& owner);
 
 // Key and value; nothing of nothing.
 void EmitInterval(YAML::Emitter& out, const std::optional<IntervalManifest>& interval);

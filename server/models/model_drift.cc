@@ -6,8 +6,8 @@
 #include <cctype>
 
 #include "common/base/printable_text.h"
-#include "common/base/violations.h"
-#include "server/models/manifest_section.h"
+#include "common/text/config_reader.h"
+#include "server/models/manifest_fields.h"
 #include "server/models/regular_file.h"
 
 namespace neuroshard {
@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxDriftBytes = 1 << 16;
 constexpr std::size_t kMaxStages = 16;
-constexpr double kLeastRatio = 1e-9;
-constexpr double kMostRatio = 1e9;
+constexpr RealRange kRatio{1e-9, 1e9};
 
 // They become labels of a metric.
 bool IsStageName(const std::string& name) {
@@ -26,61 +25,43 @@ bool IsStageName(const std::string& name) {
                      [](unsigned char c) { return std::islower(c) != 0 || c == '_'; });
 }
 
-StageDrift ReadStage(const std::string& stage, const YAML::Node& node, Violations& violations) {
+StageDrift ReadStage(const std::string& stage, ConfigReader section) {
   StageDrift drift;
   drift.stage = stage;
-  const ManifestSection section(node, "stages." + stage,
-                                {"samples", "median_ratio", "p10", "p90", "since", "until"},
-                                violations);
-  if (!section.valid()) return drift;
-  drift.samples = section.RequiredInteger("samples", 1, INT64_MAX);
-  drift.median_ratio = section.RequiredNumber("median_ratio", kLeastRatio, kMostRatio);
-  drift.p10_ratio = section.RequiredNumber("p10", kLeastRatio, kMostRatio);
-  drift.p90_ratio = section.RequiredNumber("p90", kLeastRatio, kMostRatio);
-  drift.since = section.RequiredText("since");
-  drift.until = section.RequiredText("until");
+  section.Require({"samples", "median_ratio", "p10", "p90", "since", "until"});
+  section.Read("samples", &drift.samples, {1, INT64_MAX});
+  section.Read("median_ratio", &drift.median_ratio, kRatio);
+  section.Read("p10", &drift.p10_ratio, kRatio);
+  section.Read("p90", &drift.p90_ratio, kRatio);
+  drift.since = ReadText(section, "since");
+  drift.until = ReadText(section, "until");
   return drift;
-}
-
-std::vector<StageDrift> ReadStages(const YAML::Node& node, Violations& violations) {
-  std::vector<StageDrift> stages;
-  if (!node.IsMap() || node.size() > kMaxStages) {
-    violations.Add("stages", fmt::format("must be a mapping of at most {} stages", kMaxStages));
-    return stages;
-  }
-  for (const auto& item : node) {
-    if (!item.first.IsScalar() || !IsStageName(item.first.Scalar())) {
-      violations.Add("stages", "has a key that is not a stage: lower case letters and '_'");
-      continue;
-    }
-    stages.push_back(ReadStage(item.first.Scalar(), item.second, violations));
-  }
-  const auto by_name = [](const StageDrift& a, const StageDrift& b) { return a.stage < b.stage; };
-  std::sort(stages.begin(), stages.end(), by_name);
-  for (std::size_t i = 1; i < stages.size(); ++i) {
-    if (stages[i].stage == stages[i - 1].stage) {
-      violations.Add("stages." + stages[i].stage, "stated twice");
-    }
-  }
-  return stages;
 }
 
 }  // namespace
 
 StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
-  if (!IsUtf8(yaml)) return InvalidArgument("not valid YAML: the text is not UTF-8");
-  Violations violations;
-  std::vector<StageDrift> stages;
-  try {
-    const ManifestSection root(YAML::Load(std::string(yaml)), "", {"format", "stages"}, violations);
-    if (root.valid()) {
-      root.Constant("format", kDriftFormat);
-      if (const YAML::Node* node = root.Require("stages")) stages = ReadStages(*node, violations);
-    }
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("not valid YAML: {}", error.what());
+  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
+  RequireConstant(root, "format", kDriftFormat);
+  root.Require({"stages"});
+  ConfigReader section = root.Section("stages");
+  if (section.keys().size() > kMaxStages) {
+    root.AddViolation("stages", fmt::format("must have at most {} stages, got {}", kMaxStages,
+                                            section.keys().size()));
   }
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  std::vector<StageDrift> stages;
+  for (const std::string& stage : section.keys()) {
+    auto of_stage = section.SectionIfGiven(stage);
+    if (!IsStageName(stage)) {
+      root.AddViolation("stages",
+                        fmt::format("{} is no stage: lower case letters and '_'", Quoted(stage)));
+    } else if (of_stage) {
+      stages.push_back(ReadStage(stage, *of_stage));
+    }
+  }
+  NS_RETURN_IF_ERROR(root.Finish());
+  const auto by_name = [](const StageDrift& a, const StageDrift& b) { return a.stage < b.stage; };
+  std::sort(stages.begin(), stages.end(), by_name);
   return stages;
 }
 
@@ -90,12 +71,12 @@ StatusOr<std::string> FormatModelDrift(const std::vector<StageDrift>& drift) {
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginMap;
   for (const StageDrift& stage : drift) {
     out << YAML::Key << stage.stage << YAML::Value << YAML::BeginMap;
-    out << YAML::Key << "samples" << YAML::Value << stage.samples;
-    out << YAML::Key << "median_ratio" << YAML::Value << fmt::format("{}", stage.median_ratio);
-    out << YAML::Key << "p10" << YAML::Value << fmt::format("{}", stage.p10_ratio);
-    out << YAML::Key << "p90" << YAML::Value << fmt::format("{}", stage.p90_ratio);
-    out << YAML::Key << "since" << YAML::Value << stage.since;
-    out << YAML::Key << "until" << YAML::Value << stage.until;
+    EmitScalar(out, "samples", stage.samples);
+    EmitScalar(out, "median_ratio", stage.median_ratio);
+    EmitScalar(out, "p10", stage.p10_ratio);
+    EmitScalar(out, "p90", stage.p90_ratio);
+    EmitScalar(out, "since", stage.since);
+    EmitScalar(out, "until", stage.until);
     out << YAML::EndMap;
   }
   out << YAML::EndMap << YAML::EndMap;

@@ -1,19 +1,15 @@
 #include "server/models/model_manifest.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
-#include <cctype>
+#include <optional>
 #include <set>
 #include <utility>
 
-#include "common/base/printable_text.h"
-#include "common/base/violations.h"
 #include "common/domain/backend_names.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/feature_columns.h"
-#include "server/models/fabric_section.h"
-#include "server/models/manifest_section.h"
+#include "server/models/fabric_file.h"
+#include "server/models/manifest_fields.h"
 #include "server/models/model_drift.h"
 #include "server/models/regular_file.h"
 #include "server/models/universal_sections.h"
@@ -24,182 +20,96 @@ namespace {
 constexpr std::int64_t kMaxManifestBytes = 1 << 20;
 constexpr std::int64_t kMaxDevices = 16384;
 constexpr std::int64_t kMaxVersion = 1'000'000'000;
-constexpr std::size_t kMaxNameLength = 128;
-// metrics and provenance: enough for people, and an end for documents whose aliases multiply.
-constexpr int kMaxDetailNodes = 10'000;
-constexpr int kMaxDetailDepth = 16;
-
-bool IsModelName(const std::string& name) {
-  const auto allowed = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-  };
-  return !name.empty() && name.size() <= kMaxNameLength &&
-         std::isalnum(static_cast<unsigned char>(name.front())) != 0 &&
-         std::all_of(name.begin(), name.end(), allowed);
-}
+constexpr std::size_t kMaxDetails = 10'000;  // of metrics, and of provenance
 
 template <typename E>
-std::string WordOf(const ManifestSection& section, const std::string& key) {
-  std::string text = section.Text(key);
-  if (!text.empty() && !FromText<E>(text)) {
-    section.Fault(key, fmt::format("must be one of {}, got {}", AllWords<E>(), Quoted(text)));
-  }
-  return text;
+std::string ReadOptionalWord(ConfigReader& section, std::string_view key) {
+  if (!section.Has(key)) return "";
+  E word{};
+  section.ReadWord(key, &word);
+  return std::string(ToText(word));
 }
 
-// The kind that a section states; empty where it states none.
-std::string KindOf(const YAML::Node& section) {
-  if (!section.IsMap() || !section["kind"] || !section["kind"].IsScalar()) return "";
-  return section["kind"].Scalar();
-}
-
-class DetailReader {
- public:
-  explicit DetailReader(Violations& violations) : violations_(violations) {}
-
-  void Read(const YAML::Node& node, const std::string& path, const std::string& key, int depth,
-            std::map<std::string, std::string>& details) {
-    if (full_) return;
-    if (++nodes_ > kMaxDetailNodes || depth > kMaxDetailDepth) {
-      violations_.Add(path, fmt::format("metrics and provenance have more than {} entries or are "
-                                        "nested deeper than {} levels",
-                                        kMaxDetailNodes, kMaxDetailDepth));
-      full_ = true;
-      return;
-    }
-    if (node.IsMap()) {
-      for (const auto& item : node) {
-        if (!item.first.IsScalar()) {
-          violations_.Add(path, "has a key that is not a plain word");
-          continue;
-        }
-        const std::string child = item.first.Scalar();
-        Read(item.second, path + "." + child, key.empty() ? child : key + "." + child, depth + 1,
-             details);
-      }
-    } else if (node.IsSequence()) {
-      for (std::size_t i = 0; i < node.size(); ++i) {
-        Read(node[i], fmt::format("{}[{}]", path, i), fmt::format("{}[{}]", key, i), depth + 1,
-             details);
-      }
-    } else if (!details.emplace(key, node.IsScalar() ? node.Scalar() : "").second) {
-      violations_.Add(path, "stated twice");
-    }
-  }
-
- private:
-  Violations& violations_;
-  int nodes_ = 0;
-  bool full_ = false;
-};
-
-std::map<std::string, std::string> ReadTransforms(const ManifestSection& section,
-                                                  Violations& violations) {
-  std::map<std::string, std::string> transforms;
-  const YAML::Node* node = section.Find("transforms");
-  if (node == nullptr) return transforms;
-  if (!node->IsMap()) {
-    section.Fault("transforms", fmt::format("must be a mapping, got {}", Shown(*node)));
-    return transforms;
-  }
-  for (const auto& item : *node) {
-    if (!item.first.IsScalar() || !item.second.IsScalar()) {
-      section.Fault("transforms", "must map feature names to transform names");
-    } else if (!transforms.emplace(item.first.Scalar(), item.second.Scalar()).second) {
-      violations.Add(section.Path("transforms." + item.first.Scalar()), "stated twice");
-    }
-  }
-  return transforms;
-}
-
-void CheckComputeWidths(const ManifestSection& section, const ComputeNetworkManifest& compute) {
+void CheckComputeWidths(ConfigReader& section, const ComputeNetworkManifest& compute) {
   const auto& table = compute.table_layers;
   const auto& head = compute.head_layers;
   if (!table.empty() && !compute.features.empty() &&
       table.front() != static_cast<std::int64_t>(compute.features.size())) {
-    section.Fault("table_layers[0]", fmt::format("must be the number of features, {}, got {}",
-                                                 compute.features.size(), table.front()));
+    section.AddViolation("table_layers[0]",
+                         fmt::format("must be the number of features, {}, got {}",
+                                     compute.features.size(), table.front()));
   }
   if (!table.empty() && !head.empty() && head.front() != table.back()) {
-    section.Fault("head_layers[0]",
-                  fmt::format("must be the last width of table_layers, {}, got {}", table.back(),
-                              head.front()));
+    section.AddViolation("head_layers[0]",
+                         fmt::format("must be the last width of table_layers, {}, got {}",
+                                     table.back(), head.front()));
   }
   if (!head.empty() && head.back() != static_cast<std::int64_t>(compute.outputs.size())) {
-    section.Fault(fmt::format("head_layers[{}]", head.size() - 1),
-                  fmt::format("must be the number of outputs, {}, got {}", compute.outputs.size(),
-                              head.back()));
+    section.AddViolation(fmt::format("head_layers[{}]", head.size() - 1),
+                         fmt::format("must be the number of outputs, {}, got {}",
+                                     compute.outputs.size(), head.back()));
   }
 }
 
-ComputeNetworkManifest ReadCompute(const YAML::Node& node, Violations& violations) {
+ComputeNetworkManifest ReadCompute(ConfigReader section) {
   ComputeNetworkManifest compute;
-  const ManifestSection section(
-      node, "compute",
-      {"file", "kind", "features", "transforms", "table_layers", "head_layers", "outputs"},
-      violations);
-  if (!section.valid()) return compute;
-  section.Constant("kind", "table_sum_mlp");
-  compute.file = section.File("file");
-  if (const YAML::Node* features = section.Require("features")) {
-    compute.features = section.Texts("features", *features);
-  }
-  compute.transforms = ReadTransforms(section, violations);
-  if (section.Find("features") != nullptr) {
+  RequireConstant(section, "kind", "table_sum_mlp");
+  compute.file = ReadFileName(section, "file");
+  section.Require({"features"});
+  section.Read("features", &compute.features);
+  section.Read("transforms", &compute.transforms);
+  if (section.Has("features")) {
     const auto columns = FeatureColumns::Create(compute.features, compute.transforms);
-    if (!columns.ok()) section.Fault("features", Message(columns.status()));
+    if (!columns.ok()) section.AddViolation("features", Message(columns.status()));
   }
-  compute.table_layers = section.Layers("table_layers");
-  compute.head_layers = section.Layers("head_layers");
+  compute.table_layers = ReadLayers(section, "table_layers");
+  compute.head_layers = ReadLayers(section, "head_layers");
   compute.outputs = ReadOutputs(section);
   CheckComputeWidths(section, compute);
   return compute;
 }
 
-CommNetworkManifest ReadCommNetwork(const YAML::Node& node, const std::string& path,
-                                    CommDirection direction, Violations& violations) {
+CommNetworkManifest ReadCommNetwork(ConfigReader& section, CommDirection direction) {
   CommNetworkManifest network;
-  const ManifestSection section(node, path, {"file", "kind", "num_devices", "layers"}, violations);
-  if (!section.valid()) return network;
-  section.Constant("kind", "device_count_mlp");
-  network.file = section.File("file");
-  const std::int64_t ranks = section.RequiredInteger("num_devices", 2, kMaxDevices);
-  network.num_devices = static_cast<int>(ranks);
-  network.layers = section.Layers("layers");
+  RequireConstant(section, "kind", "device_count_mlp");
+  network.file = ReadFileName(section, "file");
+  section.Require({"num_devices"});
+  section.Read("num_devices", &network.num_devices, {2, kMaxDevices});
+  network.layers = ReadLayers(section, "layers");
+  const int ranks = network.num_devices;
   if (ranks == 0 || network.layers.empty()) return network;
   const bool forward = direction == CommDirection::kForward;
-  const std::int64_t inputs = forward ? 2 * ranks : ranks;
+  const int inputs = forward ? 2 * ranks : ranks;
   if (network.layers.front() != inputs) {
-    section.Fault("layers[0]", fmt::format("must be {} ({} of {} devices), got {}", inputs,
-                                           forward ? "dim sums and start offsets" : "dim sums",
-                                           ranks, network.layers.front()));
+    section.AddViolation("layers[0]",
+                         fmt::format("must be {} ({} of {} devices), got {}", inputs,
+                                     forward ? "dim sums and start offsets" : "dim sums", ranks,
+                                     network.layers.front()));
   }
   if (network.layers.back() != ranks) {
-    section.Fault(
+    section.AddViolation(
         fmt::format("layers[{}]", network.layers.size() - 1),
         fmt::format("must be the number of devices, {}, got {}", ranks, network.layers.back()));
   }
   return network;
 }
 
-// One mapping, or a list of them for several rank counts.
-std::vector<CommNetworkManifest> ReadCommNetworks(const ManifestSection& root,
-                                                  const std::string& key, CommDirection direction,
-                                                  Violations& violations) {
+// One mapping, or a list of them for several rank counts; ascending.
+std::vector<CommNetworkManifest> ReadCommNetworks(ConfigReader& root, std::string_view key,
+                                                  CommDirection direction) {
   std::vector<CommNetworkManifest> networks;
-  const YAML::Node* node = root.Find(key);
-  if (node == nullptr) return networks;
-  if (!node->IsSequence()) {
-    networks.push_back(ReadCommNetwork(*node, key, direction, violations));
-    return networks;
+  std::vector<ConfigReader> sections;
+  if (root.IsList(key)) {
+    sections = root.Sections(key);
+  } else if (auto section = root.SectionIfGiven(key)) {
+    sections.push_back(*std::move(section));
   }
   std::set<int> counts;
-  for (std::size_t i = 0; i < node->size(); ++i) {
-    const std::string path = fmt::format("{}[{}]", key, i);
-    networks.push_back(ReadCommNetwork((*node)[i], path, direction, violations));
+  for (ConfigReader& section : sections) {
+    networks.push_back(ReadCommNetwork(section, direction));
     const int ranks = networks.back().num_devices;
     if (ranks != 0 && !counts.insert(ranks).second) {
-      violations.Add(path + ".num_devices", fmt::format("{} has a network already", ranks));
+      section.AddViolation("num_devices", fmt::format("{} has a network already", ranks));
     }
   }
   std::sort(networks.begin(), networks.end(),
@@ -208,7 +118,7 @@ std::vector<CommNetworkManifest> ReadCommNetworks(const ManifestSection& root,
 }
 
 // A plan's intervals have one coverage.
-void CheckCoverages(const ModelManifest& manifest, const ManifestSection& root) {
+void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   std::vector<std::pair<std::string, double>> coverages;
   if (manifest.universal->interval) {
     coverages.emplace_back("compute.interval", manifest.universal->interval->coverage);
@@ -224,88 +134,84 @@ void CheckCoverages(const ModelManifest& manifest, const ManifestSection& root) 
   for (const auto& [path, coverage] : coverages) {
     const auto& [first_path, first] = coverages.front();
     if (coverage == first) continue;
-    root.Fault(path + ".coverage",
-               fmt::format("must be that of {}, {}, got {}", first_path, first, coverage));
+    root.AddViolation(path + ".coverage",
+                      fmt::format("must be that of {}, {}, got {}", first_path, first, coverage));
   }
+}
+
+// The kind that a section states; empty where it states none.
+std::string KindOf(ConfigReader& section) {
+  std::string kind;
+  if (!section.IsList("kind") && !section.IsMapping("kind")) section.Read("kind", &kind);
+  return kind;
 }
 
 // A kind of compute, and the kinds of communication that go with it.
-void ReadNetworks(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
-  const YAML::Node* compute = root.Require("compute");
-  const bool universal =
-      compute != nullptr && KindOf(*compute) == std::string(kUniversalComputeKind);
-  const YAML::Node* comm = root.Find("comm");
-  if (comm != nullptr && KindOf(*comm) == std::string(kFabricKind)) {
-    manifest.fabric = ReadFabricSection(*comm, violations);
-    comm = nullptr;
+void ReadNetworks(ConfigReader& root, ModelManifest& manifest) {
+  root.Require({"compute"});
+  std::optional<ConfigReader> compute = root.SectionIfGiven("compute");
+  const bool universal = compute && KindOf(*compute) == kUniversalComputeKind;
+  std::optional<ConfigReader> comm = root.SectionIfGiven("comm");
+  if (comm && KindOf(*comm) == kFabricKind) {
+    manifest.fabric = ReadFabricSection(*comm);
+    comm.reset();
   }
-  if (!universal) {
-    if (compute != nullptr) manifest.compute = ReadCompute(*compute, violations);
-    manifest.forward_comm =
-        ReadCommNetworks(root, "forward_comm", CommDirection::kForward, violations);
-    manifest.backward_comm =
-        ReadCommNetworks(root, "backward_comm", CommDirection::kBackward, violations);
-  } else {
-    manifest.universal = ReadUniversalCompute(*compute, violations);
-    if (comm != nullptr) manifest.comm = ReadUniversalComm(*comm, violations);
+  std::optional<ConfigReader> trained_on = root.SectionIfGiven("trained_on");
+  if (universal) {
+    manifest.universal = ReadUniversalCompute(*compute);
+    if (comm) manifest.comm = ReadUniversalComm(*comm);
+    if (trained_on) manifest.trained_on = ReadTrainedOn(*trained_on);
     CheckCoverages(manifest, root);
-    if (const YAML::Node* trained_on = root.Find("trained_on")) {
-      manifest.trained_on = ReadTrainedOn(*trained_on, violations);
+  } else {
+    if (compute) manifest.compute = ReadCompute(*compute);
+    if (comm) {
+      root.AddViolation("comm", fmt::format("goes with compute.kind {}, unless it is of kind {}",
+                                            kUniversalComputeKind, kFabricKind));
     }
-  }
-  if (!universal && comm != nullptr) {
-    root.Fault("comm", fmt::format("goes with compute.kind {}, unless it is of kind {}",
-                                   kUniversalComputeKind, kFabricKind));
-  }
-  if (!universal && root.Find("trained_on") != nullptr) {
-    root.Fault("trained_on", fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+    if (trained_on) {
+      root.AddViolation("trained_on",
+                        fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+    }
   }
   for (const char* key : {"forward_comm", "backward_comm"}) {
-    if (root.Find(key) == nullptr) continue;
+    if (!root.Has(key)) continue;
     if (universal) {
-      root.Fault(key, fmt::format("does not go with compute.kind {}; such a model has comm",
-                                  kUniversalComputeKind));
+      root.AddViolation(key, fmt::format("does not go with compute.kind {}; such a model has comm",
+                                         kUniversalComputeKind));
     } else if (manifest.fabric) {
-      root.Fault(key, fmt::format("does not go with comm.kind {}", kFabricKind));
+      root.AddViolation(key, fmt::format("does not go with comm.kind {}", kFabricKind));
     }
   }
+  if (universal) return;
+  manifest.forward_comm = ReadCommNetworks(root, "forward_comm", CommDirection::kForward);
+  manifest.backward_comm = ReadCommNetworks(root, "backward_comm", CommDirection::kBackward);
 }
 
-void ReadQuality(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
-  const YAML::Node* node = root.Find("quality");
-  if (node == nullptr) return;
-  const ManifestSection quality(*node, "quality", {"usable", "reason"}, violations);
-  if (!quality.valid()) return;
-  const std::string usable = quality.RequiredText("usable");
-  if (usable == "false") {
-    manifest.unusable_reason = quality.RequiredText("reason");
-  } else if (usable != "true" && !usable.empty()) {
-    quality.Fault("usable", fmt::format("must be true or false, got {}", Quoted(usable)));
-  }
+void ReadQuality(ConfigReader& root, ModelManifest& manifest) {
+  std::optional<ConfigReader> quality = root.SectionIfGiven("quality");
+  if (!quality) return;
+  bool usable = true;
+  quality->Require({"usable"});
+  quality->Read("usable", &usable);
+  if (!usable) quality->Require({"reason"});
+  const std::string reason = ReadText(*quality, "reason");
+  if (!usable) manifest.unusable_reason = reason;
 }
 
-void ReadIdentity(const ManifestSection& root, Violations& violations, ModelManifest& manifest) {
-  root.Constant("format", kModelFormat);
-  manifest.name = root.RequiredText("name");
-  if (!manifest.name.empty() && !IsModelName(manifest.name)) {
-    root.Fault("name", fmt::format("must be 1 to {} letters, digits, '.', '_' or '-', the first a "
-                                   "letter or digit, got {}",
-                                   kMaxNameLength, Quoted(manifest.name)));
+void ReadIdentity(ConfigReader& root, ModelManifest& manifest) {
+  RequireConstant(root, "format", kModelFormat);
+  manifest.name = ReadName(root, "name");
+  root.Require({"version"});
+  root.Read("version", &manifest.version, {1, kMaxVersion});
+  if (auto hardware = root.SectionIfGiven("hardware")) {
+    manifest.device = ReadText(*hardware, "device");
+    manifest.backend = ReadText(*hardware, "backend");
+    manifest.collective_backend = ReadText(*hardware, "collective_backend");
   }
-  manifest.version = static_cast<int>(root.RequiredInteger("version", 1, kMaxVersion));
-  if (const YAML::Node* node = root.Find("hardware")) {
-    const ManifestSection hardware(*node, "hardware", {"device", "backend", "collective_backend"},
-                                   violations);
-    manifest.device = hardware.Text("device");
-    manifest.backend = hardware.Text("backend");
-    manifest.collective_backend = hardware.Text("collective_backend");
-  }
-  if (const YAML::Node* node = root.Find("conditions")) {
-    const ManifestSection conditions(
-        *node, "conditions", {"global_batch_size", "weight_dtype", "optimizer"}, violations);
-    manifest.global_batch_size = conditions.Integer("global_batch_size", 1, INT64_MAX);
-    manifest.weight_dtype = WordOf<DataType>(conditions, "weight_dtype");
-    manifest.optimizer = WordOf<Optimizer>(conditions, "optimizer");
+  if (auto conditions = root.SectionIfGiven("conditions")) {
+    conditions->Read("global_batch_size", &manifest.global_batch_size, {1, INT64_MAX});
+    manifest.weight_dtype = ReadOptionalWord<DataType>(*conditions, "weight_dtype");
+    manifest.optimizer = ReadOptionalWord<Optimizer>(*conditions, "optimizer");
   }
 }
 
@@ -322,46 +228,17 @@ void UseBackendNamesOfToday(ModelManifest& manifest) {
   manifest.backend = BackendNameToday(manifest.backend);
 }
 
-StatusOr<YAML::Node> LoadYaml(std::string_view text) {
-  if (!IsUtf8(text)) return InvalidArgument("not valid YAML: the text is not UTF-8");
-  try {
-    return YAML::Load(std::string(text));
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("not valid YAML: {}", error.what());
-  }
-}
-
 }  // namespace
 
 StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml) {
-  NS_ASSIGN_OR_RETURN(const YAML::Node document, LoadYaml(yaml));
-  Violations violations;
+  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
   ModelManifest manifest;
-  try {
-    const ManifestSection root(
-        document, "",
-        {"format", "name", "version", "hardware", "conditions", "trained_on", "quality", "compute",
-         "comm", "forward_comm", "backward_comm", "provenance", "metrics"},
-        violations);
-    if (!root.valid()) return violations.ToStatus();
-    ReadIdentity(root, violations, manifest);
-    ReadNetworks(root, violations, manifest);
-    ReadQuality(root, violations, manifest);
-    DetailReader details(violations);
-    for (const auto& [key, target] :
-         {std::pair{"metrics", &manifest.metrics}, std::pair{"provenance", &manifest.provenance}}) {
-      const YAML::Node* node = root.Find(key);
-      if (node == nullptr) continue;
-      if (node->IsMap()) {
-        details.Read(*node, key, "", 0, *target);
-      } else {
-        root.Fault(key, fmt::format("must be a mapping, got {}", Shown(*node)));
-      }
-    }
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("not valid YAML: {}", error.what());
-  }
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  ReadIdentity(root, manifest);
+  ReadNetworks(root, manifest);
+  ReadQuality(root, manifest);
+  root.ReadFlattened("metrics", kMaxDetails, &manifest.metrics);
+  root.ReadFlattened("provenance", kMaxDetails, &manifest.provenance);
+  NS_RETURN_IF_ERROR(root.Finish());
   UseBackendNamesOfToday(manifest);
   return manifest;
 }

@@ -1,6 +1,7 @@
 #include <yaml-cpp/yaml.h>
 
-#include "server/models/fabric_section.h"
+#include "server/models/fabric_file.h"
+#include "server/models/manifest_fields.h"
 #include "server/models/model_manifest.h"
 #include "server/models/universal_sections.h"
 
@@ -9,15 +10,8 @@ namespace {
 
 using Details = std::map<std::string, std::string>;
 
-template <typename T>
-void EmitList(YAML::Emitter& out, const std::string& key, const std::vector<T>& values) {
-  out << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
-  for (const T& value : values) out << value;
-  out << YAML::EndSeq;
-}
-
 void EmitText(YAML::Emitter& out, const std::string& key, const std::string& value) {
-  if (!value.empty()) out << YAML::Key << key << YAML::Value << value;
+  if (!value.empty()) EmitScalar(out, key, value);
 }
 
 // A key that is a value and also the start of another's path cannot be a mapping.
@@ -40,7 +34,7 @@ void EmitNested(YAML::Emitter& out, const Details& details, const std::string& p
     const std::size_t dot = rest.find('.');
     const std::string key = rest.substr(0, dot);
     if (dot == std::string::npos) {
-      out << YAML::Key << key << YAML::Value << it->second;
+      EmitScalar(out, key, it->second);
     } else if (key + "." != written) {
       written = key + ".";
       out << YAML::Key << key << YAML::Value;
@@ -58,14 +52,14 @@ void EmitDetails(YAML::Emitter& out, const std::string& key, const Details& deta
     return;
   }
   out << YAML::BeginMap;
-  for (const auto& [path, value] : details) out << YAML::Key << path << YAML::Value << value;
+  for (const auto& [path, value] : details) EmitScalar(out, path, value);
   out << YAML::EndMap;
 }
 
 void EmitCompute(YAML::Emitter& out, const ComputeNetworkManifest& compute) {
   out << YAML::Key << "compute" << YAML::Value << YAML::BeginMap;
-  out << YAML::Key << "file" << YAML::Value << compute.file;
-  out << YAML::Key << "kind" << YAML::Value << "table_sum_mlp";
+  EmitScalar(out, "file", compute.file);
+  EmitScalar(out, "kind", "table_sum_mlp");
   EmitList(out, "features", compute.features);
   if (!compute.transforms.empty()) {
     out << YAML::Key << "transforms" << YAML::Value << YAML::Flow << compute.transforms;
@@ -82,9 +76,9 @@ void EmitComm(YAML::Emitter& out, const std::string& key,
   out << YAML::Key << key << YAML::Value << YAML::BeginSeq;
   for (const CommNetworkManifest& network : networks) {
     out << YAML::BeginMap;
-    out << YAML::Key << "file" << YAML::Value << network.file;
-    out << YAML::Key << "kind" << YAML::Value << "device_count_mlp";
-    out << YAML::Key << "num_devices" << YAML::Value << network.num_devices;
+    EmitScalar(out, "file", network.file);
+    EmitScalar(out, "kind", "device_count_mlp");
+    EmitScalar(out, "num_devices", network.num_devices);
     EmitList(out, "layers", network.layers);
     out << YAML::EndMap;
   }
@@ -104,7 +98,7 @@ void EmitHardwareAndConditions(YAML::Emitter& out, const ModelManifest& manifest
       !manifest.optimizer.empty()) {
     out << YAML::Key << "conditions" << YAML::Value << YAML::BeginMap;
     if (manifest.global_batch_size != 0) {
-      out << YAML::Key << "global_batch_size" << YAML::Value << manifest.global_batch_size;
+      EmitScalar(out, "global_batch_size", manifest.global_batch_size);
     }
     EmitText(out, "weight_dtype", manifest.weight_dtype);
     EmitText(out, "optimizer", manifest.optimizer);
@@ -117,15 +111,15 @@ void EmitHardwareAndConditions(YAML::Emitter& out, const ModelManifest& manifest
 StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
   YAML::Emitter out;
   out << YAML::BeginMap;
-  out << YAML::Key << "format" << YAML::Value << std::string(kModelFormat);
-  out << YAML::Key << "name" << YAML::Value << manifest.name;
-  out << YAML::Key << "version" << YAML::Value << manifest.version;
+  EmitScalar(out, "format", kModelFormat);
+  EmitScalar(out, "name", manifest.name);
+  EmitScalar(out, "version", manifest.version);
   EmitHardwareAndConditions(out, manifest);
   if (manifest.trained_on) EmitTrainedOn(out, *manifest.trained_on);
   if (!manifest.unusable_reason.empty()) {
     out << YAML::Key << "quality" << YAML::Value << YAML::BeginMap;
-    out << YAML::Key << "usable" << YAML::Value << "false";
-    out << YAML::Key << "reason" << YAML::Value << manifest.unusable_reason;
+    EmitScalar(out, "usable", "false");
+    EmitScalar(out, "reason", manifest.unusable_reason);
     out << YAML::EndMap;
   }
   if (manifest.universal) {

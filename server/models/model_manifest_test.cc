@@ -193,16 +193,17 @@ TEST(ModelManifestTest, OneFaultAtATime) {
               HasSubstr("name: must be 1 to 128 letters"));
   EXPECT_EQ(Fault(Replaced("version: 3\n", "")), "version: missing");
   EXPECT_EQ(Fault(Replaced("version: 3", "version: 0")),
-            "version: must be an integer from 1 to 1000000000, got \"0\"");
-  EXPECT_THAT(Fault(Replaced("version: 3", "version: 1.0")), HasSubstr("got \"1.0\""));
+            "version: must be in [1, 1000000000], got 0");
+  EXPECT_EQ(Fault(Replaced("version: 3", "version: 1.5")),
+            "version: must be an integer, got \"1.5\"");
   EXPECT_EQ(Fault(Replaced("hardware:", "colour: red\nhardware:")), "colour: unknown key");
-  EXPECT_EQ(Fault(Replaced("version: 3", "version: 3\nversion: 3")), "version: stated twice");
+  EXPECT_EQ(Fault(Replaced("version: 3", "version: 3\nversion: 3")), "version: given twice");
   EXPECT_EQ(Fault(Replaced("  backend: fbgemm-cuda", "  gpus: 4")), "hardware.gpus: unknown key");
   EXPECT_THAT(Fault(Replaced("weight_dtype: fp32", "weight_dtype: fp8")),
               HasSubstr("conditions.weight_dtype: must be one of fp32, fp16, bf16, got \"fp8\""));
   EXPECT_THAT(Fault(Replaced("optimizer: sgd", "optimizer: [sgd]")),
-              HasSubstr("conditions.optimizer: must be a non-empty text, got a list"));
-  EXPECT_THAT(Fault(Replaced("size: 65536", "size: -1")), HasSubstr("got \"-1\""));
+              HasSubstr("conditions.optimizer: must be text, got a list"));
+  EXPECT_THAT(Fault(Replaced("size: 65536", "size: -1")), HasSubstr("got -1"));
 }
 
 TEST(ModelManifestTest, FaultsOfTheComputeNetwork) {
@@ -223,7 +224,7 @@ TEST(ModelManifestTest, FaultsOfTheComputeNetwork) {
   EXPECT_THAT(Fault(Replaced("[32, 64, 2]", "[32]")),
               HasSubstr("compute.head_layers: must list 2 to 64 widths"));
   EXPECT_EQ(Fault(Replaced("[32, 64, 2]", "[32, -64, 2]")),
-            "compute.head_layers[1]: must be an integer from 1 to 65536, got \"-64\"");
+            "compute.head_layers[1]: must be in [1, 65536], got -64");
   EXPECT_THAT(Fault(Replaced("[forward_ms, backward_ms]", "[backward_ms, forward_ms]")),
               HasSubstr("compute.outputs: must be [total_ms] or [forward_ms, backward_ms], got "
                         "[backward_ms, forward_ms]"));
@@ -243,7 +244,7 @@ TEST(ModelManifestTest, FaultsOfTheCommunicationNetworks) {
                              "num_devices: 4\n    layers: [8, 4]")),
               HasSubstr("forward_comm[1].num_devices: 4 has a network already"));
   EXPECT_THAT(Fault(Replaced("num_devices: 2", "num_devices: 1")),
-              HasSubstr("forward_comm[0].num_devices: must be an integer from 2"));
+              HasSubstr("forward_comm[0].num_devices: must be in [2, 16384], got 1"));
 }
 
 TEST(ModelManifestTest, AllFaultsAtOnce) {
@@ -256,8 +257,10 @@ TEST(ModelManifestTest, AllFaultsAtOnce) {
 }
 
 TEST(ModelManifestTest, DocumentsThatAreNotManifests) {
-  EXPECT_THAT(Fault(""), HasSubstr("must be a mapping, got nothing"));
-  EXPECT_THAT(Fault("- 1"), HasSubstr("must be a mapping, got a list"));
+  EXPECT_THAT(FaultyFields(ParseModelManifest("").status()),
+              UnorderedElementsAre("format", "name", "version", "compute"));
+  EXPECT_THAT(Message(ParseModelManifest("- 1").status()),
+              HasSubstr("must be a mapping of keys to values, got a list"));
   for (const char* text : {"{", "a: b: c", "\xff\xfe\x00", "a: *b", "\t\t- x: ["}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseModelManifest(text).status())) << text;
   }
@@ -272,7 +275,7 @@ TEST(ModelManifestTest, AliasesThatMultiplyAreCutOff) {
         "*l{1}]\n",
         level, level - 1);
   }
-  EXPECT_THAT(Faults(yaml), Contains(Field(&Violation::description, HasSubstr("more than 10000"))));
+  EXPECT_THAT(Message(ParseModelManifest(yaml).status()), HasSubstr("more than 200000 values"));
 }
 
 TEST(ModelManifestTest, NameAndVersionAreTheDirectorys) {
@@ -344,10 +347,10 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
               testing::IsSupersetOf(
                   {"compute.features[3]", "compute.head_width", "compute.interval.coverage",
                    "compute.interval.noise_cost_ms", "compute.interval.noise", "comm.features",
-                   "comm.interval.coverage", "comm.intervals.all_reduce.coverage",
-                   "comm.intervals.all_reduce.ranks", "comm.intervals.all_reduce.rank_factors",
-                   "comm.intervals.to_all", "trained_on.optimizers[0]", "trained_on.num_ranks.min",
-                   "forward_comm", "quality.usable"}));
+                   "comm.intervals.all_reduce.coverage", "comm.intervals.all_reduce.ranks",
+                   "comm.intervals.all_reduce.rank_factors", "comm.intervals.to_all",
+                   "trained_on.optimizers[0]", "trained_on.num_ranks.min", "forward_comm",
+                   "quality.usable"}));
 }
 
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {

@@ -143,12 +143,12 @@ StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelReposito
 }
 
 std::shared_ptr<const ModelSnapshot> ModelRepository::Current() const {
-  const std::lock_guard lock(snapshot_mutex_);
+  const MutexLock lock(snapshot_mutex_);
   return snapshot_;
 }
 
 ReloadReport ModelRepository::Reload() {
-  const std::lock_guard lock(reload_mutex_);
+  const MutexLock lock(reload_mutex_);
   ReloadReport report;
   const StatusOr<std::vector<std::string>> names = Folders(options_.root);
   if (!names.ok()) {
@@ -250,7 +250,7 @@ void ModelRepository::Publish() {
              std::pair(b->info().name, b->info().version);
     });
   }
-  const std::lock_guard lock(snapshot_mutex_);
+  const MutexLock lock(snapshot_mutex_);
   snapshot_ = std::move(snapshot);
 }
 

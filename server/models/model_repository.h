@@ -6,10 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
@@ -111,17 +111,17 @@ class ModelRepository {
   StatusOr<std::shared_ptr<const CostModel>> Load(const std::filesystem::path& directory) const;
   void ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report);
   static RefusedModel Refused(const std::string& key, const Entry& entry);
-  void Publish();
+  void Publish() NS_REQUIRES(reload_mutex_);
 
   const ModelRepositoryOptions options_;
   const CostModelLoader loader_;
 
-  std::mutex reload_mutex_;
-  std::map<std::string, Entry>
-      entries_;  // by directory relative to the root; guarded by reload_mutex_
+  Mutex reload_mutex_;
+  // By directory relative to the root.
+  std::map<std::string, Entry> entries_ NS_GUARDED_BY(reload_mutex_);
 
-  mutable std::mutex snapshot_mutex_;
-  std::shared_ptr<const ModelSnapshot> snapshot_;  // guarded by snapshot_mutex_
+  mutable Mutex snapshot_mutex_;
+  std::shared_ptr<const ModelSnapshot> snapshot_ NS_GUARDED_BY(snapshot_mutex_);
 };
 
 }  // namespace neuroshard

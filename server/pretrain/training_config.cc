@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "common/config/config_reader.h"
+#include "common/text/config_reader.h"
 #include "server/cost/feature_columns.h"
 
 namespace neuroshard {

@@ -65,7 +65,7 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model
   if (strategy == nullptr) {
     Violations violations;
     violations.Add("search.strategy",
-                   fmt::format("must be one of {}, got '{}'", fmt::join(StrategyNames(), ", "),
+                   fmt::format("must be one of {}, got '{}'", fmt::join(kStrategyNames, ", "),
                                request.search.strategy));
     return violations.ToStatus();
   }
@@ -76,12 +76,6 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model
 }
 
 }  // namespace
-
-std::vector<std::string> StrategyNames() {
-  return {"refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
-          "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
-          "hugectr_auto"};
-}
 
 StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
                                  const StopSignal& stop, SearchObserver* observer) {

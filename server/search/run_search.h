@@ -36,7 +36,4 @@ using SearchOnRunner =
                                          const StopSignal& stop, SearchObserver* observer)>;
 SearchOnRunner SearchOn(const JobRunner& runner);
 
-// The names that RunSearch knows, the default first.
-std::vector<std::string> StrategyNames();
-
 }  // namespace neuroshard

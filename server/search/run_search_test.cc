@@ -70,7 +70,7 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
     request.search.num_candidates = 3;
     request.search.max_length = 2;
     request.search.refine_steps = 5;
-    for (const std::string& strategy : StrategyNames()) {
+    for (const std::string_view strategy : kStrategyNames) {
       request.search.strategy = strategy;
       const auto result = RunSearch(request, model, NeverStop(), nullptr);
       if (!result.ok()) {
@@ -143,7 +143,7 @@ TEST(RunSearchTest, LessMemoryNeverGivesAnIllegalPlan) {
     PlanRequest request = RandomPlanRequest(random, {.min_slack = 2.0});
     request.search.max_length = 1;
     request.search.refine_steps = 5;
-    for (const std::string& strategy : StrategyNames()) {
+    for (const std::string_view strategy : kStrategyNames) {
       request.search.strategy = strategy;
       PlanRequest tighter = request;
       for (int step = 0; step < 6; ++step) {
@@ -161,7 +161,7 @@ TEST(RunSearchTest, LessMemoryNeverGivesAnIllegalPlan) {
 
 TEST(RunSearchTest, TheSameRequestGivesTheSamePlanWhoeverWatches) {
   const ConcaveCostModel model;
-  for (const std::string& strategy : StrategyNames()) {
+  for (const std::string_view strategy : kStrategyNames) {
     PlanRequest request = Roomy(5);
     request.search.strategy = strategy;
     RecordingObserver observer;
@@ -213,7 +213,7 @@ TEST(RunSearchTest, TheObserverSeesEveryImprovementAndProgressUpToOne) {
 
 TEST(RunSearchTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
   const ConcaveCostModel model;
-  for (const std::string& strategy : StrategyNames()) {
+  for (const std::string_view strategy : kStrategyNames) {
     PlanRequest request = Roomy(7);
     request.search.strategy = strategy;
     ManualStop stop;
@@ -277,7 +277,7 @@ TEST(RunSearchTest, UnknownStrategiesAreNamedWithTheKnownOnes) {
 
 TEST(RunSearchTest, StrategiesOfOthersRefuseConstraintsAndPreviousPlans) {
   const ConcaveCostModel model;
-  for (const std::string& strategy : StrategyNames()) {
+  for (const std::string_view strategy : kStrategyNames) {
     if (strategy == "refine") continue;
     PlanRequest request = Roomy(11);
     request.search.strategy = strategy;

@@ -75,7 +75,7 @@ void PlannerMetrics::ModelsNow(std::size_t serving, std::size_t refused) {
 }
 
 void PlannerMetrics::DriftNow(const std::vector<std::shared_ptr<const CostModel>>& models) {
-  const std::lock_guard lock(drift_mutex_);
+  const MutexLock lock(drift_mutex_);
   auto gone = std::move(drift_gauges_);
   drift_gauges_.clear();
   for (const auto& model : models) {

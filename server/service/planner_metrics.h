@@ -15,10 +15,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "server/cost/cost_model.h"
 #include "server/search/search_result.h"
 
@@ -57,8 +57,10 @@ class PlannerMetrics {
   prometheus::Counter& model_loads_;
   prometheus::Counter& model_refusals_;
 
-  std::mutex drift_mutex_;
-  std::map<std::map<std::string, std::string>, prometheus::Gauge*> drift_gauges_;  // by labels
+  Mutex drift_mutex_;
+  // By labels.
+  std::map<std::map<std::string, std::string>, prometheus::Gauge*> drift_gauges_
+      NS_GUARDED_BY(drift_mutex_);
 };
 
 }  // namespace neuroshard

@@ -88,7 +88,7 @@ class CommGroup::Call {
  public:
   static StatusOr<std::unique_ptr<Call>> Begin(CommGroup& group, Phase expected,
                                                const StopSignal& stop) {
-    std::lock_guard lock(group.mutex_);
+    const MutexLock lock(group.mutex_);
     const std::string& id = group.spec_.group_id;
     if (group.phase_ == Phase::kClosed) return NotFound("comm group '{}' is closed", id);
     if (group.call_stop_ != nullptr) {
@@ -105,7 +105,7 @@ class CommGroup::Call {
   explicit Call(CommGroup& group) : group_(group) {}
   ~Call() {
     {
-      std::lock_guard lock(group_.mutex_);
+      const MutexLock lock(group_.mutex_);
       group_.call_stop_ = nullptr;
       group_.call_stop_seen_.reset();
       if (connected_ && group_.phase_ == Phase::kOpened) group_.phase_ = Phase::kConnected;
@@ -176,7 +176,7 @@ Status CommGroup::Connect(const std::vector<RankAddress>& addresses, const StopS
   NS_RETURN_IF_ERROR(ForEachMember([&, this](int, Member& member, DeviceBackend&) -> Status {
     StatusOr<std::unique_ptr<Communicator>> connected = member.pending->Connect(by_rank);
     std::unique_ptr<PendingCommunicator> used;
-    const std::lock_guard lock(ends_mutex_);
+    const MutexLock lock(ends_mutex_);
     used.swap(member.pending);
     // Whatever the backend calls it, a mesh that did not come up cannot be tried again.
     if (!connected.ok()) return absl::AbortedError(connected.status().message());
@@ -196,7 +196,7 @@ Status CommGroup::Run(const RankWork& work, const StopSignal& stop) {
     Status status = work(i, backend, *member.communicator, closing_);
     if (BreaksGroup(status)) {
       std::unique_ptr<Communicator> broken;
-      const std::lock_guard lock(ends_mutex_);
+      const MutexLock lock(ends_mutex_);
       broken.swap(member.communicator);
     }
     return status;
@@ -204,7 +204,7 @@ Status CommGroup::Run(const RankWork& work, const StopSignal& stop) {
 }
 
 void CommGroup::AbortEnds() {
-  const std::lock_guard lock(ends_mutex_);
+  const MutexLock lock(ends_mutex_);
   for (Member& member : members_) {
     if (member.pending != nullptr) member.pending->Abort();
     if (member.communicator != nullptr) member.communicator->Abort();
@@ -213,7 +213,7 @@ void CommGroup::AbortEnds() {
 
 void CommGroup::CutOffIfOverdue(TimePoint now) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (call_stop_ == nullptr || !call_stop_->ShouldStop()) return;
     if (!call_stop_seen_.has_value()) call_stop_seen_ = now;
     if (now - *call_stop_seen_ <= kStopGrace) return;
@@ -223,20 +223,22 @@ void CommGroup::CutOffIfOverdue(TimePoint now) {
 
 void CommGroup::Close() {
   closing_.Stop();
-  const auto idle = [this] { return call_stop_ == nullptr; };
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     phase_ = Phase::kClosed;
-    if (!idle_.wait_for(lock, kStopGrace, idle)) {
-      lock.unlock();
+    const auto deadline = std::chrono::steady_clock::now() + kStopGrace;
+    while (call_stop_ != nullptr && lock.WaitUntil(idle_, deadline)) {
+    }
+    if (call_stop_ != nullptr) {
+      lock.Unlock();
       AbortEnds();
-      lock.lock();
-      idle_.wait(lock, idle);
+      lock.Lock();
+      while (call_stop_ != nullptr) lock.Wait(idle_);
     }
   }
   std::vector<Member> members;
   {
-    const std::lock_guard lock(ends_mutex_);
+    const MutexLock lock(ends_mutex_);
     members.swap(members_);
   }
   // All at once: tearing one end down can wait for the other to do the same.

@@ -5,12 +5,12 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "kernels/api/collective.h"
@@ -117,13 +117,14 @@ class CommGroup {
   std::vector<Member> members_;         // changed only by Open, the running call and Close
   ManualStop closing_;
 
-  std::mutex ends_mutex_;  // the members' ends against AbortEnds; never held for long
-  std::mutex mutex_;
+  Mutex ends_mutex_;  // the members' ends against AbortEnds; never held for long
+  Mutex mutex_;
   std::condition_variable idle_;
-  // All guarded by mutex_.
-  Phase phase_ = Phase::kOpened;
-  const StopSignal* call_stop_ = nullptr;    // of the running call; null: none
-  std::optional<TimePoint> call_stop_seen_;  // when it was first seen to have stopped
+  Phase phase_ NS_GUARDED_BY(mutex_) = Phase::kOpened;
+  // Of the running call; null: none.
+  const StopSignal* call_stop_ NS_GUARDED_BY(mutex_) = nullptr;
+  // When it was first seen to have stopped.
+  std::optional<TimePoint> call_stop_seen_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

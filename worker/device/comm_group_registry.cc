@@ -16,13 +16,13 @@ StatusOr<std::vector<RankAddress>> CommGroupRegistry::Open(CommGroupSpec spec) {
   NS_RETURN_IF_ERROR(CheckCommGroupSpec(spec, inventory_.size()));
   const std::string id = spec.group_id;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!entries_.try_emplace(id, Entry{.group = nullptr, .last_used = clock_.Now()}).second) {
       return absl::AlreadyExistsError(fmt::format("comm group '{}' is open already", id));
     }
   }
   StatusOr<std::shared_ptr<CommGroup>> group = CommGroup::Open(std::move(spec), inventory_);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!group.ok()) {
     entries_.erase(id);
     return group.status();
@@ -33,7 +33,7 @@ StatusOr<std::vector<RankAddress>> CommGroupRegistry::Open(CommGroupSpec spec) {
 }
 
 StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::Find(const std::string& group_id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return FindLocked(group_id);
 }
 
@@ -51,13 +51,13 @@ Status CommGroupRegistry::Call(const std::string& group_id,
                                const std::function<Status(CommGroup&)>& body) {
   std::shared_ptr<CommGroup> group;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     NS_ASSIGN_OR_RETURN(group, FindLocked(group_id));
     ++entries_[group_id].running_calls;
   }
   Status status = body(*group);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = entries_.find(group_id);
     if (found != entries_.end() && found->second.group == group) {
       found->second.last_used = clock_.Now();
@@ -87,7 +87,7 @@ Status CommGroupRegistry::Run(const std::string& group_id, const CommGroup::Rank
 void CommGroupRegistry::Remove(const std::string& group_id,
                                const std::shared_ptr<CommGroup>& group) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = entries_.find(group_id);
     if (found != entries_.end() && found->second.group == group) {
       entries_.erase(found);
@@ -106,7 +106,7 @@ void CommGroupRegistry::Close(const std::string& group_id) {
 int CommGroupRegistry::CloseIdle() {
   std::vector<std::shared_ptr<CommGroup>> idle;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const TimePoint now = clock_.Now();
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const std::shared_ptr<CommGroup>& group = entry->second.group;
@@ -127,7 +127,7 @@ int CommGroupRegistry::CloseIdle() {
 void CommGroupRegistry::CutOffOverdueCalls() {
   std::vector<std::shared_ptr<CommGroup>> groups;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [id, entry] : entries_) {
       if (entry.group != nullptr) groups.push_back(entry.group);
     }
@@ -138,7 +138,7 @@ void CommGroupRegistry::CutOffOverdueCalls() {
 void CommGroupRegistry::CloseAll() {
   std::vector<std::shared_ptr<CommGroup>> open;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto& [id, entry] : entries_) {
       if (entry.group != nullptr) open.push_back(entry.group);
     }
@@ -149,19 +149,25 @@ void CommGroupRegistry::CloseAll() {
 }
 
 CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period)
-    : thread_([this, &registry, period] {
-        std::unique_lock lock(mutex_);
-        while (!changed_.wait_for(lock, period, [this] { return stopping_; })) {
-          lock.unlock();
-          registry.CloseIdle();
-          registry.CutOffOverdueCalls();
-          lock.lock();
-        }
-      }) {}
+    : thread_([this, &registry, period] { Loop(registry, period); }) {}
+
+void CommGroupReaper::Loop(CommGroupRegistry& registry, std::chrono::milliseconds period) {
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    const auto next = std::chrono::steady_clock::now() + period;
+    while (!stopping_ && lock.WaitUntil(changed_, next)) {
+    }
+    if (stopping_) return;
+    lock.Unlock();
+    registry.CloseIdle();
+    registry.CutOffOverdueCalls();
+    lock.Lock();
+  }
+}
 
 CommGroupReaper::~CommGroupReaper() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();

@@ -5,12 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/device/comm_group.h"
 #include "worker/device/device_inventory.h"
@@ -55,18 +55,19 @@ class CommGroupRegistry {
   };
 
   StatusOr<std::shared_ptr<CommGroup>> Find(const std::string& group_id) const;
-  StatusOr<std::shared_ptr<CommGroup>> FindLocked(const std::string& group_id) const;
+  StatusOr<std::shared_ptr<CommGroup>> FindLocked(const std::string& group_id) const
+      NS_REQUIRES(mutex_);
   // Runs `body` on the group, which is not idle meanwhile; a status that BreaksGroup removes it.
   Status Call(const std::string& group_id, const std::function<Status(CommGroup&)>& body);
   // Out of the map first (so that nobody finds it), then closed without the lock.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
-  void ReportCount() const;  // with mutex_ held
+  void ReportCount() const NS_REQUIRES(mutex_);
 
   DeviceInventory& inventory_;
   const Clock& clock_;
   const CountObserver observer_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Entry> entries_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, Entry> entries_ NS_GUARDED_BY(mutex_);
 };
 
 // Calls registry.CloseIdle() and CutOffOverdueCalls() every `period`, until destroyed.
@@ -76,9 +77,11 @@ class CommGroupReaper {
   ~CommGroupReaper();
 
  private:
-  std::mutex mutex_;
+  void Loop(CommGroupRegistry& registry, std::chrono::milliseconds period);
+
+  Mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;  // guarded by mutex_
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

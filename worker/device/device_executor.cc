@@ -8,7 +8,7 @@ DeviceExecutor::DeviceExecutor(std::optional<int> core) : thread_([this, core] {
 
 DeviceExecutor::~DeviceExecutor() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -17,7 +17,7 @@ DeviceExecutor::~DeviceExecutor() {
 
 void DeviceExecutor::Push(std::function<void()> task) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.push_back(std::move(task));
   }
   changed_.notify_one();
@@ -25,16 +25,16 @@ void DeviceExecutor::Push(std::function<void()> task) {
 
 void DeviceExecutor::Loop(std::optional<int> core) {
   if (core.has_value()) PinThisThread(*core).IgnoreError();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) lock.Wait(changed_);
     if (queue_.empty()) return;
     std::function<void()> task = std::move(queue_.front());
     queue_.pop_front();
-    lock.unlock();
+    lock.Unlock();
     task();
     task = nullptr;  // what it captured is destroyed here, on this thread and without the lock
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -6,11 +6,12 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
+
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -40,11 +41,11 @@ class DeviceExecutor {
   void Push(std::function<void()> task);
   void Loop(std::optional<int> core);
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  bool stopping_ = false;                    // guarded by mutex_
-  std::thread thread_;                       // last: starts when everything above exists
+  std::deque<std::function<void()>> queue_ NS_GUARDED_BY(mutex_);
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: starts when everything above exists
 };
 
 }  // namespace neuroshard

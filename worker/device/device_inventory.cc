@@ -38,6 +38,10 @@ StatusOr<std::unique_ptr<DeviceInventory>> DeviceInventory::Create(std::vector<D
                       .get();
     if (!made.ok()) return Annotate(made, fmt::format("device {}", inventory->size() - 1));
   }
+  {
+    const MutexLock lock(inventory->mutex_);
+    inventory->jobs_.resize(inventory->devices_.size());
+  }
   for (int i = 0; inventory->observer_ && i < inventory->size(); ++i)
     inventory->observer_(i, false);
   return inventory;
@@ -51,7 +55,7 @@ DeviceInventory::~DeviceInventory() {
 
 void DeviceInventory::SetFailureObserver(
     std::function<void(int device, const Status& error)> observer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   failure_observer_ = std::move(observer);
 }
 
@@ -59,8 +63,8 @@ StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
   if (device < 0 || device >= size()) {
     return NotFound("no device {}: this worker has {}", device, size());
   }
-  std::lock_guard lock(mutex_);
-  std::string& holder = devices_[device]->job;
+  const MutexLock lock(mutex_);
+  std::string& holder = jobs_[device];
   if (!holder.empty()) {
     return ResourceExhausted("device {} ({}) is held by {}; one job at a time per device", device,
                              devices_[device]->properties.name, holder);
@@ -72,22 +76,22 @@ StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
 
 void DeviceInventory::Release(int device) {
   const Status health = devices_[device]->backend->Health();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!health.ok()) {
-    devices_[device]->job = "nothing any more: " + Message(health);
+    jobs_[device] = "nothing any more: " + Message(health);
     if (failure_observer_) failure_observer_(device, health);
     return;
   }
-  devices_[device]->job.clear();
+  jobs_[device].clear();
   if (observer_) observer_(device, false);
 }
 
 std::vector<DeviceDescription> DeviceInventory::Describe() const {
   std::vector<DeviceDescription> descriptions;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (int i = 0; i < size(); ++i) {
     descriptions.push_back(
-        {.index = i, .properties = devices_[i]->properties, .running_job = devices_[i]->job});
+        {.index = i, .properties = devices_[i]->properties, .running_job = jobs_[i]});
   }
   return descriptions;
 }

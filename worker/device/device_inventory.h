@@ -4,13 +4,13 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "kernels/api/device_backend.h"
 #include "worker/device/device_executor.h"
@@ -87,17 +87,18 @@ class DeviceInventory {
     explicit Device(std::optional<int> core) : executor(core) {}
     DeviceProperties properties;
     std::unique_ptr<DeviceBackend> backend;  // made, used and destroyed on the executor's thread
-    std::string job;                         // guarded by DeviceInventory::mutex_
     DeviceExecutor executor;
   };
 
   explicit DeviceInventory(BusyObserver observer) : observer_(std::move(observer)) {}
   void Release(int device);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   BusyObserver observer_;
-  std::function<void(int, const Status&)> failure_observer_;  // guarded by mutex_
-  std::vector<std::unique_ptr<Device>> devices_;              // fixed after Create
+  std::function<void(int, const Status&)> failure_observer_ NS_GUARDED_BY(mutex_);
+  // By device: what holds it; empty: free.
+  std::vector<std::string> jobs_ NS_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Device>> devices_;  // fixed after Create
 };
 
 template <typename Work>

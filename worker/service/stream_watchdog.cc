@@ -7,7 +7,7 @@ StreamWatchdog::StreamWatchdog(grpc::ServerContextBase& context, std::chrono::mi
 
 StreamWatchdog::~StreamWatchdog() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -15,30 +15,30 @@ StreamWatchdog::~StreamWatchdog() {
 }
 
 bool StreamWatchdog::expired() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return expired_;
 }
 
 void StreamWatchdog::Arm() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     deadline_ = std::chrono::steady_clock::now() + timeout_;
   }
   changed_.notify_one();
 }
 
 void StreamWatchdog::Disarm() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   deadline_.reset();
 }
 
 void StreamWatchdog::Loop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     if (!deadline_.has_value()) {
-      changed_.wait(lock);
+      lock.Wait(changed_);
     } else if (std::chrono::steady_clock::now() < *deadline_) {
-      changed_.wait_until(lock, *deadline_);
+      lock.WaitUntil(changed_, *deadline_);
     } else {
       expired_ = true;
       deadline_.reset();

@@ -6,9 +6,10 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
+
+#include "common/base/mutex.h"
 
 namespace neuroshard {
 
@@ -40,12 +41,12 @@ class StreamWatchdog {
 
   grpc::ServerContextBase& context_;
   const std::chrono::milliseconds timeout_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable changed_;
-  std::optional<std::chrono::steady_clock::time_point>
-      deadline_;           // guarded by mutex_; none: disarmed
-  bool expired_ = false;   // guarded by mutex_
-  bool stopping_ = false;  // guarded by mutex_
+  // None: disarmed.
+  std::optional<std::chrono::steady_clock::time_point> deadline_ NS_GUARDED_BY(mutex_);
+  bool expired_ NS_GUARDED_BY(mutex_) = false;
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

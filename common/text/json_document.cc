@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/codec/text_value.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {

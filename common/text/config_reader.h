@@ -1,4 +1,4 @@
-// YAML configuration into option structs: the struct holds the defaults, the file overrides them,
+// YAML files into structs (options, sweeps, model manifests, fabrics): the struct holds the defaults, the file overrides them,
 // and every fault of the file is reported at once with the path of its key ("rpc.max_in_flight").
 //
 //   NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
@@ -7,21 +7,26 @@
 //   rpc.Read("max_in_flight", &options.max_in_flight, {1, 10000});
 //   NS_RETURN_IF_ERROR(reader.Finish());
 //
-// A key that is absent leaves its field alone. A key that nobody has read by the time of Finish is
-// a fault, so misspelled keys do not pass silently. Copies and sections share one list of faults;
-// not for concurrent use.
+// A key that is absent (or null) leaves its field alone. A key that nobody has read by the time of
+// Finish is a fault, so misspelled keys do not pass silently. A value that is not of its field's
+// type, or out of range, is a fault and leaves the field alone, but for lists, which keep their
+// length. Copies and sections share one document and one list of faults; not for concurrent use.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 
@@ -40,13 +45,20 @@ struct RealRange {
 // A mapping of a YAML file that is read key by key. Faults are collected; Finish returns them.
 class ConfigReader {
  public:
-  // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not YAML
-  // or not a mapping. An empty file is an empty mapping.
+  // After aliases are expanded; more than files of options and models have.
+  static constexpr std::size_t kMaxValues = 200'000;
+
+  // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not YAML,
+  // has more than kMaxValues values, or is not a mapping. An empty file is an empty mapping.
   static StatusOr<ConfigReader> FromFile(const std::string& path);
-  // `source` stands for the file name in errors.
+  // `source` stands for the file name in errors; empty: none is said.
   static StatusOr<ConfigReader> FromText(const std::string& text, const std::string& source);
 
   bool Has(std::string_view key) const;
+  // Its keys as written, in order.
+  const std::vector<std::string>& keys() const;
+  // Faults "missing" for keys that are absent.
+  void Require(std::initializer_list<std::string_view> keys);
   // For keys that may be given in more than one way.
   bool IsList(std::string_view key) const;
   bool IsMapping(std::string_view key) const;
@@ -62,6 +74,13 @@ class ConfigReader {
   void Read(std::string_view key, std::vector<std::int64_t>* values, IntegerRange range = {});
   void Read(std::string_view key, std::vector<double>* values, RealRange range = {});
   void Read(std::string_view key, std::vector<bool>* values);
+
+  void Read(std::string_view key, std::map<std::string, std::string>* values);
+  // A mapping of anything, flattened: nested keys joined by dots, list entries as key[i], scalars
+  // as written. At most `max_values` values, kMaxNesting levels.
+  static constexpr int kMaxNesting = 16;
+  void ReadFlattened(std::string_view key, std::size_t max_values,
+                     std::map<std::string, std::string>* values);
 
   // A word of one of the vocabularies of common/domain.
   template <typename E>
@@ -94,6 +113,8 @@ class ConfigReader {
 
   // The mapping under `key`; empty when absent.
   ConfigReader Section(std::string_view key);
+  // Nothing when it is absent, or no mapping (a fault).
+  std::optional<ConfigReader> SectionIfGiven(std::string_view key);
   // The mappings listed under `key`, with paths "key[0]", "key[1]"...; none when absent.
   std::vector<ConfigReader> Sections(std::string_view key);
 
@@ -109,12 +130,12 @@ class ConfigReader {
   struct Mapping;
 
   ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping);
+  // Nothing where the key is absent or its value not of the type.
   template <typename T>
-  void ReadScalar(std::string_view key, std::string_view type, T* value);
+  void ReadScalar(std::string_view key, std::optional<T>* value);
   // `fault_of` says what is wrong with an element of the right type; empty: nothing.
   template <typename T, typename Check>
-  void ReadList(std::string_view key, std::string_view type, std::vector<T>* values,
-                const Check& fault_of);
+  void ReadList(std::string_view key, std::vector<T>* values, const Check& fault_of);
 
   std::shared_ptr<Document> document_;
   std::shared_ptr<Mapping> mapping_;

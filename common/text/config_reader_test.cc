@@ -1,9 +1,10 @@
-#include "common/config/config_reader.h"
+#include "common/text/config_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "tests/support/status_matchers.h"
@@ -17,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 
 ConfigReader Reader(const std::string& text) {
   auto reader = ConfigReader::FromText(text, "test.yaml");
@@ -65,7 +67,7 @@ TEST(ConfigReaderTest, ListsOfWordsAndBooleansAndKeysOfSeveralForms) {
   ConfigReader reader = Reader(R"(
 dtypes: [bf16, fp31, fp32]
 untouched:
-flags: [true, no, 3]
+flags: [true, false, 3]
 either: {a: 1}
 )");
   std::vector<DataType> dtypes;
@@ -143,13 +145,64 @@ TEST(ConfigReaderTest, ReadsListsOfSections) {
                                               HasSubstr("workers[2]: must be a mapping"))));
 }
 
+TEST(ConfigReaderTest, RequiredKeysOptionalSectionsAndMappings) {
+  ConfigReader reader = Reader("a: 1\nb:\nlink: {x: 2}\nother: 3\nwords: {p: q, r: [s]}\n");
+  reader.Require({"a", "b", "c"});
+  std::int64_t a = 5;
+  reader.Read("a", &a, {2, 9});  // out of range: the default stays
+  EXPECT_EQ(a, 5);
+  EXPECT_THAT(reader.keys(), ElementsAre("a", "b", "link", "other", "words"));
+  auto link = reader.SectionIfGiven("link");
+  ASSERT_TRUE(link.has_value());
+  std::int64_t x = 0;
+  link->Read("x", &x);
+  EXPECT_EQ(x, 2);
+  EXPECT_FALSE(reader.SectionIfGiven("c").has_value());
+  EXPECT_FALSE(reader.SectionIfGiven("other").has_value());
+  std::map<std::string, std::string> words;
+  reader.Read("words", &words);
+  EXPECT_EQ(words["p"], "q");
+  EXPECT_THAT(reader.Finish(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        AllOf(HasSubstr("b: missing"), HasSubstr("c: missing"),
+                                              HasSubstr("a: must be in [2, 9], got 1"),
+                                              HasSubstr("other: must be a mapping, got \"3\""),
+                                              HasSubstr("words.r: must be text, got a list"))));
+}
+
+TEST(ConfigReaderTest, FlattensMappingsOfAnyShapeWithinBounds) {
+  const std::string text = "m: {a: {b: 1, c: [x, {d: }]}, 'a.b': 2, e: 3}\n";
+  ConfigReader reader = Reader(text);
+  std::map<std::string, std::string> values;
+  reader.ReadFlattened("m", 100, &values);
+  EXPECT_THAT(values, ElementsAre(Pair("a.b", "1"), Pair("a.c[0]", "x"), Pair("a.c[1].d", ""),
+                                  Pair("e", "3")));
+  EXPECT_THAT(reader.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("m.a.b: given twice")));
+  ConfigReader few = Reader(text);
+  few.ReadFlattened("m", 3, &values);
+  EXPECT_THAT(few.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("m: has more than 3 values")));
+}
+
+// Seven levels of nine aliases are 5 million values.
+TEST(ConfigReaderTest, RefusesAliasesThatMultiply) {
+  std::string text = "l0: &l0 [x, x, x, x, x, x, x, x, x]\n";
+  for (int level = 1; level < 7; ++level) {
+    text +=
+        fmt::format("l{0}: &l{0} [*l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}, *l{1}]\n",
+                    level, level - 1);
+  }
+  EXPECT_THAT(ConfigReader::FromText(text, "f"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 200000 values")));
+}
+
 TEST(ConfigReaderTest, RefusesWhatIsNotOneMapping) {
   EXPECT_THAT(ConfigReader::FromText("- a\n- b\n", "f"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("must be a mapping")));
   EXPECT_THAT(ConfigReader::FromText("a: 1\n---\nb: 2\n", "f"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one YAML document")));
   EXPECT_THAT(ConfigReader::FromText("a: [1\nb: 2", "f"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("f:2:")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("f: line 2")));
   ConfigReader twice = Reader("a: 1\na: 2\n");
   std::int64_t a = 0;
   twice.Read("a", &a);

@@ -12,8 +12,8 @@
 #include <streambuf>
 #include <utility>
 
-#include "common/codec/field_check.h"
-#include "common/codec/text_value.h"
+#include "common/base/printable_text.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {
@@ -44,6 +44,8 @@ struct Extent {
 
 class YamlTreeBuilder final : public YAML::EventHandler {
  public:
+  explicit YamlTreeBuilder(std::size_t max_values) : budget_(max_values) {}
+
   TextValue Take() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -178,15 +180,14 @@ class ViewBuffer final : public std::streambuf {
 
 }  // namespace
 
-StatusOr<TextValue> ParseYamlDocument(std::string_view text) {
+StatusOr<TextValue> ParseYamlDocument(std::string_view text, std::size_t max_values) {
   try {
     ViewBuffer buffer(text);
     std::istream stream(&buffer);
     YAML::Parser parser(stream);
-    YamlTreeBuilder builder;
-    if (!parser.HandleNextDocument(builder))
-      return InvalidArgument("line 1: the document is empty");
-    YamlTreeBuilder rest;
+    YamlTreeBuilder builder(max_values);
+    if (!parser.HandleNextDocument(builder)) return TextValue();
+    YamlTreeBuilder rest(max_values);
     if (parser.HandleNextDocument(rest)) {
       return InvalidArgument("there must be one YAML document, got several (a line of only ---)");
     }
