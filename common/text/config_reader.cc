@@ -152,8 +152,8 @@ StatusOr<ConfigReader> ConfigReader::FromText(const std::string& text, const std
 bool ConfigReader::Has(std::string_view key) const { return mapping_->Find(key) != nullptr; }
 
 const std::vector<std::string>& ConfigReader::keys() const {
-  static const std::vector<std::string> kNone;
-  return mapping_->value == nullptr ? kNone : mapping_->value->keys;
+  static const std::vector<std::string> none;
+  return mapping_->value == nullptr ? none : mapping_->value->keys;
 }
 
 void ConfigReader::Require(std::initializer_list<std::string_view> keys) {

@@ -13,7 +13,7 @@ namespace neuroshard {
 
 inline constexpr std::string_view kUniversalComputeKind = "universal_table_sum";
 inline constexpr std::string_view kUniversalCommKind = "universal_comm";
-// So that a rank's layers fit on the stack.
+// Of the layers of a communication network.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
 
 // The interval of a network's cost: cost x exp(-+ factor x s) with s^2 = variance over the members

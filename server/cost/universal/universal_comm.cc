@@ -37,7 +37,7 @@ struct CommNetworks {
   }
 };
 
-// One placement's inputs, kept by a thread so that calls ask for no memory.
+// The inputs of some placements, kept by a thread so that calls ask for no memory.
 struct Scratch {
   std::vector<double> bytes;
   std::vector<double> start_offsets_ms;
@@ -163,39 +163,55 @@ class UniversalBoundComm final : public BoundComm {
     return rules;
   }
 
-  // Features of what scratch has of bytes and offsets.
+  // Features of what scratch has of bytes and offsets, of one placement.
   void FillRows(CollectiveKind kind) const {
-    scratch.rows.resize(layout_.num_ranks());
-    scratch.wait_ms.resize(layout_.num_ranks());
-    CommFeaturesOf(layout_, kind, scratch.bytes, scratch.start_offsets_ms, scratch.rows,
-                   scratch.wait_ms);
+    scratch.rows.clear();
+    scratch.wait_ms.clear();
+    AddRows(kind);
   }
 
+  void AddRows(CollectiveKind kind) const {
+    const std::size_t begin = scratch.rows.size();
+    scratch.rows.resize(begin + layout_.num_ranks());
+    scratch.wait_ms.resize(begin + layout_.num_ranks());
+    CommFeaturesOf(layout_, kind, scratch.bytes, scratch.start_offsets_ms,
+                   std::span(scratch.rows).subspan(begin),
+                   std::span(scratch.wait_ms).subspan(begin));
+  }
+
+  // The networks run on the rows of many placements at once.
   void Costs(CollectiveKind kind, std::span<const float> loads,
              std::span<const float> start_offsets_ms, std::span<float> cost_ms) const {
+    constexpr std::size_t kBlockRows = 128;
     const std::size_t ranks = layout_.num_ranks();
     assert(loads.size() == cost_ms.size() && loads.size() % ranks == 0);
-    for (std::size_t begin = 0; begin < loads.size(); begin += ranks) {
-      scratch.bytes.resize(ranks);
-      for (std::size_t r = 0; r < ranks; ++r) {
-        scratch.bytes[r] = bytes_per_column_ * loads[begin + r];
+    const std::size_t block = ranks * std::max<std::size_t>(1, kBlockRows / ranks);
+    for (std::size_t begin = 0; begin < loads.size(); begin += block) {
+      const std::size_t rows = std::min(block, loads.size() - begin);
+      scratch.rows.clear();
+      scratch.wait_ms.clear();
+      for (std::size_t first = begin; first < begin + rows; first += ranks) {
+        scratch.bytes.resize(ranks);
+        for (std::size_t r = 0; r < ranks; ++r) {
+          scratch.bytes[r] = bytes_per_column_ * loads[first + r];
+        }
+        scratch.start_offsets_ms.clear();
+        if (!start_offsets_ms.empty()) {
+          const auto of_placement = start_offsets_ms.subspan(first, ranks);
+          scratch.start_offsets_ms.assign(of_placement.begin(), of_placement.end());
+        }
+        AddRows(kind);
       }
-      scratch.start_offsets_ms.clear();
-      if (!start_offsets_ms.empty()) {
-        const auto of_placement = start_offsets_ms.subspan(begin, ranks);
-        scratch.start_offsets_ms.assign(of_placement.begin(), of_placement.end());
-      }
-      FillRows(kind);
-      scratch.cost_ms.assign(ranks, 0);
-      scratch.of_member_ms.resize(ranks);
+      scratch.cost_ms.assign(rows, 0);
+      scratch.of_member_ms.resize(rows);
       const std::size_t members = networks_->num_pricing;
       for (std::size_t m = 0; m < members; ++m) {
         networks_->members[m].Costs(kind, scratch.rows, scratch.wait_ms, scratch.of_member_ms);
-        for (std::size_t r = 0; r < ranks; ++r) {
+        for (std::size_t r = 0; r < rows; ++r) {
           scratch.cost_ms[r] += scratch.of_member_ms[r] / static_cast<double>(members);
         }
       }
-      for (std::size_t r = 0; r < ranks; ++r) {
+      for (std::size_t r = 0; r < rows; ++r) {
         cost_ms[begin + r] = static_cast<float>(
             std::min(scratch.cost_ms[r], static_cast<double>(std::numeric_limits<float>::max())));
       }
