@@ -1,4 +1,4 @@
-#include "server/evaluate/rules/constraint_facts.h"
+#include "server/evaluate/rules/demands.h"
 
 #include <gmock/gmock.h>
 
@@ -14,21 +14,21 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::size_t> AllOf(const ConstraintFacts& facts) {
-  std::vector<std::size_t> all(facts.size());
+std::vector<std::size_t> AllOf(const Demands& demands) {
+  std::vector<std::size_t> all(demands.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   return all;
 }
 
-// All facts together demand what the request does, and none demands nothing.
-TEST(ConstraintFactsTest, AllFactsAreTheRequest) {
+// All demands together demand what the request does, and none demands nothing.
+TEST(DemandsTest, AllDemandsAreTheRequest) {
   Random random(8);
   for (int i = 0; i < 300; ++i) {
     PlanRequest request = testing::RandomPlanRequest(random);
     testing::AddRandomConstraints(random, request, 3);
     const TypeSet defaults = {ShardingType::kTableWise, ShardingType::kRowWise};
-    const ConstraintFacts facts(request, defaults);
-    const PlanRequest same = facts.With(AllOf(facts));
+    const Demands demands(request, defaults);
+    const PlanRequest same = demands.With(AllOf(demands));
     const CompiledRules expected(request, defaults);
     const CompiledRules rules(same, TypeSet::All());
     for (int t = 0; t < static_cast<int>(request.tables.size()); ++t) {
@@ -46,13 +46,13 @@ TEST(ConstraintFactsTest, AllFactsAreTheRequest) {
     EXPECT_EQ(same.topology, request.topology);
     EXPECT_EQ(same.memory, request.memory);
 
-    const PlanRequest free = facts.With({});
+    const PlanRequest free = demands.With({});
     EXPECT_TRUE(free.constraints.empty());
     EXPECT_FALSE(free.migration.has_value());
   }
 }
 
-TEST(ConstraintFactsTest, OnlyWhatConcernsTheTables) {
+TEST(DemandsTest, OnlyWhatConcernsTheTables) {
   PlanRequest request;
   request.tables.resize(3);
   for (std::size_t t = 0; t < 3; ++t) request.tables[t].name = std::string(1, char('a' + t));
@@ -63,15 +63,15 @@ TEST(ConstraintFactsTest, OnlyWhatConcernsTheTables) {
   request.constraints.tables[1].tables = {0, 2};
   request.constraints.tables[1].max_shards = 3;
   request.constraints.colocate = {{{0, 1}, GroupLevel::kRank}, {{1, 2}, GroupLevel::kHost}};
-  const ConstraintFacts facts(request, TypeSet::All(), {1, 2});
+  const Demands demands(request, TypeSet::All(), {1, 2});
   std::vector<std::string> texts;
-  for (std::size_t f = 0; f < facts.size(); ++f)
-    texts.push_back(facts.Path(f) + ": " + facts.Says(f));
+  for (std::size_t f = 0; f < demands.size(); ++f)
+    texts.push_back(demands.Path(f) + ": " + demands.Says(f));
   EXPECT_THAT(texts, ElementsAre("constraints.tables[1].max_shards: at most 3 shards for 'a', 'c'",
                                  "constraints.colocate[0]: 'a', 'b' on one rank",
                                  "constraints.colocate[1]: 'b', 'c' on one host",
                                  "topology: 2 B for shards on 2 ranks"));
-  const PlanRequest with = facts.With(AllOf(facts));
+  const PlanRequest with = demands.With(AllOf(demands));
   EXPECT_EQ(with.tables.size(), 2U);
   ASSERT_EQ(with.constraints.tables.size(), 1U);
   EXPECT_THAT(with.constraints.tables[0].tables, ElementsAre(1));

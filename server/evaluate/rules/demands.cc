@@ -1,4 +1,4 @@
-#include "server/evaluate/rules/constraint_facts.h"
+#include "server/evaluate/rules/demands.h"
 
 #include <fmt/format.h>
 
@@ -21,21 +21,20 @@ constexpr std::int64_t kAnyMemory = std::int64_t{1} << 60;
 
 }  // namespace
 
-ConstraintFacts::ConstraintFacts(const PlanRequest& request, TypeSet default_types,
-                                 std::vector<int> tables)
+Demands::Demands(const PlanRequest& request, TypeSet default_types, std::vector<int> tables)
     : request_(request), default_types_(default_types), tables_(std::move(tables)) {
   ListRules();
   ListOthers();
 }
 
-ConstraintFacts::ConstraintFacts(const PlanRequest& request, TypeSet default_types)
-    : ConstraintFacts(request, default_types, [&] {
+Demands::Demands(const PlanRequest& request, TypeSet default_types)
+    : Demands(request, default_types, [&] {
         std::vector<int> all(request.tables.size());
         std::iota(all.begin(), all.end(), 0);
         return all;
       }()) {}
 
-void ConstraintFacts::ListRules() {
+void Demands::ListRules() {
   const Constraints& constraints = request_.constraints;
   const bool widths = constraints.column_rule == ColumnRule::kAny;
   std::vector<bool> typed(request_.tables.size());
@@ -44,7 +43,7 @@ void ConstraintFacts::ListRules() {
     if (Renumbered(rule.tables).empty()) continue;
     for (std::size_t f = 0; f < RuleFields().size(); ++f) {
       if (RuleFields()[f].name == "min_column_width" && !widths) continue;
-      if (RuleFields()[f].is_set(rule)) facts_.push_back({Kind::kRuleField, r, f});
+      if (RuleFields()[f].is_set(rule)) demands_.push_back({Kind::kRuleField, r, f});
     }
     if (rule.sharding_types.empty()) continue;
     for (const int table : rule.tables) typed[static_cast<std::size_t>(table)] = true;
@@ -54,40 +53,41 @@ void ConstraintFacts::ListRules() {
   }
 }
 
-void ConstraintFacts::ListOthers() {
+void Demands::ListOthers() {
   const Constraints& constraints = request_.constraints;
   const auto add_groups = [&](const std::vector<TableGroup>& groups, Kind kind) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      if (!Renumbered(groups[g].tables).empty()) facts_.push_back({kind, g});
+      if (!Renumbered(groups[g].tables).empty()) demands_.push_back({kind, g});
     }
   };
   add_groups(constraints.colocate, Kind::kColocate);
   add_groups(constraints.separate, Kind::kSeparate);
   const bool all_types = constraints.sharding_types.empty() && default_types_ == TypeSet::All();
-  if (!untyped_tables_.empty() && !all_types) facts_.push_back({Kind::kTypes});
-  if (constraints.max_shards_per_rank > 0) facts_.push_back({Kind::kMaxShardsPerRank});
-  if (constraints.max_tables_per_rank > 0) facts_.push_back({Kind::kMaxTablesPerRank});
-  if (constraints.max_shards_per_table > 0) facts_.push_back({Kind::kMaxShardsPerTable});
+  if (!untyped_tables_.empty() && !all_types) demands_.push_back({Kind::kTypes});
+  if (constraints.max_shards_per_rank > 0) demands_.push_back({Kind::kMaxShardsPerRank});
+  if (constraints.max_tables_per_rank > 0) demands_.push_back({Kind::kMaxTablesPerRank});
+  if (constraints.max_shards_per_table > 0) demands_.push_back({Kind::kMaxShardsPerTable});
   if (constraints.column_rule != ColumnRule::kAny) {
-    facts_.push_back({Kind::kColumnRule});
+    demands_.push_back({Kind::kColumnRule});
   } else if (constraints.min_column_width > 0) {
-    facts_.push_back({Kind::kMinColumnWidth});
+    demands_.push_back({Kind::kMinColumnWidth});
   }
   if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
-    facts_.push_back({Kind::kBudget});
+    demands_.push_back({Kind::kBudget});
   }
-  facts_.push_back({Kind::kMemory});
+  demands_.push_back({Kind::kMemory});
 }
 
-std::string ConstraintFacts::Path(std::size_t f) const {
-  const Fact& fact = facts_[f];
-  switch (fact.kind) {
+std::string Demands::Path(std::size_t f) const {
+  const Demand& demand = demands_[f];
+  switch (demand.kind) {
     case Kind::kRuleField:
-      return fmt::format("constraints.tables[{}].{}", fact.index, RuleFields()[fact.field].name);
+      return fmt::format("constraints.tables[{}].{}", demand.index,
+                         RuleFields()[demand.field].name);
     case Kind::kColocate:
-      return fmt::format("constraints.colocate[{}]", fact.index);
+      return fmt::format("constraints.colocate[{}]", demand.index);
     case Kind::kSeparate:
-      return fmt::format("constraints.separate[{}]", fact.index);
+      return fmt::format("constraints.separate[{}]", demand.index);
     case Kind::kTypes:
       return request_.constraints.sharding_types.empty() ? "cost_model"
                                                          : "constraints.sharding_types";
@@ -109,8 +109,8 @@ std::string ConstraintFacts::Path(std::size_t f) const {
   return "";
 }
 
-std::string ConstraintFacts::Says(std::size_t f) const {
-  const Fact& fact = facts_[f];
+std::string Demands::Says(std::size_t f) const {
+  const Demand& demand = demands_[f];
   const Constraints& constraints = request_.constraints;
   const auto names = [&](const std::vector<int>& tables) {
     std::vector<std::string_view> of_tables;
@@ -119,17 +119,17 @@ std::string ConstraintFacts::Says(std::size_t f) const {
     }
     return ListText(of_tables);
   };
-  switch (fact.kind) {
+  switch (demand.kind) {
     case Kind::kRuleField: {
-      const TableRule& rule = constraints.tables[fact.index];
-      return fmt::format("{} for {}", RuleFields()[fact.field].says(rule), names(rule.tables));
+      const TableRule& rule = constraints.tables[demand.index];
+      return fmt::format("{} for {}", RuleFields()[demand.field].says(rule), names(rule.tables));
     }
     case Kind::kColocate: {
-      const TableGroup& group = constraints.colocate[fact.index];
+      const TableGroup& group = constraints.colocate[demand.index];
       return fmt::format("{} on one {}", names(group.tables), ToText(group.level));
     }
     case Kind::kSeparate: {
-      const TableGroup& group = constraints.separate[fact.index];
+      const TableGroup& group = constraints.separate[demand.index];
       return fmt::format("no {} with two of {}", ToText(group.level), names(group.tables));
     }
     case Kind::kTypes: {
@@ -166,7 +166,7 @@ std::string ConstraintFacts::Says(std::size_t f) const {
   return "";
 }
 
-std::vector<int> ConstraintFacts::Renumbered(const std::vector<int>& tables) const {
+std::vector<int> Demands::Renumbered(const std::vector<int>& tables) const {
   std::vector<int> positions;
   for (const int table : tables) {
     const auto at = std::lower_bound(tables_.begin(), tables_.end(), table);
@@ -177,7 +177,7 @@ std::vector<int> ConstraintFacts::Renumbered(const std::vector<int>& tables) con
   return positions;
 }
 
-PlanRequest ConstraintFacts::With(const std::vector<std::size_t>& kept) const {
+PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   PlanRequest request;
   request.global_batch_size = request_.global_batch_size;
   request.optimizer = request_.optimizer;
@@ -190,34 +190,34 @@ PlanRequest ConstraintFacts::With(const std::vector<std::size_t>& kept) const {
   // Fields of one rule follow each other, and become one rule again.
   std::optional<std::size_t> last_rule;
   for (const std::size_t f : kept) {
-    const Fact& fact = facts_[f];
-    if (fact.kind != Kind::kRuleField) {
-      Keep(fact, request);
+    const Demand& demand = demands_[f];
+    if (demand.kind != Kind::kRuleField) {
+      Keep(demand, request);
       continue;
     }
-    const TableRule& rule = request_.constraints.tables[fact.index];
-    if (last_rule != fact.index) {
+    const TableRule& rule = request_.constraints.tables[demand.index];
+    if (last_rule != demand.index) {
       request.constraints.tables.emplace_back().tables = Renumbered(rule.tables);
     }
-    last_rule = fact.index;
-    RuleFields()[fact.field].copy(rule, request.constraints.tables.back());
+    last_rule = demand.index;
+    RuleFields()[demand.field].copy(rule, request.constraints.tables.back());
   }
   return request;
 }
 
-void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
+void Demands::Keep(const Demand& demand, PlanRequest& request) const {
   const Constraints& from = request_.constraints;
   Constraints& to = request.constraints;
-  switch (fact.kind) {
+  switch (demand.kind) {
     case Kind::kRuleField:  // With sees to these
       return;
     case Kind::kColocate:
       to.colocate.push_back(
-          {Renumbered(from.colocate[fact.index].tables), from.colocate[fact.index].level});
+          {Renumbered(from.colocate[demand.index].tables), from.colocate[demand.index].level});
       return;
     case Kind::kSeparate:
       to.separate.push_back(
-          {Renumbered(from.separate[fact.index].tables), from.separate[fact.index].level});
+          {Renumbered(from.separate[demand.index].tables), from.separate[demand.index].level});
       return;
     case Kind::kTypes: {
       // As a rule, so that it does not reach tables whose own rule on types was dropped.
@@ -255,7 +255,7 @@ void ConstraintFacts::Keep(const Fact& fact, PlanRequest& request) const {
   }
 }
 
-void ConstraintFacts::KeepColumnRule(Constraints& to) const {
+void Demands::KeepColumnRule(Constraints& to) const {
   const Constraints& from = request_.constraints;
   to.column_rule = from.column_rule;
   to.min_column_width = from.min_column_width;

@@ -10,29 +10,29 @@
 
 namespace neuroshard {
 
-// A request's demands as a list. One fact is one field of one rule, one group, one limit, the
+// A request's demands as a list. One demand is one field of one rule, one group, one limit, the
 // sharding types that tables without a rule on types may use, the migration budget, or the memory
-// of all ranks. Under TorchRec's column rule the minimal widths belong to that fact: they say which
-// blocks it means.
-class ConstraintFacts {
+// of all ranks. Under TorchRec's column rule the minimal widths belong to that demand: they say
+// which blocks it means.
+class Demands {
  public:
   // `tables`, ascending: only the demands that concern one of them. The request must outlive this.
-  ConstraintFacts(const PlanRequest& request, TypeSet default_types, std::vector<int> tables);
+  Demands(const PlanRequest& request, TypeSet default_types, std::vector<int> tables);
   // All of the request's tables.
-  ConstraintFacts(const PlanRequest& request, TypeSet default_types);
+  Demands(const PlanRequest& request, TypeSet default_types);
 
-  std::size_t size() const { return facts_.size(); }
+  std::size_t size() const { return demands_.size(); }
 
-  // Where a fact is ("constraints.tables[2].ranks"), and what it demands ("ranks 0, 1").
-  std::string Path(std::size_t fact) const;
-  std::string Says(std::size_t fact) const;
+  // Where a demand is ("constraints.tables[2].ranks"), and what it demands ("ranks 0, 1").
+  std::string Path(std::size_t demand) const;
+  std::string Says(std::size_t demand) const;
 
   // The request's tables() with `kept` (ascending) for their only demands; everything else is
   // allowed: all sharding types, any memory, no migration. Rules and groups that demand nothing are
   // not there, so their numbers are others; a group may be left with one table.
   PlanRequest With(const std::vector<std::size_t>& kept) const;
 
-  // Whom the facts concern: indices into the request's tables.
+  // Whom the demands concern: indices into the request's tables.
   const std::vector<int>& tables() const { return tables_; }
 
  private:
@@ -49,7 +49,7 @@ class ConstraintFacts {
     kBudget,
     kMemory
   };
-  struct Fact {
+  struct Demand {
     Kind kind;
     std::size_t index = 0;  // of the rule or group
     std::size_t field = 0;  // of the rule, in RuleFields()
@@ -58,14 +58,14 @@ class ConstraintFacts {
   void ListRules();
   void ListOthers();
   std::vector<int> Renumbered(const std::vector<int>& tables) const;
-  void Keep(const Fact& fact, PlanRequest& request) const;
+  void Keep(const Demand& demand, PlanRequest& request) const;
   void KeepColumnRule(Constraints& to) const;
 
   const PlanRequest& request_;
   const TypeSet default_types_;
   const std::vector<int> tables_;
   std::vector<int> untyped_tables_;  // without a rule on types, in the request's numbers
-  std::vector<Fact> facts_;
+  std::vector<Demand> demands_;
 };
 
 }  // namespace neuroshard
