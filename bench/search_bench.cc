@@ -27,8 +27,8 @@
 #include "common/base/random.h"
 #include "server/cost/pricing_conditions.h"
 #include "server/models/model_manifest.h"
+#include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"
-#include "server/search/neuroshard/shard_catalog.h"
 #include "server/search/run_search.h"
 
 namespace neuroshard {
@@ -160,9 +160,9 @@ void BM_GreedyPass(benchmark::State& state) {
     const int devices = static_cast<int>(state.range(0));
     for (const PlanRequest& request : Tasks(devices, ShippedModel::kPaper)) {
       SearchContext context(request, PaperModel(), watch, nullptr);
-      ShardCatalog catalog(context);
-      GreedyGrid grid(context, catalog);
-      const SplitSequence base = MakeSequence(WholeTables(request), catalog);
+      ShardTable shard_table(context);
+      GreedyGrid grid(context, shard_table);
+      const SplitSequence base = MakeSequence(WholeTables(request), shard_table);
       benchmark::DoNotOptimize(grid.Run({&base, 1}, caps, {}));
       pieces += static_cast<std::int64_t>(base.pieces.size());
     }

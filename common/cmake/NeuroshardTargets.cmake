@@ -10,7 +10,7 @@ set(NEUROSHARD_LAYER_server proto common)
 set(NEUROSHARD_LAYER_client proto common)
 
 # What a PURE target may link besides other PURE targets: values and formatting only, nothing that does I/O.
-set(NEUROSHARD_PURE_EXTERNALS absl::status absl::statusor fmt::fmt)
+set(NEUROSHARD_PURE_EXTERNALS absl::flat_hash_map absl::status absl::statusor fmt::fmt)
 
 # Tests and benchmarks may look at every layer (they start real processes and compare sides), nothing may depend on them.
 set(NEUROSHARD_LAYER_tests proto common kernels worker server client)

@@ -14,9 +14,9 @@ namespace neuroshard {
 // Communication at one request's conditions. Immutable, stands on its own; all methods from any
 // thread. The methods are those of CostModel; loads are in columns of pooled vectors in an
 // all-to-all over all ranks, and the number of ranks is the conditions'.
-class BoundComm {
+class CommForConditions {
  public:
-  virtual ~BoundComm() = default;
+  virtual ~CommForConditions() = default;
 
   virtual CommLoad Load(const ShardFeatures& shard) const = 0;
 
@@ -37,9 +37,9 @@ class BoundComm {
 
 // The answers of a cost model by the communication that it was bound to; null: one rank, which has
 // none.
-void BackwardCostsOf(const BoundComm* comm, int num_ranks, std::span<const float> loads,
+void BackwardCostsOf(const CommForConditions* comm, int num_ranks, std::span<const float> loads,
                      std::span<float> cost_ms);
-void ForwardCostsOf(const BoundComm* comm, int num_ranks, std::span<const float> loads,
+void ForwardCostsOf(const CommForConditions* comm, int num_ranks, std::span<const float> loads,
                     std::span<const float> start_offsets_ms, std::span<float> cost_ms);
 
 // Immutable; all methods from any thread.
@@ -51,7 +51,8 @@ class CommModel {
   virtual Status CheckConditions(const PricingConditions& conditions) const = 0;
 
   // Conditions that CheckConditions has accepted. Not null.
-  virtual std::shared_ptr<const BoundComm> BoundTo(const PricingConditions& conditions) const = 0;
+  virtual std::shared_ptr<const CommForConditions> ForConditions(
+      const PricingConditions& conditions) const = 0;
 };
 
 }  // namespace neuroshard

@@ -198,7 +198,8 @@ class CostModel {
   // does. A bound model has the same info() but for sharding_types, keeps alive what it shares with
   // this one, and is asked for these conditions alone. Callers hold it as long as they price;
   // BindModel does that.
-  virtual std::shared_ptr<const CostModel> BoundTo(const PricingConditions& /*conditions*/) const {
+  virtual std::shared_ptr<const CostModel> ForConditions(
+      const PricingConditions& /*conditions*/) const {
     return nullptr;
   }
 
@@ -246,7 +247,7 @@ class CostModel {
 // The result stands on its own: `model` may be dropped.
 inline std::shared_ptr<const CostModel> BindModel(std::shared_ptr<const CostModel> model,
                                                   const PricingConditions& conditions) {
-  std::shared_ptr<const CostModel> bound = model->BoundTo(conditions);
+  std::shared_ptr<const CostModel> bound = model->ForConditions(conditions);
   return bound == nullptr ? model : bound;
 }
 

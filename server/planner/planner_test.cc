@@ -224,7 +224,8 @@ class BindingModel final : public FakeCostModel {
  public:
   explicit BindingModel(std::vector<HostRanks> bound_to = {}) : bound_to_(std::move(bound_to)) {}
 
-  std::shared_ptr<const CostModel> BoundTo(const PricingConditions& conditions) const override {
+  std::shared_ptr<const CostModel> ForConditions(
+      const PricingConditions& conditions) const override {
     return std::make_shared<const BindingModel>(conditions.hosts);
   }
 

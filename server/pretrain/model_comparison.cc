@@ -72,7 +72,7 @@ std::optional<std::vector<float>> PredictComm(const CostModel& model, const Comm
   conditions.num_ranks = ranks;
   conditions.global_batch_size = sample.batch_size;
   conditions.hosts = HostsOf(record);
-  const auto bound = model.BoundTo(conditions);
+  const auto bound = model.ForConditions(conditions);
   const CostModel& pricing = bound == nullptr ? model : *bound;
   std::vector<float> loads;
   CommSetup setup;  // of the collective alone

@@ -1,10 +1,11 @@
-// How a search gets more than one core without knowing of threads.
+// Job runner: more than one core for a search that knows of no threads.
 #pragma once
 
 #include <functional>
 
 namespace neuroshard {
 
+// Runs jobs that share nothing; which threads they run on changes no result.
 class JobRunner {
  public:
   virtual ~JobRunner() = default;

@@ -26,14 +26,14 @@ int CountSplits(const Plan& plan) {
 
 // 0.1 ms a table and at least 100 ms.
 constexpr double kWorkNsATable = 1e5;
-constexpr double kLeastWorkNs = 1e8;
+constexpr double kMinWorkNs = 1e8;
 
 double MostWorkNs(const PlanRequest& request) {
   const SearchOptions& search = request.search;
   if (search.time_budget.has_value() || search.refine_steps.has_value()) {
     return std::numeric_limits<double>::infinity();
   }
-  return std::max(kLeastWorkNs, kWorkNsATable * static_cast<double>(request.tables.size()));
+  return std::max(kMinWorkNs, kWorkNsATable * static_cast<double>(request.tables.size()));
 }
 
 // Nanoseconds an item, measured on one core of a Zen 4 server.

@@ -1,4 +1,4 @@
-// What a strategy works with: its input, when to stop, and where its plans go.
+// Search context: what a strategy works with, when it is to stop, and where its plans go.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Whoever watches a search: a stream to the caller, a time budget.
+// Search observer: whoever watches a search, as a stream to the caller or a time budget does.
 #pragma once
 
 #include "server/search/search_result.h"

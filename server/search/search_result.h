@@ -1,4 +1,4 @@
-// What a search hands out.
+// Search result: the plan that a search hands out, its cost and how it was found.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One way of searching.
+// Strategy: one way of searching.
 #pragma once
 
 #include "common/base/status.h"

@@ -56,7 +56,8 @@ class FabricCostModel final : public CostModel {
     return parts_->compute->CheckConditions(OfOneRank(conditions));
   }
 
-  std::shared_ptr<const CostModel> BoundTo(const PricingConditions& conditions) const override {
+  std::shared_ptr<const CostModel> ForConditions(
+      const PricingConditions& conditions) const override {
     if (conditions.num_ranks == 1) return nullptr;
     std::vector<HostRanks> hosts = conditions.hosts;
     if (hosts.empty()) hosts = {{0, conditions.num_ranks}};

@@ -79,7 +79,7 @@ TEST(FabricCostModelTest, TakesWhatComputeTakesOnAnyNumberOfRanks) {
   EXPECT_THAT(model->CheckConditions(many).ToString(), HasSubstr("up to 16384 devices"));
 
   PricingConditions alone;
-  EXPECT_EQ(model->BoundTo(alone), nullptr);
+  EXPECT_EQ(model->ForConditions(alone), nullptr);
   std::vector<float> cost = {7};
   model->ForwardCommCosts(1, std::vector<float>{64}, std::vector<float>{0}, cost);
   EXPECT_EQ(cost[0], 0);

@@ -48,10 +48,10 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
-class UniversalBoundComm final : public BoundComm {
+class UniversalCommForConditions final : public CommForConditions {
  public:
-  UniversalBoundComm(std::shared_ptr<const CommNetworks> networks,
-                     const PricingConditions& conditions)
+  UniversalCommForConditions(std::shared_ptr<const CommNetworks> networks,
+                             const PricingConditions& conditions)
       : networks_(std::move(networks)),
         conditions_(conditions),
         layout_(conditions.num_ranks,
@@ -263,8 +263,9 @@ class UniversalComm final : public CommModel {
                               conditions.num_ranks);
   }
 
-  std::shared_ptr<const BoundComm> BoundTo(const PricingConditions& conditions) const override {
-    return std::make_shared<const UniversalBoundComm>(networks_, conditions);
+  std::shared_ptr<const CommForConditions> ForConditions(
+      const PricingConditions& conditions) const override {
+    return std::make_shared<const UniversalCommForConditions>(networks_, conditions);
   }
 
  private:

@@ -87,7 +87,7 @@ class UniversalCostModel final : public CostModel {
  public:
   // `comm` null: unbound.
   UniversalCostModel(std::shared_ptr<const UniversalParts> parts,
-                     std::shared_ptr<const BoundComm> comm, bool measured = true)
+                     std::shared_ptr<const CommForConditions> comm, bool measured = true)
       : parts_(std::move(parts)), comm_(std::move(comm)), measured_(measured) {}
 
   const CostModelInfo& info() const override {
@@ -102,10 +102,11 @@ class UniversalCostModel final : public CostModel {
         info().name, info().version, conditions.num_ranks);
   }
 
-  std::shared_ptr<const CostModel> BoundTo(const PricingConditions& conditions) const override {
+  std::shared_ptr<const CostModel> ForConditions(
+      const PricingConditions& conditions) const override {
     if (conditions.num_ranks == 1) return nullptr;
-    return std::make_shared<const UniversalCostModel>(parts_, parts_->comm->BoundTo(conditions),
-                                                      Measured(info().ranges, conditions));
+    return std::make_shared<const UniversalCostModel>(
+        parts_, parts_->comm->ForConditions(conditions), Measured(info().ranges, conditions));
   }
 
   int representation_width() const override {
@@ -155,7 +156,7 @@ class UniversalCostModel final : public CostModel {
 
  private:
   const std::shared_ptr<const UniversalParts> parts_;
-  const std::shared_ptr<const BoundComm> comm_;
+  const std::shared_ptr<const CommForConditions> comm_;
   const bool measured_;
 };
 
@@ -175,7 +176,7 @@ Status TrialRun(const UniversalParts& parts) {
   if (parts.comm == nullptr) return absl::OkStatus();
   PricingConditions conditions;
   conditions.num_ranks = 2;
-  const auto comm = parts.comm->BoundTo(conditions);
+  const auto comm = parts.comm->ForConditions(conditions);
   const float loads[] = {512, 512};
   const float start_offsets_ms[] = {0, 1};
   float cost_ms[2];

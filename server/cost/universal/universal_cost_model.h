@@ -16,8 +16,8 @@ namespace neuroshard {
 // `manifest.universal` is there.
 //
 // The model: compute by UniversalCompute; communication by universal_comm, bound to a request's
-// conditions (CostModel::BoundTo). Takes 1 to 16,384 ranks, 1 alone without a comm section. Every
-// cost is finite and at least 0. Unbound, it prices one rank, and compute at any conditions.
+// conditions (CostModel::ForConditions). Takes 1 to 16,384 ranks, 1 alone without a comm section.
+// Every cost is finite and at least 0. Unbound, it prices one rank, and compute at any conditions.
 StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory);
 

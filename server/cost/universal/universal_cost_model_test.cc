@@ -231,7 +231,7 @@ TEST(UniversalCostModelTest, WithoutCommunicationItPricesOneRank) {
   const auto model = Loaded({.has_comm = false});
   PricingConditions conditions;
   EXPECT_TRUE(model->CheckConditions(conditions).ok());
-  EXPECT_EQ(model->BoundTo(conditions), nullptr);
+  EXPECT_EQ(model->ForConditions(conditions), nullptr);
   conditions.num_ranks = 2;
   EXPECT_EQ(model->CheckConditions(conditions).code(), absl::StatusCode::kFailedPrecondition);
   float cost_ms = 1;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/evaluate/rules/constraint_facts.h"
+#include "server/evaluate/rules/demands.h"
 #include "server/evaluate/rules/minimal_set.h"
 
 namespace neuroshard {
@@ -38,20 +38,20 @@ std::vector<int> Company(const Constraints& constraints, int table) {
 std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int table,
                          ShardingType type) {
   const std::vector<int> company = Company(request.constraints, table);
-  const ConstraintFacts facts(request, default_types, company);
+  const Demands demands(request, default_types, company);
   const int position =
       static_cast<int>(std::lower_bound(company.begin(), company.end(), table) - company.begin());
   const auto keeps_out = [&](const std::vector<std::size_t>& kept) {
-    const CompiledRules rules(facts.With(kept), TypeSet::All());
+    const CompiledRules rules(demands.With(kept), TypeSet::All());
     return !rules.of(position).types.contains(type);
   };
-  std::vector<std::size_t> all(facts.size());
+  std::vector<std::size_t> all(demands.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   if (!keeps_out(all)) return "";
   std::string obstacle;
-  for (const std::size_t fact : MinimalSet(facts.size(), keeps_out)) {
+  for (const std::size_t demand : MinimalSet(demands.size(), keeps_out)) {
     if (!obstacle.empty()) obstacle += "; ";
-    obstacle += fmt::format("{} ({})", facts.Path(fact), facts.Says(fact));
+    obstacle += fmt::format("{} ({})", demands.Path(demand), demands.Says(demand));
   }
   return obstacle.empty() ? "the topology has too few ranks for it" : obstacle;
 }

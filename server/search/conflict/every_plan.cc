@@ -14,10 +14,11 @@ namespace neuroshard {
 namespace {
 
 // Shards that are put somewhere; some milliseconds.
-constexpr int kMaxSteps = 20'000;
+constexpr int kMaxPlanSteps = 20'000;
 // Calls nest once a table and once a column block.
-constexpr std::int64_t kMaxDepth = 300;
+constexpr std::int64_t kMaxPlanDepth = 300;
 
+// Depth-first, table by table, on a ledger that takes back what fails.
 class Attempt {
  public:
   Attempt(const PlanRequest& request, const CompiledRules& rules, const std::vector<TypeSet>& types)
@@ -55,7 +56,7 @@ class Attempt {
 
   const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
 
-  bool IsTired() const { return steps_ > kMaxSteps; }
+  bool IsTired() const { return steps_ > kMaxPlanSteps; }
 
   // Whether the tables order_[at] and later find places, which are in plan_ then.
   bool PlaceFrom(std::size_t at) {
@@ -190,7 +191,7 @@ EveryPlanResult TryEveryPlan(const PlanRequest& request, const CompiledRules& ru
   for (std::size_t t = 0; t < types.size(); ++t) {
     depth += 1 + request.tables[t].embedding_dim / kColumnAlignment;
   }
-  if (depth > kMaxDepth) return {};
+  if (depth > kMaxPlanDepth) return {};
   return Attempt(request, rules, types).Run();
 }
 

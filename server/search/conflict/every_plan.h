@@ -1,4 +1,4 @@
-// Tries plan after plan, as far as a fixed number of steps goes.
+// Enumeration of plans, one after the other, as far as a fixed number of steps goes.
 #pragma once
 
 #include <optional>

@@ -15,7 +15,7 @@
 #include "server/search/conflict/find_conflict.h"
 #include "server/search/feasibility/find_feasible.h"
 #include "server/search/feasibility/migration_repair.h"
-#include "server/search/refine/kept_tables.h"
+#include "server/search/refine/fixed_tables.h"
 
 namespace neuroshard {
 namespace {

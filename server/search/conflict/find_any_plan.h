@@ -1,4 +1,4 @@
-// The last resort where a search found no plan.
+// Last resort of a search that found no plan.
 #pragma once
 
 #include "common/base/status.h"

@@ -1,4 +1,4 @@
-// Which demands of a request contradict each other.
+// Conflict: demands of a request that contradict each other.
 #pragma once
 
 #include <optional>

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "common/base/violations.h"
-#include "server/evaluate/rules/constraint_facts.h"
+#include "server/evaluate/rules/demands.h"
 #include "server/search/conflict/infeasibility.h"
 #include "server/search/exhaustive/all_plans.h"
 #include "tests/support/random_constraints.h"
@@ -310,22 +310,22 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
     ASSERT_FALSE(possible) << "instance " << i << ": " << ToStatus(*conflict);
     ++conflicts;
 
-    const ConstraintFacts facts(request, types);
+    const Demands demands(request, types);
     std::vector<std::size_t> named;
-    for (std::size_t f = 0; f < facts.size(); ++f) {
+    for (std::size_t f = 0; f < demands.size(); ++f) {
       for (const ConflictingDemand& demand : conflict->demands) {
-        if (facts.Path(f) == demand.path) named.push_back(f);
+        if (demands.Path(f) == demand.path) named.push_back(f);
       }
-      if (!named.empty() && named.back() == f) kinds.insert(facts.Path(f));
+      if (!named.empty() && named.back() == f) kinds.insert(demands.Path(f));
     }
     ASSERT_EQ(named.size(), conflict->demands.size());
-    EXPECT_TRUE(ProveInfeasible(facts.With(named)).has_value());
-    EXPECT_FALSE(AnyPlanIsLegal(facts.With(named), TypeSet::All()));
+    EXPECT_TRUE(ProveInfeasible(demands.With(named)).has_value());
+    EXPECT_FALSE(AnyPlanIsLegal(demands.With(named), TypeSet::All()));
     for (std::size_t out = 0; out < named.size(); ++out) {
       std::vector<std::size_t> rest = named;
       rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(out));
       // A plan exists without this demand, as far as anyone can show.
-      EXPECT_FALSE(ProveInfeasible(facts.With(rest)).has_value()) << facts.Path(named[out]);
+      EXPECT_FALSE(ProveInfeasible(demands.With(rest)).has_value()) << demands.Path(named[out]);
     }
   }
   EXPECT_GT(conflicts, 60);

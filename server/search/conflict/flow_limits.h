@@ -8,10 +8,10 @@
 namespace neuroshard {
 
 // Stands for "more than anything": two of them add up inside int64.
-inline constexpr std::int64_t kMost = std::int64_t{1} << 61;
+inline constexpr std::int64_t kMaxFlow = std::int64_t{1} << 61;
 // Edges of a flow network: above, a proof would take seconds.
 inline constexpr std::size_t kMaxFlowEdges = 2'000'000;
 
-inline std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMost, a + b); }
+inline std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMaxFlow, a + b); }
 
 }  // namespace neuroshard

@@ -25,8 +25,9 @@ namespace neuroshard {
 namespace {
 
 // Shards counted by LargeShards: larger than a fifth of the roomiest rank.
-constexpr int kMostParts = 5;
+constexpr int kMaxPartsOfARank = 5;
 
+// The arguments one after the other, cheapest first.
 class Prover {
  public:
   explicit Prover(const PlanRequest& request)
@@ -226,8 +227,8 @@ class Prover {
   // Of shards larger than a third of the roomiest rank, say, no rank takes three.
   std::optional<Infeasibility> LargeShards() {
     const std::int64_t roomiest = *std::max_element(available_.begin(), available_.end());
-    for (int parts = 2; parts <= kMostParts; ++parts) {
-      std::int64_t size = kMost;  // of the smallest of these shards
+    for (int parts = 2; parts <= kMaxPartsOfARank; ++parts) {
+      std::int64_t size = kMaxFlow;  // of the smallest of these shards
       for (const LeastDemand& least : least_) {
         if (least.piece > roomiest / parts) size = std::min(size, least.piece);
       }

@@ -1,4 +1,4 @@
-// Proofs that no plan can keep a request's demands.
+// Infeasibility: proofs that no plan can keep a request's demands.
 #pragma once
 
 #include <optional>

@@ -13,7 +13,7 @@ namespace neuroshard {
 namespace {
 
 // Where sums stop, so that sums of them still fit.
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 61;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 61;
 
 std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -24,6 +24,7 @@ struct Room {
   std::int64_t most = 0;                       // of the table's
 };
 
+// The least of one table over the types that are left to it, each quantity by itself.
 class DemandOfTypes {
  public:
   DemandOfTypes(const PlanRequest& request, const CompiledRules& rules, const Room& room, int table)
@@ -77,7 +78,7 @@ class DemandOfTypes {
     return whole.weights_bytes + whole.optimizer_bytes;
   }
   static std::int64_t ToAll(std::int64_t bytes, int ranks) {
-    return bytes > kMostBytes / ranks ? kMostBytes : bytes * ranks;
+    return bytes > kMaxBytes / ranks ? kMaxBytes : bytes * ranks;
   }
 
   // Blocks of columns there must be, and may be.
@@ -170,7 +171,7 @@ class DemandOfTypes {
       if (bytes > 0 && bytes > room_.available[demand.on_each_rank.size()]) return {};
       demand.on_each_rank.push_back(bytes);
       demand.piece = std::max(demand.piece, bytes);
-      demand.bytes = std::min(kMostBytes, demand.bytes + bytes);
+      demand.bytes = std::min(kMaxBytes, demand.bytes + bytes);
     }
     demand.types.Add(type);
     return demand;

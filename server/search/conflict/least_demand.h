@@ -1,4 +1,4 @@
-// What a table takes in any plan that keeps the rules, at the least.
+// Least demand: what a table takes at the least in any plan that keeps the rules.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 namespace neuroshard {
 namespace {
 
+// Bytes that each table and each rank has to give away.
 class Moves {
  public:
   Moves(const PlanRequest& request, const CompiledRules& rules)
@@ -25,7 +26,7 @@ class Moves {
   std::int64_t Of(int table, TypeSet types) const {
     if (!previous_.Has(table)) return 0;
     const RankSet& ranks = *rules_.of(table).ranks;
-    std::int64_t least = kMost;
+    std::int64_t least = kMaxFlow;
     for (const auto& word : kWords<ShardingType>) {
       if (!types.contains(word.value)) continue;
       switch (word.value) {
@@ -81,7 +82,7 @@ class Moves {
     for (const int rank : rules_.of(table).ranks->ranks()) {
       held += whole - static_cast<double>(ToRank(table, rank));
     }
-    return static_cast<std::int64_t>(std::clamp(whole - held, 0.0, static_cast<double>(kMost)));
+    return static_cast<std::int64_t>(std::clamp(whole - held, 0.0, static_cast<double>(kMaxFlow)));
   }
 
   const PlanRequest& request_;
@@ -114,8 +115,8 @@ LeastMoves WhatOverflows(const PlanRequest& request, const Moves& moves) {
     if (columns != table.embedding_dim) continue;
     for (const Shard& shard : plan.shards) {
       const std::size_t rank = static_cast<std::size_t>(shard.rank);
-      held[rank] = CappedSum(
-          held[rank], std::min(kMost, shard.rows * shard.cols * ElementBytes(table.weight_dtype)));
+      held[rank] = CappedSum(held[rank], std::min(kMaxFlow, shard.rows * shard.cols *
+                                                                ElementBytes(table.weight_dtype)));
       tables[rank].push_back(found->second);
     }
     index.erase(found);  // the first entry counts
@@ -146,7 +147,7 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
     if (rules.of(table).rank_group < 0) add(table, moves.Of(table, types[t]));
   }
   for (const std::vector<int>& group : rules.rank_groups()) {
-    std::int64_t bytes = kMost;
+    std::int64_t bytes = kMaxFlow;
     for (const int rank : rules.of(group.front()).ranks->ranks()) {
       std::int64_t to_rank = 0;
       for (const int table : group) to_rank = CappedSum(to_rank, moves.ToRank(table, rank));

@@ -1,4 +1,4 @@
-// What has to leave its place in any plan that keeps the rules.
+// Least moves: what has to leave its place in any plan that keeps the rules.
 #pragma once
 
 #include <cstdint>

@@ -46,7 +46,7 @@ std::optional<OverfullRanks> FindOverfullRanks(
     room[r] -= taken[r];
   }
   if (classes.size() * room.size() > kMaxFlowEdges) return std::nullopt;
-  const auto stuck = FindOverfull(suppliers, room, kMost);
+  const auto stuck = FindOverfull(suppliers, room, kMaxFlow);
   if (!stuck.has_value()) return std::nullopt;
   std::vector<bool> reached(room.size());
   for (const std::size_t c : *stuck) {

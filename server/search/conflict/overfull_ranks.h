@@ -1,4 +1,4 @@
-// Whether ranks can take what tables want of them at the least.
+// Overfull ranks: those that cannot take what tables want of them at the least.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Whether suppliers can send all they have to sinks with limited room.
+// Transport problem: can suppliers send all they have to sinks with limited room?
 #pragma once
 
 #include <cstddef>

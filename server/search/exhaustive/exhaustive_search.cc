@@ -12,6 +12,7 @@
 namespace neuroshard {
 namespace {
 
+// All halvings of all tables on all ranks.
 class Enumeration {
  public:
   Enumeration(const PlanRequest& request, const CostModel& model)

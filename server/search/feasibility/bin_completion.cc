@@ -10,12 +10,12 @@ namespace {
 
 // Sets that half of the things may have before a rank's sets are too many to list, and sets of a
 // rank that are listed.
-constexpr std::size_t kMostParts = 1 << 18;
-constexpr std::size_t kMostSets = 4096;
+constexpr std::size_t kMaxParts = 1 << 18;
+constexpr std::size_t kMaxSets = 4096;
 // Pairs of parts that are looked at for a set, for each part.
-constexpr std::size_t kMostPairsOfAPart = 4;
+constexpr std::size_t kMaxPairsOfAPart = 4;
 // Largest things that may be the one to decide.
-constexpr int kMostDecided = 3;
+constexpr int kMaxDecided = 3;
 // Nanoseconds of listing a part, of looking at a pair of them, at a set, and of anything else at a
 // state or a rank.
 constexpr std::int64_t kPartEffort = 12;
@@ -40,7 +40,7 @@ BinCompletion::BinCompletion(const PackingTask& task, const Filler& filler, cons
     : task_(task), filler_(filler), stop_(stop), apart_from_(task.things.size(), 0) {
   for (const std::vector<bool>& allows : task.allows) {
     Set set = 0;
-    for (std::size_t i = 0; i < std::min(allows.size(), kMostThings); ++i) {
+    for (std::size_t i = 0; i < std::min(allows.size(), kMaxThings); ++i) {
       if (allows[i]) set |= Set{1} << i;
     }
     allowed_.push_back(set);
@@ -61,7 +61,7 @@ BinCompletion::BinCompletion(const PackingTask& task, const Filler& filler, cons
 }
 
 BinCompletion::Answer BinCompletion::Run(std::int64_t effort) {
-  if (task_.things.size() > kMostThings) return Answer::kUnknown;
+  if (task_.things.size() > kMaxThings) return Answer::kUnknown;
   effort_left_ = effort;
   complete_ = true;
   State root;
@@ -136,7 +136,7 @@ BinCompletion::State BinCompletion::Next(const State& state, std::size_t at, Set
 
 BinCompletion::Branch BinCompletion::Choose(State& state) {
   Branch best;
-  std::size_t fewest = kMostSets + 1;  // ways of `best`
+  std::size_t fewest = kMaxSets + 1;  // ways of `best`
   const auto take = [&](Branch branch) {
     if (branch.ways.size() >= fewest) return;
     fewest = branch.ways.size();
@@ -173,7 +173,7 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
   for (const int thing : order_) {
     const Set with = Set{1} << thing;
     if ((state.left & with) == 0) continue;
-    if (++decided > kMostDecided || fewest <= 1) break;
+    if (++decided > kMaxDecided || fewest <= 1) break;
     Branch branch;
     for (std::size_t i = 0; i < state.ranks.size() && branch.all; ++i) {
       const int rank = state.ranks[i];
@@ -199,7 +199,7 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
     }
     if (branch.all) take(std::move(branch));
   }
-  if (fewest > kMostSets) best.all = false;
+  if (fewest > kMaxSets) best.all = false;
   // There are more false sets the more things they have.
   std::stable_sort(best.ways.begin(), best.ways.end(), [](const auto& a, const auto& b) {
     return CountOf(a.second) < CountOf(b.second);
@@ -227,11 +227,11 @@ BinCompletion::Halves BinCompletion::HalvesOf(int rank, Set left, Set with) cons
 // Subsets of both halves within the room, sizes rounded down to a 64th of it.
 double BinCompletion::EstimateSets(int rank, Set left, Set with) {
   constexpr std::size_t kUnits = 64;
-  constexpr std::size_t kMostCounted = 8;
+  constexpr std::size_t kMaxCounted = 8;
   effort_left_ -= kStateEffort;
   const Halves halves = HalvesOf(rank, left, with);
   const std::int64_t room = task_.room[static_cast<std::size_t>(rank)] - halves.base.bytes;
-  const bool counts = static_cast<std::size_t>(task_.most_tables) <= kMostCounted;
+  const bool counts = static_cast<std::size_t>(task_.most_tables) <= kMaxCounted;
   const std::size_t most = counts ? static_cast<std::size_t>(task_.most_tables) : 0;
   double parts = 0;
   for (const std::vector<int>& half : halves.things) {
@@ -281,7 +281,7 @@ bool BinCompletion::ListParts(const std::vector<int>& things, std::int64_t room,
                        part.shards + of.shards});
     }
     parts.insert(parts.end(), before.begin() + static_cast<std::ptrdiff_t>(without), before.end());
-    if (parts.size() > kMostParts || effort_left_ < 0 || stop_.ShouldStop()) return false;
+    if (parts.size() > kMaxParts || effort_left_ < 0 || stop_.ShouldStop()) return false;
   }
   return true;
 }
@@ -305,12 +305,12 @@ std::optional<std::vector<BinCompletion::Set>> BinCompletion::SetsFor(int rank, 
   std::vector<Set> sets;
   std::size_t end = second.size();
   std::size_t pairs = 0;
-  const std::size_t most_pairs = kMostPairsOfAPart * (first.size() + second.size());
+  const std::size_t most_pairs = kMaxPairsOfAPart * (first.size() + second.size());
   for (std::size_t f = 0; f < first.size(); ++f) {
     const Part& part = first[f];
     if (f % kPollEvery == 0 && stop_.ShouldStop()) return std::nullopt;
     while (end > 0 && part.bytes + second[end - 1].bytes > room) --end;
-    for (std::size_t p = end; p-- > 0 && pairs <= most_pairs && sets.size() <= kMostSets; ++pairs) {
+    for (std::size_t p = end; p-- > 0 && pairs <= most_pairs && sets.size() <= kMaxSets; ++pairs) {
       const Part& other = second[p];
       if (part.bytes + other.bytes < room - to_spare) break;
       if (part.tables + other.tables > task_.most_tables ||
@@ -328,7 +328,7 @@ std::optional<std::vector<BinCompletion::Set>> BinCompletion::SetsFor(int rank, 
     }
   }
   effort_left_ -= kPairEffort * static_cast<std::int64_t>(pairs + first.size() + second.size());
-  if (pairs > most_pairs || sets.size() > kMostSets) return std::nullopt;
+  if (pairs > most_pairs || sets.size() > kMaxSets) return std::nullopt;
   return sets;
 }
 

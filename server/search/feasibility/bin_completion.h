@@ -36,7 +36,7 @@ struct PackingTask {
 // reach.
 class BinCompletion {
  public:
-  static constexpr std::size_t kMostThings = 128;
+  static constexpr std::size_t kMaxThings = 128;
 
   // For everything that the task does not say. May the rank be filled with these things, beside
   // what was filled before? If so, they count as placed until Undo of that rank, which comes in the

@@ -13,13 +13,13 @@ namespace neuroshard {
 namespace {
 
 // Bundles that one may eject at a time, besides those that rules name.
-constexpr std::size_t kMostEjected = 3;
+constexpr std::size_t kMaxEjected = 3;
 // Sets of bundles that are looked at in the time of a step.
 constexpr int kLooksOfAStep = 8;
 // Random changes after each ejection.
 constexpr int kShuffles = 10;
 // Ways to place the parts of a table that are looked at one by one.
-constexpr std::size_t kMostWays = 64;
+constexpr std::size_t kMaxWays = 64;
 
 void AddOnce(int value, std::vector<int>& values) {
   if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
@@ -276,7 +276,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
     const auto extend = [&](const auto& self, std::size_t from) -> void {
       if (++looked % kLooksOfAStep == 0) --steps_left;
       if (penalty > best.penalty || steps_left <= 0) return;
-      const std::size_t more = kMostEjected - (ejected.size() - by_rule);
+      const std::size_t more = kMaxEjected - (ejected.size() - by_rule);
       if (room + static_cast<std::int64_t>(more) * most_bytes < needed) return;
       if (room >= needed) {
         const bool tie = penalty == best.penalty;
@@ -311,7 +311,7 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
   best.penalty = std::numeric_limits<std::int64_t>::max();
   if (tables_of(bundle).size() > 1) return best;
   const int table = tables_of(bundle).front();
-  places_.ForEachOther(table, arrangement_, kMostWays, [&](const Laid& laid) {
+  places_.ForEachOther(table, arrangement_, kMaxWays, [&](const Laid& laid) {
     Entry entry;
     entry.ways = {laid};
     std::vector<std::pair<int, std::int64_t>> needed;  // by rank
@@ -426,7 +426,7 @@ bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
   const int bundle = waiting.back();
   const int table = tables_of(bundle).front();
   waiting.pop_back();
-  const std::vector<Ways> all = WaysOf(bundle, kMostWays);
+  const std::vector<Ways> all = WaysOf(bundle, kMaxWays);
   for (const Ways& ways : all) {
     if (--steps_left <= 0) break;
     if (!Put(bundle, ways)) continue;

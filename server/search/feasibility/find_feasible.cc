@@ -17,10 +17,10 @@ namespace {
 // is twice as long as the one before; the third and later ones are for those who have the time.
 constexpr std::int64_t kStepsOfAPair = 150;
 constexpr std::int64_t kFewestSteps = 2'000;
-constexpr std::int64_t kMostSteps = 400'000;
+constexpr std::int64_t kMaxSteps = 400'000;
 constexpr std::int64_t kEffort = 300'000'000;
 constexpr int kTurns = 2;
-constexpr int kMostDoublings = 10;
+constexpr int kMaxDoublings = 10;
 
 // Turns beyond those that everybody has end with the time that is left.
 class TurnStop final : public StopSignal {
@@ -39,7 +39,7 @@ class TurnStop final : public StopSignal {
 // Each bundle to one rank as a whole. Empty: the rules say otherwise.
 std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRules& rules,
                                   bool migrates) {
-  if (search.bundles().size() > BinCompletion::kMostThings) return std::nullopt;
+  if (search.bundles().size() > BinCompletion::kMaxThings) return std::nullopt;
   PackingTask task;
   const std::size_t ranks = static_cast<std::size_t>(rules.num_ranks());
   task.most_tables = rules.max_tables_per_rank();
@@ -107,10 +107,10 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
   });
   const auto pairs =
       static_cast<std::int64_t>(request.tables.size() * request.topology.devices.size());
-  const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMostSteps);
+  const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMaxSteps);
   for (int turn = 0; turn < kTurns || outer.HasTimeLeft(); ++turn) {
     if (turn >= kTurns) stop.GoBeyond();
-    const std::int64_t times = std::int64_t{1} << std::min(turn, kMostDoublings);
+    const std::int64_t times = std::int64_t{1} << std::min(turn, kMaxDoublings);
     std::int64_t steps_left = steps * times;
     if (search.PlaceByEjecting(waiting(), steps_left)) {
       return {.plan = search.arrangement().MakePlan(), .none = false};

@@ -1,4 +1,4 @@
-// A legal plan for requests in which room or rules leave few.
+// Feasible plans for requests in which room or rules leave few.
 #pragma once
 
 #include <optional>

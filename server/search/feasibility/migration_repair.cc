@@ -15,17 +15,18 @@ namespace neuroshard {
 namespace {
 
 // Sets of bundles that leave, which are tried one after the other.
-constexpr std::size_t kMostCovers = 48;
+constexpr std::size_t kMaxCovers = 48;
 // Sets that are looked at for the cheapest covers.
-constexpr int kMostSets = 200'000;
+constexpr int kMaxRepairSets = 200'000;
 // Bundles that leave their places while all ways are tried.
-constexpr int kMostMoves = 2;
+constexpr int kMaxMoves = 2;
 // Attempts to put a bundle somewhere, a table and a rank, for each of two: trying all ways, and
 // ejecting. At least and at most.
 constexpr std::int64_t kRepairStepsOfAPair = 300;
 constexpr std::int64_t kFewestRepairSteps = 20'000;
-constexpr std::int64_t kMostRepairSteps = 300'000;
+constexpr std::int64_t kMaxRepairSteps = 300'000;
 
+// Sets of tables that leave ranks that are too full, fewest bytes first, and get places elsewhere.
 class Repair {
  public:
   Repair(const PlanRequest& request, const CompiledRules& rules,
@@ -43,12 +44,11 @@ class Repair {
     const auto pairs =
         static_cast<std::int64_t>(request_.tables.size() * request_.topology.devices.size());
     const std::int64_t steps =
-        std::clamp(kRepairStepsOfAPair * pairs, kFewestRepairSteps, kMostRepairSteps);
+        std::clamp(kRepairStepsOfAPair * pairs, kFewestRepairSteps, kMaxRepairSteps);
     std::int64_t steps_left = steps;
-    for (int ejections = 0; ejections <= kMostMoves && homeless_.size() <= kMostMoves;
-         ++ejections) {
+    for (int ejections = 0; ejections <= kMaxMoves && homeless_.size() <= kMaxMoves; ++ejections) {
       for (const std::vector<int>& leaving : all) {
-        if (static_cast<int>(leaving.size()) + ejections > kMostMoves) continue;
+        if (static_cast<int>(leaving.size()) + ejections > kMaxMoves) continue;
         if (Tried(leaving, ejections, steps_left)) return search_.arrangement().MakePlan();
       }
     }
@@ -148,7 +148,7 @@ class Repair {
         weights.push_back(static_cast<std::int64_t>(moves));
       }
       std::vector<std::vector<int>>& of_rank = covers.emplace_back();
-      for (std::vector<int>& cover : CheapestCovers(bytes, weights, over_bytes, kMostCovers)) {
+      for (std::vector<int>& cover : CheapestCovers(bytes, weights, over_bytes, kMaxCovers)) {
         for (int& member : cover) member = there[static_cast<std::size_t>(member)];
         of_rank.push_back(std::move(cover));
       }
@@ -166,7 +166,7 @@ class Repair {
       all.push_back(std::move(leaving));
     };
     add(0, 0);
-    for (std::size_t other = 1; other < kMostCovers && all.size() < kMostCovers; ++other) {
+    for (std::size_t other = 1; other < kMaxCovers && all.size() < kMaxCovers; ++other) {
       for (std::size_t i = 0; i < covers.size(); ++i) {
         if (other < covers[i].size()) add(i, other);
       }
@@ -238,7 +238,7 @@ std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& by
   }
   using Cover = std::pair<std::int64_t, std::vector<int>>;
   std::vector<Cover> best;  // a heap, the dearest in front
-  int sets_left = kMostSets;
+  int sets_left = kMaxRepairSets;
   std::vector<int> chosen;
   const auto extend = [&](const auto& self, std::size_t from, std::int64_t sum,
                           std::int64_t cost) -> void {

@@ -1,4 +1,4 @@
-// A legal plan near the one that is in place.
+// Migration repair: a legal plan near the one that is in place.
 #pragma once
 
 #include <cstdint>

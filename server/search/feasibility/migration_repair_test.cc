@@ -13,7 +13,7 @@
 #include "server/evaluate/migration_report.h"
 #include "server/search/exhaustive/all_plans.h"
 #include "server/search/placement/placement.h"
-#include "server/search/refine/kept_tables.h"
+#include "server/search/refine/fixed_tables.h"
 #include "server/search/run_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"

@@ -6,7 +6,7 @@
 
 #include "common/domain/memory_use.h"
 #include "server/evaluate/lay_out.h"
-#include "server/search/refine/unit.h"
+#include "server/search/core/spread.h"
 
 namespace neuroshard {
 namespace {

@@ -1,4 +1,4 @@
-// Where a table may be laid out, and how.
+// Table places: the layouts of a table and where each may go.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/table_layouts.h"
 #include "server/search/feasibility/arrangement.h"
-#include "server/search/refine/table_layouts.h"
 
 namespace neuroshard {
 

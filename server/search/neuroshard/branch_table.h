@@ -1,12 +1,13 @@
-// The unfinished placements of the inner search, in flat arrays that grow without being freed
-// between waves.
+// Branches: the unfinished placements of the inner search, in flat arrays that grow without being
+// freed between waves.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "server/search/neuroshard/fused_cost_memo.h"
+#include "server/cost/cost_model.h"
+#include "server/search/core/rank_content.h"
 
 namespace neuroshard {
 
@@ -41,7 +42,7 @@ class BranchTable {
     std::int64_t used_bytes = 0;
     std::int64_t dims = 0;
     CommLoad load;
-    ContentHash content = kNoContent;
+    RankContent content = kNoContent;
     float cost_ms = 0;  // predicted compute cost of the content
   };
   const RankState& rank(std::size_t branch, std::size_t rank) const {

@@ -9,6 +9,7 @@ namespace {
 
 // What the branches of a run may take.
 constexpr std::size_t kRunBytes = std::size_t{32} << 20;
+constexpr std::size_t kMaxGridContents = 1U << 18;  // that the cost cache remembers
 
 }  // namespace
 
@@ -18,22 +19,22 @@ std::vector<double> DimCapFactors(int steps) {
   return factors;
 }
 
-GreedyGrid::GreedyGrid(SearchContext& context, ShardCatalog& catalog)
+GreedyGrid::GreedyGrid(SearchContext& context, ShardTable& shard_table)
     : context_(context),
-      catalog_(catalog),
-      memo_(context, catalog.width()),
+      shard_table_(shard_table),
+      cost_cache_(context, shard_table.width(), kMaxGridContents),
       available_bytes_(AvailableBytes(context.request())) {}
 
 std::size_t GreedyGrid::SequencesPerRun(std::size_t max_pieces, std::size_t num_caps) const {
   const std::size_t branch_bytes =
-      BranchTable::BytesPerBranch(available_bytes_.size(), catalog_.width(), max_pieces);
+      BranchTable::BytesPerBranch(available_bytes_.size(), shard_table_.width(), max_pieces);
   return std::max<std::size_t>(1, kRunBytes / (num_caps * branch_bytes));
 }
 
 std::vector<GridResult> GreedyGrid::Run(std::span<const SplitSequence> sequences,
                                         std::span<const double> cap_factors,
                                         ProgressRange progress) {
-  catalog_.PredictNew();
+  shard_table_.PredictNew();
   SetDimLimits(cap_factors);
   const std::size_t steps = Start(sequences);
   for (std::size_t step = 0; step < steps && !live_.empty(); ++step) {
@@ -60,7 +61,7 @@ std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
   for (const SplitSequence& s : sequences) max_pieces = std::max(max_pieces, s.pieces.size());
   // A branch a cap at most, so that no step asks for memory.
   const std::size_t most = sequences.size() * dim_limits_.size();
-  branches_.Reset(available_bytes_.size(), catalog_.width(), max_pieces, most);
+  branches_.Reset(available_bytes_.size(), shard_table_.width(), max_pieces, most);
   candidates_.reserve(available_bytes_.size());
   choices_.reserve(dim_limits_.size());
   live_.reserve(most);
@@ -77,7 +78,7 @@ std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
 }
 
 bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step) {
-  memo_.TrimIfLarge();
+  cost_cache_.TrimIfLarge();
   predictions_.clear();
   next_live_.clear();
   for (const std::size_t branch : live_) {
@@ -106,33 +107,36 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
       next_live_.push_back(target);
     }
   }
-  memo_.EvaluateQueued();
+  cost_cache_.EvaluateQueued();
   for (const Prediction& p : predictions_) {
-    branches_.SetCost(p.branch, p.rank, memo_.cost_ms(p.slot));
+    branches_.SetCost(p.branch, p.rank, cost_cache_.cost_ms(p.slot));
   }
   live_.swap(next_live_);
   return true;
 }
 
 void GreedyGrid::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard) {
-  branches_.Place(branch, piece, rank, shard, catalog_.phi(shard), catalog_.load(shard),
-                  catalog_.bytes(shard), catalog_.cols(shard));
-  const ContentHash content = branches_.rank(branch, rank).content;
-  predictions_.push_back({branch, rank, memo_.Find(content, branches_.sum(branch, rank))});
+  branches_.Place(branch, piece, rank, shard, shard_table_.phi(shard), shard_table_.load(shard),
+                  shard_table_.bytes(shard), shard_table_.cols(shard));
+  const RankCostCache::Slot slot =
+      cost_cache_.Find(branches_.rank(branch, rank).content, [&](std::span<float> row) {
+        std::copy_n(branches_.sum(branch, rank), row.size(), row.begin());
+      });
+  predictions_.push_back({branch, rank, slot});
 }
 
 void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& order) const {
   order.resize(sequence.pieces.size());
   std::iota(order.rbegin(), order.rend(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return catalog_.single_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
-           catalog_.single_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
+    return shard_table_.single_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
+           shard_table_.single_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
   });
 }
 
 void GreedyGrid::CollectCandidates(std::size_t branch, int shard) {
-  const std::int64_t bytes = catalog_.bytes(shard);
-  const std::int64_t cols = catalog_.cols(shard);
+  const std::int64_t bytes = shard_table_.bytes(shard);
+  const std::int64_t cols = shard_table_.cols(shard);
   const int first_cap = branches_.first_cap(branch);
   const double loosest = dim_limits_[static_cast<std::size_t>(branches_.last_cap(branch))];
   candidates_.clear();

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "server/evaluate/placement_price.h"
+#include "server/search/core/rank_cost_cache.h"
+#include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/branch_table.h"
-#include "server/search/neuroshard/fused_cost_memo.h"
-#include "server/search/neuroshard/shard_catalog.h"
 #include "server/search/neuroshard/split_sequence.h"
 #include "server/search/search_context.h"
 
@@ -46,7 +46,7 @@ struct ProgressRange {
 class GreedyGrid {
  public:
   // Both must outlive the grid.
-  GreedyGrid(SearchContext& context, ShardCatalog& catalog);
+  GreedyGrid(SearchContext& context, ShardTable& shard_table);
 
   // How many sequences of up to `max_pieces` pieces one Run may take without using too much memory;
   // at least 1.
@@ -72,7 +72,7 @@ class GreedyGrid {
   struct Prediction {
     std::size_t branch;
     std::size_t rank;
-    FusedCostMemo::Slot slot;
+    RankCostCache::Slot slot;
   };
 
   void SetDimLimits(std::span<const double> cap_factors);
@@ -89,8 +89,8 @@ class GreedyGrid {
   std::vector<GridResult> PriceBranches(std::span<const SplitSequence> sequences);
 
   SearchContext& context_;
-  ShardCatalog& catalog_;
-  FusedCostMemo memo_;
+  ShardTable& shard_table_;
+  RankCostCache cost_cache_;
   const std::vector<std::int64_t> available_bytes_;
   std::vector<double> dim_limits_;  // one a cap factor, ascending
 

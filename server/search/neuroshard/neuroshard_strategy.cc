@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "server/search/baselines/greedy_baseline.h"
+#include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"
-#include "server/search/neuroshard/shard_catalog.h"
 #include "server/search/neuroshard/split_sequence.h"
 #include "server/search/packing/find_packing.h"
 
@@ -22,14 +22,15 @@ constexpr double kNoCap = std::numeric_limits<double>::infinity();
 // Tables x ranks from which on the inner search alone takes some 100 ms.
 constexpr std::size_t kLargeRequest = 200'000;
 
+// The beam search for one request.
 class NeuroShardSearch {
  public:
   explicit NeuroShardSearch(SearchContext& context)
       : context_(context),
         options_(context.request().search),
-        catalog_(context),
-        grid_(context, catalog_),
-        base_(MakeSequence(WholeTables(context.request()), catalog_)) {}
+        shard_table_(context),
+        grid_(context, shard_table_),
+        base_(MakeSequence(WholeTables(context.request()), shard_table_)) {}
 
   Status Run() {
     NS_RETURN_IF_ERROR(AnswerLargeRequestsAtOnce());
@@ -81,7 +82,7 @@ class NeuroShardSearch {
     NS_RETURN_IF_ERROR(context_.Improve(packed));
     best_cost_ms_ = context_.best_cost_ms();
     if (packed.pieces.size() == base_.pieces.size()) return std::vector{base_};
-    SplitSequence cut = MakeSequence(packed.pieces, catalog_);
+    SplitSequence cut = MakeSequence(packed.pieces, shard_table_);
     NS_RETURN_IF_ERROR(Evaluate(cut, {kNoCap}, {}).status());
     return std::vector{base_, std::move(cut)};
   }
@@ -117,7 +118,7 @@ class NeuroShardSearch {
       found = found || children.front().cost_ms < kNoCap;
       std::vector<SplitSequence> kept;
       for (const Child& child : children) {
-        kept.push_back(Halve(beam[child.parent], child.piece, catalog_));
+        kept.push_back(Halve(beam[child.parent], child.piece, shard_table_));
       }
       beam = std::move(kept);
     }
@@ -128,7 +129,7 @@ class NeuroShardSearch {
     std::vector<Child> children;
     for (std::size_t parent = 0; parent < beam.size(); ++parent) {
       for (const std::size_t piece :
-           SplitCandidates(beam[parent], options_.num_candidates, catalog_)) {
+           SplitCandidates(beam[parent], options_.num_candidates, shard_table_)) {
         children.push_back({parent, piece, kNoCap});
       }
     }
@@ -146,7 +147,7 @@ class NeuroShardSearch {
       const std::size_t end = std::min(begin + per_run, children.size());
       std::vector<SplitSequence> sequences;
       for (std::size_t c = begin; c < end; ++c) {
-        sequences.push_back(Halve(beam[children[c].parent], children[c].piece, catalog_));
+        sequences.push_back(Halve(beam[children[c].parent], children[c].piece, shard_table_));
       }
       const std::vector<GridResult> results =
           grid_.Run(sequences, caps,
@@ -165,7 +166,7 @@ class NeuroShardSearch {
 
   SearchContext& context_;
   const SearchOptions& options_;
-  ShardCatalog catalog_;
+  ShardTable shard_table_;
   GreedyGrid grid_;
   const SplitSequence base_;
   double best_cost_ms_ = std::numeric_limits<double>::infinity();

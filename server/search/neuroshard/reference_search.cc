@@ -13,6 +13,7 @@
 namespace neuroshard {
 namespace {
 
+// The paper's search in its own order, without any sharing of work.
 class Reference {
  public:
   Reference(const PlanRequest& request, const CostModel& model)

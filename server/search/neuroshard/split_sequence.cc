@@ -6,24 +6,24 @@
 
 namespace neuroshard {
 
-SplitSequence MakeSequence(std::vector<Piece> pieces, ShardCatalog& catalog) {
+SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table) {
   SplitSequence sequence;
   sequence.pieces = std::move(pieces);
   sequence.shards.reserve(sequence.pieces.size());
   for (const Piece& piece : sequence.pieces) {
-    sequence.shards.push_back(catalog.Intern(piece.table, piece.cols));
+    sequence.shards.push_back(shard_table.Whole(piece.table, piece.cols));
   }
   return sequence;
 }
 
 bool CanHalve(const Piece& piece) { return piece.cols % (2 * kColumnAlignment) == 0; }
 
-SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardCatalog& catalog) {
+SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table) {
   SplitSequence child = sequence;
   Piece& first = child.pieces[index];
   first.cols /= 2;
   const Piece second{first.table, first.col_offset + first.cols, first.cols};
-  const int shard = catalog.Intern(first.table, first.cols);
+  const int shard = shard_table.Whole(first.table, first.cols);
   child.shards[index] = shard;
   child.pieces.push_back(second);
   child.shards.push_back(shard);
@@ -31,7 +31,7 @@ SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardCatal
 }
 
 std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_candidates,
-                                         const ShardCatalog& catalog) {
+                                         const ShardTable& shard_table) {
   const std::size_t num_pieces = sequence.pieces.size();
   const std::size_t kept = std::min(num_pieces, static_cast<std::size_t>(num_candidates));
   std::vector<std::size_t> candidates;
@@ -44,8 +44,8 @@ std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_
     candidates.insert(candidates.end(), order.begin(),
                       order.begin() + static_cast<std::ptrdiff_t>(kept));
   };
-  add_largest([&](int shard) { return catalog.bytes(shard); });
-  add_largest([&](int shard) { return catalog.single_cost_ms(shard); });
+  add_largest([&](int shard) { return shard_table.bytes(shard); });
+  add_largest([&](int shard) { return shard_table.single_cost_ms(shard); });
   std::sort(candidates.begin(), candidates.end());
   candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
   std::erase_if(candidates, [&](std::size_t i) { return !CanHalve(sequence.pieces[i]); });

@@ -1,32 +1,32 @@
-// A state of the outer search: the tables after some column splits.
+// Split sequence: a state of the outer search, the tables after some column splits.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "server/search/neuroshard/shard_catalog.h"
+#include "server/search/core/shard_table.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {
 
 struct SplitSequence {
   std::vector<Piece> pieces;
-  std::vector<int> shards;  // catalog ids of the pieces
+  std::vector<int> shards;  // shard_table ids of the pieces
 };
 
-SplitSequence MakeSequence(std::vector<Piece> pieces, ShardCatalog& catalog);
+SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table);
 
 // Halves leave multiples of kColumnAlignment columns.
 bool CanHalve(const Piece& piece);
 
 // The sequence with piece `index` halved: the first half stays in its place, the second one is
 // appended (NeuroShard, section 3.3).
-SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardCatalog& catalog);
+SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table);
 
 // Which pieces to try for the next split, in ascending order: the `num_candidates` largest by bytes
 // and the `num_candidates` costliest by predicted single-table cost (ties: lower index), less those
 // that cannot be halved.
 std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_candidates,
-                                         const ShardCatalog& catalog);
+                                         const ShardTable& shard_table);
 
 }  // namespace neuroshard

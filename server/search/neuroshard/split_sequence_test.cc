@@ -38,25 +38,25 @@ class SplitSequenceTest : public ::testing::Test {
 };
 
 TEST_F(SplitSequenceTest, TheFirstHalfStaysAndTheSecondIsAppended) {
-  ShardCatalog catalog(context_);
-  const SplitSequence base = MakeSequence(WholeTables(request_), catalog);
-  const SplitSequence once = Halve(base, 1, catalog);
-  const SplitSequence twice = Halve(once, 5, catalog);
+  ShardTable shard_table(context_);
+  const SplitSequence base = MakeSequence(WholeTables(request_), shard_table);
+  const SplitSequence once = Halve(base, 1, shard_table);
+  const SplitSequence twice = Halve(once, 5, shard_table);
   EXPECT_EQ(twice.pieces[1], (Piece{1, 0, 32}));
   EXPECT_EQ(twice.pieces[5], (Piece{1, 32, 16}));
   EXPECT_EQ(twice.pieces[6], (Piece{1, 48, 16}));
   EXPECT_EQ(twice.shards[5], twice.shards[6]);
   EXPECT_NE(twice.shards[1], twice.shards[5]);
-  EXPECT_EQ(catalog.Intern(1, 32), twice.shards[1]);
+  EXPECT_EQ(shard_table.Whole(1, 32), twice.shards[1]);
 }
 
 TEST_F(SplitSequenceTest, CandidatesAreTheLargestAndTheCostliestThatCanBeHalved) {
-  ShardCatalog catalog(context_);
-  const SplitSequence base = MakeSequence(WholeTables(request_), catalog);
-  catalog.PredictNew();
-  EXPECT_THAT(SplitCandidates(base, 1, catalog), ElementsAre(2));  // 3 has 4 columns only
-  EXPECT_THAT(SplitCandidates(base, 2, catalog), ElementsAre(0, 1, 2));
-  EXPECT_THAT(SplitCandidates(base, 10, catalog), ElementsAre(0, 1, 2, 4));
+  ShardTable shard_table(context_);
+  const SplitSequence base = MakeSequence(WholeTables(request_), shard_table);
+  shard_table.PredictNew();
+  EXPECT_THAT(SplitCandidates(base, 1, shard_table), ElementsAre(2));  // 3 has 4 columns only
+  EXPECT_THAT(SplitCandidates(base, 2, shard_table), ElementsAre(0, 1, 2));
+  EXPECT_THAT(SplitCandidates(base, 10, shard_table), ElementsAre(0, 1, 2, 4));
 }
 
 TEST_F(SplitSequenceTest, HalvesStayAligned) {
@@ -65,18 +65,6 @@ TEST_F(SplitSequenceTest, HalvesStayAligned) {
   EXPECT_FALSE(CanHalve({0, 0, 4}));
   EXPECT_FALSE(CanHalve({0, 0, 12}));
   EXPECT_FALSE(CanHalve({0, 0, 1}));
-}
-
-TEST_F(SplitSequenceTest, RepresentationsArePredictedOnce) {
-  ShardCatalog catalog(context_);
-  MakeSequence(WholeTables(request_), catalog);
-  catalog.PredictNew();
-  catalog.Intern(1, 32);
-  catalog.Intern(1, 32);
-  catalog.Intern(1, 64);
-  catalog.PredictNew();
-  catalog.PredictNew();
-  EXPECT_EQ(context_.statistics().compute_evaluations, 6);
 }
 
 }  // namespace

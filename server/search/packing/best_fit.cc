@@ -35,6 +35,7 @@ std::optional<std::size_t> TightestFit(const std::vector<std::int64_t>& free, st
   return best;
 }
 
+// Best-fit decreasing of uncut tables, with moves and swaps that make room.
 class WholePacker {
  public:
   explicit WholePacker(const PlanRequest& request)

@@ -9,8 +9,8 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kMostNodes = 300'000;  // some 10 ms
-constexpr std::size_t kMostDepth = 4096;      // of the recursion: tables x ranks
+constexpr std::int64_t kMaxNodes = 300'000;     // some 10 ms
+constexpr std::size_t kMaxPackingDepth = 4096;  // of the recursion: tables x ranks
 
 // Depth first over the tables in descending bytes; columns go to the ranks one after the other, in
 // granules of the alignment. A ragged table's last granule (the tail) is smaller than the others,
@@ -39,7 +39,7 @@ class ExactPacker {
     if (PlaceFrom(0)) {
       result.placement = Build();
     } else {
-      result.exhausted = nodes_ <= kMostNodes;
+      result.exhausted = nodes_ <= kMaxNodes;
     }
     return result;
   }
@@ -55,7 +55,7 @@ class ExactPacker {
 
   bool PlaceFrom(std::size_t position) {
     if (position == order_.size()) return true;
-    if (++nodes_ > kMostNodes || remaining_bytes_[position] > total_free_) return false;
+    if (++nodes_ > kMaxNodes || remaining_bytes_[position] > total_free_) return false;
     const std::size_t table = order_[position];
     if (cutting_ == Cutting::kColumns) {
       return PlaceColumns(position, request_.tables[table].embedding_dim, false, 0);
@@ -74,7 +74,7 @@ class ExactPacker {
   // them unless `tail_placed`.
   bool PlaceColumns(std::size_t position, std::int64_t cols, bool tail_placed, std::size_t rank) {
     if (cols == 0) return PlaceFrom(position + 1);
-    if (rank == free_.size() || ++nodes_ > kMostNodes) return false;
+    if (rank == free_.size() || ++nodes_ > kMaxNodes) return false;
     const std::int64_t tail =
         tail_placed ? 0 : request_.tables[order_[position]].embedding_dim % kColumnAlignment;
     const std::int64_t full = cols - tail;
@@ -148,7 +148,7 @@ class ExactPacker {
 
 ExactPacking PackExactly(const PlanRequest& request, Cutting cutting) {
   // Also keeps the sum of all capacities, each up to 2^50, within int64.
-  if (request.tables.size() * request.topology.devices.size() > kMostDepth) return {};
+  if (request.tables.size() * request.topology.devices.size() > kMaxPackingDepth) return {};
   return ExactPacker(request, cutting).Run();
 }
 

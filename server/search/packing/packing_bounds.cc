@@ -34,6 +34,7 @@ std::int64_t MostColumns(const PlanRequest& request, int table, std::int64_t byt
   return fits * kColumnAlignment;
 }
 
+// The bounds one after the other; says the first that is broken.
 class BoundsChecker {
  public:
   BoundsChecker(const PlanRequest& request, Cutting cutting)

@@ -1,4 +1,4 @@
-// Proofs that no plan can exist.
+// Packing bounds: proofs that no plan can exist.
 #pragma once
 
 #include "common/base/status.h"

@@ -1,4 +1,4 @@
-// Whether a plan fits into memory, for strategies that make plans without looking at it.
+// Plan fit: does a plan fit into memory? For strategies that make plans without looking at it.
 #pragma once
 
 #include <string>

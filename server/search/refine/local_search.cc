@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/base/hash.h"
 #include "server/search/refine/plan_units.h"
 
 namespace neuroshard {
@@ -13,44 +14,40 @@ namespace {
 // before a restart.
 constexpr int kRoundsBeforeRestart = 5;
 // Such rounds over all restarts before the search ends, besides one a table and rank.
-constexpr std::int64_t kLeastFruitlessRounds = 40;
-// An exchange has to gain this share of the cost.
-constexpr double kLeastGain = 1e-5;
+constexpr std::int64_t kMinFruitlessRounds = 40;
+// A move has to gain this share of the cost.
+constexpr double kMinGain = 1e-5;
 // Steps of a descent after which its plan is handed out.
 constexpr int kPublishEvery = 256;
-// Between the seeds of searches side by side.
-constexpr std::uint64_t kSeedStep = 0x9E3779B97F4A7C15U;
-constexpr std::size_t kMostSources = 3;
+constexpr std::size_t kMaxSources = 3;
 // Exchanges that are carried out between two prices, at most.
-constexpr std::size_t kMostDepth = 64;
+constexpr std::size_t kMaxCompoundMoves = 64;
 // Exchanges that are priced together.
 constexpr std::size_t kPriced = 4;
 // Of the newest error in the mean of estimates' errors.
 constexpr double kErrorWeight = 0.05;
 
 // Where a budget of time was asked for, it is used.
-std::int64_t MostFruitlessRounds(const PlanRequest& request) {
+std::int64_t MaxFruitlessRounds(const PlanRequest& request) {
   if (request.search.time_budget.has_value()) return std::numeric_limits<std::int64_t>::max();
-  return kLeastFruitlessRounds + std::ssize(request.tables) * std::ssize(request.topology.devices);
+  return kMinFruitlessRounds + std::ssize(request.tables) * std::ssize(request.topology.devices);
 }
 
 }  // namespace
 
-LocalSearch::LocalSearch(SearchContext& context, const CompiledRules& rules,
-                         const TableLayouts& layouts, ShardBook& book, ComputeMemo& memo,
-                         ExchangePricer& pricer, Starts& starts, Solution& solution, int start)
-    : context_(context),
-      pricer_(pricer),
-      starts_(starts),
-      solution_(solution),
-      rank_neighbours_(context, layouts, book, memo),
-      table_neighbours_(context, rules, layouts, book),
+LocalSearch::LocalSearch(Workbench& bench, int start)
+    : context_(bench.context),
+      pricer_(bench.pricer),
+      initial_(bench.initial),
+      solution_(bench.solution),
+      rank_moves_(bench.context, bench.layouts, bench.shard_table, bench.rank_costs),
+      table_moves_(bench.context, bench.rules, bench.layouts, bench.shard_table),
       list_(pricer_.batch_size()),
-      random_(context.request().search.seed.value_or(0) +
-              kSeedStep * static_cast<std::uint64_t>(start)),
-      steps_left_(
-          context.request().search.refine_steps.value_or(std::numeric_limits<std::int64_t>::max())),
-      most_fruitless_rounds_(MostFruitlessRounds(context.request())),
+      random_(context_.request().search.seed.value_or(0) +
+              kGoldenGamma * static_cast<std::uint64_t>(start)),
+      steps_left_(context_.request().search.refine_steps.value_or(
+          std::numeric_limits<std::int64_t>::max())),
+      max_fruitless_rounds_(MaxFruitlessRounds(context_.request())),
       start_(start) {}
 
 Status LocalSearch::Run() {
@@ -62,7 +59,7 @@ Status LocalSearch::Run() {
   }
   while (true) {
     NS_RETURN_IF_ERROR(Iterate());
-    if (Ended() || !starts_.Restart(published_cost_ms_, random_, solution_)) break;
+    if (Ended() || !initial_.Restart(published_cost_ms_, random_, solution_)) break;
     UpdateIncumbent();
   }
   return absl::OkStatus();
@@ -79,9 +76,9 @@ Status LocalSearch::Iterate() {
     const double before_ms = best_cost_ms_;
     const double published_ms = published_cost_ms_;
     NS_RETURN_IF_ERROR(Descend());
-    if (best_cost_ms_ < before_ms * (1 - kLeastGain)) round = -1;
+    if (best_cost_ms_ < before_ms * (1 - kMinGain)) round = -1;
     ++fruitless_rounds_;
-    if (published_cost_ms_ < published_ms * (1 - kLeastGain)) fruitless_rounds_ = 0;
+    if (published_cost_ms_ < published_ms * (1 - kMinGain)) fruitless_rounds_ = 0;
   }
   return absl::OkStatus();
 }
@@ -89,7 +86,7 @@ Status LocalSearch::Iterate() {
 Status LocalSearch::Descend() {
   for (int step = 1; !Ended(); ++step) {
     if (!Step()) break;
-    if (pricer_.outlook().cost_ms() < best_cost_ms_) UpdateIncumbent();
+    if (pricer_.objective().cost_ms() < best_cost_ms_) UpdateIncumbent();
     if (step % kPublishEvery == 0) NS_RETURN_IF_ERROR(Publish());
   }
   return Publish();
@@ -97,21 +94,21 @@ Status LocalSearch::Descend() {
 
 bool LocalSearch::Step() {
   --steps_left_;
-  if (!far_first_ && depth_ > 1 && Leap()) return true;
+  if (!chains_first_ && depth_ > 1 && Leap()) return true;
   ChooseSources();
-  const bool far_first = far_first_;
-  if (far_first && TryRanks(Reach::kFar)) return true;
-  far_first_ = false;
-  if (TryRanks(Reach::kNear) || TryTables()) return true;
-  far_first_ = !far_first && TryRanks(Reach::kFar);
-  return far_first_;
+  const bool chains_first = chains_first_;
+  if (chains_first && TryRanks(Neighbourhood::kWithChains)) return true;
+  chains_first_ = false;
+  if (TryRanks(Neighbourhood::kShiftsAndSwaps) || TryTables()) return true;
+  chains_first_ = !chains_first && TryRanks(Neighbourhood::kWithChains);
+  return chains_first_;
 }
 
-bool LocalSearch::TryRanks(Reach reach) {
+bool LocalSearch::TryRanks(Neighbourhood neighbourhood) {
   for (const int source : sources_) {
     if (context_.ShouldStop()) return false;
     list_.Clear();
-    rank_neighbours_.Collect(solution_, pricer_, source, reach, list_);
+    rank_moves_.Collect(solution_, pricer_, source, neighbourhood, list_);
     if (TakeBest()) return true;
   }
   return false;
@@ -121,34 +118,34 @@ bool LocalSearch::TryTables() {
   for (const int source : sources_) {
     if (context_.ShouldStop()) return false;
     list_.Clear();
-    table_neighbours_.Collect(solution_, pricer_, source, list_);
+    table_moves_.Collect(solution_, pricer_, source, list_);
     if (TakeBest()) return true;
   }
   return false;
 }
 
 bool LocalSearch::Leap() {
-  const double before_ms = pricer_.outlook().potential_ms();
-  before_ = pricer_.standings();
+  const double before_ms = pricer_.objective().value_ms();
+  before_ = pricer_.rank_prices();
   ForgetDone();
   const auto advance = [&] {
     ChooseSources();
     for (const int source : sources_) {
       if (context_.ShouldStop()) return false;
       list_.Clear();
-      rank_neighbours_.Collect(solution_, pricer_, source, Reach::kNear, list_);
-      const double now_ms = pricer_.outlook().potential_ms();
-      const double least_gain_ms = kLeastGain * pricer_.outlook().cost_ms();
-      for (const Exchange& exchange : list_.Sorted()) {
-        if (exchange.estimate_ms > now_ms - least_gain_ms) break;
-        if (!solution_.Allows(list_.leaving(exchange), list_.coming(exchange))) continue;
-        pricer_.Anticipate(solution_, list_, exchange);
-        if (pricer_.outlook().potential_ms() > now_ms - least_gain_ms) {
-          pricer_.SetStandings(anticipated_);
+      rank_moves_.Collect(solution_, pricer_, source, Neighbourhood::kShiftsAndSwaps, list_);
+      const double now_ms = pricer_.objective().value_ms();
+      const double least_gain_ms = kMinGain * pricer_.objective().cost_ms();
+      for (const Move& move : list_.Sorted()) {
+        if (move.estimate_ms > now_ms - least_gain_ms) break;
+        if (!solution_.Allows(list_.removed(move), list_.added(move))) continue;
+        pricer_.Anticipate(solution_, list_, move);
+        if (pricer_.objective().value_ms() > now_ms - least_gain_ms) {
+          pricer_.SetRankPrices(anticipated_);
           continue;
         }
-        anticipated_ = pricer_.standings();
-        CarryOut(exchange);
+        anticipated_ = pricer_.rank_prices();
+        CarryOut(move);
         return true;
       }
     }
@@ -159,63 +156,64 @@ bool LocalSearch::Leap() {
   }
   if (done_.empty()) return false;
   pricer_.PriceSolution(solution_);
-  if (pricer_.outlook().potential_ms() < before_ms - kLeastGain * pricer_.outlook().cost_ms()) {
-    if (done_.size() == depth_) depth_ = std::min(2 * depth_, kMostDepth);
+  if (pricer_.objective().value_ms() < before_ms - kMinGain * pricer_.objective().cost_ms()) {
+    if (done_.size() == depth_) depth_ = std::min(2 * depth_, kMaxCompoundMoves);
     return true;
   }
   Undo();
-  pricer_.SetStandings(before_);
+  pricer_.SetRankPrices(before_);
   depth_ = std::max<std::size_t>(1, depth_ / 2);
   return false;
 }
 
-void LocalSearch::CarryOut(const Exchange& exchange) {
-  for (const int id : list_.leaving(exchange)) {
-    left_.push_back(solution_.unit(id));
+void LocalSearch::CarryOut(const Move& move) {
+  for (const int id : list_.removed(move)) {
+    removed_.push_back(solution_.unit(id));
     solution_.Remove(id);
   }
-  for (const Unit& unit : list_.coming(exchange)) came_.push_back(solution_.Add(unit));
-  done_.push_back({left_.size(), came_.size()});
+  for (const Unit& unit : list_.added(move)) added_.push_back(solution_.Add(unit));
+  done_.push_back({removed_.size(), added_.size()});
 }
 
 void LocalSearch::ForgetDone() {
   done_.clear();
-  left_.clear();
-  came_.clear();
+  removed_.clear();
+  added_.clear();
 }
 
-// In the exact opposite order, so that units get the ids back that earlier exchanges know them by.
+// In the exact opposite order, so that units get the ids back that earlier moves know them by.
 void LocalSearch::Undo() {
   while (!done_.empty()) {
     done_.pop_back();
     const Done before = done_.empty() ? Done{} : done_.back();
-    for (; came_.size() > before.came_end; came_.pop_back()) solution_.Remove(came_.back());
-    for (; left_.size() > before.left_end; left_.pop_back()) solution_.Add(left_.back());
+    for (; added_.size() > before.added_end; added_.pop_back()) solution_.Remove(added_.back());
+    for (; removed_.size() > before.removed_end; removed_.pop_back())
+      solution_.Add(removed_.back());
   }
 }
 
 // Prices the most promising first and stops at the first batch that holds something better. What is
 // estimated to be worse, by more than estimates have been wrong lately, is not priced at all.
 bool LocalSearch::TakeBest() {
-  const std::span<const Exchange> exchanges = list_.Sorted();
-  const double now_ms = pricer_.outlook().potential_ms();
+  const std::span<const Move> moves = list_.Sorted();
+  const double now_ms = pricer_.objective().value_ms();
   // Estimates differ less and less down the list, so it is sampled ever more thinly there: pricing
   // all of it takes the time of other steps and ends nowhere better.
   std::size_t stride = kPriced;
-  for (std::size_t begin = 0; begin < exchanges.size(); begin += stride, stride *= 2) {
-    if (exchanges[begin].estimate_ms > now_ms + 2 * estimate_error_ms_) break;
+  for (std::size_t begin = 0; begin < moves.size(); begin += stride, stride *= 2) {
+    if (moves[begin].estimate_ms > now_ms + 2 * estimate_error_ms_) break;
     if (context_.ShouldStop()) return false;
-    const auto batch = exchanges.subspan(begin, std::min(kPriced, exchanges.size() - begin));
+    const auto batch = moves.subspan(begin, std::min(kPriced, moves.size() - begin));
     const auto priced = pricer_.Price(solution_, list_, batch);
     std::size_t best = priced.size();
-    double best_ms = now_ms - kLeastGain * pricer_.outlook().cost_ms();
+    double best_ms = now_ms - kMinGain * pricer_.objective().cost_ms();
     for (std::size_t i = 0; i < priced.size(); ++i) {
       if (!priced[i].allowed) continue;
-      const double error_ms = std::abs(priced[i].potential_ms - batch[i].estimate_ms);
+      const double error_ms = std::abs(priced[i].value_ms - batch[i].estimate_ms);
       estimate_error_ms_ += kErrorWeight * (error_ms - estimate_error_ms_);
-      if (priced[i].potential_ms < best_ms) {
+      if (priced[i].value_ms < best_ms) {
         best = i;
-        best_ms = priced[i].potential_ms;
+        best_ms = priced[i].value_ms;
       }
     }
     if (best == priced.size()) continue;
@@ -228,16 +226,16 @@ bool LocalSearch::TakeBest() {
 }
 
 void LocalSearch::ChooseSources() {
-  const Outlook& outlook = pricer_.outlook();
+  const Objective& objective = pricer_.objective();
   sources_.clear();
   const auto add_highest = [&](std::size_t count, const auto& value) {
-    order_.resize(static_cast<std::size_t>(outlook.num_ranks()));
+    order_.resize(static_cast<std::size_t>(objective.num_ranks()));
     std::iota(order_.begin(), order_.end(), 0);
     count = std::min(count, order_.size());
     std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(count),
                       order_.end(), [&](int a, int b) {
-                        const double of_a = value(outlook.rank(a));
-                        const double of_b = value(outlook.rank(b));
+                        const double of_a = value(objective.rank(a));
+                        const double of_b = value(objective.rank(b));
                         return of_a != of_b ? of_a > of_b : a < b;
                       });
     for (std::size_t i = 0; i < count; ++i) {
@@ -246,14 +244,14 @@ void LocalSearch::ChooseSources() {
       }
     }
   };
-  add_highest(1, [](const RankStanding& r) { return r.ready_ms(); });
-  add_highest(1, [](const RankStanding& r) { return r.total_ms(); });
-  add_highest(1, [](const RankStanding& r) { return r.forward_load; });
-  add_highest(kMostSources, [](const RankStanding& r) { return r.ready_ms(); });
+  add_highest(1, [](const RankPrice& r) { return r.ready_ms(); });
+  add_highest(1, [](const RankPrice& r) { return r.total_ms(); });
+  add_highest(1, [](const RankPrice& r) { return r.forward_load; });
+  add_highest(kMaxSources, [](const RankPrice& r) { return r.ready_ms(); });
 }
 
 void LocalSearch::UpdateIncumbent() {
-  best_cost_ms_ = pricer_.outlook().cost_ms();
+  best_cost_ms_ = pricer_.objective().cost_ms();
   solution_.Units(best_);
 }
 
@@ -268,7 +266,7 @@ void LocalSearch::Perturb() {
   const int moves = static_cast<int>(random_.Between(2, 6));
   for (int i = 0; i < moves; ++i) {
     if (random_.Below(2) == 0) {
-      table_neighbours_.RandomRelayout(solution_, pricer_, random_);
+      table_moves_.RandomRelayout(solution_, pricer_, random_);
       continue;
     }
     const int from = static_cast<int>(random_.Below(ranks));
@@ -286,7 +284,7 @@ void LocalSearch::Perturb() {
 
 Status LocalSearch::Publish() {
   if (best_cost_ms_ >= published_cost_ms_) return absl::OkStatus();
-  if (context_.stopped() && CountShards(best_) > kMostShardsAtStop) return absl::OkStatus();
+  if (context_.stopped() && CountShards(best_) > kMaxShardsAtStop) return absl::OkStatus();
   published_cost_ms_ = best_cost_ms_;
   return context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)).status();
 }

@@ -7,27 +7,27 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/search/refine/compute_memo.h"
-#include "server/search/refine/exchange.h"
-#include "server/search/refine/exchange_pricer.h"
-#include "server/search/refine/rank_neighbours.h"
-#include "server/search/refine/shard_book.h"
+#include "server/search/refine/initial/initial_solutions.h"
+#include "server/search/refine/moves/move.h"
+#include "server/search/refine/moves/rank_moves.h"
+#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/solution.h"
-#include "server/search/refine/starts.h"
-#include "server/search/refine/table_layouts.h"
-#include "server/search/refine/table_neighbours.h"
+#include "server/search/refine/workbench.h"
 #include "server/search/search_context.h"
 
 namespace neuroshard {
 
+// One search from one solution. The solution stays legal while the search goes on, and is no answer
+// when it ends: the context is handed every incumbent that is cheaper than all before, at the end
+// of a descent and every 256 steps. The same request and start give the same plan unless a clock or
+// a stop cuts. A step takes one neighbourhood of up to three ranks. For one thread.
 class LocalSearch {
  public:
-  // All must outlive the search; `solution` is complete and priced by `pricer`. `start`: which of
-  // several searches from there this is; they differ in their random numbers, and all but the first
-  // begin with a random change.
-  LocalSearch(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-              ShardBook& book, ComputeMemo& memo, ExchangePricer& pricer, Starts& starts,
-              Solution& solution, int start);
+  // `bench` holds a complete solution that is priced, and must outlive the search. `start`: which
+  // of several searches from there this is; they differ in their random numbers, and all but the
+  // first begin with a random change.
+  LocalSearch(Workbench& bench, int start);
 
   // Improves on the solution until the request's steps are used up, the context's work is spent or
   // it says stop; without a time budget also once nothing has been found for long. Hands what it
@@ -39,15 +39,15 @@ class LocalSearch {
   Status Iterate();
   // To a local optimum; keeps the best solution met and hands it out.
   Status Descend();
-  // Carries out the best exchange found, if any is better than nothing.
+  // Carries out the best move found, if any is better than nothing.
   bool Step();
-  bool TryRanks(Reach reach);
+  bool TryRanks(Neighbourhood neighbourhood);
   bool TryTables();
   bool TakeBest();
-  // Up to `depth_` exchanges by estimate, then priced as one. False: nothing was gained, and
+  // Up to `depth_` moves by estimate, then priced as one. False: nothing was gained, and
   // everything is as before.
   bool Leap();
-  void CarryOut(const Exchange& exchange);
+  void CarryOut(const Move& move);
   void ForgetDone();
   void Undo();
   void ChooseSources();
@@ -56,37 +56,37 @@ class LocalSearch {
   void Perturb();
   Status Publish();
   bool Ended() {
-    return steps_left_ <= 0 || fruitless_rounds_ >= most_fruitless_rounds_ ||
-           context_.WorkSpent() || context_.ShouldStop();
+    return steps_left_ <= 0 || fruitless_rounds_ >= max_fruitless_rounds_ || context_.WorkSpent() ||
+           context_.ShouldStop();
   }
 
   SearchContext& context_;
-  ExchangePricer& pricer_;
-  Starts& starts_;
+  MovePricer& pricer_;
+  InitialSolutions& initial_;
   Solution& solution_;
-  RankNeighbours rank_neighbours_;
-  TableNeighbours table_neighbours_;
-  ExchangeList list_;
+  RankMoves rank_moves_;
+  TableMoves table_moves_;
+  MoveList list_;
   Random random_;
   std::int64_t steps_left_;
   // Rounds of perturbation and descent since one found a better plan than all before.
   std::int64_t fruitless_rounds_ = 0;
-  const std::int64_t most_fruitless_rounds_;
+  const std::int64_t max_fruitless_rounds_;
   const int start_;
-  bool far_first_ = false;  // the last step found its exchange far
+  bool chains_first_ = false;  // the last step found its move among the chains
 
   std::vector<int> sources_;
   std::vector<int> order_;
   // What was carried out by the present leap, newest last.
   struct Done {
-    std::size_t left_end = 0;  // in left_
-    std::size_t came_end = 0;  // in came_
+    std::size_t removed_end = 0;  // in removed_
+    std::size_t added_end = 0;    // in added_
   };
   std::vector<Done> done_;
-  std::vector<Unit> left_;
-  std::vector<int> came_;
-  std::vector<RankStanding> before_;
-  std::vector<RankStanding> anticipated_;
+  std::vector<Unit> removed_;
+  std::vector<int> added_;
+  std::vector<RankPrice> before_;
+  std::vector<RankPrice> anticipated_;
   std::size_t depth_ = 8;
   double estimate_error_ms_ = 0;  // mean over those priced lately
   // The incumbent: the best solution since the last restart.

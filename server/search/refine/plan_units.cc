@@ -49,7 +49,7 @@ std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows) {
 }  // namespace
 
 std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
-                          ShardBook& book, Solution& solution) {
+                          ShardTable& shard_table, Solution& solution) {
   std::unordered_map<std::string_view, int> index;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     index.emplace(request.tables[t].name, static_cast<int>(t));
@@ -71,23 +71,23 @@ std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layout
     for (std::size_t u = first_unit; u < units.size(); ++u) {
       Unit& unit = units[u];
       std::optional<ShardingType> type;
-      if (solution.kept(unit.table) != nullptr) {
-        unit.shards = book.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
+      if (solution.fixed(unit.table) != nullptr) {
+        unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
         continue;
       }
       if (unit.spread() == Spread::kRank) type = layouts.OnRanks(unit.table, blocks);
       if (unit.spread() == Spread::kHost) type = layouts.OnHosts(unit.table, blocks);
       unit.type = type.value_or(unit.type);
-      unit.shards = book.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
+      unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
     }
   }
-  book.PredictNew();
+  shard_table.PredictNew();
   return units;
 }
 
 void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
-              ShardBook& book, Solution& solution) {
-  const std::vector<Unit> units = UnitsOf(request, layouts, plan, book, solution);
+              ShardTable& shard_table, Solution& solution) {
+  const std::vector<Unit> units = UnitsOf(request, layouts, plan, shard_table, solution);
   solution.Clear();
   for (const Unit& unit : units) solution.Add(unit);
 }
@@ -111,7 +111,7 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
       return key(a) < key(b);
     });
     TablePlan& table_plan = plan.tables.emplace_back();
-    if (const TablePlan* const kept = solution.kept(static_cast<int>(t)); kept != nullptr) {
+    if (const TablePlan* const kept = solution.fixed(static_cast<int>(t)); kept != nullptr) {
       table_plan = *kept;
       continue;
     }

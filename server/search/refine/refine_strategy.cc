@@ -10,21 +10,22 @@
 #include "server/search/conflict/find_any_plan.h"
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
-#include "server/search/refine/kept_tables.h"
+#include "server/search/refine/fixed_tables.h"
+#include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/local_search.h"
 #include "server/search/refine/plan_units.h"
-#include "server/search/refine/starts.h"
+#include "server/search/refine/workbench.h"
 
 namespace neuroshard {
 namespace {
 
 // Tables x ranks up to which `neuroshard` is run first, and at all: last, in case local search ends
 // above it. Where its kind of plan is all there is, it is worth half of a default budget.
-constexpr std::size_t kMostForNeuroShardFirst = 256;
-constexpr std::size_t kMostForNeuroShardFirstOfColumns = 1024;
-constexpr std::size_t kMostTablesForNeuroShardFirst = 64;
-constexpr std::size_t kMostForNeuroShard = 4'096;
-constexpr std::size_t kMostForNeuroShardOfColumns = 20'000;
+constexpr std::size_t kMaxForNeuroShardFirst = 256;
+constexpr std::size_t kMaxForNeuroShardFirstOfColumns = 1024;
+constexpr std::size_t kMaxTablesForNeuroShardFirst = 64;
+constexpr std::size_t kMaxForNeuroShard = 4'096;
+constexpr std::size_t kMaxForNeuroShardOfColumns = 20'000;
 // What its plans are made of.
 constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColumnWise};
 
@@ -55,45 +56,11 @@ Status RunInside(const Strategy& strategy, SearchContext& context) {
   return status;
 }
 
-// What one local search works on, which no other may touch meanwhile.
-struct Workbench {
-  // All must outlive it.
-  Workbench(SearchContext& search_context, const CompiledRules& compiled_rules,
-            const TableLayouts& table_layouts)
-      : context(search_context),
-        rules(compiled_rules),
-        layouts(table_layouts),
-        book(search_context),
-        memo(search_context, book),
-        solution(search_context.request(), compiled_rules, book),
-        pricer(search_context, book, memo),
-        starts(search_context, compiled_rules, table_layouts, book, pricer) {}
-
-  Status SearchFrom(const Plan& plan, int start) {
-    LoadPlan(context.request(), layouts, plan, book, solution);
-    pricer.PriceSolution(solution);
-    return LocalSearch(context, rules, layouts, book, memo, pricer, starts, solution, start).Run();
-  }
-
-  // Of the plan in place: these tables stay.
-  void Keep(const KeptTables& kept) {
-    solution.Keep(kept, {});
-    Plan plan;
-    for (const TablePlan* const table : kept.plans) {
-      if (table != nullptr) plan.tables.push_back(*table);
-    }
-    solution.Keep(kept, UnitsOf(context.request(), layouts, plan, book, solution));
-  }
-
-  SearchContext& context;
-  const CompiledRules& rules;
-  const TableLayouts& layouts;
-  ShardBook book;
-  ComputeMemo memo;
-  Solution solution;
-  ExchangePricer pricer;
-  Starts starts;
-};
+// `start`: LocalSearch's.
+Status SearchFromPlan(Workbench& bench, const Plan& plan, int start) {
+  bench.Load(plan);
+  return LocalSearch(bench, start).Run();
+}
 
 // A search beside the first one.
 struct Companion {
@@ -110,6 +77,8 @@ struct Companion {
   Status status;
 };
 
+// The strategy for one request: initial solutions, `neuroshard` where it is quick, local searches
+// side by side, and for a plan in place more and more tables that may move.
 class RefineSearch {
  public:
   explicit RefineSearch(SearchContext& context)
@@ -126,15 +95,15 @@ class RefineSearch {
     const std::size_t size = request_.tables.size() * request_.topology.devices.size();
     const bool columns_alone = rules_.of(0).types == kNeuroShardTypes;
     const bool few_columns =
-        columns_alone && request_.tables.size() <= kMostTablesForNeuroShardFirst;
+        columns_alone && request_.tables.size() <= kMaxTablesForNeuroShardFirst;
     const bool neuroshard_first =
         IsForNeuroShard() &&
-        size <= (few_columns ? kMostForNeuroShardFirstOfColumns : kMostForNeuroShardFirst);
+        size <= (few_columns ? kMaxForNeuroShardFirstOfColumns : kMaxForNeuroShardFirst);
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
     if (neuroshard_first || !IsForNeuroShard() ||
-        size > (columns_alone ? kMostForNeuroShardOfColumns : kMostForNeuroShard) ||
+        size > (columns_alone ? kMaxForNeuroShardOfColumns : kMaxForNeuroShard) ||
         context_.ShouldStop()) {
       return absl::OkStatus();
     }
@@ -152,7 +121,7 @@ class RefineSearch {
 
   // A plan, whatever it costs; none only where the context says stop.
   Status FindFirst() {
-    const Status status = bench_.starts.FindLegal(bench_.solution);
+    const Status status = bench_.initial.FindLegal(bench_.solution);
     if (context_.ShouldStop()) return absl::OkStatus();
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
@@ -168,9 +137,10 @@ class RefineSearch {
 
   // Local search from the construction that promises most, or else from the best plan so far.
   Status SearchFromCheap() {
-    NS_ASSIGN_OR_RETURN(const Starts::Found found, bench_.starts.FindCheap(bench_.solution));
+    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found,
+                        bench_.initial.FindCheap(bench_.solution));
     const double start_ms = context_.best_cost_ms();
-    if (found == Starts::Found::kPromising) {
+    if (found == InitialSolutions::Found::kPromising) {
       const std::vector<Unit> units = bench_.solution.Units();
       NS_RETURN_IF_ERROR(SearchFrom(MakePlan(request_, bench_.solution, units)));
     }
@@ -213,12 +183,12 @@ class RefineSearch {
     for (const double share : {0.0, 0.25, 0.5, 1.0}) {
       if (share > 0 && (most <= 0 || context_.ShouldStop())) break;
       if (share < 1 && most > 0 && migration.price_ms_per_gib == 0) continue;
-      kept_ = KeepAllBut(request_, rules_, stay, paid, share * most);
-      const auto free = std::count(kept_.plans.begin(), kept_.plans.end(), nullptr);
+      fixed_ = FixAllBut(request_, rules_, stay, paid, share * most);
+      const auto free = std::count(fixed_.plans.begin(), fixed_.plans.end(), nullptr);
       if (free == 0) continue;
-      bench_.Keep(kept_);
+      bench_.Fix(fixed_);
       // Where everything may move, the plan in place need not be the best to begin with.
-      if (free == std::ssize(kept_.plans)) {
+      if (free == std::ssize(fixed_.plans)) {
         NS_RETURN_IF_ERROR(SearchFromCheap());
       } else {
         NS_RETURN_IF_ERROR(SearchFrom(base_));
@@ -234,19 +204,19 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     const Plan plan = start;  // the context's best changes meanwhile
     const int searches = request_.search.max_threads;
-    if (searches == 1) return bench_.SearchFrom(plan, 0);
+    if (searches == 1) return SearchFromPlan(bench_, plan, 0);
     std::vector<std::unique_ptr<Companion>> companions(static_cast<std::size_t>(searches - 1));
     const double work_ns = context_.work_ns();
     Status status;
     context_.RunJobs(searches, [&](int i) {
       if (i == 0) {
-        status = bench_.SearchFrom(plan, 0);
+        status = SearchFromPlan(bench_, plan, 0);
         return;
       }
       auto& companion = companions[static_cast<std::size_t>(i - 1)];
       companion = std::make_unique<Companion>(context_, work_ns, rules_, layouts_);
-      if (!kept_.plans.empty()) companion->bench.Keep(kept_);
-      companion->status = companion->bench.SearchFrom(plan, i);
+      if (!fixed_.plans.empty()) companion->bench.Fix(fixed_);
+      companion->status = SearchFromPlan(companion->bench, plan, i);
     });
     NS_RETURN_IF_ERROR(status);
     for (const auto& companion : companions) {
@@ -269,8 +239,8 @@ class RefineSearch {
   const CompiledRules rules_;
   const TableLayouts layouts_;
   Workbench bench_;
-  Plan base_;        // that kept_ points into
-  KeptTables kept_;  // as bench_ keeps them; empty: nothing to keep
+  Plan base_;          // that fixed_ points into
+  FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
 };
 
 }  // namespace

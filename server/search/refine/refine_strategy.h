@@ -5,6 +5,8 @@
 
 namespace neuroshard {
 
+// Never dearer than `neuroshard` up to the sizes that README.md gives. Obeys constraints and starts
+// from a previous plan.
 class RefineStrategy final : public Strategy {
  public:
   Status Search(SearchContext& context) const override;

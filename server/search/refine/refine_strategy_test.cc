@@ -82,7 +82,7 @@ TEST(RefineStrategyTest, TheSameStepsGiveTheSamePlan) {
   }
 }
 
-// A plan in place costs neither time, where nothing may move, nor the good starts, where all may.
+// A plan in place costs neither time, where nothing may move, nor the good start, where all may.
 TEST(RefineStrategyTest, APlanInPlaceIsNotSearchedForNothing) {
   Random random(36);
   const ConcaveCostModel model;
@@ -228,7 +228,7 @@ TEST(RefineStrategyTest, RestartsAsLongAsItHasSteps) {
   }
 }
 
-// Starts look at every layout of every table; a cancel must not wait for all of them.
+// InitialSolutions look at every layout of every table; a cancel must not wait for all of them.
 TEST(RefineStrategyTest, AsksOftenWhetherToStop) {
   WorkSincePoll work;
   const MeteredModel model(work);

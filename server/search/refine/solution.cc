@@ -7,9 +7,10 @@
 
 namespace neuroshard {
 
-Solution::Solution(const PlanRequest& request, const CompiledRules& rules, const ShardBook& book)
+Solution::Solution(const PlanRequest& request, const CompiledRules& rules,
+                   const ShardTable& shard_table)
     : rules_(&rules),
-      book_(&book),
+      shard_table_(&shard_table),
       constrained_(!request.constraints.empty()),
       rule_state_(rules),
       available_bytes_(AvailableBytes(request)),
@@ -17,7 +18,7 @@ Solution::Solution(const PlanRequest& request, const CompiledRules& rules, const
       on_rank_(request.topology.devices.size()),
       on_host_(rules.hosts().size()),
       ranks_(request.topology.devices.size()),
-      sums_(ranks_.size() * book.width(), 0.0),
+      sums_(ranks_.size() * shard_table.width(), 0.0),
       added_bytes_(ranks_.size(), 0) {}
 
 int Solution::Add(const Unit& unit) {
@@ -59,9 +60,9 @@ void Solution::Clear() {
   std::fill(sums_.begin(), sums_.end(), 0.0);
 }
 
-void Solution::Keep(KeptTables kept, std::vector<Unit> units) {
-  kept_ = std::move(kept);
-  kept_units_ = std::move(units);
+void Solution::Fix(FixedTables fixed, std::vector<Unit> units) {
+  fixed_ = std::move(fixed);
+  fixed_units_ = std::move(units);
   Clear();
 }
 
@@ -101,28 +102,28 @@ int Solution::AddSubset(std::vector<int> ranks) {
   return entry->second;
 }
 
-ShardKinds Solution::KindsAfter(std::span<const int> leaving, std::span<const Unit> coming) const {
+ShardKinds Solution::KindsAfter(std::span<const int> removed, std::span<const Unit> added) const {
   KindCounts after = kinds_;
-  for (const int id : leaving) after.Add(KindsOf(unit(id)), -1);
-  for (const Unit& unit : coming) after.Add(KindsOf(unit), 1);
+  for (const int id : removed) after.Add(KindsOf(unit(id)), -1);
+  for (const Unit& unit : added) after.Add(KindsOf(unit), 1);
   return after.Present();
 }
 
 void Solution::Apply(const Unit& unit, int sign) {
   kinds_.Add(KindsOf(unit), sign);
-  const std::size_t width = book_->width();
+  const std::size_t width = shard_table_->width();
   for (int i = 0; i < unit.shards.count; ++i) {
     const int shard = unit.shards.at(i);
     const std::size_t r = static_cast<std::size_t>(RankOf(unit, i));
     Rank& rank = ranks_[r];
-    const CommLoad& load = book_->load(shard);
+    const CommLoad& load = shard_table_->load(shard);
     rank.forward_load += sign * static_cast<double>(load.forward);
     rank.backward_load += sign * static_cast<double>(load.backward);
-    rank.single_costs_ms += sign * static_cast<double>(book_->single_cost_ms(shard));
-    rank.bytes += sign * book_->bytes(shard);
+    rank.single_costs_ms += sign * static_cast<double>(shard_table_->single_cost_ms(shard));
+    rank.bytes += sign * shard_table_->bytes(shard);
     rank.shards += sign;
     rank.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
-    const float* const phi = book_->phi(shard);
+    const float* const phi = shard_table_->phi(shard);
     double* const sum = sums_.data() + r * width;
     for (std::size_t w = 0; w < width; ++w) sum[w] += sign * static_cast<double>(phi[w]);
   }
@@ -162,11 +163,11 @@ bool Solution::TryForRules(const Unit& unit) {
   return true;
 }
 
-bool Solution::Allows(std::span<const int> leaving, std::span<const Unit> coming) {
-  for (const int id : leaving) {
-    if (kept(unit(id).table) != nullptr) return false;
+bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added) {
+  for (const int id : removed) {
+    if (fixed(unit(id).table) != nullptr) return false;
   }
-  for (const Unit& unit : coming) {
+  for (const Unit& unit : added) {
     if (unit.spread() == Spread::kCopies && !MayCopy(unit.table)) return false;
   }
   changed_ranks_.clear();
@@ -174,40 +175,39 @@ bool Solution::Allows(std::span<const int> leaving, std::span<const Unit> coming
     for (int i = 0; i < unit.shards.count; ++i) {
       const int rank = RankOf(unit, i);
       if (sign > 0) changed_ranks_.push_back(rank);
-      added_bytes_[static_cast<std::size_t>(rank)] += sign * book_->bytes(unit.shards.at(i));
+      added_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_->bytes(unit.shards.at(i));
     }
   };
-  for (const int id : leaving) change(unit(id), -1);
-  for (const Unit& unit : coming) change(unit, 1);
+  for (const int id : removed) change(unit(id), -1);
+  for (const Unit& unit : added) change(unit, 1);
   bool allowed = std::all_of(changed_ranks_.begin(), changed_ranks_.end(), [&](int rank) {
     return Fits(rank, added_bytes_[static_cast<std::size_t>(rank)]);
   });
   for (const int rank : changed_ranks_) added_bytes_[static_cast<std::size_t>(rank)] = 0;
-  for (const int id : leaving) {
+  for (const int id : removed) {
     const Unit& gone = unit(id);
     for (int i = 0; i < gone.shards.count; ++i) {
       added_bytes_[static_cast<std::size_t>(RankOf(gone, i))] = 0;
     }
   }
-  allowed = allowed && KeepsToHosts(leaving, coming);
+  allowed = allowed && KeepsToHosts(removed, added);
   if (!allowed || !constrained_) return allowed;
-  if (!KeepsToShardLimits(leaving, coming)) return false;
-  for (const int id : leaving) CountForRules(unit(id), -1);
+  if (!KeepsToShardLimits(removed, added)) return false;
+  for (const int id : removed) CountForRules(unit(id), -1);
   std::size_t counted = 0;
-  while (counted < coming.size() && TryForRules(coming[counted])) ++counted;
-  allowed = counted == coming.size();
-  while (counted > 0) CountForRules(coming[--counted], -1);
-  for (const int id : leaving) CountForRules(unit(id), 1);
+  while (counted < added.size() && TryForRules(added[counted])) ++counted;
+  allowed = counted == added.size();
+  while (counted > 0) CountForRules(added[--counted], -1);
+  for (const int id : removed) CountForRules(unit(id), 1);
   return allowed;
 }
 
-bool Solution::KeepsToShardLimits(std::span<const int> leaving,
-                                  std::span<const Unit> coming) const {
-  return std::all_of(coming.begin(), coming.end(), [&](const Unit& unit) {
+bool Solution::KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const {
+  return std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
     int shards = 0;
-    for (const Unit& other : coming) shards += other.table == unit.table ? other.shards.count : 0;
+    for (const Unit& other : added) shards += other.table == unit.table ? other.shards.count : 0;
     for (const int id : units_of_table(unit.table)) {
-      if (std::find(leaving.begin(), leaving.end(), id) == leaving.end()) {
+      if (std::find(removed.begin(), removed.end(), id) == removed.end()) {
         shards += this->unit(id).shards.count;
       }
     }
@@ -215,19 +215,19 @@ bool Solution::KeepsToShardLimits(std::span<const int> leaving,
   });
 }
 
-bool Solution::KeepsToHosts(std::span<const int> leaving, std::span<const Unit> coming) const {
-  for (const Unit& unit : coming) {
+bool Solution::KeepsToHosts(std::span<const int> removed, std::span<const Unit> added) const {
+  for (const Unit& unit : added) {
     const bool columns = unit.type == ShardingType::kTableColumnWise;
     if (!columns && unit.spread() != Spread::kHost) continue;
     const auto together = [&](const Unit& other) {
       return columns ? host_of(other.place) == host_of(unit.place)
                      : other.shards.count == unit.shards.count;
     };
-    for (const Unit& other : coming) {
+    for (const Unit& other : added) {
       if (other.table == unit.table && !together(other)) return false;
     }
     for (const int id : units_of_table(unit.table)) {
-      if (std::find(leaving.begin(), leaving.end(), id) == leaving.end() &&
+      if (std::find(removed.begin(), removed.end(), id) == removed.end() &&
           !together(this->unit(id))) {
         return false;
       }

@@ -1,5 +1,5 @@
-// A complete placement under improvement, with everything kept per rank that a change of a few
-// units changes in a few ranks.
+// Solution of local search: a placement under improvement, with sums per rank that a move changes
+// in a few ranks.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +12,24 @@
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
-#include "server/search/refine/kept_tables.h"
-#include "server/search/refine/shard_book.h"
+#include "server/search/core/rank_content.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/refine/fixed_tables.h"
 #include "server/search/refine/unit.h"
 
 namespace neuroshard {
 
-// What a rank holds, as a 64-bit hash that does not depend on order: moves that are undone, or made
-// in another order, find their costs again. 0 for a rank that holds nothing.
-using RankContent = std::uint64_t;
-
-// What one shard adds to the content of its rank (the finaliser of SplitMix64); subtracting takes
-// it away again.
-constexpr RankContent ContentOf(int shard) {
-  std::uint64_t x = 0x9E3779B97F4A7C15U * (static_cast<std::uint64_t>(shard) + 1);
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
+// Units by id, with sums of loads, memory and representations per rank. What Allows allows keeps
+// memory, the rules and the fixed tables. Add, Remove and Allows take time in the shards of the
+// units (Remove also in the units of their table and place), Clear in ranks and tables. Removing
+// what was added in the opposite order restores ids, lists and content exactly, and sums to
+// rounding of doubles. For one thread.
 class Solution {
  public:
   // All must outlive the solution.
-  Solution(const PlanRequest& request, const CompiledRules& rules, const ShardBook& book);
+  Solution(const PlanRequest& request, const CompiledRules& rules, const ShardTable& shard_table);
 
-  // Sums are kept in doubles: adding and taking away floats leaves no drift that a float could
+  // Sums are fixed in doubles: adding and taking away floats leaves no drift that a float could
   // show.
   struct Rank {
     double forward_load = 0;
@@ -47,28 +40,28 @@ class Solution {
     RankContent content = 0;
   };
 
-  // Of all units; after the exchange of `leaving` (distinct ids) for `coming`.
+  // Of all units; after the move of `removed` (distinct ids) for `added`.
   ShardKinds kinds() const { return kinds_.Present(); }
-  ShardKinds KindsAfter(std::span<const int> leaving, std::span<const Unit> coming) const;
+  ShardKinds KindsAfter(std::span<const int> removed, std::span<const Unit> added) const;
 
-  // The unit's shards are known to the book and predicted. Returns its id, which stays until it is
-  // removed and may be used again then.
+  // The unit's shards are known to the shard_table and predicted. Returns its id, which stays until
+  // it is removed and may be used again then.
   int Add(const Unit& unit);
   void Remove(int id);
   void Clear();
 
-  // From now on tables stay, or are not copied, as `kept` says; `units` are those of all that stay.
-  // Clears the solution.
-  void Keep(KeptTables kept, std::vector<Unit> units);
+  // From now on tables stay, or are not copied, as `fixed` says; `units` are those of all that
+  // stay. Clears the solution.
+  void Fix(FixedTables fixed, std::vector<Unit> units);
   // Null: the table is free.
-  const TablePlan* kept(int table) const {
-    return kept_.plans.empty() ? nullptr : kept_.plans[static_cast<std::size_t>(table)];
+  const TablePlan* fixed(int table) const {
+    return fixed_.plans.empty() ? nullptr : fixed_.plans[static_cast<std::size_t>(table)];
   }
   // Whether the table may become data_parallel as far as a plan in place is concerned.
   bool MayCopy(int table) const {
-    return kept_.uncopied.empty() || !kept_.uncopied[static_cast<std::size_t>(table)];
+    return fixed_.uncopied.empty() || !fixed_.uncopied[static_cast<std::size_t>(table)];
   }
-  std::span<const Unit> kept_units() const { return kept_units_; }
+  std::span<const Unit> fixed_units() const { return fixed_units_; }
 
   const Unit& unit(int id) const { return units_[static_cast<std::size_t>(id)]; }
   // In no particular order, but the same for the same history.
@@ -87,12 +80,12 @@ class Solution {
   std::span<const int> wide_units() const { return wide_; }
   // All units, by table.
   std::vector<Unit> Units() const;
-  // The same into `units`, whose memory is kept.
+  // The same into `units`, whose memory is fixed.
   void Units(std::vector<Unit>& units) const;
 
-  // Whether every rank has room for what it would hold after the exchange of `leaving` (distinct
-  // ids) for `coming`, and no rule on ranks would be broken. Changes nothing.
-  bool Allows(std::span<const int> leaving, std::span<const Unit> coming);
+  // Whether every rank has room for what it would hold after the move of `removed` (distinct
+  // ids) for `added`, and no rule on ranks would be broken. Changes nothing.
+  bool Allows(std::span<const int> removed, std::span<const Unit> added);
 
   // Whether the rules allow one more shard of the table there.
   bool RuleAllows(int table, int rank) const {
@@ -116,7 +109,7 @@ class Solution {
   const Rank& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   // Summed representation of what the rank holds.
   const double* sum(int rank) const {
-    return sums_.data() + static_cast<std::size_t>(rank) * book_->width();
+    return sums_.data() + static_cast<std::size_t>(rank) * shard_table_->width();
   }
 
   // Where the unit's i-th shard is, i in [0, unit.shards.count).
@@ -143,26 +136,28 @@ class Solution {
     ShardKinds Present() const { return {whole_rows > 0, cut_rows > 0, replicas > 0}; }
   };
 
-  const ShardKinds& KindsOf(const Unit& unit) const { return book_->load(unit.shards.full).kinds; }
+  const ShardKinds& KindsOf(const Unit& unit) const {
+    return shard_table_->load(unit.shards.full).kinds;
+  }
   void Apply(const Unit& unit, int sign);
   void CountForRules(const Unit& unit, int sign);
   // Whether no table that comes has more shards than its rules allow.
-  bool KeepsToShardLimits(std::span<const int> leaving, std::span<const Unit> coming) const;
+  bool KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const;
   // Whether the columns of each table_column_wise table that comes are on one host, and the blocks
   // of each grid_shard table on hosts of one size: a table has one number of row shards
   // (ShardLayout).
-  bool KeepsToHosts(std::span<const int> leaving, std::span<const Unit> coming) const;
+  bool KeepsToHosts(std::span<const int> removed, std::span<const Unit> added) const;
   // Counts the unit if the rules allow it; otherwise nothing changes.
   bool TryForRules(const Unit& unit);
   std::vector<int>& PlaceList(const Unit& unit);
 
   const CompiledRules* rules_;
-  const ShardBook* book_;
+  const ShardTable* shard_table_;
   bool constrained_;
   RuleState rule_state_;  // of use only if constrained
   std::vector<std::int64_t> available_bytes_;
-  KeptTables kept_;  // empty: all is free
-  std::vector<Unit> kept_units_;
+  FixedTables fixed_;  // empty: all is free
+  std::vector<Unit> fixed_units_;
   std::vector<std::vector<int>> subsets_;
   std::map<std::vector<int>, int> subset_numbers_;
   std::vector<Unit> units_;
@@ -174,7 +169,7 @@ class Solution {
   KindCounts kinds_;
   std::vector<Rank> ranks_;
   std::vector<double> sums_;  // [ranks, width]
-  // Of one Allows, kept for their memory.
+  // Of one Allows, fixed for their memory.
   std::vector<std::int64_t> added_bytes_;  // by rank; 0 between calls
   std::vector<int> changed_ranks_;
 };

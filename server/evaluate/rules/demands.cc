@@ -1,0 +1,272 @@
+#include "server/evaluate/rules/demands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "common/base/bytes.h"
+#include "common/domain/memory_use.h"
+#include "server/evaluate/rules/list_text.h"
+#include "server/evaluate/rules/rule_fields.h"
+
+namespace neuroshard {
+namespace {
+
+// More than any request can need, and safe to add up.
+constexpr std::int64_t kAnyMemory = std::int64_t{1} << 60;
+
+}  // namespace
+
+Demands::Demands(const PlanRequest& request, TypeSet default_types, std::vector<int> tables)
+    : request_(request), default_types_(default_types), tables_(std::move(tables)) {
+  ListRules();
+  ListOthers();
+}
+
+Demands::Demands(const PlanRequest& request, TypeSet default_types)
+    : Demands(request, default_types, [&] {
+        std::vector<int> all(request.tables.size());
+        std::iota(all.begin(), all.end(), 0);
+        return all;
+      }()) {}
+
+void Demands::ListRules() {
+  const Constraints& constraints = request_.constraints;
+  const bool widths = constraints.column_rule == ColumnRule::kAny;
+  std::vector<bool> typed(request_.tables.size());
+  for (std::size_t r = 0; r < constraints.tables.size(); ++r) {
+    const TableRule& rule = constraints.tables[r];
+    if (Renumbered(rule.tables).empty()) continue;
+    for (std::size_t f = 0; f < RuleFields().size(); ++f) {
+      if (RuleFields()[f].name == "min_column_width" && !widths) continue;
+      if (RuleFields()[f].is_set(rule)) demands_.push_back({Kind::kRuleField, r, f});
+    }
+    if (rule.sharding_types.empty()) continue;
+    for (const int table : rule.tables) typed[static_cast<std::size_t>(table)] = true;
+  }
+  for (const int table : tables_) {
+    if (!typed[static_cast<std::size_t>(table)]) untyped_tables_.push_back(table);
+  }
+}
+
+void Demands::ListOthers() {
+  const Constraints& constraints = request_.constraints;
+  const auto add_groups = [&](const std::vector<TableGroup>& groups, Kind kind) {
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (!Renumbered(groups[g].tables).empty()) demands_.push_back({kind, g});
+    }
+  };
+  add_groups(constraints.colocate, Kind::kColocate);
+  add_groups(constraints.separate, Kind::kSeparate);
+  const bool all_types = constraints.sharding_types.empty() && default_types_ == TypeSet::All();
+  if (!untyped_tables_.empty() && !all_types) demands_.push_back({Kind::kTypes});
+  if (constraints.max_shards_per_rank > 0) demands_.push_back({Kind::kMaxShardsPerRank});
+  if (constraints.max_tables_per_rank > 0) demands_.push_back({Kind::kMaxTablesPerRank});
+  if (constraints.max_shards_per_table > 0) demands_.push_back({Kind::kMaxShardsPerTable});
+  if (constraints.column_rule != ColumnRule::kAny) {
+    demands_.push_back({Kind::kColumnRule});
+  } else if (constraints.min_column_width > 0) {
+    demands_.push_back({Kind::kMinColumnWidth});
+  }
+  if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
+    demands_.push_back({Kind::kBudget});
+  }
+  demands_.push_back({Kind::kMemory});
+}
+
+std::string Demands::Path(std::size_t f) const {
+  const Demand& demand = demands_[f];
+  switch (demand.kind) {
+    case Kind::kRuleField:
+      return fmt::format("constraints.tables[{}].{}", demand.index,
+                         RuleFields()[demand.field].name);
+    case Kind::kColocate:
+      return fmt::format("constraints.colocate[{}]", demand.index);
+    case Kind::kSeparate:
+      return fmt::format("constraints.separate[{}]", demand.index);
+    case Kind::kTypes:
+      return request_.constraints.sharding_types.empty() ? "cost_model"
+                                                         : "constraints.sharding_types";
+    case Kind::kMaxShardsPerRank:
+      return "constraints.max_shards_per_rank";
+    case Kind::kMaxTablesPerRank:
+      return "constraints.max_tables_per_rank";
+    case Kind::kMaxShardsPerTable:
+      return "constraints.max_shards_per_table";
+    case Kind::kMinColumnWidth:
+      return "constraints.min_column_width";
+    case Kind::kColumnRule:
+      return "constraints.column_rule";
+    case Kind::kBudget:
+      return "migration.budget_bytes";
+    case Kind::kMemory:
+      return "topology";
+  }
+  return "";
+}
+
+std::string Demands::Says(std::size_t f) const {
+  const Demand& demand = demands_[f];
+  const Constraints& constraints = request_.constraints;
+  const auto names = [&](const std::vector<int>& tables) {
+    std::vector<std::string_view> of_tables;
+    for (const int table : tables) {
+      of_tables.push_back(request_.tables[static_cast<std::size_t>(table)].name);
+    }
+    return ListText(of_tables);
+  };
+  switch (demand.kind) {
+    case Kind::kRuleField: {
+      const TableRule& rule = constraints.tables[demand.index];
+      return fmt::format("{} for {}", RuleFields()[demand.field].says(rule), names(rule.tables));
+    }
+    case Kind::kColocate: {
+      const TableGroup& group = constraints.colocate[demand.index];
+      return fmt::format("{} on one {}", names(group.tables), ToText(group.level));
+    }
+    case Kind::kSeparate: {
+      const TableGroup& group = constraints.separate[demand.index];
+      return fmt::format("no {} with two of {}", ToText(group.level), names(group.tables));
+    }
+    case Kind::kTypes: {
+      if (!constraints.sharding_types.empty())
+        return "only " + ListText(constraints.sharding_types);
+      std::vector<ShardingType> types;
+      for (const auto& word : kWords<ShardingType>) {
+        if (default_types_.contains(word.value)) types.push_back(word.value);
+      }
+      return fmt::format("where constraints name no sharding types, only {}", ListText(types));
+    }
+    case Kind::kMaxShardsPerRank:
+      return fmt::format("at most {} shards a rank", constraints.max_shards_per_rank);
+    case Kind::kMaxTablesPerRank:
+      return fmt::format("at most {} tables a rank", constraints.max_tables_per_rank);
+    case Kind::kMaxShardsPerTable:
+      return fmt::format("at most {} shards a table", constraints.max_shards_per_table);
+    case Kind::kMinColumnWidth:
+      return fmt::format("at least {} columns a shard", constraints.min_column_width);
+    case Kind::kColumnRule:
+      return "TorchRec's one width of column blocks a table";
+    case Kind::kBudget:
+      return fmt::format("at most {} bytes move", *request_.migration->budget_bytes);
+    case Kind::kMemory: {
+      std::int64_t available = 0;
+      for (const Device& device : request_.topology.devices) {
+        available += std::max<std::int64_t>(
+            0, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
+      }
+      return fmt::format("{} for shards on {} ranks", FormatBytes(available),
+                         request_.topology.num_ranks());
+    }
+  }
+  return "";
+}
+
+std::vector<int> Demands::Renumbered(const std::vector<int>& tables) const {
+  std::vector<int> positions;
+  for (const int table : tables) {
+    const auto at = std::lower_bound(tables_.begin(), tables_.end(), table);
+    if (at != tables_.end() && *at == table) {
+      positions.push_back(static_cast<int>(at - tables_.begin()));
+    }
+  }
+  return positions;
+}
+
+PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
+  PlanRequest request;
+  request.global_batch_size = request_.global_batch_size;
+  request.optimizer = request_.optimizer;
+  request.memory.rule = request_.memory.rule;
+  request.topology = request_.topology;
+  for (Device& device : request.topology.devices) device.memory_bytes = kAnyMemory;
+  for (const int table : tables_) {
+    request.tables.push_back(request_.tables[static_cast<std::size_t>(table)]);
+  }
+  // Fields of one rule follow each other, and become one rule again.
+  std::optional<std::size_t> last_rule;
+  for (const std::size_t f : kept) {
+    const Demand& demand = demands_[f];
+    if (demand.kind != Kind::kRuleField) {
+      Keep(demand, request);
+      continue;
+    }
+    const TableRule& rule = request_.constraints.tables[demand.index];
+    if (last_rule != demand.index) {
+      request.constraints.tables.emplace_back().tables = Renumbered(rule.tables);
+    }
+    last_rule = demand.index;
+    RuleFields()[demand.field].copy(rule, request.constraints.tables.back());
+  }
+  return request;
+}
+
+void Demands::Keep(const Demand& demand, PlanRequest& request) const {
+  const Constraints& from = request_.constraints;
+  Constraints& to = request.constraints;
+  switch (demand.kind) {
+    case Kind::kRuleField:  // With sees to these
+      return;
+    case Kind::kColocate:
+      to.colocate.push_back(
+          {Renumbered(from.colocate[demand.index].tables), from.colocate[demand.index].level});
+      return;
+    case Kind::kSeparate:
+      to.separate.push_back(
+          {Renumbered(from.separate[demand.index].tables), from.separate[demand.index].level});
+      return;
+    case Kind::kTypes: {
+      // As a rule, so that it does not reach tables whose own rule on types was dropped.
+      TableRule& rule = to.tables.emplace_back();
+      rule.tables = Renumbered(untyped_tables_);
+      for (const auto& word : kWords<ShardingType>) {
+        const TypeSet types =
+            from.sharding_types.empty() ? default_types_ : TypeSet(from.sharding_types);
+        if (types.contains(word.value)) rule.sharding_types.push_back(word.value);
+      }
+      return;
+    }
+    case Kind::kMaxShardsPerRank:
+      to.max_shards_per_rank = from.max_shards_per_rank;
+      return;
+    case Kind::kMaxTablesPerRank:
+      to.max_tables_per_rank = from.max_tables_per_rank;
+      return;
+    case Kind::kMaxShardsPerTable:
+      to.max_shards_per_table = from.max_shards_per_table;
+      return;
+    case Kind::kMinColumnWidth:
+      to.min_column_width = from.min_column_width;
+      return;
+    case Kind::kColumnRule:
+      KeepColumnRule(to);
+      return;
+    case Kind::kBudget:
+      request.migration = request_.migration;
+      return;
+    case Kind::kMemory:
+      request.topology.devices = request_.topology.devices;
+      request.memory = request_.memory;
+      return;
+  }
+}
+
+void Demands::KeepColumnRule(Constraints& to) const {
+  const Constraints& from = request_.constraints;
+  to.column_rule = from.column_rule;
+  to.min_column_width = from.min_column_width;
+  for (const TableRule& rule : from.tables) {
+    if (rule.min_column_width == 0) continue;
+    std::vector<int> tables = Renumbered(rule.tables);
+    if (tables.empty()) continue;
+    TableRule& width = to.tables.emplace_back();
+    width.tables = std::move(tables);
+    width.min_column_width = rule.min_column_width;
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,72 @@
+// Constraint facts: the demands of a request one by one, so that one can be dropped and the rest
+// kept.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/domain/plan_request.h"
+#include "server/evaluate/rules/type_set.h"
+
+namespace neuroshard {
+
+// A request's demands as a list. One demand is one field of one rule, one group, one limit, the
+// sharding types that tables without a rule on types may use, the migration budget, or the memory
+// of all ranks. Under TorchRec's column rule the minimal widths belong to that demand: they say
+// which blocks it means.
+class Demands {
+ public:
+  // `tables`, ascending: only the demands that concern one of them. The request must outlive this.
+  Demands(const PlanRequest& request, TypeSet default_types, std::vector<int> tables);
+  // All of the request's tables.
+  Demands(const PlanRequest& request, TypeSet default_types);
+
+  std::size_t size() const { return demands_.size(); }
+
+  // Where a demand is ("constraints.tables[2].ranks"), and what it demands ("ranks 0, 1").
+  std::string Path(std::size_t demand) const;
+  std::string Says(std::size_t demand) const;
+
+  // The request's tables() with `kept` (ascending) for their only demands; everything else is
+  // allowed: all sharding types, any memory, no migration. Rules and groups that demand nothing are
+  // not there, so their numbers are others; a group may be left with one table.
+  PlanRequest With(const std::vector<std::size_t>& kept) const;
+
+  // The tables that the demands concern, as indices into the request's.
+  const std::vector<int>& tables() const { return tables_; }
+
+ private:
+  enum class Kind {
+    kRuleField,
+    kColocate,
+    kSeparate,
+    kTypes,
+    kMaxShardsPerRank,
+    kMaxTablesPerRank,
+    kMaxShardsPerTable,
+    kMinColumnWidth,
+    kColumnRule,
+    kBudget,
+    kMemory
+  };
+  struct Demand {
+    Kind kind;
+    std::size_t index = 0;  // of the rule or group
+    std::size_t field = 0;  // of the rule, in RuleFields()
+  };
+
+  void ListRules();
+  void ListOthers();
+  std::vector<int> Renumbered(const std::vector<int>& tables) const;
+  void Keep(const Demand& demand, PlanRequest& request) const;
+  void KeepColumnRule(Constraints& to) const;
+
+  const PlanRequest& request_;
+  const TypeSet default_types_;
+  const std::vector<int> tables_;
+  std::vector<int> untyped_tables_;  // without a rule on types, in the request's numbers
+  std::vector<Demand> demands_;
+};
+
+}  // namespace neuroshard

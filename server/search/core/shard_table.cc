@@ -1,0 +1,111 @@
+#include "server/search/core/shard_table.h"
+
+#include <span>
+
+#include "common/domain/memory_use.h"
+#include "common/domain/shard_layout.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+namespace {
+
+// Sharding types with one shard a place.
+constexpr std::size_t kRankTypes = 3;
+
+ShardLayout LayoutOf(ShardingType type, int row_shards) {
+  return {type, KernelOf(type), row_shards};
+}
+
+}  // namespace
+
+ShardTable::ShardTable(SearchContext& context)
+    : context_(context),
+      conditions_(ConditionsOf(context.request())),
+      width_(static_cast<std::size_t>(context.model().representation_width())) {
+  std::size_t end = 0;
+  for (const Table& table : context.request().tables) {
+    quick_begin_.push_back(end);
+    end += kRankTypes * static_cast<std::size_t>(table.embedding_dim / kColumnAlignment + 1);
+  }
+  quick_ids_.assign(end, -1);
+}
+
+UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, int ranks) {
+  const std::int64_t rows = RowsOf(table);
+  UnitShards shards;
+  shards.count = ranks;
+  if (!CutsRows(type)) {
+    shards.full = shards.rest = shards.empty = Intern({table, type, 1, rows, cols});
+    shards.full_end = shards.rest_end = ranks;
+    return shards;
+  }
+  if (type == ShardingType::kRowWiseSubset) {
+    const std::int64_t small = rows / ranks;
+    shards.full_end = static_cast<int>(rows % ranks);
+    shards.rest_end = ranks;
+    shards.rest = shards.empty = Intern({table, type, ranks, small, cols});
+    shards.full = shards.full_end > 0 ? Intern({table, type, ranks, small + 1, cols}) : shards.rest;
+    return shards;
+  }
+  const std::int64_t block = (rows + ranks - 1) / ranks;
+  const std::int64_t left = rows % block;
+  shards.full_end = static_cast<int>(rows / block);
+  shards.rest_end = shards.full_end + (left > 0 ? 1 : 0);
+  shards.full = Intern({table, type, ranks, block, cols});
+  shards.rest = left > 0 ? Intern({table, type, ranks, left, cols}) : shards.full;
+  shards.empty = shards.rest_end < ranks ? Intern({table, type, ranks, 0, cols}) : shards.full;
+  return shards;
+}
+
+int ShardTable::Intern(const Key& key) {
+  if (int* const id = QuickId(key); id != nullptr) {
+    if (*id < 0) *id = Add(key);
+    return *id;
+  }
+  const auto [entry, added] = ids_.try_emplace(key, size());
+  if (added) Add(key);
+  return entry->second;
+}
+
+int ShardTable::Add(const Key& key) {
+  const Table& table = context_.request().tables[static_cast<std::size_t>(key.table)];
+  const std::int64_t bytes =
+      ShardMemory(context_.request(), table, LayoutOf(key.type, key.row_shards), key.rows, key.cols)
+          .total_bytes();
+  entries_.push_back({key, bytes});
+  return size() - 1;
+}
+
+int* ShardTable::QuickId(const Key& key) {
+  if (SpreadOf(key.type) != Spread::kRank || key.cols % kColumnAlignment != 0) return nullptr;
+  const std::size_t type = key.type == ShardingType::kTableWise    ? 0
+                           : key.type == ShardingType::kColumnWise ? 1
+                                                                   : 2;
+  const std::size_t granules = static_cast<std::size_t>(key.cols / kColumnAlignment);
+  return &quick_ids_[quick_begin_[static_cast<std::size_t>(key.table)] + kRankTypes * granules +
+                     type];
+}
+
+void ShardTable::PredictNew() {
+  const std::size_t known = loads_.size();
+  const std::size_t added = entries_.size() - known;
+  if (added == 0) return;
+  std::vector<ShardFeatures> features;
+  features.reserve(added);
+  for (std::size_t i = known; i < entries_.size(); ++i) {
+    const Key& key = entries_[i].key;
+    features.push_back(FeaturesOf(context_.request().tables[static_cast<std::size_t>(key.table)],
+                                  LayoutOf(key.type, key.row_shards), key.rows, key.cols));
+  }
+  phi_.resize(entries_.size() * width_);
+  loads_.resize(entries_.size());
+  const std::span<float> phi(phi_.data() + known * width_, added * width_);
+  context_.model().Represent(conditions_, features, phi, std::span(loads_).subspan(known));
+  std::vector<ComputeCost> costs(added);
+  context_.model().ComputeCosts(phi, costs);
+  context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);
+  for (const ComputeCost& cost : costs) single_cost_ms_.push_back(cost.total_ms);
+}
+
+}  // namespace neuroshard

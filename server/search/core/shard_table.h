@@ -1,0 +1,103 @@
+// Table of shards: everything about a shard that does not depend on where it goes, computed once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "server/search/core/spread.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// The shards of a block of columns that move together, by ids of the ShardTable: [0, full_end) are
+// alike, then [full_end, rest_end) with fewer rows, then [rest_end, count) without any.
+struct UnitShards {
+  int full = 0;
+  int rest = 0;
+  int empty = 0;
+  int full_end = 1;
+  int rest_end = 1;
+  int count = 1;
+
+  int at(int i) const { return i < full_end ? full : i < rest_end ? rest : empty; }
+  bool operator==(const UnitShards&) const = default;
+};
+
+// Distinct shards of a request, of any sharding type, with their representation, loads, memory and
+// cost alone. Ids are 0, 1, ... in order of first appearance and stay. A look-up takes constant
+// time; predictions are made in batches. For one thread.
+class ShardTable {
+ public:
+  // `context` must outlive the table; its statistics count the predictions.
+  explicit ShardTable(SearchContext& context);
+
+  // The shards of `cols` columns of a table that move together, on `ranks` ranks (1 where the type
+  // has one shard a place). What is predicted about them is known after the next PredictNew.
+  UnitShards Shards(int table, ShardingType type, std::int64_t cols, int ranks);
+  // The shard of all rows and `cols` columns, as NeuroShard and table_wise have it.
+  int Whole(int table, std::int64_t cols) {
+    return Intern({table, kWhole, 1, RowsOf(table), cols});
+  }
+
+  // Predicts what was added since the last call, in one batch.
+  void PredictNew();
+
+  // Representation, width() entries.
+  const float* phi(int id) const { return phi_.data() + static_cast<std::size_t>(id) * width_; }
+  const CommLoad& load(int id) const { return loads_[static_cast<std::size_t>(id)]; }
+  // Compute cost of a rank that holds this shard alone.
+  float single_cost_ms(int id) const { return single_cost_ms_[static_cast<std::size_t>(id)]; }
+  std::int64_t bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
+  std::int64_t cols(int id) const { return entries_[static_cast<std::size_t>(id)].key.cols; }
+  std::size_t width() const { return width_; }
+  int size() const { return static_cast<int>(entries_.size()); }
+
+ private:
+  static constexpr ShardingType kWhole = ShardingType::kTableWise;
+
+  struct Key {
+    int table;
+    ShardingType type;
+    int row_shards;
+    std::int64_t rows;
+    std::int64_t cols;
+
+    bool operator==(const Key&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H state, const Key& key) {
+      return H::combine(std::move(state), key.table, key.type, key.row_shards, key.rows, key.cols);
+    }
+  };
+  struct Entry {
+    Key key;
+    std::int64_t bytes;
+  };
+
+  std::int64_t RowsOf(int table) const {
+    return context_.request().tables[static_cast<std::size_t>(table)].num_embeddings;
+  }
+  int Intern(const Key& key);
+  int Add(const Key& key);
+  // Of a shard with all rows, whole granules of columns and a place of its own, which searches ask
+  // for most; otherwise null.
+  int* QuickId(const Key& key);
+
+  SearchContext& context_;
+  const PricingConditions conditions_;
+  const std::size_t width_;
+  // By table, type and granules; -1: unknown. Local search asks millions of times a second: these
+  // are found by index, all others by hash.
+  std::vector<int> quick_ids_;
+  std::vector<std::size_t> quick_begin_;  // by table
+  absl::flat_hash_map<Key, int> ids_;
+  std::vector<Entry> entries_;
+  // Of the entries that were predicted.
+  std::vector<float> phi_;  // [entries, width]
+  std::vector<CommLoad> loads_;
+  std::vector<float> single_cost_ms_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,89 @@
+#include "server/search/core/shard_table.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/memory_use.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/features/shard_features.h"
+#include "tests/support/concave_cost_model.h"
+#include "tests/support/random_plan_request.h"
+
+namespace neuroshard {
+namespace {
+
+class ShardTableTest : public ::testing::Test {
+ protected:
+  Random random_{5};
+  PlanRequest request_ = testing::RandomPlanRequest(random_);
+  testing::ConcaveCostModel model_;
+  NeverStop stop_;
+  SearchContext context_{request_, model_, stop_, nullptr};
+  ShardTable shards_{context_};
+};
+
+// Rows by place, and everything about the shard there as if it were asked for by itself.
+TEST_F(ShardTableTest, ShardsAreTheBlocksOfTheirType) {
+  for (int t = 0; t < static_cast<int>(request_.tables.size()); ++t) {
+    const Table& table = request_.tables[static_cast<std::size_t>(t)];
+    for (const auto& word : kWords<ShardingType>) {
+      const ShardingType type = word.value;
+      const bool one_place = SpreadOf(type) == Spread::kRank;
+      for (const int ranks : {1, 2, 3, 7}) {
+        if ((one_place && ranks > 1) || (type == ShardingType::kRowWiseSubset && ranks < 2)) {
+          continue;
+        }
+        const UnitShards shards = shards_.Shards(t, type, table.embedding_dim, ranks);
+        shards_.PredictNew();
+        ASSERT_EQ(shards.count, ranks);
+        std::vector<Block> rows(static_cast<std::size_t>(ranks), {0, table.num_embeddings});
+        if (type == ShardingType::kRowWiseSubset) {
+          rows = EvenBlocks(table.num_embeddings, ranks);
+        } else if (CutsRows(type)) {
+          rows = CeilBlocks(table.num_embeddings, ranks);
+        }
+        const ShardLayout layout{type, KernelOf(type), CutsRows(type) ? ranks : 1};
+        for (int i = 0; i < ranks; ++i) {
+          const int id = shards.at(i);
+          const std::int64_t size = rows[static_cast<std::size_t>(i)].size;
+          const ShardFeatures features = FeaturesOf(table, layout, size, table.embedding_dim);
+          std::vector<float> phi(shards_.width());
+          CommLoad load;
+          ComputeCost cost;
+          model_.Represent(ConditionsOf(request_), {&features, 1}, phi, {&load, 1});
+          model_.ComputeCosts(phi, {&cost, 1});
+          EXPECT_EQ(std::vector<float>(shards_.phi(id), shards_.phi(id) + shards_.width()), phi);
+          EXPECT_EQ(shards_.load(id).forward, load.forward);
+          EXPECT_EQ(shards_.single_cost_ms(id), cost.total_ms);
+          EXPECT_EQ(shards_.cols(id), table.embedding_dim);
+          EXPECT_EQ(shards_.bytes(id),
+                    ShardMemory(request_, table, layout, size, table.embedding_dim).total_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ShardTableTest, EachShardIsPredictedOnceAndKeepsItsId) {
+  const std::int64_t dim = request_.tables[0].embedding_dim;
+  const int whole = shards_.Whole(0, dim);
+  EXPECT_EQ(shards_.Shards(0, ShardingType::kTableWise, dim, 1).full, whole);
+  const UnitShards rows = shards_.Shards(0, ShardingType::kRowWise, dim, 2);
+  shards_.PredictNew();
+  const int known = shards_.size();
+  for (int i = 0; i < 3000; ++i) {  // the look-up grows
+    const int id = shards_.Shards(0, ShardingType::kTableRowWise, 1 + i % 50, 2 + i / 50).full;
+    EXPECT_GE(id, known);
+  }
+  EXPECT_EQ(shards_.Whole(0, dim), whole);
+  EXPECT_EQ(shards_.Shards(0, ShardingType::kRowWise, dim, 2), rows);
+  shards_.PredictNew();
+  shards_.PredictNew();
+  EXPECT_EQ(context_.statistics().compute_evaluations, shards_.size());
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,151 @@
+#include "server/search/core/table_layouts.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "common/domain/shard_layout.h"
+
+namespace neuroshard {
+namespace {
+
+// Numbers from `first` to `last`: all of them up to 8, then a third more each time, and the last.
+template <typename Add>
+void ForSomeCounts(int first, int last, const Add& add) {
+  for (int count = first; count < last; count += count < 8 ? 1 : count / 3) add(count);
+  if (first <= last) add(last);
+}
+
+}  // namespace
+
+TableLayouts::TableLayouts(const PlanRequest& request, const CompiledRules& rules)
+    : request_(request), rules_(rules) {
+  for (const HostRanks& host : rules.hosts()) host_sizes_.push_back(host.count);
+  std::sort(host_sizes_.begin(), host_sizes_.end());
+  host_sizes_.erase(std::unique(host_sizes_.begin(), host_sizes_.end()), host_sizes_.end());
+}
+
+UnitShards TableLayouts::Shards(ShardTable& shard_table, int table, const TableLayout& layout,
+                                std::int64_t cols) const {
+  switch (SpreadOf(layout.type)) {
+    case Spread::kHost: {
+      UnitShards shards;
+      for (const int size : host_sizes_) {  // the largest stays
+        shards = shard_table.Shards(table, layout.type, cols, size);
+      }
+      return shards;
+    }
+    case Spread::kRows:
+    case Spread::kCopies:
+      return shard_table.Shards(table, layout.type, cols, rules_.num_ranks());
+    case Spread::kSubset:
+      return shard_table.Shards(table, layout.type, cols, layout.holders);
+    case Spread::kRank:
+      break;
+  }
+  return shard_table.Shards(table, layout.type, cols, 1);
+}
+
+int TableLayouts::MaxBlocks(int table) const {
+  const TableRules& rules = rules_.of(table);
+  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t width =
+      (rules.min_column_width + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+  const std::int64_t most = std::max(width, kColumnAlignment);
+  const std::int64_t blocks = (dim + most - 1) / most;  // a ragged end may be one
+  return static_cast<int>(std::min<std::int64_t>(blocks, rules.max_shards));
+}
+
+std::vector<std::int64_t> TableLayouts::Widths(int table, int blocks) const {
+  std::vector<std::int64_t> widths;
+  Widths(table, blocks, widths);
+  return widths;
+}
+
+void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widths) const {
+  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t block = rules_.of(table).column_block;
+  widths.clear();
+  if (block > 0) {
+    if (blocks == 1) {
+      widths.push_back(dim);
+      return;
+    }
+    for (const Block& b : WidthBlocks(dim, block)) widths.push_back(b.size);
+    return;
+  }
+  // The ragged end counts as a granule, of the last block.
+  const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t begin = granules * i / blocks;
+    const std::int64_t end = granules * (i + 1) / blocks;
+    widths.push_back(std::min(end * kColumnAlignment, dim) - begin * kColumnAlignment);
+  }
+}
+
+std::optional<ShardingType> TableLayouts::OnRanks(int table, int blocks) const {
+  const TableRules& rules = rules_.of(table);
+  if (blocks > rules.max_shards) return std::nullopt;
+  if (blocks == 1 && rules.types.contains(ShardingType::kTableWise)) {
+    return ShardingType::kTableWise;
+  }
+  if (rules.column_block > 0) {
+    const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+    if (blocks != (dim + rules.column_block - 1) / rules.column_block) return std::nullopt;
+  }
+  for (const ShardingType type : {ShardingType::kColumnWise, ShardingType::kTableColumnWise}) {
+    if (rules.types.contains(type)) return type;
+  }
+  return std::nullopt;
+}
+
+std::optional<ShardingType> TableLayouts::OnHosts(int table, int blocks) const {
+  const TableRules& rules = rules_.of(table);
+  if (blocks == 1 && rules.types.contains(ShardingType::kTableRowWise)) {
+    return ShardingType::kTableRowWise;
+  }
+  if (!rules.types.contains(ShardingType::kGridShard)) return std::nullopt;
+  if (rules.column_block > 0) {
+    const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+    if (blocks != (dim + rules.column_block - 1) / rules.column_block) return std::nullopt;
+  }
+  return ShardingType::kGridShard;
+}
+
+std::vector<TableLayout> TableLayouts::Of(int table) const {
+  const TableRules& rules = rules_.of(table);
+  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const int ranks = rules_.num_ranks();
+  const int hosts = static_cast<int>(rules_.hosts().size());
+  std::vector<TableLayout> layouts;
+  const auto add_cuts = [&](const auto& type_of, int most) {
+    if (const auto type = type_of(1)) layouts.push_back({*type, 1, 1});
+    if (rules.column_block > 0) {
+      const int blocks = static_cast<int>((dim + rules.column_block - 1) / rules.column_block);
+      const auto type = type_of(blocks);
+      if (blocks > 1 && type) layouts.push_back({*type, blocks, 1});
+      return;
+    }
+    ForSomeCounts(2, std::min(MaxBlocks(table), most), [&](int blocks) {
+      const auto widths = Widths(table, blocks);
+      const bool wide = std::all_of(widths.begin(), widths.end(), [&](std::int64_t cols) {
+        return cols >= rules.min_column_width;
+      });
+      const auto type = type_of(blocks);
+      if (wide && type) layouts.push_back({*type, blocks, 1});
+    });
+  };
+  add_cuts([&](int blocks) { return OnRanks(table, blocks); }, ranks);
+  add_cuts([&](int blocks) { return OnHosts(table, blocks); }, hosts);
+  for (const ShardingType type : {ShardingType::kRowWise, ShardingType::kDataParallel}) {
+    if (rules.types.contains(type)) layouts.push_back({type, 1, 1});
+  }
+  if (rules.types.contains(ShardingType::kRowWiseSubset)) {
+    const int most = std::min({rules.max_shards, static_cast<int>(rules.ranks->ranks().size())});
+    ForSomeCounts(2, most, [&](int holders) {
+      layouts.push_back({ShardingType::kRowWiseSubset, 1, holders});
+    });
+  }
+  return layouts;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,128 @@
+#include "server/search/refine/fixed_tables.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/migration_report.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::string_view kTable = "plan.tables[";
+// Each takes away the tables that CheckPlan lists; it lists some hundred at a time.
+constexpr int kRounds = 50;
+// Of the bytes that are left, what the copies of one table may take. More, and a few tables that
+// could be data_parallel would leave nothing for the others.
+constexpr double kShareForCopies = 0.125;
+
+double WeightBytes(const Table& table) {
+  return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
+         static_cast<double>(ElementBytes(table.weight_dtype));
+}
+
+// Positions in the plan of the tables that break a rule by themselves.
+std::vector<std::size_t> FaultyTables(const PlanRequest& request, const Plan& plan) {
+  std::vector<std::size_t> faulty;
+  for (const Violation& violation : CheckPlan(request, plan)) {
+    if (!violation.field.starts_with(kTable)) continue;
+    std::size_t position = 0;
+    const char* const begin = violation.field.data() + kTable.size();
+    std::from_chars(begin, violation.field.data() + violation.field.size(), position);
+    faulty.push_back(position);
+  }
+  std::sort(faulty.begin(), faulty.end());
+  faulty.erase(std::unique(faulty.begin(), faulty.end()), faulty.end());
+  return faulty;
+}
+
+double MostCopies(const CompiledRules& rules, std::size_t table) {
+  const bool copied = rules.of(static_cast<int>(table)).types.contains(ShardingType::kDataParallel);
+  return copied ? rules.num_ranks() : 1;
+}
+
+}  // namespace
+
+std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, TypeSet default_types) {
+  const PreviousPlacement previous(request);
+  std::unordered_map<std::string_view, std::size_t> index;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) index.emplace(request.tables[t].name, t);
+  std::vector<const TablePlan*> stay(request.tables.size(), nullptr);
+  for (const TablePlan& table : request.migration->previous.tables) {
+    const auto found = index.find(table.name);
+    if (found == index.end() || stay[found->second] != nullptr) continue;
+    if (previous.Has(static_cast<int>(found->second))) stay[found->second] = &table;
+  }
+  const CompiledRules rules(request, default_types);
+  for (std::size_t t = 0; t < stay.size(); ++t) {
+    if (stay[t] == nullptr) continue;
+    if (!rules.of(static_cast<int>(t)).types.contains(stay[t]->sharding_type)) stay[t] = nullptr;
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    Plan plan;
+    plan.world_size = request.topology.num_ranks();
+    plan.local_world_size = request.topology.ranks_per_host();
+    std::vector<std::size_t> table_of;
+    for (std::size_t t = 0; t < stay.size(); ++t) {
+      if (stay[t] == nullptr) continue;
+      plan.tables.push_back(*stay[t]);
+      table_of.push_back(t);
+    }
+    const std::vector<std::size_t> faulty = FaultyTables(request, plan);
+    if (faulty.empty()) break;
+    for (const std::size_t position : faulty) stay[table_of[position]] = nullptr;
+  }
+  return stay;
+}
+
+double BytesOf(const PlanRequest& request, const CompiledRules& rules,
+               const std::vector<const TablePlan*>& stay, const std::vector<double>& paid) {
+  double bytes = 0;
+  for (std::size_t t = 0; t < stay.size(); ++t) {
+    if (stay[t] != nullptr) {
+      bytes += WeightBytes(request.tables[t]) * MostCopies(rules, t) - paid[t];
+    }
+  }
+  return bytes;
+}
+
+FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
+                      const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
+                      double bytes) {
+  FixedTables fixed{stay, std::vector<bool>(stay.size(), false)};
+  double spare = bytes;  // where the bytes pay for everything once: what is left for copies
+  for (std::size_t t = 0; t < stay.size(); ++t) {
+    if (stay[t] != nullptr) spare -= WeightBytes(request.tables[t]) - paid[t];
+  }
+  const bool frees_all = spare >= 0;
+  std::vector<std::size_t> order(stay.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto lookups_a_byte = [&](std::size_t t) {
+    const Table& table = request.tables[t];
+    return table.pooling_factor / static_cast<double>(table.num_embeddings);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return lookups_a_byte(a) > lookups_a_byte(b);
+  });
+  for (const std::size_t t : order) {
+    if (stay[t] == nullptr) continue;
+    const double once = WeightBytes(request.tables[t]);
+    const double copies = once * MostCopies(rules, t);
+    const bool copied =
+        frees_all ? copies - once <= spare : copies == once || copies <= kShareForCopies * bytes;
+    if (copied) spare -= copies - once;
+    const double moved = (copied ? copies : once) - paid[t];
+    if (moved > bytes) continue;
+    bytes -= moved;
+    fixed.plans[t] = nullptr;
+    fixed.uncopied[t] = !copied;
+  }
+  return fixed;
+}
+
+}  // namespace neuroshard

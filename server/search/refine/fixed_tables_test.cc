@@ -1,0 +1,69 @@
+#include "server/search/refine/fixed_tables.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/base/random.h"
+#include "tests/support/random_plan_request.h"
+
+namespace neuroshard {
+namespace {
+
+double WeightBytesOf(const Table& table) {
+  return static_cast<double>(table.num_embeddings * table.embedding_dim *
+                             ElementBytes(table.weight_dtype));
+}
+
+TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
+  Random random(41);
+  int uncopied = 0;
+  int copied = 0;
+  for (int i = 0; i < 300; ++i) {
+    PlanRequest request = testing::RandomPlanRequest(random, {.max_tables = 20});
+    Plan previous;
+    for (const Table& table : request.tables) previous.tables.emplace_back().name = table.name;
+    std::vector<const TablePlan*> stay;
+    for (const TablePlan& table : previous.tables) {
+      stay.push_back(random.UniformReal() < 0.8 ? &table : nullptr);
+    }
+    const CompiledRules rules(request,
+                              TypeSet{ShardingType::kTableWise, ShardingType::kDataParallel});
+    std::vector<double> paid;
+    for (const Table& table : request.tables) {
+      const double share = random.Below(3) == 0 ? random.UniformReal() : 0;
+      paid.push_back(std::floor(WeightBytesOf(table) * share));
+    }
+    const double all = BytesOf(request, rules, stay, paid);
+    const double bytes = all * random.UniformReal();
+    const FixedTables fixed = FixAllBut(request, rules, stay, paid, bytes);
+    double moved = 0;
+    for (std::size_t t = 0; t < stay.size(); ++t) {
+      if (stay[t] == nullptr) {
+        EXPECT_EQ(fixed.plans[t], nullptr);
+        EXPECT_FALSE(fixed.uncopied[t]);
+        continue;
+      }
+      if (fixed.plans[t] != nullptr) continue;
+      const int copies = fixed.uncopied[t] ? 1 : rules.num_ranks();
+      moved += copies * WeightBytesOf(request.tables[t]) - paid[t];
+      ++(fixed.uncopied[t] ? uncopied : copied);
+    }
+    EXPECT_LE(moved, bytes);
+
+    const FixedTables none = FixAllBut(request, rules, stay, paid, all);
+    EXPECT_EQ(none.plans, std::vector<const TablePlan*>(stay.size(), nullptr));
+    EXPECT_EQ(none.uncopied, std::vector<bool>(stay.size(), false));
+    EXPECT_EQ(FixAllBut(request, rules, stay, paid, 0).plans, stay);
+    double all_paid = 0;
+    for (std::size_t t = 0; t < stay.size(); ++t) all_paid += stay[t] != nullptr ? paid[t] : 0;
+    const double for_once = (all + all_paid) / rules.num_ranks() - all_paid;
+    const FixedTables once = FixAllBut(request, rules, stay, paid, for_once);
+    EXPECT_EQ(once.plans, none.plans);
+  }
+  EXPECT_GT(uncopied, 100);
+  EXPECT_GT(copied, 100);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,293 @@
+#include "server/search/refine/initial/construction.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <ranges>
+#include <utility>
+
+#include "server/search/refine/lowest_place.h"
+
+namespace neuroshard {
+namespace {
+
+// Tables whose shards are predicted in one batch.
+constexpr std::size_t kPricedTogether = 32;
+
+}  // namespace
+
+Construction::Construction(SearchContext& context, const CompiledRules& rules,
+                           const TableLayouts& layouts, ShardTable& shard_table)
+    : context_(context), rules_(rules), layouts_(layouts), shard_table_(shard_table) {}
+
+double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
+  const CommLoad& load = shard_table_.load(shard);
+  return static_cast<double>(shard_table_.single_cost_ms(shard)) +
+         static_cast<double>(load.forward) * (surrogate.forward_own + surrogate.forward_largest) +
+         static_cast<double>(load.backward) * (surrogate.backward_own + surrogate.backward_largest);
+}
+
+std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(const CommSurrogate& surrogate) {
+  return Price(1, surrogate);
+}
+
+std::vector<std::vector<PricedLayout>> Construction::AllLayouts(const CommSurrogate& surrogate) {
+  return Price(std::numeric_limits<std::size_t>::max(), surrogate);
+}
+
+std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
+                                                           const CommSurrogate& surrogate) {
+  const std::size_t tables = context_.request().tables.size();
+  std::vector<std::vector<TableLayout>> layouts(tables);
+  std::vector<std::vector<PricedLayout>> priced(tables);
+  std::size_t known = 0;
+  for (std::size_t t = 0; t < tables; ++t) {
+    for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
+      const int table = static_cast<int>(known);
+      layouts[known] = layouts_.Of(table);
+      if (layouts[known].size() > most) layouts[known].resize(most);
+      for (const TableLayout& layout : layouts[known]) {
+        for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+          layouts_.Shards(shard_table_, table, layout, cols);
+        }
+      }
+    }
+    shard_table_.PredictNew();
+    if (context_.ShouldStop()) return {};
+    const int table = static_cast<int>(t);
+    for (const TableLayout& layout : layouts[t]) {
+      PricedLayout p{.layout = layout};
+      for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+        const UnitShards shards = layouts_.Shards(shard_table_, table, layout, cols);
+        for (int i = 0; i < shards.count; ++i) {
+          const double price_ms = PriceOf(shards.at(i), surrogate);
+          const std::int64_t bytes = shard_table_.bytes(shards.at(i));
+          p.price_ms += price_ms;
+          p.peak_ms = std::max(p.peak_ms, price_ms);
+          p.bytes += bytes;
+          p.peak_bytes = std::max(p.peak_bytes, bytes);
+        }
+      }
+      priced[t].push_back(p);
+    }
+  }
+  return priced;
+}
+
+std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Order order,
+                                                      const std::vector<int>& urgency) const {
+  const auto key_of = [&](int table, double share) {
+    const PricedLayout& p = choice[static_cast<std::size_t>(table)];
+    if (order == Order::kByBytes) return share * static_cast<double>(p.bytes);
+    // A share of less than 1 is a shard of its own.
+    return order == Order::kByPeak && share == 1 ? p.peak_ms : share * p.price_ms;
+  };
+  std::vector<Item> items;
+  std::vector<bool> grouped(choice.size(), false);
+  const auto add_group = [&](const std::vector<int>& tables) {
+    Item item{.tables = tables};
+    for (const int table : tables) {
+      if (grouped[static_cast<std::size_t>(table)]) return;  // with its host's group
+      grouped[static_cast<std::size_t>(table)] = true;
+      item.key += key_of(table, 1);
+      item.urgency = std::max(item.urgency, urgency[static_cast<std::size_t>(table)]);
+    }
+    items.push_back(std::move(item));
+  };
+  for (const std::vector<int>& tables : rules_.host_groups()) add_group(tables);
+  for (const std::vector<int>& tables : rules_.rank_groups()) add_group(tables);
+  for (std::size_t t = 0; t < choice.size(); ++t) {
+    if (grouped[t]) continue;
+    const int table = static_cast<int>(t);
+    const TableLayout& layout = choice[t].layout;
+    const bool scattered =
+        SpreadOf(layout.type) == Spread::kRank && layout.type != ShardingType::kTableColumnWise;
+    if (!scattered) {
+      items.push_back({{table}, 0, urgency[t], key_of(table, 1)});
+      continue;
+    }
+    const auto widths = layouts_.Widths(table, layout.blocks);
+    const double dim = static_cast<double>(context_.request().tables[t].embedding_dim);
+    for (const std::int64_t cols : widths) {
+      items.push_back({{table}, cols, urgency[t], key_of(table, static_cast<double>(cols) / dim)});
+    }
+  }
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.urgency != b.urgency ? a.urgency > b.urgency : a.key > b.key;
+  });
+  return items;
+}
+
+int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
+                        const CommSurrogate& surrogate, Solution& solution) {
+  surrogate_ = surrogate;
+  solution.Clear();
+  price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
+  added_.clear();
+  for (const Unit& unit : solution.fixed_units()) {
+    if (context_.ShouldStop()) return unit.table;
+    Add(unit, solution);
+  }
+  for (const Item& item : ItemsOf(choice, order, urgency)) {
+    if (item.tables.size() == 1 && solution.fixed(item.tables.front()) != nullptr) continue;
+    if (context_.ShouldStop() || !Place(item, choice, solution)) return item.tables.front();
+  }
+  return -1;
+}
+
+bool Construction::Place(const Item& item, const Choice& choice, Solution& solution) {
+  if (item.tables.size() > 1) return PlaceGroup(item, choice, solution);
+  const int table = item.tables.front();
+  const TableLayout& layout = choice[static_cast<std::size_t>(table)].layout;
+  if (item.cols == 0) return PlaceTable(table, layout, -1, -1, solution);
+  return PlaceBlock({.table = table, .type = layout.type, .cols = item.cols}, 1, -1, -1, solution);
+}
+
+// host, rank: the only one that will do; -1: any.
+bool Construction::PlaceTable(int table, const TableLayout& layout, int host, int rank,
+                              Solution& solution) {
+  const std::size_t before = added_.size();
+  const auto place_blocks = [&](int on_host) {
+    for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+      const Unit unit{.table = table, .type = layout.type, .cols = cols};
+      if (!PlaceBlock(unit, layout.holders, on_host, rank, solution)) {
+        Undo(before, solution);
+        return false;
+      }
+    }
+    return true;
+  };
+  if (layout.type != ShardingType::kTableColumnWise || host >= 0 || rank >= 0) {
+    return place_blocks(host);
+  }
+  std::vector<std::pair<double, int>> hosts;
+  for (int h = 0; h < solution.num_hosts(); ++h) {
+    const auto first = price_ms_.begin() + solution.host(h).first;
+    hosts.emplace_back(
+        std::accumulate(first, first + solution.host(h).count, 0.0) / solution.host(h).count, h);
+  }
+  std::sort(hosts.begin(), hosts.end());
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](const auto& at) { return place_blocks(at.second); });
+}
+
+bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Solution& solution) {
+  const HostRanks all{0, rules_.num_ranks()};
+  const HostRanks within = rank >= 0 ? HostRanks{rank, 1} : host >= 0 ? solution.host(host) : all;
+  context_.AddWork(Work::kConstruction, static_cast<std::size_t>(within.count));
+  const auto allowed = [&](const Unit& at) { return solution.Allows({}, std::span(&at, 1)); };
+  std::optional<Unit> placed;
+  switch (unit.spread()) {
+    case Spread::kRank:
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1);
+      placed = OnLowestRank(unit, std::views::iota(within.first, within.first + within.count),
+                            price_ms_, allowed);
+      break;
+    case Spread::kHost:
+      placed = OnLowestHost(unit, std::views::iota(0, solution.num_hosts()), price_ms_, solution,
+                            shard_table_, [&](const Unit& at) {
+                              const HostRanks& ranks = solution.host(at.place);
+                              return ranks.first >= within.first &&
+                                     ranks.first + ranks.count <= within.first + within.count &&
+                                     allowed(at);
+                            });
+      break;
+    case Spread::kRows:
+    case Spread::kCopies:
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks());
+      if (within.count == all.count && allowed(unit)) placed = unit;
+      break;
+    case Spread::kSubset: {
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders);
+      std::vector<int> ranks;
+      for (int r = within.first; r < within.first + within.count; ++r) {
+        if (rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
+            solution.Fits(r, shard_table_.bytes(unit.shards.full))) {
+          ranks.push_back(r);
+        }
+      }
+      placed = OnLowestSubset(unit, std::move(ranks), price_ms_, solution);
+      if (placed && !allowed(*placed)) placed.reset();
+      break;
+    }
+  }
+  if (!placed) return false;
+  Add(*placed, solution);
+  return true;
+}
+
+bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& solution) {
+  const std::size_t before = added_.size();
+  const auto layout_of = [&](int table) -> const TableLayout& {
+    return choice[static_cast<std::size_t>(table)].layout;
+  };
+  const auto on_rank = [&](const std::vector<int>& tables, int rank) {
+    const std::size_t start = added_.size();
+    for (const int table : tables) {
+      if (solution.fixed(table) != nullptr) continue;
+      if (!rules_.of(table).ranks->contains(rank) ||
+          !PlaceTable(table, layout_of(table), -1, rank, solution)) {
+        Undo(start, solution);
+        return false;
+      }
+    }
+    return true;
+  };
+  const auto on_some_rank = [&](const std::vector<int>& tables, HostRanks among) {
+    std::vector<int> ranks(static_cast<std::size_t>(among.count));
+    std::iota(ranks.begin(), ranks.end(), among.first);
+    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+      return price_ms_[static_cast<std::size_t>(a)] < price_ms_[static_cast<std::size_t>(b)];
+    });
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return on_rank(tables, rank); });
+  };
+  const TableRules& first = rules_.of(item.tables.front());
+  if (first.host_group < 0) return on_some_rank(item.tables, {0, rules_.num_ranks()});
+
+  const auto on_host = [&](int host) {
+    for (const int table : item.tables) {
+      const int group = rules_.of(table).rank_group;
+      if (group < 0) {
+        if (solution.fixed(table) != nullptr) continue;
+        if (PlaceTable(table, layout_of(table), host, -1, solution)) continue;
+      } else {
+        const std::vector<int>& together = rules_.rank_groups()[static_cast<std::size_t>(group)];
+        if (together.front() != table || on_some_rank(together, solution.host(host))) continue;
+      }
+      Undo(before, solution);
+      return false;
+    }
+    return true;
+  };
+  std::vector<std::pair<double, int>> hosts;
+  for (int h = 0; h < solution.num_hosts(); ++h) {
+    const auto begin = price_ms_.begin() + solution.host(h).first;
+    hosts.emplace_back(*std::min_element(begin, begin + solution.host(h).count), h);
+  }
+  std::sort(hosts.begin(), hosts.end());
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](const auto& at) { return on_host(at.second); });
+}
+
+void Construction::Add(const Unit& unit, Solution& solution) {
+  added_.push_back(solution.Add(unit));
+  for (int i = 0; i < unit.shards.count; ++i) {
+    price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] +=
+        PriceOf(unit.shards.at(i), surrogate_);
+  }
+}
+
+void Construction::Undo(std::size_t count, Solution& solution) {
+  while (added_.size() > count) {
+    const Unit unit = solution.unit(added_.back());
+    for (int i = 0; i < unit.shards.count; ++i) {
+      price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] -=
+          PriceOf(unit.shards.at(i), surrogate_);
+    }
+    solution.Remove(added_.back());
+    added_.pop_back();
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,290 @@
+#include "server/search/refine/initial/initial_solutions.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "server/search/neuroshard/greedy_grid.h"
+#include "server/search/packing/find_packing.h"
+#include "server/search/refine/plan_units.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+// Constructions that start over because a table found no place.
+constexpr int kRepairRounds = 60;
+// Limits on a shard's price, each a fifth below the one before.
+constexpr int kLimits = 20;
+constexpr double kNextLimit = 0.8;
+// Local search gets further from a plan that saves work than from one that is even, where every
+// saving makes some rank the slowest. So a start is judged by its cost plus so many times the mean
+// over all ranks (of 1, 2, 4 and 8 the best for 100 tables on 128 ranks, on average by 3 %).
+constexpr double kMeanWeight = 2;
+// Of a restart: constructions to choose from, their limits as a share of the best cost, and by how
+// much prices are off at most.
+constexpr int kRestartConstructions = 30;
+constexpr double kMinRestartLimit = 0.5;
+constexpr double kMaxRestartLimit = 1.05;
+constexpr double kPriceNoise = 0.2;
+// Dim caps of the greedy grid, and how many predictions it may ask for.
+constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
+constexpr std::size_t kGridEffort = 60'000;
+
+bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
+  return request.constraints.empty() && !request.migration.has_value() &&
+         std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& of) {
+           return of.types == TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise};
+         });
+}
+
+double PromiseMs(const Objective& objective) {
+  double sum_ms = 0;
+  for (int r = 0; r < objective.num_ranks(); ++r) sum_ms += objective.rank(r).total_ms();
+  return objective.cost_ms() + kMeanWeight * sum_ms / objective.num_ranks();
+}
+
+// Whether the order by price and the order by the largest shard are the same.
+bool OneShardAUnit(const Construction::Choice& choice) {
+  return std::all_of(choice.begin(), choice.end(), [](const PricedLayout& p) {
+    return SpreadOf(p.layout.type) == Spread::kRank;
+  });
+}
+
+}  // namespace
+
+InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& rules,
+                                   const TableLayouts& layouts, ShardTable& shard_table,
+                                   MovePricer& pricer)
+    : context_(context),
+      rules_(rules),
+      layouts_(layouts),
+      shard_table_(shard_table),
+      pricer_(pricer),
+      construction_(context, rules, layouts, shard_table),
+      urgency_(context.request().tables.size(), 0) {
+  for (std::size_t t = 0; t < urgency_.size(); ++t) {
+    // Who may only be on few ranks goes first.
+    const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
+    if (!ranks.all()) {
+      urgency_[t] = 1000 * (rules_.num_ranks() - static_cast<int>(ranks.ranks().size()));
+    }
+  }
+}
+
+Status InitialSolutions::FindLegal(Solution& solution) {
+  const PlanRequest& request = context_.request();
+  const auto first = construction_.FirstLayouts(pricer_.surrogate());
+  if (context_.stopped()) return absl::OkStatus();
+  for (std::size_t t = 0; t < first.size(); ++t) {
+    if (first[t].empty()) {
+      return FailedPrecondition(
+          "no plan can exist: the constraints leave no sharding type to table {}",
+          request.tables[t].name);
+    }
+  }
+  const auto& surrogate = pricer_.surrogate();
+  for (const Construction::Order order :
+       {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
+    const Construction::Choice choice = Choose(first, kNoLimit, solution, nullptr);
+    if (construction_.Build(choice, order, urgency_, surrogate, solution) < 0) {
+      return absl::OkStatus();
+    }
+    if (context_.ShouldStop()) return absl::OkStatus();
+  }
+  const Layouts& all = AllLayouts();
+  if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
+  if (!CutsColumnsOnly(request, rules_)) {
+    return FailedPrecondition(
+        "no plan was found: neither memory nor constraints are proven to exclude one");
+  }
+  NS_ASSIGN_OR_RETURN(const Placement packed,
+                      FindPacking(request, Cutting::kColumns, context_.stop()));
+  NS_RETURN_IF_ERROR(context_.Improve(packed));
+  return absl::OkStatus();
+}
+
+bool InitialSolutions::Repair(const Layouts& layouts, Solution& solution) {
+  const auto& surrogate = pricer_.surrogate();
+  Construction::Choice choice = Choose(layouts, kNoLimit, solution, nullptr);
+  for (int round = 0; round < kRepairRounds; ++round) {
+    const auto order =
+        round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
+    const int failed = construction_.Build(choice, order, urgency_, surrogate, solution);
+    if (failed < 0) return true;
+    if (context_.ShouldStop()) return false;
+    const std::size_t t = static_cast<std::size_t>(failed);
+    ++urgency_[t];
+    // The next smaller shards, if there are.
+    const PricedLayout* smaller = nullptr;
+    for (const PricedLayout& layout : layouts[t]) {
+      if (layout.peak_bytes >= choice[t].peak_bytes) continue;
+      if (smaller == nullptr || layout.peak_bytes > smaller->peak_bytes) smaller = &layout;
+    }
+    if (smaller != nullptr) choice[t] = *smaller;
+  }
+  return false;
+}
+
+const InitialSolutions::Layouts& InitialSolutions::AllLayouts() {
+  if (all_layouts_.empty()) all_layouts_ = construction_.AllLayouts(pricer_.surrogate());
+  return all_layouts_;
+}
+
+Construction::Choice InitialSolutions::Choose(const Layouts& layouts, double limit_ms,
+                                              const Solution& solution, Random* noise) const {
+  Construction::Choice choice;
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    PricedLayout best;
+    auto best_key = std::make_pair(kNoLimit, kNoLimit);
+    for (PricedLayout p : layouts[t]) {
+      if (noise != nullptr) {
+        const double factor = 1 + kPriceNoise * noise->UniformReal();
+        p.price_ms *= factor;
+        p.peak_ms *= factor;
+      }
+      const bool copy = p.layout.type == ShardingType::kDataParallel;
+      if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
+      const auto key = std::make_pair(std::max(0.0, p.peak_ms - limit_ms), p.price_ms);
+      if (key < best_key) {
+        best = p;
+        best_key = key;
+      }
+    }
+    choice.push_back(best);
+  }
+  return choice;
+}
+
+std::vector<Construction::Choice> InitialSolutions::Choices(const Solution& solution) {
+  const Layouts& layouts = AllLayouts();
+  double limit_ms = 0;
+  for (const auto& of_table : layouts) {
+    double least = kNoLimit;
+    for (const PricedLayout& p : of_table) least = std::min(least, p.price_ms);
+    for (const PricedLayout& p : of_table) {
+      if (p.price_ms == least) limit_ms = std::max(limit_ms, p.peak_ms);
+    }
+  }
+  std::vector<Construction::Choice> choices;
+  for (int i = 0; i < kLimits && !context_.ShouldStop(); ++i, limit_ms *= kNextLimit) {
+    Construction::Choice choice = Choose(layouts, limit_ms, solution, nullptr);
+    const auto same = [](const PricedLayout& a, const PricedLayout& b) {
+      return a.layout == b.layout;
+    };
+    if (choices.empty() || !std::equal(choice.begin(), choice.end(), choices.back().begin(),
+                                       choices.back().end(), same)) {
+      choices.push_back(std::move(choice));
+    }
+  }
+  return choices;
+}
+
+StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution) {
+  const std::vector<Construction::Choice> choices = Choices(solution);
+  const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
+  std::vector<Unit> best;
+  double best_ms = kNoLimit;
+  std::vector<Unit> promising;
+  double promising_ms = kNoLimit;
+  bool same = true;
+  if (context_.stopped()) return Found::kNone;
+  const auto consider = [&](const Construction::Choice& choice, Construction::Order order) {
+    if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) >= 0) return;
+    pricer_.PriceSolution(solution);
+    const double cost_ms = pricer_.objective().cost_ms();
+    const bool is_best = cost_ms < best_ms;
+    if (is_best) {
+      best_ms = cost_ms;
+      best = solution.Units();
+    }
+    if (columns_only) return;
+    const double promise_ms = PromiseMs(pricer_.objective());
+    if (promise_ms < promising_ms) {
+      promising_ms = promise_ms;
+      promising = solution.Units();
+      same = is_best;
+    } else if (is_best) {
+      same = false;
+    }
+  };
+  for (const Construction::Choice& choice : choices) {
+    for (const Construction::Order order :
+         {Construction::Order::kByPrice, Construction::Order::kByPeak}) {
+      if (context_.WorkSpent() || context_.ShouldStop()) break;
+      if (order == Construction::Order::kByPrice || !OneShardAUnit(choice)) consider(choice, order);
+    }
+  }
+  if (columns_only) GridStart(choices, solution, best_ms, best);
+  if (best.empty() || !Load(best, solution)) return Found::kNone;
+  NS_RETURN_IF_ERROR(
+      context_.ImproveIfCheaper(MakePlan(context_.request(), solution, best)).status());
+  if (same) return Found::kCheapest;
+  return Load(promising, solution) ? Found::kPromising : Found::kNone;
+}
+
+bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& solution) {
+  const Layouts& layouts = AllLayouts();
+  std::vector<Unit> promising;
+  double promising_ms = kNoLimit;
+  for (int i = 0; i < kRestartConstructions; ++i) {
+    if (context_.WorkSpent() || context_.ShouldStop()) break;
+    const double share =
+        kMinRestartLimit + (kMaxRestartLimit - kMinRestartLimit) * random.UniformReal();
+    const Construction::Choice choice = Choose(layouts, share * best_cost_ms, solution, &random);
+    const auto order =
+        random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
+    if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) >= 0) continue;
+    pricer_.PriceSolution(solution);
+    const double promise_ms = PromiseMs(pricer_.objective());
+    if (promise_ms >= promising_ms) continue;
+    promising_ms = promise_ms;
+    solution.Units(promising);
+  }
+  return !promising.empty() && Load(promising, solution);
+}
+
+bool InitialSolutions::Load(const std::vector<Unit>& units, Solution& solution) {
+  const bool large = CountShards(units) > kMaxShardsAtStop;
+  solution.Clear();
+  for (const Unit& unit : units) {
+    if (large && context_.ShouldStop()) return false;
+    solution.Add(unit);
+  }
+  pricer_.PriceSolution(solution);
+  return true;
+}
+
+void InitialSolutions::GridStart(const std::vector<Construction::Choice>& choices,
+                                 Solution& solution, double& best_ms, std::vector<Unit>& best) {
+  GreedyGrid grid(context_, shard_table_);
+  std::vector<SplitSequence> sequences;
+  std::size_t effort = 0;
+  const std::size_t ranks = context_.request().topology.devices.size();
+  for (const Construction::Choice& choice : choices) {
+    std::vector<Piece> pieces;
+    for (std::size_t t = 0; t < choice.size(); ++t) {
+      std::int64_t offset = 0;
+      for (const std::int64_t cols :
+           layouts_.Widths(static_cast<int>(t), choice[t].layout.blocks)) {
+        pieces.push_back({static_cast<int>(t), offset, cols});
+        offset += cols;
+      }
+    }
+    effort += pieces.size() * ranks * kGridCaps.size();
+    if (effort > kGridEffort) break;
+    sequences.push_back(MakeSequence(std::move(pieces), shard_table_));
+  }
+  if (sequences.empty()) return;
+  const std::vector<GridResult> results = grid.Run(sequences, kGridCaps, {});
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    if (!results[s].found() || results[s].cost_ms >= best_ms) continue;
+    best_ms = results[s].cost_ms;
+    LoadPlan(context_.request(), layouts_,
+             BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}),
+             shard_table_, solution);
+    best = solution.Units();
+  }
+}
+
+}  // namespace neuroshard

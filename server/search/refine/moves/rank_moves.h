@@ -1,0 +1,63 @@
+// Rank moves: columns, whole units and pairs of units change ranks to relieve one of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/search/core/shard_table.h"
+#include "server/search/core/table_layouts.h"
+#include "server/search/refine/moves/move.h"
+#include "server/search/refine/moves/rank_transfers.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/rank_costs.h"
+#include "server/search/refine/solution.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// The neighbourhood of one rank: shifts, swaps and ejection chains put together from its transfers.
+// Every move has room in memory and keeps the rules on each of its tables alone; its estimate is
+// the objective by predicted compute (two changes of one rank are taken to add up) and by the
+// surrogate of communication. Collect takes time in transfers x (returns of a target), with chains
+// x targets. For one thread.
+class RankMoves {
+ public:
+  // All must outlive it.
+  RankMoves(SearchContext& context, const TableLayouts& layouts, ShardTable& shard_table,
+            RankCosts& rank_costs);
+
+  // Adds to `list` what relieves `source`, with estimates by `pricer`.
+  void Collect(const Solution& solution, const MovePricer& pricer, int source,
+               Neighbourhood neighbourhood, MoveList& list);
+
+ private:
+  void AddShifts(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
+  void AddSwaps(const Solution& solution, const MovePricer& pricer, int source,
+                Neighbourhood neighbourhood, MoveList& list);
+  // Where a unit on a target would go on to: fills onward_.
+  void FindOnward(const Solution& solution);
+  void AddChains(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
+
+  const RankTransfers::Departure& DepartureOf(const RankTransfers::Transfer& transfer) const {
+    return transfers_.departures()[static_cast<std::size_t>(transfer.departure)];
+  }
+  std::int64_t BytesOf(const Unit& unit) const {
+    return unit.cols == 0 ? 0 : shard_table_.bytes(unit.shards.full);
+  }
+  CommLoad LoadOf(const Unit& unit) const {
+    return unit.cols == 0 ? CommLoad{} : shard_table_.load(unit.shards.full);
+  }
+
+  SearchContext& context_;
+  ShardTable& shard_table_;
+  RankCosts& rank_costs_;
+  RankTransfers transfers_;
+
+  // Of one Collect, kept for their memory.
+  std::vector<Objective::Others> others_;  // by target: than it and the source
+  std::vector<RankCosts::Slot> onward_;    // by return and target: the target with it
+};
+
+}  // namespace neuroshard

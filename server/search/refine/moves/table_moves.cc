@@ -1,0 +1,200 @@
+#include "server/search/refine/moves/table_moves.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+// Tables of the source that are looked at, the costliest there.
+constexpr std::size_t kTables = 24;
+// Hosts and ranks that blocks and groups may go to, the lowest.
+constexpr std::size_t kHosts = 8;
+constexpr std::size_t kGroupRanks = 64;
+
+}  // namespace
+
+TableMoves::TableMoves(SearchContext& context, const CompiledRules& rules,
+                       const TableLayouts& layouts, ShardTable& shard_table)
+    : context_(context),
+      rules_(rules),
+      layouts_(layouts),
+      shard_table_(shard_table),
+      estimator_(shard_table),
+      placer_(rules, layouts, shard_table),
+      layouts_of_(context.request().tables.size()) {}
+
+const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
+  std::vector<TableLayout>& layouts = layouts_of_[static_cast<std::size_t>(table)];
+  if (layouts.empty()) layouts = layouts_.Of(table);
+  return layouts;
+}
+
+void TableMoves::Collect(Solution& solution, const MovePricer& pricer, int source, MoveList& list) {
+  ChooseTables(solution, pricer, source);
+  for (const int table : tables_) AddShards(table);
+  shard_table_.PredictNew();
+  placer_.Reset(solution, pricer);
+  for (const int table : tables_) {
+    if (context_.ShouldStop()) return;
+    const TableRules& rules = rules_.of(table);
+    if (rules.rank_group >= 0 || rules.host_group >= 0) {
+      const auto& groups = rules.host_group >= 0 ? rules_.host_groups() : rules_.rank_groups();
+      const std::vector<int>& group = groups[static_cast<std::size_t>(
+          rules.host_group >= 0 ? rules.host_group : rules.rank_group)];
+      MoveGroup(solution, pricer, group, list);
+    }
+    Relayout(solution, pricer, table, list);
+  }
+  MoveHostBlocks(solution, pricer, solution.host_of(source), list);
+}
+
+void TableMoves::AddShards(int table) {
+  for (const TableLayout& layout : LayoutsOf(table)) {
+    layouts_.Widths(table, layout.blocks, widths_);
+    for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+  }
+}
+
+void TableMoves::ChooseTables(const Solution& solution, const MovePricer& pricer, int source) {
+  by_share_.clear();
+  const auto consider = [&](int id) {
+    const Unit& unit = solution.unit(id);
+    for (int i = 0; i < unit.shards.count; ++i) {
+      if (solution.RankOf(unit, i) != source) continue;
+      by_share_.emplace_back(-estimator_.ShareOf(solution, pricer, source, unit.shards.at(i)),
+                             unit.table);
+    }
+  };
+  for (const int id : solution.units_on_rank(source)) consider(id);
+  for (const int id : solution.units_on_host(solution.host_of(source))) consider(id);
+  for (const int id : solution.wide_units()) consider(id);
+  std::sort(by_share_.begin(), by_share_.end());
+  tables_.clear();
+  for (const auto& [share, table] : by_share_) {
+    if (tables_.size() == kTables) break;
+    if (std::find(tables_.begin(), tables_.end(), table) == tables_.end()) {
+      tables_.push_back(table);
+    }
+  }
+}
+
+void TableMoves::Relayout(Solution& solution, const MovePricer& pricer, int table, MoveList& list) {
+  const std::span<const int> units = solution.units_of_table(table);
+  removed_.assign(units.begin(), units.end());
+  for (const TableLayout& layout : LayoutsOf(table)) {
+    context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks * layout.holders));
+    placer_.Without(removed_);
+    if (placer_.Place(table, layout)) Estimate(solution, pricer, placer_.added(), list);
+  }
+}
+
+bool TableMoves::RandomRelayout(Solution& solution, const MovePricer& pricer, Random& random) {
+  const int table = static_cast<int>(random.Below(context_.request().tables.size()));
+  if (solution.fixed(table) != nullptr) return false;
+  const std::vector<TableLayout>& layouts = LayoutsOf(table);
+  const TableLayout layout = layouts[random.Below(layouts.size())];
+  AddShards(table);
+  shard_table_.PredictNew();
+  placer_.Reset(solution, pricer);
+  const std::span<const int> units = solution.units_of_table(table);
+  removed_.assign(units.begin(), units.end());
+  placer_.Without(removed_);
+  if (!placer_.Place(table, layout)) return false;
+  if (!solution.Allows(removed_, placer_.added())) return false;
+  for (const int id : removed_) solution.Remove(id);
+  for (const Unit& unit : placer_.added()) solution.Add(unit);
+  return true;
+}
+
+void TableMoves::Estimate(const Solution& solution, const MovePricer& pricer,
+                          std::span<const Unit> added, MoveList& list) {
+  const double estimate_ms = estimator_.Of(solution, pricer, removed_, added);
+  if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added);
+}
+
+void TableMoves::MoveHostBlocks(Solution& solution, const MovePricer& pricer, int host,
+                                MoveList& list) {
+  placer_.Without({});
+  const std::vector<int> targets = placer_.LowestHosts(kHosts, host);
+  const auto blocks = solution.units_on_host(host);
+  const auto at = [&](Unit unit, int place) {
+    unit.place = place;
+    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution.host(place).count);
+    return unit;
+  };
+  for (const int target : targets) {  // hosts may differ in size
+    for (const int id : blocks) at(solution.unit(id), target);
+    for (const int id : solution.units_on_host(target)) at(solution.unit(id), host);
+  }
+  shard_table_.PredictNew();
+  for (const int id : blocks) {
+    for (const int target : targets) {
+      removed_ = {id};
+      const Unit there = at(solution.unit(id), target);
+      Estimate(solution, pricer, std::span(&there, 1), list);
+      for (const int back : solution.units_on_host(target)) {
+        if (solution.unit(back).table == solution.unit(id).table) continue;
+        removed_ = {id, back};
+        Estimate(solution, pricer, std::array{there, at(solution.unit(back), host)}, list);
+      }
+    }
+  }
+}
+
+// Every table keeps its type and number of blocks.
+void TableMoves::MoveGroup(Solution& solution, const MovePricer& pricer,
+                           const std::vector<int>& group, MoveList& list) {
+  std::vector<int> ids;
+  for (const int table : group) {
+    const auto units = solution.units_of_table(table);
+    ids.insert(ids.end(), units.begin(), units.end());
+  }
+  const auto layout_of = [&](int table) {
+    const auto units = solution.units_of_table(table);
+    const Unit& unit = solution.unit(units.front());
+    return TableLayout{unit.type, static_cast<int>(units.size()),
+                       unit.spread() == Spread::kSubset ? unit.shards.count : 1};
+  };
+  const auto try_at = [&](int host, int rank) {
+    removed_ = ids;
+    placer_.Without(removed_);
+    std::vector<std::pair<int, int>> rank_of_group;  // rank groups within the host's group
+    for (const int table : group) {
+      int on = rank;
+      const int together = rules_.of(table).rank_group;
+      if (rank < 0 && together >= 0) {
+        const auto known = std::find_if(rank_of_group.begin(), rank_of_group.end(),
+                                        [&](const auto& entry) { return entry.first == together; });
+        if (known == rank_of_group.end()) {
+          const HostRanks& within = solution.host(host);
+          const auto first = placer_.total_ms().begin() + within.first;
+          on = within.first +
+               static_cast<int>(std::min_element(first, first + within.count) - first);
+          rank_of_group.emplace_back(together, on);
+        } else {
+          on = known->second;
+        }
+      }
+      if (!placer_.Place(table, layout_of(table), host, on)) return;
+    }
+    Estimate(solution, pricer, placer_.added(), list);
+  };
+  placer_.Without({});
+  if (rules_.of(group.front()).host_group >= 0) {
+    for (const int host : placer_.LowestHosts(kHosts)) try_at(host, -1);
+    return;
+  }
+  std::vector<int> ranks = rules_.of(group.front()).ranks->ranks();
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return placer_.total_ms()[static_cast<std::size_t>(a)] <
+           placer_.total_ms()[static_cast<std::size_t>(b)];
+  });
+  ranks.resize(std::min(ranks.size(), kGroupRanks));
+  for (const int rank : ranks) try_at(-1, rank);
+}
+
+}  // namespace neuroshard

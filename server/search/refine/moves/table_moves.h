@@ -1,0 +1,70 @@
+// Table moves: a table is laid out otherwise, or units of many ranks go elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/core/table_layouts.h"
+#include "server/search/refine/moves/move.h"
+#include "server/search/refine/moves/table_placer.h"
+#include "server/search/refine/objective/move_estimator.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/solution.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// The neighbourhood of whole tables around one rank. Every move is complete (it removes and adds
+// all units of the tables it is about) and was estimated with the room that there is; rules on
+// several tables are left to Solution::Allows. Collect places up to 24 tables in all their layouts.
+// For one thread.
+class TableMoves {
+ public:
+  // All must outlive it.
+  TableMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
+             ShardTable& shard_table);
+
+  // Adds to `list`, for tables with a shard on `source` (those that cost it most): every layout
+  // that the rules allow, at the ranks or hosts with the lowest totals; a row-cut block on another
+  // host, alone or against another one; row_wise_subset without the source; a co-located group
+  // elsewhere. Fewer when the context says stop.
+  void Collect(Solution& solution, const MovePricer& pricer, int source, MoveList& list);
+
+  // Lays some table out in some way, at the ranks or hosts with the lowest totals. False: nothing
+  // changed, for lack of room.
+  bool RandomRelayout(Solution& solution, const MovePricer& pricer, Random& random);
+
+ private:
+  const std::vector<TableLayout>& LayoutsOf(int table);
+  // Adds the shards of all its layouts to the table of shards.
+  void AddShards(int table);
+  void ChooseTables(const Solution& solution, const MovePricer& pricer, int source);
+  void Relayout(Solution& solution, const MovePricer& pricer, int table, MoveList& list);
+  void MoveHostBlocks(Solution& solution, const MovePricer& pricer, int host, MoveList& list);
+  void MoveGroup(Solution& solution, const MovePricer& pricer, const std::vector<int>& group,
+                 MoveList& list);
+  // Adds the move from removed_ to `added` if the list wants it.
+  void Estimate(const Solution& solution, const MovePricer& pricer, std::span<const Unit> added,
+                MoveList& list);
+
+  SearchContext& context_;
+  const CompiledRules& rules_;
+  const TableLayouts& layouts_;
+  ShardTable& shard_table_;
+  MoveEstimator estimator_;
+  TablePlacer placer_;
+  std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
+
+  // Of one Collect, kept for their memory.
+  std::vector<int> tables_;
+  std::vector<std::pair<double, int>> by_share_;
+  std::vector<std::int64_t> widths_;
+  std::vector<int> removed_;
+};
+
+}  // namespace neuroshard

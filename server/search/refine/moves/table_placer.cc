@@ -1,0 +1,165 @@
+#include "server/search/refine/moves/table_placer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <ranges>
+#include <utility>
+
+#include "server/search/refine/lowest_place.h"
+
+namespace neuroshard {
+namespace {
+
+// Ranks that blocks may go to, the lowest.
+constexpr std::size_t kLowest = 64;
+
+}  // namespace
+
+TablePlacer::TablePlacer(const CompiledRules& rules, const TableLayouts& layouts,
+                         ShardTable& shard_table)
+    : rules_(rules), layouts_(layouts), shard_table_(shard_table), estimator_(shard_table) {}
+
+void TablePlacer::Reset(Solution& solution, const MovePricer& pricer) {
+  solution_ = &solution;
+  pricer_ = &pricer;
+  const std::size_t ranks = static_cast<std::size_t>(pricer.objective().num_ranks());
+  now_ms_.resize(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    now_ms_[r] = pricer.objective().rank(static_cast<int>(r)).total_ms();
+  }
+  total_ms_ = now_ms_;
+  more_bytes_.assign(ranks, 0);
+  counted_.clear();
+  added_.clear();
+  lowest_.resize(ranks);
+  std::iota(lowest_.begin(), lowest_.end(), 0);
+  now_lowest_ = std::min(ranks, kLowest);
+  if (ranks <= kLowest) return;
+  std::nth_element(lowest_.begin(), lowest_.begin() + kLowest, lowest_.end(), [&](int a, int b) {
+    const double of_a = now_ms_[static_cast<std::size_t>(a)];
+    const double of_b = now_ms_[static_cast<std::size_t>(b)];
+    return of_a != of_b ? of_a < of_b : a < b;
+  });
+  lowest_.resize(kLowest);
+  std::sort(lowest_.begin(), lowest_.end());
+}
+
+void TablePlacer::Without(std::span<const int> removed) {
+  for (const int rank : counted_) {
+    const std::size_t r = static_cast<std::size_t>(rank);
+    total_ms_[r] = now_ms_[r];
+    more_bytes_[r] = 0;
+  }
+  counted_.clear();
+  added_.clear();
+  for (const int id : removed) Count(solution_->unit(id), -1);
+  lowest_.resize(now_lowest_);
+  if (now_lowest_ == total_ms_.size()) return;
+  // A rank that something was removed from may be among the lowest now.
+  for (const int rank : counted_) {
+    if (!std::binary_search(lowest_.begin(),
+                            lowest_.begin() + static_cast<std::ptrdiff_t>(now_lowest_), rank)) {
+      lowest_.push_back(rank);
+    }
+  }
+}
+
+void TablePlacer::Count(const Unit& unit, int sign) {
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int rank = solution_->RankOf(unit, i);
+    counted_.push_back(rank);
+    total_ms_[static_cast<std::size_t>(rank)] +=
+        sign * estimator_.ShareOf(*solution_, *pricer_, rank, unit.shards.at(i));
+    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(unit.shards.at(i));
+  }
+}
+
+std::vector<int> TablePlacer::LowestHosts(std::size_t most, int but) const {
+  std::vector<std::pair<double, int>> by_total;
+  for (int h = 0; h < solution_->num_hosts(); ++h) {
+    if (h != but) by_total.emplace_back(HostValueMs(solution_->host(h), total_ms_), h);
+  }
+  std::sort(by_total.begin(), by_total.end());
+  std::vector<int> hosts;
+  for (const auto& [total_ms, host] : by_total) {
+    if (hosts.size() < most) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+bool TablePlacer::Place(int table, const TableLayout& layout, int host, int rank) {
+  if (layout.type == ShardingType::kTableColumnWise && layout.blocks > 1 && host < 0 && rank < 0) {
+    host = LowestHosts(1).front();
+  }
+  layouts_.Widths(table, layout.blocks, widths_);
+  return std::all_of(widths_.begin(), widths_.end(), [&](std::int64_t cols) {
+    return PlaceUnit({.table = table, .type = layout.type, .cols = cols}, layout.holders, host,
+                     rank);
+  });
+}
+
+bool TablePlacer::HasRoom(const Unit& unit) const {
+  for (int i = 0; i < unit.shards.count; ++i) {
+    if (!Fits(solution_->RankOf(unit, i), shard_table_.bytes(unit.shards.at(i)))) return false;
+  }
+  return true;
+}
+
+bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
+  const TableRules& rules = rules_.of(unit.table);
+  std::optional<Unit> placed;
+  switch (unit.spread()) {
+    case Spread::kRank: {
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1);
+      const auto on = [&](const auto& ranks) {
+        return OnLowestRank(unit, ranks, total_ms_, [&](const Unit& at) {
+          if (!rules.ranks->contains(at.place) || !HasRoom(at)) return false;
+          const bool taken = std::any_of(added_.begin(), added_.end(), [&](const Unit& other) {
+            return other.table == at.table && other.place == at.place;
+          });
+          return !taken || (rank >= 0 && !rules.distinct_ranks);
+        });
+      };
+      if (rank >= 0) {
+        placed = on(std::span(&rank, 1));
+      } else if (host >= 0) {
+        const HostRanks& within = solution_->host(host);
+        placed = on(std::views::iota(within.first, within.first + within.count));
+      } else {
+        placed = on(rules.ranks->all() ? lowest_ : rules.ranks->ranks());
+      }
+      break;
+    }
+    case Spread::kHost:
+      if (rank >= 0) return false;
+      placed = OnLowestHost(
+          unit, rules.ranks->whole_hosts(), total_ms_, *solution_, shard_table_,
+          [&](const Unit& at) { return (host < 0 || at.place == host) && HasRoom(at); });
+      break;
+    case Spread::kSubset: {
+      if (rank >= 0) return false;
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders);
+      std::vector<int> ranks;
+      for (const int r : rules.ranks->ranks()) {
+        if ((host < 0 || solution_->host_of(r) == host) &&
+            Fits(r, shard_table_.bytes(unit.shards.full))) {
+          ranks.push_back(r);
+        }
+      }
+      placed = OnLowestSubset(unit, std::move(ranks), total_ms_, *solution_);
+      break;
+    }
+    case Spread::kRows:
+    case Spread::kCopies:
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks());
+      placed = unit;
+      break;
+  }
+  if (!placed) return false;
+  added_.push_back(*placed);
+  Count(*placed, 1);
+  return true;
+}
+
+}  // namespace neuroshard

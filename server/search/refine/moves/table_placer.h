@@ -1,0 +1,73 @@
+// Table placer: where the units of a table that is laid out anew would go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/core/table_layouts.h"
+#include "server/search/refine/objective/move_estimator.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/solution.h"
+#include "server/search/refine/unit.h"
+
+namespace neuroshard {
+
+// Places units one after the other, each on the rank, host or ranks with the lowest estimated total
+// that have room, with what the move removes and adds so far counted. Of the rules it keeps those
+// on ranks and distinct ranks of a table; Solution::Allows says whether all are kept. A unit on a
+// rank takes time in the 64 ranks that are lowest (or all that the rules name), one on a host or a
+// subset in the ranks. For one thread.
+class TablePlacer {
+ public:
+  // All must outlive it.
+  TablePlacer(const CompiledRules& rules, const TableLayouts& layouts, ShardTable& shard_table);
+
+  // Totals and room are those of the solution as it is. Both must outlive what follows.
+  void Reset(Solution& solution, const MovePricer& pricer);
+
+  // From there, without some units; nothing is added yet. Takes time in their shards.
+  void Without(std::span<const int> removed);
+
+  // Adds the units of a layout. host, rank: the only one that will do; -1: any. False: no room;
+  // some units may have been added.
+  bool Place(int table, const TableLayout& layout, int host = -1, int rank = -1);
+
+  const std::vector<Unit>& added() const { return added_; }
+  // By rank, with what was removed and added.
+  std::span<const double> total_ms() const { return total_ms_; }
+  // Up to `most` hosts, those with the lowest largest total first, without `but` (-1: all).
+  std::vector<int> LowestHosts(std::size_t most, int but = -1) const;
+
+ private:
+  bool PlaceUnit(Unit unit, int holders, int host, int rank);
+  bool HasRoom(const Unit& unit) const;
+  // Changes totals and room by a unit.
+  void Count(const Unit& unit, int sign);
+  bool Fits(int rank, std::int64_t bytes) const {
+    return solution_->Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
+  }
+
+  const CompiledRules& rules_;
+  const TableLayouts& layouts_;
+  ShardTable& shard_table_;
+  const MoveEstimator estimator_;
+  Solution* solution_ = nullptr;
+  const MovePricer* pricer_ = nullptr;
+
+  std::vector<Unit> added_;
+  std::vector<double> now_ms_;            // by rank, as the solution is
+  std::vector<double> total_ms_;          // by rank, with what was removed and added
+  std::vector<std::int64_t> more_bytes_;  // by rank, likewise
+  std::vector<int> counted_;              // ranks of which the last two differ from now
+  // Some ranks with the lowest totals: the `now_lowest_` first ones as the solution is, ascending,
+  // then those where something was removed.
+  std::vector<int> lowest_;
+  std::size_t now_lowest_ = 0;
+  std::vector<std::int64_t> widths_;  // of one Place, kept for its memory
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,85 @@
+#include "server/search/refine/moves/table_placer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/refine_bed.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::RefineBed;
+
+// Of every unit it adds: no other place with room for it had a lower total.
+TEST(TablePlacerTest, UnitsGoToTheLowestRankWithRoom) {
+  int placed = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    RefineBed bed(seed);
+    if (!bed.LoadLegal()) continue;
+    Solution& solution = bed.bench.solution;
+    TablePlacer placer(bed.rules, bed.layouts, bed.bench.shard_table);
+    placer.Reset(solution, bed.bench.pricer);
+    for (int t = 0; t < static_cast<int>(bed.request.tables.size()); ++t) {
+      const auto removed = solution.units_of_table(t);
+      for (const TableLayout& layout : bed.layouts.Of(t)) {
+        for (const std::int64_t cols : bed.layouts.Widths(t, layout.blocks)) {
+          bed.layouts.Shards(bed.bench.shard_table, t, layout, cols);
+        }
+        bed.bench.shard_table.PredictNew();
+        placer.Without(removed);
+        const std::vector<double> before(placer.total_ms().begin(), placer.total_ms().end());
+        if (!placer.Place(t, layout)) continue;
+        std::int64_t cols = 0;
+        for (const Unit& unit : placer.added()) {
+          EXPECT_EQ(unit.type, layout.type);
+          cols += unit.cols;
+        }
+        EXPECT_EQ(cols, bed.request.tables[static_cast<std::size_t>(t)].embedding_dim);
+        if (layout.type != ShardingType::kTableWise) continue;
+        ++placed;
+        Unit other = placer.added().front();
+        const double at_ms = before[static_cast<std::size_t>(other.place)];
+        for (other.place = 0; other.place < bed.num_ranks(); ++other.place) {
+          if (before[static_cast<std::size_t>(other.place)] >= at_ms) continue;
+          std::int64_t held = solution.rank(other.place).bytes;
+          for (const int id : removed) {
+            const Unit& unit = solution.unit(id);
+            for (int i = 0; i < unit.shards.count; ++i) {
+              if (solution.RankOf(unit, i) == other.place) {
+                held -= bed.bench.shard_table.bytes(unit.shards.at(i));
+              }
+            }
+          }
+          EXPECT_TRUE(!bed.rules.of(t).ranks->contains(other.place) ||
+                      held + bed.bench.shard_table.bytes(other.shards.full) >
+                          solution.available_bytes(other.place));
+        }
+      }
+    }
+  }
+  EXPECT_GT(placed, 50);
+}
+
+TEST(TablePlacerTest, WithoutGoesBackToTheSolution) {
+  RefineBed bed(4);
+  ASSERT_TRUE(bed.LoadLegal());
+  TablePlacer placer(bed.rules, bed.layouts, bed.bench.shard_table);
+  placer.Reset(bed.bench.solution, bed.bench.pricer);
+  const std::vector<double> now(placer.total_ms().begin(), placer.total_ms().end());
+  placer.Without(bed.bench.solution.units_of_table(0));
+  placer.Place(0, bed.layouts.Of(0).front());
+  placer.Without({});
+  EXPECT_TRUE(placer.added().empty());
+  for (int r = 0; r < bed.num_ranks(); ++r) {
+    const std::size_t rank = static_cast<std::size_t>(r);
+    EXPECT_EQ(placer.total_ms()[rank], now[rank]);
+    EXPECT_EQ(now[rank], bed.bench.pricer.objective().rank(r).total_ms());
+  }
+  const auto hosts = placer.LowestHosts(100, 0);
+  EXPECT_EQ(std::ssize(hosts), bed.bench.solution.num_hosts() - 1);
+  EXPECT_EQ(std::count(hosts.begin(), hosts.end(), 0), 0);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,38 @@
+// Move estimator: what any move is about to lead to, without a prediction for it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "server/search/core/shard_table.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/objective.h"
+#include "server/search/refine/solution.h"
+
+namespace neuroshard {
+
+// Takes a shard to change its rank's compute by its cost alone, times what the rank costs per sum
+// of its shards' costs alone: right for models with additive compute. Of takes time in the shards
+// that move. For one thread; ShareOf for any number.
+class MoveEstimator {
+ public:
+  // `shard_table` must outlive it.
+  explicit MoveEstimator(const ShardTable& shard_table) : shard_table_(shard_table) {}
+
+  double Of(const Solution& solution, const MovePricer& pricer, std::span<const int> removed,
+            std::span<const Unit> added);
+
+  // What a shard would add to the total of a rank, likewise.
+  double ShareOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
+
+ private:
+  double ComputeOf(const Solution& solution, const Objective& objective, int rank, int shard) const;
+  void Change(const Solution& solution, const Objective& objective, const Unit& unit, int sign);
+
+  const ShardTable& shard_table_;
+  std::vector<RankChange> changes_;
+  std::vector<int> change_of_rank_;  // -1 between calls
+  std::vector<int> changed_ranks_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,304 @@
+#include "server/search/refine/objective/move_pricer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/search/refine/objective/comm_surrogate.h"
+
+namespace neuroshard {
+namespace {
+
+// Communication networks grow with the square of the ranks: this many cells a batch.
+constexpr std::size_t kBatchCells = std::size_t{1} << 18;
+constexpr std::size_t kLargestBatch = 32;
+constexpr std::size_t kSmallestBatch = 4;
+// Communication that is a sum is estimated right: what follows the best estimate is there for
+// ties.
+constexpr std::size_t kSeparableBatch = 8;
+
+// What a millisecond of mean compute is worth beside one of cost where all ranks are even, and how
+// quickly work that is no rank's own concern loses that as they stand more unevenly.
+constexpr double kWorkWeight = 3;
+constexpr double kEvennessPower = 16;
+
+std::size_t BatchSize(const CostModelInfo& info, std::size_t num_ranks) {
+  if (info.separable_comm) return kSeparableBatch;
+  return std::clamp(kBatchCells / (num_ranks * num_ranks), kSmallestBatch, kLargestBatch);
+}
+
+}  // namespace
+
+MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs)
+    : context_(context),
+      shard_table_(shard_table),
+      rank_costs_(rank_costs),
+      separable_(context.model().info().separable_comm),
+      num_ranks_(context.request().topology.devices.size()),
+      batch_size_(BatchSize(context.model().info(), num_ranks_)),
+      rank_prices_(num_ranks_),
+      touched_of_rank_(num_ranks_, -1) {
+  FitSurrogate();
+}
+
+// Around every table uncut and all ranks alike.
+void MovePricer::FitSurrogate() {
+  const PlanRequest& request = context_.request();
+  double forward_load = 0;
+  double backward_load = 0;
+  std::vector<int> shards;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    shards.push_back(
+        shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise, table.embedding_dim, 1)
+            .full);
+  }
+  shard_table_.PredictNew();
+  for (const int shard : shards) {
+    forward_load += static_cast<double>(shard_table_.load(shard).forward);
+    backward_load += static_cast<double>(shard_table_.load(shard).backward);
+  }
+  const double ranks = static_cast<double>(num_ranks_);
+  surrogate_ = ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
+                         backward_load / ranks);
+  weights_.load_ms =
+      surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
+}
+
+void MovePricer::PriceSolution(const Solution& solution) {
+  rank_costs_.TrimIfLarge();
+  slots_.clear();
+  for (int r = 0; r < solution.num_ranks(); ++r)
+    slots_.push_back(rank_costs_.Find(solution, r, -1, -1));
+  rank_costs_.EvaluateQueued();
+  compute_ms_.clear();
+  forward_loads_.clear();
+  backward_loads_.clear();
+  for (int r = 0; r < solution.num_ranks(); ++r) {
+    compute_ms_.push_back(rank_costs_.cost_ms(slots_[static_cast<std::size_t>(r)]));
+    forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
+    backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
+  }
+  const ShardKinds kinds = solution.kinds();
+  PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
+                  backward_loads_, prices_, {&kinds, 1});
+  context_.AddWork(Work::kRankPrice, num_ranks_);
+  ++context_.statistics().plans_evaluated;
+  for (std::size_t r = 0; r < num_ranks_; ++r) {
+    rank_prices_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
+                       forward_loads_[r], backward_loads_[r]};
+  }
+  objective_.Reset(rank_prices_, separable_, weights_);
+}
+
+std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const MoveList& list,
+                                                      std::span<const Move> moves) {
+  rank_costs_.TrimIfLarge();
+  touched_.clear();
+  touched_end_.assign(1, 0);
+  sum_changes_.clear();
+  priced_.assign(moves.size(), {});
+  kinds_.clear();
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    priced_[i].allowed = solution.Allows(list.removed(moves[i]), list.added(moves[i]));
+    if (priced_[i].allowed) {
+      Collect(solution, list, moves[i]);
+      kinds_.push_back(solution.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
+    }
+    touched_end_.push_back(touched_.size());
+  }
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    touched_[t].slot = rank_costs_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
+                                        sum_changes_.data() + t * shard_table_.width());
+  }
+  rank_costs_.EvaluateQueued();
+  if (separable_) {
+    PriceSeparately();
+  } else {
+    PriceTogether();
+  }
+  return priced_;
+}
+
+void MovePricer::Collect(const Solution& solution, const MoveList& list, const Move& move) {
+  const std::size_t begin = touched_.size();
+  for (const int id : list.removed(move)) Touch(solution, solution.unit(id), -1, begin);
+  for (const Unit& unit : list.added(move)) Touch(solution, unit, 1, begin);
+  for (std::size_t t = begin; t < touched_.size(); ++t) {
+    touched_of_rank_[static_cast<std::size_t>(touched_[t].rank)] = -1;
+  }
+}
+
+void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin) {
+  const std::size_t width = shard_table_.width();
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int r = solution.RankOf(unit, i);
+    int& index = touched_of_rank_[static_cast<std::size_t>(r)];
+    if (index < static_cast<int>(begin)) {
+      index = static_cast<int>(touched_.size());
+      touched_.push_back({r, solution.rank(r), 0});
+      sum_changes_.resize(touched_.size() * width, 0.0);
+    }
+    const int shard = unit.shards.at(i);
+    Solution::Rank& changed = touched_[static_cast<std::size_t>(index)].changed;
+    changed.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
+    changed.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
+    changed.single_costs_ms += sign * static_cast<double>(shard_table_.single_cost_ms(shard));
+    changed.bytes += sign * shard_table_.bytes(shard);
+    changed.shards += sign;
+    changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
+    double* const added = sum_changes_.data() + static_cast<std::size_t>(index) * width;
+    const float* const phi = shard_table_.phi(shard);
+    for (std::size_t w = 0; w < width; ++w) added[w] += sign * static_cast<double>(phi[w]);
+  }
+}
+
+void MovePricer::PriceTogether() {
+  compute_ms_.clear();
+  forward_loads_.clear();
+  backward_loads_.clear();
+  row_of_trial_.resize(priced_.size());
+  std::size_t rows = 0;
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].allowed) continue;
+    row_of_trial_[i] = rows;
+    const std::size_t begin = rows++ * num_ranks_;
+    for (const RankPrice& price : rank_prices_) {
+      compute_ms_.push_back(static_cast<float>(price.compute_ms));
+      forward_loads_.push_back(static_cast<float>(price.forward_load));
+      backward_loads_.push_back(static_cast<float>(price.backward_load));
+    }
+    for (const Touched& t : touched(i)) {
+      const std::size_t cell = begin + static_cast<std::size_t>(t.rank);
+      compute_ms_[cell] = rank_costs_.cost_ms(t.slot);
+      forward_loads_[cell] = static_cast<float>(t.changed.forward_load);
+      backward_loads_[cell] = static_cast<float>(t.changed.backward_load);
+    }
+  }
+  PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
+                  backward_loads_, prices_, kinds_);
+  context_.AddWork(Work::kRankPrice, rows * num_ranks_);
+  context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].allowed) continue;
+    RankPricesAfter(i, trial_prices_);
+    const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights_);
+    priced_[i].cost_ms = value.cost_ms;
+    priced_[i].value_ms = value.value_ms;
+  }
+}
+
+// Only the touched ranks, one cell each: a rank's price depends on its own load alone.
+void MovePricer::PriceSeparately() {
+  const std::size_t cells = (touched_.size() + num_ranks_ - 1) / num_ranks_ * num_ranks_;
+  forward_loads_.assign(cells, 0.0F);
+  backward_loads_.assign(cells, 0.0F);
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    forward_loads_[t] = static_cast<float>(touched_[t].changed.forward_load);
+    backward_loads_[t] = static_cast<float>(touched_[t].changed.backward_load);
+  }
+  prices_.backward_comm_ms.resize(cells);
+  prices_.forward_comm_ms.resize(cells);
+  compute_ms_.assign(cells, 0.0F);  // stands in for start offsets, which do not count
+  if (cells > 0) {
+    const int ranks = static_cast<int>(num_ranks_);
+    context_.model().BackwardCommCosts(ranks, backward_loads_, prices_.backward_comm_ms);
+    context_.model().ForwardCommCosts(ranks, forward_loads_, compute_ms_, prices_.forward_comm_ms);
+  }
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].allowed) continue;
+    ++context_.statistics().plans_evaluated;
+    context_.AddWork(Work::kRankPrice, num_ranks_);
+    RankPricesAfter(i, trial_prices_);
+    const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights_);
+    priced_[i].cost_ms = value.cost_ms;
+    priced_[i].value_ms = value.value_ms;
+  }
+}
+
+void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank_prices) const {
+  rank_prices.assign(rank_prices_.begin(), rank_prices_.end());
+  for (std::size_t t = touched_end_[trial]; t < touched_end_[trial + 1]; ++t) {
+    RankPrice& price = rank_prices[static_cast<std::size_t>(touched_[t].rank)];
+    price.compute_ms = rank_costs_.cost_ms(touched_[t].slot);
+    price.forward_load = touched_[t].changed.forward_load;
+    price.backward_load = touched_[t].changed.backward_load;
+    if (separable_) {
+      price.backward_ms = prices_.backward_comm_ms[t];
+      price.forward_ms = prices_.forward_comm_ms[t];
+    }
+  }
+  if (separable_) return;
+  for (std::size_t r = 0; r < num_ranks_; ++r) {
+    const std::size_t cell = row_of_trial_[trial] * num_ranks_ + r;
+    rank_prices[r].backward_ms = prices_.backward_comm_ms[cell];
+    rank_prices[r].forward_ms = prices_.forward_comm_ms[cell];
+  }
+}
+
+void MovePricer::Adopt(std::size_t index) {
+  RankPricesAfter(index, trial_prices_);
+  SetRankPrices(trial_prices_);
+}
+
+void MovePricer::WeighWork() {
+  double sum_ms = 0;
+  double most_ms = 0;
+  for (const RankPrice& price : rank_prices_) {
+    sum_ms += price.compute_ms;
+    most_ms = std::max(most_ms, price.compute_ms);
+  }
+  const double evenness = most_ms > 0 ? sum_ms / static_cast<double>(num_ranks_) / most_ms : 0;
+  weights_.work = kWorkWeight * std::pow(evenness, kEvennessPower);
+  objective_.Reset(rank_prices_, separable_, weights_);
+}
+
+void MovePricer::SetRankPrices(const std::vector<RankPrice>& rank_prices) {
+  rank_prices_ = rank_prices;
+  objective_.Reset(rank_prices_, separable_, weights_);
+}
+
+void MovePricer::Anticipate(const Solution& solution, const MoveList& list, const Move& move) {
+  rank_costs_.TrimIfLarge();
+  touched_.clear();
+  sum_changes_.clear();
+  Collect(solution, list, move);
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    touched_[t].slot = rank_costs_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
+                                        sum_changes_.data() + t * shard_table_.width());
+  }
+  rank_costs_.EvaluateQueued();
+  const CommSurrogate& c = surrogate_;
+  const auto largest = [&](const auto& value) {
+    double most = 0;
+    for (const RankPrice& price : rank_prices_) most = std::max(most, value(price));
+    return most;
+  };
+  const auto ready = [](const RankPrice& s) { return s.ready_ms(); };
+  const auto forward_load = [](const RankPrice& s) { return s.forward_load; };
+  const auto backward_load = [](const RankPrice& s) { return s.backward_load; };
+  const double last_ready = largest(ready);
+  const double largest_forward = largest(forward_load);
+  const double largest_backward = largest(backward_load);
+  trial_prices_ = rank_prices_;
+  for (const Touched& t : touched_) {
+    RankPrice& price = rank_prices_[static_cast<std::size_t>(t.rank)];
+    price.compute_ms = rank_costs_.cost_ms(t.slot);
+    price.backward_ms += c.backward_own * (t.changed.backward_load - price.backward_load);
+    price.forward_ms += c.forward_own * (t.changed.forward_load - price.forward_load);
+    price.forward_load = t.changed.forward_load;
+    price.backward_load = t.changed.backward_load;
+  }
+  if (!separable_) {
+    const double backward_ms = c.backward_largest * (largest(backward_load) - largest_backward);
+    for (RankPrice& price : rank_prices_) price.backward_ms += backward_ms;
+    const double forward_ms = c.forward_largest * (largest(forward_load) - largest_forward);
+    const double later_ms = largest(ready) - last_ready;
+    for (std::size_t r = 0; r < num_ranks_; ++r) {
+      const double own_ms = rank_prices_[r].ready_ms() - trial_prices_[r].ready_ms();
+      rank_prices_[r].forward_ms += forward_ms + c.forward_wait * (later_ms - own_ms);
+    }
+  }
+  objective_.Reset(rank_prices_, separable_, weights_);
+}
+
+}  // namespace neuroshard

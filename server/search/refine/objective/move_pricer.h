@@ -1,0 +1,113 @@
+// Move pricer: what moves lead to by the cost model, in batches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/evaluate/placement_price.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/refine/moves/move.h"
+#include "server/search/refine/objective/comm_surrogate.h"
+#include "server/search/refine/objective/objective.h"
+#include "server/search/refine/objective/rank_costs.h"
+#include "server/search/refine/solution.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// Prices a solution and batches of moves from it as PricePlan would price their plans, but for sums
+// in doubles instead of floats. Holds the objective at the solution as it was priced last; whoever
+// carries out a move tells with Adopt. A batch takes one call of each part of the cost model: the
+// head for ranks that no earlier move left so, communication for all ranks of every move (for the
+// changed ranks alone where it is separable). For one thread.
+class MovePricer {
+ public:
+  // All must outlive the pricer.
+  MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs);
+
+  // Prices the solution itself.
+  void PriceSolution(const Solution& solution);
+
+  // From now on the work of all ranks together counts, too: much where all of them compute
+  // as long as each other, hardly at all where some are nearly idle.
+  void WeighWork();
+
+  // What the last PriceSolution or Adopt found.
+  const Objective& objective() const { return objective_; }
+  const CommSurrogate& surrogate() const { return surrogate_; }
+
+  struct Priced {
+    bool allowed = false;  // by memory and rules; otherwise the rest is void
+    double cost_ms = 0;
+    double value_ms = 0;
+  };
+  // One result a move, in order.
+  std::span<const Priced> Price(Solution& solution, const MoveList& list,
+                                std::span<const Move> moves);
+
+  // The objective becomes that of the `index`-th move of the last Price; the caller carries it
+  // out.
+  void Adopt(std::size_t index);
+
+  // The objective becomes what compute is predicted to be after a move that is allowed, and what
+  // communication is estimated to be; errors add up until the next PriceSolution. The caller
+  // carries the move out.
+  void Anticipate(const Solution& solution, const MoveList& list, const Move& move);
+  // What PriceSolution, Adopt and Anticipate made of the ranks, to go back to.
+  const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
+  void SetRankPrices(const std::vector<RankPrice>& rank_prices);
+
+  // How many moves to price at once, so that a batch takes some milliseconds at most.
+  std::size_t batch_size() const { return batch_size_; }
+
+ private:
+  // A rank that a move changes.
+  struct Touched {
+    int rank = 0;
+    Solution::Rank changed;
+    RankCosts::Slot slot = 0;
+  };
+
+  void FitSurrogate();
+  void Collect(const Solution& solution, const MoveList& list, const Move& move);
+  void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
+  void PriceTogether();
+  void PriceSeparately();
+  std::span<const Touched> touched(std::size_t trial) const {
+    return std::span(touched_).subspan(touched_end_[trial],
+                                       touched_end_[trial + 1] - touched_end_[trial]);
+  }
+  // Prices of the ranks after a trial that is allowed.
+  void RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank_prices) const;
+
+  SearchContext& context_;
+  ShardTable& shard_table_;
+  RankCosts& rank_costs_;
+  const bool separable_;
+  const std::size_t num_ranks_;
+  std::size_t batch_size_;
+
+  CommSurrogate surrogate_;
+  Objective objective_;
+  Objective::Weights weights_;
+  std::vector<RankPrice> rank_prices_;
+
+  // Of one batch, kept for its memory.
+  std::vector<RankCosts::Slot> slots_;  // by rank
+  std::vector<Touched> touched_;
+  std::vector<std::size_t> touched_end_;  // one more than trials
+  std::vector<double> sum_changes_;       // [touched, width]: change of representation
+  std::vector<int> touched_of_rank_;      // by rank, -1: not touched by the present trial
+  std::vector<Priced> priced_;
+  std::vector<std::size_t> row_of_trial_;  // in prices_; void where a trial is not allowed
+  std::vector<float> compute_ms_;          // [rows, ranks], as the loads and prices_
+  std::vector<float> forward_loads_;
+  std::vector<float> backward_loads_;
+  std::vector<ShardKinds> kinds_;  // of trials that are allowed
+  PlacementPrices prices_;
+  std::vector<RankPrice> trial_prices_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,191 @@
+#include "server/search/refine/objective/objective.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+// Share of the power means in the objective: below what one move usually gains, so that it
+// decides between equals.
+constexpr double kShare = 0.05;
+// The same for the largest load: often many ranks share it, and no move relieves them all.
+constexpr double kLoadShare = 0.7;
+
+double Power16(double x) {
+  x *= x;
+  x *= x;
+  x *= x;
+  return x * x;
+}
+
+double Root16(double x) { return std::sqrt(std::sqrt(std::sqrt(std::sqrt(x)))); }
+
+// Stands in for the largest value where all are 0.
+constexpr double kMinLargest = 1e-12;
+
+}  // namespace
+
+double Objective::Of(const RankPrice& rank, int measure) {
+  switch (measure) {
+    case kReady:
+      return rank.ready_ms();
+    case kTotal:
+      return rank.total_ms();
+    case kForwardLoad:
+      return rank.forward_load;
+    default:
+      return rank.backward_load;
+  }
+}
+
+void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const Weights& weights) {
+  ranks_.assign(ranks.begin(), ranks.end());
+  separable_ = separable;
+  weights_ = weights;
+  const double count = static_cast<double>(ranks_.size());
+  std::array<double, kPowers> means{};
+  for (int m = 0; m < kMeasures; ++m) {
+    if (separable_ && m != kTotal) continue;
+    const std::size_t measure = static_cast<std::size_t>(m);
+    std::vector<int>& leaders = leaders_[measure];
+    leaders.resize(ranks_.size());
+    std::iota(leaders.begin(), leaders.end(), 0);
+    const std::size_t kept = std::min(kLeaders, leaders.size());
+    std::partial_sort(leaders.begin(), leaders.begin() + static_cast<std::ptrdiff_t>(kept),
+                      leaders.end(), [&](int a, int b) {
+                        const double of_a = Of(rank(a), m);
+                        const double of_b = Of(rank(b), m);
+                        return of_a != of_b ? of_a > of_b : a < b;
+                      });
+    leaders.resize(kept);
+    largest_[measure] = std::max(Of(rank(leaders.front()), m), kMinLargest);
+    if (m >= kPowers) continue;
+    scales_[measure] = 1 / largest_[measure];
+    std::vector<double>& powers = powers_[measure];
+    powers.clear();
+    double sum = 0;
+    for (const RankPrice& r : ranks_) {
+      powers.push_back(Power16(Of(r, m) * scales_[measure]));
+      sum += powers.back();
+    }
+    power_sums_[measure] = sum;
+    means[measure] = largest_[measure] * Root16(sum / count);
+    // To first order around what is.
+    means_of_none_[measure] = means[measure] * 15 / 16;
+    means_per_power_[measure] = means[measure] / (16 * sum);
+  }
+  compute_sum_ms_ = 0;
+  for (const RankPrice& r : ranks_) compute_sum_ms_ += r.compute_ms;
+  cost_ms_ = largest_[kTotal];
+  value_ms_ = cost_ms_ + kShare * means[kTotal] + weights_.work * compute_sum_ms_ / count;
+  if (!separable_) {
+    value_ms_ += kShare * means[kReady] + kLoadShare * weights_.load_ms * means[kForwardLoad];
+  }
+}
+
+Objective::Value Objective::Evaluate(std::span<const RankPrice> ranks, bool separable,
+                                     const Weights& weights) {
+  const auto mean = [&](const auto& value) {
+    double largest = kMinLargest;
+    for (const RankPrice& r : ranks) largest = std::max(largest, value(r));
+    const double scale = 1 / largest;
+    double sum = 0;
+    for (const RankPrice& r : ranks) sum += Power16(value(r) * scale);
+    return std::pair(largest, largest * Root16(sum / static_cast<double>(ranks.size())));
+  };
+  const auto [cost_ms, total_ms] = mean([](const RankPrice& r) { return r.total_ms(); });
+  double compute_sum_ms = 0;
+  for (const RankPrice& r : ranks) compute_sum_ms += r.compute_ms;
+  Value result{cost_ms, cost_ms + kShare * total_ms +
+                            weights.work * compute_sum_ms / static_cast<double>(ranks.size())};
+  if (separable) return result;
+  const double ready_ms = mean([](const RankPrice& r) { return r.ready_ms(); }).second;
+  const double load = mean([](const RankPrice& r) { return r.forward_load; }).second;
+  result.value_ms += kShare * ready_ms + kLoadShare * weights.load_ms * load;
+  return result;
+}
+
+double Objective::LargestOfOthers(int measure, std::span<const int> changed) const {
+  const std::vector<int>& leaders = leaders_[static_cast<std::size_t>(measure)];
+  for (const int leader : leaders) {
+    if (std::find(changed.begin(), changed.end(), leader) == changed.end()) {
+      return Of(rank(leader), measure);
+    }
+  }
+  if (leaders.size() == ranks_.size()) return 0;
+  // More changes than leaders: no rank below them is higher than the last one.
+  return Of(rank(leaders.back()), measure);
+}
+
+Objective::Others Objective::OthersThan(std::span<const int> ranks) const {
+  Others others;
+  others.total_ms = LargestOfOthers(kTotal, ranks);
+  if (separable_) return others;
+  others.ready_ms = LargestOfOthers(kReady, ranks);
+  others.forward_load = LargestOfOthers(kForwardLoad, ranks);
+  others.backward_load = LargestOfOthers(kBackwardLoad, ranks);
+  return others;
+}
+
+double Objective::Estimate(std::span<const RankChange> changes, const Others& others,
+                           const CommSurrogate& surrogate, double limit_ms) const {
+  double forward_change = 0;  // for everybody, by the largest load
+  double backward_change = 0;
+  double last_ready_ms = 0;
+  double others_change = 0;
+  const auto ready_after = [&](const RankChange& change, const RankPrice& now) {
+    return change.compute_ms + now.backward_ms + backward_change +
+           surrogate.backward_own * (change.backward_load - now.backward_load);
+  };
+  if (!separable_) {
+    double forward_load = others.forward_load;
+    double backward_load = others.backward_load;
+    for (const RankChange& change : changes) {
+      forward_load = std::max(forward_load, change.forward_load);
+      backward_load = std::max(backward_load, change.backward_load);
+    }
+    forward_change = surrogate.forward_largest * (forward_load - largest_[kForwardLoad]);
+    backward_change = surrogate.backward_largest * (backward_load - largest_[kBackwardLoad]);
+    last_ready_ms = others.ready_ms + backward_change;
+    for (const RankChange& change : changes) {
+      last_ready_ms = std::max(last_ready_ms, ready_after(change, rank(change.rank)));
+    }
+    // A rank that is not changed is ready as before but for the largest load's part.
+    others_change = backward_change + forward_change +
+                    surrogate.forward_wait * (last_ready_ms - largest_[kReady] - backward_change);
+  }
+  double cost_ms = others.total_ms + others_change;
+  double compute_sum_ms = compute_sum_ms_;
+  std::array<double, kPowers> powers = power_sums_;
+  for (const RankChange& change : changes) {
+    const std::size_t r = static_cast<std::size_t>(change.rank);
+    const RankPrice& now = ranks_[r];
+    const double ready_ms = ready_after(change, now);
+    double total_ms = ready_ms + now.forward_ms + forward_change +
+                      surrogate.forward_own * (change.forward_load - now.forward_load);
+    if (!separable_) {
+      total_ms += surrogate.forward_wait *
+                  ((last_ready_ms - largest_[kReady]) - (ready_ms - now.ready_ms()));
+      powers[kReady] += Power16(ready_ms * scales_[kReady]) - powers_[kReady][r];
+      powers[kForwardLoad] +=
+          Power16(change.forward_load * scales_[kForwardLoad]) - powers_[kForwardLoad][r];
+    }
+    cost_ms = std::max(cost_ms, total_ms);
+    if (cost_ms >= limit_ms) return cost_ms;  // the power means only add to it
+    compute_sum_ms += change.compute_ms - now.compute_ms;
+    powers[kTotal] += Power16((total_ms - others_change) * scales_[kTotal]) - powers_[kTotal][r];
+  }
+  const auto mean = [&](std::size_t measure) {
+    return means_of_none_[measure] + means_per_power_[measure] * powers[measure];
+  };
+  double value_ms = cost_ms + kShare * (mean(kTotal) + others_change) +
+                    weights_.work * compute_sum_ms / static_cast<double>(ranks_.size());
+  if (!separable_)
+    value_ms += kShare * mean(kReady) + kLoadShare * weights_.load_ms * mean(kForwardLoad);
+  return value_ms;
+}
+
+}  // namespace neuroshard

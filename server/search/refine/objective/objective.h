@@ -1,0 +1,106 @@
+// Objective of local search, and its estimate after a change of a few ranks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "server/search/refine/objective/comm_surrogate.h"
+
+namespace neuroshard {
+
+// A rank as it would be.
+struct RankChange {
+  int rank = 0;
+  double compute_ms = 0;
+  double forward_load = 0;
+  double backward_load = 0;
+};
+
+// Times and loads of a rank in a placement that was priced.
+struct RankPrice {
+  double compute_ms = 0;
+  double backward_ms = 0;
+  double forward_ms = 0;
+  double forward_load = 0;
+  double backward_load = 0;
+
+  // When it enters the forward collective.
+  double ready_ms() const { return compute_ms + backward_ms; }
+  double total_ms() const { return compute_ms + backward_ms + forward_ms; }
+};
+
+// What local search descends on: the embedding cost (the largest total of a rank), plus a small
+// share of the 16-power means over all ranks of totals, times until ready and forward loads, and of
+// the mean compute. The cost alone says nothing about a step that relieves one of two equally slow
+// ranks, nor, where ranks wait for the last one, about any rank but that; nor about a step that
+// saves work on one of many ranks that are all as slow. Reset takes time in the ranks; OthersThan
+// and Estimate in the ranks that change. For one thread; const methods for any number.
+class Objective {
+ public:
+  // What counts besides the cost.
+  struct Weights {
+    double load_ms = 0;  // a unit of the largest forward load
+    double work = 0;     // mean compute over all ranks
+  };
+  // The objective of a placement, and the cost in it.
+  struct Value {
+    double cost_ms = 0;
+    double value_ms = 0;
+  };
+  // Of a placement; what Reset would find, without the means to estimate anything from there.
+  static Value Evaluate(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
+
+  // `separable`: CostModelInfo::separable_comm.
+  void Reset(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
+
+  double cost_ms() const { return cost_ms_; }
+  double value_ms() const { return value_ms_; }
+  const RankPrice& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
+  int num_ranks() const { return static_cast<int>(ranks_.size()); }
+
+  // The largest values among all ranks but a few.
+  struct Others {
+    double ready_ms = 0;
+    double total_ms = 0;
+    double forward_load = 0;
+    double backward_load = 0;
+  };
+  Others OthersThan(std::span<const int> ranks) const;
+
+  // The objective after `changes` (distinct ranks), with communication by `surrogate`. Where the
+  // cost in it is `limit_ms` or more, that alone, which takes less time. `others`: than those
+  // ranks.
+  double Estimate(std::span<const RankChange> changes, const Others& others,
+                  const CommSurrogate& surrogate,
+                  double limit_ms = std::numeric_limits<double>::infinity()) const;
+
+ private:
+  enum Measure { kReady, kTotal, kForwardLoad, kBackwardLoad, kMeasures };
+  static constexpr std::size_t kLeaders = 6;
+  static constexpr int kPowers = 3;  // the measures with a power mean come first
+
+  static double Of(const RankPrice& rank, int measure);
+  // The largest value among ranks that are not changed.
+  double LargestOfOthers(int measure, std::span<const int> changed) const;
+
+  std::vector<RankPrice> ranks_;
+  bool separable_ = false;
+  Weights weights_;
+  double cost_ms_ = 0;
+  double value_ms_ = 0;
+  double compute_sum_ms_ = 0;
+  // By measure: the ranks with the largest values in descending order; one over the largest; the
+  // power of every rank's value over the largest; a power mean as a linear function of their sum.
+  std::array<std::vector<int>, kMeasures> leaders_;
+  std::array<double, kMeasures> largest_{};
+  std::array<double, kPowers> scales_{};
+  std::array<std::vector<double>, kPowers> powers_;
+  std::array<double, kPowers> power_sums_{};
+  std::array<double, kPowers> means_of_none_{};
+  std::array<double, kPowers> means_per_power_{};
+};
+
+}  // namespace neuroshard

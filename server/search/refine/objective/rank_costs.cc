@@ -1,0 +1,65 @@
+#include "server/search/refine/objective/rank_costs.h"
+
+#include <cstddef>
+#include <span>
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kMaxContents = 1U << 20;
+
+}  // namespace
+
+RankCosts::RankCosts(SearchContext& context, const ShardTable& shard_table)
+    : shard_table_(shard_table),
+      additive_(context.model().info().additive_compute),
+      cache_(context, shard_table.width(), kMaxContents) {}
+
+template <typename Fill>
+RankCosts::Slot RankCosts::FindOrQueue(const Solution::Rank& changed, const Fill& fill) {
+  if (changed.shards == 0) return RankCostCache::kEmptyRank;
+  if (additive_) return cache_.AddKnown(static_cast<float>(changed.single_costs_ms));
+  return cache_.Find(changed.content, fill);
+}
+
+RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without, int with) {
+  Solution::Rank changed = solution.rank(rank);
+  if (without >= 0) {
+    changed.content -= ContentOf(without);
+    changed.single_costs_ms -= static_cast<double>(shard_table_.single_cost_ms(without));
+    --changed.shards;
+  }
+  if (with >= 0) {
+    changed.content += ContentOf(with);
+    changed.single_costs_ms += static_cast<double>(shard_table_.single_cost_ms(with));
+    ++changed.shards;
+  }
+  return FindOrQueue(changed, [&](std::span<float> row) {
+    const double* const sum = solution.sum(rank);
+    const float* const less = without >= 0 ? shard_table_.phi(without) : nullptr;
+    const float* const more = with >= 0 ? shard_table_.phi(with) : nullptr;
+    for (std::size_t w = 0; w < row.size(); ++w) {
+      double value = sum[w];
+      if (less != nullptr) value -= static_cast<double>(less[w]);
+      if (more != nullptr) value += static_cast<double>(more[w]);
+      row[w] = static_cast<float>(value);
+    }
+  });
+}
+
+RankCosts::Slot RankCosts::Find(const Solution::Rank& changed, const double* sum,
+                                const double* added) {
+  return FindOrQueue(changed, [&](std::span<float> row) {
+    for (std::size_t w = 0; w < row.size(); ++w) row[w] = static_cast<float>(sum[w] + added[w]);
+  });
+}
+
+void RankCosts::TrimIfLarge() {
+  if (additive_) {
+    cache_.Clear();
+  } else {
+    cache_.TrimIfLarge();
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,47 @@
+// Rank costs: what the ranks of a solution cost to compute, as they are and after changes.
+#pragma once
+
+#include "server/search/core/rank_cost_cache.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/refine/solution.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// The rank cost cache of a local search. Where a model's compute adds up (additive_compute), a cost
+// is the sum of the shards' costs alone, and nothing is predicted or remembered. Find takes
+// constant time for what is known and one pass over the representation for what is not. For one
+// thread.
+class RankCosts {
+ public:
+  using Slot = RankCostCache::Slot;
+
+  // Both must outlive it; the context's statistics count the predictions.
+  RankCosts(SearchContext& context, const ShardTable& shard_table);
+
+  // The slot of a rank of `solution` without one of its shards and with another (none: -1).
+  Slot Find(const Solution& solution, int rank, int without, int with);
+
+  // The same for any change: the rank as it will be, and what is added to its sum (representation,
+  // `width` entries).
+  Slot Find(const Solution::Rank& changed, const double* sum, const double* added);
+
+  // Predicts what is queued, in one batch. Only then is cost_ms() known for it.
+  void EvaluateQueued() { cache_.EvaluateQueued(); }
+
+  float cost_ms(Slot slot) const { return cache_.cost_ms(slot); }
+
+  // Forgets everything once there is too much. Slots given out before are void then; call with
+  // nothing queued.
+  void TrimIfLarge();
+
+ private:
+  template <typename Fill>
+  Slot FindOrQueue(const Solution::Rank& changed, const Fill& fill);
+
+  const ShardTable& shard_table_;
+  const bool additive_;
+  RankCostCache cache_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,102 @@
+#include "server/search/refine/objective/rank_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/support/refine_bed.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::RefineBed;
+
+struct Asked {
+  int rank;
+  int without;
+  int with;
+};
+
+// Ids of the shards that a rank holds.
+std::vector<int> ShardsOn(const Solution& solution, int rank) {
+  std::vector<int> shards;
+  for (const Unit& unit : solution.Units()) {
+    for (int i = 0; i < unit.shards.count; ++i) {
+      if (solution.RankOf(unit, i) == rank) shards.push_back(unit.shards.at(i));
+    }
+  }
+  return shards;
+}
+
+TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    RefineBed bed(seed);
+    if (!bed.LoadLegal()) continue;
+    const ShardTable& table = bed.bench.shard_table;
+    RankCosts costs(bed.context, table);
+    for (int round = 0; round < 20; ++round) {
+      const int rank =
+          static_cast<int>(bed.random().Below(static_cast<std::uint64_t>(bed.num_ranks())));
+      std::vector<int> held = ShardsOn(bed.bench.solution, rank);
+      Asked asked{rank, -1, -1};
+      if (!held.empty() && round % 2 == 0) {
+        asked.without = held.back();
+        held.pop_back();
+      }
+      if (round % 3 != 0) {
+        asked.with = bed.RandomUnit().shards.full;
+        held.push_back(asked.with);
+      }
+      const auto slot = costs.Find(bed.bench.solution, asked.rank, asked.without, asked.with);
+      costs.EvaluateQueued();
+      if (held.empty()) {
+        EXPECT_EQ(costs.cost_ms(slot), 0);
+        continue;
+      }
+      std::vector<float> sum;
+      for (std::size_t w = 0; w < table.width(); ++w) {
+        double value = 0;
+        for (const int shard : held) value += static_cast<double>(table.phi(shard)[w]);
+        sum.push_back(static_cast<float>(value));
+      }
+      ComputeCost cost;
+      bed.model.ComputeCosts(sum, {&cost, 1});
+      EXPECT_NEAR(costs.cost_ms(slot), cost.total_ms, 1e-5 * static_cast<double>(cost.total_ms));
+    }
+  }
+}
+
+TEST(RankCostsTest, WhatIsKnownIsNotPredictedAgain) {
+  RefineBed bed(4);
+  ASSERT_TRUE(bed.LoadLegal());
+  RankCosts costs(bed.context, bed.bench.shard_table);
+  for (int r = 0; r < bed.num_ranks(); ++r) costs.Find(bed.bench.solution, r, -1, -1);
+  costs.EvaluateQueued();
+  const auto predicted = bed.context.statistics().compute_evaluations;
+  costs.TrimIfLarge();
+  const std::vector<double> nothing(bed.bench.shard_table.width(), 0.0);
+  for (int r = 0; r < bed.num_ranks(); ++r) {
+    EXPECT_EQ(costs.Find(bed.bench.solution, r, -1, -1),
+              costs.Find(bed.bench.solution.rank(r), bed.bench.solution.sum(r), nothing.data()));
+  }
+  costs.EvaluateQueued();
+  EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
+}
+
+TEST(RankCostsTest, AdditiveComputeIsTheSumOfShardsAlone) {
+  RefineBed bed(4, true);
+  ASSERT_TRUE(bed.LoadLegal());
+  RankCosts costs(bed.context, bed.bench.shard_table);
+  const auto predicted = bed.context.statistics().compute_evaluations;
+  for (int r = 0; r < bed.num_ranks(); ++r) {
+    double sum_ms = 0;
+    for (const int shard : ShardsOn(bed.bench.solution, r)) {
+      sum_ms += static_cast<double>(bed.bench.shard_table.single_cost_ms(shard));
+    }
+    EXPECT_NEAR(costs.cost_ms(costs.Find(bed.bench.solution, r, -1, -1)), sum_ms, 1e-5 * sum_ms);
+  }
+  EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
+}
+
+}  // namespace
+}  // namespace neuroshard

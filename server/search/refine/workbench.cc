@@ -1,0 +1,32 @@
+#include "server/search/refine/workbench.h"
+
+#include "server/search/refine/plan_units.h"
+
+namespace neuroshard {
+
+Workbench::Workbench(SearchContext& search_context, const CompiledRules& compiled_rules,
+                     const TableLayouts& table_layouts)
+    : context(search_context),
+      rules(compiled_rules),
+      layouts(table_layouts),
+      shard_table(search_context),
+      rank_costs(search_context, shard_table),
+      solution(search_context.request(), compiled_rules, shard_table),
+      pricer(search_context, shard_table, rank_costs),
+      initial(search_context, compiled_rules, table_layouts, shard_table, pricer) {}
+
+void Workbench::Load(const Plan& plan) {
+  LoadPlan(context.request(), layouts, plan, shard_table, solution);
+  pricer.PriceSolution(solution);
+}
+
+void Workbench::Fix(const FixedTables& fixed) {
+  solution.Fix(fixed, {});
+  Plan plan;
+  for (const TablePlan* const table : fixed.plans) {
+    if (table != nullptr) plan.tables.push_back(*table);
+  }
+  solution.Fix(fixed, UnitsOf(context.request(), layouts, plan, shard_table, solution));
+}
+
+}  // namespace neuroshard

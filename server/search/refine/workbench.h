@@ -1,0 +1,40 @@
+// Workbench: what one local search works on.
+#pragma once
+
+#include "common/domain/plan.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/core/table_layouts.h"
+#include "server/search/refine/fixed_tables.h"
+#include "server/search/refine/initial/initial_solutions.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/rank_costs.h"
+#include "server/search/refine/solution.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// A solution with everything that is remembered about its request. For one thread, and one search
+// at a time.
+struct Workbench {
+  // All must outlive it.
+  Workbench(SearchContext& search_context, const CompiledRules& compiled_rules,
+            const TableLayouts& table_layouts);
+
+  // Makes a plan whose tables are legal by themselves the solution, and prices it.
+  void Load(const Plan& plan);
+
+  // From now on these tables of a plan in place stay. Clears the solution.
+  void Fix(const FixedTables& fixed);
+
+  SearchContext& context;
+  const CompiledRules& rules;
+  const TableLayouts& layouts;
+  ShardTable shard_table;
+  RankCosts rank_costs;
+  Solution solution;
+  MovePricer pricer;
+  InitialSolutions initial;
+};
+
+}  // namespace neuroshard
