@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "common/base/build_info.h"
 #include "common/config/config_reader.h"
-#include "worker/measure/build_info.h"
 
 namespace neuroshard {
 namespace {
@@ -66,7 +66,7 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
       ->check(CLI::Range(1, kMaxCpuDevices));
   app.add_option("--collective-host", collective_host,
                  "address that the ranks of comm groups listen on and that other hosts can reach");
-  app.set_version_flag("--version", BuildVersion() + " (" + BuildGitCommit() + ")");
+  app.set_version_flag("--version", BuildText());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

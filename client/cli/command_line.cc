@@ -5,12 +5,14 @@
 
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
+#include "common/base/build_info.h"
 
 namespace neuroshard {
 
 int RunCommandLine(int argc, const char* const* argv, const Console& console) {
   CLI::App app("Plans where embedding tables go, measures what they cost, and compares the two.",
                "neuroshard");
+  app.set_version_flag("--version", BuildText());
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage error, 130 a sweep or a validation that was "

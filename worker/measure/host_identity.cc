@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "worker/measure/build_info.h"
+#include "common/base/build_info.h"
 
 namespace neuroshard {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker/measure/build_info.h"
+#include "common/base/build_info.h"
 
 namespace neuroshard {
 namespace {
