@@ -52,7 +52,7 @@ struct ImportCommand {
 struct EvaluateCommand {
   std::string model_directory;
   std::string store;
-  OutputFormat format = OutputFormat::kJson;
+  OutputFormat format = OutputFormat::kTable;
 };
 
 struct DriftCommand {

@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "server/pretrain/fit/blas_threads.h"
 #include "server/pretrain/repeated_samples.h"
 #include "server/pretrain/universal_problem.h"
 #include "server/pretrain/universal_stages.h"
@@ -100,7 +99,6 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                                               const TrainingConfig& config,
                                               const UniversalStart* start,
                                               const FitContext& context) {
-  UseOneBlasThread();
   const ModelManifest before = start == nullptr ? ModelManifest() : start->manifest;
   TrainingOutcome outcome;
   NS_ASSIGN_OR_RETURN(outcome.manifest.device, InCommon(records.conditions.device, before.device));
