@@ -1,4 +1,4 @@
-// How sure a universal communication network may say that it is of each collective.
+// Calibration of the intervals of a universal communication network, collective by collective.
 #pragma once
 
 #include <cstdint>

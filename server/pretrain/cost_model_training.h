@@ -1,5 +1,5 @@
-// From selected measurements to the networks of the NeuroShard paper (section 3): one for compute,
-// and one for each direction and rank count of all-to-alls.
+// Training of the NeuroShard paper's networks (section 3): one for compute, and one for each
+// direction and rank count of all-to-alls.
 #pragma once
 
 #include "common/base/status.h"

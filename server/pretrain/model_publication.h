@@ -1,4 +1,4 @@
-// A trained cost model into a model repository.
+// Publication of a trained cost model in a model repository.
 #pragma once
 
 #include <cstdint>

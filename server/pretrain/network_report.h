@@ -1,4 +1,4 @@
-// How good one network is on samples that it has not learned from.
+// Accuracy of one network on samples that it has not learned from.
 #pragma once
 
 #include <cstdint>

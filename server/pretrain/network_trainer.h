@@ -1,5 +1,4 @@
-// Trains one network of the NeuroShard paper: Adam, mini-batches, the weights of the best
-// validation epoch.
+// Training of one network of the NeuroShard paper.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ namespace neuroshard {
 
 enum class OutputFormat { kTable, kJson };
 
-// What the commands need from outside.
+// Outputs, clock and stop signal of a command.
 struct CommandContext {
   std::FILE* out = nullptr;
   std::FILE* err = nullptr;

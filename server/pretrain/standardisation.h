@@ -1,4 +1,4 @@
-// How features reach a network: (x - mean) / deviation, by what training samples show of them.
+// Standardisation of features: (x - mean) / deviation over the training samples.
 #pragma once
 
 #include <cstdint>

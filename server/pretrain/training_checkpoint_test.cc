@@ -1,4 +1,4 @@
-// What a training leaves when it is stopped, or when the disk is full, and how it goes on.
+// Trainings that are stopped, or whose disk is full, and that go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

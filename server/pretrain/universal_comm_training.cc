@@ -57,7 +57,7 @@ StatusOr<CommFit> FitComm(const std::string& name, const std::vector<CommRecord>
   return fit;
 }
 
-// How sure the ensemble may say that it is, by collectives that a network had not learned from.
+// By collectives that a network had not learned from.
 StatusOr<CommCalibration> Calibrate(const CommFit& fit, const SampleSplit& by_record,
                                     const TrainingConfig& config, const FitContext& context) {
   UnseenCollectives unseen;

@@ -42,7 +42,7 @@ StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<Comp
   return FitEnsemble(std::move(problem), std::move(network), split, options, context);
 }
 
-// What the errors on held-out samples have in common with those measured at about the same time.
+// Remarks on errors that held-out samples measured at about the same time have in common.
 void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
                     const EnsembleFit& fit, TrainingOutcome& outcome) {
   std::vector<std::int64_t> held_out = split.samples.test;

@@ -1,4 +1,4 @@
-// Fitting an ensemble of a universal network, asking it, and reporting on it.
+// An ensemble of a universal network: its fit, its predictions, the report on it.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,7 @@ NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredicti
                        const std::optional<IntervalManifest>& interval, std::int64_t samples,
                        const std::vector<int>& num_ranks = {});
 
-// How the model to go on from is on the samples of `now`.
+// The report on the model to go on from, on the samples of `now`.
 NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& before);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// Measurements under any conditions as the problems that the universal networks learn.
+// Training problems of the universal networks, from measurements under any conditions.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ std::vector<std::string> Listed(const Set& words) {
   return {words.begin(), words.end()};
 }
 
-// What the samples had, besides what the model to go on from had seen.
+// Conditions of the samples, and those of the model to go on from.
 TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
                             const std::vector<CommRecord>& comm, const UniversalStart* start) {
   TrainedOnManifest on;
@@ -68,7 +68,7 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   return on;
 }
 
-// What the measurements and the model to go on from are both of; empty: neither says.
+// The device or backend of both the measurements and the model to go on from; empty: neither says.
 StatusOr<std::string> InCommon(const std::string& measured, const std::string& model) {
   if (!measured.empty() && !model.empty() && measured != model) {
     return FailedPrecondition("the measurements are of {}, the model to go on from is of {}",

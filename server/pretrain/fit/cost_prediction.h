@@ -1,4 +1,4 @@
-// Costs of samples by a trained network.
+// Prediction of costs by a trained network.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 #include <map>
 #include <system_error>
 
+#include "common/base/sha256.h"
 #include "server/models/regular_file.h"
 #include "server/models/safetensors.h"
-#include "server/pretrain/content_hash.h"
 
 namespace neuroshard {
 namespace {
@@ -62,7 +62,7 @@ std::optional<std::vector<MemberState>> MembersOf(const TensorFile& file) {
 }
 
 std::filesystem::path FileOf(const std::filesystem::path& directory, const std::string& network) {
-  return directory / (ContentHash(network).substr(0, kFileNameDigits) + ".checkpoint");
+  return directory / (Sha256Hex(network).substr(0, kFileNameDigits) + ".checkpoint");
 }
 
 }  // namespace

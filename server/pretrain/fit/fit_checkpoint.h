@@ -1,4 +1,4 @@
-// Unfinished and finished fits on disk, so that a killed training goes on where it was.
+// Checkpoints: unfinished and finished fits on disk, so that a killed training goes on.
 #pragma once
 
 #include <filesystem>

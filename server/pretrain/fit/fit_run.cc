@@ -7,7 +7,7 @@
 #include <system_error>
 #include <thread>
 
-#include "server/pretrain/content_hash.h"
+#include "common/base/sha256.h"
 
 namespace neuroshard {
 namespace {
@@ -61,7 +61,7 @@ std::string Fingerprint(const FitTask& task) {
                          tensor.non_negative_columns);
   }
   for (const auto& parameters : task.initial_parameters) AddBytes(parameters, bytes);
-  return ContentHash(bytes);
+  return Sha256Hex(bytes);
 }
 
 EpochReport Summary(const FitTask& task, const std::vector<MemberState>& members) {

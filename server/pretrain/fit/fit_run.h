@@ -1,4 +1,4 @@
-// Fits the members of an ensemble to the end: epochs, early stop, progress, checkpoints.
+// The fit of an ensemble: epochs of all members, early stop, progress, checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// One network on its way from random weights to fitted ones, epoch by epoch: Adam (Kingma and Ba,
-// 2015) on mini-batches, by libtorch.
+// The fit of one network, epoch by epoch: Adam (Kingma and Ba, 2015) on mini-batches, by libtorch.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ std::vector<NetworkDefinition> AllKinds() {
           DefinitionOf(SmallComm())};
 }
 
-// What a file refuses: negative weights where costs must not fall.
+// A file refuses negative weights where costs must not fall.
 Status CheckFile(const NetworkDefinition& network, const TensorFile& file) {
   return CheckNetworkTensors(network.tensors, file, "file");
 }

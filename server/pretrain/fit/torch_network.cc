@@ -83,9 +83,9 @@ at::Tensor UniversalComm(const NetworkDefinition& network, LayerReader& layers,
   return at::addmm(cost, batch.sample_values, wait_and_floor.unsqueeze(1));
 }
 
-// Of all weights of kUniversalComm: 1, or -1 where exactly one of a weight's two units is a
-// min(x, 0) unit, the second half of each hidden layer. As min(x, 0) = -max(-x, 0), the network with
-// these signs is one of max(x, 0) units alone.
+// Of each weight of kUniversalComm: -1 where one of the two units that it joins is a min(x, 0) unit,
+// the second half of each hidden layer, and the other is not; otherwise 1. As min(x, 0) =
+// -max(-x, 0), the network with these signs is one of ReLUs alone, which takes fewer operations.
 at::Tensor SignsOf(const NetworkDefinition& network) {
   at::Tensor signs = at::ones({network.num_values()});
   at::Tensor inputs = at::ones({network.tensors.front().shape[1]});
@@ -202,8 +202,9 @@ void TorchProblem::Permute(Random& random, TorchBatch& batch) const {
   }
   const at::Tensor of_rank = ToTensor(orders).view({samples, ranks});
   const std::int64_t blocks = problem_.num_columns() / ranks;
-  batch.rows =
-      batch.rows.gather(1, at::cat({of_rank, of_rank + ranks}, 1).slice(1, 0, blocks * ranks));
+  batch.rows = batch.rows.view({samples, blocks, ranks})
+                   .gather(2, of_rank.unsqueeze(1).expand({samples, blocks, ranks}))
+                   .view({samples, blocks * ranks});
   batch.targets = batch.targets.gather(1, of_rank);
   batch.weights = batch.weights.gather(1, of_rank);
 }
@@ -231,6 +232,7 @@ TorchNetwork::TorchNetwork(const NetworkDefinition& network) : network_(network)
 at::Tensor TorchNetwork::Weights(const at::Tensor& parameters) const {
   switch (network_.kind) {
     case NetworkKind::kUniversalTableSum:
+      // Where it is not taken, exp(0): it and its gradient are finite whatever the parameter.
       return at::where(non_negative_, (parameters * non_negative_).exp(), parameters);
     case NetworkKind::kUniversalComm:
       return at::where(non_negative_, parameters.abs(), parameters);
