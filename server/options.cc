@@ -53,6 +53,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
       "NeuroShard planner: answers ShardPlan RPCs with plans searched against cost models.\n"
       "SIGTERM or SIGINT drains, SIGHUP looks for new models at once.",
       "neuroshard-planner");
+  app.set_version_flag("--version", BuildText());
   std::string config;
   std::string models;
   std::string listen;

@@ -26,9 +26,9 @@ while IFS= read -r line; do fault "a generated header outside codec, adapters an
   < <(sources common kernels worker server client | grep -vE '^(common/(codec|rpc)|server/service|worker/service|client)/' |
     xargs -r grep -nHE '#include ".*\.pb\.h"')
 
-# torch only in pre-training, and never together with .pb.h.
-while IFS= read -r line; do fault "torch outside server/pretrain: $line"; done \
-  < <(sources common kernels worker server client tests bench | grep -vE '^server/pretrain/' |
+# torch only where networks are trained, and never together with .pb.h.
+while IFS= read -r line; do fault "torch outside server/pretrain/fit: $line"; done \
+  < <(sources common kernels worker server client tests bench | grep -vE '^server/pretrain/fit/' |
     xargs -r grep -nHE '#include [<"](torch|ATen|c10)/')
 
 # The pure core: no clocks, threads, files or logs.

@@ -17,7 +17,7 @@ find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(Torch CONFIG REQUIRED)
-set(BLA_VENDOR Generic)  # the BLAS that libtorch runs on, whichever is installed
+set(BLA_VENDOR Generic)  # for bench/; whichever is installed, which libtorch runs on too
 find_package(BLAS REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 find_package(Gloo CONFIG REQUIRED)

@@ -1,14 +1,12 @@
 #include "common/codec/fingerprint.h"
 
-#include <fmt/format.h>
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "common/base/sha256.h"
 
 namespace neuroshard {
 namespace {
@@ -151,15 +149,6 @@ void Append(const SearchOptions& search, CanonicalBytes& out) {
   out.Real(search.hugectr.data_parallel_threshold_gb);
   out.Integer(search.hugectr.iterations);
   out.Integer(int{search.hugectr.hierarchical});
-}
-
-std::string Sha256Hex(const std::string& bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned int length = 0;
-  EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr);
-  std::string hex;
-  for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
 }
 
 }  // namespace

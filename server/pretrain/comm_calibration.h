@@ -1,4 +1,4 @@
-// How sure a universal communication network may say that it is of each collective.
+// Calibration of the intervals of a universal communication network, collective by collective.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,11 @@ struct UnseenCollectives {
 };
 
 // The training and validation collectives, a fifth at a time said by a network that learned from
-// the other four. `task` is the fit of the ensemble. Errors of RunFit.
-StatusOr<UnseenCollectives> LeaveOutInTurn(const UniversalCommProblem& comm,
-                                           const SampleSplit& by_record, const EnsembleTask& task,
+// the other four, as the ensemble's were fitted. Errors of RunFit.
+StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
+                                           const CollectiveRanks& ranks,
+                                           const SampleSplit& by_record,
+                                           const OptimizationConfig& config,
                                            const FitContext& context);
 
 struct CommCalibration {
@@ -32,7 +34,7 @@ struct CommCalibration {
 
 // On what CalibrateInterval takes: a collective is a group. Collectives with too few are only in
 // `all`, which has nothing where even all of them are too few.
-CommCalibration CalibrateComm(const UniversalCommProblem& comm, const NetworkGraph& graph,
-                              const FittedEnsemble& ensemble, const UnseenCollectives& unseen);
+CommCalibration CalibrateComm(const EnsembleFit& ensemble, const CollectiveRanks& ranks,
+                              const UnseenCollectives& unseen);
 
 }  // namespace neuroshard

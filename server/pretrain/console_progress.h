@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "server/pretrain/network_trainer.h"
+#include "server/pretrain/fit/fit_run.h"
 
 namespace neuroshard {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "server/pretrain/content_hash.h"
+#include "common/base/sha256.h"
 #include "server/pretrain/cost_data_text.h"
 
 namespace neuroshard {
@@ -31,7 +31,7 @@ StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
 class SampleIds {
  public:
   std::string Next(const std::string& content) {
-    const std::string hash = ContentHash(content).substr(0, kSampleIdDigits);
+    const std::string hash = Sha256Hex(content).substr(0, kSampleIdDigits);
     return fmt::format("{}-{}", hash, ++occurrences_[hash]);
   }
 
@@ -64,7 +64,7 @@ SweepInfo KeepNew(const std::set<std::string>& known, const std::string& name,
   }
   costs = std::move(fresh);
   count.imported = static_cast<std::int64_t>(costs.size());
-  const std::string hash = ContentHash(all_ids);
+  const std::string hash = Sha256Hex(all_ids);
   return {fmt::format("{}-{}", name, hash.substr(0, 12)), "import:" + hash,
           "imported from NeuroShard's text format"};
 }

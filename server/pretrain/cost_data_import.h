@@ -25,7 +25,7 @@ struct ImportCount {
   std::vector<std::int64_t> first_malformed;  // line numbers from 1, at most 5
 };
 
-// What the files hold, and what could not be read of them.
+// The samples of the files, and counts of what could not be read.
 struct CostData {
   std::vector<ImportedComputeCost> compute;
   std::vector<ImportedCommCost> comm;  // two of a line: backward, forward

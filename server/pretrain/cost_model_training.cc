@@ -1,18 +1,15 @@
 #include "server/pretrain/cost_model_training.h"
 
+#include <iterator>
 #include <utility>
 
 #include "server/cost/feature_columns.h"
+#include "server/pretrain/network_trainer.h"
 #include "server/pretrain/repeated_samples.h"
 #include "server/pretrain/training_set.h"
 
 namespace neuroshard {
 namespace {
-
-struct NetworkAndReport {
-  TrainedNetwork network;
-  NetworkReport report;
-};
 
 // Sums each sample's outputs: forward + backward of compute.
 std::vector<double> Totals(const std::vector<double>& values, int outputs) {
@@ -21,18 +18,16 @@ std::vector<double> Totals(const std::vector<double>& values, int outputs) {
   return totals;
 }
 
-StatusOr<NetworkAndReport> TrainAndReport(const TrainingProblem& problem, const NetworkShape& shape,
-                                          const OptimizationConfig& config,
-                                          const FitContext& context) {
-  const SampleSplit split = SplitSamples(problem.num_samples(), config.seed);
-  NS_ASSIGN_OR_RETURN(TrainingResult trained, TrainNetwork(problem, split, shape, config, context));
+NetworkReport ReportOn(const FittedNetwork& fit, const SampleSplit& split, std::string key) {
+  const TrainingProblem& problem = fit.problem;
   NetworkReport report;
   report.name = problem.name;
+  report.key = std::move(key);
   report.train_samples = static_cast<std::int64_t>(split.train.size());
   report.validation_samples = static_cast<std::int64_t>(split.validation.size());
-  report.epochs = trained.epochs;
-  report.best_epoch = trained.best_epoch;
-  report.predicted_ms = PredictSamples(trained.network, problem, split.test);
+  report.epochs = fit.epochs;
+  report.best_epoch = fit.best_epoch;
+  report.predicted_ms = fit.Predict(split.test);
   for (const auto sample : split.test) {
     for (int o = 0; o < problem.outputs; ++o) {
       report.measured_ms.push_back(problem.targets[sample * problem.outputs + o]);
@@ -44,117 +39,94 @@ StatusOr<NetworkAndReport> TrainAndReport(const TrainingProblem& problem, const 
   }
   report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
   report.held_out.samples = static_cast<std::int64_t>(split.test.size());
-  return NetworkAndReport{std::move(trained.network), std::move(report)};
+  return report;
 }
 
-std::vector<std::int64_t> LayerWidths(std::int64_t inputs, const std::vector<LinearLayer>& layers) {
-  std::vector<std::int64_t> widths = {inputs};
-  for (const LinearLayer& layer : layers) widths.push_back(layer.outputs);
-  return widths;
+// Trains the network that a manifest's section describes, and adds its file and report.
+template <typename NetworkManifest>
+Status AddTrained(TrainingProblem problem, const NetworkManifest& manifest, std::string key,
+                  const OptimizationConfig& config, const FitContext& context,
+                  TrainingOutcome& outcome) {
+  const SampleSplit split = SplitSamples(problem.num_samples(), config.seed);
+  NS_ASSIGN_OR_RETURN(
+      const FittedNetwork fit,
+      TrainNetwork(std::move(problem), DefinitionOf(manifest), split, config, context));
+  outcome.files[manifest.file] = fit.File();
+  outcome.reports.push_back(ReportOn(fit, split, std::move(key)));
+  return absl::OkStatus();
 }
 
-void AddLayers(const std::string& prefix, const std::vector<LinearLayer>& layers,
-               TensorFile& file) {
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LinearLayer& layer = layers[i];
-    const std::string name = fmt::format("{}.{}", prefix, i);
-    file.tensors[name + ".weight"] = {{layer.outputs, layer.inputs}, layer.weight};
-    file.tensors[name + ".bias"] = {{layer.outputs}, layer.bias};
+Status TrainCompute(const std::vector<ComputeRecord>& records, const TrainingConfig& config,
+                    const FitContext& context, TrainingOutcome& outcome) {
+  ComputeNetworkManifest& manifest = outcome.manifest.compute;
+  manifest.file = "compute.safetensors";
+  manifest.features = NeuroShardFeatureNames();
+  manifest.transforms = config.transforms;
+  NS_ASSIGN_OR_RETURN(const FeatureColumns columns,
+                      FeatureColumns::Create(manifest.features, manifest.transforms));
+  NS_ASSIGN_OR_RETURN(TrainingProblem problem, MakeComputeProblem(records, manifest.features,
+                                                                  columns, config.compute_outputs));
+  manifest.table_layers = {problem.num_columns()};
+  manifest.table_layers.insert(manifest.table_layers.end(), config.table_hidden.begin(),
+                               config.table_hidden.end());
+  manifest.head_layers =
+      LayersOf(manifest.table_layers.back(), config.head_hidden, problem.outputs);
+  if (problem.outputs == 2) manifest.outputs = {"forward_ms", "backward_ms"};
+  return AddTrained(std::move(problem), manifest, "compute", config.optimization, context, outcome);
+}
+
+Status TrainComm(const std::vector<CommRecord>& records, CommDirection direction, int num_ranks,
+                 const TrainingConfig& config, const FitContext& context,
+                 TrainingOutcome& outcome) {
+  TrainingProblem problem = MakeCommProblem(records, direction, num_ranks);
+  if (problem.num_samples() < config.min_samples) {
+    context.observer->OnWarning(fmt::format("{}: left out: {} samples, at least {} are needed",
+                                            problem.name, problem.num_samples(),
+                                            config.min_samples));
+    return absl::OkStatus();
   }
+  CommNetworkManifest network;
+  network.file = fmt::format("{}_comm_{}.safetensors", ToText(direction), num_ranks);
+  network.num_devices = num_ranks;
+  network.layers = LayersOf(problem.num_columns(), config.comm_hidden, num_ranks);
+  NS_RETURN_IF_ERROR(AddTrained(std::move(problem), network,
+                                fmt::format("{}_comm.ranks_{}", ToText(direction), num_ranks),
+                                config.comm_optimization, context, outcome));
+  (direction == CommDirection::kForward ? outcome.manifest.forward_comm
+                                        : outcome.manifest.backward_comm)
+      .push_back(std::move(network));
+  return absl::OkStatus();
 }
 
-TensorFile MakeTensorFile(const TrainedNetwork& network) {
-  TensorFile file;
-  const auto features = static_cast<std::int64_t>(network.feature_mean.size());
-  file.tensors["feature_mean"] = {{features}, network.feature_mean};
-  file.tensors["feature_std"] = {{features}, network.feature_std};
-  const bool sums_rows = !network.row_layers.empty();
-  if (sums_rows) AddLayers("table", network.row_layers, file);
-  AddLayers(sums_rows ? "head" : "layer", network.head_layers, file);
-  return file;
-}
 }  // namespace
 
-StatusOr<TrainedCostModel> TrainCostModel(const SelectedRecords& records,
-                                          const TrainingConfig& config, const FitContext& context) {
-  const std::vector<ComputeRecord> compute_records = MergeRepeats(records.compute);
-  const std::vector<CommRecord> comm_records = MergeRepeats(records.comm);
-  const auto compute_samples = static_cast<std::int64_t>(compute_records.size());
-  if (compute_samples < config.min_samples) {
+StatusOr<TrainingOutcome> TrainCostModel(const SelectedRecords& records,
+                                         const TrainingConfig& config, const FitContext& context) {
+  const std::vector<ComputeRecord> compute = MergeRepeats(records.compute);
+  const std::vector<CommRecord> comm = MergeRepeats(records.comm);
+  if (std::ssize(compute) < config.min_samples) {
     return FailedPrecondition(
-        "{} compute samples are too few to learn from, at least {} are needed", compute_samples,
+        "{} compute samples are too few to learn from, at least {} are needed", compute.size(),
         config.min_samples);
   }
-  TrainedCostModel model;
-  model.conditions = records.conditions;
-  model.features = NeuroShardFeatureNames();
-  model.transforms = config.transforms;
-  NS_ASSIGN_OR_RETURN(const FeatureColumns columns,
-                      FeatureColumns::Create(model.features, model.transforms));
-  NS_ASSIGN_OR_RETURN(
-      const TrainingProblem compute,
-      MakeComputeProblem(compute_records, model.features, columns, config.compute_outputs));
-  model.compute_outputs = compute.outputs == 2
-                              ? std::vector<std::string>{"forward_ms", "backward_ms"}
-                              : std::vector<std::string>{"total_ms"};
-  NS_ASSIGN_OR_RETURN(NetworkAndReport trained,
-                      TrainAndReport(compute, {config.table_hidden, config.head_hidden},
-                                     config.optimization, context));
-  trained.report.key = "compute";
-  model.compute = std::move(trained.network);
-  model.compute_report = std::move(trained.report);
-
-  for (const int num_ranks : RankCounts(comm_records)) {
-    for (const auto direction : {CommDirection::kBackward, CommDirection::kForward}) {
-      const TrainingProblem problem = MakeCommProblem(comm_records, direction, num_ranks);
-      if (problem.num_samples() < config.min_samples) {
-        context.observer->OnWarning(fmt::format("{}: left out: {} samples, at least {} are needed",
-                                                problem.name, problem.num_samples(),
-                                                config.min_samples));
-        continue;
-      }
-      NS_ASSIGN_OR_RETURN(NetworkAndReport comm, TrainAndReport(problem, {{}, config.comm_hidden},
-                                                                config.comm_optimization, context));
-      comm.report.key = fmt::format("{}_comm.ranks_{}", ToText(direction), num_ranks);
-      model.comm.push_back({direction, num_ranks, std::move(comm.network), std::move(comm.report)});
-    }
-  }
-  if (model.comm.empty()) {
-    context.observer->OnWarning(
-        "no communication network: the model can price plans for one device only");
-  }
-  return model;
-}
-
-TrainingOutcome OutcomeOf(TrainedCostModel model) {
   TrainingOutcome outcome;
   ModelManifest& manifest = outcome.manifest;
-  manifest.device = model.conditions.device;
-  manifest.backend = model.conditions.backend;
-  if (!model.comm.empty()) manifest.collective_backend = model.conditions.collective_backend;
-  manifest.global_batch_size = model.conditions.batch_size;
-  manifest.weight_dtype = model.conditions.weight_dtype;
-  manifest.optimizer = model.conditions.optimizer;
-  const auto features = static_cast<std::int64_t>(model.features.size());
-  manifest.compute.file = "compute.safetensors";
-  manifest.compute.features = model.features;
-  manifest.compute.transforms = model.transforms;
-  manifest.compute.table_layers = LayerWidths(features, model.compute.row_layers);
-  manifest.compute.head_layers =
-      LayerWidths(manifest.compute.table_layers.back(), model.compute.head_layers);
-  manifest.compute.outputs = model.compute_outputs;
-  outcome.files[manifest.compute.file] = MakeTensorFile(model.compute);
-  outcome.reports.push_back(std::move(model.compute_report));
-  for (TrainedCommNetwork& comm : model.comm) {
-    CommNetworkManifest network;
-    network.file = fmt::format("{}_comm_{}.safetensors", ToText(comm.direction), comm.num_ranks);
-    network.num_devices = comm.num_ranks;
-    network.layers = LayerWidths(static_cast<std::int64_t>(comm.network.feature_mean.size()),
-                                 comm.network.head_layers);
-    outcome.files[network.file] = MakeTensorFile(comm.network);
-    const bool forward = comm.direction == CommDirection::kForward;
-    (forward ? manifest.forward_comm : manifest.backward_comm).push_back(std::move(network));
-    outcome.reports.push_back(std::move(comm.report));
+  manifest.device = records.conditions.device;
+  manifest.backend = records.conditions.backend;
+  manifest.global_batch_size = records.conditions.batch_size;
+  manifest.weight_dtype = records.conditions.weight_dtype;
+  manifest.optimizer = records.conditions.optimizer;
+  NS_RETURN_IF_ERROR(TrainCompute(compute, config, context, outcome));
+  for (const int num_ranks : RankCounts(comm)) {
+    for (const auto direction : {CommDirection::kBackward, CommDirection::kForward}) {
+      NS_RETURN_IF_ERROR(TrainComm(comm, direction, num_ranks, config, context, outcome));
+    }
+  }
+  if (manifest.forward_comm.empty() && manifest.backward_comm.empty()) {
+    context.observer->OnWarning(
+        "no communication network: the model can price plans for one device only");
+  } else {
+    manifest.collective_backend = records.conditions.collective_backend;
   }
   return outcome;
 }

@@ -1,5 +1,5 @@
-// How sure an ensemble may say that it is, by how wrong it was on samples that it did not learn
-// from.
+// Calibration of prediction intervals: split conformal prediction (Lei et al., 2018) on samples
+// that were not learned from, normalised by how much an ensemble disagrees.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace neuroshard {
 
-// What an ensemble says of some values, and what was measured.
+// Costs as the members of an ensemble predict them, and as measured.
 struct EnsemblePredictions {
   std::vector<std::vector<double>> members_ms;  // of each value
   std::vector<double> measured_ms;

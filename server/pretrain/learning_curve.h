@@ -1,5 +1,5 @@
-// How the error of a network falls with the number of samples that it learned from: its training
-// with the same configuration on growing shares of them, seen on the same held-out samples.
+// Learning curve: the error of a network by the number of samples that it learned from. Trainings
+// with the same configuration on growing shares of them, on the same held-out samples.
 #pragma once
 
 #include <array>

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <string>
 
+#include "common/base/build_info.h"
 #include "server/pretrain/interrupt_signal.h"
 #include "server/pretrain/pretrain_commands.h"
-#include "server/pretrain/torchscript/import_torchscript_options.h"
 
 namespace {
 
@@ -28,6 +28,7 @@ void AddFormat(CLI::App* command, OutputFormat* format) {
 
 int main(int argc, char** argv) {
   CLI::App app("Turns measurements of real hardware into NeuroShard cost models");
+  app.set_version_flag("--version", BuildText());
   app.require_subcommand(1);
 
   TrainCommand train;
@@ -61,10 +62,6 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   AddFormat(import_app, &import.format);
 
-  ImportTorchScriptCommand torchscript;
-  auto* torchscript_app = AddImportTorchScript(app, torchscript);
-  AddFormat(torchscript_app, &torchscript.format);
-
   EvaluateCommand evaluate;
   auto* evaluate_app = app.add_subcommand("evaluate", "Predict every sample of a profile store");
   evaluate_app->add_option("--model", evaluate.model_directory, "ROOT/NAME/VERSION")->required();
@@ -91,11 +88,10 @@ int main(int argc, char** argv) {
   const CommandContext context{
       stdout, stderr, isatty(STDERR_FILENO) ? ProgressStyle::kBar : ProgressStyle::kLines,
       &clock, &stop,  std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
-  const Status status = *train_app         ? RunTrain(train, context)
-                        : *import_app      ? RunImport(import, context)
-                        : *torchscript_app ? RunImportTorchScript(torchscript, context)
-                        : *drift_app       ? RunDrift(drift, context)
-                                           : RunEvaluate(evaluate, context);
+  const Status status = *train_app    ? RunTrain(train, context)
+                        : *import_app ? RunImport(import, context)
+                        : *drift_app  ? RunDrift(drift, context)
+                                      : RunEvaluate(evaluate, context);
   if (status.ok()) return 0;
   fmt::print(stderr, "error: {}\n", Message(status));
   return kFailure;

@@ -1,5 +1,5 @@
-// How the speed of the machine that measured came and went: neighbours of a virtual machine make it
-// slower for minutes, which no property of a sample can tell.
+// Drift of the speed of the machine that measured, seen in the errors of a model: neighbours of a
+// virtual machine make it slower for minutes, which no feature of a sample tells.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@
 namespace neuroshard {
 
 struct MeasurementDrift {
-  // Of each value: the median of measured / predicted in its block.
-  std::vector<double> slowness;
+  std::vector<double> slowness;  // of each value: the median of measured / predicted in its block
   double least = 1;
   double greatest = 1;
 };

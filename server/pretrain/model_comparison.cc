@@ -10,7 +10,7 @@
 namespace neuroshard {
 namespace {
 
-// What loads of columns are reckoned in on the wire.
+// Bytes of a column of a sample on the wire.
 constexpr float kElementBytes = 4;
 
 double PredictCompute(const CostModel& model, const ComputeSample& sample) {

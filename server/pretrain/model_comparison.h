@@ -1,4 +1,4 @@
-// What a model says of the measurements of a store, value by value.
+// Predictions of a model beside the measurements of a store, value by value.
 #pragma once
 
 #include <cstdint>

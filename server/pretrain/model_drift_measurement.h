@@ -1,4 +1,5 @@
-// How measurements made after a model compare with what it predicts of them.
+// Drift of a machine away from its model: measurements made after the model against its
+// predictions.
 #pragma once
 
 #include <cstdint>

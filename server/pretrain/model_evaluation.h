@@ -1,4 +1,4 @@
-// A served model against the measurements of a store.
+// Accuracy of a served model on the measurements of a store.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct ModelEvaluation {
 ModelEvaluation EvaluateModel(const CostModel& model, std::span<const ComputeRecord> compute,
                               std::span<const CommRecord> comm);
 
-// What the records were measured at and the model was not, in sentences for people; empty when they
-// agree or are not stated.
+// Conditions that the records were measured at and the model was not, in sentences for people; empty
+// when they agree or are not stated.
 std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                              std::span<const ComputeRecord> compute,
                                              std::span<const CommRecord> comm);

@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 Status WriteReports(const TrainingOutcome& outcome, const fs::path& directory,
                     const std::string& title,
                     const std::map<std::string, std::string>& provenance) {
-  for (const auto& [name, plot] : ReportPlots(outcome)) {
-    NS_RETURN_IF_ERROR(WriteFileAtomically(directory / name, plot));
+  for (const auto& [name, table] : ReportTables(outcome)) {
+    NS_RETURN_IF_ERROR(WriteFileAtomically(directory / name, table));
   }
   return WriteFileAtomically(directory / "REPORT.md", MarkdownReport(outcome, title, provenance));
 }

@@ -1,4 +1,4 @@
-// A trained cost model into a model repository.
+// Publication of a trained cost model in a model repository.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
 Status PublishDirectory(const ModelLocation& location, ExistingVersion existing,
                         const std::function<Status(const std::filesystem::path& staged)>& write);
 
-// Publishes model.yaml, one safetensors file per network, REPORT.md and one plot per network.
+// Publishes model.yaml, one safetensors file per network, REPORT.md and its CSV files.
 Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
                     const std::map<std::string, std::string>& provenance, ExistingVersion existing);
 

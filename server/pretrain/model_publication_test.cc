@@ -52,15 +52,15 @@ class ModelPublicationTest : public testing::Test {
   }
   ~ModelPublicationTest() override { fs::remove_all(root_); }
 
-  StatusOr<TrainedCostModel> TryTrain() {
-    return TrainCostModel(records_, config_, {&stop_, &team_, &observer_, nullptr});
+  StatusOr<TrainingOutcome> TryTrain() {
+    return TrainCostModel(records_, config_, {&stop_, 1, &observer_, nullptr});
   }
-  TrainedCostModel Train() { return *TryTrain(); }
+  TrainingOutcome Train() { return *TryTrain(); }
   std::string Path(int version) const { return (root_ / "cpu" / std::to_string(version)).string(); }
-  Status Publish(const TrainedCostModel& model, int version, ExistingVersion existing) {
+  Status Publish(const TrainingOutcome& model, int version, ExistingVersion existing) {
     const auto location = LocateModel(Path(version), existing);
     if (!location.ok()) return location.status();
-    return PublishModel(OutcomeOf(model), *location,
+    return PublishModel(model, *location,
                         DescribeProvenance(records_, config_, "profile.db", 1'795'000'000'000),
                         existing);
   }
@@ -83,11 +83,10 @@ class ModelPublicationTest : public testing::Test {
   SelectedRecords records_;
   SilentObserver observer_;
   NeverStop stop_;
-  WorkerTeam team_{1};
 };
 
 TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
-  const TrainedCostModel trained = Train();
+  const TrainingOutcome trained = Train();
   EXPECT_THAT(observer_.warnings, HasSubstr("forward_comm x3: left out: 5 samples"));
   ASSERT_TRUE(Publish(trained, 1, ExistingVersion::kRefuse).ok());
   const auto manifest = ReadModelManifest(Path(1));
@@ -100,33 +99,32 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
   EXPECT_EQ(model.info().num_devices, (std::vector<int>{2}));
   EXPECT_EQ(model.info().global_batch_size, 512);
   EXPECT_EQ(model.info().measured_with.device, "Some CPU");
-  const auto columns = FeatureColumns::Create(trained.features, trained.transforms);
-  const TrainingProblem problem =
-      *MakeComputeProblem(records_.compute, trained.features, *columns, ComputeOutputs::kAuto);
-  for (std::int64_t sample = 0; sample < 20; ++sample) {
-    const std::vector<double> expected = PredictSamples(trained.compute, problem, {sample});
+  const NetworkReport& compute = trained.reports[0];
+  const SampleSplit split = SplitSamples(std::ssize(records_.compute), config_.optimization.seed);
+  ASSERT_EQ(compute.predicted_ms.size(), split.test.size());
+  for (std::size_t i = 0; i < split.test.size(); ++i) {
     std::vector<ShardFeatures> shards;
-    for (const auto& shard : records_.compute[sample].sample.shards) {
+    for (const auto& shard : records_.compute[split.test[i]].sample.shards) {
       shards.push_back(FeaturesOf(shard));
     }
     const auto width = static_cast<std::size_t>(model.representation_width());
     std::vector<float> phi(shards.size() * width);
     RepresentInto(model, shards, phi);
     std::vector<float> sum(width, 0);
-    for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
+    for (std::size_t k = 0; k < phi.size(); ++k) sum[k % width] += phi[k];
     ComputeCost cost;
     model.ComputeCosts(sum, std::span(&cost, 1));
-    EXPECT_NEAR(cost.forward_ms, expected[0], 1e-4 * expected[0] + 1e-6);
-    EXPECT_NEAR(cost.backward_ms, expected[1], 1e-4 * expected[1] + 1e-6);
+    EXPECT_NEAR(cost.total_ms, compute.predicted_ms[i], 1e-4 * compute.predicted_ms[i] + 1e-6);
   }
+  const NetworkReport& comm = trained.reports[2];
+  ASSERT_EQ(comm.key, "forward_comm.ranks_2");
   const TrainingProblem forward = MakeCommProblem(records_.comm, CommDirection::kForward, 2);
-  const std::vector<double> expected = PredictSamples(trained.comm[1].network, forward, {0});
-  ASSERT_EQ(trained.comm[1].direction, CommDirection::kForward);
+  const std::int64_t first = SplitSamples(forward.num_samples(), 0).test[0];
   std::vector<float> costs(2);
-  model.ForwardCommCosts(2, std::span(forward.rows).subspan(0, 2),
-                         std::span(forward.rows).subspan(2, 2), costs);
-  EXPECT_NEAR(costs[0], expected[0], 1e-4 * expected[0] + 1e-6);
-  EXPECT_NEAR(costs[1], expected[1], 1e-4 * expected[1] + 1e-6);
+  model.ForwardCommCosts(2, std::span(forward.rows).subspan(first * 4, 2),
+                         std::span(forward.rows).subspan(first * 4 + 2, 2), costs);
+  EXPECT_NEAR(costs[0], comm.predicted_ms[0], 1e-4 * comm.predicted_ms[0] + 1e-6);
+  EXPECT_NEAR(costs[1], comm.predicted_ms[1], 1e-4 * comm.predicted_ms[1] + 1e-6);
 }
 
 TEST_F(ModelPublicationTest, TheManifestTellsMetricsAndProvenance) {
@@ -141,8 +139,10 @@ TEST_F(ModelPublicationTest, TheManifestTellsMetricsAndProvenance) {
   EXPECT_EQ(manifest->provenance.at("worker_git_commits"), "0123abc");
   EXPECT_EQ(manifest->provenance.at("config.loss"), "relative");
   EXPECT_THAT(Read(fs::path(Path(3)) / "REPORT.md"),
-              AllOf(HasSubstr("| compute | 320 | 40 |"), HasSubstr("forward_comm_x2.svg")));
-  EXPECT_THAT(Read(fs::path(Path(3)) / "compute.svg"), HasSubstr("</svg>"));
+              AllOf(HasSubstr("| compute | 320 | 40 |"), HasSubstr("(held_out.csv)")));
+  EXPECT_THAT(Read(fs::path(Path(3)) / "held_out.csv"),
+              AllOf(HasSubstr("network,measured_ms,predicted_ms\n\"compute\","),
+                    HasSubstr("\n\"forward_comm x2\",")));
 }
 
 TEST_F(ModelPublicationTest, SameRecordsAndSeedGiveTheSameBytes) {
@@ -157,13 +157,13 @@ TEST_F(ModelPublicationTest, SameRecordsAndSeedGiveTheSameBytes) {
     EXPECT_EQ(Read(entry.path()), Read(fs::path(Path(2)) / name)) << name;
     ++files;
   }
-  EXPECT_EQ(files, 7);
+  EXPECT_EQ(files, 4);
 }
 
 TEST_F(ModelPublicationTest, AnExistingVersionIsKeptUnlessToldOtherwise) {
   config_.optimization.max_epochs = 2;
   config_.comm_optimization.max_epochs = 2;
-  const TrainedCostModel model = Train();
+  const TrainingOutcome model = Train();
   ASSERT_TRUE(Publish(model, 1, ExistingVersion::kRefuse).ok());
   EXPECT_EQ(Publish(model, 1, ExistingVersion::kRefuse).code(), absl::StatusCode::kAlreadyExists);
   std::ofstream(fs::path(Path(1)) / "stale") << "old";
@@ -175,8 +175,9 @@ TEST_F(ModelPublicationTest, AnExistingVersionIsKeptUnlessToldOtherwise) {
 TEST_F(ModelPublicationTest, AFailureLeavesNothingBehind) {
   config_.optimization.max_epochs = 2;
   config_.comm_optimization.max_epochs = 2;
-  TrainedCostModel model = Train();
-  model.compute.head_layers[0].bias[0] = std::numeric_limits<float>::quiet_NaN();
+  TrainingOutcome model = Train();
+  model.files.at("compute.safetensors").tensors.at("head.0.bias").values[0] =
+      std::numeric_limits<float>::quiet_NaN();
   fs::create_directories(root_ / "cpu");
   EXPECT_FALSE(Publish(model, 1, ExistingVersion::kRefuse).ok());
   EXPECT_TRUE(Versions().empty());

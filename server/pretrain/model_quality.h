@@ -1,4 +1,4 @@
-// Whether a trained model is good enough to plan with.
+// The check that a trained model is good enough to plan with.
 #pragma once
 
 #include <string>

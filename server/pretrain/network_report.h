@@ -1,4 +1,4 @@
-// How good one network is on samples that it has not learned from.
+// Accuracy of one network on samples that it has not learned from.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct NetworkReport {
   std::vector<double> measured_ms;
   // The share of measured_ms inside the model's interval, where it gives one.
   std::optional<double> coverage = {};
-  // A part of another report's samples: a line in tables, without a plot.
+  // A part of another report's samples.
   bool is_part = false;
 };
 

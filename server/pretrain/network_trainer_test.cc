@@ -82,12 +82,23 @@ TrainingProblem CommProblem(std::int64_t samples) {
   return problem;
 }
 
-WorkerTeam team(2);
 const NeverStop never_stop;
 
-FitContext ContextOf(RecordingObserver& observer, const StopSignal& stop = never_stop,
-                     WorkerTeam& threads = team) {
-  return {&stop, &threads, &observer, nullptr};
+FitContext ContextOf(RecordingObserver& observer, const StopSignal& stop = never_stop) {
+  return {&stop, 1, &observer, nullptr};
+}
+
+NetworkDefinition SumNetwork(const TrainingProblem& problem, const std::vector<int>& table_hidden,
+                             int representation, const std::vector<int>& head_hidden) {
+  ComputeNetworkManifest manifest;
+  manifest.features = problem.columns;
+  manifest.table_layers = LayersOf(problem.num_columns(), table_hidden, representation);
+  manifest.head_layers = LayersOf(representation, head_hidden, problem.outputs);
+  return DefinitionOf(manifest);
+}
+
+NetworkDefinition SmallNetwork(const TrainingProblem& problem) {
+  return SumNetwork(problem, {16}, 8, {8});
 }
 
 OptimizationConfig QuickConfig() {
@@ -113,11 +124,11 @@ TEST(NetworkTrainerTest, LearnsASumOverTables) {
     RecordingObserver observer;
     OptimizationConfig config = QuickConfig();
     config.loss = loss;
-    const auto result =
-        TrainNetwork(problem, split, {{128, 32}, {64}}, config, ContextOf(observer));
+    const auto result = TrainNetwork(problem, SumNetwork(problem, {128}, 32, {64}), split, config,
+                                     ContextOf(observer));
     ASSERT_TRUE(result.ok()) << result.status();
-    const RegressionMetrics metrics = MeasureRegression(
-        PredictSamples(result->network, problem, split.test), Measured(problem, split.test));
+    const RegressionMetrics metrics =
+        MeasureRegression(result->Predict(split.test), Measured(problem, split.test));
     EXPECT_GT(metrics.kendall_tau, 0.95) << ToText(loss);
     EXPECT_GT(metrics.r2, 0.98) << ToText(loss);
     EXPECT_LT(metrics.mape_percent, 8) << ToText(loss);
@@ -129,12 +140,13 @@ TEST(NetworkTrainerTest, LearnsAnAllToAll) {
   const TrainingProblem problem = CommProblem(600);
   const SampleSplit split = SplitSamples(600, 5);
   RecordingObserver observer;
+  CommNetworkManifest manifest;
+  manifest.layers = LayersOf(3, {128, 64, 32, 16}, 3);
   const auto result =
-      TrainNetwork(problem, split, {{}, {128, 64, 32, 16}}, QuickConfig(), ContextOf(observer));
+      TrainNetwork(problem, DefinitionOf(manifest), split, QuickConfig(), ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_TRUE(result->network.row_layers.empty());
-  const RegressionMetrics metrics = MeasureRegression(
-      PredictSamples(result->network, problem, split.test), Measured(problem, split.test));
+  const RegressionMetrics metrics =
+      MeasureRegression(result->Predict(split.test), Measured(problem, split.test));
   EXPECT_GT(metrics.r2, 0.97);
 }
 
@@ -145,30 +157,13 @@ TEST(NetworkTrainerTest, SameSeedSameNetworkOtherSeedAnother) {
   config.max_epochs = 5;
   RecordingObserver observer;
   const auto train = [&] {
-    return TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer))->network;
+    return TrainNetwork(problem, SmallNetwork(problem), split, config, ContextOf(observer))
+        ->weights;
   };
-  const TrainedNetwork first = train();
+  const std::vector<float> first = train();
   EXPECT_EQ(train(), first);
   config.seed = 1;
   EXPECT_NE(train(), first);
-}
-
-TEST(NetworkTrainerTest, TheNumberOfThreadsDoesNotMatter) {
-  const TrainingProblem problem = SumProblem(700, 1);
-  const SampleSplit split = SplitSamples(700, 5);
-  OptimizationConfig config = QuickConfig();
-  config.max_epochs = 3;
-  config.batch_samples = 520;  // two slices, and a last batch of fewer samples than a slice
-  RecordingObserver observer;
-  std::vector<TrainedNetwork> networks;
-  for (const int threads : {1, 2, 3}) {
-    WorkerTeam some(threads);
-    networks.push_back(
-        TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer, never_stop, some))
-            ->network);
-  }
-  EXPECT_EQ(networks[1], networks[0]);
-  EXPECT_EQ(networks[2], networks[0]);
 }
 
 TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
@@ -177,13 +172,36 @@ TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
   OptimizationConfig config = QuickConfig();
   config.max_epochs = 3;
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer));
+  const auto result =
+      TrainNetwork(problem, SmallNetwork(problem), split, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(observer.warnings.size(), 1u);
   EXPECT_THAT(observer.warnings[0], HasSubstr("constant"));
-  const auto before = PredictSamples(result->network, problem, split.test);
-  for (std::int64_t r = 0; r < problem.num_rows(); ++r) problem.rows[r * 4 + 3] = 1e6f;
-  EXPECT_EQ(PredictSamples(result->network, problem, split.test), before);
+  const TensorFile file = result->File();
+  EXPECT_EQ(file.tensors.at("feature_std").values[3], 1);
+  const std::vector<float>& first = file.tensors.at("table.0.weight").values;
+  for (std::size_t at = 3; at < first.size(); at += 4) EXPECT_EQ(first[at], 0);
+}
+
+TEST(NetworkTrainerTest, OnlyRanksThatAreInterchangeableArePermuted) {
+  TrainingProblem problem = CommProblem(60);
+  const SampleSplit split = SplitSamples(60, 5);
+  CommNetworkManifest manifest;
+  manifest.layers = LayersOf(3, {8}, 3);
+  RecordingObserver observer;
+  OptimizationConfig config = QuickConfig();
+  config.max_epochs = 3;
+  const auto train = [&] {
+    return TrainNetwork(problem, DefinitionOf(manifest), split, config, ContextOf(observer))
+        ->weights;
+  };
+  const std::vector<float> permuted = train();
+  config.permute_ranks = false;
+  const std::vector<float> as_they_are = train();
+  EXPECT_NE(permuted, as_they_are);
+  config.permute_ranks = true;
+  problem.interchangeable_ranks = 0;
+  EXPECT_EQ(train(), as_they_are);
 }
 
 TEST(NetworkTrainerTest, StopsEarlyAndKeepsTheBestEpoch) {
@@ -194,7 +212,8 @@ TEST(NetworkTrainerTest, StopsEarlyAndKeepsTheBestEpoch) {
   config.max_epochs = 500;
   config.patience_epochs = 10;
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, split, {{16, 8}, {8}}, config, ContextOf(observer));
+  const auto result =
+      TrainNetwork(problem, SmallNetwork(problem), split, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_LT(result->epochs, 500);
   EXPECT_EQ(result->epochs, result->best_epoch + 10);
@@ -211,7 +230,7 @@ TEST(NetworkTrainerTest, ALossThatIsNotFiniteIsAnError) {
   SampleSplit split = SplitSamples(60, 5);
   split.train.push_back(0);
   const auto result =
-      TrainNetwork(problem, split, {{16, 8}, {8}}, QuickConfig(), ContextOf(observer));
+      TrainNetwork(problem, SmallNetwork(problem), split, QuickConfig(), ContextOf(observer));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(Message(result.status()), HasSubstr("not finite in epoch 1"));
 }
@@ -221,8 +240,8 @@ TEST(NetworkTrainerTest, CanBeInterrupted) {
   ManualStop stop;
   stop.Stop();
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, SplitSamples(60, 5), {{16, 8}, {8}}, QuickConfig(),
-                                   ContextOf(observer, stop));
+  const auto result = TrainNetwork(problem, SmallNetwork(problem), SplitSamples(60, 5),
+                                   QuickConfig(), ContextOf(observer, stop));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
 }
 

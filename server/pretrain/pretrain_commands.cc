@@ -103,8 +103,7 @@ StatusOr<UniversalStart> ReadStart(const TrainCommand& command, const TrainingCo
 StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecords& records,
                                 const TrainingConfig& config, const FitContext& fit) {
   if (config.preset != TrainingPreset::kUniversal) {
-    NS_ASSIGN_OR_RETURN(TrainedCostModel model, TrainCostModel(records, config, fit));
-    return OutcomeOf(std::move(model));
+    return TrainCostModel(records, config, fit);
   }
   if (command.resume_from.empty()) return TrainUniversalModel(records, config, nullptr, fit);
   NS_ASSIGN_OR_RETURN(const UniversalStart start, ReadStart(command, config));
@@ -197,12 +196,12 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, *selected));
 
   ConsoleProgress progress(context.err, context.progress, context.clock);
-  WorkerTeam team(TrainingThreads(config));
   // Hidden, so that a planner that watches the repository does not take it for a version.
   CheckpointFolder checkpoints(
       location.directory.parent_path() / fmt::format(".training-{}", location.version),
       context.clock);
-  auto trained = Train(command, *selected, config, {context.stop, &team, &progress, &checkpoints});
+  auto trained = Train(command, *selected, config,
+                       {context.stop, TrainingThreads(config), &progress, &checkpoints});
   if (absl::IsCancelled(trained.status())) {
     return absl::CancelledError("interrupted; the same command goes on from the last epoch");
   }

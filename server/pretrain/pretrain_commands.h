@@ -17,7 +17,7 @@ namespace neuroshard {
 
 enum class OutputFormat { kTable, kJson };
 
-// What the commands need from outside.
+// Outputs, clock and stop signal of a command.
 struct CommandContext {
   std::FILE* out = nullptr;
   std::FILE* err = nullptr;
@@ -52,7 +52,7 @@ struct ImportCommand {
 struct EvaluateCommand {
   std::string model_directory;
   std::string store;
-  OutputFormat format = OutputFormat::kJson;
+  OutputFormat format = OutputFormat::kTable;
 };
 
 struct DriftCommand {

@@ -1,5 +1,5 @@
-// Which measurements one model can learn from: all made under the same conditions, as far as its
-// features do not tell them apart.
+// Selection of the measurements that one model can learn from: all made under the same conditions,
+// as far as its features do not tell them apart.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-// What every selected record has in common. Empty or 0: not stated (imported data).
+// Conditions that every selected record has in common. Empty or 0: not stated (imported data).
 struct MeasuredConditions {
   std::int64_t batch_size = 0;
   std::string weight_dtype;
@@ -31,7 +31,7 @@ struct SelectedRecords {
   std::int64_t filtered_out = 0;
 };
 
-// What a model's features tell apart.
+// Conditions that a model's features tell apart.
 enum class ConditionSupport {
   kOne,  // nothing: batch size, dtype, optimizer, pooling mode, weighting and devices must agree
   kAny   // all but devices and backends, which must agree

@@ -1,5 +1,5 @@
-// Which measurements are learned from, which choose the epoch, and which only say how good the
-// result is.
+// Split of measurements into training, validation and test samples, with tables that no training
+// sample has.
 #pragma once
 
 #include <cstdint>

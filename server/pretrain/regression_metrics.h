@@ -1,4 +1,4 @@
-// How well predicted costs match measured ones; pure.
+// Errors and rank correlation of predicted against measured costs; pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A sample that was measured several times is one sample whose cost is known better.
+// Repeats of a sample: one sample at their median, and the noise between them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records);
 // The same, rank by rank.
 std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records);
 
-// How far measurements of one and the same thing are apart.
+// Noise between measurements of the same sample.
 struct RepeatNoise {
   std::int64_t samples = 0;  // measured more than once
   // Mean |a - b| / mean(a, b) of neighbouring repeats, over the square root of 2: the mean relative

@@ -58,10 +58,13 @@ std::string Standardisation::Constant(std::span<const std::string> names) const 
   return constant;
 }
 
-std::vector<float> Standardisation::FileDeviation() const {
-  std::vector<float> values = deviation;
-  std::replace(values.begin(), values.end(), 0.0f, 1.0f);
-  return values;
+TensorFile Standardisation::File() const {
+  const auto columns = static_cast<std::int64_t>(mean.size());
+  TensorFile file;
+  file.tensors["feature_mean"] = {{columns}, mean};
+  std::vector<float>& in_file = (file.tensors["feature_std"] = {{columns}, deviation}).values;
+  std::replace(in_file.begin(), in_file.end(), 0.0f, 1.0f);
+  return file;
 }
 
 }  // namespace neuroshard

@@ -1,10 +1,12 @@
-// How features reach a network: (x - mean) / deviation, by what training samples show of them.
+// Standardisation of features: (x - mean) / deviation over the training samples.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "server/models/safetensors.h"
 
 namespace neuroshard {
 
@@ -18,8 +20,8 @@ struct Standardisation {
   // The columns that do not vary, by name, comma-separated.
   std::string Constant(std::span<const std::string> names) const;
 
-  // What goes into a model's file: deviations of 1 instead of 0.
-  std::vector<float> FileDeviation() const;
+  // feature_mean and feature_std as a model's file has them: deviations of 1 instead of 0.
+  TensorFile File() const;
 };
 
 // Over the rows [n, columns] that `used` marks.

@@ -1,4 +1,4 @@
-// What a training leaves when it is stopped, or when the disk is full, and how it goes on.
+// Trainings that are stopped, or whose disk is full, and that go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ TEST_F(TrainingCheckpointTest, AnInterruptedTrainingGoesOnToTheSameBytes) {
   }
   Output(RunTrain, train_);
   EXPECT_THAT(Written(err_), HasSubstr("goes on after epoch"));
-  for (const char* name : {"compute.safetensors", "comm.safetensors", "learning_curve.svg"}) {
+  for (const char* name : {"compute.safetensors", "comm.safetensors", "learning_curve.csv"}) {
     EXPECT_EQ(Read(std::string("models/cpu/1/") + name), Read(std::string("models/cpu/2/") + name));
   }
   EXPECT_FALSE(fs::exists(Path("models/cpu/.training-2")));
@@ -50,7 +50,7 @@ TEST_F(TrainingCheckpointTest, AnInterruptedTrainingGoesOnToTheSameBytes) {
   Configure(keys);
   train_.model_directory = Path("models/cpu/3");
   Output(RunTrain, train_);
-  EXPECT_FALSE(fs::exists(Path("models/cpu/3/learning_curve.svg")));
+  EXPECT_FALSE(fs::exists(Path("models/cpu/3/learning_curve.csv")));
   for (const char* name : {"compute.safetensors", "comm.safetensors"}) {
     EXPECT_EQ(Read(std::string("models/cpu/1/") + name), Read(std::string("models/cpu/3/") + name));
   }

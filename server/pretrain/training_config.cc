@@ -81,7 +81,7 @@ void ReadOptimization(ConfigReader& reader, OptimizationConfig* optimization) {
   reader.Read("decay_patience_epochs", &optimization->decay_patience_epochs, {1, kMaxEpochs});
 }
 
-// What one kind of networks cannot do.
+// Refuses options of the other kind of networks.
 void CheckPreset(ConfigReader& reader, const TrainingConfig& config) {
   const bool universal = config.preset == TrainingPreset::kUniversal;
   const bool log_ratio = config.optimization.loss == TrainingLoss::kLogRatio;

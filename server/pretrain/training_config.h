@@ -1,4 +1,4 @@
-// How a network is trained. configs/pretrain.yaml documents every field.
+// Training configuration. configs/pretrain.yaml documents every field.
 #pragma once
 
 #include <cstdint>

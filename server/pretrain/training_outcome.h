@@ -1,4 +1,4 @@
-// A trained model before it has a name: what its directory will hold.
+// Outcome of a training: the model, before it has a name, and the reports on it.
 #pragma once
 
 #include <map>

@@ -7,6 +7,22 @@
 
 namespace neuroshard {
 
+void TrainingProblem::Standardise(std::span<const std::int64_t> train,
+                                  const Standardisation* given) {
+  if (given != nullptr) {
+    standardisation = *given;
+  } else {
+    std::vector<char> used(static_cast<std::size_t>(num_rows()), 0);
+    for (const std::int64_t sample : train) {
+      for (auto i = sample_begin[sample]; i < sample_begin[sample + 1]; ++i) {
+        used[sample_rows[i]] = 1;
+      }
+    }
+    standardisation = MeasureColumns(rows, num_columns(), used);
+  }
+  rows = standardisation.Apply(rows);
+}
+
 SampleSplit SplitSamples(std::int64_t num_samples, std::uint64_t seed) {
   std::vector<std::int64_t> order(num_samples);
   std::iota(order.begin(), order.end(), std::int64_t{0});

@@ -8,17 +8,13 @@
 #include <numeric>
 #include <vector>
 
-#include "server/pretrain/line_plot.h"
-#include "server/pretrain/scatter_plot.h"
-
 namespace neuroshard {
 namespace {
 
 constexpr std::size_t kSizeClasses = 5;
 constexpr std::size_t kWorst = 5;
-constexpr const char* kErrorBySizePlot = "error_by_size.svg";
-constexpr const char* kLearningCurvePlot = "learning_curve.svg";
-constexpr const char* kLearningCurveTauPlot = "learning_curve_tau.svg";
+constexpr const char* kHeldOutFile = "held_out.csv";
+constexpr const char* kLearningCurveFile = "learning_curve.csv";
 
 std::string Cell(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
@@ -32,14 +28,10 @@ nlohmann::ordered_json Number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
 
-std::string PlotFileName(const NetworkReport& report) {
-  std::string name = report.name;
-  std::replace(name.begin(), name.end(), ' ', '_');
-  std::erase(name, ',');
-  return name + ".svg";
+// Whether a report's samples are listed: those of a part are in the report that it is a part of.
+bool IsListed(const NetworkReport& report) {
+  return !report.is_part && !report.measured_ms.empty();
 }
-
-bool HasPlot(const NetworkReport& report) { return !report.is_part && !report.measured_ms.empty(); }
 
 // Positions of measured costs, ascending.
 std::vector<std::size_t> BySize(const NetworkReport& report) {
@@ -54,7 +46,6 @@ std::vector<std::size_t> BySize(const NetworkReport& report) {
 // A fifth of the held-out samples by measured cost.
 struct SizeClass {
   double least_ms = 0;
-  double median_ms = 0;
   double greatest_ms = 0;
   std::size_t values = 0;
   double mape_percent = 0;
@@ -73,8 +64,8 @@ std::vector<SizeClass> SizeClassesOf(const NetworkReport& report) {
       predicted.push_back(report.predicted_ms[order[i]]);
       measured.push_back(report.measured_ms[order[i]]);
     }
-    classes.push_back({measured.front(), measured[measured.size() / 2], measured.back(),
-                       end - begin, MeasureRegression(predicted, measured).mape_percent});
+    classes.push_back({measured.front(), measured.back(), end - begin,
+                       MeasureRegression(predicted, measured).mape_percent});
   }
   return classes;
 }
@@ -88,20 +79,6 @@ std::string ErrorBySize(const NetworkReport& report) {
   return rows;
 }
 
-std::string ErrorBySizePlot(const TrainingOutcome& outcome) {
-  std::vector<PlotLine> lines;
-  for (const NetworkReport& report : outcome.reports) {
-    if (!HasPlot(report)) continue;
-    PlotLine& line = lines.emplace_back(PlotLine{report.name, {}, {}});
-    for (const SizeClass& size : SizeClassesOf(report)) {
-      line.x.push_back(size.median_ms);
-      line.y.push_back(size.mape_percent);
-    }
-  }
-  return LinePlot({"error by size, fifths of the held-out samples", "measured (ms)", "MAPE (%)"},
-                  lines, 0);
-}
-
 std::string LearningCurveRows(const LearningCurve& curve) {
   std::string rows;
   for (const LearningPoint& point : curve.points) {
@@ -109,20 +86,6 @@ std::string LearningCurveRows(const LearningCurve& curve) {
                         Cell(point.mape_percent, 2), Cell(point.kendall_tau, 4));
   }
   return rows;
-}
-
-std::string LearningCurvePlot(const TrainingOutcome& outcome, const std::string& y_label,
-                              double LearningPoint::*value, double shown_y) {
-  std::vector<PlotLine> lines;
-  for (const LearningCurve& curve : outcome.learning_curves) {
-    PlotLine& line = lines.emplace_back(PlotLine{curve.name, {}, {}});
-    for (const LearningPoint& point : curve.points) {
-      line.x.push_back(static_cast<double>(point.train_samples));
-      line.y.push_back(point.*value);
-    }
-  }
-  return LinePlot({"learning curve, the same held-out samples", "training samples", y_label}, lines,
-                  shown_y);
 }
 
 std::string WorstCases(const NetworkReport& report) {
@@ -214,7 +177,7 @@ std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& ti
   for (const std::string& remark : outcome.remarks) text += "\n" + remark + "\n";
   text += "\n| error by size | measured, ms | values | MAPE % |\n|---|---|---|---|\n";
   for (const NetworkReport& report : outcome.reports) {
-    if (HasPlot(report)) text += ErrorBySize(report);
+    if (IsListed(report)) text += ErrorBySize(report);
   }
   if (!outcome.learning_curves.empty()) {
     text += "\n| learning curve | training samples | MAPE % | Kendall tau |\n|---|---|---|---|\n";
@@ -222,35 +185,36 @@ std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& ti
   }
   text += "\n| worst cases | measured, ms | predicted, ms | error % |\n|---|---|---|---|\n";
   for (const NetworkReport& report : outcome.reports) {
-    if (HasPlot(report)) text += WorstCases(report);
+    if (IsListed(report)) text += WorstCases(report);
   }
   text += "\n| provenance | |\n|---|---|\n";
   for (const auto& [key, value] : provenance) text += fmt::format("| {} | {} |\n", key, value);
-  text += "\n";
-  for (const NetworkReport& report : outcome.reports) {
-    if (HasPlot(report)) text += fmt::format("![{}]({})\n", report.name, PlotFileName(report));
+  text += fmt::format("\nEvery held-out sample: [{0}]({0}).", kHeldOutFile);
+  if (!outcome.learning_curves.empty()) {
+    text += fmt::format(" The learning curve: [{0}]({0}).", kLearningCurveFile);
   }
-  text += fmt::format("![error by size]({})\n", kErrorBySizePlot);
-  if (outcome.learning_curves.empty()) return text;
-  text += fmt::format("![learning curve]({})\n![learning curve, Kendall tau]({})\n",
-                      kLearningCurvePlot, kLearningCurveTauPlot);
-  return text;
+  return text + "\n";
 }
 
-std::map<std::string, std::string> ReportPlots(const TrainingOutcome& outcome) {
-  std::map<std::string, std::string> plots;
+std::map<std::string, std::string> ReportTables(const TrainingOutcome& outcome) {
+  std::map<std::string, std::string> tables;
+  std::string& held_out = tables[kHeldOutFile] = "network,measured_ms,predicted_ms\n";
   for (const NetworkReport& report : outcome.reports) {
-    if (!HasPlot(report)) continue;
-    plots[PlotFileName(report)] =
-        ScatterPlot(report.name + ", held-out samples", report.measured_ms, report.predicted_ms);
+    for (std::size_t i = 0; IsListed(report) && i < report.measured_ms.size(); ++i) {
+      held_out += fmt::format("\"{}\",{:.6g},{:.6g}\n", report.name, report.measured_ms[i],
+                              report.predicted_ms[i]);
+    }
   }
-  plots[kErrorBySizePlot] = ErrorBySizePlot(outcome);
-  if (outcome.learning_curves.empty()) return plots;
-  plots[kLearningCurvePlot] =
-      LearningCurvePlot(outcome, "MAPE (%)", &LearningPoint::mape_percent, 0);
-  plots[kLearningCurveTauPlot] =
-      LearningCurvePlot(outcome, "Kendall tau", &LearningPoint::kendall_tau, 1);
-  return plots;
+  if (outcome.learning_curves.empty()) return tables;
+  std::string& curves = tables[kLearningCurveFile] =
+      "network,train_samples,mape_percent,kendall_tau\n";
+  for (const LearningCurve& curve : outcome.learning_curves) {
+    for (const LearningPoint& point : curve.points) {
+      curves += fmt::format("\"{}\",{},{:.6g},{:.6g}\n", curve.name, point.train_samples,
+                            point.mape_percent, point.kendall_tau);
+    }
+  }
+  return tables;
 }
 
 }  // namespace neuroshard

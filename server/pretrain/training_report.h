@@ -1,4 +1,4 @@
-// What a training run tells people and scripts.
+// The report on a training run, for people and scripts.
 #pragma once
 
 #include <map>
@@ -22,11 +22,12 @@ std::map<std::string, std::string> ManifestMetrics(const TrainingOutcome& outcom
 // comparison are null.
 nlohmann::ordered_json MetricsToJson(const std::optional<RegressionMetrics>& metrics);
 
-// REPORT.md of a model directory: conditions, metrics, error by size, worst cases, plots.
+// REPORT.md of a model directory: metrics, error by size, learning curve, worst cases, provenance.
 std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& title,
                            const std::map<std::string, std::string>& provenance);
 
-// The SVG files that REPORT.md shows, by name.
-std::map<std::string, std::string> ReportPlots(const TrainingOutcome& outcome);
+// The CSV files beside REPORT.md, by name: held_out.csv, every held-out sample as measured and as
+// predicted, and learning_curve.csv, where there is one.
+std::map<std::string, std::string> ReportTables(const TrainingOutcome& outcome);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// Measurements as regression problems.
+// Training problems of the NeuroShard paper's networks, from measurements.
 #pragma once
 
 #include <span>

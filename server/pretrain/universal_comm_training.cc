@@ -7,7 +7,7 @@
 #include "server/pretrain/comm_calibration.h"
 #include "server/pretrain/record_split.h"
 #include "server/pretrain/universal_ensemble.h"
-#include "server/pretrain/universal_networks.h"
+#include "server/pretrain/universal_problem.h"
 #include "server/pretrain/universal_stages.h"
 
 namespace neuroshard {
@@ -19,17 +19,22 @@ std::string KeyOf(CollectiveKind kind) {
   return std::string(CollectiveName(kind));
 }
 
-// What a fit of communication made of its samples.
+UniversalCommManifest ManifestOf(const TrainingProblem& problem, const TrainingConfig& config) {
+  UniversalCommManifest manifest;
+  manifest.file = "comm.safetensors";
+  manifest.features = problem.columns;
+  manifest.layers = LayersOf(problem.num_columns(), config.comm_hidden, 1);
+  manifest.members = static_cast<int>(config.members);
+  return manifest;
+}
+
+// An ensemble whose samples are the ranks of collectives.
 struct CommFit {
-  UniversalCommProblem comm;
-  NetworkGraph graph;
-  std::vector<std::vector<float>> starts;  // empty: it began at random weights
-  FittedEnsemble ensemble;
-  // Of a model only.
-  CommCalibration calibration;
+  EnsembleFit ensemble;
+  CollectiveRanks ranks;
 
   EnsemblePredictions Predict(const std::vector<std::int64_t>& collectives) const {
-    return PredictEnsemble(comm.problem, graph, ensemble.weights, comm.RanksOf(collectives));
+    return ensemble.Predict(ranks.RanksOf(collectives));
   }
 };
 
@@ -37,36 +42,50 @@ StatusOr<CommFit> FitComm(const std::string& name, const std::vector<CommRecord>
                           const SampleSplit& by_record, const TrainingConfig& config,
                           const UniversalStart* start, FitPurpose purpose,
                           const FitContext& context) {
-  CommFit fit;
-  fit.comm = MakeUniversalComm(records);
-  fit.graph = UniversalCommGraph({{config.comm_hidden.begin(), config.comm_hidden.end()}});
-  UniversalProblem& problem = fit.comm.problem;
-  const SampleSplit split = fit.comm.RanksOf(by_record);
+  UniversalCommProblem comm = MakeUniversalComm(records);
+  comm.problem.name = name;
+  NetworkDefinition network = DefinitionOf(ManifestOf(comm.problem, config));
+  EnsembleOptions options{config.comm_optimization, config.members, purpose};
   if (start != nullptr && start->manifest.comm) {
-    NS_ASSIGN_OR_RETURN(fit.starts, StartWeights(start->manifest.comm->members, "comm", [&](int m) {
-                          return CommMemberWeights(fit.graph, start->comm, m, problem.unit_ms);
-                        }));
+    options.start = &start->comm;
+    options.start_members = start->manifest.comm->members;
   }
-  StandardiseProblem(name, split.train, fit.starts.empty() ? nullptr : &start->comm,
-                     "member.0.layer.0.weight", problem,
-                     purpose == FitPurpose::kModel ? context.observer : nullptr);
-  const EnsembleTask task{
-      name,       &problem,          &split, &fit.graph, config.comm_optimization, config.members,
-      fit.starts, UniversalCommStart};
-  NS_ASSIGN_OR_RETURN(fit.ensemble, FitEnsemble(task, context));
-  if (purpose == FitPurpose::kLearningCurve) return fit;
-  UnseenCollectives unseen{by_record.validation, fit.Predict(by_record.validation).Model()};
-  // The network to go on from may have learned from any but the validation samples.
-  if (fit.starts.empty()) {
-    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit.comm, by_record, task, context));
-  }
-  fit.calibration = CalibrateComm(fit.comm, fit.graph, fit.ensemble, unseen);
+  CommFit fit;
+  fit.ranks = std::move(comm.ranks);
+  NS_ASSIGN_OR_RETURN(fit.ensemble, FitEnsemble(std::move(comm.problem), std::move(network),
+                                                fit.ranks.RanksOf(by_record), options, context));
   return fit;
 }
 
-std::vector<std::int64_t> OfKind(const UniversalCommProblem& comm, CollectiveKind kind,
+// By collectives that a network had not learned from.
+StatusOr<CommCalibration> Calibrate(const CommFit& fit, const SampleSplit& by_record,
+                                    const TrainingConfig& config, const FitContext& context) {
+  UnseenCollectives unseen;
+  if (fit.ensemble.starts.empty()) {
+    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit.ensemble, fit.ranks, by_record,
+                                               config.comm_optimization, context));
+  } else {
+    // The network to go on from may have learned from any but the validation samples.
+    unseen = {by_record.validation, fit.Predict(by_record.validation).Model()};
+  }
+  return CalibrateComm(fit.ensemble, fit.ranks, unseen);
+}
+
+// Collectives that no sample had get no wait and no floor.
+void ForgetUnmeasured(const CommFit& fit, TensorFile& file) {
+  for (std::size_t c = 0; c < kCollectiveKinds; ++c) {
+    const auto kind = static_cast<CollectiveKind>(c);
+    const auto& kinds = fit.ranks.kinds;
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+    for (auto& [name, tensor] : file.tensors) {
+      if (name.ends_with(".wait_scale") || name.ends_with(".floor_ms")) tensor.values[c] = 0;
+    }
+  }
+}
+
+std::vector<std::int64_t> OfKind(const CollectiveRanks& ranks, CollectiveKind kind,
                                  std::vector<std::int64_t> collectives) {
-  std::erase_if(collectives, [&](std::int64_t at) { return comm.kinds[at] != kind; });
+  std::erase_if(collectives, [&](std::int64_t at) { return ranks.kinds[at] != kind; });
   return collectives;
 }
 
@@ -76,10 +95,11 @@ Status AddLearningCurve(const std::vector<CommRecord>& records, const SampleSpli
   const auto add = [&](const CommFit& fit, const std::vector<std::int64_t>& train) {
     for (std::size_t k = 0; k < kCollectiveKinds; ++k) {
       const auto kind = static_cast<CollectiveKind>(k);
-      const std::vector<std::int64_t> held_out = OfKind(fit.comm, kind, by_record.test);
+      const std::vector<std::int64_t> held_out = OfKind(fit.ranks, kind, by_record.test);
       if (held_out.empty()) continue;
       const EnsemblePredictions said = fit.Predict(held_out);
-      AddLearningPoint(std::string(CollectiveName(kind)), std::ssize(OfKind(fit.comm, kind, train)),
+      AddLearningPoint(std::string(CollectiveName(kind)),
+                       std::ssize(OfKind(fit.ranks, kind, train)),
                        MeasureRegression(said.Model(), said.measured_ms), outcome.learning_curves);
     }
   };
@@ -99,12 +119,11 @@ Status AddLearningCurve(const std::vector<CommRecord>& records, const SampleSpli
 void AddReports(const std::vector<CommRecord>& records, const SampleSplit& by_record,
                 const UniversalCommManifest& manifest, const CommFit& fit,
                 TrainingOutcome& outcome) {
-  const UniversalCommProblem& comm = fit.comm;
   const auto report = [&](const std::string& name, const std::string& key, CollectiveKind kind,
                           bool is_part, const auto& belongs) {
     const auto those = [&](std::vector<std::int64_t> collectives) {
       std::erase_if(collectives, [&](std::int64_t at) { return !belongs(at); });
-      return OfKind(comm, kind, std::move(collectives));
+      return OfKind(fit.ranks, kind, std::move(collectives));
     };
     const std::vector<std::int64_t> collectives = those(by_record.test);
     std::vector<int> num_ranks;
@@ -122,16 +141,16 @@ void AddReports(const std::vector<CommRecord>& records, const SampleSplit& by_re
     result.best_epoch = fit.ensemble.best_epoch;
     result.is_part = is_part;
     outcome.reports.push_back(result);
-    if (!fit.starts.empty() && !is_part) {
-      outcome.reports.push_back(ReportBefore(
-          result, PredictEnsemble(comm.problem, fit.graph, fit.starts, comm.RanksOf(collectives))));
+    if (!fit.ensemble.starts.empty() && !is_part) {
+      outcome.reports.push_back(
+          ReportBefore(result, fit.ensemble.PredictBefore(fit.ranks.RanksOf(collectives))));
     }
   };
   for (std::size_t k = 0; k < kCollectiveKinds; ++k) {
     const auto kind = static_cast<CollectiveKind>(k);
     std::set<std::size_t> counts;
     for (std::size_t i = 0; i < records.size(); ++i) {
-      if (comm.kinds[i] == kind) counts.insert(records[i].sample.dim_sums.size());
+      if (fit.ranks.kinds[i] == kind) counts.insert(records[i].sample.dim_sums.size());
     }
     if (counts.empty()) continue;
     const std::string name(CollectiveName(kind));
@@ -153,22 +172,13 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
   const SampleSplit by_record = SplitComm(records, config.optimization.seed);
   NS_ASSIGN_OR_RETURN(const CommFit fit, FitComm("comm", records, by_record, config, start,
                                                  FitPurpose::kModel, context));
-  const UniversalProblem& problem = fit.comm.problem;
-  UniversalCommManifest manifest;
-  manifest.file = "comm.safetensors";
-  manifest.features = problem.feature_names;
-  manifest.layers = LayersOf(problem.fit.row_columns, config.comm_hidden, 1);
-  manifest.members = static_cast<int>(config.members);
-  manifest.interval = fit.calibration.all;
-  manifest.intervals = fit.calibration.by_collective;
-  std::vector<bool> measured(kCollectiveKinds, false);
-  for (const CollectiveKind kind : fit.comm.kinds) measured[static_cast<std::size_t>(kind)] = true;
-  TensorFile file;
-  AddStandardisation(problem.standardisation, file);
-  for (std::size_t m = 0; m < fit.ensemble.weights.size(); ++m) {
-    AddCommMember(fit.graph, fit.ensemble.weights[m], static_cast<int>(m), problem.unit_ms,
-                  problem.standardisation, measured, file);
-  }
+  NS_ASSIGN_OR_RETURN(const CommCalibration calibration,
+                      Calibrate(fit, by_record, config, context));
+  UniversalCommManifest manifest = ManifestOf(fit.ensemble.problem, config);
+  manifest.interval = calibration.all;
+  manifest.intervals = calibration.by_collective;
+  TensorFile file = fit.ensemble.File();
+  ForgetUnmeasured(fit, file);
   AddReports(records, by_record, manifest, fit, outcome);
   outcome.manifest.comm = std::move(manifest);
   outcome.files[outcome.manifest.comm->file] = std::move(file);

@@ -7,56 +7,44 @@
 #include "server/pretrain/measurement_drift.h"
 #include "server/pretrain/record_split.h"
 #include "server/pretrain/universal_ensemble.h"
-#include "server/pretrain/universal_networks.h"
+#include "server/pretrain/universal_problem.h"
 #include "server/pretrain/universal_stages.h"
 
 namespace neuroshard {
 namespace {
 
-// What a fit of compute made of its samples.
-struct ComputeFit {
-  UniversalProblem problem;
-  NetworkGraph graph;
-  std::vector<std::vector<float>> starts;  // empty: it began at random weights
-  FittedEnsemble ensemble;
-
-  EnsemblePredictions Predict(const std::vector<std::int64_t>& samples) const {
-    return PredictEnsemble(problem, graph, ensemble.weights, samples);
-  }
-};
-
-StatusOr<ComputeFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
-                                const SampleSplit& split, double cache_bytes,
-                                const TrainingConfig& config, const UniversalStart* start,
-                                FitPurpose purpose, const FitContext& context) {
-  ComputeFit fit;
-  UniversalProblem& problem = fit.problem;
-  problem = MakeUniversalCompute(records, split.train, cache_bytes);
-  const NetworkGraph& graph = fit.graph =
-      UniversalComputeGraph({problem.fit.row_columns,
-                             {config.table_hidden.begin(), config.table_hidden.end()},
-                             config.representation,
-                             config.head_hidden.front(),
-                             problem.fit.outputs});
-  if (start != nullptr) {
-    NS_ASSIGN_OR_RETURN(fit.starts,
-                        StartWeights(start->manifest.universal->members, "compute", [&](int m) {
-                          return ComputeMemberWeights(graph, start->compute, m, problem.unit_ms);
-                        }));
-  }
-  StandardiseProblem(name, split.train, start == nullptr ? nullptr : &start->compute,
-                     "member.0.table.0.weight", problem,
-                     purpose == FitPurpose::kModel ? context.observer : nullptr);
-  NS_ASSIGN_OR_RETURN(fit.ensemble,
-                      FitEnsemble({name, &problem, &split, &graph, config.optimization,
-                                   config.members, fit.starts, UniversalComputeStart},
-                                  context));
-  return fit;
+UniversalComputeManifest ManifestOf(const TrainingProblem& problem, double cache_bytes,
+                                    const TrainingConfig& config) {
+  UniversalComputeManifest manifest;
+  manifest.file = "compute.safetensors";
+  manifest.features = problem.columns;
+  manifest.cache_bytes = static_cast<std::int64_t>(cache_bytes);
+  manifest.table_layers =
+      LayersOf(problem.num_columns(), config.table_hidden, config.representation);
+  manifest.head_width = config.head_hidden.front();
+  manifest.members = static_cast<int>(config.members);
+  if (problem.outputs == 2) manifest.outputs = {"forward_ms", "backward_ms"};
+  return manifest;
 }
 
-// What the errors on held-out samples have in common with those measured at about the same time.
+StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
+                                 const SampleSplit& split, double cache_bytes,
+                                 const TrainingConfig& config, const UniversalStart* start,
+                                 FitPurpose purpose, const FitContext& context) {
+  TrainingProblem problem = MakeUniversalCompute(records, split.train, cache_bytes);
+  problem.name = name;
+  NetworkDefinition network = DefinitionOf(ManifestOf(problem, cache_bytes, config));
+  EnsembleOptions options{config.optimization, config.members, purpose};
+  if (start != nullptr) {
+    options.start = &start->compute;
+    options.start_members = start->manifest.universal->members;
+  }
+  return FitEnsemble(std::move(problem), std::move(network), split, options, context);
+}
+
+// Remarks on errors that held-out samples measured at about the same time have in common.
 void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
-                    const ComputeFit& fit, TrainingOutcome& outcome) {
+                    const EnsembleFit& fit, TrainingOutcome& outcome) {
   std::vector<std::int64_t> held_out = split.samples.test;
   held_out.insert(held_out.end(), split.unseen_tables.begin(), split.unseen_tables.end());
   std::vector<std::int64_t> at_unix_ms;
@@ -88,9 +76,9 @@ void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSpli
 }
 
 Status AddLearningCurve(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
-                        double cache_bytes, const TrainingConfig& config, const ComputeFit& whole,
+                        double cache_bytes, const TrainingConfig& config, const EnsembleFit& whole,
                         const FitContext& context, TrainingOutcome& outcome) {
-  const auto add = [&](const ComputeFit& fit, std::size_t train_samples) {
+  const auto add = [&](const EnsembleFit& fit, std::size_t train_samples) {
     const auto point = [&](const char* name, const std::vector<std::int64_t>& samples) {
       if (samples.empty()) return;
       const EnsemblePredictions said = fit.Predict(samples);
@@ -104,7 +92,7 @@ Status AddLearningCurve(const std::vector<ComputeRecord>& records, const Compute
     SampleSplit part = split.samples;
     part.train = ShareOfTraining(part.train, divisor, config.optimization.seed);
     if (part.train.empty()) continue;
-    NS_ASSIGN_OR_RETURN(const ComputeFit fit,
+    NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
                         FitCompute(LearningFitName("compute", divisor), records, part, cache_bytes,
                                    config, nullptr, FitPurpose::kLearningCurve, context));
     add(fit, part.train.size());
@@ -124,26 +112,11 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   const double cache_bytes = start != nullptr
                                  ? static_cast<double>(start->manifest.universal->cache_bytes)
                                  : static_cast<double>(config.cache_bytes);
-  NS_ASSIGN_OR_RETURN(const ComputeFit fit,
+  NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
                       FitCompute("compute", records, split.samples, cache_bytes, config, start,
                                  FitPurpose::kModel, context));
-  const UniversalProblem& problem = fit.problem;
-  UniversalComputeManifest manifest;
-  manifest.file = "compute.safetensors";
-  manifest.features = problem.feature_names;
-  manifest.cache_bytes = static_cast<std::int64_t>(cache_bytes);
-  manifest.table_layers =
-      LayersOf(problem.fit.row_columns, config.table_hidden, config.representation);
-  manifest.head_width = config.head_hidden.front();
-  manifest.members = static_cast<int>(config.members);
-  if (problem.fit.outputs == 2) manifest.outputs = {"forward_ms", "backward_ms"};
+  UniversalComputeManifest manifest = ManifestOf(fit.problem, cache_bytes, config);
   manifest.interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
-  TensorFile file;
-  AddStandardisation(problem.standardisation, file);
-  for (std::size_t m = 0; m < fit.ensemble.weights.size(); ++m) {
-    AddComputeMember(fit.graph, fit.ensemble.weights[m], static_cast<int>(m), problem.unit_ms,
-                     problem.standardisation, file);
-  }
 
   const auto report = [&](const std::string& name, const std::string& key,
                           const std::vector<std::int64_t>& samples, bool is_part) {
@@ -151,13 +124,12 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
         ReportOn(name, key, fit.Predict(samples), manifest.interval, std::ssize(samples));
     result.train_samples = std::ssize(split.samples.train);
     result.validation_samples = std::ssize(split.samples.validation);
-    result.epochs = fit.ensemble.epochs;
-    result.best_epoch = fit.ensemble.best_epoch;
+    result.epochs = fit.epochs;
+    result.best_epoch = fit.best_epoch;
     result.is_part = is_part;
     outcome.reports.push_back(result);
     if (start != nullptr) {
-      outcome.reports.push_back(
-          ReportBefore(result, PredictEnsemble(problem, fit.graph, fit.starts, samples)));
+      outcome.reports.push_back(ReportBefore(result, fit.PredictBefore(samples)));
     }
   };
   report("compute", "compute", split.samples.test, false);
@@ -177,7 +149,7 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
       split.held_out_tables, split.tables, split.unseen_tables.size()));
   AddDriftRemark(records, split, fit, outcome);
   outcome.manifest.universal = std::move(manifest);
-  outcome.files[outcome.manifest.universal->file] = std::move(file);
+  outcome.files[outcome.manifest.universal->file] = fit.File();
   if (!config.learning_curve || start != nullptr) return absl::OkStatus();
   return AddLearningCurve(records, split, cache_bytes, config, fit, context, outcome);
 }

@@ -1,12 +1,11 @@
 #include "server/pretrain/universal_ensemble.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <utility>
 
-#include "server/pretrain/fit/graph_prediction.h"
+#include "server/pretrain/fit/cost_prediction.h"
 
 namespace neuroshard {
 namespace {
@@ -14,23 +13,25 @@ namespace {
 // So that a run over very many samples stays in minutes: epochs fall as samples rise beyond this
 // many sample visits, but not below the least number of epochs.
 constexpr std::int64_t kSampleVisits = 10'000'000;
-constexpr std::int64_t kLeastEpochs = 60;
+constexpr std::int64_t kMinEpochs = 60;
 
 // And so that a small store is not learned from in a few steps: an epoch has about this many,
 // unless batches would be smaller than the least.
 constexpr std::int64_t kStepsPerEpoch = 40;
-constexpr std::int64_t kLeastBatch = 8;
+constexpr std::int64_t kMinBatch = 8;
 
 OptimizationConfig ForSamples(OptimizationConfig config, std::size_t samples) {
   const auto count = static_cast<std::int64_t>(samples);
   const std::int64_t affordable = kSampleVisits / std::max<std::int64_t>(1, count);
-  config.max_epochs = std::min(config.max_epochs, std::max(kLeastEpochs, affordable));
+  config.max_epochs = std::min(config.max_epochs, std::max(kMinEpochs, affordable));
   config.batch_samples =
-      std::min(config.batch_samples, std::max(kLeastBatch, count / kStepsPerEpoch));
+      std::min(config.batch_samples, std::max(kMinBatch, count / kStepsPerEpoch));
   return config;
 }
 
-// The old model's standardisation; columns that it had never seen vary get that of the new samples,
+std::string MemberPrefix(std::size_t member) { return fmt::format("member.{}.", member); }
+
+// The old model's standardisation; columns that it has never seen vary get that of the new samples,
 // which changes nothing as long as their weights are 0.
 Standardisation Continued(const TensorFile& file, const std::string& first_weight,
                           const Standardisation& fresh) {
@@ -50,83 +51,128 @@ Standardisation Continued(const TensorFile& file, const std::string& first_weigh
   return result;
 }
 
-StatusOr<std::vector<MemberState>> FitMembers(const EnsembleTask& task,
-                                              const std::vector<SampleSplit>& member_splits,
+void StandardiseProblem(const SampleSplit& split, const NetworkDefinition& network,
+                        const EnsembleOptions& options, TrainingProblem& problem,
+                        TrainingObserver& observer) {
+  if (options.start == nullptr) {
+    problem.Standardise(split.train);
+  } else {
+    TrainingProblem fresh = problem;
+    fresh.Standardise(split.train);
+    const Standardisation continued = Continued(
+        *options.start, MemberPrefix(0) + network.tensors.front().name, fresh.standardisation);
+    problem.Standardise(split.train, &continued);
+  }
+  if (options.purpose == FitPurpose::kModel) WarnOfConstantColumns(problem, observer);
+}
+
+StatusOr<std::vector<std::vector<float>>> ReadStarts(const TrainingProblem& problem,
+                                                     const NetworkDefinition& network,
+                                                     const EnsembleOptions& options) {
+  std::vector<std::vector<float>> starts;
+  for (int m = 0; m < options.start_members; ++m) {
+    starts.push_back(ReadNetwork(network, *options.start, MemberPrefix(m), problem.scale));
+    if (starts.back().empty()) {
+      return FailedPrecondition(
+          "{}: the model to go on from has other layers than the configuration", problem.name);
+    }
+  }
+  return starts;
+}
+
+// A member for each split.
+StatusOr<std::vector<MemberState>> FitMembers(const std::string& name, const EnsembleFit& ensemble,
+                                              const OptimizationConfig& for_any,
+                                              const std::vector<const SampleSplit*>& splits,
                                               const FitContext& context) {
-  const OptimizationConfig config = ForSamples(task.config, task.split->train.size());
-  const NetworkGraph& graph = *task.graph;
-  FitTask fit;
-  fit.name = task.name;
-  fit.problem = &task.problem->fit;
-  fit.split = task.split;
-  fit.member_splits = member_splits;
-  fit.graph = &graph;
-  fit.config = &config;
-  fit.members = static_cast<int>(task.members);
-  for (std::int64_t m = 0; m < task.members; ++m) {
-    Random random(config.seed + static_cast<std::uint64_t>(m));
-    const auto start = static_cast<std::size_t>(m) % std::max<std::size_t>(1, task.starts.size());
-    fit.initial_parameters.push_back(task.starts.empty() ? task.fresh(graph, random)
-                                                         : graph.ToParameters(task.starts[start]));
+  const OptimizationConfig config = ForSamples(for_any, splits.front()->train.size());
+  FitTask fit{name, &ensemble.problem, &ensemble.network, &config, splits, {}};
+  for (std::size_t m = 0; m < splits.size(); ++m) {
+    Random random(config.seed + m);
+    const auto& starts = ensemble.starts;
+    fit.initial_parameters.push_back(
+        starts.empty() ? InitialParameters(ensemble.network, random)
+                       : ParametersOf(ensemble.network, starts[m % starts.size()]));
   }
   return RunFit(fit, context);
 }
 
-// As they are used.
-std::vector<std::vector<float>> WeightsOf(const std::vector<MemberState>& states,
-                                          const NetworkGraph& graph) {
+std::vector<std::vector<float>> BestWeights(const std::vector<MemberState>& states,
+                                            const NetworkDefinition& network) {
   std::vector<std::vector<float>> weights;
   for (const MemberState& state : states) {
-    weights.emplace_back(graph.num_parameters());
-    graph.ToWeights(state.best_parameters, weights.back());
+    weights.push_back(WeightsOf(network, state.best_parameters));
   }
   return weights;
 }
 
 }  // namespace
 
-StatusOr<FittedEnsemble> FitEnsemble(const EnsembleTask& task, const FitContext& context) {
-  NS_ASSIGN_OR_RETURN(std::vector<MemberState> states, FitMembers(task, {}, context));
+EnsemblePredictions EnsembleFit::Predict(const std::vector<std::int64_t>& samples) const {
+  return PredictEnsemble(problem, network, members, samples);
+}
+
+EnsemblePredictions EnsembleFit::PredictBefore(const std::vector<std::int64_t>& samples) const {
+  return PredictEnsemble(problem, network, starts, samples);
+}
+
+TensorFile EnsembleFit::File() const {
+  TensorFile file = problem.standardisation.File();
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    AddNetwork(network, members[m], problem.scale, problem.standardisation, MemberPrefix(m), file);
+  }
+  return file;
+}
+
+StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,
+                                  const SampleSplit& split, const EnsembleOptions& options,
+                                  const FitContext& context) {
+  EnsembleFit fit;
+  NS_ASSIGN_OR_RETURN(fit.starts, ReadStarts(problem, network, options));
+  StandardiseProblem(split, network, options, problem, *context.observer);
+  fit.problem = std::move(problem);
+  fit.network = std::move(network);
+  const std::vector<const SampleSplit*> splits(static_cast<std::size_t>(options.members), &split);
+  NS_ASSIGN_OR_RETURN(std::vector<MemberState> states,
+                      FitMembers(fit.problem.name, fit, options.config, splits, context));
   std::stable_sort(states.begin(), states.end(), [](const MemberState& a, const MemberState& b) {
     return a.best_validation_loss < b.best_validation_loss;
   });
-  FittedEnsemble ensemble;
-  ensemble.epochs = states.front().epoch;
-  ensemble.best_epoch = states.front().best_epoch;
-  ensemble.weights = WeightsOf(states, *task.graph);
-  return ensemble;
+  fit.epochs = states.front().epoch;
+  fit.best_epoch = states.front().best_epoch;
+  fit.members = BestWeights(states, fit.network);
+  return fit;
 }
 
-StatusOr<std::vector<std::vector<float>>> FitOneToEach(EnsembleTask task,
+StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
+                                                       const EnsembleFit& ensemble,
+                                                       const OptimizationConfig& config,
                                                        const std::vector<SampleSplit>& splits,
                                                        const FitContext& context) {
-  task.split = &splits.front();
-  task.members = std::ssize(splits);
-  NS_ASSIGN_OR_RETURN(const std::vector<MemberState> states, FitMembers(task, splits, context));
-  return WeightsOf(states, *task.graph);
+  std::vector<const SampleSplit*> each;
+  for (const SampleSplit& split : splits) each.push_back(&split);
+  NS_ASSIGN_OR_RETURN(const std::vector<MemberState> states,
+                      FitMembers(name, ensemble, config, each, context));
+  return BestWeights(states, ensemble.network);
 }
 
-EnsemblePredictions PredictEnsemble(const UniversalProblem& problem, const NetworkGraph& graph,
+EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
+                                    const NetworkDefinition& network,
                                     const std::vector<std::vector<float>>& members,
                                     const std::vector<std::int64_t>& samples) {
   EnsemblePredictions predictions;
   predictions.members_ms.resize(samples.size());
-  const auto outputs = static_cast<std::size_t>(problem.fit.outputs);
+  const std::ptrdiff_t outputs = problem.outputs;
   for (const auto& weights : members) {
-    const auto values = PredictOutputs(problem.fit, graph, weights, samples);
+    const auto costs = PredictCosts(problem, network, weights, samples);
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(i * outputs);
-      predictions.members_ms[i].push_back(
-          problem.unit_ms *
-          std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(outputs), 0.0));
+      const auto begin = costs.begin() + static_cast<std::ptrdiff_t>(i) * outputs;
+      predictions.members_ms[i].push_back(std::accumulate(begin, begin + outputs, 0.0));
     }
   }
   for (const std::int64_t sample : samples) {
-    const auto begin =
-        problem.fit.targets.begin() + static_cast<std::ptrdiff_t>(sample * problem.fit.outputs);
-    predictions.measured_ms.push_back(
-        problem.unit_ms *
-        std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(outputs), 0.0));
+    const auto begin = problem.targets.begin() + sample * outputs;
+    predictions.measured_ms.push_back(std::accumulate(begin, begin + outputs, 0.0));
   }
   return predictions;
 }
@@ -151,50 +197,6 @@ NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& 
                                   now.held_out.samples);
   report.is_part = true;
   return report;
-}
-
-void StandardiseProblem(const std::string& name, const std::vector<std::int64_t>& train,
-                        const TensorFile* start, const std::string& first_weight,
-                        UniversalProblem& problem, TrainingObserver* observer) {
-  if (start == nullptr) {
-    problem.Standardise(train, nullptr);
-  } else {
-    UniversalProblem fresh = problem;
-    fresh.Standardise(train, nullptr);
-    const Standardisation continued = Continued(*start, first_weight, fresh.standardisation);
-    problem.Standardise(train, &continued);
-  }
-  const std::string constant = problem.standardisation.Constant(problem.feature_names);
-  if (constant.empty() || observer == nullptr) return;
-  observer->OnWarning(fmt::format(
-      "{}: the same value in every training sample, so the network ignores: {}", name, constant));
-}
-
-StatusOr<std::vector<std::vector<float>>> StartWeights(
-    int members, const std::string& name, const std::function<std::vector<float>(int)>& read) {
-  std::vector<std::vector<float>> starts;
-  for (int m = 0; m < members; ++m) {
-    starts.push_back(read(m));
-    if (starts.back().empty()) {
-      return FailedPrecondition(
-          "{}: the model to go on from has other layers than the configuration", name);
-    }
-  }
-  return starts;
-}
-
-void AddStandardisation(const Standardisation& standardisation, TensorFile& file) {
-  const auto columns = static_cast<std::int64_t>(standardisation.mean.size());
-  file.tensors["feature_mean"] = {{columns}, standardisation.mean};
-  file.tensors["feature_std"] = {{columns}, standardisation.FileDeviation()};
-}
-
-std::vector<std::int64_t> LayersOf(std::int64_t first, const std::vector<int>& hidden,
-                                   std::int64_t last) {
-  std::vector<std::int64_t> widths = {first};
-  widths.insert(widths.end(), hidden.begin(), hidden.end());
-  widths.push_back(last);
-  return widths;
 }
 
 }  // namespace neuroshard

@@ -1,9 +1,7 @@
-// What the trainings of both universal networks share: fitting an ensemble, asking it, and
-// reporting on it.
+// An ensemble of a universal network: its fit, its predictions, the report on it.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,75 +12,69 @@
 #include "server/pretrain/interval_calibration.h"
 #include "server/pretrain/network_report.h"
 #include "server/pretrain/training_config.h"
-#include "server/pretrain/universal_problem.h"
+#include "server/pretrain/training_problem.h"
 
 namespace neuroshard {
 
 // The probability that intervals are made for.
 inline constexpr double kIntervalCoverage = 0.9;
 
-// What a fit is for: the model, or a point of its learning curve.
+// The purpose of a fit: the model, or a point of its learning curve.
 enum class FitPurpose { kModel, kLearningCurve };
 
-// The weights of an ensemble's members, as they are used, by validation loss.
-struct FittedEnsemble {
-  std::vector<std::vector<float>> weights;
-  std::int64_t epochs = 0;  // of the first member
-  std::int64_t best_epoch = 0;
-};
-
-struct EnsembleTask {
-  std::string name;
-  const UniversalProblem* problem = nullptr;
-  const SampleSplit* split = nullptr;
-  const NetworkGraph* graph = nullptr;
+struct EnsembleOptions {
   OptimizationConfig config;
   std::int64_t members = 1;
-  // Weights to begin at; empty: `fresh` parameters of each member's own seed.
-  std::vector<std::vector<float>> starts;
-  std::function<std::vector<float>(const NetworkGraph&, Random&)> fresh;
+  FitPurpose purpose = FitPurpose::kModel;
+  const TensorFile* start = nullptr;  // of a model to go on from; null: random weights
+  int start_members = 0;              // of that model
 };
 
-// With fewer epochs for very many samples, and smaller batches for few (configs/pretrain.yaml).
-// Errors of RunFit.
-StatusOr<FittedEnsemble> FitEnsemble(const EnsembleTask& task, const FitContext& context);
+// An ensemble of one network, fitted to one problem.
+struct EnsembleFit {
+  TrainingProblem problem;  // standardised
+  NetworkDefinition network;
+  std::vector<std::vector<float>> starts;   // weights that it went on from; empty: random ones
+  std::vector<std::vector<float>> members;  // weights by validation loss, the best first
+  std::int64_t epochs = 0;                  // of the first member
+  std::int64_t best_epoch = 0;
 
-// A member for each split, at least one, in their order; task.split and task.members are not used.
-// Errors of RunFit.
-StatusOr<std::vector<std::vector<float>>> FitOneToEach(EnsembleTask task,
+  EnsemblePredictions Predict(const std::vector<std::int64_t>& samples) const;
+  // By the model that it went on from.
+  EnsemblePredictions PredictBefore(const std::vector<std::int64_t>& samples) const;
+  // Standardisation and members, as serving reads them.
+  TensorFile File() const;
+};
+
+// Fits options.members members to split.train, with fewer epochs for very many samples and smaller
+// batches for few (configs/pretrain.yaml). Rows are standardised by what split.train shows; or as
+// the model to go on from does, but for columns that have never varied for it. Warns of columns
+// that the network ignores. FAILED_PRECONDITION when the model to go on from has other layers;
+// otherwise the errors of RunFit.
+StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,
+                                  const SampleSplit& split, const EnsembleOptions& options,
+                                  const FitContext& context);
+
+// The weights of one more network for each split, fitted as the ensemble was. Errors of RunFit.
+StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
+                                                       const EnsembleFit& ensemble,
+                                                       const OptimizationConfig& config,
                                                        const std::vector<SampleSplit>& splits,
                                                        const FitContext& context);
 
-// Total costs in ms of samples by every member, and as measured.
-EnsemblePredictions PredictEnsemble(const UniversalProblem& problem, const NetworkGraph& graph,
+// Total costs of samples in ms by each of `members` (weights), and as measured.
+EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
+                                    const NetworkDefinition& network,
                                     const std::vector<std::vector<float>>& members,
                                     const std::vector<std::int64_t>& samples);
 
-// `num_ranks` of each prediction, where they are of collectives.
+// `samples`: how many the predictions are of. `num_ranks` of each prediction, where they are of
+// collectives.
 NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& predictions,
                        const std::optional<IntervalManifest>& interval, std::int64_t samples,
                        const std::vector<int>& num_ranks = {});
 
-// How the model to go on from is on the samples of `now`.
+// The report on the model to go on from, on the samples of `now`.
 NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& before);
-
-// Standardises by what `train` shows; or as the file of a model to go on from does, whose columns
-// without weight in `first_weight` have never varied and get what `train` shows, which changes
-// nothing yet. Warns of columns that the network ignores, unless `observer` is null.
-void StandardiseProblem(const std::string& name, const std::vector<std::int64_t>& train,
-                        const TensorFile* start, const std::string& first_weight,
-                        UniversalProblem& problem, TrainingObserver* observer);
-
-// The weights of each member of a model to go on from. FAILED_PRECONDITION when one is empty: other
-// layers than the configuration's.
-StatusOr<std::vector<std::vector<float>>> StartWeights(
-    int members, const std::string& name, const std::function<std::vector<float>(int)>& read);
-
-// feature_mean and feature_std.
-void AddStandardisation(const Standardisation& standardisation, TensorFile& file);
-
-// first, hidden..., last.
-std::vector<std::int64_t> LayersOf(std::int64_t first, const std::vector<int>& hidden,
-                                   std::int64_t last);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// Measurements under any conditions as the problems that the universal networks learn.
+// Training problems of the universal networks, from measurements under any conditions.
 #pragma once
 
 #include <cstdint>
@@ -9,39 +9,32 @@
 #include "common/domain/topology.h"
 #include "common/store/profile_store.h"
 #include "server/cost/comm_features.h"
-#include "server/pretrain/fit/fit_problem.h"
-#include "server/pretrain/standardisation.h"
 #include "server/pretrain/training_problem.h"
 
 namespace neuroshard {
 
-// Costs are in units of `unit_ms`; rows are raw until Standardise.
-struct UniversalProblem {
-  FitProblem fit;
-  double unit_ms = 1;
-  std::vector<std::string> feature_names;
-  Standardisation standardisation;
-
-  // Standardises the rows, by `given` or else by what `train_samples` show of them.
-  void Standardise(std::span<const std::int64_t> train_samples, const Standardisation* given);
-};
-
 // A sample is a shard set, a row a shard at its sample's conditions. Two outputs, forward and
 // backward, and their total where some records tell them apart (what a record does not tell does
-// not count), otherwise the total. The unit is the mean cost of `train`.
-UniversalProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
-                                      std::span<const std::int64_t> train, double cache_bytes);
+// not count), otherwise the total. The network's unit is the mean cost of `train`.
+TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
+                                     std::span<const std::int64_t> train, double cache_bytes);
 
-// A sample is a rank of a collective, and one row. first_rank[i] is the first sample of record i;
-// the unit is the median cost.
-struct UniversalCommProblem {
-  UniversalProblem problem;
-  std::vector<std::int64_t> first_rank;  // records + 1
+// Where the ranks of collectives are among the samples of a problem whose samples are ranks.
+struct CollectiveRanks {
+  std::vector<std::int64_t> first_rank;  // records + 1: the first sample of each record
   std::vector<CollectiveKind> kinds;     // of each record
 
   // The samples of records, in their order.
   std::vector<std::int64_t> RanksOf(const std::vector<std::int64_t>& records) const;
   SampleSplit RanksOf(const SampleSplit& records) const;
+};
+
+// A sample is a rank of a collective, and one row. Its sample columns are the wait (in units) in
+// the column of its collective, then 1 in the column of its collective, else 0. The network's unit
+// is the median cost.
+struct UniversalCommProblem {
+  TrainingProblem problem;
+  CollectiveRanks ranks;
 };
 UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records);
 

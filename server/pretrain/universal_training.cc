@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "server/pretrain/fit/blas_threads.h"
 #include "server/pretrain/repeated_samples.h"
 #include "server/pretrain/universal_problem.h"
 #include "server/pretrain/universal_stages.h"
@@ -29,7 +28,7 @@ std::vector<std::string> Listed(const Set& words) {
   return {words.begin(), words.end()};
 }
 
-// What the samples had, besides what the model to go on from had seen.
+// Conditions of the samples, and those of the model to go on from.
 TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
                             const std::vector<CommRecord>& comm, const UniversalStart* start) {
   TrainedOnManifest on;
@@ -69,7 +68,7 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   return on;
 }
 
-// What the measurements and the model to go on from are both of; empty: neither says.
+// The device or backend of both the measurements and the model to go on from; empty: neither says.
 StatusOr<std::string> InCommon(const std::string& measured, const std::string& model) {
   if (!measured.empty() && !model.empty() && measured != model) {
     return FailedPrecondition("the measurements are of {}, the model to go on from is of {}",
@@ -100,7 +99,6 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                                               const TrainingConfig& config,
                                               const UniversalStart* start,
                                               const FitContext& context) {
-  UseOneBlasThread();
   const ModelManifest before = start == nullptr ? ModelManifest() : start->manifest;
   TrainingOutcome outcome;
   NS_ASSIGN_OR_RETURN(outcome.manifest.device, InCommon(records.conditions.device, before.device));

@@ -1,4 +1,4 @@
-// From measurements under any conditions to one universal model, with what it is worth.
+// Training of a universal model on measurements under any conditions.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@ struct UniversalStart {
   ModelManifest manifest;  // of a universal model
   TensorFile compute;
   TensorFile comm;  // without tensors: it has none
-  // What it was trained on, to be learned from again beside the new records so that it is not
-  // forgotten; may be empty.
+  // Records that it was trained on, to be learned from again beside the new ones so that they are
+  // not forgotten; may be empty.
   SelectedRecords replay;
 };
 

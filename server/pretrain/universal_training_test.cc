@@ -35,9 +35,8 @@ TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
   config.members = 2;
   SilentUniversalObserver observer;
   const NeverStop stop;
-  WorkerTeam team(2);
   const auto outcome =
-      TrainUniversalModel(records, config, nullptr, {&stop, &team, &observer, nullptr});
+      TrainUniversalModel(records, config, nullptr, {&stop, 2, &observer, nullptr});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
 
   const fs::path root = fs::path(testing::TempDir()) / fmt::format("universal-{}", ::getpid());

@@ -171,8 +171,9 @@ TEST_F(PipelineProcessTest, FromMeasurementsToAValidatedPlan) {
       RunProcess({Binary("neuroshard-pretrain"), "train", "--store", store_, "--config",
                   train_config, "--out", dir_.Path("models/cpu/1")});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  const ProcessResult scored = RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model",
-                                           dir_.Path("models/cpu/1"), "--store", store_});
+  const ProcessResult scored =
+      RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model", dir_.Path("models/cpu/1"),
+                  "--store", store_, "--format", "json"});
   ASSERT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_EQ(Json::parse(scored.out)["compute"]["samples"], kComputeSamples);
 
@@ -238,8 +239,9 @@ global_batch_size: 96
                                        "reduce_scatter"));
   EXPECT_GT(cut_report["embedding_cost"]["measured_ms"], 0);
   // The records are as good as a sweep's: a model is compared with each.
-  const ProcessResult compared = RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model",
-                                             dir_.Path("models/cpu/1"), "--store", kept});
+  const ProcessResult compared =
+      RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model", dir_.Path("models/cpu/1"),
+                  "--store", kept, "--format", "json"});
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
   const Json scores = Json::parse(compared.out);
   EXPECT_EQ(scores["compute"]["samples"], 6) << "shards and replicas of each rank";

@@ -1,9 +1,10 @@
-// Unfinished and finished fits on disk, so that a killed training goes on where it was.
+// Checkpoints: unfinished and finished fits on disk, so that a killed training goes on.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -12,19 +13,21 @@
 
 namespace neuroshard {
 
-// The bytes of a checkpoint: the states, and what they belong to. `fingerprint` is any text.
-std::string EncodeCheckpoint(const std::string& fingerprint,
-                             const std::vector<MemberState>& members);
+// A checkpoint is a safetensors file: "<member>.parameters", "<member>.best_parameters",
+// "<member>.first_moment" and "<member>.second_moment"; the rest of the states, and the fingerprint
+// (any text) of what they belong to, in its metadata. INTERNAL when a state is no such file's.
+StatusOr<std::string> EncodeCheckpoint(const std::string& fingerprint,
+                                       const std::vector<MemberState>& members);
 
-// Nothing when the bytes are no checkpoint, damaged, or of another fingerprint.
+// Nothing when the bytes are no checkpoint, or of another fingerprint.
 std::optional<std::vector<MemberState>> DecodeCheckpoint(std::string_view bytes,
                                                          const std::string& fingerprint);
 
 // One folder of checkpoints, a file for each network. Files are replaced whole: whatever happens,
-// the old one or the new one is there.
+// the old one or the new one is there. For one thread at a time.
 class CheckpointFolder {
  public:
-  // `directory` is made when there is something to save. Both must outlive it.
+  // `directory` is made when there is something to save. `clock` must outlive it.
   CheckpointFolder(std::filesystem::path directory, const Clock* clock)
       : directory_(std::move(directory)), clock_(clock), saved_(clock->Now()) {}
 

@@ -1,12 +1,31 @@
 #include "server/pretrain/fit/fit_run.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <system_error>
+#include <thread>
 
-#include "server/pretrain/content_hash.h"
+#include "common/base/sha256.h"
 
 namespace neuroshard {
 namespace {
+
+// Runs job(0) .. job(count - 1), which must not throw, on at most `threads` threads; on fewer where
+// the system has none left.
+void RunSideBySide(int threads, int count, const std::function<void(int)>& job) {
+  std::atomic<int> next{0};
+  const auto serve = [&] {
+    for (int i = next++; i < count; i = next++) job(i);
+  };
+  std::vector<std::jthread> others;
+  try {
+    for (int t = 1; t < std::min(threads, count); ++t) others.emplace_back(serve);
+  } catch (const std::system_error&) {
+  }
+  serve();
+}
 
 template <typename T>
 void AddBytes(const std::vector<T>& values, std::string& bytes) {
@@ -14,42 +33,35 @@ void AddBytes(const std::vector<T>& values, std::string& bytes) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-const SampleSplit& SplitOf(const FitTask& task, int member) {
-  return task.member_splits.empty() ? *task.split
-                                    : task.member_splits[static_cast<std::size_t>(member)];
-}
-
 // Everything that the result depends on.
 std::string Fingerprint(const FitTask& task) {
   const OptimizationConfig& config = *task.config;
-  std::string bytes = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", task.name, task.members,
-                                  ToText(config.loss), config.learning_rate, config.batch_samples,
-                                  config.max_epochs, config.patience_epochs,
-                                  ToText(config.schedule), config.learning_rate_decay,
-                                  config.decay_patience_epochs, config.permute_ranks, config.seed);
-  const FitProblem& problem = *task.problem;
-  bytes += fmt::format(" {} {} {} {} {} {} {}", static_cast<int>(problem.loss), problem.floor,
-                       problem.row_columns, problem.sample_columns, problem.outputs,
-                       problem.total_counts, problem.permuted_ranks);
-  for (const auto* values : {&problem.rows, &problem.sample_values, &problem.scale,
-                             &problem.targets, &problem.weights}) {
+  std::string bytes = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {}", task.name, ToText(config.loss), config.learning_rate,
+      config.batch_samples, config.max_epochs, config.patience_epochs, ToText(config.schedule),
+      config.learning_rate_decay, config.decay_patience_epochs, config.permute_ranks, config.seed);
+  const TrainingProblem& problem = *task.problem;
+  bytes += fmt::format(" {} {} {} {} {} {}", problem.floor_ms, problem.num_columns(),
+                       problem.sample_columns, problem.outputs, problem.total_counts,
+                       problem.interchangeable_ranks);
+  AddBytes(problem.scale, bytes);
+  for (const auto* values :
+       {&problem.rows, &problem.sample_values, &problem.targets, &problem.weights}) {
     AddBytes(*values, bytes);
   }
-  for (const auto* values : {&problem.sample_begin, &problem.sample_rows}) {
-    AddBytes(*values, bytes);
+  AddBytes(problem.sample_begin, bytes);
+  AddBytes(problem.sample_rows, bytes);
+  for (const SampleSplit* split : task.splits) {
+    AddBytes(split->train, bytes);
+    AddBytes(split->validation, bytes);
   }
-  for (int i = 0; i < (task.member_splits.empty() ? 1 : task.members); ++i) {
-    AddBytes(SplitOf(task, i).train, bytes);
-    AddBytes(SplitOf(task, i).validation, bytes);
-  }
-  for (const GraphStep& step : task.graph->steps()) {
-    bytes += fmt::format(" {},{},{},{},{},{},{},{},{}", static_cast<int>(step.kind),
-                         static_cast<int>(step.level), step.width, step.input, step.other,
-                         static_cast<int>(step.activation), static_cast<int>(step.form),
-                         step.formed_inputs, step.formed_bias);
+  bytes += fmt::format(" {}", static_cast<int>(task.network->kind));
+  for (const TensorSpec& tensor : task.network->tensors) {
+    bytes += fmt::format(" {} [{}] {}", tensor.name, fmt::join(tensor.shape, ", "),
+                         tensor.non_negative_columns);
   }
   for (const auto& parameters : task.initial_parameters) AddBytes(parameters, bytes);
-  return ContentHash(bytes);
+  return Sha256Hex(bytes);
 }
 
 EpochReport Summary(const FitTask& task, const std::vector<MemberState>& members) {
@@ -70,15 +82,11 @@ EpochReport Summary(const FitTask& task, const std::vector<MemberState>& members
 class Run {
  public:
   Run(const FitTask& task, const FitContext& context) : task_(task), context_(context) {
-    for (int i = 0; i < task.members; ++i) {
-      const std::uint64_t seed = task.config->seed + static_cast<std::uint64_t>(i);
-      fits_.push_back(std::make_unique<MemberFit>(*task.problem, SplitOf(task, i), *task.graph,
-                                                  *task.config, seed));
-      members_.push_back(InitialState(*task.graph, *task.config, seed));
-      if (task.initial_parameters.empty()) continue;
-      members_.back().parameters = task.initial_parameters[static_cast<std::size_t>(i)];
+    for (std::size_t i = 0; i < task.splits.size(); ++i) {
+      fits_.push_back(std::make_unique<MemberFit>(*task.problem, *task.splits[i], *task.network,
+                                                  *task.config, task.config->seed + i));
+      members_.push_back(InitialState(task.initial_parameters[i], task.config->learning_rate));
     }
-    statuses_.resize(members_.size());
   }
 
   StatusOr<std::vector<MemberState>> ToTheEnd();
@@ -96,7 +104,6 @@ class Run {
   std::string fingerprint_;
   std::vector<std::unique_ptr<MemberFit>> fits_;
   std::vector<MemberState> members_;
-  std::vector<Status> statuses_;
 };
 
 Status Run::Save() {
@@ -104,27 +111,20 @@ Status Run::Save() {
   return context_.checkpoints->Save(task_.name, fingerprint_, members_);
 }
 
-// Members side by side where there are several; otherwise the one member's batches are shared.
 Status Run::NextEpoch() {
-  const auto epoch_of = [&](std::size_t i, WorkerTeam& team) {
-    if (!IsDone(members_[i])) statuses_[i] = fits_[i]->RunEpoch(*context_.stop, team, members_[i]);
-  };
-  if (members_.size() == 1) {
-    epoch_of(0, *context_.team);
-  } else {
-    context_.team->Run(static_cast<int>(members_.size()), [&](int i) {
-      WorkerTeam alone(1);
-      epoch_of(static_cast<std::size_t>(i), alone);
-    });
-  }
-  for (const Status& status : statuses_) NS_RETURN_IF_ERROR(status);
+  std::vector<Status> statuses(members_.size());
+  RunSideBySide(context_.threads, static_cast<int>(members_.size()), [&](int i) {
+    if (!IsDone(members_[i])) statuses[i] = fits_[i]->RunEpoch(*context_.stop, members_[i]);
+  });
+  for (const Status& status : statuses) NS_RETURN_IF_ERROR(status);
   return absl::OkStatus();
 }
 
 StatusOr<std::vector<MemberState>> Run::ToTheEnd() {
   if (context_.checkpoints != nullptr) {
     fingerprint_ = Fingerprint(task_);
-    if (auto saved = context_.checkpoints->Load(task_.name, fingerprint_)) {
+    auto saved = context_.checkpoints->Load(task_.name, fingerprint_);
+    if (saved && saved->size() == members_.size()) {
       members_ = std::move(*saved);
       context_.observer->OnWarning(fmt::format("{}: goes on after epoch {} of a checkpoint",
                                                task_.name, Summary(task_, members_).epoch));
@@ -156,6 +156,14 @@ StatusOr<std::vector<MemberState>> Run::ToTheEnd() {
 }
 
 }  // namespace
+
+void WarnOfConstantColumns(const TrainingProblem& problem, TrainingObserver& observer) {
+  const std::string constant = problem.standardisation.Constant(problem.columns);
+  if (constant.empty()) return;
+  observer.OnWarning(
+      fmt::format("{}: the same value in every training sample, so the network ignores: {}",
+                  problem.name, constant));
+}
 
 StatusOr<std::vector<MemberState>> RunFit(const FitTask& task, const FitContext& context) {
   return Run(task, context).ToTheEnd();

@@ -1,4 +1,4 @@
-// Fits the members of an ensemble to the end: epochs, early stop, progress, checkpoints.
+// The fit of an ensemble: epochs of all members, early stop, progress, checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -32,29 +32,31 @@ class TrainingObserver {
   virtual void OnWarning(const std::string& message) = 0;
 };
 
-// What a training happens in.
+// Names the columns that do not vary, which the network ignores.
+void WarnOfConstantColumns(const TrainingProblem& problem, TrainingObserver& observer);
+
+// Around a training.
 struct FitContext {
   const StopSignal* stop = nullptr;
-  WorkerTeam* team = nullptr;
+  int threads = 1;  // members side by side, at most
   TrainingObserver* observer = nullptr;
   CheckpointFolder* checkpoints = nullptr;  // null: none
 };
 
 struct FitTask {
   std::string name;  // of the network, for messages
-  const FitProblem* problem = nullptr;
-  const SampleSplit* split = nullptr;
-  const NetworkGraph* graph = nullptr;
+  const TrainingProblem* problem = nullptr;
+  const NetworkDefinition* network = nullptr;
   const OptimizationConfig* config = nullptr;
-  int members = 1;  // of different seeds
-  // Where every member begins; empty: random weights of its seed.
+  // Of each member: what it learns from, and where it begins. Member i's order of samples is by
+  // the configuration's seed + i.
+  std::vector<const SampleSplit*> splits;
   std::vector<std::vector<float>> initial_parameters;
-  std::vector<SampleSplit> member_splits = {};  // instead of `split`, where each has its own
 };
 
-// The members' last states. The same task gives the same bits, whatever the team and however often
-// it was interrupted. CANCELLED when stopped, with a checkpoint left; INTERNAL when a loss is not
-// finite; UNAVAILABLE when a checkpoint cannot be written.
+// The members' last states. The same task gives the same bits on the same machine, however many
+// threads there are and however often it was interrupted. CANCELLED when stopped, with a checkpoint
+// left; INTERNAL when a loss is not finite; UNAVAILABLE when a checkpoint cannot be written.
 StatusOr<std::vector<MemberState>> RunFit(const FitTask& task, const FitContext& context);
 
 }  // namespace neuroshard

@@ -1,11 +1,11 @@
-#include "server/pretrain/content_hash.h"
+#include "common/base/sha256.h"
 
 #include <fmt/format.h>
 #include <openssl/sha.h>
 
 namespace neuroshard {
 
-std::string ContentHash(std::string_view bytes) {
+std::string Sha256Hex(std::string_view bytes) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
   std::string text;
