@@ -74,7 +74,6 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
   bool accept_unusable = false;
   app.add_flag("--accept-unusable-models", accept_unusable,
                "serve cost models that are marked as unusable, with a warning");
-  app.set_version_flag("--version", BuildText());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
