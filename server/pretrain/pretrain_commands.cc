@@ -11,14 +11,14 @@
 #include "server/models/fabric_file.h"
 #include "server/models/model_drift.h"
 #include "server/models/model_manifest.h"
-#include "server/pretrain/cost_data_import.h"
-#include "server/pretrain/cost_model_training.h"
-#include "server/pretrain/model_drift_measurement.h"
-#include "server/pretrain/model_evaluation.h"
-#include "server/pretrain/model_quality.h"
-#include "server/pretrain/record_selection.h"
-#include "server/pretrain/training_report.h"
-#include "server/pretrain/universal_training.h"
+#include "server/pretrain/data/cost_data_import.h"
+#include "server/pretrain/data/record_selection.h"
+#include "server/pretrain/report/model_drift_measurement.h"
+#include "server/pretrain/report/model_evaluation.h"
+#include "server/pretrain/report/model_quality.h"
+#include "server/pretrain/report/training_report.h"
+#include "server/pretrain/train/cost_model_training.h"
+#include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {

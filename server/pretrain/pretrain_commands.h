@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "server/pretrain/console_progress.h"
-#include "server/pretrain/model_publication.h"
+#include "server/pretrain/report/model_publication.h"
 
 namespace neuroshard {
 

@@ -166,7 +166,8 @@ TEST_F(PretrainCommandsTest, GoingOnFromAModelTellsOldAndNewSamplesApart) {
 }
 
 TEST_F(PretrainCommandsTest, GoingOnWithCommunicationAloneKeepsCompute) {
-  FillStore(SyntheticComputeRecords(250), {});
+  FillStore(SyntheticComputeRecords(60), {});
+  Configure("max_epochs: 3, comm: {max_epochs: 3}, table_hidden: [8], min_compute_tau: -1");
   Output(RunTrain, train_);
   TrainCommand again = train_;
   again.resume_from = train_.model_directory;

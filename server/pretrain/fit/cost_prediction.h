@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/network_definition.h"
-#include "server/pretrain/training_problem.h"
 
 namespace neuroshard {
 

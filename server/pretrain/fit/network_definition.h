@@ -13,7 +13,7 @@
 #include "server/models/model_manifest.h"
 #include "server/models/network_tensors.h"
 #include "server/models/safetensors.h"
-#include "server/pretrain/standardisation.h"
+#include "server/pretrain/data/standardisation.h"
 
 namespace neuroshard {
 

@@ -35,7 +35,7 @@ class PretrainFixture : public testing::Test {
     train_.model_directory = Path("models/cpu/1");
     train_.format = OutputFormat::kJson;
     Configure(
-        "max_epochs: 60, comm: {max_epochs: 60}, table_hidden: [24, 12], representation: 8, "
+        "max_epochs: 60, comm: {max_epochs: 25}, table_hidden: [24, 12], representation: 8, "
         "members: 2, held_out_tables: 0");
   }
   ~PretrainFixture() override {

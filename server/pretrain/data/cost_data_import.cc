@@ -1,0 +1,194 @@
+#include "server/pretrain/data/cost_data_import.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/base/sha256.h"
+#include "server/pretrain/data/cost_data_text.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kNamedLines = 5;
+constexpr std::size_t kSampleIdDigits = 24;
+
+StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  if (!file || !std::filesystem::is_regular_file(path, error)) {
+    return NotFound("{}: no such file, or it cannot be read", path.string());
+  }
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) return Unavailable("{}: reading failed", path.string());
+  return bytes;
+}
+
+// Equal content gets different ids, by how often it has occurred so far.
+class SampleIds {
+ public:
+  std::string Next(const std::string& content) {
+    const std::string hash = Sha256Hex(content).substr(0, kSampleIdDigits);
+    return fmt::format("{}-{}", hash, ++occurrences_[hash]);
+  }
+
+ private:
+  std::map<std::string, int> occurrences_;
+};
+
+template <typename Record>
+std::set<std::string> ImportedIds(const std::vector<Record>& records) {
+  std::set<std::string> ids;
+  for (const Record& record : records) {
+    if (record.imported) ids.insert(record.sample.sample_id);
+  }
+  return ids;
+}
+
+// Drops what the store has; returns the identity of what is left.
+template <typename Cost>
+SweepInfo KeepNew(const std::set<std::string>& known, const std::string& name,
+                  std::vector<Cost>& costs, ImportCount& count) {
+  std::string all_ids;
+  std::vector<Cost> fresh;
+  for (Cost& cost : costs) {
+    if (known.contains(cost.sample.sample_id)) {
+      ++count.already_there;
+      continue;
+    }
+    all_ids += cost.sample.sample_id + "\n";
+    fresh.push_back(std::move(cost));
+  }
+  costs = std::move(fresh);
+  count.imported = static_cast<std::int64_t>(costs.size());
+  const std::string hash = Sha256Hex(all_ids);
+  return {fmt::format("{}-{}", name, hash.substr(0, 12)), "import:" + hash,
+          "imported from NeuroShard's text format"};
+}
+
+// Calls parse(line) for every line that is not blank; it returns whether the line is well-formed.
+template <typename Parse>
+Status ForEachLine(const std::filesystem::path& path, ImportCount& count, Parse parse) {
+  NS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  std::int64_t number = 0;
+  std::int64_t good = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line(text.data() + begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    ++count.lines;
+    if (parse(line)) {
+      ++good;
+      continue;
+    }
+    ++count.malformed;
+    if (count.first_malformed.size() < kNamedLines) count.first_malformed.push_back(number);
+  }
+  if (good == 0) {
+    return InvalidArgument("{}: none of its {} lines is a cost line", path.string(), count.lines);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::vector<ImportedComputeCost>> ReadComputeCosts(const std::filesystem::path& directory,
+                                                            std::int64_t batch_size,
+                                                            ImportCount& count) {
+  const std::filesystem::path tables_path = directory / "table_configs.json";
+  NS_ASSIGN_OR_RETURN(const std::string tables_text, ReadFile(tables_path));
+  const auto tables = ParseTableConfigs(tables_text);
+  if (!tables.ok()) return Annotate(tables.status(), tables_path.string());
+  const auto num_tables = static_cast<std::int64_t>(tables->size());
+  SampleIds ids;
+  std::vector<ImportedComputeCost> costs;
+  NS_RETURN_IF_ERROR(ForEachLine(directory / "data.txt", count, [&](std::string_view line) {
+    const auto parsed = ParseComputeCostLine(line, num_tables);
+    if (!parsed) return false;
+    ImportedComputeCost cost;
+    cost.total_ms = parsed->cost_ms;
+    cost.sample.batch_size = batch_size;
+    std::string content = fmt::format("compute {} {}", batch_size, parsed->cost_ms);
+    for (const std::int64_t id : parsed->table_ids) {
+      const MeasuredShard& shard = (*tables)[id];
+      cost.sample.shards.push_back(shard);
+      content += fmt::format(" {} {} {}", shard.rows, shard.cols, shard.pooling_factor);
+      for (const double share : shard.reuse_histogram) content += fmt::format(" {}", share);
+    }
+    cost.sample.sample_id = ids.Next(content);
+    costs.push_back(std::move(cost));
+    return true;
+  }));
+  return costs;
+}
+
+StatusOr<std::vector<ImportedCommCost>> ReadCommCosts(const std::filesystem::path& directory,
+                                                      std::int64_t batch_size, ImportCount& count) {
+  SampleIds ids;
+  std::vector<ImportedCommCost> costs;
+  NS_RETURN_IF_ERROR(ForEachLine(directory / "data.txt", count, [&](std::string_view line) {
+    const auto parsed = ParseCommCostLine(line);
+    if (!parsed) return false;
+    std::string content = fmt::format("comm {}", batch_size);
+    for (const auto dim : parsed->dim_sums) content += fmt::format(" {}", dim);
+    for (const auto* list :
+         {&parsed->start_offsets_ms, &parsed->forward_ms, &parsed->backward_ms}) {
+      for (const double value : *list) content += fmt::format(" {}", value);
+    }
+    const std::string id = ids.Next(content);
+    CommSample backward;
+    backward.sample_id = id + "b";
+    backward.direction = CommDirection::kBackward;
+    backward.dim_sums = parsed->dim_sums;
+    backward.batch_size = batch_size;
+    CommSample forward = backward;
+    forward.sample_id = id + "f";
+    forward.direction = CommDirection::kForward;
+    forward.start_offsets_ms = parsed->start_offsets_ms;
+    costs.push_back({std::move(backward), parsed->backward_ms});
+    costs.push_back({std::move(forward), parsed->forward_ms});
+    return true;
+  }));
+  return costs;
+}
+
+}  // namespace
+
+StatusOr<CostData> ReadCostData(const CostDataSource& source) {
+  CostData data;
+  if (source.compute_directory) {
+    NS_ASSIGN_OR_RETURN(data.compute, ReadComputeCosts(*source.compute_directory, source.batch_size,
+                                                       data.compute_count.emplace()));
+  }
+  if (source.comm_directory) {
+    NS_ASSIGN_OR_RETURN(data.comm, ReadCommCosts(*source.comm_directory, source.batch_size,
+                                                 data.comm_count.emplace()));
+  }
+  return data;
+}
+
+StatusOr<ImportReport> ImportCostData(CostData data, ProfileStore* store) {
+  ImportReport report{data.compute_count, data.comm_count};
+  if (report.compute) {
+    NS_ASSIGN_OR_RETURN(const auto records, store->ReadComputeRecords());
+    const SweepInfo info =
+        KeepNew(ImportedIds(records), "neuroshard-compute", data.compute, *report.compute);
+    if (!data.compute.empty()) {
+      NS_RETURN_IF_ERROR(store->ImportComputeCosts(info, data.compute).status());
+    }
+  }
+  if (report.comm) {
+    NS_ASSIGN_OR_RETURN(const auto records, store->ReadCommRecords());
+    const SweepInfo info =
+        KeepNew(ImportedIds(records), "neuroshard-comm", data.comm, *report.comm);
+    if (!data.comm.empty()) {
+      NS_RETURN_IF_ERROR(store->ImportCommCosts(info, data.comm).status());
+    }
+  }
+  return report;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,204 @@
+#include "server/pretrain/data/record_selection.h"
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/domain/backend_names.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kNamedSamples = 5;
+
+// A condition's values over what one record touches: "fp32", or "fp16+fp32" within one sample.
+std::string Joined(const std::set<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : "+") + value;
+  return text.empty() ? "not stated" : text;
+}
+
+using Conditions = std::map<std::string, std::string>;
+
+template <typename Property>
+std::string OverShards(const ComputeSample& sample, Property property) {
+  std::set<std::string> values;
+  for (const MeasuredShard& shard : sample.shards) values.insert(std::string(property(shard)));
+  return Joined(values);
+}
+
+std::string Stated(const std::string& value) { return value.empty() ? "not stated" : value; }
+
+Conditions ConditionsOf(const ComputeRecord& record) {
+  const ComputeSample& sample = record.sample;
+  return {
+      {"batch_size", std::to_string(sample.batch_size)},
+      {"optimizer", std::string(ToText(sample.optimizer))},
+      {"weight_dtype", OverShards(sample, [](const auto& s) { return ToText(s.weight_dtype); })},
+      {"pooling_mode", OverShards(sample, [](const auto& s) { return ToText(s.pooling_mode); })},
+      {"weighted", OverShards(sample, [](const auto& s) { return s.weighted ? "true" : "false"; })},
+      {"device", Stated(record.environment.device)},
+      {"compute backend", Stated(record.environment.backend)},
+  };
+}
+
+Conditions ConditionsOf(const CommRecord& record) {
+  std::set<std::string> devices;
+  std::set<std::string> backends;
+  for (const MeasurementEnvironment& environment : record.environments) {
+    devices.insert(environment.device);
+    backends.insert(CollectiveBackendOf(environment));
+  }
+  return {
+      {"batch_size", std::to_string(record.sample.batch_size)},
+      {"element_bytes", std::to_string(record.sample.element_bytes)},
+      {"device", Joined(devices)},
+      {"collective backend", Joined(backends)},
+  };
+}
+
+Conditions Wanted(const RecordFilter& filter) {
+  Conditions wanted;
+  if (filter.batch_size) wanted["batch_size"] = std::to_string(*filter.batch_size);
+  if (filter.weight_dtype) wanted["weight_dtype"] = *filter.weight_dtype;
+  if (filter.optimizer) wanted["optimizer"] = *filter.optimizer;
+  if (filter.pooling_mode) wanted["pooling_mode"] = *filter.pooling_mode;
+  if (filter.weighted) wanted["weighted"] = *filter.weighted ? "true" : "false";
+  if (filter.device) wanted["device"] = Stated(*filter.device);
+  return wanted;
+}
+
+// Conditions that a record does not have (an optimizer of a collective) do not count.
+bool Passes(const Conditions& conditions, const Conditions& wanted) {
+  for (const auto& [condition, value] : wanted) {
+    const auto found = conditions.find(condition);
+    if (found != conditions.end() && found->second != value) return false;
+  }
+  return true;
+}
+
+class Census {
+ public:
+  void Add(const Conditions& conditions) {
+    for (const auto& [condition, value] : conditions) ++counts_[condition][value];
+  }
+
+  // "batch_size: 512 (300 records), 2048 (20 records); ..." of the conditions with at least `least`
+  // values; empty when there is none.
+  std::string Describe(std::size_t least) const {
+    std::string text;
+    for (const auto& [condition, values] : counts_) {
+      if (values.size() < least) continue;
+      text += (text.empty() ? "" : "; ") + condition + ": ";
+      std::string list;
+      for (const auto& [value, count] : values) {
+        list += fmt::format("{}{} ({} records)", list.empty() ? "" : ", ", value, count);
+      }
+      text += list;
+    }
+    return text;
+  }
+
+  // The one value, or "" when it is not stated.
+  std::string Only(const std::string& condition) const {
+    const auto found = counts_.find(condition);
+    if (found == counts_.end() || found->second.begin()->first == "not stated") return "";
+    return found->second.begin()->first;
+  }
+
+ private:
+  std::map<std::string, std::map<std::string, std::int64_t>> counts_;
+};
+
+// Those that a model must have one value of.
+Conditions MustAgree(Conditions conditions, ConditionSupport support) {
+  if (support == ConditionSupport::kAny) {
+    std::erase_if(conditions, [](const auto& condition) {
+      return condition.first != "device" && !condition.first.ends_with("backend");
+    });
+  }
+  return conditions;
+}
+
+bool IsCost(double ms) { return std::isfinite(ms) && ms >= 0; }
+
+bool HasGoodCosts(const ComputeRecord& record) {
+  const bool split = !std::isnan(record.forward_ms) || !std::isnan(record.backward_ms);
+  return IsCost(record.total_ms) &&
+         (!split || (IsCost(record.forward_ms) && IsCost(record.backward_ms)));
+}
+
+bool HasGoodCosts(const CommRecord& record) {
+  for (const double ms : record.cost_ms) {
+    if (!IsCost(ms)) return false;
+  }
+  return record.cost_ms.size() == record.sample.dim_sums.size();
+}
+
+template <typename Record>
+std::vector<Record> Keep(std::vector<Record> records, const Conditions& wanted,
+                         ConditionSupport support, Census& before, Census& after,
+                         std::vector<std::string>& bad) {
+  std::vector<Record> kept;
+  for (Record& record : records) {
+    const Conditions conditions = ConditionsOf(record);
+    before.Add(conditions);
+    if (!Passes(conditions, wanted)) continue;
+    after.Add(MustAgree(conditions, support));
+    if (!HasGoodCosts(record)) bad.push_back(record.sample.sample_id);
+    kept.push_back(std::move(record));
+  }
+  return kept;
+}
+
+}  // namespace
+
+StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
+                                        std::vector<CommRecord> comm, const RecordFilter& filter,
+                                        ConditionSupport support) {
+  const std::size_t all = compute.size() + comm.size();
+  if (all == 0) return FailedPrecondition("the store has no usable measurement");
+  const Conditions wanted = Wanted(filter);
+  Census before;
+  Census after;
+  std::vector<std::string> bad;
+  SelectedRecords selected;
+  selected.compute = Keep(std::move(compute), wanted, support, before, after, bad);
+  selected.comm = Keep(std::move(comm), wanted, support, before, after, bad);
+  selected.filtered_out =
+      static_cast<std::int64_t>(all - selected.compute.size() - selected.comm.size());
+  if (selected.compute.empty() && selected.comm.empty()) {
+    return FailedPrecondition("none of the store's {} records passes the filter; it has {}", all,
+                              before.Describe(1));
+  }
+  if (!bad.empty()) {
+    std::string names;
+    for (std::size_t i = 0; i < bad.size() && i < kNamedSamples; ++i) {
+      names += (i == 0 ? "" : ", ") + bad[i];
+    }
+    return FailedPrecondition(
+        "{} records have a cost that is negative, not finite or missing for a rank: {}{}",
+        bad.size(), names, bad.size() > kNamedSamples ? ", ..." : "");
+  }
+  if (const std::string mixed = after.Describe(2); !mixed.empty()) {
+    return FailedPrecondition(
+        "the store mixes measurements that one model cannot tell apart: {}. Choose one value of "
+        "each "
+        "under `records:` in the config (batch_size, weight_dtype, optimizer, pooling_mode, "
+        "weighted, "
+        "device), or with --batch-size",
+        mixed);
+  }
+  const std::string batch_size = after.Only("batch_size");
+  selected.conditions = {batch_size.empty() ? 0 : std::stoll(batch_size),
+                         after.Only("weight_dtype"),
+                         after.Only("optimizer"),
+                         after.Only("device"),
+                         after.Only("compute backend"),
+                         after.Only("collective backend")};
+  return selected;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,38 @@
+#include "server/pretrain/data/training_problem.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/random.h"
+
+namespace neuroshard {
+
+void TrainingProblem::Standardise(std::span<const std::int64_t> train,
+                                  const Standardisation* given) {
+  if (given != nullptr) {
+    standardisation = *given;
+  } else {
+    std::vector<char> used(static_cast<std::size_t>(num_rows()), 0);
+    for (const std::int64_t sample : train) {
+      for (auto i = sample_begin[sample]; i < sample_begin[sample + 1]; ++i) {
+        used[sample_rows[i]] = 1;
+      }
+    }
+    standardisation = MeasureColumns(rows, num_columns(), used);
+  }
+  rows = standardisation.Apply(rows);
+}
+
+SampleSplit SplitSamples(std::int64_t num_samples, std::uint64_t seed) {
+  std::vector<std::int64_t> order(num_samples);
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  Random(seed).Shuffle(order);
+  const std::int64_t held_out = std::max<std::int64_t>(1, num_samples / 10);
+  const std::int64_t train = std::max<std::int64_t>(0, num_samples - 2 * held_out);
+  const auto validation_begin = order.begin() + train;
+  const auto test_begin = std::min(validation_begin + held_out, order.end());
+  return {
+      {order.begin(), validation_begin}, {validation_begin, test_begin}, {test_begin, order.end()}};
+}
+
+}  // namespace neuroshard

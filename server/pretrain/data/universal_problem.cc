@@ -1,0 +1,167 @@
+#include "server/pretrain/data/universal_problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <numeric>
+
+#include "server/cost/compute_features.h"
+#include "server/features/shard_features.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kFloorShare = 0.001;  // of the median cost: below it errors are not relative
+constexpr double kMinUnitMs = 1e-9;
+
+double MedianOfCosts(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool TellsApart(const ComputeRecord& record) {
+  return std::isfinite(record.forward_ms) && std::isfinite(record.backward_ms);
+}
+
+void AddComputeTargets(const ComputeRecord& record, TrainingProblem& problem) {
+  if (problem.outputs == 1) {
+    problem.targets.push_back(static_cast<float>(record.total_ms));
+    problem.weights.push_back(1);
+    return;
+  }
+  const bool known = TellsApart(record);
+  problem.targets.push_back(static_cast<float>(known ? record.forward_ms : record.total_ms));
+  problem.targets.push_back(known ? static_cast<float>(record.backward_ms) : 0);
+  problem.weights.insert(problem.weights.end(), 2, known ? 1.0f : 0.0f);
+  problem.weights.push_back(1);
+}
+
+}  // namespace
+
+TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
+                                     std::span<const std::int64_t> train, double cache_bytes) {
+  TrainingProblem problem;
+  problem.name = "compute";
+  const auto names = ComputeFeatureNames();
+  problem.columns.assign(names.begin(), names.end());
+  double sum = 0;
+  for (const std::int64_t at : train) sum += records[at].total_ms;
+  const double unit_ms =
+      std::max(kMinUnitMs, sum / static_cast<double>(std::max<std::size_t>(1, train.size())));
+  std::vector<double> totals;
+  for (const ComputeRecord& record : records) totals.push_back(record.total_ms);
+  problem.floor_ms = std::max(kMinUnitMs * unit_ms, kFloorShare * MedianOfCosts(std::move(totals)));
+  const bool split = std::any_of(records.begin(), records.end(), TellsApart);
+  problem.outputs = split ? 2 : 1;
+  problem.total_counts = split;
+  problem.scale.assign(problem.outputs, unit_ms);
+  problem.sample_begin = {0};
+  std::map<std::vector<double>, std::int64_t> row_of;
+  std::vector<double> values(names.size());
+  for (const ComputeRecord& record : records) {
+    const PricingConditions conditions = ConditionsOf(record.sample);
+    for (const MeasuredShard& shard : record.sample.shards) {
+      if (shard.rows == 0) continue;  // its phi is 0
+      ComputeFeaturesOf(conditions, FeaturesOf(shard), cache_bytes, values);
+      const auto [found, added] =
+          row_of.try_emplace(values, static_cast<std::int64_t>(row_of.size()));
+      if (added) problem.rows.insert(problem.rows.end(), values.begin(), values.end());
+      problem.sample_rows.push_back(found->second);
+    }
+    problem.sample_begin.push_back(static_cast<std::int64_t>(problem.sample_rows.size()));
+    AddComputeTargets(record, problem);
+  }
+  return problem;
+}
+
+CollectiveKind KindOf(const CommSample& sample) {
+  switch (sample.collective) {
+    case Collective::kReduceScatter:
+      return CollectiveKind::kReduceScatter;
+    case Collective::kAllGather:
+      return CollectiveKind::kAllGather;
+    case Collective::kAllReduce:
+      return CollectiveKind::kAllReduce;
+    default:
+      return sample.direction == CommDirection::kForward ? CollectiveKind::kAllToAllForward
+                                                         : CollectiveKind::kAllToAllBackward;
+  }
+}
+
+std::vector<HostRanks> HostsOf(const CommRecord& record) {
+  std::vector<HostRanks> hosts;
+  for (std::size_t rank = 0; rank < record.environments.size(); ++rank) {
+    const bool same =
+        rank > 0 && record.environments[rank].hostname == record.environments[rank - 1].hostname;
+    if (!same) hosts.push_back({static_cast<int>(rank), 0});
+    ++hosts.back().count;
+  }
+  return hosts;
+}
+
+std::vector<std::int64_t> CollectiveRanks::RanksOf(const std::vector<std::int64_t>& records) const {
+  std::vector<std::int64_t> ranks;
+  for (const std::int64_t record : records) {
+    for (auto r = first_rank[record]; r < first_rank[record + 1]; ++r) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+SampleSplit CollectiveRanks::RanksOf(const SampleSplit& records) const {
+  return {RanksOf(records.train), RanksOf(records.validation), RanksOf(records.test)};
+}
+
+UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records) {
+  UniversalCommProblem result;
+  TrainingProblem& problem = result.problem;
+  problem.name = "comm";
+  const auto names = CommFeatureNames();
+  problem.columns.assign(names.begin(), names.end());
+  problem.sample_columns = static_cast<std::int64_t>(2 * kCollectiveKinds);
+  std::vector<double> costs;
+  for (const CommRecord& record : records) {
+    costs.insert(costs.end(), record.cost_ms.begin(), record.cost_ms.end());
+  }
+  const double unit_ms = std::max(kMinUnitMs, MedianOfCosts(std::move(costs)));
+  problem.scale = {unit_ms};
+  problem.floor_ms = kFloorShare * unit_ms;
+  result.ranks.first_rank = {0};
+  std::vector<CommFeatureRow> rows;
+  std::vector<double> bytes;
+  std::vector<double> wait_ms;
+  for (const CommRecord& record : records) {
+    const CommSample& sample = record.sample;
+    const std::size_t ranks = sample.dim_sums.size();
+    const CollectiveKind kind = KindOf(sample);
+    bytes.clear();
+    for (const std::int64_t dim_sum : sample.dim_sums) {
+      bytes.push_back(static_cast<double>(dim_sum) * static_cast<double>(sample.batch_size) *
+                      static_cast<double>(sample.element_bytes));
+    }
+    rows.resize(ranks);
+    wait_ms.resize(ranks);
+    CommFeaturesOf(CommLayout(static_cast<int>(ranks), HostsOf(record)), kind, bytes,
+                   sample.start_offsets_ms, rows, wait_ms);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      problem.rows.insert(problem.rows.end(), rows[rank].begin(), rows[rank].end());
+      std::vector<float> known(2 * kCollectiveKinds, 0.0f);
+      known[static_cast<std::size_t>(kind)] = static_cast<float>(wait_ms[rank] / unit_ms);
+      known[kCollectiveKinds + static_cast<std::size_t>(kind)] = 1;
+      problem.sample_values.insert(problem.sample_values.end(), known.begin(), known.end());
+      problem.targets.push_back(static_cast<float>(record.cost_ms[rank]));
+    }
+    result.ranks.first_rank.push_back(static_cast<std::int64_t>(problem.targets.size()));
+    result.ranks.kinds.push_back(kind);
+  }
+  problem.weights.assign(problem.targets.size(), 1.0f);
+  problem.sample_rows.resize(problem.targets.size());
+  std::iota(problem.sample_rows.begin(), problem.sample_rows.end(), std::int64_t{0});
+  problem.sample_begin.resize(problem.targets.size() + 1);
+  std::iota(problem.sample_begin.begin(), problem.sample_begin.end(), std::int64_t{0});
+  return result;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,49 @@
+// Publication of a trained cost model in a model repository.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "common/base/status.h"
+#include "server/pretrain/data/record_selection.h"
+#include "server/pretrain/report/training_outcome.h"
+#include "server/pretrain/training_config.h"
+
+namespace neuroshard {
+
+enum class ExistingVersion { kRefuse, kReplace };
+
+// Where a model goes: ROOT/NAME/VERSION.
+struct ModelLocation {
+  std::filesystem::path directory;
+  std::string name;
+  int version = 0;
+};
+
+// INVALID_ARGUMENT unless the path ends in a usable NAME and a positive VERSION without leading
+// zeros; ALREADY_EXISTS when the version is there and must not be replaced; UNAVAILABLE where
+// nothing can be written. Meant to be called before training, so that a typing error does not cost
+// the training time.
+StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion existing);
+
+// Who measured what, with which code, and how it was learned: the manifest's `provenance`.
+std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& records,
+                                                      const TrainingConfig& config,
+                                                      const std::string& store_file_name,
+                                                      std::int64_t trained_at_unix_ms);
+
+// `write` fills a folder NAME/VERSION at the path it is given, hidden beside `location`, which then
+// takes its place: complete or not at all, and nothing else is left behind after a failure. A
+// version that is there is exchanged in one step; where the file system cannot (NFS), it is moved
+// away first, and a planner that polls just then does not see it. ALREADY_EXISTS, as LocateModel.
+Status PublishDirectory(const ModelLocation& location, ExistingVersion existing,
+                        const std::function<Status(const std::filesystem::path& staged)>& write);
+
+// Publishes model.yaml, one safetensors file per network, REPORT.md and its CSV files.
+Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
+                    const std::map<std::string, std::string>& provenance, ExistingVersion existing);
+
+}  // namespace neuroshard

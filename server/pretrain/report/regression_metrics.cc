@@ -1,0 +1,113 @@
+#include "server/pretrain/report/regression_metrics.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace neuroshard {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+double Pairs(double n) { return n * (n - 1) / 2; }
+
+// Sorts values and returns how many pairs were out of order (merge sort; equal values are in
+// order).
+double SortCountingInversions(std::vector<double>& values, std::vector<double>& scratch,
+                              std::size_t begin, std::size_t end) {
+  if (end - begin < 2) return 0;
+  const std::size_t middle = begin + (end - begin) / 2;
+  double inversions = SortCountingInversions(values, scratch, begin, middle) +
+                      SortCountingInversions(values, scratch, middle, end);
+  std::size_t left = begin;
+  std::size_t right = middle;
+  for (std::size_t out = begin; out < end; ++out) {
+    if (right == end || (left < middle && values[left] <= values[right])) {
+      scratch[out] = values[left++];
+    } else {
+      inversions += static_cast<double>(middle - left);
+      scratch[out] = values[right++];
+    }
+  }
+  std::copy(scratch.begin() + static_cast<std::ptrdiff_t>(begin),
+            scratch.begin() + static_cast<std::ptrdiff_t>(end),
+            values.begin() + static_cast<std::ptrdiff_t>(begin));
+  return inversions;
+}
+
+// Pairs within runs of entries that `equal` (a predicate on neighbouring positions) joins.
+template <typename Equal>
+double TiedPairs(std::size_t n, Equal equal) {
+  double tied = 0;
+  std::size_t run = 1;
+  for (std::size_t i = 1; i <= n; ++i) {
+    if (i < n && equal(i - 1, i)) {
+      ++run;
+    } else {
+      tied += Pairs(static_cast<double>(run));
+      run = 1;
+    }
+  }
+  return tied;
+}
+
+}  // namespace
+
+double KendallTau(std::span<const double> x, std::span<const double> y) {
+  assert(x.size() == y.size());
+  const std::size_t n = x.size();
+  if (n < 2) return kNan;
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return x[a] < x[b] || (x[a] == x[b] && y[a] < y[b]);
+  });
+  const double x_ties = TiedPairs(n, [&](auto a, auto b) { return x[order[a]] == x[order[b]]; });
+  const double both_ties = TiedPairs(
+      n, [&](auto a, auto b) { return x[order[a]] == x[order[b]] && y[order[a]] == y[order[b]]; });
+  std::vector<double> sorted(n);
+  for (std::size_t i = 0; i < n; ++i) sorted[i] = y[order[i]];
+  std::vector<double> scratch(n);
+  const double discordant = SortCountingInversions(sorted, scratch, 0, n);
+  const double y_ties = TiedPairs(n, [&](auto a, auto b) { return sorted[a] == sorted[b]; });
+  const double pairs = Pairs(static_cast<double>(n));
+  if (x_ties == pairs || y_ties == pairs) return kNan;
+  const double concordant_minus_discordant = pairs - x_ties - y_ties + both_ties - 2 * discordant;
+  return concordant_minus_discordant / std::sqrt(pairs - x_ties) / std::sqrt(pairs - y_ties);
+}
+
+RegressionMetrics MeasureRegression(std::span<const double> predicted,
+                                    std::span<const double> measured) {
+  assert(predicted.size() == measured.size());
+  const std::size_t n = measured.size();
+  if (n == 0) return {0, kNan, kNan, kNan, kNan};
+  const double mean =
+      std::accumulate(measured.begin(), measured.end(), 0.0) / static_cast<double>(n);
+  double residual = 0;
+  double total = 0;
+  double relative = 0;
+  std::size_t positive = 0;
+  bool constant = true;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double error = predicted[i] - measured[i];
+    residual += error * error;
+    total += (measured[i] - mean) * (measured[i] - mean);
+    constant = constant && measured[i] == measured[0];
+    if (measured[i] > 0) {
+      relative += std::abs(error) / measured[i];
+      ++positive;
+    }
+  }
+  RegressionMetrics metrics;
+  metrics.samples = static_cast<std::int64_t>(n);
+  metrics.mse = residual / static_cast<double>(n);
+  metrics.mape_percent = positive == 0 ? kNan : 100 * relative / static_cast<double>(positive);
+  metrics.r2 = constant ? kNan : 1 - residual / total;
+  metrics.kendall_tau = KendallTau(predicted, measured);
+  return metrics;
+}
+
+}  // namespace neuroshard

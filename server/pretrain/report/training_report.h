@@ -1,0 +1,33 @@
+// The report on a training run, for people and scripts.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "server/pretrain/report/regression_metrics.h"
+#include "server/pretrain/report/training_outcome.h"
+
+namespace neuroshard {
+
+// A table of the held-out metrics of every network, for a terminal.
+std::string HeldOutTable(const TrainingOutcome& outcome);
+
+// The keys and values of model.yaml's `metrics`: "compute.kendall_tau",
+// "forward_comm.ranks_4.mse"...; what is undefined is left out.
+std::map<std::string, std::string> ManifestMetrics(const TrainingOutcome& outcome);
+
+// {"samples", "mse", "mape_percent", "r2", "kendall_tau"}; undefined values and an absent
+// comparison are null.
+nlohmann::ordered_json MetricsToJson(const std::optional<RegressionMetrics>& metrics);
+
+// REPORT.md of a model directory: metrics, error by size, learning curve, worst cases, provenance.
+std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& title,
+                           const std::map<std::string, std::string>& provenance);
+
+// The CSV files beside REPORT.md, by name: held_out.csv, every held-out sample as measured and as
+// predicted, and learning_curve.csv, where there is one.
+std::map<std::string, std::string> ReportTables(const TrainingOutcome& outcome);
+
+}  // namespace neuroshard

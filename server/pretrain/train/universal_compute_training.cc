@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "server/pretrain/data/record_split.h"
+#include "server/pretrain/data/universal_problem.h"
+#include "server/pretrain/report/measurement_drift.h"
+#include "server/pretrain/train/universal_ensemble.h"
+#include "server/pretrain/train/universal_stages.h"
+
+namespace neuroshard {
+namespace {
+
+UniversalComputeManifest ManifestOf(const TrainingProblem& problem, double cache_bytes,
+                                    const TrainingConfig& config) {
+  UniversalComputeManifest manifest;
+  manifest.file = "compute.safetensors";
+  manifest.features = problem.columns;
+  manifest.cache_bytes = static_cast<std::int64_t>(cache_bytes);
+  manifest.table_layers =
+      LayersOf(problem.num_columns(), config.table_hidden, config.representation);
+  manifest.head_width = config.head_hidden.front();
+  manifest.members = static_cast<int>(config.members);
+  if (problem.outputs == 2) manifest.outputs = {"forward_ms", "backward_ms"};
+  return manifest;
+}
+
+StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
+                                 const SampleSplit& split, double cache_bytes,
+                                 const TrainingConfig& config, const UniversalStart* start,
+                                 FitPurpose purpose, const FitContext& context) {
+  TrainingProblem problem = MakeUniversalCompute(records, split.train, cache_bytes);
+  problem.name = name;
+  NetworkDefinition network = DefinitionOf(ManifestOf(problem, cache_bytes, config));
+  EnsembleOptions options{config.optimization, config.members, purpose};
+  if (start != nullptr) {
+    options.start = &start->compute;
+    options.start_members = start->manifest.universal->members;
+  }
+  return FitEnsemble(std::move(problem), std::move(network), split, options, context);
+}
+
+// Remarks on errors that held-out samples measured at about the same time have in common.
+void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
+                    const EnsembleFit& fit, TrainingOutcome& outcome) {
+  std::vector<std::int64_t> held_out = split.samples.test;
+  held_out.insert(held_out.end(), split.unseen_tables.begin(), split.unseen_tables.end());
+  std::vector<std::int64_t> at_unix_ms;
+  for (const std::int64_t at : held_out) {
+    at_unix_ms.push_back(records[at].environment.measured_at_unix_ms);
+  }
+  const EnsemblePredictions said = fit.Predict(held_out);
+  std::vector<double> predicted_ms = said.Model();
+  const MeasurementDrift drift = DriftOf(predicted_ms, said.measured_ms, at_unix_ms);
+  if (drift.least == drift.greatest) return;
+  for (std::size_t i = 0; i < predicted_ms.size(); ++i) predicted_ms[i] *= drift.slowness[i];
+  const std::span<const double> predicted = predicted_ms;
+  const std::span<const double> measured = said.measured_ms;
+  const auto mape = [&](std::size_t begin, std::size_t count) {
+    return MeasureRegression(predicted.subspan(begin, count), measured.subspan(begin, count))
+        .mape_percent;
+  };
+  const std::size_t tests = split.samples.test.size();
+  std::string remark = fmt::format(
+      "The machine's speed drifted while it measured: of blocks of 100 held-out compute samples, "
+      "one after the other in time, the median of measured / predicted is from {:.2f} to {:.2f}. "
+      "Relative to its block's median, the model has a MAPE of {:.1f} %",
+      drift.least, drift.greatest, mape(0, tests));
+  if (!split.unseen_tables.empty()) {
+    remark += fmt::format(", on samples of unseen tables {:.1f} %",
+                          mape(tests, split.unseen_tables.size()));
+  }
+  outcome.remarks.push_back(remark + ".");
+}
+
+Status AddLearningCurve(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
+                        double cache_bytes, const TrainingConfig& config, const EnsembleFit& whole,
+                        const FitContext& context, TrainingOutcome& outcome) {
+  const auto add = [&](const EnsembleFit& fit, std::size_t train_samples) {
+    const auto point = [&](const char* name, const std::vector<std::int64_t>& samples) {
+      if (samples.empty()) return;
+      const EnsemblePredictions said = fit.Predict(samples);
+      AddLearningPoint(name, static_cast<std::int64_t>(train_samples),
+                       MeasureRegression(said.Model(), said.measured_ms), outcome.learning_curves);
+    };
+    point("compute", split.samples.test);
+    point("compute, unseen tables", split.unseen_tables);
+  };
+  for (const std::int64_t divisor : kLearningCurveDivisors) {
+    SampleSplit part = split.samples;
+    part.train = ShareOfTraining(part.train, divisor, config.optimization.seed);
+    if (part.train.empty()) continue;
+    NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
+                        FitCompute(LearningFitName("compute", divisor), records, part, cache_bytes,
+                                   config, nullptr, FitPurpose::kLearningCurve, context));
+    add(fit, part.train.size());
+  }
+  add(whole, split.samples.train.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
+                             const TrainingConfig& config, const UniversalStart* start,
+                             const FitContext& context, TrainingOutcome& outcome) {
+  const std::vector<ComputeRecord>& records = merged.all;
+  const ComputeSplit split =
+      SplitCompute(records, config.held_out_tables, config.optimization.seed);
+  const double cache_bytes = start != nullptr
+                                 ? static_cast<double>(start->manifest.universal->cache_bytes)
+                                 : static_cast<double>(config.cache_bytes);
+  NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
+                      FitCompute("compute", records, split.samples, cache_bytes, config, start,
+                                 FitPurpose::kModel, context));
+  UniversalComputeManifest manifest = ManifestOf(fit.problem, cache_bytes, config);
+  manifest.interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
+
+  const auto report = [&](const std::string& name, const std::string& key,
+                          const std::vector<std::int64_t>& samples, bool is_part) {
+    NetworkReport result =
+        ReportOn(name, key, fit.Predict(samples), manifest.interval, std::ssize(samples));
+    result.train_samples = std::ssize(split.samples.train);
+    result.validation_samples = std::ssize(split.samples.validation);
+    result.epochs = fit.epochs;
+    result.best_epoch = fit.best_epoch;
+    result.is_part = is_part;
+    outcome.reports.push_back(result);
+    if (start != nullptr) {
+      outcome.reports.push_back(ReportBefore(result, fit.PredictBefore(samples)));
+    }
+  };
+  report("compute", "compute", split.samples.test, false);
+  if (!split.unseen_tables.empty()) {
+    report("compute, unseen tables", "compute.unseen_tables", split.unseen_tables, false);
+  }
+  if (merged.new_ones < std::ssize(records)) {
+    std::vector<std::int64_t> fresh = split.samples.test;
+    std::erase_if(fresh, [&](std::int64_t at) { return at >= merged.new_ones; });
+    std::vector<std::int64_t> replayed = split.samples.test;
+    std::erase_if(replayed, [&](std::int64_t at) { return at < merged.new_ones; });
+    report("compute, new samples", "compute.new_samples", fresh, true);
+    report("compute, replayed samples", "compute.replayed_samples", replayed, true);
+  }
+  outcome.remarks.push_back(fmt::format(
+      "{} of {} tables are held out: the {} samples that have one of them are only reported on.",
+      split.held_out_tables, split.tables, split.unseen_tables.size()));
+  AddDriftRemark(records, split, fit, outcome);
+  outcome.manifest.universal = std::move(manifest);
+  outcome.files[outcome.manifest.universal->file] = fit.File();
+  if (!config.learning_curve || start != nullptr) return absl::OkStatus();
+  return AddLearningCurve(records, split, cache_bytes, config, fit, context, outcome);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,30 @@
+// The two halves of a universal training: each fits its ensemble and adds its section, file and
+// reports to the outcome.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/pretrain/fit/fit_run.h"
+#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/training_config.h"
+
+namespace neuroshard {
+
+// Records of one kind, the new ones first.
+template <typename Record>
+struct MergedRecords {
+  std::vector<Record> all;
+  std::int64_t new_ones = 0;
+};
+
+Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
+                             const TrainingConfig& config, const UniversalStart* start,
+                             const FitContext& context, TrainingOutcome& outcome);
+
+Status TrainUniversalComm(const std::vector<CommRecord>& records, const TrainingConfig& config,
+                          const UniversalStart* start, const FitContext& context,
+                          TrainingOutcome& outcome);
+
+}  // namespace neuroshard

@@ -1,0 +1,156 @@
+#include "server/pretrain/train/universal_training.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "server/pretrain/data/repeated_samples.h"
+#include "server/pretrain/data/universal_problem.h"
+#include "server/pretrain/train/universal_stages.h"
+
+namespace neuroshard {
+namespace {
+
+template <typename Record>
+MergedRecords<Record> Merge(const std::vector<Record>& records,
+                            const std::vector<Record>& replayed) {
+  MergedRecords<Record> merged;
+  merged.all = MergeRepeats(records);
+  merged.new_ones = std::ssize(merged.all);
+  const std::vector<Record> old = MergeRepeats(replayed);
+  merged.all.insert(merged.all.end(), old.begin(), old.end());
+  return merged;
+}
+
+template <typename Set>
+std::vector<std::string> Listed(const Set& words) {
+  return {words.begin(), words.end()};
+}
+
+// Conditions of the samples, and those of the model to go on from.
+TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
+                            const std::vector<CommRecord>& comm, const UniversalStart* start) {
+  TrainedOnManifest on;
+  if (start != nullptr && start->manifest.trained_on) on = *start->manifest.trained_on;
+  std::set<std::string> dtypes(on.weight_dtypes.begin(), on.weight_dtypes.end());
+  std::set<std::string> optimizers(on.optimizers.begin(), on.optimizers.end());
+  std::set<std::string> weighted(on.weighted.begin(), on.weighted.end());
+  std::set<std::string> pooling_modes(on.pooling_modes.begin(), on.pooling_modes.end());
+  const auto add_batch = [&](std::int64_t batch_size) {
+    on.min_batch_size =
+        on.min_batch_size == 0 ? batch_size : std::min(on.min_batch_size, batch_size);
+    on.max_batch_size = std::max(on.max_batch_size, batch_size);
+  };
+  for (const ComputeRecord& record : compute) {
+    add_batch(record.sample.batch_size);
+    optimizers.insert(std::string(ToText(record.sample.optimizer)));
+    for (const MeasuredShard& shard : record.sample.shards) {
+      dtypes.insert(std::string(ToText(shard.weight_dtype)));
+      weighted.insert(shard.weighted ? "true" : "false");
+      pooling_modes.insert(std::string(ToText(shard.pooling_mode)));
+    }
+  }
+  std::set<std::string> collectives(on.collectives.begin(), on.collectives.end());
+  for (const CommRecord& record : comm) {
+    const int ranks = static_cast<int>(record.sample.dim_sums.size());
+    add_batch(record.sample.batch_size);
+    on.min_ranks = on.min_ranks == 0 ? ranks : std::min(on.min_ranks, ranks);
+    on.max_ranks = std::max(on.max_ranks, ranks);
+    on.max_hosts = std::max({on.max_hosts, 1, static_cast<int>(HostsOf(record).size())});
+    collectives.insert(std::string(CollectiveName(KindOf(record.sample))));
+  }
+  on.weight_dtypes = Listed(dtypes);
+  on.optimizers = Listed(optimizers);
+  on.weighted = Listed(weighted);
+  on.pooling_modes = Listed(pooling_modes);
+  on.collectives = Listed(collectives);
+  return on;
+}
+
+// The device or backend of both the measurements and the model to go on from; empty: neither says.
+StatusOr<std::string> InCommon(const std::string& measured, const std::string& model) {
+  if (!measured.empty() && !model.empty() && measured != model) {
+    return FailedPrecondition("the measurements are of {}, the model to go on from is of {}",
+                              measured, model);
+  }
+  return measured.empty() ? model : measured;
+}
+
+}  // namespace
+
+TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest) {
+  const UniversalComputeManifest& compute = *manifest.universal;
+  config.table_hidden.assign(compute.table_layers.begin() + 1, compute.table_layers.end() - 1);
+  config.representation = compute.table_layers.back();
+  config.head_hidden = {static_cast<int>(compute.head_width)};
+  config.members = compute.members;
+  if (manifest.comm) {
+    config.comm_hidden.assign(manifest.comm->layers.begin() + 1, manifest.comm->layers.end() - 1);
+  }
+  for (OptimizationConfig* each : {&config.optimization, &config.comm_optimization}) {
+    each->learning_rate /= 4;
+    each->max_epochs = std::max<std::int64_t>(1, each->max_epochs / 2);
+  }
+  return config;
+}
+
+StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
+                                              const TrainingConfig& config,
+                                              const UniversalStart* start,
+                                              const FitContext& context) {
+  const ModelManifest before = start == nullptr ? ModelManifest() : start->manifest;
+  TrainingOutcome outcome;
+  NS_ASSIGN_OR_RETURN(outcome.manifest.device, InCommon(records.conditions.device, before.device));
+  NS_ASSIGN_OR_RETURN(outcome.manifest.backend,
+                      InCommon(records.conditions.backend, before.backend));
+  NS_ASSIGN_OR_RETURN(const std::string collective_backend,
+                      InCommon(records.conditions.collective_backend, before.collective_backend));
+  const SelectedRecords none;
+  const SelectedRecords& replay = start == nullptr ? none : start->replay;
+  const MergedRecords<ComputeRecord> merged = Merge(records.compute, replay.compute);
+  const std::vector<ComputeRecord>& compute = merged.all;
+  std::vector<CommRecord> comm = Merge(records.comm, replay.comm).all;
+  // One rank has nothing to exchange.
+  std::erase_if(comm, [](const CommRecord& record) { return record.sample.dim_sums.size() < 2; });
+  // What nobody has measured anew stays as it was.
+  const bool keeps_compute = start != nullptr && compute.empty();
+  if (!keeps_compute && std::ssize(compute) < config.min_samples) {
+    return FailedPrecondition(
+        "{} compute samples are too few to learn from, at least {} are needed", compute.size(),
+        config.min_samples);
+  }
+  const RepeatNoise noise = NoiseOfRepeats(records.compute);
+  if (noise.samples > 0) {
+    outcome.remarks.push_back(fmt::format(
+        "Noise floor: {} compute samples were measured more than once; repeats differ so much that "
+        "a model which knew every true cost would have a MAPE of about {:.1f} % on single "
+        "measurements.",
+        noise.samples, noise.mape_percent));
+  }
+  if (keeps_compute) {
+    outcome.manifest.universal = start->manifest.universal;
+    outcome.files[outcome.manifest.universal->file] = start->compute;
+  } else {
+    NS_RETURN_IF_ERROR(TrainUniversalCompute(merged, config, start, context, outcome));
+  }
+  if (std::ssize(comm) >= config.min_samples) {
+    NS_RETURN_IF_ERROR(TrainUniversalComm(comm, config, start, context, outcome));
+  } else {
+    context.observer->OnWarning(
+        comm.empty() ? "no communication samples, so no communication is learned: without it a "
+                       "model prices plans for one device only"
+                     : fmt::format("communication is left out: {} samples, at least {} are needed",
+                                   comm.size(), config.min_samples));
+    comm.clear();
+  }
+  if (comm.empty() && start != nullptr && start->manifest.comm) {
+    outcome.manifest.comm = start->manifest.comm;
+    outcome.files[outcome.manifest.comm->file] = start->comm;
+  }
+  if (outcome.manifest.comm) outcome.manifest.collective_backend = collective_backend;
+  outcome.manifest.trained_on = TrainedOn(compute, comm, start);
+  return outcome;
+}
+
+}  // namespace neuroshard

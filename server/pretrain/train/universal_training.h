@@ -1,0 +1,42 @@
+// Training of a universal model on measurements under any conditions.
+#pragma once
+
+#include <optional>
+
+#include "common/base/status.h"
+#include "server/pretrain/data/record_selection.h"
+#include "server/pretrain/fit/fit_run.h"
+#include "server/pretrain/report/training_outcome.h"
+#include "server/pretrain/training_config.h"
+
+namespace neuroshard {
+
+// A model to train on from, as ReadModelManifest and ReadTensorFile gave it.
+struct UniversalStart {
+  ModelManifest manifest;  // of a universal model
+  TensorFile compute;
+  TensorFile comm;  // without tensors: it has none
+  // Records that it was trained on, to be learned from again beside the new ones so that they are
+  // not forgotten; may be empty.
+  SelectedRecords replay;
+};
+
+// `config` for going on from a model: its layers and members, a quarter of the learning rates and
+// half of the epochs.
+TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest);
+
+// The ensemble's members are trained side by side; those with the least validation loss come first
+// and price (UniversalComputeManifest::pricing_members). Intervals are calibrated on the validation
+// samples, and their coverage reported on the held-out ones. With `start`, members begin at its
+// weights and with its standardisation, and the report also says how good it was on the same
+// held-out samples, new and replayed ones apart.
+//
+// FAILED_PRECONDITION when there are fewer than config.min_samples compute samples, or when `start`
+// is of another shape or device; communication with fewer is left out with a warning. Otherwise the
+// errors of RunFit.
+StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
+                                              const TrainingConfig& config,
+                                              const UniversalStart* start,
+                                              const FitContext& context);
+
+}  // namespace neuroshard

@@ -1,0 +1,83 @@
+#include "server/pretrain/train/universal_training.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "server/cost/universal/universal_cost_model.h"
+#include "server/pretrain/data/record_split.h"
+#include "server/pretrain/report/model_comparison.h"
+#include "server/pretrain/report/model_publication.h"
+#include "server/pretrain/testing/synthetic_records.h"
+
+namespace neuroshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SilentUniversalObserver final : public TrainingObserver {
+ public:
+  void OnEpoch(const EpochReport&) override {}
+  void OnFinished(const EpochReport&, const std::string&) override {}
+  void OnWarning(const std::string&) override {}
+};
+
+TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
+  auto comm = SyntheticCommRecords(60, 2);
+  const auto wider = SyntheticCommRecords(60, 5);
+  comm.insert(comm.end(), wider.begin(), wider.end());
+  const SelectedRecords records =
+      *SelectRecords(SyntheticComputeRecords(200), comm, RecordFilter(), ConditionSupport::kAny);
+  TrainingConfig config = PresetConfig(TrainingPreset::kUniversal);
+  config.optimization.max_epochs = 20;
+  config.comm_optimization.max_epochs = 20;
+  config.members = 2;
+  SilentUniversalObserver observer;
+  const NeverStop stop;
+  const auto outcome =
+      TrainUniversalModel(records, config, nullptr, {&stop, 2, &observer, nullptr});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+
+  const fs::path root = fs::path(testing::TempDir()) / fmt::format("universal-{}", ::getpid());
+  const std::string directory = (root / "cpu" / "1").string();
+  const auto location = LocateModel(directory, ExistingVersion::kRefuse);
+  ASSERT_TRUE(PublishModel(*outcome, *location, {}, ExistingVersion::kRefuse).ok());
+  const auto manifest = ReadModelManifest(directory);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto model = LoadUniversalCostModel(*manifest, directory);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const ModelComparison served = CompareModel(**model, records.compute, records.comm);
+  fs::remove_all(root);
+
+  const ComputeSplit split = SplitCompute(records.compute, config.held_out_tables, 0);
+  const NetworkReport& compute = outcome->reports.front();
+  ASSERT_EQ(compute.predicted_ms.size(), split.samples.test.size());
+  for (std::size_t i = 0; i < compute.predicted_ms.size(); ++i) {
+    const double expected = compute.predicted_ms[i];
+    EXPECT_NEAR(served.Find("compute")->predicted_ms[split.samples.test[i]], expected,
+                1e-3 * expected);
+  }
+  // Ranks of the held-out collectives of one kind, in order.
+  std::vector<double> forward;
+  std::size_t at = 0;
+  const SampleSplit by_record = SplitComm(records.comm, 0);
+  for (std::size_t r = 0; r < records.comm.size(); ++r) {
+    if (records.comm[r].sample.direction != CommDirection::kForward) continue;
+    const bool test = std::find(by_record.test.begin(), by_record.test.end(),
+                                static_cast<std::int64_t>(r)) != by_record.test.end();
+    for (std::size_t rank = 0; rank < records.comm[r].cost_ms.size(); ++rank, ++at) {
+      if (test) forward.push_back(served.Find("forward_comm")->predicted_ms[at]);
+    }
+  }
+  const auto report =
+      std::find_if(outcome->reports.begin(), outcome->reports.end(),
+                   [](const NetworkReport& each) { return each.key == "forward_comm"; });
+  ASSERT_EQ(report->predicted_ms.size(), forward.size());
+  for (std::size_t i = 0; i < forward.size(); ++i) {
+    EXPECT_NEAR(forward[i], report->predicted_ms[i], 1e-3 * report->predicted_ms[i]);
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard
