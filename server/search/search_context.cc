@@ -113,12 +113,15 @@ StatusOr<bool> SearchContext::ImproveIfCheaper(Plan plan) {
   // A budget is on the whole plan, which a search that looks at single tables does not see.
   if (request_.migration.has_value() && !CheckPlan(request_, plan).empty()) return false;
   NS_ASSIGN_OR_RETURN(PlanCost cost, PricePlan(request_, plan, model_));
-  if (has_plan() && !(Objective(plan, cost) < Objective(best_->plan, best_->cost))) return false;
+  if (has_plan() &&
+      !(CostWithMigration(plan, cost) < CostWithMigration(best_->plan, best_->cost))) {
+    return false;
+  }
   NS_RETURN_IF_ERROR(Take(std::move(plan), std::move(cost)));
   return true;
 }
 
-double SearchContext::Objective(const Plan& plan, const PlanCost& cost) const {
+double SearchContext::CostWithMigration(const Plan& plan, const PlanCost& cost) const {
   const bool priced = request_.migration.has_value() && request_.migration->price_ms_per_gib > 0;
   if (!priced) return cost.embedding_cost_ms;
   const double moved_gib =

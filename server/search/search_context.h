@@ -75,7 +75,7 @@ class SearchContext {
   StatusOr<bool> ImproveIfCheaper(Plan plan);
 
   // What a plan is compared by: its cost plus the price of what it moves (Migration).
-  double Objective(const Plan& plan, const PlanCost& cost) const;
+  double CostWithMigration(const Plan& plan, const PlanCost& cost) const;
 
   // Shares are clamped to [0, 1] and to what was reported before.
   void ReportProgress(double share);

@@ -20,9 +20,9 @@ constexpr double kMinGain = 1e-5;
 // Steps of a descent after which its plan is handed out.
 constexpr int kPublishEvery = 256;
 constexpr std::size_t kMaxSources = 3;
-// Exchanges that are carried out between two prices, at most.
+// Moves that are carried out between two prices, at most.
 constexpr std::size_t kMaxCompoundMoves = 64;
-// Exchanges that are priced together.
+// Moves that are priced together.
 constexpr std::size_t kPriced = 4;
 // Of the newest error in the mean of estimates' errors.
 constexpr double kErrorWeight = 0.05;
@@ -94,7 +94,7 @@ Status LocalSearch::Descend() {
 
 bool LocalSearch::Step() {
   --steps_left_;
-  if (!chains_first_ && depth_ > 1 && Leap()) return true;
+  if (!chains_first_ && depth_ > 1 && TryCompoundMove()) return true;
   ChooseSources();
   const bool chains_first = chains_first_;
   if (chains_first && TryRanks(Neighbourhood::kWithChains)) return true;
@@ -124,7 +124,7 @@ bool LocalSearch::TryTables() {
   return false;
 }
 
-bool LocalSearch::Leap() {
+bool LocalSearch::TryCompoundMove() {
   const double before_ms = pricer_.objective().value_ms();
   before_ = pricer_.rank_prices();
   ForgetDone();

@@ -44,9 +44,9 @@ class LocalSearch {
   bool TryRanks(Neighbourhood neighbourhood);
   bool TryTables();
   bool TakeBest();
-  // Up to `depth_` moves by estimate, then priced as one. False: nothing was gained, and
-  // everything is as before.
-  bool Leap();
+  // A compound move: up to `depth_` moves by estimate, then priced as one. False: nothing was gained,
+  // and everything is as before.
+  bool TryCompoundMove();
   void CarryOut(const Move& move);
   void ForgetDone();
   void Undo();
@@ -77,7 +77,7 @@ class LocalSearch {
 
   std::vector<int> sources_;
   std::vector<int> order_;
-  // What was carried out by the present leap, newest last.
+  // What was carried out by the present compound move, newest last.
   struct Done {
     std::size_t removed_end = 0;  // in removed_
     std::size_t added_end = 0;    // in added_

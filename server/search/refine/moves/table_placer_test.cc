@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "tests/support/refine_bed.h"
 
@@ -11,10 +13,30 @@ namespace {
 
 using ::neuroshard::testing::RefineBed;
 
+// Shards on all ranks have no choice: Solution::Allows refuses them.
+void ExpectFits(const Solution& solution, const ShardTable& shards, std::span<const int> removed,
+                const std::vector<Unit>& added) {
+  if (TakesEveryRank(added.front().type)) return;
+  std::vector<std::int64_t> more(static_cast<std::size_t>(solution.num_ranks()), 0);
+  std::vector<bool> gets(more.size(), false);
+  const auto count = [&](const Unit& unit, int sign) {
+    for (int i = 0; i < unit.shards.count; ++i) {
+      const std::size_t rank = static_cast<std::size_t>(solution.RankOf(unit, i));
+      more[rank] += sign * shards.bytes(unit.shards.at(i));
+      if (sign > 0) gets[rank] = true;
+    }
+  };
+  for (const int id : removed) count(solution.unit(id), -1);
+  for (const Unit& unit : added) count(unit, 1);
+  for (std::size_t r = 0; r < more.size(); ++r) {
+    EXPECT_TRUE(!gets[r] || solution.Fits(static_cast<int>(r), more[r]));
+  }
+}
+
 // Of every unit it adds: no other place with room for it had a lower total.
 TEST(TablePlacerTest, UnitsGoToTheLowestRankWithRoom) {
   int placed = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     Solution& solution = bed.bench.solution;
@@ -36,6 +58,7 @@ TEST(TablePlacerTest, UnitsGoToTheLowestRankWithRoom) {
           cols += unit.cols;
         }
         EXPECT_EQ(cols, bed.request.tables[static_cast<std::size_t>(t)].embedding_dim);
+        ExpectFits(solution, bed.bench.shard_table, removed, placer.added());
         if (layout.type != ShardingType::kTableWise) continue;
         ++placed;
         Unit other = placer.added().front();

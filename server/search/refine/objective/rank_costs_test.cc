@@ -83,6 +83,27 @@ TEST(RankCostsTest, WhatIsKnownIsNotPredictedAgain) {
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
 }
 
+// Whether it is asked for as a change or held already.
+TEST(RankCostsTest, AChangeAndItsResultAreOneContent) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    RefineBed bed(seed);
+    if (!bed.request.constraints.empty()) continue;
+    Solution& solution = bed.bench.solution;
+    RankCosts costs(bed.context, bed.bench.shard_table);
+    for (int i = 0; i < 30; ++i) {
+      const Unit unit = bed.RandomUnit();
+      if (unit.spread() != Spread::kRank) continue;
+      const auto with = costs.Find(solution, unit.place, -1, unit.shards.full);
+      const auto before = costs.Find(solution, unit.place, -1, -1);
+      solution.Add(unit);
+      EXPECT_EQ(costs.Find(solution, unit.place, -1, -1), with);
+      EXPECT_EQ(costs.Find(solution, unit.place, unit.shards.full, -1), before);
+      EXPECT_EQ(costs.Find(solution, unit.place, unit.shards.full, unit.shards.full), with);
+      EXPECT_NE(with, before);
+    }
+  }
+}
+
 TEST(RankCostsTest, AdditiveComputeIsTheSumOfShardsAlone) {
   RefineBed bed(4, true);
   ASSERT_TRUE(bed.LoadLegal());
