@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the compiler does not check: includes follow the direction of dependencies, generated messages and torch stay at their edges, and
-# everything is formatted (where clang-format is installed).
+# targets stay in their folders, everything is formatted (where clang-format is installed).
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,6 +36,10 @@ while IFS= read -r line; do fault "a pure part touches the world: $line"; done \
   < <(sources common/domain server/features server/search server/evaluate kernels/stats |
     grep -v '_test\.cc$' | xargs -r grep -nHE '#include <(thread|mutex|fstream|iostream|spdlog/.*|chrono)>' |
     grep -v 'common/domain/plan_request.h')
+
+# A target is made of its own folder.
+while IFS= read -r line; do fault "a target reaches into another folder: $line"; done \
+  < <(find common kernels worker server client tests bench -name CMakeLists.txt -print0 | xargs -0 grep -nHE '(^|[ (])\.\./[^ )]*\.(cc|cu|h)')
 
 if command -v clang-format >/dev/null; then
   while IFS= read -r line; do fault "not formatted: $line"; done \

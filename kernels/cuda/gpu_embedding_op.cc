@@ -46,7 +46,7 @@ Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
 
 template <typename Raw>
 float StoredToFloat(NumberType type, Raw raw) {
-  return type == NumberType::kFp16 ? HostHalfToFloat(raw) : HostBf16ToFloat(raw);
+  return type == NumberType::kFp16 ? Fp16ToFloat(raw) : neuroshard::Bf16ToFloat(raw);
 }
 
 }  // namespace
@@ -474,7 +474,7 @@ Status GpuEmbeddingOp::SetWeights(int table, std::span<const float> weights) {
         reinterpret_cast<float*>(stored.data())[i] = value;
       } else {
         reinterpret_cast<std::uint16_t*>(stored.data())[i] =
-            data.type == NumberType::kFp16 ? HostFloatToHalf(value) : HostFloatToBf16(value);
+            data.type == NumberType::kFp16 ? FloatToFp16(value) : neuroshard::FloatToBf16(value);
       }
     }
   }

@@ -103,8 +103,8 @@ TEST(RowKeysTest, BagsAreFoundAcrossEmptyOnes) {
 // Every 16-bit pattern, and what lies between two neighbours.
 TEST(NumbersTest, NarrowTypesRoundToNearestEven) {
   for (const bool half : {true, false}) {
-    const auto widen = half ? HostHalfToFloat : HostBf16ToFloat;
-    const auto narrow = half ? HostFloatToHalf : HostFloatToBf16;
+    const auto widen = half ? Fp16ToFloat : neuroshard::Bf16ToFloat;
+    const auto narrow = half ? FloatToFp16 : neuroshard::FloatToBf16;
     const std::uint16_t infinity = half ? 0x7c00 : 0x7f80;
     for (std::uint16_t bits = 0; bits < infinity; ++bits) {
       const float value = widen(bits);
@@ -121,10 +121,10 @@ TEST(NumbersTest, NarrowTypesRoundToNearestEven) {
     EXPECT_EQ(narrow(std::numeric_limits<float>::infinity()), infinity);
     EXPECT_TRUE(std::isnan(widen(narrow(std::numeric_limits<float>::quiet_NaN()))));
   }
-  EXPECT_EQ(HostHalfToFloat(0x3c00), 1.0F);
-  EXPECT_EQ(HostHalfToFloat(0x0001), 0x1p-24F);
-  EXPECT_EQ(HostBf16ToFloat(0x3f80), 1.0F);
-  EXPECT_EQ(HostFloatToHalf(1e6F), 0x7c00);
+  EXPECT_EQ(Fp16ToFloat(0x3c00), 1.0F);
+  EXPECT_EQ(Fp16ToFloat(0x0001), 0x1p-24F);
+  EXPECT_EQ(neuroshard::Bf16ToFloat(0x3f80), 1.0F);
+  EXPECT_EQ(FloatToFp16(1e6F), 0x7c00);
 }
 
 }  // namespace

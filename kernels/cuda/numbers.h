@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
+#include "common/base/float16.h"
 #include "kernels/cuda/device_code.h"
 
 #ifdef __CUDACC__
@@ -45,78 +45,32 @@ NS_DEVICE_CODE float SumOfSquares(Float4 v) {
   return (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
 }
 
-inline std::uint32_t BitsOf(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-inline float FloatOf(std::uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// On the host, in integers.
-inline float HostHalfToFloat(std::uint16_t half) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000) << 16;
-  const std::uint32_t exponent = (half >> 10) & 0x1f, mantissa = half & 0x3ff;
-  if (exponent == 31) return FloatOf(sign | 0x7f800000u | mantissa << 13);
-  if (exponent != 0) return FloatOf(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float magnitude = static_cast<float>(mantissa) * 0x1.0p-24F;  // exact
-  return FloatOf(sign | BitsOf(magnitude));
-}
-inline std::uint16_t HostFloatToHalf(float value) {
-  const std::uint32_t bits = BitsOf(value), magnitude = bits & 0x7fffffffu;
-  const auto sign = static_cast<std::uint32_t>(bits >> 16 & 0x8000);
-  std::uint32_t half;
-  if (magnitude > 0x7f800000u) {
-    half = 0x7fff;  // NaN
-  } else if (magnitude >= 0x477ff000u) {
-    half = 0x7c00;  // rounds beyond the largest, 65504
-  } else if (magnitude >= 0x38800000u) {
-    const std::uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-    half = (rounded - 0x38000000u) >> 13;
-  } else {
-    // Adding 0.5 leaves exactly the bits of a subnormal half, and rounds them as the mode says.
-    half = BitsOf(FloatOf(magnitude) + 0.5F) - 0x3f000000u;
-  }
-  return static_cast<std::uint16_t>(sign | half);
-}
-inline float HostBf16ToFloat(std::uint16_t bf16) {
-  return FloatOf(static_cast<std::uint32_t>(bf16) << 16);
-}
-inline std::uint16_t HostFloatToBf16(float value) {
-  const std::uint32_t bits = BitsOf(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 NS_DEVICE_CODE float HalfToFloat(std::uint16_t half) {
 #ifdef __CUDA_ARCH__
   return __half2float(__ushort_as_half(half));
 #else
-  return HostHalfToFloat(half);
+  return Fp16ToFloat(half);
 #endif
 }
 NS_DEVICE_CODE std::uint16_t FloatToHalf(float value) {
 #ifdef __CUDA_ARCH__
   return __half_as_ushort(__float2half_rn(value));
 #else
-  return HostFloatToHalf(value);
+  return FloatToFp16(value);
 #endif
 }
 NS_DEVICE_CODE float Bf16ToFloat(std::uint16_t bf16) {
 #ifdef __CUDA_ARCH__
   return __bfloat162float(__ushort_as_bfloat16(bf16));
 #else
-  return HostBf16ToFloat(bf16);
+  return neuroshard::Bf16ToFloat(bf16);
 #endif
 }
 NS_DEVICE_CODE std::uint16_t FloatToBf16(float value) {
 #ifdef __CUDA_ARCH__
   return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 #else
-  return HostFloatToBf16(value);
+  return neuroshard::FloatToBf16(value);
 #endif
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "common/base/float16.h"
 #include "common/base/printable_text.h"
 #include "server/models/regular_file.h"
 
@@ -58,19 +59,6 @@ std::uint64_t ElementBytes(StoredType type) {
   return 0;
 }
 
-float HalfToFloat(std::uint16_t half) {
-  const float sign = (half & 0x8000U) != 0 ? -1.0F : 1.0F;
-  const int exponent = (half >> 10) & 0x1F;
-  const int mantissa = half & 0x3FF;
-  if (exponent == 31) return mantissa == 0 ? sign * INFINITY : NAN;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
-}
-
-float Bfloat16ToFloat(std::uint16_t value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
-}
-
 template <typename Stored>
 Stored Load(const char* bytes) {
   Stored value;
@@ -85,9 +73,9 @@ float LoadAsFloat(StoredType type, const char* bytes) {
     case StoredType::kF32:
       return Load<float>(bytes);
     case StoredType::kF16:
-      return HalfToFloat(Load<std::uint16_t>(bytes));
+      return Fp16ToFloat(Load<std::uint16_t>(bytes));
     case StoredType::kBf16:
-      return Bfloat16ToFloat(Load<std::uint16_t>(bytes));
+      return Bf16ToFloat(Load<std::uint16_t>(bytes));
   }
   return 0;
 }
