@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "client/cli/command_line_fixture.h"
+#include "common/base/build_info.h"
 #include "common/base/violations.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/status_mapping.h"
@@ -31,6 +32,11 @@ using testing::kPlan;
 using testing::kRequest;
 using ::testing::Not;
 using testing::SilentPort;
+
+TEST_F(CommandLineTest, SaysItsVersion) {
+  EXPECT_EQ(Run({"--version"}), 0);
+  EXPECT_EQ(out_, BuildText() + "\n");
+}
 
 TEST_F(CommandLineTest, EveryCommandHasHelp) {
   for (const std::vector<std::string>& command :

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "client/cli/command_line_fixture.h"
@@ -24,6 +25,16 @@ TEST_F(ValidateCommandTest, MeasuresNothingForAStoreItCannotWrite) {
             1);
   EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
   EXPECT_THAT(a.measured(), IsEmpty());
+}
+
+TEST_F(ValidateCommandTest, AFailureMakesNoStore) {
+  FakeWorker a({.refused = {"rank-0"}});
+  FakeWorker b;
+  const std::string store = (folder_ / "never.db").string();
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
+                 "--store", store}),
+            1);
+  EXPECT_FALSE(std::filesystem::exists(store));
 }
 
 TEST_F(ValidateCommandTest, PutsMeasuredBesidePredicted) {

@@ -120,7 +120,9 @@ class UniversalCommForConditions final : public CommForConditions {
       }
       const CollectiveKind kind =
           forward ? CollectiveKind::kAllToAllForward : CollectiveKind::kAllToAllBackward;
-      FillRows(kind);
+      scratch.rows.clear();
+      scratch.wait_ms.clear();
+      AddRows(kind);
       std::vector<std::vector<double>> by_member;
       for (const CommNetworkMember& member : networks_->members) {
         member.Costs(kind, scratch.rows, scratch.wait_ms, by_member.emplace_back(ranks.size()));
@@ -163,13 +165,7 @@ class UniversalCommForConditions final : public CommForConditions {
     return rules;
   }
 
-  // Features of what scratch has of bytes and offsets, of one placement.
-  void FillRows(CollectiveKind kind) const {
-    scratch.rows.clear();
-    scratch.wait_ms.clear();
-    AddRows(kind);
-  }
-
+  // Adds the features of one placement, whose bytes and offsets scratch has.
   void AddRows(CollectiveKind kind) const {
     const std::size_t begin = scratch.rows.size();
     scratch.rows.resize(begin + layout_.num_ranks());

@@ -104,12 +104,13 @@ TEST(UniversalCommTest, CostsAreTheDefinitionForManyRankCountsAndHosts) {
     conditions.global_batch_size = 2048;
     const auto comm = model->ForConditions(conditions);
     const std::size_t ranks = static_cast<std::size_t>(conditions.num_ranks);
-    const Row loads = RandomLoads(2 * ranks, random);  // two placements at once
-    Row offsets(2 * ranks);
+    // Several placements at once, more rows than the networks take at a time.
+    const Row loads = RandomLoads(3 * ranks, random);
+    Row offsets(loads.size());
     for (float& offset : offsets) offset = static_cast<float>(10 * random.UniformReal());
     const Row forward_ms = Forward(*comm, loads, offsets);
     const Row backward_ms = Backward(*comm, loads);
-    for (std::size_t begin = 0; begin < 2 * ranks; begin += ranks) {
+    for (std::size_t begin = 0; begin < loads.size(); begin += ranks) {
       std::vector<double> bytes;
       std::vector<double> offsets_ms;
       for (std::size_t r = begin; r < begin + ranks; ++r) {
