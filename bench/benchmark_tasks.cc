@@ -44,9 +44,9 @@ StatusOr<std::vector<PlanRequest>> BenchmarkTaskRequests(int num_devices, int ma
     request.topology.devices.assign(static_cast<std::size_t>(num_devices),
                                     Device{0, kTaskMemoryBytes});
     request.memory.rule = MemoryRule::kWeightsOnly;
-    const ConditionRanges& measured = model.info().ranges;
-    if (model.info().global_batch_size > 0) {
-      request.global_batch_size = model.info().global_batch_size;
+    const ConditionRanges& measured = model.info().coverage.ranges;
+    if (model.info().coverage.global_batch_size > 0) {
+      request.global_batch_size = model.info().coverage.global_batch_size;
     } else if (measured.max_batch_size > 0) {
       request.global_batch_size =
           std::clamp(request.global_batch_size, measured.min_batch_size, measured.max_batch_size);

@@ -232,12 +232,12 @@ void Run(const Family& family, int seeds, std::optional<std::chrono::millisecond
   const SteadyClock clock;
   for (int seed = 1; seed <= seeds; ++seed) {
     const PlanRequest request = MakeRequest(family, static_cast<std::uint64_t>(seed));
-    const auto bound = BindModel(model, ConditionsOf(request));
+    const BoundCostModel bound = model->Bind(ConditionsOf(request)).value();
     const NeverStop never;
     const double begin_ms = ThreadMs();
     const BudgetStop budget_stop(never, clock, budget);
     StopAtFirstPlan stop(budget_stop);
-    const auto result = RunSearch(request, *bound, stop, &stop);
+    const auto result = RunSearch(request, bound, stop, &stop);
     times_ms.push_back(ThreadMs() - begin_ms);
     if (result.ok()) {
       ++solved;

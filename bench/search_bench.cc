@@ -47,7 +47,9 @@ const std::shared_ptr<const CostModel>& Model(ShippedModel which) {
       ValueOrExit(LoadModel(ShippedModelDirectory(ShippedModel::kUniversal)));
   return which == ShippedModel::kPaper ? paper : universal;
 }
-const CostModel& PaperModel() { return *Model(ShippedModel::kPaper); }
+BoundCostModel PaperModel(int num_devices) {
+  return ValueOrExit(Model(ShippedModel::kPaper)->Bind({.num_ranks = num_devices}));
+}
 
 const std::vector<PlanRequest>& Tasks(int num_devices, ShippedModel model) {
   static std::map<std::pair<int, ShippedModel>, std::vector<PlanRequest>> all;
@@ -95,7 +97,7 @@ class StepWatch final : public StopSignal {
 
 std::vector<float> RandomSums(std::size_t rows) {
   Random random(1);
-  std::vector<float> sums(rows * static_cast<std::size_t>(PaperModel().representation_width()));
+  std::vector<float> sums(rows * static_cast<std::size_t>(PaperModel(1).representation_width()));
   for (float& value : sums) value = static_cast<float>(10 * random.UniformReal());
   return sums;
 }
@@ -137,10 +139,11 @@ void BM_HeadEvaluations(benchmark::State& state) {
   const std::vector<float> sums = RandomSums(rows);
   std::vector<ComputeCost> costs(rows);
   const double limit = GemmRowsPerSecond(static_cast<int>(rows));
-  PaperModel().ComputeCosts(sums, costs);
+  const BoundCostModel model = PaperModel(1);
+  model.ComputeCosts(sums, costs);
   const std::int64_t before = AllocationsOfThisThread();
   for (auto _ : state) {
-    PaperModel().ComputeCosts(sums, costs);
+    model.ComputeCosts(sums, costs);
     benchmark::DoNotOptimize(costs.data());
   }
   state.counters["allocs_per_call"] = static_cast<double>(AllocationsOfThisThread() - before) /
@@ -154,12 +157,13 @@ BENCHMARK(BM_HeadEvaluations)->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->Arg(1
 
 void BM_GreedyPass(benchmark::State& state) {
   const std::vector<double> caps = DimCapFactors(11);
+  const int devices = static_cast<int>(state.range(0));
+  const BoundCostModel model = PaperModel(devices);
   StepWatch watch;
   std::int64_t pieces = 0;
   for (auto _ : state) {
-    const int devices = static_cast<int>(state.range(0));
     for (const PlanRequest& request : Tasks(devices, ShippedModel::kPaper)) {
-      SearchContext context(request, PaperModel(), watch, nullptr);
+      SearchContext context(request, model, watch, nullptr);
       ShardTable shard_table(context);
       GreedyGrid grid(context, shard_table);
       const SplitSequence base = MakeSequence(WholeTables(request), shard_table);
@@ -180,8 +184,8 @@ double MeanCostMs(int num_devices, ShippedModel which, const std::string& strate
   const std::vector<PlanRequest>& tasks = Tasks(num_devices, which);
   for (PlanRequest request : tasks) {
     request.search.strategy = strategy;
-    const auto model = BindModel(Model(which), ConditionsOf(request));
-    sum_ms += ValueOrExit(RunSearch(request, *model, watch, nullptr)).cost.embedding_cost_ms;
+    const BoundCostModel model = ValueOrExit(Model(which)->Bind(ConditionsOf(request)));
+    sum_ms += ValueOrExit(RunSearch(request, model, watch, nullptr)).cost.embedding_cost_ms;
     watch.Reset();
   }
   return sum_ms / static_cast<double>(tasks.size());

@@ -46,7 +46,7 @@ inline constexpr std::array kWords<GroupLevel> = {Word<GroupLevel>{GroupLevel::k
 // in the topology.
 struct Constraints {
   // Types of the tables whose rules name none. Empty: those of the cost model
-  // (CostModelInfo::sharding_types).
+  // (BoundCostModel::sharding_types).
   std::vector<ShardingType> sharding_types;
   std::vector<TableRule> tables;
   std::vector<TableGroup> colocate;

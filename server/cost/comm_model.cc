@@ -1,23 +1,33 @@
 #include "server/cost/comm_model.h"
 
 #include <algorithm>
-#include <cassert>
 
 namespace neuroshard {
+namespace {
 
-void BackwardCostsOf(const CommForConditions* comm, [[maybe_unused]] int num_ranks,
-                     std::span<const float> loads, std::span<float> cost_ms) {
-  assert((comm == nullptr) == (num_ranks == 1));
-  if (comm != nullptr) return comm->BackwardCosts(loads, cost_ms);
-  std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
-}
+class OneRank final : public CommModel {
+ public:
+  CommLoad Load(const ShardFeatures& /*shard*/) const override { return {}; }
 
-void ForwardCostsOf(const CommForConditions* comm, [[maybe_unused]] int num_ranks,
-                    std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) {
-  assert((comm == nullptr) == (num_ranks == 1));
-  if (comm != nullptr) return comm->ForwardCosts(loads, start_offsets_ms, cost_ms);
-  std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+  void BackwardCosts(std::span<const float> /*loads*/, std::span<float> cost_ms) const override {
+    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+  }
+
+  void ForwardCosts(std::span<const float> loads, std::span<const float> /*start_offsets_ms*/,
+                    std::span<float> cost_ms) const override {
+    BackwardCosts(loads, cost_ms);
+  }
+
+  std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {
+    return std::vector<CommInterval>(ranks.size());
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const CommModel> CommOfOneRank() {
+  static const auto instance = std::make_shared<const OneRank>();
+  return instance;
 }
 
 }  // namespace neuroshard

@@ -1,58 +1,96 @@
-// The communication half of a cost model, for models whose compute and communication were made
-// apart: networks of a sweep, or formulas of a fabric.
+// The communication half of a cost model, bound to the conditions of one request.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "common/base/status.h"
-#include "server/cost/cost_model.h"
+#include "common/domain/plan_cost.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 
-// Communication at one request's conditions. Immutable, stands on its own; all methods from any
-// thread. The methods are those of CostModel; loads are in columns of pooled vectors in an
-// all-to-all over all ranks, and the number of ranks is the conditions'.
-class CommForConditions {
+// Kinds of shards by the collectives that they need.
+struct ShardKinds {
+  bool whole_rows = false;  // all-to-all in both stages
+  bool cut_rows = false;    // reduce-scatter forward, all-gather backward
+  bool replicas = false;    // data_parallel: all-reduce backward
+
+  ShardKinds& operator|=(const ShardKinds& other) {
+    whole_rows = whole_rows || other.whole_rows;
+    cut_rows = cut_rows || other.cut_rows;
+    replicas = replicas || other.replicas;
+    return *this;
+  }
+  bool operator==(const ShardKinds&) const = default;
+};
+
+// Load: what a shard adds to its rank's communication, in the model's own unit; a model's prices
+// are functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
+// that the rank exchanges for the whole batch.
+struct CommLoad {
+  float forward = 0;
+  float backward = 0;
+  ShardKinds kinds = {};  // none where the model does not tell them apart
+
+  CommLoad& operator+=(const CommLoad& other) {
+    forward += other.forward;
+    backward += other.backward;
+    kinds |= other.kinds;
+    return *this;
+  }
+  bool operator==(const CommLoad&) const = default;
+};
+
+// Setup time of a stage on every rank, besides the price of the loads, in ms.
+struct CommSetup {
+  float forward_ms = 0;
+  float backward_ms = 0;
+};
+
+// The communication of one rank of a placement, with its price in ms.
+struct RankComm {
+  CommLoad load = {};  // summed over the rank's shards
+  double start_offset_ms = 0;
+  double forward_ms = 0;
+  double backward_ms = 0;
+};
+
+// low <= cost <= high in both directions, in ms.
+struct CommInterval {
+  CostInterval forward;
+  CostInterval backward;
+};
+
+// Prices the communication of placements on the ranks that it was made for. Immutable, stands on
+// its own; all methods from any thread. Sizes are the caller's duty (checked by assertions).
+class CommModel {
  public:
-  virtual ~CommForConditions() = default;
+  virtual ~CommModel() = default;
 
   virtual CommLoad Load(const ShardFeatures& shard) const = 0;
 
-  // [n, num_ranks] each, any n. In the inner loop of searches: asks for no memory once a thread has
-  // called it.
+  // loads is [n, ranks]: CommLoad::backward summed by rank; cost_ms is [n, ranks], at least 0. In
+  // the inner loop of searches: asks for no memory once a thread has called it.
   virtual void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const = 0;
+
+  // The same of CommLoad::forward. start_offsets_ms is [n, ranks]: how much later than the first
+  // each rank enters.
   virtual void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
                             std::span<float> cost_ms) const = 0;
 
-  // As CostModel::SetupOf.
+  // Of a placement with shards of these kinds: a stage of several collectives takes longer than one
+  // all-to-all of all loads. Nothing of whole rows alone. May be below 0; costs stay at least 0.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
-  // Empty where the model has no intervals.
+  // Intervals of one placement's communication: all ranks, in order. Empty where the model has
+  // none.
   virtual std::vector<CommInterval> Intervals(std::span<const RankComm> /*ranks*/) const {
     return {};
   }
 };
 
-// The answers of a cost model by the communication that it was bound to; null: one rank, which has
-// none.
-void BackwardCostsOf(const CommForConditions* comm, int num_ranks, std::span<const float> loads,
-                     std::span<float> cost_ms);
-void ForwardCostsOf(const CommForConditions* comm, int num_ranks, std::span<const float> loads,
-                    std::span<const float> start_offsets_ms, std::span<float> cost_ms);
-
-// Immutable; all methods from any thread.
-class CommModel {
- public:
-  virtual ~CommModel() = default;
-
-  // FAILED_PRECONDITION when these ranks cannot be priced; says which can. At least two ranks.
-  virtual Status CheckConditions(const PricingConditions& conditions) const = 0;
-
-  // Conditions that CheckConditions has accepted. Not null.
-  virtual std::shared_ptr<const CommForConditions> ForConditions(
-      const PricingConditions& conditions) const = 0;
-};
+// One rank, which communicates with nobody: no loads, costs of 0, for certain.
+std::shared_ptr<const CommModel> CommOfOneRank();
 
 }  // namespace neuroshard

@@ -8,8 +8,8 @@
 namespace neuroshard {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 ShardFeatures Shard() {
   ShardFeatures shard;

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 namespace {

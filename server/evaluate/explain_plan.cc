@@ -25,14 +25,13 @@ constexpr std::size_t kLayoutsOfTable = 64;  // about as many as RelayoutFinder 
 
 class Explainer {
  public:
-  Explainer(const PlanRequest& request, const Plan& plan, const CostModel& model)
+  Explainer(const PlanRequest& request, const Plan& plan, const BoundCostModel& model)
       : request_(request),
         plan_(plan),
         model_(model),
-        conditions_(ConditionsOf(request)),
         num_ranks_(request.topology.devices.size()),
         width_(static_cast<std::size_t>(model.representation_width())),
-        default_types_(model.info().sharding_types),
+        default_types_(model.sharding_types()),
         rules_(request, default_types_),
         finder_(request, default_types_, rules_, plan),
         held_(num_ranks_),
@@ -96,7 +95,7 @@ class Explainer {
             shapes_.Note(TableIndex(e), TableOf(e), layout, shard.rows, shard.cols));
       }
     }
-    shapes_.Represent(conditions_, model_);
+    shapes_.Represent(model_);
     for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
       for (std::size_t s = 0; s < shape_of[e].size(); ++s) {
         const std::size_t rank = static_cast<std::size_t>(plan_.tables[e].shards[s].rank);
@@ -147,7 +146,7 @@ class Explainer {
     for (const std::size_t rank : ranks) AddUpRank(rank, entry);
     ComputeRanks(ranks);
 
-    PlacementBatch without(num_ranks_, model_);
+    PlacementBatch without(model_);
     without.Begin(compute_ms_, loads_);
     without.Price(prices_);
     std::vector<double> rank_cost_ms;
@@ -175,8 +174,8 @@ class Explainer {
         }
       }
     }
-    shapes.Represent(conditions_, model_);
-    PlacementBatch batch(num_ranks_, model_);
+    shapes.Represent(model_);
+    PlacementBatch batch(model_);
     std::size_t next = 0;
     for (const Relayouts& type : relayouts) {
       for (const std::vector<Shard>& shards : type.layouts) {
@@ -226,8 +225,7 @@ class Explainer {
 
   const PlanRequest& request_;
   const Plan& plan_;
-  const CostModel& model_;
-  const PricingConditions conditions_;
+  const BoundCostModel& model_;
   const std::size_t num_ranks_;
   const std::size_t width_;
   const TypeSet default_types_;
@@ -248,7 +246,7 @@ class Explainer {
 }  // namespace
 
 StatusOr<std::vector<TableExplanation>> ExplainPlan(const PlanRequest& request, const Plan& plan,
-                                                    const CostModel& model) {
+                                                    const BoundCostModel& model) {
   NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(request, plan, model));
   return Explainer(request, plan, model).Run(cost);
 }

@@ -20,6 +20,6 @@ namespace neuroshard {
 // 1,000 ranks on (about 8 million rank costs in all). Any plan that PricePlan can price; errors as
 // there.
 StatusOr<std::vector<TableExplanation>> ExplainPlan(const PlanRequest& request, const Plan& plan,
-                                                    const CostModel& model);
+                                                    const BoundCostModel& model);
 
 }  // namespace neuroshard

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "server/cost/shard_features.h"
 #include "server/evaluate/cost_floor.h"
 #include "server/evaluate/placement_price.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/features/shard_features.h"
 
 namespace neuroshard {
 namespace {
@@ -45,8 +45,8 @@ double SmallestCost(const std::vector<TableFloors>& tables, int num_ranks) {
 }
 
 LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
-                         const CostModel& model) {
-  ShardPricer pricer(ConditionsOf(request), model);
+                         const BoundCostModel& model) {
+  ShardPricer pricer(model);
   std::vector<TableFloors> tables;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     TableFloors floors = CostFloorsOf(request, rules, static_cast<int>(t), pricer);
@@ -59,7 +59,7 @@ LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
 
 // All tables in one shard each.
 struct UncutTables {
-  UncutTables(const PlanRequest& request, const CostModel& model)
+  UncutTables(const PlanRequest& request, const BoundCostModel& model)
       : phi_sum(static_cast<std::size_t>(model.representation_width())) {
     std::vector<ShardFeatures> shards;
     for (const Table& table : request.tables) {
@@ -67,7 +67,7 @@ struct UncutTables {
     }
     std::vector<float> phi(shards.size() * phi_sum.size());
     std::vector<CommLoad> loads(shards.size());
-    if (!shards.empty()) model.Represent(ConditionsOf(request), shards, phi, loads);
+    if (!shards.empty()) model.Represent(shards, phi, loads);
     for (std::size_t i = 0; i < phi.size(); ++i) phi_sum[i % phi_sum.size()] += phi[i];
     for (const CommLoad& load : loads) {
       forward_load += load.forward;
@@ -81,7 +81,7 @@ struct UncutTables {
 };
 
 // Whole tables alone, and a convex head: k ranks that hold something pay head(sum / k) on average.
-LowerBound BoundOfWholeTables(const PlanRequest& request, const CostModel& model) {
+LowerBound BoundOfWholeTables(const PlanRequest& request, const BoundCostModel& model) {
   const UncutTables uncut(request, model);
   const int most_ranks =
       std::min(request.topology.num_ranks(), static_cast<int>(request.tables.size()));
@@ -99,7 +99,7 @@ LowerBound BoundOfWholeTables(const PlanRequest& request, const CostModel& model
 }
 
 // An even spread of whole tables, which hardly any plan is.
-LowerBound EvenSpread(const PlanRequest& request, const CostModel& model) {
+LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
   const int num_ranks = request.topology.num_ranks();
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
   const UncutTables uncut(request, model);
@@ -111,7 +111,7 @@ LowerBound EvenSpread(const PlanRequest& request, const CostModel& model) {
   const std::vector<float> forward(ranks, static_cast<float>(uncut.forward_load / num_ranks));
   const std::vector<float> backward(ranks, static_cast<float>(uncut.backward_load / num_ranks));
   PlacementPrices prices;
-  PricePlacements(model, num_ranks, compute_ms, forward, backward, prices);
+  PricePlacements(model, compute_ms, forward, backward, prices);
   return {prices.cost_ms.front(), BoundKind::kReference,
           "no bound: what whole tables would cost if all ranks shared them evenly; plans may cost "
           "less"};
@@ -125,14 +125,14 @@ bool OnlyWholeTables(const CompiledRules& rules) {
 
 }  // namespace
 
-StatusOr<LowerBound> LowerBoundOf(const PlanRequest& request, const CostModel& model) {
-  NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
-  const CostModelInfo& info = model.info();
-  const CompiledRules rules(request, TypeSet(info.sharding_types));
-  if (info.additive_compute && info.separable_comm && info.monotone_shard_costs) {
+LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model) {
+  const ModelProperties& properties = model.properties();
+  const CompiledRules rules(request, TypeSet(model.sharding_types()));
+  if (properties.additive_compute && properties.separable_comm && properties.monotone_shard_costs) {
     return BoundOfFloors(request, rules, model);
   }
-  if (info.convex_compute && OnlyWholeTables(rules)) return BoundOfWholeTables(request, model);
+  if (properties.convex_compute && OnlyWholeTables(rules))
+    return BoundOfWholeTables(request, model);
   return EvenSpread(request, model);
 }
 

@@ -1,7 +1,6 @@
 // Lower bound of the cost of all plans for a request.
 #pragma once
 
-#include "common/base/status.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
@@ -17,8 +16,8 @@ namespace neuroshard {
 // - convex_compute, and table_wise is all that any table may use: certified for all plans.
 // - otherwise a reference: head(sum of phi of the uncut tables / ranks) plus the communication of
 //   the same load on every rank.
-// FAILED_PRECONDITION when the model cannot price this number of ranks. A table whose constraints
+// `model` is bound to the request's conditions. A table whose constraints
 // leave it no type counts as free. A few ms for 1,000 tables on 128 ranks.
-StatusOr<LowerBound> LowerBoundOf(const PlanRequest& request, const CostModel& model);
+LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model);
 
 }  // namespace neuroshard

@@ -2,9 +2,6 @@
 
 namespace neuroshard {
 
-PlacementBatch::PlacementBatch(std::size_t num_ranks, const CostModel& model)
-    : num_ranks_(num_ranks), model_(model) {}
-
 void PlacementBatch::Begin(std::span<const float> compute_ms, std::span<const CommLoad> loads) {
   begin_ = compute_ms_.size();
   row_of_rank_.clear();
@@ -36,8 +33,7 @@ void PlacementBatch::Price(PlacementPrices& prices) {
   std::vector<ComputeCost> costs(cells_.size());
   if (!cells_.empty()) model_.ComputeCosts(sums_, costs);
   for (std::size_t i = 0; i < cells_.size(); ++i) compute_ms_[cells_[i]] = costs[i].total_ms;
-  PricePlacements(model_, static_cast<int>(num_ranks_), compute_ms_, forward_, backward_, prices,
-                  kinds_);
+  PricePlacements(model_, compute_ms_, forward_, backward_, prices, kinds_);
 }
 
 }  // namespace neuroshard

@@ -15,7 +15,7 @@ namespace neuroshard {
 class PlacementBatch {
  public:
   // `model` must outlive the batch.
-  PlacementBatch(std::size_t num_ranks, const CostModel& model);
+  explicit PlacementBatch(const BoundCostModel& model) : model_(model) {}
 
   // Begins a placement with what the ranks cost to compute and their loads, one of each a rank.
   void Begin(std::span<const float> compute_ms, std::span<const CommLoad> loads);
@@ -28,8 +28,7 @@ class PlacementBatch {
   void Price(PlacementPrices& prices);
 
  private:
-  const std::size_t num_ranks_;
-  const CostModel& model_;
+  const BoundCostModel& model_;
   std::vector<float> compute_ms_;  // [placement, rank], like the loads
   std::vector<float> forward_;
   std::vector<float> backward_;

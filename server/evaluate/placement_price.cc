@@ -5,10 +5,10 @@
 
 namespace neuroshard {
 
-void PricePlacements(const CostModel& model, int num_ranks, std::span<const float> compute_ms,
+void PricePlacements(const BoundCostModel& model, std::span<const float> compute_ms,
                      std::span<const float> forward_loads, std::span<const float> backward_loads,
                      PlacementPrices& prices, std::span<const ShardKinds> kinds) {
-  const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+  const std::size_t ranks = static_cast<std::size_t>(model.num_ranks());
   const std::size_t cells = compute_ms.size();
   prices.backward_comm_ms.resize(cells);
   prices.start_offset_ms.resize(cells);
@@ -18,13 +18,13 @@ void PricePlacements(const CostModel& model, int num_ranks, std::span<const floa
 
   const auto add_setup = [&](float CommSetup::*stage, std::vector<float>& cost_ms) {
     for (std::size_t p = 0; p < kinds.size(); ++p) {
-      const float setup_ms = model.SetupOf(kinds[p]).*stage;
+      const float setup_ms = model.comm().SetupOf(kinds[p]).*stage;
       for (std::size_t i = p * ranks; i < (p + 1) * ranks; ++i) {
         cost_ms[i] = std::max(0.0F, cost_ms[i] + setup_ms);
       }
     }
   };
-  model.BackwardCommCosts(num_ranks, backward_loads, prices.backward_comm_ms);
+  model.comm().BackwardCosts(backward_loads, prices.backward_comm_ms);
   add_setup(&CommSetup::backward_ms, prices.backward_comm_ms);
   for (std::size_t begin = 0; begin < cells; begin += ranks) {
     float first = compute_ms[begin] + prices.backward_comm_ms[begin];
@@ -34,7 +34,7 @@ void PricePlacements(const CostModel& model, int num_ranks, std::span<const floa
     }
     for (std::size_t i = begin; i < begin + ranks; ++i) prices.start_offset_ms[i] -= first;
   }
-  model.ForwardCommCosts(num_ranks, forward_loads, prices.start_offset_ms, prices.forward_comm_ms);
+  model.comm().ForwardCosts(forward_loads, prices.start_offset_ms, prices.forward_comm_ms);
   add_setup(&CommSetup::forward_ms, prices.forward_comm_ms);
   for (std::size_t begin = 0; begin < cells; begin += ranks) {
     double cost_ms = 0;

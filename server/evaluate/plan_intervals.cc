@@ -10,33 +10,8 @@
 namespace neuroshard {
 namespace {
 
-// The ranks' shards as the model sees them, and what they load the network with, not yet priced.
-struct RankContents {
-  std::vector<std::vector<ShardFeatures>> shards;
-  std::vector<RankComm> comm;
-};
-
-RankContents ContentsOf(const PricingConditions& conditions,
-                        const std::vector<ResolvedShard>& resolved, const CostModel& model) {
-  std::vector<ShardFeatures> features;
-  for (const ResolvedShard& shard : resolved) features.push_back(FeaturesOf(shard));
-  std::vector<float> phi(features.size() * static_cast<std::size_t>(model.representation_width()));
-  std::vector<CommLoad> loads(features.size());
-  if (!features.empty()) model.Represent(conditions, features, phi, loads);
-  RankContents contents;
-  contents.shards.resize(static_cast<std::size_t>(conditions.num_ranks));
-  contents.comm.resize(contents.shards.size());
-  for (std::size_t i = 0; i < features.size(); ++i) {
-    const std::size_t rank = static_cast<std::size_t>(resolved[i].shard->rank);
-    contents.shards[rank].push_back(features[i]);
-    contents.comm[rank].load += loads[i];
-  }
-  return contents;
-}
-
-void AddComputeIntervals(const PricingConditions& conditions,
-                         std::vector<std::vector<ShardFeatures>> shards, const CostModel& model,
-                         PlanCost& cost) {
+void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
+                         const BoundCostModel& model, PlanCost& cost) {
   std::vector<std::size_t> busy;  // ranks that hold something
   std::vector<std::vector<ShardFeatures>> shards_of_busy;
   std::vector<ComputeCost> costs;
@@ -49,11 +24,10 @@ void AddComputeIntervals(const PricingConditions& conditions,
                      static_cast<float>(rank.forward_compute_ms.value_or(0)),
                      static_cast<float>(rank.backward_compute_ms.value_or(0))});
   }
-  const std::vector<ComputeInterval> intervals =
-      model.ComputeIntervals(conditions, shards_of_busy, costs);
+  const std::vector<ComputeInterval> intervals = model.ComputeIntervals(shards_of_busy, costs);
   if (!busy.empty() && intervals.empty()) return;  // the model does not say
   assert(intervals.size() == busy.size());
-  const bool splits = model.info().splits_compute;
+  const bool splits = model.properties().splits_compute;
   for (RankCost& rank : cost.ranks) {
     rank.intervals.compute = CostInterval{};
     if (!splits) continue;
@@ -68,14 +42,17 @@ void AddComputeIntervals(const PricingConditions& conditions,
   }
 }
 
-void AddCommIntervals(std::vector<RankComm> ranks, const CostModel& model, PlanCost& cost) {
+void AddCommIntervals(const std::vector<std::vector<ShardFeatures>>& shards,
+                      const BoundCostModel& model, PlanCost& cost) {
+  std::vector<RankComm> ranks(shards.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (const ShardFeatures& shard : shards[r]) ranks[r].load += model.comm().Load(shard);
     const RankCost& rank = cost.ranks[r];
     ranks[r].start_offset_ms = rank.start_offset_ms;
     ranks[r].forward_ms = rank.forward_comm_ms;
     ranks[r].backward_ms = rank.backward_comm_ms;
   }
-  const std::vector<CommInterval> intervals = model.CommIntervals(ranks);
+  const std::vector<CommInterval> intervals = model.comm().Intervals(ranks);
   if (intervals.empty()) return;
   assert(intervals.size() == ranks.size());
   for (std::size_t r = 0; r < intervals.size(); ++r) {
@@ -86,15 +63,14 @@ void AddCommIntervals(std::vector<RankComm> ranks, const CostModel& model, PlanC
 
 }  // namespace
 
-Status AddIntervals(const PlanRequest& request, const Plan& plan, const CostModel& model,
+Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
                     PlanCost& cost) {
-  const double coverage = model.info().interval_coverage;
+  const double coverage = model.properties().interval_coverage;
   if (coverage == 0) return absl::OkStatus();
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> resolved, ResolveShards(request, plan));
-  const PricingConditions conditions = ConditionsOf(request);
-  RankContents contents = ContentsOf(conditions, resolved, model);
-  AddComputeIntervals(conditions, std::move(contents.shards), model, cost);
-  AddCommIntervals(std::move(contents.comm), model, cost);
+  std::vector<std::vector<ShardFeatures>> shards = FeaturesByRank(resolved, model.num_ranks());
+  AddCommIntervals(shards, model, cost);
+  AddComputeIntervals(std::move(shards), model, cost);
   for (RankCost& rank : cost.ranks) rank.intervals.total = TotalInterval(rank);
   cost.interval_coverage = coverage;
   cost.interval = EmbeddingCostInterval(cost.ranks, coverage);

@@ -10,8 +10,8 @@ namespace neuroshard {
 
 // `cost` is PricePlan of the plan under `model`; fills its intervals, and interval_coverage where
 // there are any. The compute interval of a rank without shards is [0, 0]. Leaves everything as it
-// is where info().interval_coverage is 0. Errors as in PricePlan.
-Status AddIntervals(const PlanRequest& request, const Plan& plan, const CostModel& model,
+// is where ModelProperties::interval_coverage is 0. Errors as in PricePlan.
+Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
                     PlanCost& cost);
 
 }  // namespace neuroshard

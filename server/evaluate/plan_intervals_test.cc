@@ -14,6 +14,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::UnsureCostModel;
@@ -40,7 +41,7 @@ Plan OneTableARank() {
 }
 
 TEST(PlanIntervalsTest, EveryStageHasWhatTheModelSaysAndTheTotalsCombineThem) {
-  const UnsureCostModel model;
+  const BoundCostModel model = BoundTo(TwoTablesOnThreeRanks(), UnsureCostModel());
   PlanCost cost = *PricePlan(TwoTablesOnThreeRanks(), OneTableARank(), model);
   ASSERT_THAT(AddIntervals(TwoTablesOnThreeRanks(), OneTableARank(), model, cost), IsOk());
 
@@ -62,7 +63,7 @@ TEST(PlanIntervalsTest, EveryStageHasWhatTheModelSaysAndTheTotalsCombineThem) {
 }
 
 TEST(PlanIntervalsTest, TheModelIsToldWhoseRowsAreCutAndWhatIsReplicated) {
-  const UnsureCostModel model;
+  const BoundCostModel model = BoundTo(TwoTablesOnThreeRanks(), UnsureCostModel());
   Plan plan = OneTableARank();
   plan.tables[0].sharding_type = ShardingType::kRowWise;
   plan.tables[0].shards = {{0, 34, 0, 8, 0}, {34, 34, 0, 8, 1}, {68, 32, 0, 8, 2}};
@@ -81,7 +82,7 @@ TEST(PlanIntervalsTest, TheModelIsToldWhoseRowsAreCutAndWhatIsReplicated) {
 }
 
 TEST(PlanIntervalsTest, AModelThatSaysNothingLeavesTheCostAlone) {
-  const FakeCostModel model;
+  const BoundCostModel model = BoundTo(TwoTablesOnThreeRanks(), FakeCostModel());
   const PlanCost cost = *PricePlan(TwoTablesOnThreeRanks(), OneTableARank(), model);
   PlanCost same = cost;
   ASSERT_THAT(AddIntervals(TwoTablesOnThreeRanks(), OneTableARank(), model, same), IsOk());

@@ -16,8 +16,8 @@ namespace neuroshard {
 //
 // A plan that breaks rules of CheckPlan is priced all the same (too much memory, a missing table),
 // unless it cannot be: unknown tables, shards outside their table, ranks that do not exist are
-// INVALID_ARGUMENT with all violations. FAILED_PRECONDITION when the model cannot price this number
-// of ranks.
-StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan, const CostModel& model);
+// INVALID_ARGUMENT with all violations. `model` is bound to the request's conditions.
+StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
+                             const BoundCostModel& model);
 
 }  // namespace neuroshard

@@ -6,14 +6,16 @@
 #include <cmath>
 #include <string>
 
+#include "server/cost/shard_features.h"
 #include "server/evaluate/placement_price.h"
-#include "server/features/shard_features.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
+using ::neuroshard::testing::BoundToRanks;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::StatusIs;
 using ::testing::AllOf;
@@ -47,20 +49,13 @@ class PricePlanTest : public ::testing::Test {
   }
 
   float Head(std::initializer_list<ShardFeatures> shards) const {
-    const std::vector<ShardFeatures> all = shards;
-    std::vector<float> phi(all.size() * ConcaveCostModel::kWidth);
-    std::vector<CommLoad> loads(all.size());
-    model_.Represent(ConditionsOf(request_), all, phi, loads);
-    std::vector<float> sum(ConcaveCostModel::kWidth, 0);
-    for (std::size_t i = 0; i < phi.size(); ++i) sum[i % sum.size()] += phi[i];
-    ComputeCost cost;
-    model_.ComputeCosts(sum, std::span(&cost, 1));
-    return cost.total_ms;
+    const std::vector<std::vector<ShardFeatures>> set = {shards};
+    return model_.CostsOfSets(set).front().compute.total_ms;
   }
 
   PlanRequest request_;
   Plan plan_;
-  ConcaveCostModel model_;
+  BoundCostModel model_ = BoundToRanks(3, ConcaveCostModel());
 };
 
 TEST_F(PricePlanTest, ComputeIsTheHeadOfTheSumAndEmptyRanksAreFree) {
@@ -82,7 +77,7 @@ TEST_F(PricePlanTest, CommunicationFollowsDimsAndOffsets) {
   EXPECT_EQ(cost.ranks[2].dim_sum, 24);
   const std::vector<float> dims = {32, 0, 24};
   std::vector<float> backward(3);
-  model_.BackwardCommCosts(3, dims, backward);
+  model_.comm().BackwardCosts(dims, backward);
   std::vector<float> offsets(3);
   for (std::size_t r = 0; r < 3; ++r) {
     EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[r].backward_comm_ms), backward[r]);
@@ -91,7 +86,7 @@ TEST_F(PricePlanTest, CommunicationFollowsDimsAndOffsets) {
   const float first = *std::min_element(offsets.begin(), offsets.end());
   for (float& offset : offsets) offset -= first;
   std::vector<float> forward(3);
-  model_.ForwardCommCosts(3, dims, offsets, forward);
+  model_.comm().ForwardCosts(dims, offsets, forward);
   double most = 0;
   for (std::size_t r = 0; r < 3; ++r) {
     EXPECT_THAT(static_cast<float>(cost.ranks[r].start_offset_ms), FloatNear(offsets[r], 1e-5F));
@@ -112,7 +107,7 @@ TEST_F(PricePlanTest, AStageOfSeveralCollectivesTakesLonger) {
   const std::vector<float> backward_loads = {
       16 + 2.0F * 16000 * 16 / 65536, 2.0F * 16000 * 16 / 65536, 24 + 2.0F * 16000 * 16 / 65536};
   std::vector<float> backward_ms(3);
-  model_.BackwardCommCosts(3, backward_loads, backward_ms);
+  model_.comm().BackwardCosts(backward_loads, backward_ms);
   for (std::size_t r = 0; r < 3; ++r) {
     EXPECT_THAT(cost.ranks[r].backward_comm_ms, ::testing::DoubleNear(backward_ms[r] + 0.09, 1e-6));
   }
@@ -123,14 +118,14 @@ TEST_F(PricePlanTest, AStageOfSeveralCollectivesTakesLonger) {
                      ComputeKernel::kFused,
                      {{0, 5334, 0, 16, 0}, {5334, 5334, 0, 16, 1}, {10668, 5332, 0, 16, 2}}};
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost cut, PricePlan(request_, plan_, model_));
-  model_.BackwardCommCosts(3, std::vector<float>{32, 16, 40}, backward_ms);
+  model_.comm().BackwardCosts(std::vector<float>{32, 16, 40}, backward_ms);
   EXPECT_THAT(cut.ranks[2].backward_comm_ms, ::testing::DoubleNear(backward_ms[2] + 0.07, 1e-6));
   std::vector<float> offsets_ms;
   for (const RankCost& rank : cut.ranks) {
     offsets_ms.push_back(static_cast<float>(rank.start_offset_ms));
   }
   std::vector<float> forward_ms(3);
-  model_.ForwardCommCosts(3, std::vector<float>{32, 16, 40}, offsets_ms, forward_ms);
+  model_.comm().ForwardCosts(std::vector<float>{32, 16, 40}, offsets_ms, forward_ms);
   EXPECT_THAT(cut.ranks[2].forward_comm_ms, ::testing::DoubleNear(forward_ms[2] + 0.06, 1e-6));
 }
 
@@ -143,8 +138,9 @@ TEST_F(PricePlanTest, MemoryIsWhatTheShardsTakeAndTheReserve) {
 }
 
 TEST_F(PricePlanTest, ForwardAndBackwardWhereTheModelTellsThemApart) {
-  model_.mutable_info().splits_compute = true;
-  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
+  NS_ASSERT_OK_AND_ASSIGN(
+      const PlanCost cost,
+      PricePlan(request_, plan_, BoundTo(request_, ConcaveCostModel(0, {.splits_compute = true}))));
   for (const RankCost& rank : cost.ranks) {
     ASSERT_TRUE(rank.forward_compute_ms.has_value());
     EXPECT_NEAR(*rank.forward_compute_ms + *rank.backward_compute_ms, rank.compute_ms, 1e-6);
@@ -180,22 +176,17 @@ TEST_F(PricePlanTest, WhatCannotBePricedIsNamed) {
                      HasSubstr("plan.tables[2].shards[0].rank"))));
 }
 
-TEST_F(PricePlanTest, TheModelMustKnowTheNumberOfRanks) {
-  model_.set_max_ranks(2);
-  EXPECT_THAT(PricePlan(request_, plan_, model_), StatusIs(absl::StatusCode::kFailedPrecondition));
-}
-
 TEST_F(PricePlanTest, PlacementsOfABatchDoNotInfluenceEachOther) {
   const std::vector<float> compute = {1, 2, 3, 5, 0, 0};
   const std::vector<float> dims = {10, 20, 30, 60, 0, 0};
   PlacementPrices both;
-  PricePlacements(model_, 3, compute, dims, dims, both);
+  PricePlacements(model_, compute, dims, dims, both);
   PlacementPrices second;
-  PricePlacements(model_, 3, std::span(compute).subspan(3), std::span(dims).subspan(3),
+  PricePlacements(model_, std::span(compute).subspan(3), std::span(dims).subspan(3),
                   std::span(dims).subspan(3), second);
   ASSERT_EQ(both.cost_ms.size(), 2U);
   EXPECT_EQ(both.cost_ms[1], second.cost_ms[0]);
-  PricePlacements(model_, 3, {}, {}, {}, both);
+  PricePlacements(model_, {}, {}, {}, both);
   EXPECT_TRUE(both.cost_ms.empty());
 }
 

@@ -7,8 +7,8 @@
 #include <unordered_map>
 
 #include "common/base/violations.h"
+#include "server/cost/shard_features.h"
 #include "server/evaluate/shard_range.h"
-#include "server/features/shard_features.h"
 
 namespace neuroshard {
 
@@ -38,8 +38,14 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
   return resolved;
 }
 
-ShardFeatures FeaturesOf(const ResolvedShard& shard) {
-  return FeaturesOf(*shard.table, shard.layout, shard.shard->rows, shard.shard->cols);
+std::vector<std::vector<ShardFeatures>> FeaturesByRank(const std::vector<ResolvedShard>& shards,
+                                                       int num_ranks) {
+  std::vector<std::vector<ShardFeatures>> of_ranks(static_cast<std::size_t>(num_ranks));
+  for (const ResolvedShard& s : shards) {
+    of_ranks[static_cast<std::size_t>(s.shard->rank)].push_back(
+        FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
+  }
+  return of_ranks;
 }
 
 }  // namespace neuroshard

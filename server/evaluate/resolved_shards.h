@@ -7,7 +7,7 @@
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "common/domain/shard_layout.h"
-#include "server/cost/cost_model.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 
@@ -22,6 +22,8 @@ struct ResolvedShard {
 // ranks that do not exist.
 StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan);
 
-ShardFeatures FeaturesOf(const ResolvedShard& shard);
+// The features of each rank's shards, in the order of `shards`.
+std::vector<std::vector<ShardFeatures>> FeaturesByRank(const std::vector<ResolvedShard>& shards,
+                                                       int num_ranks);
 
 }  // namespace neuroshard

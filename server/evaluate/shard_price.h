@@ -12,16 +12,14 @@ namespace neuroshard {
 // under a model with additive_compute and separable_comm. Keeps its memory from batch to batch.
 class ShardPricer {
  public:
-  // `model` must outlive the pricer and be able to price the conditions.
-  ShardPricer(const PricingConditions& conditions, const CostModel& model)
-      : conditions_(conditions), model_(model) {}
+  // `model` must outlive the pricer.
+  explicit ShardPricer(const BoundCostModel& model) : model_(model) {}
 
   // Valid until the next call.
   std::span<const double> Price(std::span<const ShardFeatures> shards);
 
  private:
-  const PricingConditions conditions_;
-  const CostModel& model_;
+  const BoundCostModel& model_;
   std::vector<float> phi_;
   std::vector<CommLoad> loads_;
   std::vector<ComputeCost> compute_;

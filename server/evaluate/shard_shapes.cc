@@ -1,6 +1,6 @@
 #include "server/evaluate/shard_shapes.h"
 
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 
@@ -12,11 +12,11 @@ std::size_t ShardShapes::Note(int table, const Table& of, const ShardLayout& lay
   return at->second;
 }
 
-void ShardShapes::Represent(const PricingConditions& conditions, const CostModel& model) {
+void ShardShapes::Represent(const BoundCostModel& model) {
   width_ = static_cast<std::size_t>(model.representation_width());
   phi_.resize(features_.size() * width_);
   loads_.resize(features_.size());
-  if (!features_.empty()) model.Represent(conditions, features_, phi_, loads_);
+  if (!features_.empty()) model.Represent(features_, phi_, loads_);
 }
 
 }  // namespace neuroshard

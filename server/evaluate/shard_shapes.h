@@ -21,7 +21,7 @@ class ShardShapes {
   std::size_t Note(int table, const Table& of, const ShardLayout& layout, std::int64_t rows,
                    std::int64_t cols);
 
-  void Represent(const PricingConditions& conditions, const CostModel& model);
+  void Represent(const BoundCostModel& model);
 
   std::span<const float> Phi(std::size_t shape) const {
     return std::span(phi_).subspan(shape * width_, width_);

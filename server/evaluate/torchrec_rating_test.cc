@@ -72,7 +72,8 @@ TEST(TorchRecRatingTest, APlanCostsWhatTorchRecRatesIt) {
     plan.tables[5].shards.push_back({0, kRows, 0, 128, rank});
   }
 
-  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, plan, *MakeAnalyticCostModel()));
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost,
+                          PricePlan(request, plan, BoundTo(request, *MakeAnalyticCostModel())));
 
   const double everywhere = kRowWiseMs + kGridMs + kDataParallelMs;
   EXPECT_NEAR(cost.ranks[0].total_ms(), everywhere, 1e-5);

@@ -11,10 +11,10 @@ namespace neuroshard {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::Contains;
-using testing::Field;
-using testing::HasSubstr;
-using testing::UnorderedElementsAre;
+using ::testing::Contains;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(FabricFileTest, EveryFileOfConfigsIsAFabricOfItsName) {
   int files = 0;

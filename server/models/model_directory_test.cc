@@ -11,14 +11,14 @@ namespace neuroshard {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class ModelDirectoryTest : public testing::Test {
+class ModelDirectoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(testing::TempDir()) /
-            testing::UnitTest::GetInstance()->current_test_info()->name();
+    root_ = fs::path(::testing::TempDir()) /
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(root_);
     fixture_ = MakeModelFixture({.name = "m", .version = 2, .device_counts = {2}});
     directory_ = root_ / "m" / "2";

@@ -11,8 +11,8 @@ namespace neuroshard {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::UnorderedElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 std::vector<StageDrift> SomeDrift() {
   return {{"backward_comm", 12, 0.1, 0.09, 1.0 / 3, "2026-11-20T10:00:00Z", "2026-11-21"},
@@ -20,7 +20,7 @@ std::vector<StageDrift> SomeDrift() {
 }
 
 TEST(ModelDriftTest, ComesBackFromDiskAndNoFileIsNoDrift) {
-  const fs::path directory = fs::path(testing::TempDir()) / "model_drift";
+  const fs::path directory = fs::path(::testing::TempDir()) / "model_drift";
   fs::remove_all(directory);
   fs::create_directories(directory);
   EXPECT_EQ(*ReadModelDrift(directory), std::vector<StageDrift>());

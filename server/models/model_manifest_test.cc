@@ -16,13 +16,13 @@ namespace neuroshard {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::Contains;
-using testing::ElementsAre;
-using testing::Field;
-using testing::HasSubstr;
-using testing::Pair;
-using testing::UnorderedElementsAre;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 using namespace std::string_literals;
 
 // The format of the design document, all keys used.
@@ -279,7 +279,7 @@ TEST(ModelManifestTest, AliasesThatMultiplyAreCutOff) {
 }
 
 TEST(ModelManifestTest, NameAndVersionAreTheDirectorys) {
-  const fs::path root = fs::path(testing::TempDir()) / "model_manifest_directories";
+  const fs::path root = fs::path(::testing::TempDir()) / "model_manifest_directories";
   fs::remove_all(root);
   const fs::path good = root / "rtx2080ti-neuroshard" / "3";
   const fs::path bad = root / "other" / "4";
@@ -344,7 +344,7 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
   text += "forward_comm: []\nquality: {usable: maybe}\n";
   const std::vector<std::string> fields = FaultyFields(ParseModelManifest(text).status());
   EXPECT_THAT(fields,
-              testing::IsSupersetOf(
+              ::testing::IsSupersetOf(
                   {"compute.features[3]", "compute.head_width", "compute.interval.coverage",
                    "compute.interval.noise_cost_ms", "compute.interval.noise", "comm.features",
                    "comm.intervals.all_reduce.coverage", "comm.intervals.all_reduce.ranks",

@@ -9,50 +9,31 @@
 
 #include "server/models/model_drift.h"
 #include "server/models/testing/model_fixture.h"
+#include "tests/support/fake_cost_model.h"
 
 namespace neuroshard {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-// A model that is only its info.
-class FakeModel final : public CostModel {
- public:
-  explicit FakeModel(const ModelManifest& manifest) {
-    info_.name = manifest.name;
-    info_.version = manifest.version;
-    info_.details = manifest.provenance;
-    info_.drift = manifest.drift;
-  }
+CostModelInfo FakeInfo(const ModelManifest& manifest) {
+  CostModelInfo info;
+  info.name = manifest.name;
+  info.version = manifest.version;
+  info.details = manifest.provenance;
+  info.drift = manifest.drift;
+  return info;
+}
 
-  const CostModelInfo& info() const override { return info_; }
-  Status CheckConditions(const PricingConditions& /*conditions*/) const override {
-    return absl::OkStatus();
-  }
-  int representation_width() const override { return 1; }
-  void Represent(const PricingConditions& /*conditions*/, std::span<const ShardFeatures> /*shards*/,
-                 std::span<float> /*phi*/, std::span<CommLoad> /*loads*/) const override {}
-  void ComputeCosts(std::span<const float> /*sums*/,
-                    std::span<ComputeCost> /*out*/) const override {}
-  void BackwardCommCosts(int /*num_ranks*/, std::span<const float> /*dim_sums*/,
-                         std::span<float> /*cost_ms*/) const override {}
-  void ForwardCommCosts(int /*num_ranks*/, std::span<const float> /*dim_sums*/,
-                        std::span<const float> /*start_offsets_ms*/,
-                        std::span<float> /*cost_ms*/) const override {}
-
- private:
-  CostModelInfo info_;
-};
-
-class ModelRepositoryTest : public testing::Test {
+class ModelRepositoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ =
-        fs::path(testing::TempDir()) /
-        fmt::format("repository_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+    root_ = fs::path(::testing::TempDir()) /
+            fmt::format("repository_{}",
+                        ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(root_);
     fs::create_directories(root_);
   }
@@ -70,7 +51,7 @@ class ModelRepositoryTest : public testing::Test {
                const fs::path& /*directory*/) -> StatusOr<std::shared_ptr<const CostModel>> {
           ++loads_;
           if (!loader_status_.ok()) return loader_status_;
-          return std::make_shared<const FakeModel>(manifest);
+          return std::make_shared<const ::neuroshard::testing::FakeCostModel>(FakeInfo(manifest));
         });
     EXPECT_TRUE(repository.ok()) << repository.status();
     return *std::move(repository);
@@ -142,7 +123,7 @@ TEST_F(ModelRepositoryTest, ABuiltInModelIsAlwaysThereAndStandsInForNoneAtAll) {
   ModelManifest manifest;
   manifest.name = "formulas";
   manifest.version = 1;
-  built_in_ = {std::make_shared<const FakeModel>(manifest)};
+  built_in_ = {std::make_shared<const ::neuroshard::testing::FakeCostModel>(FakeInfo(manifest))};
   const auto repository = Open();
   EXPECT_THAT(Served(*repository), ElementsAre("formulas/1"));
   EXPECT_EQ((*repository->Current()->Find({}))->info().name, "formulas");
@@ -292,7 +273,7 @@ TEST_F(ModelRepositoryTest, FaultsOfFilesWaitForAChangeOthersAreTriedAgain) {
 
   loader_status_ = Unavailable("disk busy");
   Append("a/1", "");
-  EXPECT_THAT(repository->Reload().refused, testing::SizeIs(1));
+  EXPECT_THAT(repository->Reload().refused, ::testing::SizeIs(1));
   EXPECT_EQ(loads_, 2);
   loader_status_ = absl::OkStatus();
   EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/1"));

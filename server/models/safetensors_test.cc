@@ -14,7 +14,7 @@
 namespace neuroshard {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A file around any header and data, right or wrong.
 std::string File(const std::string& header, const std::string& data = "") {
@@ -41,7 +41,7 @@ std::string Refusal(const std::string& bytes, const TensorReadOptions& options =
   const auto file = ParseTensorFile(bytes, "x.safetensors", options);
   if (file.ok()) return "accepted";
   EXPECT_TRUE(absl::IsInvalidArgument(file.status()));
-  EXPECT_THAT(Message(file.status()), testing::StartsWith("x.safetensors: "));
+  EXPECT_THAT(Message(file.status()), ::testing::StartsWith("x.safetensors: "));
   return Message(file.status());
 }
 
@@ -183,7 +183,7 @@ TEST(SafetensorsTest, NonFiniteValuesOnlyWhenAskedFor) {
 
 TEST(SafetensorsTest, HostileNamesDoNotReachTheLog) {
   EXPECT_THAT(Refusal(File(R"({"a\nb":{}})")), HasSubstr("tensor \"a\\x0ab\": its name must"));
-  EXPECT_THAT(Refusal(File("{\"" + std::string(5000, 'n') + "\":{}}")).size(), testing::Lt(300U));
+  EXPECT_THAT(Refusal(File("{\"" + std::string(5000, 'n') + "\":{}}")).size(), ::testing::Lt(300U));
 }
 
 TEST(SafetensorsTest, TruncatedAnywhereIsRefused) {
@@ -233,11 +233,11 @@ TEST(SafetensorsTest, WritesOnlyWhatReads) {
 }
 
 TEST(SafetensorsTest, FilesAreNamedInErrors) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "safetensors_test.safetensors";
+  const auto path = std::filesystem::path(::testing::TempDir()) / "safetensors_test.safetensors";
   ASSERT_TRUE(WriteTensorFile(path, Example()).ok());
   EXPECT_EQ(*ReadTensorFile(path), Example());
   EXPECT_THAT(Message(ReadTensorFile(path, {.max_file_bytes = 10}).status()),
-              testing::AllOf(HasSubstr(path.string()), HasSubstr("more than the limit of 10")));
+              ::testing::AllOf(HasSubstr(path.string()), HasSubstr("more than the limit of 10")));
   std::filesystem::remove(path);
   EXPECT_TRUE(absl::IsNotFound(ReadTensorFile(path).status()));
 }

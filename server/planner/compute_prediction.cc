@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 namespace {
@@ -27,31 +27,16 @@ std::span<const ComputeSample> NextBlock(std::span<const ComputeSample> sets) {
 }
 
 // Each set of the block, added to `predictions`.
-void PredictBlock(const CostModel& model, const PricingConditions& conditions,
-                  std::span<const ComputeSample> block,
+void PredictBlock(const BoundCostModel& model, std::span<const ComputeSample> block,
                   std::vector<ComputePrediction>& predictions) {
-  std::vector<std::vector<ShardFeatures>> shards_of_sets;
-  std::vector<ShardFeatures> shards;
+  std::vector<std::vector<ShardFeatures>> sets;
   for (const ComputeSample& set : block) {
-    std::vector<ShardFeatures>& of_set = shards_of_sets.emplace_back();
-    for (const MeasuredShard& shard : set.shards) of_set.push_back(FeaturesOf(shard));
-    shards.insert(shards.end(), of_set.begin(), of_set.end());
+    std::vector<ShardFeatures>& shards = sets.emplace_back();
+    for (const MeasuredShard& shard : set.shards) shards.push_back(FeaturesOf(shard));
   }
-  const std::size_t width = static_cast<std::size_t>(model.representation_width());
-  std::vector<float> phi(shards.size() * width);
-  std::vector<CommLoad> loads(shards.size());
-  model.Represent(conditions, shards, phi, loads);
-  std::vector<float> sums(block.size() * width, 0.0F);
-  std::size_t row = 0;
-  for (std::size_t set = 0; set < block.size(); ++set) {
-    for (std::size_t s = 0; s < shards_of_sets[set].size(); ++s, ++row) {
-      for (std::size_t w = 0; w < width; ++w) sums[set * width + w] += phi[row * width + w];
-    }
-  }
-  std::vector<ComputeCost> costs(block.size());
-  model.ComputeCosts(sums, costs);
-  const std::vector<ComputeInterval> intervals =
-      model.ComputeIntervals(conditions, shards_of_sets, costs);
+  std::vector<ComputeCost> costs;
+  for (const ShardSetCost& set : model.CostsOfSets(sets)) costs.push_back(set.compute);
+  const std::vector<ComputeInterval> intervals = model.ComputeIntervals(sets, costs);
   for (std::size_t set = 0; set < block.size(); ++set) {
     ComputePrediction& prediction = predictions.emplace_back();
     prediction.cost = costs[set];
@@ -61,7 +46,7 @@ void PredictBlock(const CostModel& model, const PricingConditions& conditions,
 
 }  // namespace
 
-StatusOr<std::vector<ComputePrediction>> PredictCompute(std::shared_ptr<const CostModel> model,
+StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
                                                         std::span<const ComputeSample> sets,
                                                         const StopSignal& stop) {
   std::vector<ComputePrediction> predictions;
@@ -74,8 +59,8 @@ StatusOr<std::vector<ComputePrediction>> PredictCompute(std::shared_ptr<const Co
     PricingConditions conditions;  // one rank on a host of its own
     conditions.global_batch_size = block.front().batch_size;
     conditions.optimizer = block.front().optimizer;
-    NS_RETURN_IF_ERROR(model->CheckConditions(conditions));
-    PredictBlock(*BindModel(model, conditions), conditions, block, predictions);
+    NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model.Bind(conditions));
+    PredictBlock(bound, block, predictions);
     sets = sets.subspan(block.size());
   }
   return predictions;

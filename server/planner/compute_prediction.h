@@ -21,7 +21,7 @@ struct ComputePrediction {
 // One for each set, in order: what one device computes on its shards (at least one), each a table
 // of its own, at the set's batch size and optimizer. DEADLINE_EXCEEDED when `stop` ends it; polled
 // every few thousand shards.
-StatusOr<std::vector<ComputePrediction>> PredictCompute(std::shared_ptr<const CostModel> model,
+StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
                                                         std::span<const ComputeSample> sets,
                                                         const StopSignal& stop);
 

@@ -20,8 +20,8 @@ std::vector<std::string_view> ForeignTypes(const Constraints& constraints, const
     named.insert(rule.sharding_types.begin(), rule.sharding_types.end());
   }
   for (const TablePlan& table : plan.tables) named.insert(table.sharding_type);
-  for (const ShardingType type : model.sharding_types) named.erase(type);
-  for (const ShardingType type : model.measured_types) named.erase(type);
+  for (const ShardingType type : model.coverage.sharding_types) named.erase(type);
+  for (const ShardingType type : model.coverage.measured_types) named.erase(type);
   std::vector<std::string_view> foreign;
   for (const ShardingType type : named) foreign.push_back(ToText(type));
   return foreign;
@@ -35,15 +35,18 @@ struct Condition {
 };
 
 std::string BatchSizesOf(const CostModelInfo& model) {
-  if (model.ranges.max_batch_size == 0) return fmt::format("{}", model.global_batch_size);
-  return fmt::format("{} to {}", model.ranges.min_batch_size, model.ranges.max_batch_size);
+  if (model.coverage.ranges.max_batch_size == 0)
+    return fmt::format("{}", model.coverage.global_batch_size);
+  return fmt::format("{} to {}", model.coverage.ranges.min_batch_size,
+                     model.coverage.ranges.max_batch_size);
 }
 
 bool Covers(const CostModelInfo& model, std::int64_t batch_size) {
-  if (model.ranges.max_batch_size != 0) {
-    return batch_size >= model.ranges.min_batch_size && batch_size <= model.ranges.max_batch_size;
+  if (model.coverage.ranges.max_batch_size != 0) {
+    return batch_size >= model.coverage.ranges.min_batch_size &&
+           batch_size <= model.coverage.ranges.max_batch_size;
   }
-  return model.global_batch_size == 0 || model.global_batch_size == batch_size;
+  return model.coverage.global_batch_size == 0 || model.coverage.global_batch_size == batch_size;
 }
 
 // `words` are the ranges', `word` the only one where they are empty.
@@ -58,13 +61,15 @@ std::string WordsOf(const std::vector<std::string>& words, const std::string& wo
 }
 
 std::string RanksOf(const CostModelInfo& model) {
-  return fmt::format("{} to {} ranks", model.ranges.min_ranks, model.ranges.max_ranks);
+  return fmt::format("{} to {} ranks", model.coverage.ranges.min_ranks,
+                     model.coverage.ranges.max_ranks);
 }
 
 // Of one rank there is nothing to measure.
 bool CoversRanks(const CostModelInfo& model, int num_ranks) {
-  return num_ranks == 1 || model.ranges.max_ranks == 0 ||
-         (num_ranks >= model.ranges.min_ranks && num_ranks <= model.ranges.max_ranks);
+  return num_ranks == 1 || model.coverage.ranges.max_ranks == 0 ||
+         (num_ranks >= model.coverage.ranges.min_ranks &&
+          num_ranks <= model.coverage.ranges.max_ranks);
 }
 
 // What nothing in the request or among the sets says otherwise has no line.
@@ -90,17 +95,18 @@ std::string CountText(std::int64_t count, std::string_view what) {
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan) {
   const auto covers_dtype = [&](const Table& table) {
-    return Covers(model.ranges.weight_dtypes, model.weight_dtype, ToText(table.weight_dtype));
+    return Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
+                  ToText(table.weight_dtype));
   };
   const auto tables = static_cast<std::int64_t>(request.tables.size());
   const Condition conditions[] = {
       {"global batch size", BatchSizesOf(model),
        Covers(model, request.global_batch_size) ? "" : std::to_string(request.global_batch_size)},
-      {"weight dtype", WordsOf(model.ranges.weight_dtypes, model.weight_dtype),
+      {"weight dtype", WordsOf(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype),
        CountText(tables - std::count_if(request.tables.begin(), request.tables.end(), covers_dtype),
                  "tables")},
-      {"optimizer", WordsOf(model.ranges.optimizers, model.optimizer),
-       Covers(model.ranges.optimizers, model.optimizer, ToText(request.optimizer))
+      {"optimizer", WordsOf(model.coverage.ranges.optimizers, model.coverage.optimizer),
+       Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(request.optimizer))
            ? ""
            : std::string(ToText(request.optimizer))}};
   std::vector<std::string> warnings = LinesOf(model, conditions, "the request has");
@@ -112,19 +118,20 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
                     model.name, model.version, RanksOf(model), num_ranks));
   }
   const std::size_t num_hosts = request.topology.hosts().size();
-  if (model.ranges.max_hosts != 0 && num_hosts > static_cast<std::size_t>(model.ranges.max_hosts)) {
+  if (model.coverage.ranges.max_hosts != 0 &&
+      num_hosts > static_cast<std::size_t>(model.coverage.ranges.max_hosts)) {
     warnings.push_back(fmt::format(
         "cost model {} version {} was measured on {} {}, the request has {}: {}", model.name,
-        model.version, model.ranges.max_hosts, model.ranges.max_hosts == 1 ? "host" : "hosts",
-        num_hosts,
-        model.ranges.max_hosts == 1 ? "communication is priced as if all ranks were on one"
-                                    : "communication is extrapolated"));
+        model.version, model.coverage.ranges.max_hosts,
+        model.coverage.ranges.max_hosts == 1 ? "host" : "hosts", num_hosts,
+        model.coverage.ranges.max_hosts == 1 ? "communication is priced as if all ranks were on one"
+                                             : "communication is extrapolated"));
   }
-  if (!model.comm_fabric.empty() && num_ranks > 1) {
+  if (!model.coverage.comm_fabric.empty() && num_ranks > 1) {
     warnings.push_back(fmt::format(
         "cost model {} version {}: communication is not measured (fabric {}): priced by published "
         "bandwidths, costs compare plans but do not forecast times",
-        model.name, model.version, model.comm_fabric));
+        model.name, model.version, model.coverage.comm_fabric));
   }
   if (model.kind == kAnalyticKind) {  // has formulas for every type
     if (request.cost_model.name.empty()) {
@@ -150,18 +157,22 @@ std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
   std::int64_t dtypes = 0;
   for (const ComputeSample& set : sets) {
     batch_sizes += Covers(model, set.batch_size) ? 0 : 1;
-    optimizers += Covers(model.ranges.optimizers, model.optimizer, ToText(set.optimizer)) ? 0 : 1;
+    optimizers +=
+        Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(set.optimizer))
+            ? 0
+            : 1;
     for (const MeasuredShard& shard : set.shards) {
-      dtypes += Covers(model.ranges.weight_dtypes, model.weight_dtype, ToText(shard.weight_dtype))
+      dtypes += Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
+                       ToText(shard.weight_dtype))
                     ? 0
                     : 1;
     }
   }
   const Condition conditions[] = {
       {"global batch size", BatchSizesOf(model), CountText(batch_sizes, "sets")},
-      {"weight dtype", WordsOf(model.ranges.weight_dtypes, model.weight_dtype),
+      {"weight dtype", WordsOf(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype),
        CountText(dtypes, "shards")},
-      {"optimizer", WordsOf(model.ranges.optimizers, model.optimizer),
+      {"optimizer", WordsOf(model.coverage.ranges.optimizers, model.coverage.optimizer),
        CountText(optimizers, "sets")}};
   return LinesOf(model, conditions, "the request has");
 }

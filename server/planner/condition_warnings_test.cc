@@ -15,9 +15,9 @@ TEST(ConditionWarningsTest, OneForEachConditionThatDiffers) {
   CostModelInfo model;
   model.name = "gpu";
   model.version = 7;
-  model.global_batch_size = 65536;
-  model.weight_dtype = "fp32";
-  model.optimizer = "sgd";
+  model.coverage.global_batch_size = 65536;
+  model.coverage.weight_dtype = "fp32";
+  model.coverage.optimizer = "sgd";
   PlanRequest request;
   request.tables.resize(3);
   EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
@@ -35,7 +35,7 @@ TEST(ConditionWarningsTest, OneForEachConditionThatDiffers) {
 TEST(ConditionWarningsTest, AModelOfManyConditionsWarnsOutsideThemAlone) {
   CostModelInfo model;
   model.name = "gpu";
-  model.ranges = {1024, 65536, {"fp32", "bf16"}, {"sgd", "rowwise_adagrad"}, 2, 8, 1};
+  model.coverage.ranges = {1024, 65536, {"fp32", "bf16"}, {"sgd", "rowwise_adagrad"}, 2, 8, 1};
   PlanRequest request;
   request.topology.devices.resize(2);
   request.tables.resize(2);
@@ -104,14 +104,14 @@ TEST(ConditionWarningsTest, WhatTheModelDoesNotStateDoesNotDiffer) {
 TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
   CostModelInfo model;
   model.name = "gpu";
-  model.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  model.coverage.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
   PlanRequest request;
   request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kDataParallel};
   request.constraints.tables.emplace_back().sharding_types = {ShardingType::kRowWise};
   EXPECT_THAT(ConditionWarnings(request, model),
               ElementsAre(HasSubstr("not made for row_wise, data_parallel: priced by volume")));
 
-  model.measured_types = {ShardingType::kRowWise};
+  model.coverage.measured_types = {ShardingType::kRowWise};
   EXPECT_THAT(ConditionWarnings(request, model), ElementsAre(HasSubstr("not made for data_par")));
 
   request.constraints.tables.clear();
@@ -126,7 +126,7 @@ TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
 TEST(ConditionWarningsTest, CommunicationOfAFabricIsNotMeasured) {
   CostModelInfo model;
   model.name = "gpu";
-  model.comm_fabric = "h100-nvlink4_ndr";
+  model.coverage.comm_fabric = "h100-nvlink4_ndr";
   PlanRequest request;
   request.topology.devices.resize(2);
   EXPECT_THAT(ConditionWarnings(request, model),

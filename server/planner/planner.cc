@@ -99,16 +99,6 @@ class Watcher final : public SearchObserver {
   double share_ = 0;  // of the search that is done
 };
 
-// The model that a request asks for, bound to its conditions: every price of the request is asked
-// of this one object, which lives as long as whoever holds the result.
-StatusOr<std::shared_ptr<const CostModel>> ModelFor(const PlanRequest& request,
-                                                    const ModelFinder& find_model) {
-  NS_ASSIGN_OR_RETURN(std::shared_ptr<const CostModel> model, find_model(request.cost_model));
-  const PricingConditions conditions = ConditionsOf(request);
-  NS_RETURN_IF_ERROR(model->CheckConditions(conditions));
-  return BindModel(std::move(model), conditions);
-}
-
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
 }  // namespace
@@ -118,14 +108,16 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
                                        PlanObserver* observer) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, ModelFor(request, find_model_));
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
+                      find_model_(request.cost_model));
+  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model->Bind(ConditionsOf(request)));
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
-  NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
+  answer.lower_bound = LowerBoundOf(request, bound);
   BudgetStop budget(stop, clock_, request.search.time_budget);
   Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
-  NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, *model, budget, &watcher));
+  NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer final_answer = watcher.Complete(std::move(result));
   if (request.search.seed.has_value() && final_answer.statistics.time_limit_reached) {
@@ -133,33 +125,35 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
         "a clock cut the search (search.time_budget_ms or the deadline): the same request and seed "
         "may get another plan; search.refine_steps, or neither, makes it the same every time");
   }
-  NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, *model, final_answer.cost));
+  NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
     return final_answer;
   }
-  NS_ASSIGN_OR_RETURN(final_answer.explanations, ExplainPlan(request, final_answer.plan, *model));
+  NS_ASSIGN_OR_RETURN(final_answer.explanations, ExplainPlan(request, final_answer.plan, bound));
   return final_answer;
 }
 
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, ModelFor(request, find_model_));
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
+                      find_model_(request.cost_model));
+  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model->Bind(ConditionsOf(request)));
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);
   answer.warnings = AllWarnings(request, model->info(), plan);
   answer.violations = CheckPlan(request, plan);
-  StatusOr<PlanCost> cost = PricePlan(request, plan, *model);
+  StatusOr<PlanCost> cost = PricePlan(request, plan, bound);
   if (cost.ok()) {
     answer.cost = *std::move(cost);
     answer.cost->measured_with = model->info().measured_with;
-    NS_RETURN_IF_ERROR(AddIntervals(request, plan, *model, *answer.cost));
+    NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
     answer.migration = ReportOn(request, plan);
-    NS_ASSIGN_OR_RETURN(answer.lower_bound, LowerBoundOf(request, *model));
+    answer.lower_bound = LowerBoundOf(request, bound);
     if (request.search.explain) {
-      NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, plan, *model));
+      NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, plan, bound));
     }
   } else if (!absl::IsInvalidArgument(cost.status())) {
     return cost.status();
@@ -174,10 +168,10 @@ StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
                                             const StopSignal& stop) const {
   NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, find_model_(ref));
   PredictionAnswer answer;
-  NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(model, sets, stop));
+  NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(*model, sets, stop));
   answer.model = RefOf(*model);
-  answer.splits_compute = model->info().splits_compute;
-  answer.interval_coverage = model->info().interval_coverage;
+  answer.splits_compute = model->info().properties.splits_compute;
+  answer.interval_coverage = model->info().properties.interval_coverage;
   answer.measured_with = model->info().measured_with;
   answer.warnings = ConditionWarnings(sets, model->info());
   for (std::string& warning : QualityWarnings(model->info())) {

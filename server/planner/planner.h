@@ -78,7 +78,7 @@ using ModelFinder =
 
 // RunSearch of server/search, which has the contract.
 using SearchFunction =
-    std::function<StatusOr<SearchResult>(const PlanRequest& request, const CostModel& model,
+    std::function<StatusOr<SearchResult>(const PlanRequest& request, const BoundCostModel& model,
                                          const StopSignal& stop, SearchObserver* observer)>;
 
 // Stateless and thread-safe. A request takes its model once, bound to the request's conditions, and

@@ -19,6 +19,7 @@ namespace neuroshard {
 namespace {
 
 using ::neuroshard::testing::FakeClock;
+using ::neuroshard::testing::FakeComm;
 using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::StatusIs;
@@ -83,7 +84,7 @@ class PlannerTest : public ::testing::Test {
 
   // A search that finds both tables on rank 0, then, 30 ms later each time, the given ranks for a.
   SearchFunction Scripted(std::vector<int> ranks_of_a) {
-    return [this, ranks_of_a](const PlanRequest& request, const CostModel& model,
+    return [this, ranks_of_a](const PlanRequest& request, const BoundCostModel& model,
                               const StopSignal& stop,
                               SearchObserver* observer) -> StatusOr<SearchResult> {
       SearchResult best;
@@ -112,7 +113,7 @@ TEST_F(PlannerTest, ReturnsTheSearchsPlanWithModelTimeAndWarnings) {
   CostModelInfo info;
   info.name = "fake";
   info.version = 4;
-  info.global_batch_size = 7;
+  info.coverage.global_batch_size = 7;
   model_ = std::make_shared<FakeCostModel>(info);
   PlanRequest request = TwoTablesOnTwoRanks();
   request.warnings = {"assumed a thing"};
@@ -208,8 +209,8 @@ TEST_F(PlannerTest, ExplainsTheFinalPlanWhereAskedAndThereIsTime) {
   EXPECT_THAT(planner.EvaluatePlan(request, answer->plan)->explanations, SizeIs(2));
 
   ManualStop stop;
-  const auto cut = MakePlanner([&](const PlanRequest& r, const CostModel& m, const StopSignal& s,
-                                   SearchObserver* o) {
+  const auto cut = MakePlanner([&](const PlanRequest& r, const BoundCostModel& m,
+                                   const StopSignal& s, SearchObserver* o) {
                      auto result = Scripted({0})(r, m, s, o);
                      stop.Stop();
                      return result;
@@ -219,35 +220,30 @@ TEST_F(PlannerTest, ExplainsTheFinalPlanWhereAskedAndThereIsTime) {
   EXPECT_THAT(cut->warnings, ElementsAre(HasSubstr("no time left to explain")));
 }
 
-// Prices nothing before it is bound, and then these conditions alone.
-class BindingModel final : public FakeCostModel {
- public:
-  explicit BindingModel(std::vector<HostRanks> bound_to = {}) : bound_to_(std::move(bound_to)) {}
-
-  std::shared_ptr<const CostModel> ForConditions(
-      const PricingConditions& conditions) const override {
-    return std::make_shared<const BindingModel>(conditions.hosts);
-  }
-
-  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> phi, std::span<CommLoad> loads) const override {
-    EXPECT_FALSE(bound_to_.empty());
-    EXPECT_EQ(conditions.hosts, bound_to_);
-    FakeCostModel::Represent(conditions, shards, phi, loads);
-  }
-
-  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
-                         std::span<float> cost_ms) const override {
-    FakeCostModel::BackwardCommCosts(num_ranks, loads, cost_ms);
-    for (float& cost : cost_ms) cost += static_cast<float>(bound_to_.size());
-  }
-
+// Communication costs a millisecond a host more, each way.
+class HostCostModel final : public FakeCostModel {
  private:
-  const std::vector<HostRanks> bound_to_;
+  class Comm final : public FakeComm {
+   public:
+    explicit Comm(const PricingConditions& conditions)
+        : FakeComm(conditions), host_ms_(static_cast<float>(conditions.hosts.size())) {}
+
+    void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
+      FakeComm::BackwardCosts(loads, cost_ms);
+      for (float& cost : cost_ms) cost += host_ms_;
+    }
+
+   private:
+    const float host_ms_;
+  };
+
+  std::shared_ptr<const CommModel> MakeComm(const PricingConditions& conditions) const override {
+    return std::make_shared<const Comm>(conditions);
+  }
 };
 
-TEST_F(PlannerTest, EverythingOfARequestIsPricedByTheModelBoundToIt) {
-  model_ = std::make_shared<BindingModel>();
+TEST_F(PlannerTest, EverythingOfARequestIsPricedAtItsConditions) {
+  model_ = std::make_shared<HostCostModel>();
   PlanRequest request = TwoTablesOnTwoRanks();
   request.topology.devices[1].host = 1;
   request.search.explain = true;
@@ -330,7 +326,7 @@ TEST_F(PlannerTest, AnIllegalPlanIsInternalAndNobodySeesIt) {
 }
 
 TEST_F(PlannerTest, ACostThatIsNoNumberIsInternal) {
-  const auto search = [](const PlanRequest& request, const CostModel&, const StopSignal&,
+  const auto search = [](const PlanRequest& request, const BoundCostModel&, const StopSignal&,
                          SearchObserver*) -> StatusOr<SearchResult> {
     SearchResult result;
     result.plan = PlanWith(request, 1);
@@ -351,7 +347,7 @@ TEST_F(PlannerTest, RefusesModelsThatAreNotThereOrCannotPriceTheRanks) {
 
   CostModelInfo info;
   info.name = "fake";
-  info.num_devices = {4, 8};
+  info.coverage.num_devices = {4, 8};
   model_ = std::make_shared<FakeCostModel>(info);
   request.cost_model.name = "";
   EXPECT_THAT(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr),

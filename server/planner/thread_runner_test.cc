@@ -13,6 +13,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 
@@ -40,8 +41,8 @@ TEST(ThreadRunnerTest, SearchesSideBySideFindWhatTheyFindOneAfterTheOther) {
     request.search.max_length = 2;
     request.search.refine_steps = 20;
     request.search.max_threads = 3;
-    const auto serial = RunSearch(request, model, NeverStop(), nullptr);
-    const auto parallel = SearchOn(threads)(request, model, NeverStop(), nullptr);
+    const auto serial = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    const auto parallel = SearchOn(threads)(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_EQ(serial.ok(), parallel.ok());
     if (!serial.ok()) continue;
     ASSERT_EQ(*serial, *parallel);

@@ -58,7 +58,7 @@ Status CheckDemands(const PlanRequest& request) {
   return violations.ToStatus();
 }
 
-StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model,
+StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& model,
                               const StopSignal& stop, SearchObserver* observer,
                               const JobRunner& runner) {
   const std::unique_ptr<Strategy> strategy = MakeStrategy(request.search.strategy);
@@ -70,20 +70,19 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const CostModel& model
     return violations.ToStatus();
   }
   NS_RETURN_IF_ERROR(CheckDemands(request));
-  NS_RETURN_IF_ERROR(model.CheckConditions(ConditionsOf(request)));
   SearchContext context(request, model, stop, observer, &runner);
   return context.Finish(strategy->Search(context));
 }
 
 }  // namespace
 
-StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
+StatusOr<SearchResult> RunSearch(const PlanRequest& request, const BoundCostModel& model,
                                  const StopSignal& stop, SearchObserver* observer) {
   return Search(request, model, stop, observer, SerialRunner());
 }
 
 SearchOnRunner SearchOn(const JobRunner& runner) {
-  return [&runner](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+  return [&runner](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                    SearchObserver* observer) {
     return Search(request, model, stop, observer, runner);
   };

@@ -15,7 +15,7 @@
 
 namespace neuroshard {
 
-// A pure function of (request, model) as long as `stop` stays false: same plan and cost, whoever
+// `model` is bound to the request's conditions. A pure function of both as long as `stop` stays false: same plan and cost, whoever
 // observes. `observer` may be null. May run on any number of threads at the same time with the same
 // model.
 //
@@ -23,16 +23,15 @@ namespace neuroshard {
 // first legal plan: the best plan so far, with statistics.time_limit_reached. True before:
 // DEADLINE_EXCEEDED. INVALID_ARGUMENT (violations at search.strategy): no such strategy, or one
 // that obeys no constraints or starts from no previous plan, and the request has them.
-// FAILED_PRECONDITION: the model cannot price this number of ranks, or there is no plan; the
-// message tells "no plan can exist" (proven, with the table or the bytes that lack) from "no plan
+// FAILED_PRECONDITION: there is no plan; the message tells "no plan can exist" (proven, with the table or the bytes that lack) from "no plan
 // was found" (none of the bounds excludes one).
-StatusOr<SearchResult> RunSearch(const PlanRequest& request, const CostModel& model,
+StatusOr<SearchResult> RunSearch(const PlanRequest& request, const BoundCostModel& model,
                                  const StopSignal& stop, SearchObserver* observer);
 
 // RunSearch that may use as many cores as the request's search.max_threads. `runner` must outlive
 // the function; which one it is changes nothing about the result.
 using SearchOnRunner =
-    std::function<StatusOr<SearchResult>(const PlanRequest& request, const CostModel& model,
+    std::function<StatusOr<SearchResult>(const PlanRequest& request, const BoundCostModel& model,
                                          const StopSignal& stop, SearchObserver* observer)>;
 SearchOnRunner SearchOn(const JobRunner& runner);
 

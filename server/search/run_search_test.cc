@@ -15,6 +15,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::RandomPlanRequest;
@@ -72,7 +73,7 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
     request.search.refine_steps = 5;
     for (const std::string_view strategy : kStrategyNames) {
       request.search.strategy = strategy;
-      const auto result = RunSearch(request, model, NeverStop(), nullptr);
+      const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
       if (!result.ok()) {
         ASSERT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition));
         continue;
@@ -82,7 +83,8 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
       ASSERT_THAT(violations, IsEmpty())
           << strategy << ", instance " << i << ": " << violations.front().field << " "
           << violations.front().description;
-      NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, model));
+      NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost,
+                              PricePlan(request, result->plan, BoundTo(request, model)));
       ASSERT_EQ(result->cost, cost);
       ASSERT_EQ(result->statistics.strategy, strategy);
       ASSERT_GE(result->statistics.plans_evaluated, 1);
@@ -98,10 +100,10 @@ TEST(RunSearchTest, BaselinesFindAPlanExactlyWhenWholeTablesFitAndNeverBeatTheOp
   for (int i = 0; i < 200; ++i) {
     PlanRequest request = RandomPlanRequest(
         random, {.max_tables = 5, .max_ranks = 3, .min_slack = 0.9, .max_slack = 2});
-    const ExhaustiveResult optimum = ExhaustiveSearch(request, model, 0);
+    const ExhaustiveResult optimum = ExhaustiveSearch(request, BoundTo(request, model), 0);
     for (const std::string& strategy : kBaselines) {
       request.search.strategy = strategy;
-      const auto result = RunSearch(request, model, NeverStop(), nullptr);
+      const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
       ASSERT_EQ(result.ok(), optimum.feasible) << strategy << ", instance " << i;
       if (result.ok()) {
         EXPECT_GE(result->cost.embedding_cost_ms, optimum.best_cost_ms * (1 - 1e-6));
@@ -123,7 +125,7 @@ TEST(RunSearchTest, NeuroShardIsCheaperThanEveryBaselineOnAverage) {
     strategies.push_back("neuroshard");
     for (const std::string& strategy : strategies) {
       request.search.strategy = strategy;
-      const auto result = RunSearch(request, model, NeverStop(), nullptr);
+      const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
       if (result.ok()) cost_ms[strategy] = result->cost.embedding_cost_ms;
     }
     if (cost_ms.size() < strategies.size()) continue;
@@ -147,7 +149,7 @@ TEST(RunSearchTest, LessMemoryNeverGivesAnIllegalPlan) {
       request.search.strategy = strategy;
       PlanRequest tighter = request;
       for (int step = 0; step < 6; ++step) {
-        const auto result = RunSearch(tighter, model, NeverStop(), nullptr);
+        const auto result = RunSearch(tighter, BoundTo(tighter, model), NeverStop(), nullptr);
         if (result.ok()) {
           ASSERT_THAT(CheckPlan(tighter, result->plan), IsEmpty()) << strategy;
         }
@@ -166,9 +168,9 @@ TEST(RunSearchTest, TheSameRequestGivesTheSamePlanWhoeverWatches) {
     request.search.strategy = strategy;
     RecordingObserver observer;
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult first,
-                            RunSearch(request, model, NeverStop(), nullptr));
+                            RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult second,
-                            RunSearch(request, model, NeverStop(), &observer));
+                            RunSearch(request, BoundTo(request, model), NeverStop(), &observer));
     EXPECT_EQ(first, second) << strategy;
   }
 }
@@ -182,7 +184,7 @@ TEST(RunSearchTest, TheSeedDecidesWhatRandomDoes) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     request.search.seed = seed;
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                            RunSearch(request, model, NeverStop(), nullptr));
+                            RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
     if (std::find(distinct.begin(), distinct.end(), result.plan) == distinct.end()) {
       distinct.push_back(result.plan);
     }
@@ -195,8 +197,9 @@ TEST(RunSearchTest, TheObserverSeesEveryImprovementAndProgressUpToOne) {
   int improved = 0;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     RecordingObserver observer;
-    NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                            RunSearch(Roomy(seed), model, NeverStop(), &observer));
+    NS_ASSERT_OK_AND_ASSIGN(
+        const SearchResult result,
+        RunSearch(Roomy(seed), BoundTo(Roomy(seed), model), NeverStop(), &observer));
     ASSERT_FALSE(observer.improvements.empty());
     EXPECT_EQ(observer.improvements.back().plan, result.plan);
     EXPECT_EQ(observer.improvements.back().cost, result.cost);
@@ -218,7 +221,7 @@ TEST(RunSearchTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {
     request.search.strategy = strategy;
     ManualStop stop;
     stop.Stop();
-    EXPECT_THAT(RunSearch(request, model, stop, nullptr),
+    EXPECT_THAT(RunSearch(request, BoundTo(request, model), stop, nullptr),
                 StatusIs(absl::StatusCode::kDeadlineExceeded))
         << strategy;
   }
@@ -231,7 +234,8 @@ TEST(RunSearchTest, AStopAtTheFirstPlanReturnsThatPlan) {
   observer.stop_at_improvement = &stop;
   const PlanRequest request = Roomy(8);
 
-  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result, RunSearch(request, model, stop, &observer));
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                          RunSearch(request, BoundTo(request, model), stop, &observer));
 
   ASSERT_THAT(observer.improvements, SizeIs(1));
   EXPECT_EQ(result.plan, observer.improvements.front().plan);
@@ -248,8 +252,8 @@ TEST(RunSearchTest, WheneverItIsStoppedTheAnswerIsLegalOrDeadlineExceeded) {
     request.search.strategy = "neuroshard";  // refine_demands_test.cc stops the other
     request.search.max_length = 3;
     const StopAtPoll stop(static_cast<int>(random.Between(1, 60)));
-    const auto result = RunSearch(request, model, stop, nullptr);
-    const auto unstopped = RunSearch(request, model, NeverStop(), nullptr);
+    const auto result = RunSearch(request, BoundTo(request, model), stop, nullptr);
+    const auto unstopped = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     if (result.ok()) {
       EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
       cut_short += result->statistics.time_limit_reached;
@@ -267,7 +271,7 @@ TEST(RunSearchTest, UnknownStrategiesAreNamedWithTheKnownOnes) {
   const ConcaveCostModel model;
   PlanRequest request = Roomy(9);
   request.search.strategy = "exhaustive";
-  const auto result = RunSearch(request, model, NeverStop(), nullptr);
+  const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("'exhaustive'"), HasSubstr("size_lookup_greedy"))));
   const std::vector<Violation> violations = Violations::FromStatus(result.status());
@@ -283,22 +287,13 @@ TEST(RunSearchTest, StrategiesOfOthersRefuseConstraintsAndPreviousPlans) {
     request.search.strategy = strategy;
     request.constraints.max_tables_per_rank = 100;
     request.migration.emplace();
-    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'refine' does")));
     const std::vector<Violation> violations = Violations::FromStatus(result.status());
     ASSERT_THAT(violations, SizeIs(2)) << strategy;
     EXPECT_EQ(violations[0].field, "search.strategy");
     EXPECT_EQ(violations[1].field, "search.strategy");
   }
-}
-
-TEST(RunSearchTest, AModelForOtherRankCountsIsRefused) {
-  ConcaveCostModel model;
-  model.set_max_ranks(2);
-  PlanRequest request = Roomy(10);
-  request.topology.devices.assign(3, {0, std::int64_t{1} << 40});
-  EXPECT_THAT(RunSearch(request, model, NeverStop(), nullptr),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("at most 2 ranks")));
 }
 
 }  // namespace

@@ -37,14 +37,13 @@ double MostWorkNs(const PlanRequest& request) {
 }
 
 // Nanoseconds an item, measured on one core of a Zen 4 server.
-double NanosecondsOf(Work kind, const CostModelInfo& model, double ranks) {
+double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
   switch (kind) {
     case Work::kComputeCost:
       return 60;
     case Work::kRankPrice:
       if (model.separable_comm) return 40;
-      // One network run for all ranks, or one a rank.
-      return model.max_ranks == 0 ? 40 + 1.5 * ranks : 1000;
+      return model.comm_run_a_rank ? 1000 : 40 + 1.5 * ranks;
     case Work::kEstimate:
       return 30;
     case Work::kRelayout:
@@ -61,7 +60,7 @@ double NanosecondsOf(Work kind, const CostModelInfo& model, double ranks) {
 
 }  // namespace
 
-SearchContext::SearchContext(const PlanRequest& request, const CostModel& model,
+SearchContext::SearchContext(const PlanRequest& request, const BoundCostModel& model,
                              const StopSignal& stop, SearchObserver* observer,
                              const JobRunner* runner)
     : request_(request),
@@ -71,7 +70,7 @@ SearchContext::SearchContext(const PlanRequest& request, const CostModel& model,
       runner_(runner),
       most_work_ns_(MostWorkNs(request)) {
   for (std::size_t kind = 0; kind < work_item_ns_.size(); ++kind) {
-    work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.info(),
+    work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.properties(),
                                         static_cast<double>(request.topology.num_ranks()));
   }
   statistics_.strategy = request.search.strategy;

@@ -31,14 +31,14 @@ enum class Work {
 // One search on one thread.
 class SearchContext {
  public:
-  // All must outlive the context; the model can price the request's number of ranks. `observer` may
+  // All must outlive the context; the model is bound to the request's conditions. `observer` may
   // be null.
   // `runner`: where the strategy's jobs run; null: one after the other.
-  SearchContext(const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+  SearchContext(const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                 SearchObserver* observer, const JobRunner* runner = nullptr);
 
   const PlanRequest& request() const { return request_; }
-  const CostModel& model() const { return model_; }
+  const BoundCostModel& model() const { return model_; }
   const StopSignal& stop() const { return stop_; }
   SearchStatistics& statistics() { return statistics_; }
 
@@ -93,7 +93,7 @@ class SearchContext {
   Status Take(Plan plan, PlanCost cost);
 
   const PlanRequest& request_;
-  const CostModel& model_;
+  const BoundCostModel& model_;
   const StopSignal& stop_;
   SearchObserver* observer_;
   const JobRunner* runner_;

@@ -164,29 +164,29 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   summary.set_device(info.measured_with.device);
   summary.set_backend(info.measured_with.backend);
   summary.set_collective_backend(info.measured_with.collective_backend);
-  for (const int count : info.num_devices) summary.add_num_devices(count);
-  summary.set_max_num_devices(info.max_ranks);
+  for (const int count : info.coverage.num_devices) summary.add_num_devices(count);
+  summary.set_max_num_devices(info.coverage.max_ranks);
   return summary;
 }
 
 v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default) {
   v1::GetCostModelResponse response;
   *response.mutable_summary() = EncodeModelSummary(info, is_default);
-  response.set_global_batch_size(info.global_batch_size);
-  response.set_weight_dtype(info.weight_dtype);
-  response.set_optimizer(info.optimizer);
-  for (const std::string& feature : info.features) response.add_features(feature);
+  response.set_global_batch_size(info.coverage.global_batch_size);
+  response.set_weight_dtype(info.coverage.weight_dtype);
+  response.set_optimizer(info.coverage.optimizer);
+  for (const std::string& feature : info.coverage.features) response.add_features(feature);
   for (const auto& [key, value] : info.details) (*response.mutable_details())[key] = value;
-  for (const ShardingType type : info.sharding_types) {
+  for (const ShardingType type : info.coverage.sharding_types) {
     response.add_sharding_types(std::string(ToText(type)));
   }
-  if (info.ranges != ConditionRanges()) {
-    *response.mutable_measured_ranges() = EncodeRanges(info.ranges);
+  if (info.coverage.ranges != ConditionRanges()) {
+    *response.mutable_measured_ranges() = EncodeRanges(info.coverage.ranges);
   }
-  response.set_interval_coverage(info.interval_coverage);
+  response.set_interval_coverage(info.properties.interval_coverage);
   for (const StageDrift& drift : info.drift) *response.add_drift() = EncodeDrift(drift);
   response.set_unusable_reason(info.unusable_reason);
-  response.set_comm_fabric(info.comm_fabric);
+  response.set_comm_fabric(info.coverage.comm_fabric);
   return response;
 }
 

@@ -49,7 +49,7 @@ class PlannerServiceTest : public ::testing::Test {
     models_ = *std::move(repository);
     planner_ = std::make_unique<Planner>(
         [this](const CostModelRef& ref) { return models_->Current()->Find(ref); },
-        [this](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+        [this](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                SearchObserver* observer) {
           SearchFunction search;
           {
@@ -81,7 +81,7 @@ class PlannerServiceTest : public ::testing::Test {
     info.version = manifest.version;
     info.kind = "fake";
     info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend};
-    info.global_batch_size = 65536;
+    info.coverage.global_batch_size = 65536;
     info.details["metrics.compute.kendall_tau"] = "1";
     return std::make_shared<const FakeCostModel>(info);
   }
@@ -242,7 +242,7 @@ TEST_F(PlannerServiceTest, AnImprovementIsSentAtOnceAndProgressIsThinned) {
   constexpr int kImprovements = 3;
   std::counting_semaphore<kImprovements> seen{0};  // by the client
   std::atomic<int> in_time{0};
-  SearchWith([&](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+  SearchWith([&](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                  SearchObserver* observer) -> StatusOr<SearchResult> {
     NS_ASSIGN_OR_RETURN(const SearchResult result, RunSearch(request, model, stop, nullptr));
     for (int i = 0; i < kImprovements; ++i) {
@@ -274,7 +274,7 @@ TEST_F(PlannerServiceTest, AnImprovementIsSentAtOnceAndProgressIsThinned) {
 
 TEST_F(PlannerServiceTest, ACancelEndsTheSearch) {
   std::atomic<bool> stopped{false};
-  SearchWith([&](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+  SearchWith([&](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                  SearchObserver* observer) -> StatusOr<SearchResult> {
     NS_ASSIGN_OR_RETURN(SearchResult result, RunSearch(request, model, NeverStop(), nullptr));
     observer->OnImprovement(result);

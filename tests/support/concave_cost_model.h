@@ -6,48 +6,33 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/cost/cost_model.h"
-#include "server/cost/volume_equivalent.h"
+#include "tests/support/fake_cost_model.h"
 
 namespace neuroshard::testing {
 
 // phi: a few random positive weights on dim, lookups, log of rows and share of rare ids. head: a
 // concave sum over phi's entries plus a constant, so that head(0) > 0, tables share overheads and
-// two halves cost more than the whole. Communication: each rank's own bytes, the largest rank's,
-// and (forward) a part of the wait for the last rank; each further collective a constant. Rows of a
-// batch do not influence each other.
-class ConcaveCostModel final : public CostModel {
+// two halves cost more than the whole. Rows of a batch do not influence each other.
+class ConcaveCompute final : public ComputeModel {
  public:
   static constexpr int kWidth = 6;
 
-  explicit ConcaveCostModel(std::uint64_t seed = 0) {
+  ConcaveCompute(std::uint64_t seed, bool splits) : splits_(splits) {
     Random random(seed);
     for (float& weight : weights_) weight = static_cast<float>(0.1 + random.UniformReal());
     for (float& weight : head_) weight = static_cast<float>(0.05 + 0.2 * random.UniformReal());
-    info_.name = "concave";
-    info_.version = 1;
-    info_.kind = "concave";
-    info_.num_devices = {1, 2, 3, 4, 5, 6, 7, 8};
   }
-
-  const CostModelInfo& info() const override { return info_; }
-  CostModelInfo& mutable_info() { return info_; }
-
-  Status CheckConditions(const PricingConditions& conditions) const override {
-    const int num_ranks = conditions.num_ranks;
-    if (num_ranks <= max_ranks_) return absl::OkStatus();
-    return FailedPrecondition("the model prices at most {} ranks, got {}", max_ranks_, num_ranks);
-  }
-  void set_max_ranks(int max_ranks) { max_ranks_ = max_ranks; }
 
   int representation_width() const override { return kWidth; }
 
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> out, std::span<CommLoad> loads) const override {
+                 std::span<float> phi) const override {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const ShardFeatures& shard = shards[i];
       const float inputs[] = {
@@ -59,10 +44,40 @@ class ConcaveCostModel final : public CostModel {
       for (std::size_t w = 0; w < kWidth; ++w) {
         float sum = 0;
         for (std::size_t k = 0; k < 4; ++k) sum += inputs[k] * weights_[w * 4 + k];
-        out[i * kWidth + w] = sum;
+        phi[i * kWidth + w] = sum;
       }
-      loads[i] = VolumeEquivalent(conditions, shard);
     }
+  }
+
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      float cost = 0.3F;
+      for (std::size_t w = 0; w < kWidth; ++w) {
+        const float sum = sums[i * kWidth + w];
+        cost += head_[w] * (w % 2 == 0 ? std::sqrt(sum) : sum);
+      }
+      out[i].total_ms = cost;
+      if (splits_) {
+        out[i].forward_ms = 0.25F * cost;
+        out[i].backward_ms = 0.75F * cost;
+      }
+    }
+  }
+
+ private:
+  const bool splits_;
+  float weights_[kWidth * 4];
+  float head_[kWidth];
+};
+
+// Each rank's own bytes, the largest rank's, and (forward) a part of the wait for the last rank;
+// each further collective a constant.
+class ConcaveComm final : public CommModel {
+ public:
+  explicit ConcaveComm(const PricingConditions& conditions) : conditions_(conditions) {}
+
+  CommLoad Load(const ShardFeatures& shard) const override {
+    return VolumeEquivalent(conditions_, shard);
   }
 
   CommSetup SetupOf(const ShardKinds& kinds) const override {
@@ -72,24 +87,8 @@ class ConcaveCostModel final : public CostModel {
             ms(kinds.cut_rows, 0.07F) + ms(kinds.replicas, 0.09F) - ms(!kinds.whole_rows, 0.05F)};
   }
 
-  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      float cost = 0.3F;
-      for (std::size_t w = 0; w < kWidth; ++w) {
-        const float sum = sums[i * kWidth + w];
-        cost += head_[w] * (w % 2 == 0 ? std::sqrt(sum) : sum);
-      }
-      out[i].total_ms = cost;
-      if (info_.splits_compute) {
-        out[i].forward_ms = 0.25F * cost;
-        out[i].backward_ms = 0.75F * cost;
-      }
-    }
-  }
-
-  void BackwardCommCosts(int num_ranks, std::span<const float> dim_sums,
-                         std::span<float> cost_ms) const override {
-    const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+  void BackwardCosts(std::span<const float> dim_sums, std::span<float> cost_ms) const override {
+    const std::size_t ranks = static_cast<std::size_t>(conditions_.num_ranks);
     for (std::size_t begin = 0; begin < dim_sums.size(); begin += ranks) {
       const auto row = dim_sums.subspan(begin, ranks);
       const float largest = *std::max_element(row.begin(), row.end());
@@ -99,10 +98,9 @@ class ConcaveCostModel final : public CostModel {
     }
   }
 
-  void ForwardCommCosts(int num_ranks, std::span<const float> dim_sums,
-                        std::span<const float> start_offsets_ms,
-                        std::span<float> cost_ms) const override {
-    const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+  void ForwardCosts(std::span<const float> dim_sums, std::span<const float> start_offsets_ms,
+                    std::span<float> cost_ms) const override {
+    const std::size_t ranks = static_cast<std::size_t>(conditions_.num_ranks);
     for (std::size_t begin = 0; begin < dim_sums.size(); begin += ranks) {
       const auto offsets = start_offsets_ms.subspan(begin, ranks);
       const float last = *std::max_element(offsets.begin(), offsets.end());
@@ -113,10 +111,32 @@ class ConcaveCostModel final : public CostModel {
   }
 
  private:
-  CostModelInfo info_;
-  int max_ranks_ = 1 << 20;
-  float weights_[kWidth * 4];
-  float head_[kWidth];
+  const PricingConditions conditions_;
+};
+
+class ConcaveCostModel final : public FakeCostModel {
+ public:
+  explicit ConcaveCostModel(std::uint64_t seed = 0, ModelProperties properties = {},
+                            std::vector<ShardingType> types = ModelCoverage().sharding_types)
+      : FakeCostModel(MakeInfo(properties, std::move(types))), seed_(seed) {}
+
+ protected:
+  std::shared_ptr<const ComputeModel> MakeCompute() const override {
+    return std::make_shared<const ConcaveCompute>(seed_, info().properties.splits_compute);
+  }
+  std::shared_ptr<const CommModel> MakeComm(const PricingConditions& conditions) const override {
+    return std::make_shared<const ConcaveComm>(conditions);
+  }
+
+ private:
+  static CostModelInfo MakeInfo(ModelProperties properties, std::vector<ShardingType> types) {
+    CostModelInfo info = Named("concave");
+    info.properties = properties;
+    info.coverage.sharding_types = std::move(types);
+    return info;
+  }
+
+  const std::uint64_t seed_;
 };
 
 }  // namespace neuroshard::testing

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,50 +13,37 @@
 
 namespace neuroshard::testing {
 
-// A shard's communication load: VolumeEquivalent, its columns unless replicated. compute of a rank:
-// sum over its shards of cols * pooling_factor / 100 ms, plus 1 ms. Backward communication of a
-// rank: the largest dim sum / 1000 ms; forward: the same plus half of the largest start offset
-// minus its own.
-class FakeCostModel : public CostModel {
+// compute of a rank: sum over its shards of cols * pooling_factor / 100 ms, plus 1 ms.
+class FakeCompute : public ComputeModel {
  public:
-  FakeCostModel() {
-    info_.name = "fake";
-    info_.version = 1;
-    info_.kind = "fake";
-  }
-  // info.num_devices empty: any number of ranks.
-  explicit FakeCostModel(CostModelInfo info) : info_(std::move(info)) {}
-
-  const CostModelInfo& info() const override { return info_; }
-
-  Status CheckConditions(const PricingConditions& conditions) const override {
-    const int num_ranks = conditions.num_ranks;
-    if (info_.num_devices.empty()) return absl::OkStatus();
-    for (const int count : info_.num_devices) {
-      if (count == num_ranks) return absl::OkStatus();
-    }
-    return FailedPrecondition("cost model {} prices other rank counts than {}", info_.name,
-                              num_ranks);
-  }
-
   int representation_width() const override { return 1; }
 
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> out, std::span<CommLoad> loads) const override {
+                 std::span<float> phi) const override {
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      out[i] = static_cast<float>(static_cast<double>(shards[i].cols) *
+      phi[i] = static_cast<float>(static_cast<double>(shards[i].cols) *
                                   ShardPoolingFactor(conditions, shards[i]));
-      loads[i] = VolumeEquivalent(conditions, shards[i]);
     }
   }
 
-  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
     for (std::size_t i = 0; i < sums.size(); ++i) out[i] = {.total_ms = 1.0F + sums[i] / 100.0F};
   }
+};
 
-  void BackwardCommCosts(int num_ranks, std::span<const float> dim_sums,
-                         std::span<float> cost_ms) const override {
-    const auto ranks = static_cast<std::size_t>(num_ranks);
+// Load of a shard: VolumeEquivalent, its columns unless replicated. Backward communication of a
+// rank: the largest dim sum / 1000 ms; forward: the same plus half of the largest start offset
+// minus its own.
+class FakeComm : public CommModel {
+ public:
+  explicit FakeComm(const PricingConditions& conditions) : conditions_(conditions) {}
+
+  CommLoad Load(const ShardFeatures& shard) const override {
+    return VolumeEquivalent(conditions_, shard);
+  }
+
+  void BackwardCosts(std::span<const float> dim_sums, std::span<float> cost_ms) const override {
+    const auto ranks = static_cast<std::size_t>(conditions_.num_ranks);
     for (std::size_t row = 0; row < dim_sums.size(); row += ranks) {
       const auto sums = dim_sums.subspan(row, ranks);
       const float largest = *std::max_element(sums.begin(), sums.end());
@@ -63,11 +51,10 @@ class FakeCostModel : public CostModel {
     }
   }
 
-  void ForwardCommCosts(int num_ranks, std::span<const float> dim_sums,
-                        std::span<const float> start_offsets_ms,
-                        std::span<float> cost_ms) const override {
-    BackwardCommCosts(num_ranks, dim_sums, cost_ms);
-    const auto ranks = static_cast<std::size_t>(num_ranks);
+  void ForwardCosts(std::span<const float> dim_sums, std::span<const float> start_offsets_ms,
+                    std::span<float> cost_ms) const override {
+    BackwardCosts(dim_sums, cost_ms);
+    const auto ranks = static_cast<std::size_t>(conditions_.num_ranks);
     for (std::size_t row = 0; row < dim_sums.size(); row += ranks) {
       const auto offsets = start_offsets_ms.subspan(row, ranks);
       const float last = *std::max_element(offsets.begin(), offsets.end());
@@ -76,7 +63,54 @@ class FakeCostModel : public CostModel {
   }
 
  private:
-  CostModelInfo info_;
+  const PricingConditions conditions_;
 };
+
+// FakeCompute and FakeComm, or others in their place.
+class FakeCostModel : public CostModel {
+ public:
+  FakeCostModel() : FakeCostModel(Named("fake")) {}
+  // info.coverage.num_devices empty: any number of ranks.
+  explicit FakeCostModel(CostModelInfo info) : CostModel(std::move(info)) {}
+
+  StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const override {
+    const std::vector<int>& counts = info().coverage.num_devices;
+    if (!counts.empty() &&
+        std::find(counts.begin(), counts.end(), conditions.num_ranks) == counts.end()) {
+      return FailedPrecondition("cost model {} prices other rank counts than {}", info().name,
+                                conditions.num_ranks);
+    }
+    return BoundCostModel(conditions, info().properties, info().coverage.sharding_types,
+                          MakeCompute(), MakeComm(conditions));
+  }
+
+  static CostModelInfo Named(std::string name) {
+    CostModelInfo info;
+    info.name = std::move(name);
+    info.version = 1;
+    info.kind = "fake";
+    return info;
+  }
+
+ protected:
+  virtual std::shared_ptr<const ComputeModel> MakeCompute() const {
+    return std::make_shared<const FakeCompute>();
+  }
+  virtual std::shared_ptr<const CommModel> MakeComm(const PricingConditions& conditions) const {
+    return std::make_shared<const FakeComm>(conditions);
+  }
+};
+
+// The model at the request's conditions, which it can price.
+inline BoundCostModel BoundTo(const PlanRequest& request, const CostModel& model) {
+  return model.Bind(ConditionsOf(request)).value();
+}
+
+// The conditions of so many ranks.
+inline BoundCostModel BoundToRanks(int num_ranks, const CostModel& model) {
+  PricingConditions conditions;
+  conditions.num_ranks = num_ranks;
+  return model.Bind(conditions).value();
+}
 
 }  // namespace neuroshard::testing

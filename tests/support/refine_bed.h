@@ -23,7 +23,7 @@ class RefineBed {
   explicit RefineBed(std::uint64_t seed, bool additive = false)
       : random_(seed),
         request(MakeRequest(random_)),
-        model(MakeModel(seed, additive)),
+        model(BoundTo(request, ConcaveCostModel(seed, {.additive_compute = additive}))),
         context(request, model, never_, nullptr),
         rules(request, TypeSet::All()),
         layouts(request, rules),
@@ -98,18 +98,12 @@ class RefineBed {
     return request;
   }
 
-  static ConcaveCostModel MakeModel(std::uint64_t seed, bool additive) {
-    ConcaveCostModel model(seed);
-    model.mutable_info().additive_compute = additive;
-    return model;
-  }
-
   Random random_;
   NeverStop never_;
 
  public:
   PlanRequest request;
-  ConcaveCostModel model;
+  BoundCostModel model;
   SearchContext context;
   CompiledRules rules;
   TableLayouts layouts;

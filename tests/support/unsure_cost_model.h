@@ -1,6 +1,7 @@
 // A cost model that says how sure it is.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,34 +15,48 @@ class UnsureCostModel final : public FakeCostModel {
  public:
   UnsureCostModel() : FakeCostModel(MakeInfo()) {}
 
-  std::vector<ComputeInterval> ComputeIntervals(
-      const PricingConditions& /*conditions*/,
-      std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,
-      std::span<const ComputeCost> costs) const override {
-    std::vector<ComputeInterval> intervals;
-    for (const ComputeCost& cost : costs) {
-      intervals.push_back({.total = {0.9 * cost.total_ms, 1.3 * cost.total_ms}});
-    }
-    return intervals;
+ protected:
+  std::shared_ptr<const ComputeModel> MakeCompute() const override {
+    return std::make_shared<const Compute>();
   }
-
-  std::vector<CommInterval> CommIntervals(std::span<const RankComm> ranks) const override {
-    std::vector<CommInterval> intervals;
-    for (const RankComm& rank : ranks) {
-      const double share = rank.load.kinds.replicas ? 0.8 : (rank.load.kinds.cut_rows ? 0.6 : 0.4);
-      intervals.push_back({{(1 - share) * rank.forward_ms, (1 + share) * rank.forward_ms},
-                           {(1 - share) * rank.backward_ms, (1 + share) * rank.backward_ms}});
-    }
-    return intervals;
+  std::shared_ptr<const CommModel> MakeComm(const PricingConditions& conditions) const override {
+    return std::make_shared<const Comm>(conditions);
   }
 
  private:
+  class Compute final : public FakeCompute {
+   public:
+    std::vector<ComputeInterval> Intervals(
+        const PricingConditions& /*conditions*/,
+        std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,
+        std::span<const ComputeCost> costs) const override {
+      std::vector<ComputeInterval> intervals;
+      for (const ComputeCost& cost : costs) {
+        intervals.push_back({.total = {0.9 * cost.total_ms, 1.3 * cost.total_ms}});
+      }
+      return intervals;
+    }
+  };
+
+  class Comm final : public FakeComm {
+   public:
+    using FakeComm::FakeComm;
+
+    std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {
+      std::vector<CommInterval> intervals;
+      for (const RankComm& rank : ranks) {
+        const double share =
+            rank.load.kinds.replicas ? 0.8 : (rank.load.kinds.cut_rows ? 0.6 : 0.4);
+        intervals.push_back({{(1 - share) * rank.forward_ms, (1 + share) * rank.forward_ms},
+                             {(1 - share) * rank.backward_ms, (1 + share) * rank.backward_ms}});
+      }
+      return intervals;
+    }
+  };
+
   static CostModelInfo MakeInfo() {
-    CostModelInfo info;
-    info.name = "unsure";
-    info.version = 1;
-    info.kind = "fake";
-    info.interval_coverage = 0.9;
+    CostModelInfo info = Named("unsure");
+    info.properties.interval_coverage = 0.9;
     return info;
   }
 };

@@ -27,23 +27,23 @@ CostModelInfo MakeInfo() {
       {"provenance.measurements",
        "none: costs compare plans as TorchRec does and do not forecast times"},
   };
-  info.splits_compute = true;
   // All that TorchRec's runtime has. Its planner tries grid_shard only where it is listed.
-  info.sharding_types = {ShardingType::kTableWise,       ShardingType::kColumnWise,
-                         ShardingType::kRowWise,         ShardingType::kTableRowWise,
-                         ShardingType::kTableColumnWise, ShardingType::kGridShard,
-                         ShardingType::kDataParallel};
-  info.additive_compute = true;
-  info.convex_compute = true;
-  info.separable_comm = true;
-  info.monotone_shard_costs = true;
+  info.coverage.sharding_types = {ShardingType::kTableWise,       ShardingType::kColumnWise,
+                                  ShardingType::kRowWise,         ShardingType::kTableRowWise,
+                                  ShardingType::kTableColumnWise, ShardingType::kGridShard,
+                                  ShardingType::kDataParallel};
+  info.properties = {.splits_compute = true,
+                     .additive_compute = true,
+                     .convex_compute = true,
+                     .separable_comm = true,
+                     .monotone_shard_costs = true};
   return info;
 }
 
 // The formulas with the request's numbers.
-class Pricing {
+class Formulas {
  public:
-  explicit Pricing(const PricingConditions& conditions)
+  explicit Formulas(const PricingConditions& conditions)
       : topology_{static_cast<double>(conditions.num_ranks),
                   static_cast<double>(conditions.ranks_per_host),
                   conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
@@ -90,42 +90,23 @@ class Pricing {
   double dense_bytes_per_ms_ = 0;
 };
 
-// Loads are in ms already.
-void CommCosts(int num_ranks, std::span<const float> loads, std::span<float> cost_ms) {
-  assert(loads.size() == cost_ms.size());
-  if (num_ranks == 1) {
-    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
-  } else {
-    std::copy(loads.begin(), loads.end(), cost_ms.begin());
-  }
-}
-
-class AnalyticCostModel final : public CostModel {
+// phi: forward and backward compute, in ms.
+class AnalyticCompute final : public ComputeModel {
  public:
-  AnalyticCostModel() : info_(MakeInfo()) {}
-
-  const CostModelInfo& info() const override { return info_; }
-
-  Status CheckConditions(const PricingConditions& /*conditions*/) const override {
-    return absl::OkStatus();
-  }
-
   int representation_width() const override { return kWidth; }
 
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> phi, std::span<CommLoad> loads) const override {
-    assert(phi.size() == shards.size() * kWidth && loads.size() == shards.size());
-    const Pricing pricing(conditions);
+                 std::span<float> phi) const override {
+    assert(phi.size() == shards.size() * kWidth);
+    const Formulas formulas(conditions);
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      const ShardPerf perf = pricing.Price(shards[i]);
+      const ShardPerf perf = formulas.Price(shards[i]);
       phi[i * kWidth] = static_cast<float>(perf.forward_compute_ms);
       phi[i * kWidth + 1] = static_cast<float>(perf.backward_compute_ms);
-      loads[i] = {static_cast<float>(perf.forward_comm_ms),
-                  static_cast<float>(perf.backward_comm_ms)};
     }
   }
 
-  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
     assert(sums.size() == out.size() * kWidth);
     for (std::size_t i = 0; i < out.size(); ++i) {
       const float forward_ms = sums[i * kWidth];
@@ -133,20 +114,45 @@ class AnalyticCostModel final : public CostModel {
       out[i] = {forward_ms + backward_ms, forward_ms, backward_ms};
     }
   }
+};
 
-  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
-                         std::span<float> cost_ms) const override {
-    CommCosts(num_ranks, loads, cost_ms);
+// Loads are in ms already.
+class AnalyticComm final : public CommModel {
+ public:
+  explicit AnalyticComm(const PricingConditions& conditions) : formulas_(conditions) {}
+
+  CommLoad Load(const ShardFeatures& shard) const override {
+    const ShardPerf perf = formulas_.Price(shard);
+    return {static_cast<float>(perf.forward_comm_ms), static_cast<float>(perf.backward_comm_ms)};
   }
 
-  void ForwardCommCosts(int num_ranks, std::span<const float> loads,
-                        std::span<const float> /*start_offsets_ms*/,
-                        std::span<float> cost_ms) const override {
-    CommCosts(num_ranks, loads, cost_ms);
+  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
+    assert(loads.size() == cost_ms.size());
+    std::copy(loads.begin(), loads.end(), cost_ms.begin());
+  }
+
+  void ForwardCosts(std::span<const float> loads, std::span<const float> /*start_offsets_ms*/,
+                    std::span<float> cost_ms) const override {
+    BackwardCosts(loads, cost_ms);
   }
 
  private:
-  const CostModelInfo info_;
+  const Formulas formulas_;
+};
+
+class AnalyticCostModel final : public CostModel {
+ public:
+  AnalyticCostModel() : CostModel(MakeInfo()) {}
+
+  StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const override {
+    std::shared_ptr<const CommModel> comm = CommOfOneRank();
+    if (conditions.num_ranks > 1) comm = std::make_shared<const AnalyticComm>(conditions);
+    return BoundCostModel(conditions, info().properties, info().coverage.sharding_types, compute_,
+                          std::move(comm));
+  }
+
+ private:
+  const std::shared_ptr<const ComputeModel> compute_ = std::make_shared<const AnalyticCompute>();
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 namespace {
@@ -16,10 +16,10 @@ constexpr std::int64_t kRows = 1'000'000;
 // What `shards` cost alone, compute and communication.
 std::vector<double> CostsAlone(const PricingConditions& conditions,
                                const std::vector<ShardFeatures>& shards) {
-  const auto model = MakeAnalyticCostModel();
+  const BoundCostModel model = MakeAnalyticCostModel()->Bind(conditions).value();
   std::vector<float> phi(2 * shards.size());
   std::vector<CommLoad> loads(shards.size());
-  model->Represent(conditions, shards, phi, loads);
+  model.Represent(shards, phi, loads);
   std::vector<double> costs;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     costs.push_back(static_cast<double>(phi[2 * i]) + static_cast<double>(phi[2 * i + 1]) +
@@ -32,9 +32,9 @@ TEST(AnalyticCostModelTest, OneRankCommunicatesWithNobody) {
   const auto model = MakeAnalyticCostModel();
   const std::vector<float> loads = {1, 2};
   std::vector<float> cost_ms(2);
-  model->BackwardCommCosts(2, loads, cost_ms);
+  model->Bind({.num_ranks = 2})->comm().BackwardCosts(loads, cost_ms);
   EXPECT_THAT(cost_ms, ::testing::ElementsAre(1, 2));
-  model->BackwardCommCosts(1, loads, cost_ms);
+  model->Bind({.num_ranks = 1})->comm().BackwardCosts(loads, cost_ms);
   EXPECT_THAT(cost_ms, ::testing::ElementsAre(0, 0));
 }
 
@@ -44,7 +44,7 @@ TEST(AnalyticCostModelTest, TypesOfTorchRecsRuntimeAreTried) {
   for (const auto& word : kWords<ShardingType>) {
     if (word.value != ShardingType::kRowWiseSubset) expected.push_back(word.value);
   }
-  EXPECT_THAT(MakeAnalyticCostModel()->info().sharding_types,
+  EXPECT_THAT(MakeAnalyticCostModel()->info().coverage.sharding_types,
               ::testing::UnorderedElementsAreArray(expected));
 }
 
@@ -75,7 +75,7 @@ TEST(AnalyticCostModelTest, TypeFeaturesWeightsAndBandwidthsOfTheRequestCount) {
   EXPECT_NEAR(cost(), 4.1 * (2 * in + out + out) / 1e6 + 2 * out / 3e6, 1e-4);
 }
 
-// What info().monotone_shard_costs promises, for tables and conditions of all kinds. Floats round.
+// What ModelProperties::monotone_shard_costs promises, for tables and conditions of all kinds. Floats round.
 TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
   Random random(1);
   for (int round = 0; round < 200; ++round) {

@@ -14,7 +14,7 @@ namespace neuroshard {
 // request's, values on the wire have 4 bytes. A CommLoad is columns of pooled vectors in an
 // all-to-all over all ranks, as in VolumeEquivalent; another collective counts as the columns whose
 // all-to-all would take as long, compared at kReferenceColumns on every rank.
-class FabricComm final : public CommForConditions {
+class FabricComm final : public CommModel {
  public:
   static constexpr double kReferenceColumns = 128;
   static constexpr double kElementBytes = 4;

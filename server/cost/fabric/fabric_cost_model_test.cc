@@ -32,13 +32,13 @@ ShardFeatures WideShard(ShardingType type) {
 
 TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
   const auto compute = std::make_shared<const FakeCostModel>();
-  const auto model = BindModel(MakeFabricCostModel(compute, kModelFabric), TwoHosts());
+  const BoundCostModel model = MakeFabricCostModel(compute, kModelFabric)->Bind(TwoHosts()).value();
   const std::vector<ShardFeatures> shards = {WideShard(ShardingType::kTableWise),
                                              WideShard(ShardingType::kRowWise)};
   std::vector<float> phi(2), expected_phi(2);
   std::vector<CommLoad> loads(2), ignored(2);
-  model->Represent(TwoHosts(), shards, phi, loads);
-  compute->Represent(TwoHosts(), shards, expected_phi, ignored);
+  model.Represent(shards, phi, loads);
+  compute->Bind(TwoHosts())->Represent(shards, expected_phi, ignored);
   EXPECT_EQ(phi, expected_phi);
 
   const FabricComm comm(kModelFabric, TwoHosts().hosts, TwoHosts().global_batch_size);
@@ -46,10 +46,10 @@ TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
   const std::vector<float> sums = {64, 0, 32, 8};
   const std::vector<float> offsets = {0, 1, 2, 0};
   std::vector<float> cost(4), expected(4);
-  model->ForwardCommCosts(4, sums, offsets, cost);
+  model.comm().ForwardCosts(sums, offsets, cost);
   comm.ForwardCosts(sums, offsets, expected);
   EXPECT_EQ(cost, expected);
-  model->BackwardCommCosts(4, sums, cost);
+  model.comm().BackwardCosts(sums, cost);
   comm.BackwardCosts(sums, expected);
   EXPECT_EQ(cost, expected);
 }
@@ -57,31 +57,31 @@ TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
 TEST(FabricCostModelTest, SaysThatCommunicationIsNotMeasured) {
   CostModelInfo info;
   info.name = "gpu";
-  info.num_devices = {2, 4};
+  info.coverage.num_devices = {1, 2, 4};
   info.typical_errors = {{"compute", 0.1}, {"forward_comm", 0.2}};
   const auto model =
       MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kModelFabric);
   EXPECT_EQ(model->info().name, "gpu");
-  EXPECT_EQ(model->info().comm_fabric, "made up");
-  EXPECT_TRUE(model->info().num_devices.empty());
+  EXPECT_EQ(model->info().coverage.comm_fabric, "made up");
+  EXPECT_TRUE(model->info().coverage.num_devices.empty());
   EXPECT_EQ(model->info().typical_errors.size(), 1U);
-  EXPECT_TRUE(model->CommIntervals({}).empty());
+  EXPECT_TRUE(model->Bind({.num_ranks = 2})->comm().Intervals(std::vector<RankComm>(2)).empty());
 }
 
 TEST(FabricCostModelTest, TakesWhatComputeTakesOnAnyNumberOfRanks) {
   CostModelInfo info;
-  info.num_devices = {1};  // the fake then refuses every other count
+  info.coverage.num_devices = {1};  // the fake then refuses every other count
   const auto model =
       MakeFabricCostModel(std::make_shared<const FakeCostModel>(std::move(info)), kModelFabric);
-  EXPECT_TRUE(model->CheckConditions(TwoHosts()).ok());
+  EXPECT_TRUE(model->Bind(TwoHosts()).ok());
   PricingConditions many = TwoHosts();
   many.num_ranks = 20'000;
-  EXPECT_THAT(model->CheckConditions(many).ToString(), HasSubstr("up to 16384 devices"));
+  EXPECT_THAT(model->Bind(many).status().ToString(), HasSubstr("up to 16384 devices"));
 
-  PricingConditions alone;
-  EXPECT_EQ(model->ForConditions(alone), nullptr);
   std::vector<float> cost = {7};
-  model->ForwardCommCosts(1, std::vector<float>{64}, std::vector<float>{0}, cost);
+  model->Bind({.num_ranks = 1})
+      ->comm()
+      .ForwardCosts(std::vector<float>{64}, std::vector<float>{0}, cost);
   EXPECT_EQ(cost[0], 0);
 }
 

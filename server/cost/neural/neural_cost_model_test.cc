@@ -5,13 +5,13 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "common/base/random.h"
 #include "server/cost/feature_columns.h"
 #include "server/models/model_directory.h"
 #include "server/models/testing/model_fixture.h"
-#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -141,11 +141,13 @@ class NeuralCostModelShapesTest : public testing::TestWithParam<ModelFixtureOpti
     auto model = Load(fixture_);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    width_ = static_cast<std::size_t>(model_->representation_width());
+    bound_ = model_->Bind({}).value();
+    width_ = static_cast<std::size_t>(bound_->representation_width());
   }
 
   ModelFixture fixture_;
   std::shared_ptr<const CostModel> model_;
+  std::optional<BoundCostModel> bound_;  // to one rank
   std::size_t width_ = 0;
 };
 
@@ -154,7 +156,7 @@ TEST_P(NeuralCostModelShapesTest, ComputeIsTheDefinitionInDoubles) {
   const auto& compute = fixture_.manifest.compute;
   const auto shards = RandomShards(9, random);
   std::vector<float> phi(shards.size() * width_);
-  RepresentInto(*model_, shards, phi);
+  bound_->compute()->Represent({}, shards, phi);
 
   Row naive_sum(width_);
   std::vector<float> sum(width_);
@@ -167,19 +169,19 @@ TEST_P(NeuralCostModelShapesTest, ComputeIsTheDefinitionInDoubles) {
     }
   }
   std::vector<ComputeCost> cost(1);
-  model_->ComputeCosts(sum, cost);
+  bound_->ComputeCosts(sum, cost);
 
   Row expected =
       NaiveMlp(fixture_.files.at(compute.file), "head", compute.head_layers.size(), naive_sum);
   expected = Relu(expected);
   if (expected.size() == 1) {
     ExpectNear(cost[0].total_ms, expected[0]);
-    EXPECT_FALSE(model_->info().splits_compute);
+    EXPECT_FALSE(model_->info().properties.splits_compute);
   } else {
     ExpectNear(cost[0].forward_ms, expected[0]);
     ExpectNear(cost[0].backward_ms, expected[1]);
     ExpectNear(cost[0].total_ms, expected[0] + expected[1]);
-    EXPECT_TRUE(model_->info().splits_compute);
+    EXPECT_TRUE(model_->info().properties.splits_compute);
   }
 }
 
@@ -195,8 +197,9 @@ TEST_P(NeuralCostModelShapesTest, CommunicationIsTheDefinitionInDoubles) {
     std::vector<float> forward_ms(kRows * ranks);
     std::vector<float> backward_ms(kRows * ranks);
 
-    model_->ForwardCommCosts(forward.num_devices, dim_sums, offsets_ms, forward_ms);
-    model_->BackwardCommCosts(forward.num_devices, dim_sums, backward_ms);
+    const BoundCostModel model = model_->Bind({.num_ranks = forward.num_devices}).value();
+    model.comm().ForwardCosts(dim_sums, offsets_ms, forward_ms);
+    model.comm().BackwardCosts(dim_sums, backward_ms);
 
     for (std::size_t row = 0; row < kRows; ++row) {
       Row inputs(dim_sums.begin() + row * ranks, dim_sums.begin() + (row + 1) * ranks);
@@ -220,14 +223,14 @@ TEST_P(NeuralCostModelShapesTest, ARowCostsTheSameAloneAndInABatch) {
   Random random(9);
   const auto shards = RandomShards(2200, random);  // more than run through the layers at once
   std::vector<float> together(shards.size() * width_);
-  RepresentInto(*model_, shards, together);
+  bound_->compute()->Represent({}, shards, together);
   std::vector<ComputeCost> costs(shards.size());
-  model_->ComputeCosts(together, costs);
+  bound_->ComputeCosts(together, costs);
   for (std::size_t i = 0; i < shards.size(); i += 31) {
     std::vector<float> alone(width_);
-    RepresentInto(*model_, {&shards[i], 1}, alone);
+    bound_->compute()->Represent({}, {&shards[i], 1}, alone);
     ComputeCost cost;
-    model_->ComputeCosts(alone, {&cost, 1});
+    bound_->ComputeCosts(alone, {&cost, 1});
     for (std::size_t k = 0; k < width_; ++k) {
       EXPECT_NEAR(alone[k], together[i * width_ + k], 1e-5 * std::max(1.0F, alone[k]));
     }
@@ -251,22 +254,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, NeuralCostModelShapesTest,
                                              .outputs = {"forward_ms", "backward_ms"}}));
 
 TEST(NeuralCostModelTest, TheOrderOfARanksShardsDoesNotMatter) {
-  const auto model = *Load(MakeModelFixture({}));
+  const BoundCostModel model = (*Load(MakeModelFixture({})))->Bind({}).value();
   Random random(5);
-  auto shards = RandomShards(12, random);
-  const auto width = static_cast<std::size_t>(model->representation_width());
-  const auto cost_of = [&] {
-    std::vector<float> phi(shards.size() * width);
-    RepresentInto(*model, shards, phi);
-    std::vector<float> sum(width);
-    for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
-    ComputeCost cost;
-    model->ComputeCosts(sum, {&cost, 1});
-    return cost.total_ms;
-  };
+  std::vector<std::vector<ShardFeatures>> set = {RandomShards(12, random)};
+  const auto cost_of = [&] { return model.CostsOfSets(set).front().compute.total_ms; };
   const float cost = cost_of();
   for (int i = 0; i < 5; ++i) {
-    random.Shuffle(shards);
+    random.Shuffle(set[0]);
     EXPECT_NEAR(cost_of(), cost, 1e-5 * cost);
   }
 }
@@ -277,19 +271,19 @@ TEST(NeuralCostModelTest, OneRankNeedsNoCommunicationAndUnknownCountsAreNamed) {
   fixture.manifest.backward_comm.erase(fixture.manifest.backward_comm.begin() + 1);
   const auto model = *Load(fixture);
 
-  EXPECT_THAT(model->info().num_devices, ElementsAre(2, 8));
-  EXPECT_TRUE(model->CheckConditions({.num_ranks = 2}).ok());
-  EXPECT_TRUE(model->CheckConditions({.num_ranks = 1}).ok());
-  const Status refused = model->CheckConditions({.num_ranks = 4});  // forward alone is not enough
+  EXPECT_THAT(model->info().coverage.num_devices, ElementsAre(2, 8));
+  EXPECT_TRUE(model->Bind({.num_ranks = 2}).ok());
+  const BoundCostModel one_rank = model->Bind({.num_ranks = 1}).value();
+  const Status refused = model->Bind({.num_ranks = 4}).status();  // forward alone is not enough
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(Message(refused), HasSubstr("for 4 devices; it has them for 2, 8"));
 
   const std::vector<float> dims = {100, 200};
   std::vector<float> cost = {-1, -1};
-  model->BackwardCommCosts(1, dims, cost);
+  one_rank.comm().BackwardCosts(dims, cost);
   EXPECT_THAT(cost, ElementsAre(0, 0));
   cost = {-1, -1};
-  model->ForwardCommCosts(1, dims, dims, cost);
+  one_rank.comm().ForwardCosts(dims, dims, cost);
   EXPECT_THAT(cost, ElementsAre(0, 0));
 }
 
@@ -297,16 +291,16 @@ TEST(NeuralCostModelTest, CostsAreNeverNegativeAndNeverInfinite) {
   ModelFixture fixture = MakeModelFixture({.device_counts = {2}, .head_hidden = {}});
   TensorFile& compute = fixture.files["compute.safetensors"];
   compute.tensors["head.0.bias"].values = {-1e6F};
-  const auto cheap = *Load(fixture);
-  std::vector<float> sum(static_cast<std::size_t>(cheap->representation_width()), 1.0F);
+  const BoundCostModel cheap = (*Load(fixture))->Bind({}).value();
+  std::vector<float> sum(static_cast<std::size_t>(cheap.representation_width()), 1.0F);
   ComputeCost cost{-1, -1, -1};
-  cheap->ComputeCosts(sum, {&cost, 1});
+  cheap.ComputeCosts(sum, {&cost, 1});
   EXPECT_EQ(cost.total_ms, 0);
 
   sum.assign(sum.size(), std::numeric_limits<float>::max());
   for (float& weight : compute.tensors["head.0.weight"].values) weight = 2;
-  const auto overflowing = *Load(fixture);
-  overflowing->ComputeCosts(sum, {&cost, 1});
+  const BoundCostModel overflowing = (*Load(fixture))->Bind({}).value();
+  overflowing.ComputeCosts(sum, {&cost, 1});
   EXPECT_EQ(cost.total_ms, std::numeric_limits<float>::max());
 }
 
@@ -317,29 +311,31 @@ TEST(NeuralCostModelTest, InfoSaysWhoTheModelIs) {
   EXPECT_EQ(model->info().name, "a100");
   EXPECT_EQ(model->info().version, 12);
   EXPECT_EQ(model->info().kind, "neural");
-  EXPECT_EQ(model->info().features, NeuroShardFeatureNames());
+  EXPECT_EQ(model->info().coverage.features, NeuroShardFeatureNames());
   EXPECT_EQ(model->info().details.at("metrics.compute.kendall_tau"), "0.97");
   EXPECT_EQ(model->info().details.at("provenance.made_by"), "model_fixture");
 }
 
 TEST(NeuralCostModelTest, EmptyBatchesAreFine) {
-  const auto model = *Load(MakeModelFixture({}));
-  RepresentInto(*model, {}, {});
-  model->ComputeCosts({}, {});
-  model->BackwardCommCosts(2, {}, {});
-  model->ForwardCommCosts(2, {}, {}, {});
+  const BoundCostModel model = (*Load(MakeModelFixture({})))->Bind({.num_ranks = 2}).value();
+  model.Represent({}, {}, {});
+  model.ComputeCosts({}, {});
+  model.comm().BackwardCosts({}, {});
+  model.comm().ForwardCosts({}, {}, {});
+  EXPECT_EQ(model.CostsOfSets({}).size(), 0U);
+  EXPECT_EQ(model.CostsOfSets(std::vector<std::vector<ShardFeatures>>(1))[0].compute.total_ms, 0);
 }
 
 TEST(NeuralCostModelTest, ThreadsGetTheSameBits) {
-  const auto model = *Load(MakeModelFixture({}));
+  const BoundCostModel model = (*Load(MakeModelFixture({})))->Bind({}).value();
   Random random(6);
   const auto shards = RandomShards(50, random);
-  const auto width = static_cast<std::size_t>(model->representation_width());
+  const auto width = static_cast<std::size_t>(model.representation_width());
   const auto price = [&] {
     std::vector<float> phi(shards.size() * width);
-    RepresentInto(*model, shards, phi);
+    model.compute()->Represent({}, shards, phi);
     std::vector<ComputeCost> costs(shards.size());
-    model->ComputeCosts(phi, costs);
+    model.ComputeCosts(phi, costs);
     for (const ComputeCost& cost : costs) phi.push_back(cost.total_ms);
     return phi;
   };

@@ -9,7 +9,6 @@
 #include "common/base/random.h"
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/models/testing/model_fixture.h"
-#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -43,14 +42,7 @@ class SyntheticModelTest : public testing::Test {
   }
 
   static double ComputeMs(const CostModel& model, const std::vector<ShardFeatures>& shards) {
-    const auto width = static_cast<std::size_t>(model.representation_width());
-    std::vector<float> phi(shards.size() * width);
-    RepresentInto(model, shards, phi);
-    std::vector<float> sum(width);
-    for (std::size_t i = 0; i < phi.size(); ++i) sum[i % width] += phi[i];
-    ComputeCost cost;
-    model.ComputeCosts(sum, {&cost, 1});
-    return cost.total_ms;
+    return model.Bind({})->CostsOfSets({&shards, 1}).front().compute.total_ms;
   }
 
   fs::path root_;
@@ -60,9 +52,9 @@ TEST_F(SyntheticModelTest, CommunicationIsExactForAnyDeviceCount) {
   const fs::path directory = root_ / "made" / "3";
   ASSERT_EQ(Run(fmt::format("--out {} --devices 2,3,5,8", directory.string())), 0);
   const auto model = Load(directory);
-  EXPECT_THAT(model->info().num_devices, testing::ElementsAre(2, 3, 5, 8));
+  EXPECT_THAT(model->info().coverage.num_devices, testing::ElementsAre(2, 3, 5, 8));
   Random random(3);
-  for (const int ranks : model->info().num_devices) {
+  for (const int ranks : model->info().coverage.num_devices) {
     const auto count = static_cast<std::size_t>(ranks);
     std::vector<float> dims(count);
     std::vector<float> offsets_ms(count);
@@ -70,8 +62,9 @@ TEST_F(SyntheticModelTest, CommunicationIsExactForAnyDeviceCount) {
     for (float& offset : offsets_ms) offset = static_cast<float>(random.Between(0, 20));
     std::vector<float> backward_ms(count);
     std::vector<float> forward_ms(count);
-    model->BackwardCommCosts(ranks, dims, backward_ms);
-    model->ForwardCommCosts(ranks, dims, offsets_ms, forward_ms);
+    const BoundCostModel bound = model->Bind({.num_ranks = ranks}).value();
+    bound.comm().BackwardCosts(dims, backward_ms);
+    bound.comm().ForwardCosts(dims, offsets_ms, forward_ms);
     const float largest = *std::max_element(dims.begin(), dims.end());
     const float last_ms = *std::max_element(offsets_ms.begin(), offsets_ms.end());
     for (std::size_t r = 0; r < count; ++r) {
@@ -86,7 +79,7 @@ TEST_F(SyntheticModelTest, ComputeGrowsAsLookupsDo) {
   const fs::path directory = root_ / "made" / "1";
   ASSERT_EQ(Run(fmt::format("--out {} --devices 4 --split", directory.string())), 0);
   const auto model = Load(directory);
-  EXPECT_TRUE(model->info().splits_compute);
+  EXPECT_TRUE(model->info().properties.splits_compute);
   ShardFeatures small;
   small.rows = 100'000;
   small.cols = 32;
@@ -111,7 +104,7 @@ TEST_F(SyntheticModelTest, TakesTheComputeNetworkOfARealModel) {
             0);
   const auto real = Load(*base);
   const auto mixed = Load(directory);
-  EXPECT_THAT(mixed->info().num_devices, testing::ElementsAre(4));
+  EXPECT_THAT(mixed->info().coverage.num_devices, testing::ElementsAre(4));
   EXPECT_EQ(mixed->info().measured_with.device, real->info().measured_with.device);
   EXPECT_EQ(mixed->info().measured_with.backend, real->info().measured_with.backend);
   EXPECT_EQ(mixed->info().measured_with.collective_backend, "");  // its communication is made up

@@ -6,7 +6,6 @@
 
 #include "server/cost/universal/universal_cost_model.h"
 #include "server/models/model_manifest.h"
-#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -28,14 +27,11 @@ TEST(ShippedModelsTest, EveryOneLoadsAndPricesALookup) {
       shard.cols = 64;
       shard.pooling_factor = 10;
       shard.reuse_histogram = DefaultReuseHistogram();
-      std::vector<float> phi((*model)->representation_width());
-      RepresentInto(**model, {&shard, 1}, phi);
-      ComputeCost cost;
-      (*model)->ComputeCosts(phi, {&cost, 1});
-      EXPECT_GT(cost.total_ms, 0);
-      for (const int ranks : {2, 4, 8}) {
-        EXPECT_TRUE((*model)->CheckConditions({.num_ranks = ranks}).ok())
-            << (*model)->CheckConditions({.num_ranks = ranks});
+      const std::vector<std::vector<ShardFeatures>> set = {{shard}};
+      for (const int ranks : {1, 2, 4, 8}) {
+        const StatusOr<BoundCostModel> bound = (*model)->Bind({.num_ranks = ranks});
+        ASSERT_TRUE(bound.ok()) << bound.status();
+        EXPECT_GT(bound->CostsOfSets(set).front().compute.total_ms, 0);
       }
     }
   }

@@ -14,14 +14,9 @@
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
-namespace {
-
-constexpr int kMostRanks = 16384;
-constexpr double kWireElementBytes = 4;
-constexpr double kReferenceColumns = 128;
 
 // What the model and all that were bound from it share.
-struct CommNetworks {
+struct UniversalCommNetworks {
   std::vector<CommNetworkMember> members;
   std::size_t num_pricing = 1;  // of them: their mean prices
   std::array<std::optional<IntervalRule>, kCollectiveKinds> interval_rules;
@@ -37,6 +32,12 @@ struct CommNetworks {
   }
 };
 
+namespace {
+
+constexpr int kMostRanks = 16384;
+constexpr double kWireElementBytes = 4;
+constexpr double kReferenceColumns = 128;
+
 // The inputs of some placements, kept by a thread so that calls ask for no memory.
 struct Scratch {
   std::vector<double> bytes;
@@ -48,10 +49,11 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
-class UniversalCommForConditions final : public CommForConditions {
+// The networks at one request's conditions.
+class BoundUniversalComm final : public CommModel {
  public:
-  UniversalCommForConditions(std::shared_ptr<const CommNetworks> networks,
-                             const PricingConditions& conditions)
+  BoundUniversalComm(std::shared_ptr<const UniversalCommNetworks> networks,
+                     const PricingConditions& conditions)
       : networks_(std::move(networks)),
         conditions_(conditions),
         layout_(conditions.num_ranks,
@@ -237,7 +239,7 @@ class UniversalCommForConditions final : public CommForConditions {
     return LongestMs(kind, kReferenceColumns) / LongestMs(all_to_all, kReferenceColumns);
   }
 
-  std::shared_ptr<const CommNetworks> networks_;
+  std::shared_ptr<const UniversalCommNetworks> networks_;
   PricingConditions conditions_;
   CommLayout layout_;
   double bytes_per_column_;
@@ -248,32 +250,11 @@ class UniversalCommForConditions final : public CommForConditions {
   double all_reduce_columns_;
 };
 
-class UniversalComm final : public CommModel {
- public:
-  explicit UniversalComm(std::shared_ptr<const CommNetworks> networks)
-      : networks_(std::move(networks)) {}
-
-  Status CheckConditions(const PricingConditions& conditions) const override {
-    if (conditions.num_ranks <= kMostRanks) return absl::OkStatus();
-    return FailedPrecondition("the communication network takes 2 to {} devices, got {}", kMostRanks,
-                              conditions.num_ranks);
-  }
-
-  std::shared_ptr<const CommForConditions> ForConditions(
-      const PricingConditions& conditions) const override {
-    return std::make_shared<const UniversalCommForConditions>(networks_, conditions);
-  }
-
- private:
-  std::shared_ptr<const CommNetworks> networks_;
-};
-
 }  // namespace
 
-std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& manifest,
-                                                   const TrainedOnManifest& trained_on,
-                                                   const TensorFile& file) {
-  CommNetworks networks;
+UniversalComm::UniversalComm(const UniversalCommManifest& manifest,
+                             const TrainedOnManifest& trained_on, const TensorFile& file) {
+  UniversalCommNetworks networks;
   networks.num_pricing = static_cast<std::size_t>(manifest.pricing_members());
   for (int m = 0; m < manifest.members; ++m) {
     networks.members.emplace_back(file, fmt::format("member.{}", m), manifest.layers);
@@ -287,8 +268,16 @@ std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& 
   for (const std::string& collective : trained_on.collectives) {
     networks.known[static_cast<std::size_t>(CollectiveFromName(collective).value())] = true;
   }
-  return std::make_shared<const UniversalComm>(
-      std::make_shared<const CommNetworks>(std::move(networks)));
+  networks_ = std::make_shared<const UniversalCommNetworks>(std::move(networks));
+}
+
+StatusOr<std::shared_ptr<const CommModel>> UniversalComm::Bind(
+    const PricingConditions& conditions) const {
+  if (conditions.num_ranks > kMostRanks) {
+    return FailedPrecondition("the communication network takes 2 to {} devices, got {}", kMostRanks,
+                              conditions.num_ranks);
+  }
+  return std::make_shared<const BoundUniversalComm>(networks_, conditions);
 }
 
 }  // namespace neuroshard

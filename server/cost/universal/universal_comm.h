@@ -4,16 +4,18 @@
 
 #include <memory>
 
+#include "common/base/status.h"
 #include "server/cost/comm_model.h"
+#include "server/cost/pricing_conditions.h"
 #include "server/cost/universal/interval_rule.h"
 #include "server/models/model_manifest.h"
 #include "server/models/safetensors.h"
 
 namespace neuroshard {
 
-// `file` has passed CheckNetworkTensors with UniversalCommTensors.
-//
-// Takes 2 to 16,384 ranks. A bound one prices loads of columns, 4 bytes a value on the wire:
+struct UniversalCommNetworks;
+
+// Immutable; any thread. Takes 2 to 16,384 ranks. Bound to conditions it prices loads of columns, 4 bytes a value on the wire:
 // - all-to-all kinds as the network does, with the hosts of the conditions, or with all ranks on
 //   one host where the network has only seen one (trained_on.max_hosts at most 1);
 // - cut rows as the columns that cost as much in an all-to-all as the reduce-scatter (forward) and
@@ -26,8 +28,17 @@ namespace neuroshard {
 // all-to-all where it has none); a collective that the manifest does not mention has the interval
 // of the all-to-all. Permutation equivariant, but for the order in which doubles are added; rises
 // with every rank's load; never negative.
-std::shared_ptr<const CommModel> MakeUniversalComm(const UniversalCommManifest& manifest,
-                                                   const TrainedOnManifest& trained_on,
-                                                   const TensorFile& file);
+class UniversalComm {
+ public:
+  // `file` has passed CheckNetworkTensors with UniversalCommTensors.
+  UniversalComm(const UniversalCommManifest& manifest, const TrainedOnManifest& trained_on,
+                const TensorFile& file);
+
+  // At least two ranks. FAILED_PRECONDITION, saying which can be priced, when these cannot.
+  StatusOr<std::shared_ptr<const CommModel>> Bind(const PricingConditions& conditions) const;
+
+ private:
+  std::shared_ptr<const UniversalCommNetworks> networks_;
+};
 
 }  // namespace neuroshard

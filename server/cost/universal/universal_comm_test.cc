@@ -18,12 +18,12 @@ namespace {
 
 using Row = std::vector<float>;
 
-std::shared_ptr<const CommModel> CommOf(const ModelFixture& fixture) {
-  return MakeUniversalComm(*fixture.manifest.comm, *fixture.manifest.trained_on,
-                           fixture.files.at(fixture.manifest.comm->file));
+UniversalComm CommOf(const ModelFixture& fixture) {
+  return UniversalComm(*fixture.manifest.comm, *fixture.manifest.trained_on,
+                       fixture.files.at(fixture.manifest.comm->file));
 }
 
-std::shared_ptr<const CommModel> SomeComm(const UniversalFixtureOptions& options = {}) {
+UniversalComm SomeComm(const UniversalFixtureOptions& options = {}) {
   return CommOf(MakeUniversalFixture(options));
 }
 
@@ -39,13 +39,13 @@ PricingConditions On(const std::vector<int>& host_sizes) {
   return conditions;
 }
 
-Row Forward(const CommForConditions& comm, const Row& loads, const Row& offsets) {
+Row Forward(const CommModel& comm, const Row& loads, const Row& offsets) {
   Row cost(loads.size());
   comm.ForwardCosts(loads, offsets, cost);
   return cost;
 }
 
-Row Backward(const CommForConditions& comm, const Row& loads) {
+Row Backward(const CommModel& comm, const Row& loads) {
   Row cost(loads.size());
   comm.BackwardCosts(loads, cost);
   return cost;
@@ -102,7 +102,7 @@ TEST(UniversalCommTest, CostsAreTheDefinitionForManyRankCountsAndHosts) {
        {std::vector<int>{2}, {1, 1}, {4, 4}, {3, 1, 5}, {16, 16, 16, 16}}) {
     PricingConditions conditions = On(hosts);
     conditions.global_batch_size = 2048;
-    const auto comm = model->ForConditions(conditions);
+    const auto comm = model.Bind(conditions).value();
     const std::size_t ranks = static_cast<std::size_t>(conditions.num_ranks);
     // Several placements at once, more rows than the networks take at a time.
     const Row loads = RandomLoads(3 * ranks, random);
@@ -135,7 +135,7 @@ TEST(UniversalCommTest, CostsAreTheDefinitionForManyRankCountsAndHosts) {
 }
 
 TEST(UniversalCommTest, PermutingRanksOnAHostOrWholeHostsPermutesCosts) {
-  const auto comm = SomeComm()->ForConditions(On({3, 3}));
+  const auto comm = SomeComm().Bind(On({3, 3})).value();
   Random random(2);
   const Row loads = RandomLoads(6, random);
   const Row offsets = {0, 3, 1, 7, 2, 0.5};
@@ -164,7 +164,7 @@ TEST(UniversalCommTest, CostsRiseWithEveryRanksBytesAndHaveAFloor) {
   Random random(3);
   for (const std::vector<int>& hosts : {std::vector<int>{2}, {8}, {4, 2, 2}, {8, 8, 8, 8}}) {
     const PricingConditions conditions = On(hosts);
-    const auto comm = model->ForConditions(conditions);
+    const auto comm = model.Bind(conditions).value();
     const std::size_t ranks = static_cast<std::size_t>(conditions.num_ranks);
     for (int trial = 0; trial < 20; ++trial) {
       Row loads = RandomLoads(ranks, random);
@@ -189,21 +189,20 @@ TEST(UniversalCommTest, CostsRiseWithEveryRanksBytesAndHaveAFloor) {
 TEST(UniversalCommTest, TakesManyRanksAndNotMore) {
   const auto model = SomeComm();
   PricingConditions conditions = On({16384});
-  EXPECT_TRUE(model->CheckConditions(conditions).ok());
-  const auto comm = model->ForConditions(conditions);
+  const auto comm = model.Bind(conditions).value();
   const Row loads(16384, 100.0F);
   for (const float cost : Backward(*comm, loads)) EXPECT_TRUE(cost > 0 && std::isfinite(cost));
-  EXPECT_EQ(model->CheckConditions(On({16385})).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model.Bind(On({16385})).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(UniversalCommTest, HostsCountUnlessTheSamplesHadOneAlone) {
   const Row loads = {10, 2000, 300, 4};
   const auto both = SomeComm();
-  EXPECT_NE(Backward(*both->ForConditions(On({2, 2})), loads),
-            Backward(*both->ForConditions(On({4})), loads));
+  EXPECT_NE(Backward(*both.Bind(On({2, 2})).value(), loads),
+            Backward(*both.Bind(On({4})).value(), loads));
   const auto one = SomeComm({.max_hosts = 1});
-  EXPECT_EQ(Backward(*one->ForConditions(On({2, 2})), loads),
-            Backward(*one->ForConditions(On({4})), loads));
+  EXPECT_EQ(Backward(*one.Bind(On({2, 2})).value(), loads),
+            Backward(*one.Bind(On({4})).value(), loads));
 }
 
 ShardFeatures Shard(ShardingType type, std::int64_t rows, std::int64_t cols) {
@@ -218,7 +217,7 @@ TEST(UniversalCommTest, CutRowsAndReplicasAreAllToAllColumnsByTheRatioOfTheirCol
   const ModelFixture fixture = MakeUniversalFixture({});
   PricingConditions conditions = On({2, 2});
   conditions.global_batch_size = 4096;
-  const auto comm = CommOf(fixture)->ForConditions(conditions);
+  const auto comm = CommOf(fixture).Bind(conditions).value();
   std::vector<CommFeatureRow> rows(4);
   std::vector<double> wait_ms(4);
   const auto cost = [&](CollectiveKind kind) {
@@ -247,7 +246,7 @@ TEST(UniversalCommTest, CutRowsAndReplicasAreAllToAllColumnsByTheRatioOfTheirCol
 TEST(UniversalCommTest, CollectivesThatNobodyMeasuredKeepTheVolume) {
   const auto model = SomeComm({.collectives = {"all_to_all_forward", "all_to_all_backward"}});
   const PricingConditions conditions = On({4});
-  const auto comm = model->ForConditions(conditions);
+  const auto comm = model.Bind(conditions).value();
   for (const ShardingType type :
        {ShardingType::kTableWise, ShardingType::kRowWise, ShardingType::kDataParallel}) {
     const ShardFeatures shard = Shard(type, 1 << 20, 16);
@@ -261,7 +260,7 @@ TEST(UniversalCommTest, CollectivesThatNobodyMeasuredKeepTheVolume) {
 TEST(UniversalCommTest, EveryCollectiveOfAStageTakesWhatItTakesForNothing) {
   const ModelFixture fixture = MakeUniversalFixture({});
   const PricingConditions conditions = On({2, 2});
-  const auto comm = CommOf(fixture)->ForConditions(conditions);
+  const auto comm = CommOf(fixture).Bind(conditions).value();
   std::vector<CommFeatureRow> rows(4);
   std::vector<double> wait_ms(4);
   const auto idle = [&](CollectiveKind kind) {
@@ -289,10 +288,10 @@ TEST(UniversalCommTest, EveryCollectiveOfAStageTakesWhatItTakesForNothing) {
 
 TEST(UniversalCommTest, IntervalsHoldTheCostAndAreWiderWhereMembersDisagree) {
   ModelFixture fixture = MakeUniversalFixture({});
-  const auto comm = CommOf(fixture)->ForConditions(On({4}));
+  const auto comm = CommOf(fixture).Bind(On({4})).value();
   fixture.manifest.comm->members = 1;
-  const auto alone = CommOf(fixture)->ForConditions(On({4}));
-  EXPECT_TRUE(SomeComm({.has_intervals = false})->ForConditions(On({4}))->Intervals({}).empty());
+  const auto alone = CommOf(fixture).Bind(On({4})).value();
+  EXPECT_TRUE(SomeComm({.has_intervals = false}).Bind(On({4})).value()->Intervals({}).empty());
   const Row loads = {100, 200, 300, 400};
   const Row offsets = {0, 1, 2, 3};
   const Row forward_ms = Forward(*comm, loads, offsets);
@@ -317,7 +316,7 @@ TEST(UniversalCommTest, AnIntervalIsTheWidestOfThoseOfTheCollectivesThatAPlaceme
   fixture.manifest.comm->intervals = {{"all_to_all_forward", {0.9, 1, {1}, {0.1}}},
                                       {"all_gather", {0.9, 1, {1}, {0.1}, {2, 8}, {3, 1}}},
                                       {"all_reduce", {0.9, 1, {1}, {0.25}}}};
-  const auto comm = CommOf(fixture)->ForConditions(On({2}));
+  const auto comm = CommOf(fixture).Bind(On({2})).value();
   // ln(high / cost) forward and backward, where one rank has `kinds` and the other nothing.
   const auto widths = [&](const ShardKinds& kinds) {
     std::vector<RankComm> ranks = {{.load = {.kinds = kinds}}, {}};
@@ -339,7 +338,7 @@ TEST(UniversalCommTest, AnIntervalIsTheWidestOfThoseOfTheCollectivesThatAPlaceme
   // Where nothing stands for the others, the all-to-all does.
   fixture.manifest.comm->interval.reset();
   fixture.manifest.comm->intervals["all_to_all_backward"] = {0.9, 1, {1}, {0.15}};
-  const auto without = CommOf(fixture)->ForConditions(On({2}));
+  const auto without = CommOf(fixture).Bind(On({2})).value();
   const std::vector<RankComm> cut = {{.load = {.kinds = {.cut_rows = true}}, .forward_ms = 1},
                                      {.forward_ms = 1}};
   EXPECT_NEAR(without->Intervals(cut)[0].forward.high_ms, std::exp(0.1), 1e-12);

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "server/cost/cost_model.h"
+#include "server/cost/compute_model.h"
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
 #include "server/cost/universal/interval_rule.h"
@@ -18,23 +18,22 @@ namespace neuroshard {
 // shard without rows has phi 0. The mean of the first members prices (pricing_members of the
 // manifest), which is a network of the same kind with their phi side by side; intervals come from
 // the differences between all members. Immutable; any thread.
-class UniversalCompute {
+class UniversalCompute final : public ComputeModel {
  public:
   // `file` has passed CheckNetworkTensors with UniversalComputeTensors.
   UniversalCompute(const UniversalComputeManifest& manifest, const TensorFile& file);
 
-  std::size_t representation_width() const { return num_pricing_ * width_; }
+  int representation_width() const override { return static_cast<int>(num_pricing_ * width_); }
   bool splits() const { return num_outputs_ == 2; }
   const std::optional<IntervalRule>& interval_rule() const { return interval_rule_; }
 
-  // As CostModel has them.
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> phi) const;
-  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const;
+                 std::span<float> phi) const override;
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override;
   std::vector<ComputeInterval> Intervals(
       const PricingConditions& conditions,
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-      std::span<const ComputeCost> costs) const;
+      std::span<const ComputeCost> costs) const override;
 
   // The compute of one plausible shard, by the head. Not finite: the network is of no use.
   double TrialRun() const;

@@ -15,9 +15,8 @@ namespace neuroshard {
 // manifest says (weights that may not be negative included); NOT_FOUND for a missing file.
 // `manifest.universal` is there.
 //
-// The model: compute by UniversalCompute; communication by universal_comm, bound to a request's
-// conditions (CostModel::ForConditions). Takes 1 to 16,384 ranks, 1 alone without a comm section.
-// Every cost is finite and at least 0. Unbound, it prices one rank, and compute at any conditions.
+// The model: compute by UniversalCompute; communication by UniversalComm. Takes 1 to 16,384
+// ranks, 1 alone without a comm section. Every cost is finite and at least 0.
 StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory);
 

@@ -58,21 +58,16 @@ PricingConditions Batch(std::int64_t batch_size) {
 
 std::vector<float> PhiOf(const CostModel& model, const PricingConditions& conditions,
                          const std::vector<ShardFeatures>& shards) {
-  std::vector<float> phi(shards.size() * static_cast<std::size_t>(model.representation_width()));
+  const BoundCostModel bound = model.Bind(conditions).value();
+  std::vector<float> phi(shards.size() * static_cast<std::size_t>(bound.representation_width()));
   std::vector<CommLoad> loads(shards.size());
-  model.Represent(conditions, shards, phi, loads);
+  bound.Represent(shards, phi, loads);
   return phi;
 }
 
-// Sum over the shards, then the head.
 ComputeCost CostOf(const CostModel& model, const PricingConditions& conditions,
                    const std::vector<ShardFeatures>& shards) {
-  const std::vector<float> phi = PhiOf(model, conditions, shards);
-  std::vector<float> sum(static_cast<std::size_t>(model.representation_width()), 0.0F);
-  for (std::size_t i = 0; i < phi.size(); ++i) sum[i % sum.size()] += phi[i];
-  ComputeCost cost;
-  model.ComputeCosts(sum, {&cost, 1});
-  return cost;
+  return model.Bind(conditions)->CostsOfSets({&shards, 1}).front().compute;
 }
 
 // The document's formulas, once more and in doubles.
@@ -140,7 +135,7 @@ TEST(UniversalCostModelTest, ComputeIsTheDefinitionAtAnyConditions) {
       const std::vector<double> expected = MeanOfNaive(fixture, Batch(batch_size), shards);
       if (outputs.size() == 1) {
         EXPECT_NEAR(cost.total_ms, expected[0], 1e-4 * expected[0]);
-        EXPECT_FALSE(model->info().splits_compute);
+        EXPECT_FALSE(model->info().properties.splits_compute);
         continue;
       }
       EXPECT_NEAR(cost.forward_ms, expected[0], 1e-4 * expected[0]);
@@ -154,8 +149,9 @@ TEST(UniversalCostModelTest, ComputeIsConvexInTheSumAsItSays) {
   Random random(2);
   for (const std::uint64_t seed : {1, 2, 3}) {
     const auto model = Loaded({.seed = seed});
-    ASSERT_TRUE(model->info().convex_compute);
-    const std::size_t width = static_cast<std::size_t>(model->representation_width());
+    ASSERT_TRUE(model->info().properties.convex_compute);
+    const BoundCostModel bound = model->Bind({}).value();
+    const std::size_t width = static_cast<std::size_t>(bound.representation_width());
     for (int trial = 0; trial < 200; ++trial) {
       std::vector<float> sums(3 * width);  // a, b and their middle
       for (std::size_t k = 0; k < width; ++k) {
@@ -164,7 +160,7 @@ TEST(UniversalCostModelTest, ComputeIsConvexInTheSumAsItSays) {
         sums[2 * width + k] = (sums[k] + sums[width + k]) / 2;
       }
       std::vector<ComputeCost> cost(3);
-      model->ComputeCosts(sums, cost);
+      bound.ComputeCosts(sums, cost);
       const float mean_ms = (cost[0].total_ms + cost[1].total_ms) / 2;
       EXPECT_LE(cost[2].total_ms, mean_ms * (1 + 1e-5F));
       EXPECT_GE(cost[2].total_ms, 0);
@@ -188,14 +184,14 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
   const auto model = Loaded();
   const CostModelInfo& info = model->info();
   EXPECT_EQ(info.kind, "universal");
-  EXPECT_EQ(info.max_ranks, 16384);
-  EXPECT_EQ(info.interval_coverage, 0.9);
-  EXPECT_EQ(info.ranges,
+  EXPECT_EQ(info.coverage.max_ranks, 16384);
+  EXPECT_EQ(info.properties.interval_coverage, 0.9);
+  EXPECT_EQ(info.coverage.ranges,
             (ConditionRanges{1024, 65536, {"fp32"}, {"sgd", "rowwise_adagrad"}, 2, 8, 2}));
-  EXPECT_THAT(info.measured_types, testing::Contains(ShardingType::kRowWiseSubset));
+  EXPECT_THAT(info.coverage.measured_types, testing::Contains(ShardingType::kRowWiseSubset));
   EXPECT_NEAR(info.typical_errors.at("forward_comm"), std::exp(2 * 0.1) - 1, 1e-12);
   EXPECT_NEAR(info.typical_errors.at("backward_comm"), std::exp(1.5 * 0.05) - 1, 1e-12);
-  EXPECT_EQ(Loaded({.has_intervals = false})->info().interval_coverage, 0);
+  EXPECT_EQ(Loaded({.has_intervals = false})->info().properties.interval_coverage, 0);
 }
 
 TEST(UniversalCostModelTest, TriesWhatWasMeasuredUnaskedWhereItWasMeasured) {
@@ -203,13 +199,11 @@ TEST(UniversalCostModelTest, TriesWhatWasMeasuredUnaskedWhereItWasMeasured) {
     PricingConditions conditions = Batch(4096);
     conditions.num_ranks = num_ranks;
     conditions.hosts = std::move(hosts);
-    return BindModel(std::shared_ptr<const CostModel>(&model, [](const CostModel*) {}), conditions)
-        ->info()
-        .sharding_types;
+    return model.Bind(conditions)->sharding_types();
   };
   const std::vector<ShardingType> columns = {ShardingType::kTableWise, ShardingType::kColumnWise};
   const auto model = Loaded();  // 2 to 8 ranks, 2 hosts
-  const std::vector<ShardingType> all = model->info().sharding_types;
+  const std::vector<ShardingType> all = model->info().coverage.sharding_types;
   EXPECT_THAT(all,
               testing::UnorderedElementsAre(ShardingType::kTableWise, ShardingType::kColumnWise,
                                             ShardingType::kTableColumnWise, ShardingType::kRowWise,
@@ -224,21 +218,18 @@ TEST(UniversalCostModelTest, TriesWhatWasMeasuredUnaskedWhereItWasMeasured) {
       types_at(*exchanges, 8, {}),
       testing::UnorderedElementsAre(ShardingType::kTableWise, ShardingType::kColumnWise,
                                     ShardingType::kTableColumnWise, ShardingType::kDataParallel));
-  EXPECT_EQ(Loaded({.has_comm = false})->info().sharding_types, columns);
+  EXPECT_EQ(Loaded({.has_comm = false})->info().coverage.sharding_types, columns);
 }
 
 TEST(UniversalCostModelTest, WithoutCommunicationItPricesOneRank) {
   const auto model = Loaded({.has_comm = false});
-  PricingConditions conditions;
-  EXPECT_TRUE(model->CheckConditions(conditions).ok());
-  EXPECT_EQ(model->ForConditions(conditions), nullptr);
-  conditions.num_ranks = 2;
-  EXPECT_EQ(model->CheckConditions(conditions).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(model->Bind({.num_ranks = 2}).status().code(), absl::StatusCode::kFailedPrecondition);
+  const BoundCostModel bound = model->Bind({.num_ranks = 1}).value();
   float cost_ms = 1;
   const float load = 100;
-  model->BackwardCommCosts(1, {&load, 1}, {&cost_ms, 1});
+  bound.comm().BackwardCosts({&load, 1}, {&cost_ms, 1});
   EXPECT_EQ(cost_ms, 0);
-  EXPECT_EQ(model->CommIntervals(std::vector<RankComm>(1))[0].forward, CostInterval{});
+  EXPECT_EQ(bound.comm().Intervals(std::vector<RankComm>(1))[0].forward, CostInterval{});
 }
 
 TEST(UniversalCostModelTest, AFabricPricesTheCommunicationOfEitherKind) {
@@ -247,30 +238,31 @@ TEST(UniversalCostModelTest, AFabricPricesTheCommunicationOfEitherKind) {
     fixture.manifest.fabric = Fabric{"h100-nvlink4_ndr", {5, 3.6e11}, {12, 4.8e10}};
     const auto model = Load(fixture);
     ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ((*model)->info().comm_fabric, "h100-nvlink4_ndr");
+    EXPECT_EQ((*model)->info().coverage.comm_fabric, "h100-nvlink4_ndr");
     EXPECT_EQ((*model)->info().typical_errors.count("forward_comm"), 0U);
     PricingConditions conditions = Batch(65536);
     conditions.num_ranks = 2;
-    ASSERT_TRUE((*model)->CheckConditions(conditions).ok());
-    const auto bound = BindModel(*model, conditions);
+    const StatusOr<BoundCostModel> bound = (*model)->Bind(conditions);
+    ASSERT_TRUE(bound.ok()) << bound.status();
     std::vector<float> cost_ms(2);
-    bound->BackwardCommCosts(2, std::vector<float>{1000, 10}, cost_ms);
+    bound->comm().BackwardCosts(std::vector<float>{1000, 10}, cost_ms);
     EXPECT_NEAR(cost_ms[0], 0.005 + 1000 * 65536 * 4 / 2 / 3.6e8, 1e-5);
-    EXPECT_TRUE(bound->CommIntervals(std::vector<RankComm>(2)).empty());
+    EXPECT_TRUE(bound->comm().Intervals(std::vector<RankComm>(2)).empty());
   }
 }
 
 TEST(UniversalCostModelTest, ABoundModelOutlivesTheOneItWasBoundFrom) {
   PricingConditions conditions = Batch(4096);
   conditions.num_ranks = 4;
-  auto bound = BindModel(Loaded(), conditions);
+  const BoundCostModel bound = Loaded()->Bind(conditions).value();
   const std::vector<float> loads = {1, 20, 300, 4000};
   const std::vector<float> offsets_ms = {0, 1, 0, 2};
   std::vector<float> cost_ms(4);
-  bound->ForwardCommCosts(4, loads, offsets_ms, cost_ms);
+  bound.comm().ForwardCosts(loads, offsets_ms, cost_ms);
   for (const float cost : cost_ms) EXPECT_GT(cost, 0);
   Random random(4);
-  EXPECT_EQ(PhiOf(*bound, conditions, RandomShards(3, random)).size(), 36u);
+  const std::vector<std::vector<ShardFeatures>> set = {RandomShards(3, random)};
+  EXPECT_GT(bound.CostsOfSets(set).front().compute.total_ms, 0);
 }
 
 TEST(UniversalCostModelTest, IntervalsHoldTheCostAndKeepItsParts) {
@@ -282,9 +274,10 @@ TEST(UniversalCostModelTest, IntervalsHoldTheCostAndKeepItsParts) {
     ranks.push_back(RandomShards(count, random));
     costs.push_back(CostOf(*model, Batch(2048), ranks.back()));
   }
-  const auto intervals = model->ComputeIntervals(Batch(2048), ranks, costs);
+  const BoundCostModel bound = model->Bind(Batch(2048)).value();
+  const auto intervals = bound.ComputeIntervals(ranks, costs);
   ASSERT_EQ(intervals.size(), 3u);
-  const auto of_one = Loaded({.members = 1})->ComputeIntervals(Batch(2048), ranks, costs);
+  const auto of_one = Loaded({.members = 1})->Bind(Batch(2048))->ComputeIntervals(ranks, costs);
   for (std::size_t r = 0; r < 3; ++r) {
     EXPECT_LT(intervals[r].total.low_ms, costs[r].total_ms);
     EXPECT_GT(intervals[r].total.high_ms, of_one[r].total.high_ms);
@@ -292,11 +285,10 @@ TEST(UniversalCostModelTest, IntervalsHoldTheCostAndKeepItsParts) {
                 intervals[r].total.high_ms, 1e-4 * intervals[r].total.high_ms);
   }
   // Each rank by itself says the same.
-  EXPECT_NEAR(model
-                  ->ComputeIntervals(Batch(2048), std::span(ranks).subspan(1, 1),
-                                     std::span(costs).subspan(1, 1))[0]
-                  .total.high_ms,
-              intervals[1].total.high_ms, 1e-4 * intervals[1].total.high_ms);
+  EXPECT_NEAR(
+      bound.ComputeIntervals(std::span(ranks).subspan(1, 1), std::span(costs).subspan(1, 1))[0]
+          .total.high_ms,
+      intervals[1].total.high_ms, 1e-4 * intervals[1].total.high_ms);
 }
 
 TEST(UniversalCostModelTest, FilesThatAreNotWhatTheManifestSaysAreRefused) {

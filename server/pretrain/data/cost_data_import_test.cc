@@ -16,12 +16,12 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class CostDataImportTest : public testing::Test {
+class CostDataImportTest : public ::testing::Test {
  protected:
   CostDataImportTest()
-      : folder_(fs::path(testing::TempDir()) /
+      : folder_(fs::path(::testing::TempDir()) /
                 fmt::format("import-{}-{}", ::getpid(),
-                            testing::UnitTest::GetInstance()->current_test_info()->name())) {
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(folder_);
     fs::create_directories(folder_ / "compute");
     fs::create_directories(folder_ / "comm");

@@ -66,8 +66,8 @@ TEST(RepeatedSamplesTest, CollectivesMergeRankByRank) {
   other.sample.direction = CommDirection::kBackward;
   const auto merged = MergeRepeats({record, other, again});
   ASSERT_EQ(merged.size(), 2U);
-  EXPECT_THAT(merged[0].cost_ms, testing::ElementsAre(2, 20));
-  EXPECT_THAT(merged[1].cost_ms, testing::ElementsAre(1, 10));
+  EXPECT_THAT(merged[0].cost_ms, ::testing::ElementsAre(2, 20));
+  EXPECT_THAT(merged[1].cost_ms, ::testing::ElementsAre(1, 10));
 }
 
 TEST(RepeatedSamplesTest, NoiseIsWhatAPerfectModelWouldBeChargedWith) {

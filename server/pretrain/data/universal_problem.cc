@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "server/cost/compute_features.h"
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "server/cost/compute_features.h"
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 #include "server/pretrain/data/universal_problem.h"
 
 namespace neuroshard {
@@ -14,23 +14,19 @@ namespace {
 constexpr float kElementBytes = 4;
 
 double PredictCompute(const CostModel& model, const ComputeSample& sample) {
-  if (sample.shards.empty()) return 0;
   std::vector<ShardFeatures> shards;
   for (const MeasuredShard& shard : sample.shards) shards.push_back(FeaturesOf(shard));
-  const auto width = static_cast<std::size_t>(model.representation_width());
-  std::vector<float> represented(shards.size() * width);
-  std::vector<CommLoad> loads(shards.size());
-  model.Represent(ConditionsOf(sample), shards, represented, loads);
-  std::vector<float> sum(width, 0);
-  for (std::size_t i = 0; i < represented.size(); ++i) sum[i % width] += represented[i];
-  ComputeCost cost;
-  model.ComputeCosts(sum, std::span(&cost, 1));
-  return cost.total_ms;
+  // One rank, which every model can price.
+  return model.Bind(ConditionsOf(sample))
+      .value()
+      .CostsOfSets({&shards, 1})
+      .front()
+      .compute.total_ms;
 }
 
 // The load of a rank whose share of the collective is `columns` columns of a value for each sample.
-CommLoad LoadOf(const CostModel& model, const PricingConditions& conditions, Collective collective,
-                std::int64_t columns) {
+CommLoad LoadOf(const BoundCostModel& model, Collective collective, std::int64_t columns) {
+  const PricingConditions& conditions = model.conditions();
   ShardFeatures shard;
   shard.cols = columns;
   shard.rows = conditions.global_batch_size;
@@ -43,10 +39,7 @@ CommLoad LoadOf(const CostModel& model, const PricingConditions& conditions, Col
     shard.layout.row_shards = conditions.num_ranks;
     shard.table_rows = shard.rows * conditions.num_ranks;
   }
-  std::vector<float> phi(static_cast<std::size_t>(model.representation_width()));
-  CommLoad load;
-  model.Represent(conditions, std::span(&shard, 1), phi, std::span(&load, 1));
-  return load;
+  return model.comm().Load(shard);
 }
 
 bool PricesForward(const CommSample& sample) {
@@ -58,40 +51,34 @@ bool PricesForward(const CommSample& sample) {
 // Nothing where the model cannot say.
 std::optional<std::vector<float>> PredictComm(const CostModel& model, const CommRecord& record) {
   const CommSample& sample = record.sample;
-  const int ranks = static_cast<int>(sample.dim_sums.size());
-  const std::vector<int>& known = model.info().num_devices;
-  if (ranks > model.info().max_ranks &&
-      std::find(known.begin(), known.end(), ranks) == known.end()) {
-    return std::nullopt;
-  }
   const bool late = std::any_of(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end(),
                                 [](double ms) { return ms > 0; });
   const bool forward = PricesForward(sample);
   if (late && !forward && sample.collective != Collective::kAllToAll) return std::nullopt;
   PricingConditions conditions;
-  conditions.num_ranks = ranks;
+  conditions.num_ranks = static_cast<int>(sample.dim_sums.size());
   conditions.global_batch_size = sample.batch_size;
   conditions.hosts = HostsOf(record);
-  const auto bound = model.ForConditions(conditions);
-  const CostModel& pricing = bound == nullptr ? model : *bound;
+  const StatusOr<BoundCostModel> pricing = model.Bind(conditions);
+  if (!pricing.ok()) return std::nullopt;
   std::vector<float> loads;
   CommSetup setup;  // of the collective alone
   for (const std::int64_t columns : sample.dim_sums) {
     float load = static_cast<float>(columns);
     if (sample.collective != Collective::kAllToAll) {
-      const CommLoad of_rank = LoadOf(pricing, conditions, sample.collective, columns);
+      const CommLoad of_rank = LoadOf(*pricing, sample.collective, columns);
       load = forward ? of_rank.forward : of_rank.backward;
-      setup = pricing.SetupOf(of_rank.kinds);
+      setup = pricing->comm().SetupOf(of_rank.kinds);
     }
     loads.push_back(load * static_cast<float>(sample.element_bytes) / kElementBytes);
   }
-  std::vector<float> cost_ms(static_cast<std::size_t>(ranks));
+  std::vector<float> cost_ms(sample.dim_sums.size());
   if (forward) {
     std::vector<float> offsets(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end());
-    offsets.resize(static_cast<std::size_t>(ranks), 0);
-    pricing.ForwardCommCosts(ranks, loads, offsets, cost_ms);
+    offsets.resize(cost_ms.size(), 0);
+    pricing->comm().ForwardCosts(loads, offsets, cost_ms);
   } else {
-    pricing.BackwardCommCosts(ranks, loads, cost_ms);
+    pricing->comm().BackwardCosts(loads, cost_ms);
   }
   const float setup_ms = forward ? setup.forward_ms : setup.backward_ms;
   for (float& cost : cost_ms) cost = std::max(0.0F, cost + setup_ms);

@@ -35,7 +35,7 @@ std::int64_t MeasuredAt(const CommRecord& record) {
 
 std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
                                      std::vector<CommRecord> comm, std::int64_t made_unix_ms) {
-  const std::int64_t batch_size = model.info().global_batch_size;
+  const std::int64_t batch_size = model.info().coverage.global_batch_size;
   const auto says_nothing = [&](std::int64_t measured_at, std::int64_t measured_batch_size) {
     return measured_at <= made_unix_ms || (batch_size > 0 && measured_batch_size != batch_size);
   };

@@ -36,11 +36,11 @@ CommRecord AllReduceTaking(double times, std::int64_t batch_size) {
 
 TEST(ModelDriftMeasurementTest, AModelOfOneBatchSizeIsComparedAtThatAlone) {
   CostModelInfo info;
-  info.max_ranks = 8;
+  info.coverage.max_ranks = 8;
   const std::vector<ComputeRecord> compute = {LookupsTaking(2, 64), LookupsTaking(9, 32)};
   const std::vector<CommRecord> comm = {AllReduceTaking(3, 64), AllReduceTaking(9, 32)};
   for (const std::int64_t batch_size : {64, 0}) {
-    info.global_batch_size = batch_size;
+    info.coverage.global_batch_size = batch_size;
     const auto drift = MeasureDrift(testing::FakeCostModel(info), compute, comm, 1000);
     ASSERT_EQ(drift.size(), 2u);
     EXPECT_EQ(drift[0].stage, "all_reduce");
@@ -55,7 +55,7 @@ TEST(ModelDriftMeasurementTest, AModelOfOneBatchSizeIsComparedAtThatAlone) {
 
 TEST(ModelDriftMeasurementTest, MeasurementsOfOtherKernelsAndCollectivesSayNothing) {
   CostModelInfo info;
-  info.max_ranks = 8;
+  info.coverage.max_ranks = 8;
   info.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
   std::vector<ComputeRecord> compute = {LookupsTaking(2, 64), LookupsTaking(9, 64)};
   compute[0].environment.backend = "neuroshard-cpu";

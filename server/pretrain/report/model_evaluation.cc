@@ -78,10 +78,11 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                      Listed(measured)));
   };
   compare("global batch size",
-          info.global_batch_size == 0 ? "" : fmt::format("{}", info.global_batch_size),
+          info.coverage.global_batch_size == 0 ? ""
+                                               : fmt::format("{}", info.coverage.global_batch_size),
           std::move(batch_sizes));
-  compare("weight dtype", info.weight_dtype, std::move(dtypes));
-  compare("optimizer", info.optimizer, std::move(optimizers));
+  compare("weight dtype", info.coverage.weight_dtype, std::move(dtypes));
+  compare("optimizer", info.coverage.optimizer, std::move(optimizers));
   compare("device", info.measured_with.device, std::move(devices));
   compare("backend", info.measured_with.backend, std::move(backends));
   compare("collectives", info.measured_with.collective_backend, std::move(collective_backends));

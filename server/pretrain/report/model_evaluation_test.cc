@@ -4,45 +4,62 @@
 #include <gtest/gtest.h>
 
 #include "server/pretrain/testing/synthetic_records.h"
+#include "tests/support/fake_cost_model.h"
 
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::FakeCostModel;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// compute = sum of dims; comm of rank r = its dim sum (+ its offset); knows 2 ranks.
-class DimModel final : public CostModel {
+// compute = sum of dims.
+class DimCompute final : public ComputeModel {
  public:
-  DimModel() {
-    info_.num_devices = {2};
-    info_.global_batch_size = 1024;
-    info_.optimizer = "sgd";
-  }
-  const CostModelInfo& info() const override { return info_; }
-  Status CheckConditions(const PricingConditions&) const override { return absl::OkStatus(); }
   int representation_width() const override { return 1; }
   void Represent(const PricingConditions& /*conditions*/, std::span<const ShardFeatures> shards,
-                 std::span<float> out, std::span<CommLoad> loads) const override {
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      out[i] = static_cast<float>(shards[i].cols);
-      loads[i] = {out[i], out[i]};
-    }
+                 std::span<float> phi) const override {
+    for (std::size_t i = 0; i < shards.size(); ++i) phi[i] = static_cast<float>(shards[i].cols);
   }
-  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
     for (std::size_t i = 0; i < sums.size(); ++i) out[i].total_ms = sums[i];
   }
-  void BackwardCommCosts(int, std::span<const float> dim_sums,
-                         std::span<float> cost_ms) const override {
+};
+
+// Of rank r: its dim sum (+ its offset).
+class DimComm final : public CommModel {
+ public:
+  CommLoad Load(const ShardFeatures& shard) const override {
+    return {static_cast<float>(shard.cols), static_cast<float>(shard.cols)};
+  }
+  void BackwardCosts(std::span<const float> dim_sums, std::span<float> cost_ms) const override {
     std::copy(dim_sums.begin(), dim_sums.end(), cost_ms.begin());
   }
-  void ForwardCommCosts(int, std::span<const float> dim_sums, std::span<const float> offsets,
-                        std::span<float> cost_ms) const override {
+  void ForwardCosts(std::span<const float> dim_sums, std::span<const float> offsets,
+                    std::span<float> cost_ms) const override {
     for (std::size_t i = 0; i < dim_sums.size(); ++i) cost_ms[i] = dim_sums[i] + offsets[i];
   }
+};
+
+// Knows 1 and 2 ranks.
+class DimModel final : public FakeCostModel {
+ public:
+  DimModel() : FakeCostModel(MakeInfo()) {}
 
  private:
-  CostModelInfo info_;
+  static CostModelInfo MakeInfo() {
+    CostModelInfo info;
+    info.coverage.num_devices = {1, 2};
+    info.coverage.global_batch_size = 1024;
+    info.coverage.optimizer = "sgd";
+    return info;
+  }
+  std::shared_ptr<const ComputeModel> MakeCompute() const override {
+    return std::make_shared<const DimCompute>();
+  }
+  std::shared_ptr<const CommModel> MakeComm(const PricingConditions&) const override {
+    return std::make_shared<const DimComm>();
+  }
 };
 
 TEST(ModelEvaluationTest, AModelThatIsRightIsPerfectOnEverySample) {

@@ -9,12 +9,11 @@
 #include <iterator>
 
 #include "server/cost/neural/neural_cost_model.h"
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 #include "server/models/model_manifest.h"
 #include "server/pretrain/data/training_set.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/train/cost_model_training.h"
-#include "tests/support/represent.h"
 
 namespace neuroshard {
 namespace {
@@ -32,12 +31,12 @@ class SilentObserver final : public TrainingObserver {
   std::string warnings;
 };
 
-class ModelPublicationTest : public testing::Test {
+class ModelPublicationTest : public ::testing::Test {
  protected:
   ModelPublicationTest()
-      : root_(fs::path(testing::TempDir()) /
+      : root_(fs::path(::testing::TempDir()) /
               fmt::format("publication-{}-{}", ::getpid(),
-                          testing::UnitTest::GetInstance()->current_test_info()->name())) {
+                          ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(root_);
     config_ = PresetConfig(TrainingPreset::kPerCount);
     config_.optimization.max_epochs = 40;
@@ -95,25 +94,19 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const CostModel& model = **loaded;
 
-  EXPECT_TRUE(model.info().splits_compute);
-  EXPECT_EQ(model.info().num_devices, (std::vector<int>{2}));
-  EXPECT_EQ(model.info().global_batch_size, 512);
+  EXPECT_TRUE(model.info().properties.splits_compute);
+  EXPECT_EQ(model.info().coverage.num_devices, (std::vector<int>{2}));
+  EXPECT_EQ(model.info().coverage.global_batch_size, 512);
   EXPECT_EQ(model.info().measured_with.device, "Some CPU");
   const NetworkReport& compute = trained.reports[0];
   const SampleSplit split = SplitSamples(std::ssize(records_.compute), config_.optimization.seed);
   ASSERT_EQ(compute.predicted_ms.size(), split.test.size());
   for (std::size_t i = 0; i < split.test.size(); ++i) {
-    std::vector<ShardFeatures> shards;
+    std::vector<std::vector<ShardFeatures>> set(1);
     for (const auto& shard : records_.compute[split.test[i]].sample.shards) {
-      shards.push_back(FeaturesOf(shard));
+      set[0].push_back(FeaturesOf(shard));
     }
-    const auto width = static_cast<std::size_t>(model.representation_width());
-    std::vector<float> phi(shards.size() * width);
-    RepresentInto(model, shards, phi);
-    std::vector<float> sum(width, 0);
-    for (std::size_t k = 0; k < phi.size(); ++k) sum[k % width] += phi[k];
-    ComputeCost cost;
-    model.ComputeCosts(sum, std::span(&cost, 1));
+    const ComputeCost cost = model.Bind({})->CostsOfSets(set).front().compute;
     EXPECT_NEAR(cost.total_ms, compute.predicted_ms[i], 1e-4 * compute.predicted_ms[i] + 1e-6);
   }
   const NetworkReport& comm = trained.reports[2];
@@ -121,8 +114,10 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
   const TrainingProblem forward = MakeCommProblem(records_.comm, CommDirection::kForward, 2);
   const std::int64_t first = SplitSamples(forward.num_samples(), 0).test[0];
   std::vector<float> costs(2);
-  model.ForwardCommCosts(2, std::span(forward.rows).subspan(first * 4, 2),
-                         std::span(forward.rows).subspan(first * 4 + 2, 2), costs);
+  model.Bind({.num_ranks = 2})
+      ->comm()
+      .ForwardCosts(std::span(forward.rows).subspan(first * 4, 2),
+                    std::span(forward.rows).subspan(first * 4 + 2, 2), costs);
   EXPECT_NEAR(costs[0], comm.predicted_ms[0], 1e-4 * comm.predicted_ms[0] + 1e-6);
   EXPECT_NEAR(costs[1], comm.predicted_ms[1], 1e-4 * comm.predicted_ms[1] + 1e-6);
 }

@@ -19,12 +19,12 @@
 
 namespace neuroshard {
 
-class PretrainFixture : public testing::Test {
+class PretrainFixture : public ::testing::Test {
  protected:
   PretrainFixture()
-      : folder_(std::filesystem::path(testing::TempDir()) /
+      : folder_(std::filesystem::path(::testing::TempDir()) /
                 fmt::format("pretrain-{}-{}", ::getpid(),
-                            testing::UnitTest::GetInstance()->current_test_info()->name())),
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name())),
         out_(std::tmpfile()),
         err_(std::tmpfile()) {
     std::filesystem::remove_all(folder_);

@@ -39,7 +39,7 @@ TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
       TrainUniversalModel(records, config, nullptr, {&stop, 2, &observer, nullptr});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
 
-  const fs::path root = fs::path(testing::TempDir()) / fmt::format("universal-{}", ::getpid());
+  const fs::path root = fs::path(::testing::TempDir()) / fmt::format("universal-{}", ::getpid());
   const std::string directory = (root / "cpu" / "1").string();
   const auto location = LocateModel(directory, ExistingVersion::kRefuse);
   ASSERT_TRUE(PublishModel(*outcome, *location, {}, ExistingVersion::kRefuse).ok());

@@ -12,6 +12,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::StatusIs;
 using ::testing::AllOf;
@@ -41,7 +42,7 @@ std::vector<int> Ranks(const PlanRequest& request, const std::string& strategy) 
   PlanRequest named = request;
   named.search.strategy = strategy;
   const ConcaveCostModel model;
-  const auto result = RunSearch(named, model, NeverStop(), nullptr);
+  const auto result = RunSearch(named, BoundTo(named, model), NeverStop(), nullptr);
   std::vector<int> ranks;
   if (!result.ok()) return ranks;
   for (const TablePlan& table : result->plan.tables) {
@@ -92,12 +93,12 @@ TEST(GreedyBaselineTest, SaysThatOnlyCutsWouldHelp) {
   request.topology.devices = {{0, 200'000}, {0, 200'000}};
   request.search.strategy = "size_greedy";
   const ConcaveCostModel model;
-  EXPECT_THAT(RunSearch(request, model, NeverStop(), nullptr),
+  EXPECT_THAT(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("without cutting columns"), HasSubstr("table 't2'"),
                              HasSubstr("120000 bytes short"))));
   request.search.strategy = "neuroshard";
-  EXPECT_TRUE(RunSearch(request, model, NeverStop(), nullptr).ok());
+  EXPECT_TRUE(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr).ok());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 using ::neuroshard::testing::ConcaveCostModel;
 
-constexpr std::size_t kWidth = ConcaveCostModel::kWidth;
+constexpr std::size_t kWidth = testing::ConcaveCompute::kWidth;
 constexpr std::size_t kMaxContents = 1U << 18;
 
 class RankCostCacheTest : public ::testing::Test {
@@ -32,7 +32,7 @@ class RankCostCacheTest : public ::testing::Test {
   }
 
   PlanRequest request_;
-  ConcaveCostModel model_;
+  BoundCostModel model_ = testing::BoundToRanks(1, ConcaveCostModel());
   NeverStop stop_;
   SearchContext context_{request_, model_, stop_, nullptr};
   RankCostCache cache_{context_, kWidth, kMaxContents};

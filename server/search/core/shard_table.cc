@@ -4,8 +4,8 @@
 
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
+#include "server/cost/shard_features.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/features/shard_features.h"
 
 namespace neuroshard {
 namespace {
@@ -20,9 +20,7 @@ ShardLayout LayoutOf(ShardingType type, int row_shards) {
 }  // namespace
 
 ShardTable::ShardTable(SearchContext& context)
-    : context_(context),
-      conditions_(ConditionsOf(context.request())),
-      width_(static_cast<std::size_t>(context.model().representation_width())) {
+    : context_(context), width_(static_cast<std::size_t>(context.model().representation_width())) {
   std::size_t end = 0;
   for (const Table& table : context.request().tables) {
     quick_begin_.push_back(end);
@@ -101,7 +99,7 @@ void ShardTable::PredictNew() {
   phi_.resize(entries_.size() * width_);
   loads_.resize(entries_.size());
   const std::span<float> phi(phi_.data() + known * width_, added * width_);
-  context_.model().Represent(conditions_, features, phi, std::span(loads_).subspan(known));
+  context_.model().Represent(features, phi, std::span(loads_).subspan(known));
   std::vector<ComputeCost> costs(added);
   context_.model().ComputeCosts(phi, costs);
   context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);

@@ -86,7 +86,6 @@ class ShardTable {
   int* QuickId(const Key& key);
 
   SearchContext& context_;
-  const PricingConditions conditions_;
   const std::size_t width_;
   // By table, type and granules; -1: unknown. Local search asks millions of times a second: these
   // are found by index, all others by hash.

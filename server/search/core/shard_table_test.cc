@@ -7,8 +7,8 @@
 #include "common/base/random.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/memory_use.h"
+#include "server/cost/shard_features.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/features/shard_features.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
 
@@ -19,7 +19,7 @@ class ShardTableTest : public ::testing::Test {
  protected:
   Random random_{5};
   PlanRequest request_ = testing::RandomPlanRequest(random_);
-  testing::ConcaveCostModel model_;
+  BoundCostModel model_ = testing::BoundTo(request_, testing::ConcaveCostModel());
   NeverStop stop_;
   SearchContext context_{request_, model_, stop_, nullptr};
   ShardTable shards_{context_};
@@ -53,7 +53,7 @@ TEST_F(ShardTableTest, ShardsAreTheBlocksOfTheirType) {
           std::vector<float> phi(shards_.width());
           CommLoad load;
           ComputeCost cost;
-          model_.Represent(ConditionsOf(request_), {&features, 1}, phi, {&load, 1});
+          model_.Represent({&features, 1}, phi, {&load, 1});
           model_.ComputeCosts(phi, {&cost, 1});
           EXPECT_EQ(std::vector<float>(shards_.phi(id), shards_.phi(id) + shards_.width()), phi);
           EXPECT_EQ(shards_.load(id).forward, load.forward);

@@ -13,6 +13,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::neuroshard::testing::StatusIs;
@@ -40,8 +41,9 @@ TEST(DistributedEmbeddingsStrategyTest, ReplicatesCutsRowsAndCutsColumnsByTheThr
   request.search.distributed_embeddings = {.column_slice_threshold_elements = 80,
                                            .row_slice_threshold_elements = 448,
                                            .data_parallel_threshold_elements = 20};
-  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                          RunSearch(request, FakeCostModel(), NeverStop(), nullptr));
+  NS_ASSERT_OK_AND_ASSIGN(
+      const SearchResult result,
+      RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr));
   const std::vector<TablePlan>& tables = result.plan.tables;
   using Shards = std::vector<Shard>;
   EXPECT_EQ(tables[0].sharding_type, ShardingType::kDataParallel);
@@ -61,7 +63,7 @@ TEST(DistributedEmbeddingsStrategyTest, ReplicatesCutsRowsAndCutsColumnsByTheThr
 TEST(DistributedEmbeddingsStrategyTest, APlanThatDoesNotFitIsNoAnswerAndNamesTheRank) {
   PlanRequest request = Request({{100, 8}, {1000, 8}}, 2);
   request.topology.devices[1].memory_bytes = 20'000;
-  const auto result = RunSearch(request, FakeCostModel(), NeverStop(), nullptr);
+  const auto result = RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition,
                                AllOf(StartsWith("no plan was found: the plan of 'basic' does not "
                                                 "fit: rank 1 needs 32000 bytes"),
@@ -81,7 +83,8 @@ TEST(DistributedEmbeddingsStrategyTest, EveryPlanIsLegalWhateverTheThresholds) {
     options = {any(), any(), any()};
     for (const char* strategy : {"basic", "memory_balanced", "memory_optimized"}) {
       request.search.strategy = strategy;
-      const auto result = RunSearch(request, FakeCostModel(), NeverStop(), nullptr);
+      const auto result =
+          RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr);
       if (!result.ok()) {
         ASSERT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition));
         continue;

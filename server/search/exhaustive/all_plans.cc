@@ -144,7 +144,8 @@ std::vector<TablePlan> AllTablePlans(const PlanRequest& request, int table) {
   return all;
 }
 
-BestOfAllPlans BestOfAll(const PlanRequest& asked, TypeSet default_types, const CostModel& model) {
+BestOfAllPlans BestOfAll(const PlanRequest& asked, TypeSet default_types,
+                         const BoundCostModel& model) {
   const PlanRequest request = WithDefaultTypes(asked, default_types);
   BestOfAllPlans best;
   ForEachLegalPlan(request, [&](const Plan& plan) {

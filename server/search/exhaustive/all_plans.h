@@ -26,7 +26,8 @@ struct BestOfAllPlans {
 
 // Over every plan that CheckPlan finds legal and whose types the tables may have: where constraints
 // name none, `default_types`. Exponential in tables: two or three small ones on up to 4 ranks.
-BestOfAllPlans BestOfAll(const PlanRequest& request, TypeSet default_types, const CostModel& model);
+BestOfAllPlans BestOfAll(const PlanRequest& request, TypeSet default_types,
+                         const BoundCostModel& model);
 
 // Whether there is a legal plan at all.
 bool AnyPlanIsLegal(const PlanRequest& request, TypeSet default_types);

@@ -19,6 +19,7 @@ namespace {
 
 using ::neuroshard::testing::AddRandomConstraints;
 using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::neuroshard::testing::RandomRequestShape;
@@ -52,7 +53,7 @@ TEST(AllPlansTest, TheBestPlanIsLegalAndBeatsRandomOnes) {
     PlanRequest request = RandomPlanRequest(random, Tiny());
     AddRandomConstraints(random, request, 8);
     if (i % 2 == 0) AddRandomMigration(random, request);
-    const BestOfAllPlans best = BestOfAll(request, TypeSet::All(), model);
+    const BestOfAllPlans best = BestOfAll(request, TypeSet::All(), BoundTo(request, model));
     if (best.feasible) {
       EXPECT_THAT(CheckPlan(request, best.plan), IsEmpty());
       EXPECT_GE(best.objective_ms, best.cost_ms);
@@ -61,7 +62,7 @@ TEST(AllPlansTest, TheBestPlanIsLegalAndBeatsRandomOnes) {
       const Plan plan = testing::RandomPlan(random, request);
       if (!CheckPlan(request, plan).empty()) continue;
       ASSERT_TRUE(best.feasible);
-      EXPECT_LE(best.cost_ms, PricePlan(request, plan, model)->embedding_cost_ms);
+      EXPECT_LE(best.cost_ms, PricePlan(request, plan, BoundTo(request, model))->embedding_cost_ms);
       ++compared;
     }
   }
@@ -73,12 +74,16 @@ TEST(AllPlansTest, DefaultTypesAreForTablesWithoutOthers) {
   const ConcaveCostModel model;
   PlanRequest request =
       RandomPlanRequest(random, {.max_tables = 1, .max_ranks = 3, .dims = {8}, .min_slack = 3});
-  EXPECT_EQ(BestOfAll(request, {ShardingType::kTableWise}, model).plan.tables[0].sharding_type,
+  EXPECT_EQ(BestOfAll(request, {ShardingType::kTableWise}, BoundTo(request, model))
+                .plan.tables[0]
+                .sharding_type,
             ShardingType::kTableWise);
   request.constraints.tables.emplace_back();
   request.constraints.tables[0].tables = {0};
   request.constraints.tables[0].sharding_types = {ShardingType::kRowWise};
-  EXPECT_EQ(BestOfAll(request, {ShardingType::kTableWise}, model).plan.tables[0].sharding_type,
+  EXPECT_EQ(BestOfAll(request, {ShardingType::kTableWise}, BoundTo(request, model))
+                .plan.tables[0]
+                .sharding_type,
             ShardingType::kRowWise);
 }
 

@@ -15,7 +15,7 @@ namespace {
 // All halvings of all tables on all ranks.
 class Enumeration {
  public:
-  Enumeration(const PlanRequest& request, const CostModel& model)
+  Enumeration(const PlanRequest& request, const BoundCostModel& model)
       : request_(request), model_(model) {}
 
   ExhaustiveResult Run(int max_splits) {
@@ -52,7 +52,7 @@ class Enumeration {
   }
 
   const PlanRequest& request_;
-  const CostModel& model_;
+  const BoundCostModel& model_;
   ExhaustiveResult result_;
 };
 
@@ -85,7 +85,7 @@ bool AssignGranules(const PlanRequest& request, std::size_t table, std::int64_t 
 
 }  // namespace
 
-ExhaustiveResult ExhaustiveSearch(const PlanRequest& request, const CostModel& model,
+ExhaustiveResult ExhaustiveSearch(const PlanRequest& request, const BoundCostModel& model,
                                   int max_splits) {
   return Enumeration(request, model).Run(max_splits);
 }

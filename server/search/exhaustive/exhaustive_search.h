@@ -16,7 +16,7 @@ struct ExhaustiveResult {
 
 // The cheapest of all assignments of whole tables and of the tables after up to `max_splits`
 // halvings. Exponential in everything: for a handful of tables and ranks.
-ExhaustiveResult ExhaustiveSearch(const PlanRequest& request, const CostModel& model,
+ExhaustiveResult ExhaustiveSearch(const PlanRequest& request, const BoundCostModel& model,
                                   int max_splits);
 
 // Whether any way of cutting columns at multiples of kColumnAlignment fits into memory.

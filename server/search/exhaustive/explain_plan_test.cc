@@ -21,6 +21,7 @@ namespace {
 
 using ::neuroshard::testing::AddRandomConstraints;
 using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlan;
 using ::neuroshard::testing::RandomPlanRequest;
@@ -30,13 +31,9 @@ using ::testing::HasSubstr;
 using enum ShardingType;
 
 ConcaveCostModel ModelOfAllTypes() {
-  ConcaveCostModel model;
-  for (const auto& word : kWords<ShardingType>) {
-    if (word.value != kTableWise && word.value != kColumnWise) {
-      model.mutable_info().sharding_types.push_back(word.value);
-    }
-  }
-  return model;
+  std::vector<ShardingType> all;
+  for (const auto& word : kWords<ShardingType>) all.push_back(word.value);
+  return ConcaveCostModel(0, {}, std::move(all));
 }
 
 // What every layout of one type would cost, all else staying; legal ones.
@@ -49,7 +46,7 @@ std::vector<std::pair<double, int>> CostsOf(const PlanRequest& request, const Pl
     if (layout.sharding_type != type) continue;
     changed.tables[entry] = layout;
     if (!CheckPlan(request, changed).empty()) continue;
-    costs.emplace_back(PricePlan(request, changed, model)->embedding_cost_ms,
+    costs.emplace_back(PricePlan(request, changed, BoundTo(request, model))->embedding_cost_ms,
                        static_cast<int>(layout.shards.size()));
   }
   return costs;
@@ -74,7 +71,8 @@ TEST(ExplainPlanTest, AlternativesAreLegalPlansWithThatCost) {
     const Plan plan = RandomPlan(random, request);
     if (!CheckPlan(request, plan).empty()) continue;
     ++legal_plans;
-    NS_ASSERT_OK_AND_ASSIGN(const auto explanations, ExplainPlan(request, plan, model));
+    NS_ASSERT_OK_AND_ASSIGN(const auto explanations,
+                            ExplainPlan(request, plan, BoundTo(request, model)));
     ASSERT_EQ(explanations.size(), plan.tables.size());
     for (std::size_t e = 0; e < plan.tables.size(); ++e) {
       EXPECT_EQ(explanations[e].table, plan.tables[e].name);
@@ -131,7 +129,8 @@ TEST(ExplainPlanTest, WhatIsImpossibleSaysWhy) {
     plan.tables.push_back(LayOutTable(request.tables[t], kTableWise, {&whole, 1}, {&rank, 1},
                                       request.topology.hosts()));
   }
-  NS_ASSERT_OK_AND_ASSIGN(const auto explanations, ExplainPlan(request, plan, model));
+  NS_ASSERT_OK_AND_ASSIGN(const auto explanations,
+                          ExplainPlan(request, plan, BoundTo(request, model)));
   const auto reason = [&](std::size_t table, ShardingType type) {
     for (const TableAlternative& alternative : explanations[table].alternatives) {
       if (alternative.sharding_type == type) return alternative.reason;
@@ -150,7 +149,7 @@ TEST(ExplainPlanTest, WhatCannotBePricedIsAnError) {
   const PlanRequest request = RandomPlanRequest(random);
   Plan plan = RandomPlan(random, request);
   plan.tables[0].name = "stranger";
-  EXPECT_THAT(ExplainPlan(request, plan, model),
+  EXPECT_THAT(ExplainPlan(request, plan, BoundTo(request, model)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("plan.tables[0].name")));
 }
 
@@ -165,7 +164,8 @@ TEST(ExplainPlanTest, BrokenPlansAreExplainedAsFarAsTheyGo) {
     plan.tables.push_back(plan.tables.front());
     plan.tables.erase(plan.tables.begin());
     plan.tables.push_back(plan.tables.front());
-    NS_ASSERT_OK_AND_ASSIGN(const auto explanations, ExplainPlan(request, plan, model));
+    NS_ASSERT_OK_AND_ASSIGN(const auto explanations,
+                            ExplainPlan(request, plan, BoundTo(request, model)));
     EXPECT_EQ(explanations.size(), plan.tables.size());
   }
 }

@@ -24,6 +24,7 @@ namespace neuroshard {
 namespace {
 
 using ::neuroshard::testing::AddRandomConstraints;
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::neuroshard::testing::StatusIs;
@@ -169,11 +170,11 @@ TEST(RepairPreviousTest, RefineMovesTheOneTableThatHasTo) {
     request.search.strategy = "refine";
     request.search.refine_steps = 10;
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                            RunSearch(request, model, NeverStop(), nullptr));
+                            RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
     ASSERT_THAT(CheckPlan(request, result.plan), IsEmpty());
     // With less there is no plan, and the answer says how much it takes.
     request.migration->budget_bytes = 10;
-    const auto none = RunSearch(request, model, NeverStop(), nullptr);
+    const auto none = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     EXPECT_THAT(
         none, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("migration.budget_bytes")));
   }
@@ -226,7 +227,8 @@ TEST(RepairPreviousTest, FindsAPlanWheneverTwoTablesAreEnough) {
                                                      .ranks_per_host = {1, 2},
                                                      .torchrec_memory = true});
     request.search.strategy = "random";
-    const auto before = RunSearch(request, ConcaveCostModel(), NeverStop(), nullptr);
+    const auto before =
+        RunSearch(request, BoundTo(request, ConcaveCostModel()), NeverStop(), nullptr);
     if (!before.ok()) continue;
     if (i % 3 == 0) AddRandomConstraints(random, request, 8);
     request.migration.emplace().previous = before->plan;

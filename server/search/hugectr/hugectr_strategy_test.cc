@@ -12,6 +12,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::neuroshard::testing::StatusIs;
@@ -38,8 +39,9 @@ PlanRequest Request() {
 
 TEST(HugeCtrStrategyTest, HoldersBecomeReplicasRowsOfSomeRanksOrAWholeTable) {
   const PlanRequest request = Request();
-  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                          RunSearch(request, FakeCostModel(), NeverStop(), nullptr));
+  NS_ASSERT_OK_AND_ASSIGN(
+      const SearchResult result,
+      RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr));
   const std::vector<TablePlan>& tables = result.plan.tables;
   EXPECT_EQ(tables[0].sharding_type, ShardingType::kDataParallel);
   EXPECT_EQ(tables[0].compute_kernel, ComputeKernel::kDense);
@@ -56,8 +58,9 @@ TEST(HugeCtrStrategyTest, HierarchicalCutsOverAllRanksOfItsHosts) {
   PlanRequest request = Request();
   request.search.hugectr.hierarchical = true;
   request.tables[2].pooling_factor = 100;  // as hot as table 1: a host for each
-  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                          RunSearch(request, FakeCostModel(), NeverStop(), nullptr));
+  NS_ASSERT_OK_AND_ASSIGN(
+      const SearchResult result,
+      RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr));
   const std::vector<TablePlan>& tables = result.plan.tables;
   EXPECT_EQ(tables[0].sharding_type, ShardingType::kDataParallel);
   EXPECT_EQ(tables[1].shards, (std::vector<Shard>{{0, 501, 0, 8, 2}, {501, 500, 0, 8, 3}}));
@@ -69,7 +72,7 @@ TEST(HugeCtrStrategyTest, HierarchicalNeedsSeveralEqualHosts) {
   PlanRequest request = Request();
   request.search.hugectr.hierarchical = true;
   request.topology.devices.pop_back();
-  const auto result = RunSearch(request, FakeCostModel(), NeverStop(), nullptr);
+  const auto result = RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr);
   ASSERT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(Violations::FromStatus(result.status()).front().field, "search.hugectr.hierarchical");
 }
@@ -86,7 +89,7 @@ TEST(HugeCtrStrategyTest, EveryPlanIsLegalAndRanksDifferInRoom) {
                                           random.Below(2) == 0;
     request.search.hugectr.data_parallel_threshold_gb = 1e-9 * std::exp2(random.Between(0, 24));
     request.search.hugectr.bandwidth_ratio = 20 * random.UniformReal();
-    const auto result = RunSearch(request, FakeCostModel(), NeverStop(), nullptr);
+    const auto result = RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr);
     if (!result.ok()) {
       ASSERT_THAT(result,
                   StatusIs(absl::StatusCode::kFailedPrecondition, StartsWith("no plan was found")));

@@ -192,8 +192,7 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
       backward_loads_.push_back(state.load.backward);
     }
   }
-  PricePlacements(context_.model(), static_cast<int>(num_ranks), compute_ms_, forward_loads_,
-                  backward_loads_, prices_);
+  PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_);
   context_.AddWork(Work::kRankPrice, compute_ms_.size());
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(live_.size());
 

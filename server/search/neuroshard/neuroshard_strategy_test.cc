@@ -15,6 +15,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::RandomPlanRequest;
@@ -36,7 +37,7 @@ PlanRequest RandomSearchRequest(Random& random, const RandomRequestShape& shape)
 }
 
 double Cost(const PlanRequest& request, const CostModel& model) {
-  const auto result = RunSearch(request, model, NeverStop(), nullptr);
+  const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
   return result.ok() ? result->cost.embedding_cost_ms : std::numeric_limits<double>::infinity();
 }
 
@@ -47,8 +48,8 @@ TEST(NeuroShardStrategyTest, MakesTheSamePlansAsTheReference) {
   for (int i = 0; i < 3000; ++i) {
     const ConcaveCostModel model(random.Next());
     const PlanRequest request = RandomSearchRequest(random, {.min_slack = 1.0});
-    const ReferenceResult reference = ReferenceSearch(request, model);
-    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    const ReferenceResult reference = ReferenceSearch(request, BoundTo(request, model));
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     if (reference.plan.tables.empty()) continue;
     ASSERT_THAT(result, IsOk()) << "instance " << i;
     if (reference.uncut_found) {
@@ -68,7 +69,7 @@ TEST(NeuroShardStrategyTest, PricesItsPlansAsTheReference) {
   for (int i = 0; i < 100; ++i) {
     const ConcaveCostModel model(random.Next());
     const PlanRequest request = RandomSearchRequest(random, {.min_slack = 1.5});
-    const ReferenceResult reference = ReferenceSearch(request, model);
+    const ReferenceResult reference = ReferenceSearch(request, BoundTo(request, model));
     if (!reference.uncut_found) continue;
     const double cost_ms = Cost(request, model);
     EXPECT_NEAR(cost_ms, reference.cost_ms, 1e-5 * cost_ms) << "instance " << i;
@@ -96,14 +97,14 @@ TEST(NeuroShardStrategyTest, NeverBeatsTheOptimum) {
         RandomPlanRequest(random, {.max_tables = 4, .max_ranks = 3, .dims = {4, 8, 16}});
     request.search.strategy = "neuroshard";
     request.search.max_length = 2;
-    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     if (!result.ok() || result->statistics.splits > 2) continue;
     bool halves_only = true;
     for (const TablePlan& table : result->plan.tables) {
       for (const Shard& shard : table.shards) halves_only = halves_only && shard.cols % 4 == 0;
     }
     ASSERT_TRUE(halves_only);
-    const ExhaustiveResult optimum = ExhaustiveSearch(request, model, 2);
+    const ExhaustiveResult optimum = ExhaustiveSearch(request, BoundTo(request, model), 2);
     if (optimum.feasible) {
       EXPECT_GE(result->cost.embedding_cost_ms, optimum.best_cost_ms * (1 - 1e-6));
     }
@@ -122,7 +123,7 @@ TEST(NeuroShardStrategyTest, FindsAPlanExactlyWhenOneExists) {
                                                      .max_slack = 1.4});
     request.search.strategy = "neuroshard";
     request.search.max_length = static_cast<int>(random.Between(0, 3));
-    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_EQ(result.ok(), AnyColumnPackingFits(request)) << "instance " << i;
     feasible += result.ok();
     if (result.ok()) {
@@ -150,10 +151,10 @@ TEST(NeuroShardStrategyTest, TheDimCapIsSoftWhereItLeavesNoPlan) {
   }
   request.topology.devices.assign(5, {0, std::int64_t{1} << 30});
   const ConcaveCostModel model;
-  ASSERT_TRUE(ReferenceSearch(request, model).plan.tables.empty());
+  ASSERT_TRUE(ReferenceSearch(request, BoundTo(request, model)).plan.tables.empty());
 
   NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                          RunSearch(request, model, NeverStop(), nullptr));
+                          RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
 
   EXPECT_THAT(CheckPlan(request, result.plan), IsEmpty());
   EXPECT_EQ(result.cost.ranks[3].compute_ms, 0) << "an empty rank costs nothing";
@@ -174,7 +175,7 @@ TEST(NeuroShardStrategyTest, CutsMoreOftenThanMaxLengthWhereOnlyThatFits) {
   const ConcaveCostModel model;
 
   NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                          RunSearch(request, model, NeverStop(), nullptr));
+                          RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
 
   EXPECT_THAT(CheckPlan(request, result.plan), IsEmpty());
   EXPECT_EQ(result.statistics.splits, 7);
@@ -202,7 +203,7 @@ TEST(NeuroShardStrategyTest, ManyTablesAndRanksRunInSeveralBatches) {
   const ConcaveCostModel model;
 
   NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                          RunSearch(request, model, NeverStop(), nullptr));
+                          RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
 
   EXPECT_THAT(CheckPlan(request, result.plan), IsEmpty());
   request.search.strategy = "random";
@@ -224,7 +225,8 @@ TEST(NeuroShardStrategyTest, LargeRequestsHaveAPlanBeforeTheFirstInnerSearchEnds
   const ConcaveCostModel model;
   const StopAfterPolls stop(2000 + 10);
 
-  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result, RunSearch(request, model, stop, nullptr));
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                          RunSearch(request, BoundTo(request, model), stop, nullptr));
 
   EXPECT_TRUE(result.statistics.time_limit_reached);
   EXPECT_EQ(result.statistics.plans_evaluated, 1);
@@ -244,7 +246,8 @@ TEST(NeuroShardStrategyTest, LargeRequestsThatNeedCutsHaveAPlanAsSoon) {
   const ConcaveCostModel model;
   const StopAfterPolls stop(2001 + 10);
 
-  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result, RunSearch(request, model, stop, nullptr));
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                          RunSearch(request, BoundTo(request, model), stop, nullptr));
 
   EXPECT_TRUE(result.statistics.time_limit_reached);
   EXPECT_EQ(result.statistics.splits, 1);

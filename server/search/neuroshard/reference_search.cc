@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/cost/shard_features.h"
 #include "server/evaluate/placement_price.h"
-#include "server/features/shard_features.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {
@@ -16,7 +16,7 @@ namespace {
 // The paper's search in its own order, without any sharing of work.
 class Reference {
  public:
-  Reference(const PlanRequest& request, const CostModel& model)
+  Reference(const PlanRequest& request, const BoundCostModel& model)
       : request_(request), model_(model), available_(AvailableBytes(request)) {}
 
   ReferenceResult Run() {
@@ -59,8 +59,7 @@ class Reference {
       const Table& table = request_.tables[static_cast<std::size_t>(piece.table)];
       const ShardFeatures features = FeaturesOf(table, {}, table.num_embeddings, piece.cols);
       phi.resize(static_cast<std::size_t>(model_.representation_width()));
-      model_.Represent(ConditionsOf(request_), std::span(&features, 1), phi,
-                       std::span(&represented.load, 1));
+      model_.Represent(std::span(&features, 1), phi, std::span(&represented.load, 1));
     }
     return represented;
   }
@@ -173,20 +172,19 @@ class Reference {
       backward_loads.push_back(sum.backward);
     }
     PlacementPrices prices;
-    PricePlacements(model_, static_cast<int>(num_ranks), compute_ms, forward_loads, backward_loads,
-                    prices);
+    PricePlacements(model_, compute_ms, forward_loads, backward_loads, prices);
     return prices.cost_ms.front();
   }
 
   const PlanRequest& request_;
-  const CostModel& model_;
+  const BoundCostModel& model_;
   const std::vector<std::int64_t> available_;
   std::map<std::pair<int, std::int64_t>, Represented> represented_;
 };
 
 }  // namespace
 
-ReferenceResult ReferenceSearch(const PlanRequest& request, const CostModel& model) {
+ReferenceResult ReferenceSearch(const PlanRequest& request, const BoundCostModel& model) {
   return Reference(request, model).Run();
 }
 

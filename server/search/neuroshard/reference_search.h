@@ -17,6 +17,6 @@ struct ReferenceResult {
 };
 
 // No fallback of any kind: no plan where the paper's search has none.
-ReferenceResult ReferenceSearch(const PlanRequest& request, const CostModel& model);
+ReferenceResult ReferenceSearch(const PlanRequest& request, const BoundCostModel& model);
 
 }  // namespace neuroshard

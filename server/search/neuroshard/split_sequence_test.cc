@@ -32,7 +32,7 @@ class SplitSequenceTest : public ::testing::Test {
   }
 
   PlanRequest request_;
-  ConcaveCostModel model_;
+  BoundCostModel model_ = testing::BoundToRanks(1, ConcaveCostModel());
   NeverStop stop_;
   SearchContext context_{request_, model_, stop_, nullptr};
 };

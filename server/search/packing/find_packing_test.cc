@@ -13,6 +13,7 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::RandomPlanRequest;
@@ -46,7 +47,7 @@ TEST(FindPackingTest, WholeTablesAreFoundExactlyWhenTheyFit) {
     const PlanRequest request = RandomPlanRequest(
         random, {.max_tables = 5, .max_ranks = 3, .min_slack = 0.9, .max_slack = 1.5});
     const StatusOr<Placement> packing = FindPacking(request, Cutting::kWholeTables);
-    const bool possible = ExhaustiveSearch(request, model, 0).feasible;
+    const bool possible = ExhaustiveSearch(request, BoundTo(request, model), 0).feasible;
     ASSERT_EQ(packing.ok(), possible) << "instance " << i << ": " << packing.status().ToString();
     feasible += possible;
     if (possible) {

@@ -19,6 +19,7 @@ namespace {
 
 using ::neuroshard::testing::AddRandomConstraints;
 using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 
@@ -70,14 +71,15 @@ TEST(RefineDemandsTest, NoPlanIsEverIllegal) {
     const PlanRequest request = DemandingRequest(random, 10, 8);
     if (i < first) continue;
     LegalityCheck check(request);
-    const auto result = RunSearch(request, model, NeverStop(), &check);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), &check);
     if (!result.ok()) {
       ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
       continue;
     }
     ++solved;
     ASSERT_GE(check.improvements, 1);
-    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, model));
+    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost,
+                            PricePlan(request, result->plan, BoundTo(request, model)));
     ASSERT_EQ(result->cost, cost) << i;
     ASSERT_FALSE(HasFailure()) << "request " << i;
   }
@@ -99,8 +101,9 @@ TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {
                                                      .torchrec_memory = true});
     AddRandomConstraints(random, request, 5);
     request.search.strategy = "refine";
-    const auto result = RunSearch(request, model, NeverStop(), nullptr);
-    const BestOfAllPlans best = BestOfAll(request, TypeSet(model.info().sharding_types), model);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    const BestOfAllPlans best =
+        BestOfAll(request, TypeSet(model.info().coverage.sharding_types), BoundTo(request, model));
     if (!(best.feasible || !result.ok())) {
       for (const auto& v : CheckPlan(request, result->plan))
         ADD_FAILURE() << i << " " << v.field << ": " << v.description;
@@ -140,7 +143,7 @@ TEST(RefineDemandsTest, AStopAtAnyPollLeavesALegalPlanOrNone) {
     const PlanRequest request = DemandingRequest(random, 8, 6);
     for (const int polls : {0, 1, 2, 3, 5, 8, 13, 34, 89, 233}) {
       LegalityCheck check(request);
-      const auto result = RunSearch(request, model, StopAfter(polls), &check);
+      const auto result = RunSearch(request, BoundTo(request, model), StopAfter(polls), &check);
       if (result.ok()) {
         cut += result->statistics.time_limit_reached;
       } else {

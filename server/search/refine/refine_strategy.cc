@@ -84,7 +84,7 @@ class RefineSearch {
   explicit RefineSearch(SearchContext& context)
       : context_(context),
         request_(context.request()),
-        rules_(request_, TypeSet(context.model().info().sharding_types)),
+        rules_(request_, TypeSet(context.model().sharding_types())),
         layouts_(request_, rules_),
         bench_(context, rules_, layouts_) {}
 
@@ -127,7 +127,7 @@ class RefineSearch {
     if (context_.has_plan()) return absl::OkStatus();
     // Where columns are all that is cut and nothing is demanded, FindPacking has said what there is
     // to say.
-    const TypeSet default_types(context_.model().info().sharding_types);
+    const TypeSet default_types(context_.model().sharding_types());
     const bool demands = !request_.constraints.empty() || request_.migration.has_value();
     if (!demands && default_types == kNeuroShardTypes) return status;
     StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
@@ -153,7 +153,7 @@ class RefineSearch {
   // choose from.
   Status RunFromPrevious() {
     const Migration& migration = *request_.migration;
-    const TypeSet default_types(context_.model().info().sharding_types);
+    const TypeSet default_types(context_.model().sharding_types());
     const std::optional<Plan> near = RepairPrevious(
         request_, rules_, TablesThatCanStay(request_, default_types), context_.stop());
     if (context_.ShouldStop()) return absl::OkStatus();

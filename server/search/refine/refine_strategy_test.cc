@@ -18,6 +18,9 @@
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::BoundTo;
+using ::neuroshard::testing::ConcaveComm;
+using ::neuroshard::testing::ConcaveCompute;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 
@@ -50,14 +53,15 @@ TEST(RefineStrategyTest, ImprovesOnNeuroShardAndNeverLoses) {
     request.search.max_length = 3;
     request.search.refine_steps = 100;
     request.search.strategy = "neuroshard";
-    const auto neuroshard = RunSearch(request, model, NeverStop(), nullptr);
+    const auto neuroshard = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     request.search.strategy = "refine";
     EveryImprovement observer(request);
-    const auto refine = RunSearch(request, model, NeverStop(), &observer);
+    const auto refine = RunSearch(request, BoundTo(request, model), NeverStop(), &observer);
     ASSERT_EQ(refine.ok(), neuroshard.ok());
     if (!refine.ok()) continue;
     ASSERT_LE(refine->cost.embedding_cost_ms, neuroshard->cost.embedding_cost_ms);
-    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, refine->plan, model));
+    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost,
+                            PricePlan(request, refine->plan, BoundTo(request, model)));
     ASSERT_EQ(refine->cost, cost);
     neuroshard_ms += neuroshard->cost.embedding_cost_ms;
     refine_ms += refine->cost.embedding_cost_ms;
@@ -73,8 +77,8 @@ TEST(RefineStrategyTest, TheSameStepsGiveTheSamePlan) {
     request.search.strategy = "refine";
     request.search.max_length = 2;
     request.search.refine_steps = 60;
-    const auto first = RunSearch(request, model, NeverStop(), nullptr);
-    const auto second = RunSearch(request, model, NeverStop(), nullptr);
+    const auto first = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    const auto second = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_EQ(first.ok(), second.ok());
     if (first.ok()) {
       ASSERT_EQ(*first, *second);
@@ -92,22 +96,22 @@ TEST(RefineStrategyTest, APlanInPlaceIsNotSearchedForNothing) {
   for (int i = 0; i < 30; ++i) {
     PlanRequest request = RandomPlanRequest(random, {.max_tables = 15});
     request.search.strategy = "random";
-    const auto before = RunSearch(request, model, NeverStop(), nullptr);
+    const auto before = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     if (!before.ok()) continue;
     ++plans;
     request.search.strategy = "refine";
     request.search.refine_steps = 0;
-    const auto without = RunSearch(request, model, NeverStop(), nullptr);
+    const auto without = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_TRUE(without.ok());
     request.migration.emplace().previous = before->plan;
-    const auto with = RunSearch(request, model, NeverStop(), nullptr);
+    const auto with = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_TRUE(with.ok());
     with_ms += with->cost.embedding_cost_ms;
     without_ms += without->cost.embedding_cost_ms;
 
     request.migration->budget_bytes = 0;
     request.search.refine_steps.reset();
-    const auto kept = RunSearch(request, model, NeverStop(), nullptr);
+    const auto kept = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     ASSERT_TRUE(kept.ok());
     EXPECT_EQ(kept->cost, before->cost);
     EXPECT_LE(kept->statistics.plans_evaluated, 1);
@@ -126,12 +130,12 @@ TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
     request.search.strategy = "refine";
     request.search.max_length = 2;
     request.search.refine_steps = 30;
-    const auto alone = RunSearch(request, model, NeverStop(), nullptr);
+    const auto alone = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     if (!alone.ok()) continue;
     request.search.max_threads = 3;
     EveryImprovement observer(request);
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult together,
-                            RunSearch(request, model, NeverStop(), &observer));
+                            RunSearch(request, BoundTo(request, model), NeverStop(), &observer));
     ASSERT_LE(together.cost.embedding_cost_ms, alone->cost.embedding_cost_ms);
     ASSERT_EQ(together.cost.embedding_cost_ms, observer.costs_ms.back());
     alone_ms += alone->cost.embedding_cost_ms;
@@ -148,41 +152,25 @@ struct WorkSincePoll {
   void Add(std::size_t more) { most = std::max(most, rows += more); }
 };
 
-class MeteredModel final : public CostModel {
+// A cost model's compute half that counts what it is asked.
+class MeteredCompute final : public ComputeModel {
  public:
-  explicit MeteredModel(WorkSincePoll& work) : work_(work) {
-    std::vector<ShardingType>& types = model_.mutable_info().sharding_types;
-    types.clear();
-    for (const auto& word : kWords<ShardingType>) types.push_back(word.value);
-    model_.set_max_ranks(64);
-  }
+  MeteredCompute(std::shared_ptr<const ComputeModel> compute, WorkSincePoll& work)
+      : compute_(std::move(compute)), work_(work) {}
 
-  const CostModelInfo& info() const override { return model_.info(); }
-  Status CheckConditions(const PricingConditions& conditions) const override {
-    return model_.CheckConditions(conditions);
-  }
-  int representation_width() const override { return model_.representation_width(); }
+  int representation_width() const override { return compute_->representation_width(); }
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> phi, std::span<CommLoad> loads) const override {
+                 std::span<float> phi) const override {
     work_.Add(shards.size());
-    model_.Represent(conditions, shards, phi, loads);
+    compute_->Represent(conditions, shards, phi);
   }
-  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const override {
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
     work_.Add(out.size());
-    model_.ComputeCosts(sums, out);
-  }
-  void BackwardCommCosts(int num_ranks, std::span<const float> loads,
-                         std::span<float> cost_ms) const override {
-    model_.BackwardCommCosts(num_ranks, loads, cost_ms);
-  }
-  void ForwardCommCosts(int num_ranks, std::span<const float> loads,
-                        std::span<const float> start_offsets_ms,
-                        std::span<float> cost_ms) const override {
-    model_.ForwardCommCosts(num_ranks, loads, start_offsets_ms, cost_ms);
+    compute_->Costs(sums, out);
   }
 
  private:
-  ConcaveCostModel model_;
+  const std::shared_ptr<const ComputeModel> compute_;
   WorkSincePoll& work_;
 };
 
@@ -218,7 +206,7 @@ TEST(RefineStrategyTest, RestartsAsLongAsItHasSteps) {
   for (const std::int64_t steps : {30, 100, 350}) {
     request.search.refine_steps = steps;
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                            RunSearch(request, model, NeverStop(), nullptr));
+                            RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
     if (!results.empty()) {
       const SearchResult& fewer = results.back();
       EXPECT_LE(result.cost.embedding_cost_ms, fewer.cost.embedding_cost_ms);
@@ -231,7 +219,6 @@ TEST(RefineStrategyTest, RestartsAsLongAsItHasSteps) {
 // InitialSolutions look at every layout of every table; a cancel must not wait for all of them.
 TEST(RefineStrategyTest, AsksOftenWhetherToStop) {
   WorkSincePoll work;
-  const MeteredModel model(work);
   PlanRequest request;
   for (int t = 0; t < 300; ++t) {
     request.tables.emplace_back().name = std::to_string(t);
@@ -242,6 +229,13 @@ TEST(RefineStrategyTest, AsksOftenWhetherToStop) {
   request.topology.devices.assign(16, {0, std::int64_t{1} << 30});
   request.search.strategy = "refine";
   request.search.refine_steps = 3;
+  const PricingConditions conditions = ConditionsOf(request);
+  std::vector<ShardingType> all_types;
+  for (const auto& word : kWords<ShardingType>) all_types.push_back(word.value);
+  const BoundCostModel model(conditions, {}, all_types,
+                             std::make_shared<const MeteredCompute>(
+                                 std::make_shared<const ConcaveCompute>(0, false), work),
+                             std::make_shared<const ConcaveComm>(conditions));
   ASSERT_TRUE(RunSearch(request, model, MeteredStop(work), nullptr).ok());
   EXPECT_LT(work.most, 6000U);
 }

@@ -35,9 +35,8 @@ Slopes SlopesOf(const std::vector<float>& cost_ms, std::size_t ranks, double mor
 
 }  // namespace
 
-CommSurrogate ProbeComm(const CostModel& model, int num_ranks, double forward_load,
-                        double backward_load) {
-  const std::size_t ranks = static_cast<std::size_t>(num_ranks);
+CommSurrogate ProbeComm(const BoundCostModel& model, double forward_load, double backward_load) {
+  const std::size_t ranks = static_cast<std::size_t>(model.num_ranks());
   const auto loads_of = [&](double load) {
     std::vector<float> loads(kRows * ranks, static_cast<float>(load));
     for (std::size_t r = 0; r < ranks; ++r) loads[kAllMore * ranks + r] *= 1.5F;
@@ -47,12 +46,12 @@ CommSurrogate ProbeComm(const CostModel& model, int num_ranks, double forward_lo
   forward_load = std::max(forward_load, 1e-6);
   backward_load = std::max(backward_load, 1e-6);
   std::vector<float> cost_ms(kRows * ranks);
-  model.BackwardCommCosts(num_ranks, loads_of(backward_load), cost_ms);
+  model.comm().BackwardCosts(loads_of(backward_load), cost_ms);
   const Slopes backward = SlopesOf(cost_ms, ranks, backward_load / 2, 1);
   const double late_ms = std::max(0.1, 0.5 * static_cast<double>(cost_ms[0]));
   std::vector<float> start_offsets_ms(kRows * ranks, 0.0F);
   start_offsets_ms[kOneLate * ranks] = static_cast<float>(late_ms);
-  model.ForwardCommCosts(num_ranks, loads_of(forward_load), start_offsets_ms, cost_ms);
+  model.comm().ForwardCosts(loads_of(forward_load), start_offsets_ms, cost_ms);
   const Slopes forward = SlopesOf(cost_ms, ranks, forward_load / 2, late_ms);
   return {.backward_own = backward.own,
           .backward_largest = backward.largest,

@@ -21,7 +21,6 @@ struct CommSurrogate {
 // Fits the surrogate around all ranks holding these loads and being ready at once, from what half
 // as much again costs on one rank and on all, and what one late rank costs the others. Prices 4
 // placements.
-CommSurrogate ProbeComm(const CostModel& model, int num_ranks, double forward_load,
-                        double backward_load);
+CommSurrogate ProbeComm(const BoundCostModel& model, double forward_load, double backward_load);
 
 }  // namespace neuroshard

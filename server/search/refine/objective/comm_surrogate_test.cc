@@ -9,9 +9,9 @@ namespace {
 
 // Its communication is linear: what is fitted is what it is.
 TEST(CommSurrogateTest, FindsTheSlopesOfALinearModel) {
-  const testing::ConcaveCostModel model;
   for (const int ranks : {2, 4, 16}) {
-    const CommSurrogate surrogate = ProbeComm(model, ranks, 300, 200);
+    const CommSurrogate surrogate =
+        ProbeComm(testing::BoundToRanks(ranks, testing::ConcaveCostModel()), 300, 200);
     EXPECT_NEAR(surrogate.backward_own, 0.002, 1e-6);
     EXPECT_NEAR(surrogate.backward_largest, 0.001, 1e-6);
     EXPECT_NEAR(surrogate.forward_own, 0.003, 1e-6);
@@ -21,9 +21,9 @@ TEST(CommSurrogateTest, FindsTheSlopesOfALinearModel) {
 }
 
 TEST(CommSurrogateTest, NoLoadAndOneRankAreFine) {
-  const testing::ConcaveCostModel model;
   for (const int ranks : {1, 3}) {
-    const CommSurrogate surrogate = ProbeComm(model, ranks, 0, 0);
+    const CommSurrogate surrogate =
+        ProbeComm(testing::BoundToRanks(ranks, testing::ConcaveCostModel()), 0, 0);
     EXPECT_GE(surrogate.forward_own, 0);
     EXPECT_GE(surrogate.backward_own, 0);
     EXPECT_GE(surrogate.forward_wait, 0);

@@ -21,8 +21,8 @@ constexpr std::size_t kSeparableBatch = 8;
 constexpr double kWorkWeight = 3;
 constexpr double kEvennessPower = 16;
 
-std::size_t BatchSize(const CostModelInfo& info, std::size_t num_ranks) {
-  if (info.separable_comm) return kSeparableBatch;
+std::size_t BatchSize(const ModelProperties& model, std::size_t num_ranks) {
+  if (model.separable_comm) return kSeparableBatch;
   return std::clamp(kBatchCells / (num_ranks * num_ranks), kSmallestBatch, kLargestBatch);
 }
 
@@ -32,9 +32,9 @@ MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCost
     : context_(context),
       shard_table_(shard_table),
       rank_costs_(rank_costs),
-      separable_(context.model().info().separable_comm),
+      separable_(context.model().properties().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
-      batch_size_(BatchSize(context.model().info(), num_ranks_)),
+      batch_size_(BatchSize(context.model().properties(), num_ranks_)),
       rank_prices_(num_ranks_),
       touched_of_rank_(num_ranks_, -1) {
   FitSurrogate();
@@ -58,8 +58,7 @@ void MovePricer::FitSurrogate() {
     backward_load += static_cast<double>(shard_table_.load(shard).backward);
   }
   const double ranks = static_cast<double>(num_ranks_);
-  surrogate_ = ProbeComm(context_.model(), static_cast<int>(num_ranks_), forward_load / ranks,
-                         backward_load / ranks);
+  surrogate_ = ProbeComm(context_.model(), forward_load / ranks, backward_load / ranks);
   weights_.load_ms =
       surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }
@@ -79,8 +78,8 @@ void MovePricer::PriceSolution(const Solution& solution) {
     backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
   }
   const ShardKinds kinds = solution.kinds();
-  PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
-                  backward_loads_, prices_, {&kinds, 1});
+  PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_,
+                  {&kinds, 1});
   context_.AddWork(Work::kRankPrice, num_ranks_);
   ++context_.statistics().plans_evaluated;
   for (std::size_t r = 0; r < num_ranks_; ++r) {
@@ -174,8 +173,7 @@ void MovePricer::PriceTogether() {
       backward_loads_[cell] = static_cast<float>(t.changed.backward_load);
     }
   }
-  PricePlacements(context_.model(), static_cast<int>(num_ranks_), compute_ms_, forward_loads_,
-                  backward_loads_, prices_, kinds_);
+  PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_, kinds_);
   context_.AddWork(Work::kRankPrice, rows * num_ranks_);
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
   for (std::size_t i = 0; i < priced_.size(); ++i) {
@@ -200,9 +198,8 @@ void MovePricer::PriceSeparately() {
   prices_.forward_comm_ms.resize(cells);
   compute_ms_.assign(cells, 0.0F);  // stands in for start offsets, which do not count
   if (cells > 0) {
-    const int ranks = static_cast<int>(num_ranks_);
-    context_.model().BackwardCommCosts(ranks, backward_loads_, prices_.backward_comm_ms);
-    context_.model().ForwardCommCosts(ranks, forward_loads_, compute_ms_, prices_.forward_comm_ms);
+    context_.model().comm().BackwardCosts(backward_loads_, prices_.backward_comm_ms);
+    context_.model().comm().ForwardCosts(forward_loads_, compute_ms_, prices_.forward_comm_ms);
   }
   for (std::size_t i = 0; i < priced_.size(); ++i) {
     if (!priced_[i].allowed) continue;

@@ -27,7 +27,7 @@ PlanRequest FourTablesOnTwoRanks() {
 
 TEST(MovePricerTest, PricesWhatPricePlanSaysWhicheverCollectivesThereAre) {
   const PlanRequest request = FourTablesOnTwoRanks();
-  const testing::ConcaveCostModel model;
+  const BoundCostModel model = testing::BoundTo(request, testing::ConcaveCostModel());
   const NeverStop never;
   SearchContext context(request, model, never, nullptr);
   const CompiledRules rules(request, TypeSet::All());

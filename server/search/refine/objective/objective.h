@@ -53,7 +53,7 @@ class Objective {
   // Of a placement; what Reset would find, without the means to estimate anything from there.
   static Value Evaluate(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
 
-  // `separable`: CostModelInfo::separable_comm.
+  // `separable`: ModelProperties::separable_comm.
   void Reset(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
 
   double cost_ms() const { return cost_ms_; }

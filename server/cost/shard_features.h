@@ -4,10 +4,26 @@
 #include <cstdint>
 
 #include "common/domain/measurement.h"
+#include "common/domain/reuse_histogram.h"
+#include "common/domain/shard_layout.h"
 #include "common/domain/table.h"
-#include "server/cost/cost_model.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
+
+// One shard as a model sees it.
+struct ShardFeatures {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t table_rows = 0;  // rows / table_rows of the ids go to the shard
+  ShardLayout layout;
+  double pooling_factor = 1.0;  // of the table
+  ReuseHistogram reuse_histogram{};
+  DataType weight_dtype = DataType::kFp32;
+  PoolingMode pooling_mode = PoolingMode::kSum;
+  bool weighted = false;
+  int vectors_per_sample = 1;  // one a feature that shares the table
+};
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1
 // <= cols <= embedding_dim). A cut in columns leaves rows, pooling and reuse as they are, since

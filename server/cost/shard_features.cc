@@ -1,4 +1,4 @@
-#include "server/features/shard_features.h"
+#include "server/cost/shard_features.h"
 
 #include <algorithm>
 
