@@ -175,6 +175,14 @@ Status CommGroup::Connect(const std::vector<RankAddress>& addresses, const StopS
   for (const RankAddress& one : addresses) by_rank[one.rank] = one.address;
 
   NS_ASSIGN_OR_RETURN(std::unique_ptr<Call> call, Call::Begin(*this, Phase::kOpened, stop));
+  NS_RETURN_IF_ERROR(ForEachMember([&](int, Member& member, DeviceBackend&) -> Status {
+    Violations violations;
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      const Status status = member.pending->CheckAddress(addresses[i].address);
+      if (!status.ok()) violations.Add(fmt::format("addresses[{}].address", i), Message(status));
+    }
+    return violations.ToStatus();
+  }));
   NS_RETURN_IF_ERROR(ForEachMember([&, this](int, Member& member, DeviceBackend&) -> Status {
     StatusOr<std::unique_ptr<Communicator>> connected = member.pending->Connect(by_rank);
     std::unique_ptr<PendingCommunicator> used;

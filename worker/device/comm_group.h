@@ -85,7 +85,7 @@ class CommGroup {
   const std::vector<RankAddress>& addresses() const { return addresses_; }
 
   // Returns when the full mesh stands. INVALID_ARGUMENT unless there is one address of every rank
-  // of the group. For `stop` see CutOffIfOverdue.
+  // of the group, and none that this worker's devices refuse; then nothing was connected to. For `stop` see CutOffIfOverdue.
   Status Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop);
 
   // The first error of the local ranks in their order. A rank whose error BreaksGroup drops its

@@ -134,6 +134,9 @@ TEST_F(CommGroupRegistryTest, ConnectWantsOneAddressOfEveryRank) {
   bad[1].rank = 0;
   EXPECT_THAT(registry_->Connect(key_, bad, never_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("none of rank 1")));
+  bad = {addresses[1], {.rank = 0, .address = "metadata service"}};
+  EXPECT_THAT(FaultyFields(registry_->Connect(key_, bad, never_)),
+              ElementsAre("addresses[1].address"));
   EXPECT_THAT(registry_->Connect(key_, addresses, never_), IsOk())
       << "a bad request must not cost the group";
   EXPECT_THAT(registry_->Connect(key_, addresses, never_),

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/rpc/status_mapping.h"
 #include "kernels/gloo/gloo_backend.h"
+#include "tests/support/faulty_fields.h"
 #include "tests/support/test_worker.h"
 #include "worker/device/cpu_devices.h"
 
@@ -302,6 +304,29 @@ TEST_F(CommGroupServiceTest, WhoWatchesTheWorkerCannotUseOrCloseTheGroup) {
               grpc::StatusCode::PERMISSION_DENIED);
   }
   EXPECT_NE(workers_[0]->RunningJob(0), "");
+}
+
+TEST_F(CommGroupServiceTest, AddressesOutsideOfTheNetworksAreNamedAndCostNothing) {
+  grpc::ClientContext open_context, context;
+  v1::OpenCommGroupRequest open = OpenRequest(0);
+  open.set_world_size(3);
+  v1::OpenCommGroupResponse opened;
+  ASSERT_TRUE(workers_[0]->stub().OpenCommGroup(&open_context, open, &opened).ok());
+  v1::ConnectCommGroupRequest request;
+  request.set_group_id("g");
+  request.set_token(opened.token());
+  *request.mutable_addresses() = opened.addresses();
+  v1::RankAddress& foreign = *request.add_addresses();
+  foreign.set_rank(2);
+  foreign.set_address("neuroshard-tcp/2 192.0.2.1:80 " + std::string(32, '0'));
+  v1::ConnectCommGroupResponse response;
+  const Status status =
+      FromGrpc(workers_[0]->stub().ConnectCommGroup(&context, request, &response));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(FaultyFields(status), ::testing::ElementsAre("addresses[2].address"));
+  EXPECT_THAT(Message(status),
+              ::testing::AllOf(HasSubstr("192.0.2.1:80"), HasSubstr("127.0.0.0/8")));
+  EXPECT_NE(workers_[0]->RunningJob(0), "") << "the group is still there";
 }
 
 TEST_F(CommGroupServiceTest, AnIdleGroupClosesItself) {
