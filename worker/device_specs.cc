@@ -6,6 +6,7 @@
 
 #include "kernels/gloo/gloo_backend.h"
 #include "kernels/machine/local_address.h"
+#include "kernels/machine/machine.h"
 #include "worker/device/cuda_devices.h"
 
 namespace neuroshard {
@@ -30,11 +31,23 @@ StatusOr<std::vector<DeviceSpec>> MakeCudaDeviceSpecs(const CollectiveOptions& o
 }  // namespace
 
 StatusOr<ChosenDevices> ChooseDevices(const WorkerOptions& options) {
-  if (options.backend == WorkerBackend::kCpu) return ChosenDevices{MakeCpuDeviceSpecs(options), ""};
-  StatusOr<std::vector<DeviceSpec>> gpus = MakeCudaDeviceSpecs(options.collective);
-  if (gpus.ok()) return ChosenDevices{*std::move(gpus), ""};
-  if (options.backend == WorkerBackend::kCuda) return gpus.status();
-  return ChosenDevices{MakeCpuDeviceSpecs(options), Message(gpus.status())};
+  ChosenDevices chosen{.specs = {}, .why_not_cuda = "", .options = options};
+  if (options.backend != WorkerBackend::kCpu) {
+    StatusOr<std::vector<DeviceSpec>> gpus = MakeCudaDeviceSpecs(options.collective);
+    if (gpus.ok()) {
+      chosen.specs = *std::move(gpus);
+      chosen.options.backend = WorkerBackend::kCuda;
+      return chosen;
+    }
+    if (options.backend == WorkerBackend::kCuda) return gpus.status();
+    chosen.why_not_cuda = Message(gpus.status());
+  }
+  chosen.options.backend = WorkerBackend::kCpu;
+  if (options.cpu.memory_bytes == 0) {
+    chosen.options.cpu.memory_bytes = FairCpuMemoryBytes(AvailableMemoryBytes(), options.cpu.count);
+  }
+  chosen.specs = MakeCpuDeviceSpecs(chosen.options);
+  return chosen;
 }
 
 }  // namespace neuroshard

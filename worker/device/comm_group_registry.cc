@@ -84,9 +84,15 @@ StatusOr<CommGroupSpec> CommGroupRegistry::Spec(const CommGroupKey& key) const {
   return group->spec();
 }
 
-Status CommGroupRegistry::Run(const CommGroupKey& key, const CommGroup::RankWork& work,
-                              const StopSignal& stop) {
-  return Call(key, [&](CommGroup& group) { return group.Run(work, stop); });
+StatusOr<std::vector<CommMeasurement>> CommGroupRegistry::Measure(
+    const CommGroupKey& key, const CommSample& sample, const MeasurementSettings& settings,
+    const StopSignal& stop) {
+  std::vector<CommMeasurement> records;
+  NS_RETURN_IF_ERROR(Call(key, [&](CommGroup& group) -> Status {
+    NS_ASSIGN_OR_RETURN(records, group.Measure(sample, settings, stop));
+    return absl::OkStatus();
+  }));
+  return records;
 }
 
 void CommGroupRegistry::Remove(const std::string& group_id,

@@ -34,11 +34,13 @@ class CommGroupRegistry {
   // The group, for its token and addresses. INVALID_ARGUMENT lists every fault; ALREADY_EXISTS when the id is in
   // use.
   StatusOr<std::shared_ptr<const CommGroup>> Open(CommGroupSpec spec);
-  // Connect and Run as CommGroup's; `stop` must outlive the call.
+  // Connect and Measure as CommGroup's; `stop` must outlive the call.
   Status Connect(const CommGroupKey& key, const std::vector<RankAddress>& addresses,
                  const StopSignal& stop);
   StatusOr<CommGroupSpec> Spec(const CommGroupKey& key) const;
-  Status Run(const CommGroupKey& key, const CommGroup::RankWork& work, const StopSignal& stop);
+  StatusOr<std::vector<CommMeasurement>> Measure(const CommGroupKey& key, const CommSample& sample,
+                                                 const MeasurementSettings& settings,
+                                                 const StopSignal& stop);
   // Returns when the devices are free. An unknown id is fine.
   Status Close(const CommGroupKey& key);
 

@@ -5,7 +5,7 @@
 
 #include "common/base/ip_network.h"
 #include "common/base/status.h"
-#include "worker/device/device_inventory.h"
+#include "worker/device/local_device_session.h"
 
 namespace neuroshard {
 
