@@ -23,7 +23,7 @@ done
 
 # .pb.h only where messages meet values.
 while IFS= read -r line; do fault "a generated header outside codec, adapters and stubs: $line"; done \
-  < <(sources common kernels worker server client | grep -vE '^(common/(codec|rpc)|server/service|worker/service|client)/' |
+  < <(sources common kernels worker server client | grep -vE '^(common/(codec|rpc)|server/service|worker/service|worker/process|client)/' |
     xargs -r grep -nHE '#include ".*\.pb\.h"')
 
 # torch only where networks are trained, and never together with .pb.h.

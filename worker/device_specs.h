@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "worker/device/device_inventory.h"
+#include "worker/device/local_device_session.h"
 #include "worker/worker_options.h"
 
 namespace neuroshard {
@@ -14,6 +14,7 @@ namespace neuroshard {
 struct ChosenDevices {
   std::vector<DeviceSpec> specs;
   std::string why_not_cuda;  // where `auto` took the CPU
+  WorkerOptions options;     // with what was chosen: kCpu or kCuda, the memory of a CPU device
 };
 
 // `auto`: the host's GPUs where they can be used, else the CPU. For `cuda`,

@@ -18,6 +18,19 @@ void ReadCpuOptions(ConfigReader reader, CpuDevicesOptions* options) {
   reader.Read("first_core", &options->first_core, {0, 1 << 20});
 }
 
+void ReadNetworks(ConfigReader& collective, std::vector<IpNetwork>* networks) {
+  std::vector<std::string> texts;
+  collective.Read("networks", &texts);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const auto network = IpNetwork::Parse(texts[i]);
+    if (network.ok()) {
+      networks->push_back(*network);
+    } else {
+      collective.AddViolation(fmt::format("networks[{}]", i), Message(network.status()));
+    }
+  }
+}
+
 }  // namespace
 
 StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path) {
@@ -31,6 +44,7 @@ StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path) {
   ConfigReader collective = reader.Section("collective");
   collective.Read("host", &options.collective.host);
   collective.Read("interface", &options.collective.interface);
+  ReadNetworks(collective, &options.collective.networks);
   ConfigReader compute = reader.Section("compute");
   compute.Read("stream_idle_timeout_ms", &options.stream_idle_timeout_ms, {100, 3'600'000});
   NS_RETURN_IF_ERROR(reader.Finish());
@@ -43,12 +57,14 @@ std::string Describe(const WorkerOptions& options) {
       "drain_grace_ms={} metrics_listen={} log_level={} cpu.devices={} "
       "cpu.memory_per_device_bytes={} "
       "cpu.pin_threads={} cpu.first_core={} collective.host={} collective.interface={} "
+      "collective.networks=[{}] "
       "compute.stream_idle_timeout_ms={}",
       ToText(options.backend), options.rpc.listen, options.rpc.max_in_flight,
       options.rpc.max_message_bytes, options.rpc.drain_notice_ms, options.rpc.drain_grace_ms,
       options.metrics_listen, options.log.level, options.cpu.count, options.cpu.memory_bytes,
       options.cpu.pin_threads, options.cpu.first_core, options.collective.host,
-      options.collective.interface, options.stream_idle_timeout_ms);
+      options.collective.interface, ToText(options.collective.networks),
+      options.stream_idle_timeout_ms);
 }
 
 WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {

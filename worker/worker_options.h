@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
@@ -21,10 +23,12 @@ inline constexpr std::array kWords<WorkerBackend> = {
     Word<WorkerBackend>{WorkerBackend::kCpu, "cpu"},
     Word<WorkerBackend>{WorkerBackend::kCuda, "cuda"}};
 
-// The address for collectives between workers.
+// The addresses of collectives between workers.
 struct CollectiveOptions {
   std::string host = "127.0.0.1";  // address that ranks listen on; what the other hosts dial
   std::string interface;           // its address instead of `host`, when not empty
+  // Peers outside of these are refused; empty: the network of that address.
+  std::vector<IpNetwork> networks;
 };
 
 // Options of neuroshard-worker, with their defaults (configs/worker.yaml).

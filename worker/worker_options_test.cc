@@ -15,6 +15,7 @@ namespace {
 using ::neuroshard::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string WriteFile(const std::string& name, const std::string& text) {
   const std::string path = ::testing::TempDir() + "/worker_options_test_" + name;
@@ -58,11 +59,15 @@ TEST(WorkerOptionsTest, BackendIsAutoUnlessCpuDevicesAreAskedFor) {
 TEST(WorkerOptionsTest, ListsEveryFaultOfAFile) {
   const std::string path = WriteFile("faults.yaml",
                                      "backend: tpu\ncpu: {devices: 0, cores: 4}\n"
-                                     "compute: {stream_idle_timeout_ms: 1}\n");
-  EXPECT_THAT(ReadWorkerOptions(path),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("backend"), HasSubstr("cpu.devices"), HasSubstr("cpu.cores"),
-                             HasSubstr("compute.stream_idle_timeout_ms"))));
+                                     "compute: {stream_idle_timeout_ms: 1}\n"
+                                     "collective: {networks: [10.0.0.0/8, 10.0.0.1/8, here]}\n");
+  EXPECT_THAT(
+      ReadWorkerOptions(path),
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          AllOf(HasSubstr("backend"), HasSubstr("cpu.devices"), HasSubstr("cpu.cores"),
+                HasSubstr("compute.stream_idle_timeout_ms"), HasSubstr("collective.networks[1]"),
+                HasSubstr("collective.networks[2]"), Not(HasSubstr("collective.networks[0]")))));
 }
 
 TEST(WorkerOptionsTest, ExitCodes) {

@@ -81,8 +81,11 @@ class PendingCommunicator {
   virtual ~PendingCommunicator() = default;
   // What the other ranks need in order to reach this one; opaque.
   virtual const std::string& address() const = 0;
+  // Whether this rank would connect to it: INVALID_ARGUMENT says why not, e.g. because the operator
+  // did not list its network.
+  virtual Status CheckAddress(const std::string& address) const = 0;
   // addresses[r] is rank r's. Blocks until all ranks are connected, or about the timeout passed
-  // (ABORTED). Call once.
+  // (ABORTED). Call once. INVALID_ARGUMENT: wrong addresses, none of which was connected to.
   virtual StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) = 0;
   // From any thread, as Communicator::Abort: Connect fails soon.
   virtual void Abort() = 0;

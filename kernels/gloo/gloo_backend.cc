@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "gloo/config.h"
-#include "gloo/transport/tcp/device.h"
 #include "kernels/gloo/background_threads.h"
 #include "kernels/gloo/gloo_communicator.h"
 #include "kernels/gloo/gloo_mesh.h"
+#include "kernels/gloo/rank_sockets.h"
 #include "kernels/gloo/sigpipe_guard.h"
+#include "kernels/machine/local_address.h"
 
 namespace neuroshard {
 namespace {
@@ -23,14 +24,15 @@ class PendingGlooCommunicator final : public PendingCommunicator {
   const std::string& address() const override { return address_; }
 
   StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) override {
-    if (std::exchange(connect_was_called_, true)) {
-      return FailedPrecondition("Connect was called before");
-    }
+    if (connect_was_called_) return FailedPrecondition("Connect was called before");
     const SigpipeGuard guard;
+    // Inherited by the device's I/O thread.
+    const BackgroundThreads background;
     try {
-      mesh_->Connect(addresses);
-    } catch (const std::invalid_argument& error) {
-      return InvalidArgument("addresses: {}", error.what());
+      const Status status = mesh_->Connect(addresses);
+      if (absl::IsInvalidArgument(status)) return Annotate(status, "addresses");
+      connect_was_called_ = true;
+      if (!status.ok()) throw std::runtime_error(Message(status));
     } catch (const std::exception& error) {
       return absl::AbortedError(fmt::format("connecting rank {} in a group of {}: {}", mesh_->rank,
                                             mesh_->size, error.what()));
@@ -39,6 +41,10 @@ class PendingGlooCommunicator final : public PendingCommunicator {
     // A socket connects as soon as the peer listens; only the peer's answer says that it has come.
     NS_RETURN_IF_ERROR(communicator->Barrier());
     return communicator;
+  }
+
+  Status CheckAddress(const std::string& address) const override {
+    return mesh_->CheckAddress(address);
   }
 
   void Abort() override { mesh_->Abort(); }
@@ -67,27 +73,21 @@ StatusOr<std::unique_ptr<PendingCommunicator>> GlooBackend::Open(
   if (spec.timeout.count() <= 0) {
     return InvalidArgument("timeout: must be positive, got {} ms", spec.timeout.count());
   }
-  ::gloo::transport::tcp::attr attributes;
-  if (options_.network_interface.empty()) {
-    attributes.hostname = options_.hostname;
-  } else {
-    attributes.iface = options_.network_interface;
+  const std::string& where =
+      options_.network_interface.empty() ? options_.hostname : options_.network_interface;
+  const auto local = FindLocalAddress(options_.hostname, options_.network_interface);
+  if (!local.ok()) return Unavailable("cannot listen on {}: {}", where, Message(local.status()));
+  std::unique_ptr<RankSockets> sockets;
+  if (spec.world_size > 1) {
+    auto opened = RankSockets::Open(
+        spec.rank, spec.world_size, *local,
+        options_.networks.empty() ? std::vector{local->network} : options_.networks);
+    if (!opened.ok())
+      return Unavailable("cannot listen on {}: {}", where, Message(opened.status()));
+    sockets = *std::move(opened);
   }
-  // Both are inherited by the device's I/O thread.
-  const SigpipeGuard guard;
-  const BackgroundThreads background;
-  try {
-    // A device, that is an I/O thread, a communicator: several ranks of one process must not share
-    // it while they are measured.
-    auto device = ::gloo::transport::tcp::CreateDevice(attributes);
-    return std::make_unique<PendingGlooCommunicator>(
-        std::make_shared<GlooMesh>(spec.rank, spec.world_size, std::move(device), spec.timeout));
-  } catch (const std::exception& error) {
-    return Unavailable(
-        "cannot listen on {}: {}",
-        options_.network_interface.empty() ? options_.hostname : options_.network_interface,
-        error.what());
-  }
+  return std::make_unique<PendingGlooCommunicator>(
+      std::make_shared<GlooMesh>(spec.rank, spec.world_size, std::move(sockets), spec.timeout));
 }
 
 }  // namespace neuroshard

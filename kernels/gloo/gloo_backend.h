@@ -6,20 +6,25 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/domain/backend_names.h"
 #include "kernels/api/collective.h"
 
 namespace neuroshard {
 
-// The address that Gloo binds to.
+// Where ranks listen, and what they connect to.
 struct GlooOptions {
-  // Address that this host's ranks listen on and that the other hosts can reach. The peers are not
-  // authenticated: bind to a trusted network only.
+  // Address that this host's ranks listen on, while a group connects, and that the other hosts can
+  // reach. Peers are authenticated (RankSockets), but what they send afterwards is neither encrypted
+  // nor protected.
   std::string hostname = "127.0.0.1";
   // "eth0": listen on the address of this interface instead. Empty: use hostname.
   std::string network_interface;
+  // Peers outside of these are neither dialled nor accepted. Empty: the network of that address.
+  std::vector<IpNetwork> networks = {};
 };
 
 // Every communicator owns its sockets and its one I/O thread, and takes both with it. Thread-safe.

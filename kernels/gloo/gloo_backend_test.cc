@@ -272,7 +272,7 @@ TEST(GlooBackendTest, DestroyingWhatWasNeverConnectedIsQuick) {
 // Otherwise ranks that enter an exchange together wait for each other's time slices.
 TEST(GlooBackendTest, IoThreadsAreBatchThreads) {
   if (sched_getscheduler(0) != SCHED_OTHER) GTEST_SKIP() << "not run with the default policy";
-  const auto pending = OpenAll(3, kLong);
+  Group group(3);
   int batch_threads = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     batch_threads += sched_getscheduler(std::stoi(task.path().filename())) == SCHED_BATCH;

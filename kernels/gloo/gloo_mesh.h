@@ -1,37 +1,44 @@
-// A Gloo context that is connected in two steps, because the workers exchange the addresses through
-// their own RPCs.
+// A Gloo context over connections that were made, and whose peers were authenticated, before Gloo
+// sees them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
 #include "gloo/context.h"
-#include "gloo/transport/device.h"
+#include "kernels/gloo/rank_sockets.h"
 
 namespace neuroshard {
 
-// Gloo's rendezvous::Context does the same against a blocking key-value store; splitting it here
-// needs neither the store nor a thread that waits in it. Throws what Gloo throws.
+// Gloo's own pairs listen from their creation on and take the first connection that comes, whoever
+// makes it. Here RankSockets connects the ranks, in two steps because the workers exchange the
+// addresses through their own RPCs.
 class GlooMesh final : public ::gloo::Context {
  public:
-  // Listens at once.
-  GlooMesh(int mesh_rank, int mesh_size, std::shared_ptr<::gloo::transport::Device> device,
+  // `sockets` are none where there is no peer. The timeout bounds the connection and each exchange.
+  GlooMesh(int mesh_rank, int mesh_size, std::unique_ptr<RankSockets> sockets,
            std::chrono::milliseconds timeout);
 
-  // Where the peers reach this rank: one entry a peer, in rank order. Empty when there is no peer.
+  // Where the peers reach this rank; empty when there is no peer.
   const std::string& address() const { return address_; }
+  Status CheckAddress(const std::string& address) const;
 
-  // addresses[r] is rank r's address(). Blocks until every peer is connected, at most twice the
-  // timeout. Throws std::invalid_argument when an address cannot be one of such a mesh.
-  void Connect(std::span<const std::string> addresses);
+  // RankSockets::Connect, then makes Gloo's side. Throws what Gloo throws.
+  Status Connect(const std::vector<std::string>& addresses);
 
-  // Closes all connections; what waits for one, Connect included, throws. Any thread, any time.
+  // Closes all connections; what waits for one, Connect included, fails. Any thread, any time.
   void Abort() noexcept;
 
  private:
-  std::string address_;
+  std::unique_ptr<RankSockets> sockets_;  // until connected
+  const std::string address_;
+  ManualStop aborted_;
+  std::atomic<bool> connected_{false};
 };
 
 }  // namespace neuroshard

@@ -12,20 +12,30 @@ namespace {
 class PendingNcclCommunicator final : public PendingCommunicator {
  public:
   PendingNcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu,
-                          std::string address)
-      : rank_(std::move(rank)), gpu_(std::move(gpu)), address_(std::move(address)) {}
+                          std::string address, std::vector<IpNetwork> networks)
+      : rank_(std::move(rank)),
+        gpu_(std::move(gpu)),
+        address_(std::move(address)),
+        networks_(std::move(networks)) {}
 
   const std::string& address() const override { return address_; }
 
+  // Those of the ranks that say nothing are not connected to.
+  Status CheckAddress(const std::string& address) const override {
+    ncclUniqueId id{};
+    if (networks_.empty() || !HexToBytes(address, id.internal)) return absl::OkStatus();
+    return CheckUniqueId(id.internal, networks_);
+  }
+
   StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) override {
-    if (std::exchange(connect_was_called_, true)) {
-      return FailedPrecondition("Connect was called before");
-    }
+    if (connect_was_called_) return FailedPrecondition("Connect was called before");
     ncclUniqueId id{};
     if (static_cast<int>(addresses.size()) != rank_->spec().world_size ||
         !HexToBytes(addresses[0], id.internal)) {
       return InvalidArgument("addresses: need one a rank, the first with a unique id of NCCL");
     }
+    NS_RETURN_IF_ERROR(CheckAddress(addresses[0]));
+    connect_was_called_ = true;
     gpu_->Use();
     NS_RETURN_IF_ERROR(rank_->Connect(id));
     NS_ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Create(rank_, gpu_));
@@ -39,6 +49,7 @@ class PendingNcclCommunicator final : public PendingCommunicator {
   const std::shared_ptr<NcclRank> rank_;
   const std::shared_ptr<cuda::CudaGpu> gpu_;
   const std::string address_;
+  const std::vector<IpNetwork> networks_;
   bool connect_was_called_ = false;
 };
 
@@ -67,7 +78,7 @@ StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
     address = BytesToHex(id.internal);
   }
   return std::make_unique<PendingNcclCommunicator>(std::make_shared<NcclRank>(library_, spec),
-                                                   std::move(gpu), std::move(address));
+                                                   std::move(gpu), std::move(address), networks_);
 }
 
 }  // namespace neuroshard

@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/domain/backend_names.h"
 #include "kernels/api/collective.h"
@@ -16,11 +18,14 @@ namespace neuroshard {
 
 // Makes ranks that live on one device. Rank 0's address is NCCL's unique id in hexadecimal; those
 // of the others say nothing. NCCL authenticates nobody and chooses its network interface itself
-// (NCCL_SOCKET_IFNAME): use it on a network that only the job's hosts reach.
+// (NCCL_SOCKET_IFNAME): use it on a network that only the job's hosts reach. The unique id holds the
+// socket that all other ranks connect to.
 class NcclBackend final : public CollectiveBackend {
  public:
-  NcclBackend(std::shared_ptr<const NcclLibrary> library, int device)
-      : library_(std::move(library)), device_(device) {}
+  // `networks`: where rank 0 may be; none: anywhere.
+  NcclBackend(std::shared_ptr<const NcclLibrary> library, int device,
+              std::vector<IpNetwork> networks = {})
+      : library_(std::move(library)), device_(device), networks_(std::move(networks)) {}
 
   std::string name() const override { return std::string(kNccl); }
   std::map<std::string, std::string> details() const override;
@@ -29,6 +34,7 @@ class NcclBackend final : public CollectiveBackend {
  private:
   const std::shared_ptr<const NcclLibrary> library_;
   const int device_;
+  const std::vector<IpNetwork> networks_;
 };
 
 }  // namespace neuroshard

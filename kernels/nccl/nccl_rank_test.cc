@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
+#include "kernels/nccl/unique_id_text.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -153,6 +155,32 @@ TEST(NcclLibraryTest, HasAllThatIsUsedOrSaysWhatIsMissing) {
     GTEST_SKIP() << "SKIPPED, NOT TESTED: " << library.status();
   }
   EXPECT_THAT((*library)->Version(), ::testing::StartsWith("2."));
+}
+
+std::vector<char> UniqueIdOf(const char* socket, std::size_t offset) {
+  std::vector<char> bytes(128);
+  const SocketAddress address = ParseSocketAddress(socket).value();
+  std::memcpy(bytes.data() + offset, &address.storage, address.length);
+  return bytes;
+}
+
+TEST(CheckUniqueIdTest, TheSocketMustBeInTheNetworks) {
+  const std::vector<IpNetwork> networks = {*IpNetwork::Parse("10.0.0.0/8"),
+                                           *IpNetwork::Parse("fd00::/8")};
+  for (const std::size_t offset : {0, 8}) {
+    EXPECT_TRUE(CheckUniqueId(UniqueIdOf("10.1.2.3:80", offset), networks).ok());
+    EXPECT_TRUE(CheckUniqueId(UniqueIdOf("[fd00::1]:80", offset), networks).ok());
+    EXPECT_THAT(
+        Message(CheckUniqueId(UniqueIdOf("192.0.2.1:80", offset), networks)),
+        ::testing::AllOf(::testing::HasSubstr("192.0.2.1:80"), ::testing::HasSubstr("10.0.0.0/8")));
+    EXPECT_FALSE(CheckUniqueId(UniqueIdOf("[fe80::1]:80", offset), networks).ok());
+  }
+  // Whichever of the two places NCCL reads.
+  std::vector<char> both = UniqueIdOf("10.1.2.3:80", 8);
+  const std::vector<char> forged = UniqueIdOf("192.0.2.1:80", 0);
+  std::copy_n(forged.begin(), 8, both.begin());
+  EXPECT_FALSE(CheckUniqueId(both, networks).ok());
+  EXPECT_FALSE(CheckUniqueId(std::vector<char>(128), networks).ok());
 }
 
 }  // namespace

@@ -1,9 +1,17 @@
-// NCCL's unique id as text, so that it travels as an address; pure.
+// NCCL's unique id as text, so that it travels as an address, and the address in it; pure.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "common/base/ip_network.h"
+#include "common/base/status.h"
 
 namespace neuroshard {
 
@@ -32,6 +40,27 @@ inline bool HexToBytes(std::string_view text, std::span<char> bytes) {
     bytes[i] = static_cast<char>(high << 4 | low);
   }
   return true;
+}
+
+// Whether the socket in a unique id, which all ranks connect to, is in one of the networks:
+// INVALID_ARGUMENT quotes both. NCCL keeps it behind a random number of 8 bytes (bootstrap.h,
+// ncclBootstrapHandle), before 2.16 at the beginning. What could be either must be in them as both.
+inline Status CheckUniqueId(std::span<const char> bytes, const std::vector<IpNetwork>& networks) {
+  bool found = false;
+  for (const std::size_t offset : {std::size_t{8}, std::size_t{0}}) {
+    SocketAddress address;
+    if (bytes.size() < offset + sizeof(sockaddr_in6)) continue;
+    std::memcpy(&address.storage, bytes.data() + offset, sizeof(sockaddr_in6));
+    const int family = address.storage.ss_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    found = true;
+    if (!AnyContains(networks, address.get())) {
+      return InvalidArgument("{} is outside of the networks that this worker connects to: {}",
+                             ToText(address), ToText(networks));
+    }
+  }
+  return found ? absl::OkStatus()
+               : InvalidArgument("no address is found in this unique id of NCCL");
 }
 
 }  // namespace neuroshard

@@ -40,6 +40,7 @@ class Subprocess {
   std::optional<std::string> WaitForError(const std::string& text,
                                           std::chrono::seconds timeout = kHangLimit);
 
+  pid_t pid() const { return pid_; }
   void Signal(int signal);
   // Waits for the end; kills the child with SIGKILL when `timeout` passes (exit code 137).
   ProcessResult Wait(std::chrono::seconds timeout = kHangLimit);

@@ -2,9 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
+#include <thread>
 
+#include "client/stub/worker_client.h"
+#include "common/base/ip_network.h"
 #include "tests/process/servers.h"
 #include "tests/process/subprocess.h"
 #include "tests/process/temp_dir.h"
@@ -51,6 +63,133 @@ TEST(WorkerProcessTest, WrongCommandLinesAndFiles) {
   EXPECT_EQ(faulty.exit_code, 1);
   EXPECT_THAT(faulty.err, HasSubstr("cpu.devices"));
   EXPECT_THAT(faulty.err, HasSubstr("listen_address"));
+}
+
+// The processes that a process started and that still run.
+std::set<pid_t> ChildrenOf(pid_t parent) {
+  std::set<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    // "pid (name) state parent ..."; the name may hold anything.
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t of = 0;
+    if (rest >> state >> of && of == parent && state != 'Z') {
+      children.insert(std::stoi(entry.path().filename()));
+    }
+  }
+  return children;
+}
+
+ComputeSample SmallSample(const std::string& id) {
+  ComputeSample sample;
+  sample.sample_id = id;
+  sample.batch_size = 16;
+  sample.shards = {{.table = "t", .rows = 50, .cols = 8, .pooling_factor = 2}};
+  sample.shards[0].reuse_histogram[0] = 1;
+  return sample;
+}
+
+constexpr std::chrono::seconds kSampleDeadline{60};
+
+TEST(WorkerProcessTest, TheDeathOfADevicesProcessEndsItsLeaseAndNothingElse) {
+  ServerProcess worker = StartWorker(2);
+  const WorkerClient client(worker.address());
+  const std::set<pid_t> processes = ChildrenOf(worker.process().pid());
+  ASSERT_EQ(processes.size(), 2U) << "one a device";
+  std::vector<std::unique_ptr<ComputeStream>> streams;
+  for (int device = 0; device < 2; ++device) {
+    streams.push_back(client.OpenComputeStream(device, {}));
+    ASSERT_TRUE(streams[device]->Measure(SmallSample("before"), kSampleDeadline).ok());
+  }
+  kill(*processes.begin(), SIGKILL);
+  int failed = 0;
+  for (auto& stream : streams) {
+    const auto record = stream->Measure(SmallSample("after"), kSampleDeadline);
+    if (record.ok()) continue;
+    ++failed;
+    EXPECT_EQ(record.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(Message(record.status()), AllOf(HasSubstr("device"), HasSubstr("SIGKILL")));
+  }
+  EXPECT_EQ(failed, 1) << "the other device goes on";
+  streams.clear();
+  for (int device = 0; device < 2; ++device) {
+    auto stream = client.OpenComputeStream(device, {});
+    // Until the worker has seen the old stream's end, the device is held.
+    StatusOr<ComputeMeasurement> record = Unavailable("not asked yet");
+    do {
+      stream = client.OpenComputeStream(device, {});
+      record = stream->Measure(SmallSample("again"), kSampleDeadline);
+    } while (absl::IsResourceExhausted(record.status()));
+    EXPECT_TRUE(record.ok()) << record.status();
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+  worker.process().Signal(SIGTERM);
+  const ProcessResult ended = worker.process().Wait();
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("device_process_died"), HasSubstr("SIGKILL")));
+}
+
+TEST(WorkerProcessTest, DevicesProcessesEndWithAWorkerThatIsKilled) {
+  ServerProcess worker = StartWorker(2);
+  const std::set<pid_t> processes = ChildrenOf(worker.process().pid());
+  ASSERT_EQ(processes.size(), 2U);
+  worker.process().Signal(SIGKILL);
+  EXPECT_EQ(worker.process().Wait().exit_code, 128 + SIGKILL);
+  const auto run = [](pid_t pid) {
+    return std::filesystem::exists("/proc/" + std::to_string(pid) + "/exe");
+  };
+  while (std::any_of(processes.begin(), processes.end(), run)) std::this_thread::yield();
+}
+
+// What ended a worker before: a message that Gloo does not understand, from anybody who connects to
+// the port of a group that is being connected.
+TEST(WorkerProcessTest, AnybodyWhoConnectsToAGroupsPortIsTurnedAway) {
+  ServerProcess worker = StartWorker(1);
+  const WorkerClient client(worker.address());
+  const auto group = client.OpenCommGroup({.group_id = "g",
+                                           .world_size = 2,
+                                           .device_of_rank = {{0, 0}},
+                                           .timeout = std::chrono::milliseconds(1000)});
+  ASSERT_TRUE(group.ok()) << group.status();
+  const std::string own = group->addresses.at(0);
+  const std::size_t begin = own.find("127.0.0.1:");
+  ASSERT_NE(begin, std::string::npos);
+  const SocketAddress port = ParseSocketAddress(own.substr(begin, own.rfind(' ') - begin)).value();
+  const auto visit = [&port] {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const bool connected = connect(fd, &port.get(), port.length) == 0;
+    if (connected) {
+      std::array<std::uint64_t, 19> message{};  // Gloo's 48 bytes of preamble, and more
+      message.fill(1);
+      message[0] = 148;
+      EXPECT_EQ(send(fd, message.data(), 148, MSG_NOSIGNAL), 148);
+      char byte;
+      EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+    }
+    close(fd);
+    return connected;
+  };
+  EXPECT_FALSE(visit()) << "nobody connects the group yet";
+  // The peer never comes; its address is this rank's port with another key.
+  std::string peer = own;
+  peer.replace(peer.size() - 32, 32, 32, '0');
+  std::atomic<bool> over = false;
+  std::thread connecting([&] {
+    EXPECT_EQ(client.ConnectCommGroup(*group, {own, peer}).code(), absl::StatusCode::kAborted);
+    over = true;
+  });
+  int visits = 0;
+  while (!over) visits += visit() ? 1 : 0;
+  connecting.join();
+  EXPECT_GT(visits, 0);
+  EXPECT_FALSE(visit()) << "the group is over";
+  const auto info = client.GetWorkerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->devices.at(0).running_job, "");
+  EXPECT_EQ(worker.Stop(), 0);
 }
 
 }  // namespace

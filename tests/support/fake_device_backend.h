@@ -139,6 +139,10 @@ class FakePendingCommunicator final : public PendingCommunicator {
   FakePendingCommunicator(CommunicatorSpec spec, FakeDeviceScript& script, FakeDeviceLog& log)
       : spec_(spec), script_(script), log_(log), address_("rank " + std::to_string(spec.rank)) {}
   const std::string& address() const override { return address_; }
+  Status CheckAddress(const std::string& address) const override {
+    if (address.starts_with("rank ")) return absl::OkStatus();
+    return InvalidArgument("{} is outside of the networks", address);
+  }
   StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string>) override {
     if (!script_.connect.ok()) return script_.connect;
     return std::make_unique<FakeCommunicator>(spec_, script_, log_);

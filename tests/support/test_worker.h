@@ -10,14 +10,15 @@
 
 #include "common/rpc/rpc_server.h"
 #include "tests/support/fake_clock.h"
+#include "worker/device/local_device_session.h"
 #include "worker/service/worker_service.h"
 
 namespace neuroshard::testing {
 
 class TestWorker {
  public:
-  explicit TestWorker(std::vector<DeviceSpec> specs, WorkerServiceOptions options = {})
-      : inventory_(*DeviceInventory::Create(std::move(specs))),
+  explicit TestWorker(const std::vector<DeviceSpec>& specs, WorkerServiceOptions options = {})
+      : inventory_(OpenSessions(specs)),
         service_(profiler_, gate_, time_, *logger_, options),
         server_(
             *RpcServer::Start({}, {{v1::WorkerService::service_full_name(), &service_}}, gate_)),
@@ -26,19 +27,27 @@ class TestWorker {
 
   v1::WorkerService::Stub& stub() { return *stub_; }
   RpcServer& server() { return *server_; }
-  DeviceInventory& inventory() { return *inventory_; }
+  DeviceInventory& inventory() { return inventory_; }
   CommGroupRegistry& groups() { return groups_; }
   // Of the idle timeouts.
   FakeClock& clock() { return clock_; }
-  std::string RunningJob(int device) { return inventory_->Describe()[device].running_job; }
+  std::string RunningJob(int device) { return inventory_.Describe()[device].running_job; }
 
  private:
+  std::vector<std::unique_ptr<DeviceSession>> OpenSessions(const std::vector<DeviceSpec>& specs) {
+    std::vector<std::unique_ptr<DeviceSession>> sessions;
+    for (const DeviceSpec& spec : specs) {
+      sessions.push_back(LocalDeviceSession::Open(spec, stamp_, time_).value());
+    }
+    return sessions;
+  }
+
   FakeClock clock_;
   SteadyTimekeeper time_;
   RecordStamp stamp_{IdentifyHost(), [] { return std::int64_t{1'700'000'000'000}; }};
-  std::unique_ptr<DeviceInventory> inventory_;
-  CommGroupRegistry groups_{*inventory_, clock_};
-  Profiler profiler_{*inventory_, groups_, stamp_, time_, nullptr};
+  DeviceInventory inventory_;
+  CommGroupRegistry groups_{inventory_, clock_};
+  Profiler profiler_{inventory_, groups_, IdentifyHost(), time_, nullptr};
   std::unique_ptr<Logger> logger_ = *Logger::Create({.level = "off"});
   RpcGate gate_{16, time_, nullptr};
   WorkerServiceImpl service_;

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <exception>
+#include <future>
 #include <set>
 
+#include "common/base/random_token.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -72,18 +73,6 @@ Status CheckCommGroupSpec(const CommGroupSpec& spec, int num_devices) {
   return violations.ToStatus();
 }
 
-bool BreaksGroup(const Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kFailedPrecondition:
-      return false;
-    default:
-      return true;
-  }
-}
-
 class CommGroup::Call {
  public:
   static StatusOr<std::unique_ptr<Call>> Begin(CommGroup& group, Phase expected,
@@ -121,44 +110,41 @@ class CommGroup::Call {
 
 StatusOr<std::shared_ptr<CommGroup>> CommGroup::Open(CommGroupSpec spec,
                                                      DeviceInventory& inventory) {
-  std::shared_ptr<CommGroup> group(new CommGroup(std::move(spec)));
-  NS_RETURN_IF_ERROR(group->OpenMembers(inventory));
+  NS_ASSIGN_OR_RETURN(std::string token, RandomToken());
+  std::shared_ptr<CommGroup> group(new CommGroup(std::move(spec), std::move(token)));
+  NS_RETURN_IF_ERROR(group->OpenRanks(inventory));
   return group;
 }
 
-Status CommGroup::OpenMembers(DeviceInventory& inventory) {
+Status CommGroup::OpenRanks(DeviceInventory& inventory) {
   for (const LocalRank& local : spec_.local_ranks) {
     NS_ASSIGN_OR_RETURN(DeviceLease lease,
-                        inventory.Lease(local.device, fmt::format("comm group '{}' (rank {})",
-                                                                  spec_.group_id, local.rank)));
-    members_.push_back({.lease = std::move(lease), .pending = nullptr, .communicator = nullptr});
+                        inventory.Lease(local.device, fmt::format("a comm group (rank {} of {})",
+                                                                  local.rank, spec_.world_size)));
+    const MutexLock lock(leases_mutex_);
+    leases_.push_back(std::move(lease));
   }
-  NS_RETURN_IF_ERROR(ForEachMember([this](int i, Member& member, DeviceBackend& backend) -> Status {
-    NS_ASSIGN_OR_RETURN(member.pending, backend.OpenCommunicator({.rank = spec_.local_ranks[i].rank,
-                                                                  .world_size = spec_.world_size,
-                                                                  .timeout = spec_.timeout}));
+  addresses_.resize(spec_.local_ranks.size());
+  return ForEachRank([this](int i, DeviceSession& device) -> Status {
+    addresses_[i].rank = spec_.local_ranks[i].rank;
+    NS_ASSIGN_OR_RETURN(addresses_[i].address, device.OpenRank({.rank = addresses_[i].rank,
+                                                                .world_size = spec_.world_size,
+                                                                .timeout = spec_.timeout}));
     return absl::OkStatus();
-  }));
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    addresses_.push_back(
-        {.rank = spec_.local_ranks[i].rank, .address = members_[i].pending->address()});
-  }
-  return absl::OkStatus();
+  });
 }
 
 CommGroup::~CommGroup() { Close(); }
 
-Status CommGroup::ForEachMember(const std::function<Status(int, Member&, DeviceBackend&)>& step) {
+Status CommGroup::ForEachRank(const std::function<Status(int, DeviceSession&)>& step) {
   std::vector<std::future<Status>> running;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    Member& member = members_[i];
-    running.push_back(member.lease.Run([i, &member, &step](DeviceBackend& backend) -> Status {
-      try {
-        return step(static_cast<int>(i), member, backend);
-      } catch (const std::exception& error) {  // every future must be waited for, so none may throw
-        return Internal("uncaught in the work of a comm group: {}", error.what());
-      }
-    }));
+  {
+    const MutexLock lock(leases_mutex_);
+    for (std::size_t i = 0; i < leases_.size(); ++i) {
+      running.push_back(std::async(std::launch::async, [i, &device = leases_[i].session(), &step] {
+        return step(static_cast<int>(i), device);
+      }));
+    }
   }
   Status first;
   for (std::future<Status>& one : running) {
@@ -169,46 +155,29 @@ Status CommGroup::ForEachMember(const std::function<Status(int, Member&, DeviceB
 
 Status CommGroup::Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop) {
   NS_RETURN_IF_ERROR(CheckAddresses(addresses, spec_.world_size));
-  std::vector<std::string> by_rank(spec_.world_size);
-  for (const RankAddress& one : addresses) by_rank[one.rank] = one.address;
-
   NS_ASSIGN_OR_RETURN(std::unique_ptr<Call> call, Call::Begin(*this, Phase::kOpened, stop));
-  NS_RETURN_IF_ERROR(ForEachMember([&, this](int, Member& member, DeviceBackend&) -> Status {
-    StatusOr<std::unique_ptr<Communicator>> connected = member.pending->Connect(by_rank);
-    std::unique_ptr<PendingCommunicator> used;
-    const MutexLock lock(ends_mutex_);
-    used.swap(member.pending);
-    // Whatever the backend calls it, a mesh that did not come up cannot be tried again.
-    if (!connected.ok()) return absl::AbortedError(connected.status().message());
-    member.communicator = *std::move(connected);
-    return absl::OkStatus();
-  }));
+  NS_RETURN_IF_ERROR(
+      ForEachRank([&](int, DeviceSession& device) { return device.ConnectRank(addresses); }));
   call->Connected();
   return absl::OkStatus();
 }
 
-Status CommGroup::Run(const RankWork& work, const StopSignal& stop) {
+StatusOr<std::vector<CommMeasurement>> CommGroup::Measure(const CommSample& sample,
+                                                          const MeasurementSettings& settings,
+                                                          const StopSignal& stop) {
   NS_ASSIGN_OR_RETURN(std::unique_ptr<Call> call, Call::Begin(*this, Phase::kConnected, stop));
-  return ForEachMember([this, &work](int i, Member& member, DeviceBackend& backend) -> Status {
-    if (member.communicator == nullptr) {
-      return absl::AbortedError("the group was broken by an earlier failure");
-    }
-    Status status = work(i, backend, *member.communicator, closing_);
-    if (BreaksGroup(status)) {
-      std::unique_ptr<Communicator> broken;
-      const MutexLock lock(ends_mutex_);
-      broken.swap(member.communicator);
-    }
-    return status;
-  });
+  const EitherStop either(stop, closing_);
+  std::vector<CommMeasurement> records(spec_.local_ranks.size());
+  NS_RETURN_IF_ERROR(ForEachRank([&](int i, DeviceSession& device) -> Status {
+    NS_ASSIGN_OR_RETURN(records[i], device.MeasureComm(sample, settings, either));
+    return absl::OkStatus();
+  }));
+  return records;
 }
 
-void CommGroup::AbortEnds() {
-  const MutexLock lock(ends_mutex_);
-  for (Member& member : members_) {
-    if (member.pending != nullptr) member.pending->Abort();
-    if (member.communicator != nullptr) member.communicator->Abort();
-  }
+void CommGroup::CutOffRanks() {
+  const MutexLock lock(leases_mutex_);
+  for (const DeviceLease& lease : leases_) lease.session().CutOff();
 }
 
 void CommGroup::CutOffIfOverdue(TimePoint now) {
@@ -218,7 +187,7 @@ void CommGroup::CutOffIfOverdue(TimePoint now) {
     if (!call_stop_seen_.has_value()) call_stop_seen_ = now;
     if (now - *call_stop_seen_ <= kStopGrace) return;
   }
-  AbortEnds();
+  CutOffRanks();
 }
 
 void CommGroup::Close() {
@@ -231,25 +200,19 @@ void CommGroup::Close() {
     }
     if (call_stop_ != nullptr) {
       lock.Unlock();
-      AbortEnds();
+      CutOffRanks();
       lock.Lock();
       while (call_stop_ != nullptr) lock.Wait(idle_);
     }
   }
-  std::vector<Member> members;
-  {
-    const MutexLock lock(ends_mutex_);
-    members.swap(members_);
-  }
   // All at once: tearing one end down can wait for the other to do the same.
-  std::vector<std::future<void>> running;
-  for (Member& member : members) {
-    running.push_back(member.lease.Run([&member](DeviceBackend&) {
-      member.pending.reset();
-      member.communicator.reset();
-    }));
-  }
-  for (std::future<void>& one : running) one.wait();
+  ForEachRank([](int, DeviceSession& device) {
+    device.CloseRank();
+    return absl::OkStatus();
+  }).IgnoreError();
+  std::vector<DeviceLease> leases;
+  const MutexLock lock(leases_mutex_);
+  leases.swap(leases_);
 }
 
 }  // namespace neuroshard

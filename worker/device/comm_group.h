@@ -13,7 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
-#include "kernels/api/collective.h"
+#include "common/domain/measurement.h"
 #include "worker/device/device_inventory.h"
 
 namespace neuroshard {
@@ -26,14 +26,6 @@ struct LocalRank {
   bool operator==(const LocalRank&) const = default;
 };
 
-// The address at which the other ranks reach a rank.
-struct RankAddress {
-  int rank = 0;
-  std::string address;  // opaque to everyone but the collective backend
-
-  bool operator==(const RankAddress&) const = default;
-};
-
 // A group to be opened: all ranks by number, and those of this worker.
 struct CommGroupSpec {
   std::string group_id;
@@ -41,6 +33,12 @@ struct CommGroupSpec {
   std::vector<LocalRank> local_ranks;
   std::chrono::milliseconds timeout{30000};       // of the connection and of every collective
   std::chrono::milliseconds idle_timeout{60000};  // without a call
+};
+
+// What its opener knows a group by: the id that it chose and the secret that it was given for it.
+struct CommGroupKey {
+  std::string group_id;
+  std::string token;
 };
 
 inline constexpr int kMaxGroupIdBytes = 128;
@@ -55,35 +53,28 @@ inline constexpr std::chrono::milliseconds kStopGrace{2000};
 // OpenCommGroupRequest.
 Status CheckCommGroupSpec(const CommGroupSpec& spec, int num_devices);
 
-// Whether a failed call leaves the ranks of a group out of step. CANCELLED, INVALID_ARGUMENT and
-// FAILED_PRECONDITION do not: work on a group may return them only before its first collective, or
-// when all ranks have agreed on it in a collective.
-bool BreaksGroup(const Status& status);
-
-// Holds its devices from Open to Close. Thread-safe; Connect and Run never overlap
+// Holds its devices from Open to Close. Thread-safe; Connect and Measure never overlap
 // (FAILED_PRECONDITION for the later one).
 class CommGroup {
  public:
-  // Runs on the thread of each local rank's device, at the same time on all. `closing` stops when
-  // the group is being closed.
-  using RankWork = std::function<Status(int local_index, DeviceBackend& backend,
-                                        Communicator& communicator, const StopSignal& closing)>;
-
   // The spec is legal (CheckCommGroupSpec). RESOURCE_EXHAUSTED when a device is busy.
   static StatusOr<std::shared_ptr<CommGroup>> Open(CommGroupSpec spec, DeviceInventory& inventory);
   ~CommGroup();
 
   const CommGroupSpec& spec() const { return spec_; }
+  // 128 random bits as hexadecimal digits.
+  const std::string& token() const { return token_; }
   const std::vector<RankAddress>& addresses() const { return addresses_; }
 
   // Returns when the full mesh stands. INVALID_ARGUMENT unless there is one address of every rank
-  // of the group. For `stop` see CutOffIfOverdue.
+  // of the group that this worker's devices connect to; nothing was done then. For `stop` see CutOffIfOverdue.
   Status Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop);
 
-  // The first error of the local ranks in their order. A rank whose error BreaksGroup drops its
-  // connections at once, so that its peers need not wait for the timeout. `stop`: when the caller
-  // no longer wants the work; looking at it is up to `work`, see CutOffIfOverdue.
-  Status Run(const RankWork& work, const StopSignal& stop);
+  // DeviceSession::MeasureComm on all local ranks at the same time: their records, or the first
+  // error, in their order. Stops with `stop` and when the group is being closed.
+  StatusOr<std::vector<CommMeasurement>> Measure(const CommSample& sample,
+                                                 const MeasurementSettings& settings,
+                                                 const StopSignal& stop);
 
   // Cuts off the running call (ABORTED) if its `stop` was first seen to have stopped more than
   // kStopGrace ago: a peer that stalls must not hold this worker's devices, and keep the process
@@ -95,29 +86,24 @@ class CommGroup {
   void Close();
 
  private:
-  struct Member {
-    DeviceLease lease;
-    // Both are used and destroyed on the device's thread only, but for Abort; set and reset under
-    // ends_mutex_.
-    std::unique_ptr<PendingCommunicator> pending;
-    std::unique_ptr<Communicator> communicator;
-  };
   enum class Phase { kOpened, kConnected, kClosed };
   class Call;  // marks the group busy while it lives
 
-  explicit CommGroup(CommGroupSpec spec) : spec_(std::move(spec)) {}
-  Status OpenMembers(DeviceInventory& inventory);
-  void AbortEnds();
-  // Runs `step` for every member on its device's thread and waits for all.
-  Status ForEachMember(
-      const std::function<Status(int local_index, Member& member, DeviceBackend& backend)>& step);
+  CommGroup(CommGroupSpec spec, std::string token)
+      : spec_(std::move(spec)), token_(std::move(token)) {}
+  Status OpenRanks(DeviceInventory& inventory);
+  void CutOffRanks();
+  // `step` for all local ranks at the same time; waits for all. The first error in their order.
+  Status ForEachRank(const std::function<Status(int local_index, DeviceSession& device)>& step);
 
   const CommGroupSpec spec_;
+  const std::string token_;
   std::vector<RankAddress> addresses_;  // fixed after Open
-  std::vector<Member> members_;         // changed only by Open, the running call and Close
   ManualStop closing_;
 
-  Mutex ends_mutex_;  // the members' ends against AbortEnds; never held for long
+  Mutex leases_mutex_;  // against Close; never held for long
+  // By local rank; empty once closed.
+  std::vector<DeviceLease> leases_ NS_GUARDED_BY(leases_mutex_);
   Mutex mutex_;
   std::condition_variable idle_;
   Phase phase_ NS_GUARDED_BY(mutex_) = Phase::kOpened;

@@ -6,7 +6,6 @@
 #include "common/base/bytes.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/machine/affinity.h"
-#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 
@@ -16,10 +15,7 @@ std::int64_t FairCpuMemoryBytes(std::int64_t available_bytes, int count) {
 
 std::vector<DeviceSpec> CpuDeviceSpecs(const CpuDevicesOptions& options,
                                        std::shared_ptr<const CollectiveBackend> collectives) {
-  const CpuDeviceOptions device{
-      .memory_bytes = options.memory_bytes > 0
-                          ? options.memory_bytes
-                          : FairCpuMemoryBytes(AvailableMemoryBytes(), options.count)};
+  const CpuDeviceOptions device{.memory_bytes = options.memory_bytes};
   const std::vector<int> cores = UsableCpus();
   std::vector<DeviceSpec> specs;
   for (int i = 0; i < options.count; ++i) {

@@ -31,12 +31,12 @@ TEST(CpuDevicesTest, PinsRoundRobinFromTheFirstCore) {
 }
 
 TEST(CpuDevicesTest, DevicesHaveTheMemoryThatWasAsked) {
-  NS_ASSERT_OK_AND_ASSIGN(auto inventory, DeviceInventory::Create(CpuDeviceSpecs(
-                                              {.count = 2, .memory_bytes = 64 * kMiB},
-                                              std::make_shared<const GlooBackend>(GlooOptions{}))));
-  EXPECT_EQ(inventory->size(), 2);
-  EXPECT_EQ(inventory->properties(1).memory_bytes, 64 * kMiB);
-  EXPECT_EQ(inventory->properties(1).backend, "neuroshard-cpu");
+  const auto specs = CpuDeviceSpecs({.count = 2, .memory_bytes = 64 * kMiB},
+                                    std::make_shared<const GlooBackend>(GlooOptions{}));
+  ASSERT_EQ(specs.size(), 2U);
+  NS_ASSERT_OK_AND_ASSIGN(const auto device, specs[1].create());
+  EXPECT_EQ(device->properties().memory_bytes, 64 * kMiB);
+  EXPECT_EQ(device->properties().backend, "neuroshard-cpu");
 }
 
 }  // namespace

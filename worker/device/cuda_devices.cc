@@ -35,14 +35,14 @@ class MissingCollectives final : public CollectiveBackend {
 
 }  // namespace
 
-StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs() {
+StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs(const std::vector<IpNetwork>& networks) {
   NS_ASSIGN_OR_RETURN(const int count, cuda::CountCudaDevices());
   const StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
   std::vector<DeviceSpec> specs;
   for (int i = 0; i < count; ++i) {
     std::shared_ptr<const CollectiveBackend> collectives;
     if (nccl.ok()) {
-      collectives = std::make_shared<const NcclBackend>(*nccl, i);
+      collectives = std::make_shared<const NcclBackend>(*nccl, i, networks);
     } else {
       collectives = std::make_shared<const MissingCollectives>(nccl.status());
     }
@@ -56,7 +56,7 @@ StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs() {
 
 #else
 
-StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs() {
+StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs(const std::vector<IpNetwork>&) {
   return FailedPrecondition("this neuroshard-worker was built without the cuda backend");
 }
 

@@ -5,12 +5,15 @@
 
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/rpc/status_mapping.h"
 #include "kernels/gloo/gloo_backend.h"
+#include "tests/support/faulty_fields.h"
 #include "tests/support/test_worker.h"
 #include "worker/device/cpu_devices.h"
 
@@ -59,12 +62,15 @@ class CommGroupServiceTest : public ::testing::Test {
       const grpc::Status status =
           workers_[i]->stub().OpenCommGroup(&context, OpenRequest(i, timeout_ms), &response);
       ASSERT_TRUE(status.ok()) << status.error_message();
+      tokens_[workers_[i].get()] = response.token();
       connect.mutable_addresses()->MergeFrom(response.addresses());
     }
-    for (const grpc::Status& status : OnAllWorkers([&connect](TestWorker& worker) {
+    for (const grpc::Status& status : OnAllWorkers([&](TestWorker& worker) {
            grpc::ClientContext context;
+           v1::ConnectCommGroupRequest request = connect;
+           request.set_token(tokens_.at(&worker));
            v1::ConnectCommGroupResponse response;
-           return worker.stub().ConnectCommGroup(&context, connect, &response);
+           return worker.stub().ConnectCommGroup(&context, request, &response);
          })) {
       ASSERT_TRUE(status.ok()) << status.error_message();
     }
@@ -95,18 +101,29 @@ class CommGroupServiceTest : public ::testing::Test {
     return request;
   }
 
-  static grpc::Status Profile(TestWorker& worker, const v1::ProfileCommRequest& request,
-                              v1::ProfileCommResponse* response) {
+  grpc::Status Profile(TestWorker& worker, v1::ProfileCommRequest request,
+                       v1::ProfileCommResponse* response) const {
     grpc::ClientContext context;
+    request.set_token(Token(worker));
     return worker.stub().ProfileComm(&context, request, response);
   }
 
-  static void Close(TestWorker& worker) {
+  static grpc::StatusCode Close(TestWorker& worker, const std::string& token) {
     grpc::ClientContext context;
     v1::CloseCommGroupRequest request;
     request.set_group_id("g");
+    request.set_token(token);
     v1::CloseCommGroupResponse response;
-    EXPECT_TRUE(worker.stub().CloseCommGroup(&context, request, &response).ok());
+    return worker.stub().CloseCommGroup(&context, request, &response).error_code();
+  }
+  void Close(TestWorker& worker) const {
+    EXPECT_EQ(Close(worker, Token(worker)), grpc::StatusCode::OK);
+  }
+
+  // Of the worker's group; empty before there was one.
+  std::string Token(TestWorker& worker) const {
+    const auto found = tokens_.find(&worker);
+    return found == tokens_.end() ? "" : found->second;
   }
 
   static void ExpectDevicesFree(TestWorker& worker) {
@@ -114,6 +131,7 @@ class CommGroupServiceTest : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<TestWorker>> workers_;
+  std::map<TestWorker*, std::string> tokens_;
 };
 
 TEST_F(CommGroupServiceTest, MeasuresEveryCollectiveOnOneGroup) {
@@ -258,7 +276,9 @@ TEST_F(CommGroupServiceTest, ACancelledCallDoesNotWaitForAStalledPeersTimeout) {
   grpc::ClientContext context;
   auto call = std::async(std::launch::async, [&] {
     v1::ProfileCommResponse response;
-    return workers_[0]->stub().ProfileComm(&context, CommRequest(), &response);
+    v1::ProfileCommRequest request = CommRequest();
+    request.set_token(Token(*workers_[0]));
+    return workers_[0]->stub().ProfileComm(&context, request, &response);
   });
   context.TryCancel();
   EXPECT_EQ(call.get().error_code(), grpc::StatusCode::CANCELLED);
@@ -269,6 +289,44 @@ TEST_F(CommGroupServiceTest, ACancelledCallDoesNotWaitForAStalledPeersTimeout) {
     workers_[0]->groups().CloseIdle();
   }
   ExpectDevicesFree(*workers_[0]);
+}
+
+TEST_F(CommGroupServiceTest, WhoWatchesTheWorkerCannotUseOrCloseTheGroup) {
+  OpenAndConnect();
+  EXPECT_EQ(workers_[0]->RunningJob(0), "a comm group (rank 0 of 4)");
+  for (const std::string& token : {std::string(), Token(*workers_[1])}) {
+    EXPECT_EQ(Close(*workers_[0], token), grpc::StatusCode::PERMISSION_DENIED);
+    grpc::ClientContext context;
+    v1::ProfileCommRequest request = CommRequest();
+    request.set_token(token);
+    v1::ProfileCommResponse response;
+    EXPECT_EQ(workers_[0]->stub().ProfileComm(&context, request, &response).error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
+  }
+  EXPECT_NE(workers_[0]->RunningJob(0), "");
+}
+
+TEST_F(CommGroupServiceTest, AddressesOutsideOfTheNetworksAreNamedAndCostNothing) {
+  grpc::ClientContext open_context, context;
+  v1::OpenCommGroupRequest open = OpenRequest(0);
+  open.set_world_size(3);
+  v1::OpenCommGroupResponse opened;
+  ASSERT_TRUE(workers_[0]->stub().OpenCommGroup(&open_context, open, &opened).ok());
+  v1::ConnectCommGroupRequest request;
+  request.set_group_id("g");
+  request.set_token(opened.token());
+  *request.mutable_addresses() = opened.addresses();
+  v1::RankAddress& foreign = *request.add_addresses();
+  foreign.set_rank(2);
+  foreign.set_address("neuroshard-tcp/2 192.0.2.1:80 " + std::string(32, '0'));
+  v1::ConnectCommGroupResponse response;
+  const Status status =
+      FromGrpc(workers_[0]->stub().ConnectCommGroup(&context, request, &response));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(FaultyFields(status), ::testing::ElementsAre("addresses[2].address"));
+  EXPECT_THAT(Message(status),
+              ::testing::AllOf(HasSubstr("192.0.2.1:80"), HasSubstr("127.0.0.0/8")));
+  EXPECT_NE(workers_[0]->RunningJob(0), "") << "the group is still there";
 }
 
 TEST_F(CommGroupServiceTest, AnIdleGroupClosesItself) {

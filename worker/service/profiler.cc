@@ -1,14 +1,16 @@
 #include "worker/service/profiler.h"
 
-#include "worker/measure/comm_measurement.h"
-#include "worker/measure/compute_measurement.h"
 #include "worker/measure/exchange_counts.h"
 
 namespace neuroshard {
 
-Profiler::Profiler(DeviceInventory& inventory, CommGroupRegistry& groups, const RecordStamp& stamp,
-                   const Timekeeper& time, WorkerMetrics* metrics)
-    : inventory_(inventory), groups_(groups), stamp_(stamp), time_(time), metrics_(metrics) {}
+Profiler::Profiler(DeviceInventory& inventory, CommGroupRegistry& groups, HostIdentity host,
+                   const Clock& clock, WorkerMetrics* metrics)
+    : inventory_(inventory),
+      groups_(groups),
+      host_(std::move(host)),
+      clock_(clock),
+      metrics_(metrics) {}
 
 StatusOr<std::unique_ptr<Profiler::ComputeJob>> Profiler::StartCompute(
     int device, const std::string& job, const MeasurementSettings& settings) {
@@ -18,40 +20,24 @@ StatusOr<std::unique_ptr<Profiler::ComputeJob>> Profiler::StartCompute(
 
 StatusOr<ComputeMeasurement> Profiler::ComputeJob::Measure(const ComputeSample& sample,
                                                            const StopSignal& stop) {
-  const TimePoint begin = profiler_.time_.Now();
-  StatusOr<ComputeMeasurement> record =
-      lease_
-          .Run([&](DeviceBackend& device) {
-            return MeasureCompute(device, sample, settings_, profiler_.stamp_, stop);
-          })
-          .get();
+  const TimePoint begin = profiler_.clock_.Now();
+  StatusOr<ComputeMeasurement> record = lease_.session().MeasureCompute(sample, settings_, stop);
   profiler_.Record(MeasurementKind::kCompute, begin, record.status(),
                    record.ok() ? record->outcome : Outcome::kOk);
   return record;
 }
 
-StatusOr<std::vector<CommMeasurement>> Profiler::MeasureComm(const std::string& group_id,
+StatusOr<std::vector<CommMeasurement>> Profiler::MeasureComm(const CommGroupKey& group,
                                                              const CommSample& sample,
                                                              const MeasurementSettings& settings,
                                                              const StopSignal& stop) {
-  NS_ASSIGN_OR_RETURN(const CommGroupSpec spec, groups_.Spec(group_id));
+  NS_ASSIGN_OR_RETURN(const CommGroupSpec spec, groups_.Spec(group));
   NS_RETURN_IF_ERROR(CheckCommSample(sample, spec.world_size, spec.timeout));
 
-  const TimePoint begin = time_.Now();
-  std::vector<CommMeasurement> records(spec.local_ranks.size());
-  const Status status = groups_.Run(
-      group_id,
-      [&](int i, DeviceBackend& device, Communicator& communicator,
-          const StopSignal& closing) -> Status {
-        const EitherStop either(stop, closing);
-        NS_ASSIGN_OR_RETURN(records[i],
-                            ::neuroshard::MeasureComm(communicator, device.properties(), sample,
-                                                      settings, stamp_, time_, either));
-        return absl::OkStatus();
-      },
-      stop);
-  Record(MeasurementKind::kComm, begin, status, records.front().outcome);
-  NS_RETURN_IF_ERROR(status);
+  const TimePoint begin = clock_.Now();
+  StatusOr<std::vector<CommMeasurement>> records = groups_.Measure(group, sample, settings, stop);
+  Record(MeasurementKind::kComm, begin, records.status(),
+         records.ok() ? records->front().outcome : Outcome::kOk);
   return records;
 }
 
@@ -60,7 +46,7 @@ void Profiler::Record(MeasurementKind kind, TimePoint begin, const Status& statu
   if (metrics_ == nullptr) return;
   std::string label(ToText(outcome));
   if (!status.ok()) label = absl::IsCancelled(status) ? "cancelled" : "error";
-  metrics_->SampleEnded(kind, label, MillisecondsBetween(begin, time_.Now()) / 1e3);
+  metrics_->SampleEnded(kind, label, MillisecondsBetween(begin, clock_.Now()) / 1e3);
 }
 
 }  // namespace neuroshard

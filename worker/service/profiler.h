@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
 #include "worker/device/comm_group_registry.h"
 #include "worker/device/device_inventory.h"
-#include "worker/measure/record_stamp.h"
-#include "worker/measure/timekeeper.h"
+#include "worker/measure/host_identity.h"
 #include "worker/service/worker_metrics.h"
 
 namespace neuroshard {
@@ -37,8 +37,8 @@ class Profiler {
     const MeasurementSettings settings_;
   };
 
-  Profiler(DeviceInventory& inventory, CommGroupRegistry& groups, const RecordStamp& stamp,
-           const Timekeeper& time, WorkerMetrics* metrics);
+  Profiler(DeviceInventory& inventory, CommGroupRegistry& groups, HostIdentity host,
+           const Clock& clock, WorkerMetrics* metrics);
 
   // RESOURCE_EXHAUSTED when the device is busy, NOT_FOUND when there is none; `job` is what others
   // are told who holds the device.
@@ -46,24 +46,25 @@ class Profiler {
                                                      const MeasurementSettings& settings);
 
   // One record a local rank. INVALID_ARGUMENT with field paths relative to the sample when it does
-  // not suit the group, NOT_FOUND without such a group, ABORTED when the group broke (it is closed
+  // not suit the group, NOT_FOUND without such a group, PERMISSION_DENIED with a token that is not
+  // its own, ABORTED when the group broke (it is closed
   // then).
-  StatusOr<std::vector<CommMeasurement>> MeasureComm(const std::string& group_id,
+  StatusOr<std::vector<CommMeasurement>> MeasureComm(const CommGroupKey& group,
                                                      const CommSample& sample,
                                                      const MeasurementSettings& settings,
                                                      const StopSignal& stop);
 
   CommGroupRegistry& groups() { return groups_; }
   std::vector<DeviceDescription> Devices() const { return inventory_.Describe(); }
-  const HostIdentity& host() const { return stamp_.host(); }
+  const HostIdentity& host() const { return host_; }
 
  private:
   void Record(MeasurementKind kind, TimePoint begin, const Status& status, Outcome outcome);
 
   DeviceInventory& inventory_;
   CommGroupRegistry& groups_;
-  const RecordStamp& stamp_;
-  const Timekeeper& time_;
+  const HostIdentity host_;
+  const Clock& clock_;
   WorkerMetrics* const metrics_;
 };
 

@@ -35,7 +35,11 @@ WorkerMetrics::WorkerMetrics(prometheus::Registry& registry)
       device_busy_(prometheus::BuildGauge()
                        .Name("neuroshard_worker_device_busy")
                        .Help("1 while the device is leased")
-                       .Register(registry)) {}
+                       .Register(registry)),
+      device_process_deaths_(prometheus::BuildCounter()
+                                 .Name("neuroshard_worker_device_process_deaths_total")
+                                 .Help("Processes of a device that ended by themselves")
+                                 .Register(registry)) {}
 
 void WorkerMetrics::SampleEnded(MeasurementKind kind, const std::string& outcome,
                                 double duration_seconds) {
@@ -44,6 +48,10 @@ void WorkerMetrics::SampleEnded(MeasurementKind kind, const std::string& outcome
 }
 
 void WorkerMetrics::SetOpenGroups(int open_groups) { open_groups_.Set(open_groups); }
+
+void WorkerMetrics::DeviceProcessDied(int device) {
+  device_process_deaths_.Add({{"device", std::to_string(device)}}).Increment();
+}
 
 void WorkerMetrics::SetDeviceBusy(int device, bool busy) {
   device_busy_.Add({{"device", std::to_string(device)}}).Set(busy ? 1 : 0);

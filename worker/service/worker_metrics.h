@@ -5,6 +5,8 @@
 //                                                   device to its record
 //   neuroshard_worker_open_comm_groups              gauge
 //   neuroshard_worker_device_busy{device}           gauge: 1 while the device is leased
+//   neuroshard_worker_device_process_deaths_total{device}
+//                                                   processes of the device that ended by themselves
 #pragma once
 
 #include <string>
@@ -32,12 +34,14 @@ class WorkerMetrics {
   void SampleEnded(MeasurementKind kind, const std::string& outcome, double duration_seconds);
   void SetOpenGroups(int open_groups);
   void SetDeviceBusy(int device, bool busy);
+  void DeviceProcessDied(int device);
 
  private:
   prometheus::Family<prometheus::Counter>& samples_;
   prometheus::Family<prometheus::Histogram>& seconds_;
   prometheus::Gauge& open_groups_;
   prometheus::Family<prometheus::Gauge>& device_busy_;
+  prometheus::Family<prometheus::Counter>& device_process_deaths_;
 };
 
 }  // namespace neuroshard
