@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
@@ -99,6 +100,13 @@ class Watcher final : public SearchObserver {
   double share_ = 0;  // of the search that is done
 };
 
+// The model, bound to the request's conditions: every price of the request is asked of this object.
+StatusOr<BoundCostModel> BindTo(const PlanRequest& request, const CostModel& model) {
+  StatusOr<BoundCostModel> bound = model.Bind(ConditionsOf(request));
+  if (!bound.ok()) return WithReason(bound.status(), FailureReason::kModelUnfit);
+  return bound;
+}
+
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
 }  // namespace
@@ -110,7 +118,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
                                        PlanObserver* observer) const {
   NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
                       find_model_(request.cost_model));
-  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model->Bind(ConditionsOf(request)));
+  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, BindTo(request, *model));
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
@@ -139,7 +147,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
   NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
                       find_model_(request.cost_model));
-  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model->Bind(ConditionsOf(request)));
+  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, BindTo(request, *model));
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/failure_reason.h"
+
 namespace neuroshard {
 
 DeviceLease::DeviceLease(DeviceLease&& other) noexcept
@@ -38,8 +40,10 @@ StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
     const MutexLock lock(mutex_);
     std::string& holder = jobs_[device];
     if (!holder.empty()) {
-      return ResourceExhausted("device {} ({}) is held by {}; one job at a time per device", device,
-                               properties(device).name, holder);
+      return WithReason(
+          ResourceExhausted("device {} ({}) is held by {}; one job at a time per device", device,
+                            properties(device).name, holder),
+          FailureReason::kOverloaded);
     }
     holder = job.empty() ? "an unnamed job" : std::move(job);
     if (observer_) observer_(device, true);
