@@ -9,6 +9,7 @@
 #include "common/codec/request_codec.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
+#include "server/service/planner_service.h"
 
 namespace neuroshard {
 
@@ -23,6 +24,7 @@ struct PlannerOptions {
   std::int64_t model_poll_ms = 2'000;   // 0: only SIGHUP reloads
   RequestLimits limits{.max_search_threads = 8};
   std::int64_t max_search_ms = 300'000;  // then the best plan so far is the answer
+  PlannerServiceLimits together;         // of all calls in flight
 };
 
 // Keys as in configs/planner.yaml. NOT_FOUND or INVALID_ARGUMENT with every fault.

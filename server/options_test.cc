@@ -53,6 +53,16 @@ TEST(PlannerOptionsTest, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(read->limits.max_plan_shards, defaults.limits.max_plan_shards);
   EXPECT_EQ(read->limits.max_prediction_shards, defaults.limits.max_prediction_shards);
   EXPECT_EQ(read->max_search_ms, defaults.max_search_ms);
+  EXPECT_EQ(read->rpc.accept_compressed, defaults.rpc.accept_compressed);
+  EXPECT_EQ(read->rpc.max_streams_per_connection, defaults.rpc.max_streams_per_connection);
+  EXPECT_EQ(read->rpc.max_spare_threads, defaults.rpc.max_spare_threads);
+  EXPECT_EQ(read->rpc.max_connection_idle_ms, defaults.rpc.max_connection_idle_ms);
+  EXPECT_EQ(read->rpc.max_connection_age_ms, defaults.rpc.max_connection_age_ms);
+  EXPECT_EQ(read->together.max_search_threads_in_flight,
+            defaults.together.max_search_threads_in_flight);
+  EXPECT_EQ(read->together.max_request_memory_bytes, defaults.together.max_request_memory_bytes);
+  EXPECT_EQ(read->together.max_request_values, defaults.together.max_request_values);
+  EXPECT_EQ(read->together.write_timeout, defaults.together.write_timeout);
 }
 
 TEST(PlannerOptionsTest, FlagsOverrideTheFile) {

@@ -53,18 +53,22 @@ StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path) {
 
 std::string Describe(const WorkerOptions& options) {
   return fmt::format(
-      "backend={} listen={} max_in_flight={} max_message_bytes={} drain_notice_ms={} "
+      "backend={} listen={} max_in_flight={} max_message_bytes={} "
+      "accept_compressed={} max_streams_per_connection={} max_spare_threads={} "
+      "max_connection_idle_ms={} max_connection_age_ms={} drain_notice_ms={} "
       "drain_grace_ms={} metrics_listen={} log_level={} cpu.devices={} "
       "cpu.memory_per_device_bytes={} "
       "cpu.pin_threads={} cpu.first_core={} collective.host={} collective.interface={} "
       "collective.networks=[{}] "
       "compute.stream_idle_timeout_ms={}",
       ToText(options.backend), options.rpc.listen, options.rpc.max_in_flight,
-      options.rpc.max_message_bytes, options.rpc.drain_notice_ms, options.rpc.drain_grace_ms,
-      options.metrics_listen, options.log.level, options.cpu.count, options.cpu.memory_bytes,
-      options.cpu.pin_threads, options.cpu.first_core, options.collective.host,
-      options.collective.interface, ToText(options.collective.networks),
-      options.stream_idle_timeout_ms);
+      options.rpc.max_message_bytes, options.rpc.accept_compressed,
+      options.rpc.max_streams_per_connection, options.rpc.max_spare_threads,
+      options.rpc.max_connection_idle_ms, options.rpc.max_connection_age_ms,
+      options.rpc.drain_notice_ms, options.rpc.drain_grace_ms, options.metrics_listen,
+      options.log.level, options.cpu.count, options.cpu.memory_bytes, options.cpu.pin_threads,
+      options.cpu.first_core, options.collective.host, options.collective.interface,
+      ToText(options.collective.networks), options.stream_idle_timeout_ms);
 }
 
 WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {

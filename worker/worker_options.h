@@ -34,7 +34,7 @@ struct CollectiveOptions {
 // Options of neuroshard-worker, with their defaults (configs/worker.yaml).
 struct WorkerOptions {
   WorkerBackend backend = WorkerBackend::kAuto;
-  RpcServerOptions rpc{.listen = "127.0.0.1:50061"};
+  RpcServerOptions rpc{.listen = "127.0.0.1:50061", .max_connection_age_ms = 0};
   std::string metrics_listen = "127.0.0.1:9465";  // empty: no metrics are served
   LogOptions log;
   CpuDevicesOptions cpu;

@@ -21,6 +21,37 @@ class RpcGate {
   // outlive the gate; metrics may be null.
   RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics);
 
+  // Cheap calls (health, which models, which devices) are not counted against max_in_flight, nor
+  // refused for it: they are what an operator asks when a server is overloaded.
+  enum class Kind { kCounted, kCheap };
+
+  // One call from its admission to its end, for handlers that do not end on the thread where they
+  // begin. Ends by itself, as INTERNAL in the metrics, where End is not called.
+  class Call {
+   public:
+    Call(RpcGate& gate, std::string rpc, Kind kind);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    // Not OK: the call is refused with it, and nothing else may be done for it.
+    const Status& admission() const { return admission_; }
+    // What `handler` returns, an exception as INTERNAL.
+    static Status Run(const std::function<Status()>& handler);
+    // Records the end and turns the status into gRPC's. Once.
+    grpc::Status End(const Status& status);
+
+   private:
+    Status Admit() const;
+
+    RpcGate& gate_;
+    const std::string rpc_;
+    const Kind kind_;
+    const TimePoint begin_;
+    Status admission_;
+    bool ended_ = false;
+  };
+
   // The body of an RPC method: runs `handler` if the call is admitted and turns its status into
   // gRPC's. Without running it: RESOURCE_EXHAUSTED quoting the limit when max_in_flight handlers
   // run, UNAVAILABLE when the server drains. An exception that escapes `handler` becomes INTERNAL.
@@ -28,7 +59,8 @@ class RpcGate {
   //   grpc::Status ListThings(grpc::ServerContext*, const Req* request, Resp* response) override {
   //     return gate_.Serve("ListThings", [&] { return DoListThings(*request, response); });
   //   }
-  grpc::Status Serve(const std::string& rpc, const std::function<Status()>& handler);
+  grpc::Status Serve(const std::string& rpc, const std::function<Status()>& handler,
+                     Kind kind = Kind::kCounted);
 
   // Stops once running calls shall come to an end with what they have: the server drains.
   const StopSignal& draining() const { return draining_; }
@@ -39,8 +71,6 @@ class RpcGate {
   void StopRunningCalls() { draining_.Stop(); }
 
  private:
-  Status Run(const std::function<Status()>& handler);
-
   const int max_in_flight_;
   const Clock& clock_;
   RpcMetrics* const metrics_;

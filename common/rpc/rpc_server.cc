@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -28,9 +29,12 @@ constexpr int kMaxMetadataBytes = 64 * 1024;
 constexpr int kKeepaliveTimeMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 
+// Longer than a search may take.
+constexpr int kConnectionGraceMs = 600'000;
+
 }  // namespace
 
-void ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
+ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
   constexpr std::int64_t kHourMs = 3'600'000;
   root.Read("listen", &options->listen);
   ConfigReader rpc = root.Section("rpc");
@@ -38,8 +42,14 @@ void ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
   // gRPC takes the limit as an int.
   rpc.Read("max_message_bytes", &options->max_message_bytes,
            {1024, std::numeric_limits<int>::max()});
+  rpc.Read("accept_compressed", &options->accept_compressed);
+  rpc.Read("max_streams_per_connection", &options->max_streams_per_connection, {1, 10'000});
+  rpc.Read("max_spare_threads", &options->max_spare_threads, {1, 10'000});
+  rpc.Read("max_connection_idle_ms", &options->max_connection_idle_ms, {0, 24 * kHourMs});
+  rpc.Read("max_connection_age_ms", &options->max_connection_age_ms, {0, 24 * kHourMs});
   rpc.Read("drain_notice_ms", &options->drain_notice_ms, {0, kHourMs});
   rpc.Read("drain_grace_ms", &options->drain_grace_ms, {0, kHourMs});
+  return rpc;
 }
 
 RpcServer::RpcServer(const RpcServerOptions& options, RpcGate& gate)
@@ -72,6 +82,22 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   // A worker that measures sends nothing for minutes; pings go on all the same.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams_per_connection);
+  if (options.max_connection_idle_ms > 0) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                               static_cast<int>(options.max_connection_idle_ms));
+  }
+  if (options.max_connection_age_ms > 0) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               static_cast<int>(options.max_connection_age_ms));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kConnectionGraceMs);
+  }
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, options.accept_compressed);
+  }
+  grpc::ResourceQuota quota;
+  quota.SetMaxThreads(options.max_in_flight + options.max_spare_threads);
+  builder.SetResourceQuota(quota);
   for (const HostedService& hosted : services) builder.RegisterService(hosted.service);
 
   std::unique_ptr<RpcServer> server(new RpcServer(options, gate));

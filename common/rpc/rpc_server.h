@@ -26,8 +26,20 @@ struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";
   // Handlers that run at the same time; more are RESOURCE_EXHAUSTED. For RpcGate.
   int max_in_flight = 64;
-  // Largest message received; larger ones are RESOURCE_EXHAUSTED.
+  // Largest message received; larger ones are RESOURCE_EXHAUSTED. Compressed ones are UNIMPLEMENTED
+  // unless they are accepted: gRPC decompresses before it looks at the size.
   std::int64_t max_message_bytes = 64 * kMiB;
+  bool accept_compressed = false;
+  // Calls of one connection at the same time; a client that wants more waits.
+  int max_streams_per_connection = 100;
+  // Threads of gRPC for methods that block one each (sync ones); beyond, calls are
+  // RESOURCE_EXHAUSTED. In addition to max_in_flight, for cheap calls.
+  int max_spare_threads = 32;
+  // A connection without calls is closed after this; 0: never. A client opens another when needed.
+  std::int64_t max_connection_idle_ms = 300'000;
+  // Any connection is closed after about this (running calls get ten minutes), so that clients
+  // spread over replicas that are new; 0: never.
+  std::int64_t max_connection_age_ms = 3'600'000;
   // Between health turning NOT_SERVING and new calls being refused, so that balancers can look
   // away.
   std::int64_t drain_notice_ms = 0;
@@ -35,9 +47,9 @@ struct RpcServerOptions {
   std::int64_t drain_grace_ms = 10'000;
 };
 
-// Keys `listen` of `root`, and `max_in_flight`, `max_message_bytes`, `drain_notice_ms`,
-// `drain_grace_ms` of its section `rpc`.
-void ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
+// Keys `listen` of `root`, and those named like the other options of its section `rpc`.
+// Returns that section, for options that only one of our servers has.
+ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
 
 // A service, which must outlive the server, and its name for health checks.
 struct HostedService {

@@ -112,6 +112,15 @@ class RpcServerTest : public ::testing::Test {
     stub_ = v1::PlannerService::NewStub(channel_);
   }
 
+  grpc::Status GetCompressed() {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    v1::GetCostModelRequest request;
+    request.mutable_cost_model()->set_name(std::string(10'000, 'x'));
+    v1::GetCostModelResponse response;
+    return stub_->GetCostModel(&context, request, &response);
+  }
+
   StatusOr<std::string> List(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
@@ -337,6 +346,31 @@ TEST(RpcServerOptionsTest, AreReadAndBounded) {
   EXPECT_EQ(options.listen, "[::1]:7");
   EXPECT_EQ(options.max_in_flight, 3);
   EXPECT_EQ(options.drain_notice_ms, 5);
+}
+
+TEST_F(RpcServerTest, CompressedRequestsAreRefused) {
+  Start();
+  EXPECT_EQ(GetCompressed().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(RpcServerTest, CompressedRequestsAreTakenWhereTheOperatorSaysSo) {
+  Start({.accept_compressed = true});
+  EXPECT_TRUE(GetCompressed().ok());
+}
+
+TEST_F(RpcServerTest, CheapCallsAreAnsweredWhenTheServerIsFull) {
+  RpcGate full(1, clock_, nullptr);
+  RpcGate::Call one(full, "Search", RpcGate::Kind::kCounted);
+  RpcGate::Call two(full, "Search", RpcGate::Kind::kCounted);
+  EXPECT_THAT(one.admission(), IsOk());
+  EXPECT_THAT(two.admission(), StatusIs(absl::StatusCode::kResourceExhausted));
+  const auto ok = [] { return absl::OkStatus(); };
+  EXPECT_TRUE(full.Serve("Health", ok, RpcGate::Kind::kCheap).ok());
+  std::ignore = two.End(two.admission());
+  EXPECT_EQ(full.Serve("Search", ok).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  std::ignore = one.End(absl::OkStatus());
+  EXPECT_TRUE(full.Serve("Search", ok).ok());
+  EXPECT_EQ(full.in_flight(), 0);
 }
 
 }  // namespace

@@ -65,29 +65,44 @@ google::rpc::BadRequest EncodeViolations(const std::vector<Violation>& violation
   return bad_request;
 }
 
+constexpr char kRetryInfo[] = "type.googleapis.com/google.rpc.RetryInfo";
+
 }  // namespace
+
+Status WithRetryAfter(Status status, std::chrono::milliseconds delay) {
+  google::rpc::RetryInfo info;
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(delay);
+  info.mutable_retry_delay()->set_seconds(seconds.count());
+  info.mutable_retry_delay()->set_nanos(
+      static_cast<int>(std::chrono::nanoseconds(delay - seconds).count()));
+  status.SetPayload(kRetryInfo, absl::Cord(info.SerializeAsString()));
+  return status;
+}
 
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
   const std::string message = Cut(Message(status), kMaxEncodedMessageBytes);
   const std::vector<Violation> violations = Violations::FromStatus(status);
-  const std::optional<FailureReason> reason = ReasonOf(status);
-  if (violations.empty() && !reason) return grpc::Status(code, message);
-
   google::rpc::Status details;
   details.set_code(static_cast<int>(code));
   details.set_message(message);
-  if (reason) {
+  if (const std::optional<FailureReason> reason = ReasonOf(status)) {
     google::rpc::ErrorInfo info;
     info.set_reason(std::string(ReasonText(*reason)));
     info.set_domain(kReasonDomain);
     details.add_details()->PackFrom(info);
   }
+  if (const auto retry = status.GetPayload(kRetryInfo); retry.has_value()) {
+    google::protobuf::Any& detail = *details.add_details();
+    detail.set_type_url(kRetryInfo);
+    detail.set_value(std::string(*retry));
+  }
   if (!violations.empty()) {
     details.add_details()->PackFrom(
         EncodeViolations(violations, kMaxDetailsBytes - details.ByteSizeLong()));
   }
+  if (details.details().empty()) return grpc::Status(code, message);
   return grpc::Status(code, message, details.SerializeAsString());
 }
 
@@ -106,6 +121,9 @@ Status FromGrpc(const grpc::Status& status) {
         result = WithReason(std::move(result), *reason);
       }
       continue;
+    }
+    if (detail.type_url() == kRetryInfo) {
+      result.SetPayload(kRetryInfo, absl::Cord(detail.value()));
     }
     google::rpc::BadRequest bad_request;
     if (!detail.UnpackTo(&bad_request)) continue;

@@ -5,6 +5,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <chrono>
+
 #include "common/base/status.h"
 
 namespace neuroshard {
@@ -13,6 +15,12 @@ namespace neuroshard {
 // beyond that. So messages and details are cut to fit: long texts end in "...", and violations that
 // do not fit are counted in a last entry with the field "...".
 grpc::Status ToGrpc(const Status& status);
+
+// The status with a google.rpc.RetryInfo, which ToGrpc passes on: how long a client should wait before
+// it tries the same again. For refusals that are about the server and not about the request.
+Status WithRetryAfter(Status status, std::chrono::milliseconds delay);
+// About when half of the searches of a busy server have ended.
+inline constexpr std::chrono::milliseconds kRetryAfter{250};
 
 // The status a server of ours (or another that uses google.rpc.Status) sent. Restores violations
 // for Violations::FromStatus and the reason for ReasonOf.

@@ -1,6 +1,10 @@
 #include "server/service/planner_service.h"
 
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "common/base/failure_reason.h"
@@ -41,19 +45,108 @@ bool IsDefault(const ModelSnapshot& snapshot, const CostModel& model) {
   return found.ok() && found->get() == &model;
 }
 
+template <typename Message>
+StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
+  grpc::ByteBuffer copy(bytes);  // of references
+  Message message;
+  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+    return InvalidArgument("the request is no {}", Message::descriptor()->full_name());
+  }
+  return message;
+}
+
+template <typename Message>
+Status Serialize(const Message& message, grpc::ByteBuffer& bytes) {
+  bool own_buffer = false;
+  const grpc::Status status =
+      grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
+  return status.ok() ? absl::OkStatus() : Internal("the answer cannot be encoded");
+}
+
 }  // namespace
 
-StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(
-    const std::string& rpc, const grpc::ServerContext& context, const v1::ShardPlanRequest& message,
-    grpc::ServerWriter<v1::ShardPlanUpdate>* writer) {
+int CallThreadsOfThisHost() {
+  return 8 * static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
+    : parts_(std::move(parts)),
+      wire_limits_{
+          .counted_type = v1::Table::descriptor()->full_name(),
+          // Requests a little over the limit are decoded, so that all their faults are named.
+          .max_counted = 2 * parts_.limits.max_tables,
+          .counted_option = "twice limits.max_tables",
+          .max_values = parts_.together.max_request_values,
+          .values_option = "limits.max_request_values"},
+      request_memory_(parts_.together.max_request_memory_bytes, "bytes of memory for requests",
+                      "rpc.max_request_memory_bytes"),
+      search_threads_(parts_.together.max_search_threads_in_flight > 0
+                          ? parts_.together.max_search_threads_in_flight
+                          : CallThreadsOfThisHost(),
+                      "threads of searches", "rpc.max_search_threads_in_flight"),
+      threads_(parts_.together.max_calls) {}
+
+template <typename Request>
+Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitted) {
+  NS_RETURN_IF_ERROR(admitted.call.admission());
+  grpc::ByteBuffer copy(bytes);  // of references
+  grpc::ProtoBufferReader reader(&copy);
+  NS_ASSIGN_OR_RETURN(const WireSize size,
+                      CheckOnTheWire(reader, *Request::descriptor(), wire_limits_));
+  NS_ASSIGN_OR_RETURN(admitted.memory, request_memory_.Take(size.ParsedBytes()));
+  return absl::OkStatus();
+}
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
+    const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
+    grpc::ByteBuffer& response,
+    StatusOr<Response> (PlannerServiceImpl::*handler)(const grpc::ServerContextBase& context,
+                                                      const Request& request)) {
+  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+  const auto admitted = std::make_shared<Admitted>(parts_.gate, rpc);
+  if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
+    reactor->Finish(admitted->call.End(status));
+    return reactor;
+  }
+  threads_.Run([this, reactor, admitted, &context, &bytes, &response, handler] {
+    const Status status = RpcGate::Call::Run([&]() -> Status {
+      NS_ASSIGN_OR_RETURN(const Request request, Parse<Request>(bytes));
+      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(context, request));
+      return Serialize(answer, response);
+    });
+    admitted->memory = {};
+    // Whatever belongs to the call may be gone afterwards.
+    reactor->Finish(admitted->call.End(status));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(const std::string& rpc,
+                                                         grpc::CallbackServerContext& context,
+                                                         const std::function<Status()>& handler) {
+  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+  reactor->Finish(parts_.gate.Serve(rpc, handler, RpcGate::Kind::kCheap));
+  return reactor;
+}
+
+StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(const std::string& rpc,
+                                                             const grpc::ServerContextBase& context,
+                                                             const v1::ShardPlanRequest& message,
+                                                             UpdateStream* updates) {
   auto request = DecodeSearchRequest(message, parts_.limits);
   if (!request.ok()) {
     LogFailure(parts_.logger, rpc, message.request_id(), request.status());
     return request.status();
   }
+  const auto threads = search_threads_.Take(request->search.max_threads);
+  if (!threads.ok()) {
+    LogFailure(parts_.logger, rpc, request->request_id, threads.status());
+    return threads.status();
+  }
   const CallStop stop(context, parts_.gate.draining(), parts_.clock, parts_.longest_search);
   std::optional<PlanStream> stream;
-  if (writer != nullptr) stream.emplace(*request, parts_.clock, *writer);
+  if (updates != nullptr) stream.emplace(*request, parts_.clock, *updates);
   const auto answer =
       parts_.planner.MakePlan(*request, stop, stream.has_value() ? &*stream : nullptr);
   if (!answer.ok()) {
@@ -78,80 +171,104 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(
                           RequestFingerprint(*request, answer->model.name, answer->model.version));
 }
 
-grpc::Status PlannerServiceImpl::ShardPlan(grpc::ServerContext* context,
-                                           const v1::ShardPlanRequest* message,
-                                           v1::ShardPlanResponse* response) {
-  return parts_.gate.Serve("ShardPlan", [&]() -> Status {
-    NS_ASSIGN_OR_RETURN(*response, MakePlan("ShardPlan", *context, *message, nullptr));
-    return absl::OkStatus();
-  });
+StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::DoShardPlan(
+    const grpc::ServerContextBase& context, const v1::ShardPlanRequest& message) {
+  return MakePlan("ShardPlan", context, message, nullptr);
 }
 
-grpc::Status PlannerServiceImpl::ShardPlanStream(grpc::ServerContext* context,
-                                                 const v1::ShardPlanRequest* message,
-                                                 grpc::ServerWriter<v1::ShardPlanUpdate>* writer) {
-  return parts_.gate.Serve("ShardPlanStream", [&]() -> Status {
-    v1::ShardPlanUpdate last;
-    NS_ASSIGN_OR_RETURN(*last.mutable_best(),
-                        MakePlan("ShardPlanStream", *context, *message, writer));
-    last.set_progress(1);
-    last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
-    last.set_final(true);
-    writer->Write(last);
-    return absl::OkStatus();
-  });
+grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return Answer("ShardPlan", *context, *request, *response, &PlannerServiceImpl::DoShardPlan);
 }
 
-grpc::Status PlannerServiceImpl::EvaluatePlan(grpc::ServerContext*,
-                                              const v1::EvaluatePlanRequest* message,
-                                              v1::EvaluatePlanResponse* response) {
-  return parts_.gate.Serve("EvaluatePlan", [&]() -> Status {
-    const auto decoded = DecodeEvaluationRequest(*message, parts_.limits);
-    const auto answer = decoded.ok() ? parts_.planner.EvaluatePlan(decoded->request, decoded->plan)
-                                     : StatusOr<EvaluationAnswer>(decoded.status());
-    if (!answer.ok()) {
-      LogFailure(parts_.logger, "EvaluatePlan", message->request().request_id(), answer.status());
-      return answer.status();
-    }
-    parts_.logger.Info("plan_evaluated", {{"rpc", "EvaluatePlan"},
-                                          {"request_id", decoded->request.request_id},
-                                          {"model", answer->model.name},
-                                          {"version", answer->model.version},
-                                          {"violations", answer->violations.size()}});
-    *response = EncodeEvaluation(*answer);
-    return absl::OkStatus();
-  });
+Status PlannerServiceImpl::DoShardPlanStream(const grpc::ServerContextBase& context,
+                                             const v1::ShardPlanRequest& message,
+                                             UpdateStream& stream) {
+  v1::ShardPlanUpdate last;
+  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan("ShardPlanStream", context, message, &stream));
+  last.set_progress(1);
+  last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
+  last.set_final(true);
+  if (!stream.Write(last)) return absl::CancelledError("the caller is gone or does not read");
+  return absl::OkStatus();
 }
 
-grpc::Status PlannerServiceImpl::PredictCompute(grpc::ServerContext* context,
-                                                const v1::PredictComputeRequest* message,
-                                                v1::PredictComputeResponse* response) {
-  return parts_.gate.Serve("PredictCompute", [&]() -> Status {
-    const auto request = DecodePredictionRequest(*message, parts_.limits);
-    const CallStop stop(*context, parts_.gate.draining(), parts_.clock, parts_.longest_search);
-    const auto answer = request.ok()
-                            ? parts_.planner.Predict(request->cost_model, request->sets, stop)
-                            : StatusOr<PredictionAnswer>(request.status());
-    if (!answer.ok()) {
-      const Status status = ExplainStop(answer.status(), stop, parts_.gate);
-      LogFailure(parts_.logger, "PredictCompute", message->request_id(), status);
-      return status;
-    }
-    *response = EncodePrediction(*answer);
-    response->set_request_id(request->request_id.empty() ? MakeRequestId() : request->request_id);
-    parts_.logger.Info("compute_predicted", {{"rpc", "PredictCompute"},
-                                             {"request_id", response->request_id()},
-                                             {"model", answer->model.name},
-                                             {"version", answer->model.version},
-                                             {"sets", request->sets.size()}});
-    return absl::OkStatus();
+grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+  auto* const stream = new UpdateStream(*context, parts_.together.write_timeout);  // gRPC's
+  const auto admitted = std::make_shared<Admitted>(parts_.gate, "ShardPlanStream");
+  if (const Status status = Admit<v1::ShardPlanRequest>(*bytes, *admitted); !status.ok()) {
+    stream->Close(admitted->call.End(status));
+    return stream;
+  }
+  threads_.Run([this, stream, admitted, context, bytes] {
+    const Status status = RpcGate::Call::Run([&]() -> Status {
+      NS_ASSIGN_OR_RETURN(const auto request, Parse<v1::ShardPlanRequest>(*bytes));
+      return DoShardPlanStream(*context, request, *stream);
+    });
+    admitted->memory = {};
+    stream->Close(admitted->call.End(status));
   });
+  return stream;
 }
 
-grpc::Status PlannerServiceImpl::ListCostModels(grpc::ServerContext*,
-                                                const v1::ListCostModelsRequest*,
-                                                v1::ListCostModelsResponse* response) {
-  return parts_.gate.Serve("ListCostModels", [&]() -> Status {
+StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
+    const grpc::ServerContextBase&, const v1::EvaluatePlanRequest& message) {
+  const auto decoded = DecodeEvaluationRequest(message, parts_.limits);
+  const auto answer = decoded.ok() ? parts_.planner.EvaluatePlan(decoded->request, decoded->plan)
+                                   : StatusOr<EvaluationAnswer>(decoded.status());
+  if (!answer.ok()) {
+    LogFailure(parts_.logger, "EvaluatePlan", message.request().request_id(), answer.status());
+    return answer.status();
+  }
+  parts_.logger.Info("plan_evaluated", {{"rpc", "EvaluatePlan"},
+                                        {"request_id", decoded->request.request_id},
+                                        {"model", answer->model.name},
+                                        {"version", answer->model.version},
+                                        {"violations", answer->violations.size()}});
+  return EncodeEvaluation(*answer);
+}
+
+grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerContext* context,
+                                                           const grpc::ByteBuffer* request,
+                                                           grpc::ByteBuffer* response) {
+  return Answer("EvaluatePlan", *context, *request, *response, &PlannerServiceImpl::DoEvaluatePlan);
+}
+
+StatusOr<v1::PredictComputeResponse> PlannerServiceImpl::DoPredictCompute(
+    const grpc::ServerContextBase& context, const v1::PredictComputeRequest& message) {
+  const auto request = DecodePredictionRequest(message, parts_.limits);
+  const CallStop stop(context, parts_.gate.draining(), parts_.clock, parts_.longest_search);
+  const auto answer = request.ok()
+                          ? parts_.planner.Predict(request->cost_model, request->sets, stop)
+                          : StatusOr<PredictionAnswer>(request.status());
+  if (!answer.ok()) {
+    const Status status = ExplainStop(answer.status(), stop, parts_.gate);
+    LogFailure(parts_.logger, "PredictCompute", message.request_id(), status);
+    return status;
+  }
+  v1::PredictComputeResponse response = EncodePrediction(*answer);
+  response.set_request_id(request->request_id.empty() ? MakeRequestId() : request->request_id);
+  parts_.logger.Info("compute_predicted", {{"rpc", "PredictCompute"},
+                                           {"request_id", response.request_id()},
+                                           {"model", answer->model.name},
+                                           {"version", answer->model.version},
+                                           {"sets", request->sets.size()}});
+  return response;
+}
+
+grpc::ServerUnaryReactor* PlannerServiceImpl::PredictCompute(grpc::CallbackServerContext* context,
+                                                             const grpc::ByteBuffer* request,
+                                                             grpc::ByteBuffer* response) {
+  return Answer("PredictCompute", *context, *request, *response,
+                &PlannerServiceImpl::DoPredictCompute);
+}
+
+grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServerContext* context,
+                                                             const v1::ListCostModelsRequest*,
+                                                             v1::ListCostModelsResponse* response) {
+  return AnswerHere("ListCostModels", *context, [&]() -> Status {
     const auto snapshot = parts_.models.Current();
     for (const auto& model : snapshot->models()) {
       *response->add_models() = EncodeModelSummary(model->info(), IsDefault(*snapshot, *model));
@@ -165,10 +282,10 @@ grpc::Status PlannerServiceImpl::ListCostModels(grpc::ServerContext*,
   });
 }
 
-grpc::Status PlannerServiceImpl::GetCostModel(grpc::ServerContext*,
-                                              const v1::GetCostModelRequest* message,
-                                              v1::GetCostModelResponse* response) {
-  return parts_.gate.Serve("GetCostModel", [&]() -> Status {
+grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerContext* context,
+                                                           const v1::GetCostModelRequest* message,
+                                                           v1::GetCostModelResponse* response) {
+  return AnswerHere("GetCostModel", *context, [&]() -> Status {
     const auto snapshot = parts_.models.Current();
     const v1::CostModelRef& ref = message->cost_model();
     NS_ASSIGN_OR_RETURN(const auto model, snapshot->Find({ref.name(), ref.version()}));

@@ -1,20 +1,53 @@
 // PlannerService over gRPC: admits, decodes, derives the stop signal, calls the planner, encodes
 // and records. Decides nothing.
+//
+// By gRPC's callback interface, with the bytes of the requests: a call takes no thread and no memory
+// but its bytes until it is admitted. Refusals, and the cheap calls, are answered where the call
+// arrives.
 #pragma once
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
 #include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
+#include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/codec/request_codec.h"
+#include "common/codec/wire_check.h"
 #include "common/observe/logger.h"
+#include "common/rpc/call_budget.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/rpc_gate.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
 #include "server/models/model_repository.h"
 #include "server/planner/planner.h"
 #include "server/service/planner_metrics.h"
+#include "server/service/update_stream.h"
 
 namespace neuroshard {
+
+// What calls may take together, and how long a caller may be silent.
+struct PlannerServiceLimits {
+  // Threads on which calls work; as many as the gate admits.
+  int max_calls = 64;
+  // Cores that the searches in flight may use together; 0: CallThreadsOfThisHost().
+  int max_search_threads_in_flight = 0;
+  // Memory of the parsed requests of all calls in flight, estimated from their bytes.
+  std::int64_t max_request_memory_bytes = 512 * kMiB;
+  // Strings and messages in one request.
+  std::int64_t max_request_values = 4'000'000;
+  // A caller that does not read its stream for so long loses the call.
+  std::chrono::milliseconds write_timeout{10'000};
+};
+
+// Eight a core: searches that share a core so take eight times as long, and an unloaded server
+// refuses nobody.
+int CallThreadsOfThisHost();
 
 // The parts that the service works with; all outlive it.
 struct PlannerServiceParts {
@@ -26,35 +59,80 @@ struct PlannerServiceParts {
   PlannerMetrics& metrics;
   RequestLimits limits;
   std::chrono::milliseconds longest_search;  // afterwards the best plan so far is the answer
+  PlannerServiceLimits together = {};
 };
 
-// Thread-safe, stateless between calls.
-class PlannerServiceImpl final : public v1::PlannerService::Service {
+// Thread-safe, stateless between calls. Must outlive the server.
+class PlannerServiceImpl final
+    : public v1::PlannerService::WithRawCallbackMethod_ShardPlan<
+          v1::PlannerService::WithRawCallbackMethod_ShardPlanStream<
+              v1::PlannerService::WithRawCallbackMethod_EvaluatePlan<
+                  v1::PlannerService::WithRawCallbackMethod_PredictCompute<
+                      v1::PlannerService::WithCallbackMethod_ListCostModels<
+                          v1::PlannerService::WithCallbackMethod_GetCostModel<
+                              v1::PlannerService::Service>>>>>> {
  public:
-  explicit PlannerServiceImpl(PlannerServiceParts parts) : parts_(parts) {}
+  explicit PlannerServiceImpl(PlannerServiceParts parts);
 
-  grpc::Status ShardPlan(grpc::ServerContext* context, const v1::ShardPlanRequest* message,
-                         v1::ShardPlanResponse* response) override;
-  grpc::Status ShardPlanStream(grpc::ServerContext* context, const v1::ShardPlanRequest* message,
-                               grpc::ServerWriter<v1::ShardPlanUpdate>* writer) override;
-  grpc::Status EvaluatePlan(grpc::ServerContext* context, const v1::EvaluatePlanRequest* message,
-                            v1::EvaluatePlanResponse* response) override;
-  grpc::Status PredictCompute(grpc::ServerContext* context,
-                              const v1::PredictComputeRequest* message,
-                              v1::PredictComputeResponse* response) override;
-  grpc::Status ListCostModels(grpc::ServerContext* context,
-                              const v1::ListCostModelsRequest* message,
-                              v1::ListCostModelsResponse* response) override;
-  grpc::Status GetCostModel(grpc::ServerContext* context, const v1::GetCostModelRequest* message,
-                            v1::GetCostModelResponse* response) override;
+  grpc::ServerUnaryReactor* ShardPlan(grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardPlanStream(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* EvaluatePlan(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* PredictCompute(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListCostModels(grpc::CallbackServerContext* context,
+                                           const v1::ListCostModelsRequest* request,
+                                           v1::ListCostModelsResponse* response) override;
+  grpc::ServerUnaryReactor* GetCostModel(grpc::CallbackServerContext* context,
+                                         const v1::GetCostModelRequest* request,
+                                         v1::GetCostModelResponse* response) override;
 
  private:
+  // A call that the gate counts, with its part of the memory for requests.
+  struct Admitted {
+    Admitted(RpcGate& gate, const std::string& rpc) : call(gate, rpc, RpcGate::Kind::kCounted) {}
+    RpcGate::Call call;
+    CallBudget::Share memory;
+  };
+
+  // Everything that is checked before a request is parsed. The status says whether it may be; the
+  // call has to be ended either way.
+  template <typename Request>
+  Status Admit(const grpc::ByteBuffer& bytes, Admitted& admitted);
+  // Admits the call, parses the request and runs `handler` on a thread, and answers.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Answer(
+      const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
+      grpc::ByteBuffer& response,
+      StatusOr<Response> (PlannerServiceImpl::*handler)(const grpc::ServerContextBase& context,
+                                                        const Request& request));
+  grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
+                                       const std::function<Status()>& handler);
+
+  // `stream` may be null.
   StatusOr<v1::ShardPlanResponse> MakePlan(const std::string& rpc,
-                                           const grpc::ServerContext& context,
+                                           const grpc::ServerContextBase& context,
                                            const v1::ShardPlanRequest& message,
-                                           grpc::ServerWriter<v1::ShardPlanUpdate>* writer);
+                                           UpdateStream* stream);
+  StatusOr<v1::ShardPlanResponse> DoShardPlan(const grpc::ServerContextBase& context,
+                                              const v1::ShardPlanRequest& message);
+  Status DoShardPlanStream(const grpc::ServerContextBase& context,
+                           const v1::ShardPlanRequest& message, UpdateStream& stream);
+  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(const grpc::ServerContextBase& context,
+                                                    const v1::EvaluatePlanRequest& message);
+  StatusOr<v1::PredictComputeResponse> DoPredictCompute(const grpc::ServerContextBase& context,
+                                                        const v1::PredictComputeRequest& message);
 
   const PlannerServiceParts parts_;
+  const WireLimits wire_limits_;
+  CallBudget request_memory_;
+  CallBudget search_threads_;
+  CallThreads threads_;  // last: its work uses everything above
 };
 
 }  // namespace neuroshard

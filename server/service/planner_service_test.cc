@@ -63,7 +63,8 @@ class PlannerServiceTest : public ::testing::Test {
         clock_);
     service_ = std::make_unique<PlannerServiceImpl>(PlannerServiceParts{
         *planner_, *models_, gate_, clock_, *logger_, metrics_,
-        RequestLimits{.max_tables = 100, .max_devices = 64}, std::chrono::minutes(5)});
+        RequestLimits{.max_tables = 100, .max_devices = 64}, std::chrono::minutes(5),
+        PlannerServiceLimits{.write_timeout = std::chrono::seconds(2)}});
     auto server = RpcServer::Start({}, {{"neuroshard.v1.PlannerService", service_.get()}}, gate_);
     EXPECT_THAT(server, IsOk());
     server_ = *std::move(server);
@@ -203,6 +204,103 @@ TEST_F(PlannerServiceTest, LimitsAreQuoted) {
   EXPECT_THAT(ShardPlan(request),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("has 101 tables"), HasSubstr("search.strategy"))));
+}
+
+TEST_F(PlannerServiceTest, HugeRequestsAreRefusedBeforeTheyAreParsed) {
+  v1::ShardPlanRequest request;
+  for (int i = 0; i < 1'000'000; ++i) request.add_tables();
+  EXPECT_THAT(ShardPlan(request), StatusIs(absl::StatusCode::kResourceExhausted,
+                                           AllOf(HasSubstr("tables"), HasSubstr("more than 200"),
+                                                 HasSubstr("limits.max_tables"))));
+  request = Request();
+  for (int i = 0; i < 4'000'000; ++i) request.mutable_constraints()->add_tables();
+  EXPECT_THAT(ShardPlan(request), StatusIs(absl::StatusCode::kResourceExhausted,
+                                           HasSubstr("limits.max_request_values")));
+  v1::EvaluatePlanRequest evaluate;
+  for (int i = 0; i < 1'000; ++i) evaluate.mutable_request()->add_tables();
+  grpc::ClientContext context;
+  v1::EvaluatePlanResponse response;
+  const Status status = FromGrpc(stub_->EvaluatePlan(&context, evaluate, &response));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(FaultyFields(status), ::testing::ElementsAre("request.tables"));
+}
+
+// Searches that wait until they are told to go on.
+class HeldSearches {
+ public:
+  SearchFunction Function() {
+    return [this](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+                  SearchObserver* observer) -> StatusOr<SearchResult> {
+      ++running_;
+      while (!released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return RunSearch(request, model, stop, observer);
+    };
+  }
+  void WaitUntilRunning(int count) const {
+    while (running_ < count) std::this_thread::yield();
+  }
+  void Release() { released_ = true; }
+
+ private:
+  std::atomic<int> running_{0};
+  std::atomic<bool> released_{false};
+};
+
+TEST_F(PlannerServiceTest, AServerThatIsFullStillAnswersCheapCallsAndSaysWhenToTryAgain) {
+  HeldSearches searches;
+  SearchWith(searches.Function());
+  std::vector<std::jthread> calls;
+  for (int i = 0; i < 16; ++i) {
+    calls.emplace_back([this] { EXPECT_THAT(ShardPlan(Request()), IsOk()); });
+  }
+  searches.WaitUntilRunning(16);
+  grpc::ClientContext refused_context, list_context, get_context;
+  v1::ShardPlanResponse refused_response;
+  const grpc::Status refused = stub_->ShardPlan(&refused_context, Request(), &refused_response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_details(), HasSubstr("google.rpc.RetryInfo"));
+  v1::ListCostModelsResponse models;
+  EXPECT_TRUE(stub_->ListCostModels(&list_context, {}, &models).ok());
+  v1::GetCostModelResponse model;
+  EXPECT_TRUE(stub_->GetCostModel(&get_context, {}, &model).ok());
+  searches.Release();
+}
+
+TEST_F(PlannerServiceTest, ThreadsOfSearchesAreCountedAgainstCores) {
+  HeldSearches searches;
+  SearchWith(searches.Function());
+  v1::ShardPlanRequest greedy = Request();
+  greedy.mutable_search()->set_max_threads(CallThreadsOfThisHost());
+  std::jthread first([&] { EXPECT_THAT(ShardPlan(greedy), IsOk()); });
+  searches.WaitUntilRunning(1);
+  EXPECT_THAT(ShardPlan(Request()), StatusIs(absl::StatusCode::kResourceExhausted,
+                                             AllOf(HasSubstr("threads of searches"),
+                                                   HasSubstr("rpc.max_search_threads_in_flight"))));
+  searches.Release();
+  first.join();
+  EXPECT_THAT(ShardPlan(Request()), IsOk());
+}
+
+TEST_F(PlannerServiceTest, ACallerThatDoesNotReadItsStreamLosesItsCall) {
+  SearchWith([&](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+                 SearchObserver* observer) -> StatusOr<SearchResult> {
+    NS_ASSIGN_OR_RETURN(SearchResult result, RunSearch(request, model, NeverStop(), nullptr));
+    while (!stop.ShouldStop()) observer->OnImprovement(result);
+    result.statistics.time_limit_reached = true;
+    return result;
+  });
+  grpc::ClientContext context;
+  const auto reader = stub_->ShardPlanStream(&context, Request(100));
+  while (gate_.in_flight() == 0) std::this_thread::yield();
+  // Nothing but the write timeout ends it.
+  const TimePoint give_up = clock_.Now() + std::chrono::seconds(60);
+  while (gate_.in_flight() > 0 && clock_.Now() < give_up) std::this_thread::yield();
+  EXPECT_EQ(gate_.in_flight(), 0);
+  for (v1::ShardPlanUpdate update; reader->Read(&update);) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  SearchWith(RunSearch);
+  EXPECT_THAT(ShardPlan(Request()), IsOk());
 }
 
 TEST_F(PlannerServiceTest, AnUnknownModelIsNamedBesideThoseThereAre) {

@@ -1,11 +1,14 @@
 // The planner and the command line as a launcher meets them: real binaries, real sockets, real
 // signals.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/client_unary_call.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -388,6 +391,43 @@ TEST_F(PlannerProcessTest, DrainsUnderLoad) {
       EXPECT_EQ(result.out, "");
     }
   }
+}
+
+// The most memory that the process ever held, MiB.
+int PeakMemoryMib(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string key; status >> key;) {
+    int kib = 0;
+    if (key == "VmHWM:" && status >> kib) return kib / 1024;
+  }
+  return 0;
+}
+
+TEST_F(PlannerProcessTest, RequestsThatWouldGrowInMemoryAreRefusedWithoutIt) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const int before_mib = PeakMemoryMib(planner.process().pid());
+  // Two bytes a table: 4.65 GiB once parsed.
+  std::string tables;
+  for (int i = 0; i < 30 << 20; ++i) tables.append("\x12\x00", 2);
+  const std::vector<grpc::Slice> slices = {grpc::Slice(tables)};
+  for (const bool compressed : {false, true}) {
+    grpc::ChannelArguments arguments;
+    if (compressed) arguments.SetCompressionAlgorithm(GRPC_COMPRESS_GZIP);
+    const auto channel =
+        grpc::CreateCustomChannel(planner.address(), grpc::InsecureChannelCredentials(), arguments);
+    const grpc::internal::RpcMethod method("/neuroshard.v1.PlannerService/ShardPlan",
+                                           grpc::internal::RpcMethod::NORMAL_RPC);
+    grpc::ByteBuffer request(slices.data(), slices.size()), response;
+    grpc::ClientContext context;
+    const grpc::Status status =
+        grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+            channel.get(), method, &context, request, &response);
+    EXPECT_EQ(status.error_code(),
+              compressed ? grpc::StatusCode::UNIMPLEMENTED : grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << status.error_message();
+  }
+  EXPECT_LT(PeakMemoryMib(planner.process().pid()) - before_mib, 256);
+  EXPECT_EQ(planner.Stop(), 0);
 }
 
 }  // namespace

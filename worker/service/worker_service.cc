@@ -99,8 +99,8 @@ WorkerServiceImpl::WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Cl
     : profiler_(profiler), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
 
 grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContext& context, const std::string& rpc,
-                                      const std::function<Status()>& handler) {
-  return gate_.Serve(rpc, [&] {
+                                      const std::function<Status()>& handler, RpcGate::Kind kind) {
+  const auto logged = [&] {
     const TimePoint begin = clock_.Now();
     Status status = handler();
     const double duration_ms = MillisecondsBetween(begin, clock_.Now());
@@ -114,13 +114,14 @@ grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContext& context, const 
                                   {"status", status}});
     }
     return status;
-  });
+  };
+  return gate_.Serve(rpc, logged, kind);
 }
 
 grpc::Status WorkerServiceImpl::GetWorkerInfo(grpc::ServerContext* context,
                                               const v1::GetWorkerInfoRequest*,
                                               v1::WorkerInfo* response) {
-  return Serve(*context, "GetWorkerInfo", [&] {
+  const auto handler = [&] {
     const HostIdentity& host = profiler_.host();
     response->set_version(host.worker_version);
     response->set_git_commit(host.git_commit);
@@ -132,7 +133,8 @@ grpc::Status WorkerServiceImpl::GetWorkerInfo(grpc::ServerContext* context,
     }
     response->mutable_environment()->insert(host.environment.begin(), host.environment.end());
     return absl::OkStatus();
-  });
+  };
+  return Serve(*context, "GetWorkerInfo", handler, RpcGate::Kind::kCheap);
 }
 
 grpc::Status WorkerServiceImpl::ProfileCompute(grpc::ServerContext* context,

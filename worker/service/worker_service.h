@@ -48,7 +48,8 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
       grpc::ServerReaderWriter<v1::ProfileComputeResponse, v1::ProfileComputeRequest>;
   // The gate's Serve, plus one log line a call.
   grpc::Status Serve(const grpc::ServerContext& context, const std::string& rpc,
-                     const std::function<Status()>& handler);
+                     const std::function<Status()>& handler,
+                     RpcGate::Kind kind = RpcGate::Kind::kCounted);
   Status RunComputeStream(grpc::ServerContext& context, ComputeStream& stream);
 
   Profiler& profiler_;

@@ -1,0 +1,32 @@
+#include "common/rpc/call_budget.h"
+
+#include "common/base/failure_reason.h"
+#include "common/rpc/status_mapping.h"
+
+namespace neuroshard {
+
+StatusOr<CallBudget::Share> CallBudget::Take(std::int64_t amount) {
+  const MutexLock lock(mutex_);
+  if (taken_ > 0 && taken_ + amount > most_) {
+    return WithReason(
+        WithRetryAfter(ResourceExhausted("calls in flight take {} {}, this one would take {} more, "
+                                         "and {} is this server's limit ({}); try again later",
+                                         taken_, what_, amount, most_, option_),
+                       kRetryAfter),
+        FailureReason::kOverloaded);
+  }
+  taken_ += amount;
+  return Share(this, amount);
+}
+
+std::int64_t CallBudget::taken() const {
+  const MutexLock lock(mutex_);
+  return taken_;
+}
+
+void CallBudget::GiveBack(std::int64_t amount) {
+  const MutexLock lock(mutex_);
+  taken_ -= amount;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,56 @@
+// CallBudget: how much of something the calls in flight may take together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+// Nobody waits: what does not fit is refused at once. Thread-safe; outlives its shares.
+class CallBudget {
+ public:
+  // Given back on destruction.
+  class Share {
+   public:
+    Share() = default;
+    Share(Share&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), amount_(other.amount_) {}
+    Share& operator=(Share&& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(amount_, other.amount_);
+      return *this;
+    }
+    ~Share() {
+      if (budget_ != nullptr) budget_->GiveBack(amount_);
+    }
+
+   private:
+    friend class CallBudget;
+    Share(CallBudget* budget, std::int64_t amount) : budget_(budget), amount_(amount) {}
+    CallBudget* budget_ = nullptr;
+    std::int64_t amount_ = 0;
+  };
+
+  // `what` is counted ("threads of searches"), `option` is where `most` comes from; both are quoted.
+  CallBudget(std::int64_t most, std::string what, std::string option)
+      : most_(most), what_(std::move(what)), option_(std::move(option)) {}
+
+  // RESOURCE_EXHAUSTED when it does not fit beside the others. Alone, a call may take all, and more.
+  StatusOr<Share> Take(std::int64_t amount);
+  std::int64_t taken() const;
+
+ private:
+  void GiveBack(std::int64_t amount);
+
+  const std::int64_t most_;
+  const std::string what_;
+  const std::string option_;
+  mutable Mutex mutex_;
+  std::int64_t taken_ NS_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,54 @@
+#include "common/rpc/call_budget.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/rpc/status_mapping.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::IsOk;
+using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(CallBudgetTest, WhatDoesNotFitIsRefusedAndQuotesTheLimit) {
+  CallBudget budget(10, "threads of searches", "rpc.max_search_threads_in_flight");
+  auto first = budget.Take(8);
+  EXPECT_THAT(first, IsOk());
+  EXPECT_THAT(budget.Take(3), StatusIs(absl::StatusCode::kResourceExhausted,
+                                       AllOf(HasSubstr("8 threads of searches"), HasSubstr("10 is"),
+                                             HasSubstr("rpc.max_search_threads_in_flight"))));
+  {
+    const auto second = budget.Take(2);
+    EXPECT_THAT(second, IsOk());
+    EXPECT_EQ(budget.taken(), 10);
+  }
+  *first = {};
+  EXPECT_EQ(budget.taken(), 0);
+}
+
+TEST(CallBudgetTest, ACallThatIsAloneMayTakeMoreThanTheLimit) {
+  CallBudget budget(10, "bytes", "x");
+  const auto all = budget.Take(1000);
+  EXPECT_THAT(all, IsOk());
+  EXPECT_THAT(budget.Take(1), StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+TEST(CallBudgetTest, ARefusalSaysWhenToTryAgain) {
+  CallBudget budget(1, "calls", "x");
+  const auto one = budget.Take(1);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(ToGrpc(budget.Take(1).status()).error_details()));
+  google::rpc::RetryInfo retry;
+  ASSERT_EQ(details.details_size(), 1);
+  ASSERT_TRUE(details.details(0).UnpackTo(&retry));
+  EXPECT_EQ(retry.retry_delay().nanos(), 250'000'000);
+}
+
+}  // namespace
+}  // namespace neuroshard

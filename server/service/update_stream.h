@@ -1,0 +1,44 @@
+// UpdateStream: the server's end of a ShardPlanStream, for the thread that searches.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+
+#include "common/base/mutex.h"
+#include "neuroshard/v1/planner.pb.h"
+
+namespace neuroshard {
+
+// Belongs to gRPC from its making on, which destroys it after Close when nothing is under way. One
+// thread writes; a write waits for the one before it.
+class UpdateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  // `context` is the call's. A caller that does not read for `write_timeout` loses the call.
+  UpdateStream(grpc::CallbackServerContext& context, std::chrono::milliseconds write_timeout)
+      : context_(context), write_timeout_(write_timeout) {}
+
+  // False when the caller is gone or does not read; the call is cancelled then.
+  bool Write(const v1::ShardPlanUpdate& update);
+  // Waits for the last write and ends the call. The object must not be used any more.
+  void Close(const grpc::Status& status);
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnDone() override { delete this; }
+  // Whether nothing is under way, in time; cancels the call if not.
+  bool WaitUntilWritten(MutexLock& lock) NS_REQUIRES(mutex_);
+
+  grpc::CallbackServerContext& context_;
+  const std::chrono::milliseconds write_timeout_;
+  Mutex mutex_;
+  std::condition_variable written_;
+  grpc::ByteBuffer bytes_;  // while it is under way
+  bool writing_ NS_GUARDED_BY(mutex_) = false;
+  bool broken_ NS_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace neuroshard
