@@ -14,6 +14,7 @@ import pickle
 import socket
 import sys
 import time
+import types
 import unittest
 import unittest.mock
 
@@ -196,9 +197,11 @@ class ClientTests:
             global_batch_size=1024,
         )
         async with self.client() as client:
-            answers = [await client.plan(request) for request in (REQUEST, message)]
-        self.assertEqual(answers[0].request_fingerprint, answers[1].request_fingerprint)
-        self.assertEqual(answers[0].plan, answers[1].plan)
+            read_only = types.MappingProxyType({**REQUEST, "tables": tuple(types.MappingProxyType(table) for table in REQUEST["tables"])})
+            answers = [await client.plan(request) for request in (REQUEST, message, read_only)]
+        for answer in answers:
+            self.assertEqual(answer.request_fingerprint, answers[0].request_fingerprint)
+            self.assertEqual(answer.plan, answers[0].plan)
 
     async def test_calls_run_side_by_side(self):
         async with self.client() as client:
