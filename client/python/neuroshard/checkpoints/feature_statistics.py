@@ -5,8 +5,8 @@ import json
 import math
 import statistics
 
-import torch_file
-from checkpoint import CheckpointError, finite_numbers
+from neuroshard import torch_file
+from neuroshard.checkpoints.checkpoint import CheckpointError, finite_numbers
 
 EPSILON = 1e-6  # the original adds it to every deviation, so that constant columns can be divided by it
 

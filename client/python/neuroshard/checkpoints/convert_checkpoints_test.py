@@ -11,8 +11,8 @@ import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DATA = os.path.join(HERE, "testdata")
-TABLES = os.path.join(HERE, "..", "..", "configs", "workloads", "dlrm_2021_tables856.csv")
+DATA = os.path.join(HERE, "..", "..", "testdata")
+TABLES = os.path.join(HERE, "..", "..", "..", "..", "configs", "workloads", "dlrm_2021_tables856.csv")
 
 
 def data(name):
@@ -58,7 +58,7 @@ class ConvertCheckpointsTest(unittest.TestCase):
         self.root = os.path.join(folder.name, "models")
 
     def convert(self, *options, out="orig/1"):
-        command = [sys.executable, "-B", os.path.join(HERE, "convert_checkpoints.py"), "--out", os.path.join(self.root, out), *options]
+        command = [sys.executable, "-B", "-m", "neuroshard.checkpoints.convert_checkpoints", "--out", os.path.join(self.root, out), *options]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def converted(self, *options):

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Statistics of the tables in a file of Meta's dlrm_datasets (.pt), in the CSV format of configs/workloads/dlrm_2021_tables856.csv.
 
-  dataset_statistics.py fbgemm_t856_bs65536.pt --out tables.csv
+  neuroshard-dataset-statistics fbgemm_t856_bs65536.pt --out tables.csv
 
 The file is a tuple or list of three integer tensors: ids (table by table), offsets (tables x batch + 1, where each sample's ids start) and lengths
 (tables x batch). It is read in pieces, so that memory does not depend on its size; nothing in it is executed. A file that is compressed with gzip, as Meta
@@ -21,11 +20,11 @@ import zlib
 try:
     import numpy
 except ImportError:
-    raise SystemExit("dataset_statistics.py: needs NumPy (Debian: apt-get install python3-numpy; elsewhere: pip install numpy)") from None
+    raise SystemExit("neuroshard-dataset-statistics: needs NumPy (pip install neuroshard[dataset]; Debian: apt-get install python3-numpy)") from None
 
-import torch_file
-from table_statistics import BINS, table_statistics
-from torch_file import TorchFileError
+from neuroshard import torch_file
+from neuroshard.dataset.table_statistics import BINS, table_statistics
+from neuroshard.torch_file import TorchFileError
 
 PIECE_IDS = 1 << 20
 MAX_BATCH = 1 << 26  # a table's offsets and lengths are read at once
@@ -191,7 +190,7 @@ def main():
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except (DatasetError, TorchFileError, OSError) as fault:
-        raise SystemExit(f"dataset_statistics.py: {fault}") from None
+        raise SystemExit(f"neuroshard-dataset-statistics: {fault}") from None
     print(f"{options.out}: {dataset.num_tables} tables, {dataset.num_ids} ids, batch {dataset.batch_size}")
 
 

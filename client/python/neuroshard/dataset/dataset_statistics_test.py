@@ -12,13 +12,13 @@ import unittest
 import numpy
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "testdata"))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "testdata"))
 
 import write_dataset
-from dataset_statistics import Dataset
-from table_statistics import table_statistics
+from neuroshard.dataset.dataset_statistics import Dataset
+from neuroshard.dataset.table_statistics import table_statistics
 
-DATA = os.path.join(HERE, "testdata")
+DATA = os.path.join(HERE, "..", "..", "testdata")
 
 
 def counted(ids):
@@ -46,7 +46,7 @@ class DatasetStatisticsTest(unittest.TestCase):
         return path
 
     def run_script(self, *options):
-        command = [sys.executable, "-B", os.path.join(HERE, "dataset_statistics.py"), "--out", self.out, *options]
+        command = [sys.executable, "-B", "-m", "neuroshard.dataset.dataset_statistics", "--out", self.out, *options]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def assert_refused(self, words, *options):
@@ -131,7 +131,7 @@ class DatasetStatisticsTest(unittest.TestCase):
             write_dataset.write(path, (random.integers(0, 5000, 1 << 20) for _ in range(number)), number << 20, lengths)
             # Linux: ru_maxrss of a child counts what it inherited at the fork, so the script runs two processes down.
             code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-            command = [sys.executable, "-c", code, sys.executable, "-B", os.path.join(HERE, "dataset_statistics.py"), path, "--out", self.path(f"{number}.csv")]
+            command = [sys.executable, "-c", code, sys.executable, "-B", "-m", "neuroshard.dataset.dataset_statistics", path, "--out", self.path(f"{number}.csv")]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             peaks.append(int(done.stdout))
         self.assertLess(peaks[1] - peaks[0], 16 << 10)  # KiB

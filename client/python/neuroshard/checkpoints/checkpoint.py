@@ -5,7 +5,7 @@ import re
 import struct
 from typing import NamedTuple
 
-import torch_file
+from neuroshard import torch_file
 
 
 class CheckpointError(Exception):

@@ -1,6 +1,6 @@
 """A planner with a converted model prices plans as PyTorch priced them (testdata/expected.json).
 
-  served_model_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
+  served_model_test.py PLANNER     path of neuroshard-planner
 """
 
 import json
@@ -10,8 +10,10 @@ import sys
 import tempfile
 import unittest
 
+import neuroshard
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-DATA = os.path.join(HERE, "testdata")
+DATA = os.path.join(HERE, "..", "..", "testdata")
 # Columns of expected.json's tables, which are the network's.
 BINS = sorted(f"bin_{i}" for i in range(17))
 
@@ -41,31 +43,26 @@ class ServedModelTest(unittest.TestCase):
         with open(os.path.join(DATA, "expected.json"), encoding="utf-8") as file:
             expected = json.load(file)
         with tempfile.TemporaryDirectory() as folder:
-            convert = [sys.executable, "-B", os.path.join(HERE, "convert_checkpoints.py"), "--models", DATA, "--out", f"{folder}/models/orig/1"]
+            convert = [sys.executable, "-B", "-m", "neuroshard.checkpoints.convert_checkpoints", "--models", DATA, "--out", f"{folder}/models/orig/1"]
             subprocess.run(convert, check=True, capture_output=True)
             serve = [PLANNER, "--models", f"{folder}/models", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
             with open(f"{folder}/log", "w", encoding="utf-8") as log, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log, text=True) as planner:
                 try:
-                    address = planner.stdout.readline().strip().removeprefix("listening on ")
-                    for case in expected["plans"]:
-                        self.check(address, folder, expected["tables"], case)
+                    address = planner.stdout.readline().split()[-1]
+                    with neuroshard.PlannerClient(address) as client:
+                        for case in expected["plans"]:
+                            self.check(client, expected["tables"], case)
                 finally:
                     planner.terminate()
 
-    def check(self, address, folder, tables, case):
-        for name, value in (("request.json", request(tables, case["devices"])), ("plan.json", plan(tables, case["assignment"], case["devices"]))):
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                json.dump(value, file)
-        command = [CLIENT, "evaluate", f"{folder}/request.json", f"{folder}/plan.json", "--planner", address, "--format", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        ranks = json.loads(done.stdout)["cost"]["ranks"]
+    def check(self, client, tables, case):
+        ranks = client.evaluate(request(tables, case["devices"]), plan(tables, case["assignment"], case["devices"])).cost.ranks
         self.assertEqual(len(ranks), case["devices"])
         for stage in ("compute_ms", "backward_comm_ms", "forward_comm_ms"):
             for rank, wanted in zip(ranks, case[stage]):
-                self.assertAlmostEqual(rank[stage], wanted, delta=1e-5 * max(1, abs(wanted)), msg=f"{case['devices']} devices, {stage}")
+                self.assertAlmostEqual(getattr(rank, stage), wanted, delta=1e-5 * max(1, abs(wanted)), msg=f"{case['devices']} devices, {stage}")
 
 
 if __name__ == "__main__":
-    PLANNER, CLIENT = sys.argv[1:3]
+    PLANNER = sys.argv[1]
     unittest.main(argv=sys.argv[:1])

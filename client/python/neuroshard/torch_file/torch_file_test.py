@@ -9,10 +9,10 @@ import tempfile
 import unittest
 import zipfile
 
-import torch_file
-from torch_file import TorchFileError
+from neuroshard import torch_file
+from neuroshard.torch_file import TorchFileError
 
-DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "testdata")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "testdata")
 
 
 def data(name):

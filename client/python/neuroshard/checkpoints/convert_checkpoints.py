@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """Turns checkpoints of the original NeuroShard (PyTorch, .pt) into a cost model that the planner serves.
 
-  convert_checkpoints.py --models models/ --out ROOT/NAME/VERSION
-  convert_checkpoints.py --compute compute.pt --forward-comm comm_4_fw.pt --backward-comm comm_4_bw.pt --out ROOT/NAME/VERSION
+  neuroshard-convert-checkpoints --models models/ --out ROOT/NAME/VERSION
+  neuroshard-convert-checkpoints --compute compute.pt --forward-comm comm_4_fw.pt --backward-comm comm_4_bw.pt --out ROOT/NAME/VERSION
 
 Neither PyTorch nor NumPy is needed, and nothing in a .pt file is executed: files that hold more than tensors, texts and numbers are refused. README.md
-beside this script says what is read, and what to do with networks whose parameters have other names.
+of client/python says what is read, and what to do with networks whose parameters have other names.
 """
 
 import argparse
@@ -15,10 +14,10 @@ import os
 import re
 import sys
 
-import feature_statistics
-from checkpoint import Checkpoint, CheckpointError, listed
-from model_directory import ModelDirectoryError, parse_place, publish, safetensors_bytes
-from torch_file import TorchFileError
+from neuroshard.checkpoints import feature_statistics
+from neuroshard.checkpoints.checkpoint import Checkpoint, CheckpointError, listed
+from neuroshard.checkpoints.model_directory import ModelDirectoryError, parse_place, publish, safetensors_bytes
+from neuroshard.torch_file import TorchFileError
 
 FEATURES = sorted(f"bin_{i}" for i in range(17)) + ["dim", "pooling_factor", "row"]
 MAX_BATCH = 1 << 40
@@ -213,7 +212,7 @@ def convert(options):
         manifest["backward_comm"] = [section for section, _ in backward]
     sources = [options.compute, *options.forward_comm, *options.backward_comm]
     manifest["provenance"] = {
-        "made_by": "convert_checkpoints.py", "what": "networks of a PyTorch checkpoint, converted; conditions are what the converter was told",
+        "made_by": "neuroshard-convert-checkpoints", "what": "networks of a PyTorch checkpoint, converted; conditions are what the converter was told",
         "sources": {f"file_{i}": {"name": os.path.basename(path), "sha256": sha256(path)} for i, path in enumerate(sources)},
     }
     files = {compute["file"]: safetensors_bytes(compute_tensors)}
@@ -233,7 +232,7 @@ def main():
     try:
         convert(arguments())
     except (CheckpointError, ModelDirectoryError, TorchFileError, OSError) as fault:
-        raise SystemExit(f"convert_checkpoints.py: {fault}") from None
+        raise SystemExit(f"neuroshard-convert-checkpoints: {fault}") from None
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import struct
 import zipfile
 import zlib
 
-from pickle_values import Attributed, Name, PickleError, read_pickle
+from neuroshard.torch_file.pickle_values import Attributed, Name, PickleError, read_pickle
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_VALUES = 4 << 20  # of a tensor that is read as a list

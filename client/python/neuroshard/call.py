@@ -1,0 +1,146 @@
+"""What a call is, whoever makes it: the address, the channel, the request, the deadline, the retries. Shared by the clients for threads and for asyncio."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import time
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Type, TypeVar, Union
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from neuroshard import v1
+from neuroshard.errors import FieldViolation, InvalidRequest, PlannerError, from_status
+
+M = TypeVar("M", bound=Message)
+
+ShardPlanRequestLike = Union[v1.ShardPlanRequest, Mapping[str, Any]]
+# A response's plan, e.g. of `PlannerClient.plan`, is a plan too.
+PlanLike = Union[v1.Plan, v1.ShardPlanResponse, Mapping[str, Any]]
+PredictComputeRequestLike = Union[v1.PredictComputeRequest, Mapping[str, Any]]
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+ADDRESS_VARIABLE = "NEUROSHARD_PLANNER"
+DEFAULT_TIMEOUT_S = 600.0
+DEFAULT_RETRIES = 3
+FIRST_BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 1.0
+
+# Plans and requests of a hundred thousand tables are tens of MiB.
+_MAX_MESSAGE_BYTES = 64 << 20
+CHANNEL_OPTIONS: List[Tuple[str, int]] = [
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.enable_http_proxy", 0),
+    # A planner that was restarted on its address is found again within about a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # What one attempt to connect may take; gRPC has no other argument for it.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
+]
+
+
+def planner_address(address: Optional[str]) -> str:
+    """`address`, else what the environment says, else where a planner listens unless told otherwise."""
+    if address is None:
+        return os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    if not isinstance(address, str):
+        raise TypeError(f"address: must be a text such as 'planner:50051', got {type(address).__name__}")
+    if not address:
+        raise ValueError("address: must not be empty")
+    return address
+
+
+def checked_credentials(credentials: Optional[grpc.ChannelCredentials]) -> Optional[grpc.ChannelCredentials]:
+    if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
+        raise TypeError(f"credentials: must be grpc.ChannelCredentials, e.g. of grpc.ssl_channel_credentials(), got {type(credentials).__name__}")
+    return credentials
+
+
+def checked_timeout(timeout_s: float) -> float:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)):
+        raise TypeError(f"timeout_s: must be a number of seconds, got {type(timeout_s).__name__}")
+    if not 0 < timeout_s < math.inf:
+        raise ValueError(f"timeout_s: must be above 0 and finite, got {timeout_s}")
+    return float(timeout_s)
+
+
+def checked_retries(retries: int) -> int:
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"retries: must be an integer, got {type(retries).__name__}")
+    if retries < 0:
+        raise ValueError(f"retries: must not be negative, got {retries}")
+    return retries
+
+
+def as_message(kind: Type[M], value: Union[Message, Mapping[str, Any]], what: str) -> M:
+    """`value` as a message: itself, or a mapping with the field names of the .proto (YAML and JSON files of requests have that shape).
+
+    Raises TypeError for anything else, and InvalidRequest for a mapping with unknown fields or values of wrong types: the first such fault.
+    """
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what}: must be a {kind.DESCRIPTOR.full_name} or a dict of the same shape, got {type(value).__name__}")
+    try:
+        return json_format.ParseDict(value, kind())
+    except (json_format.ParseError, AttributeError, TypeError, ValueError) as fault:
+        text = str(fault)
+        at = re.search(rf"\bat \"?{kind.DESCRIPTOR.name}\.([\w.\[\]]+)", text)
+        violation = FieldViolation(at.group(1) if at else "", text.rstrip("."))
+        raise InvalidRequest(f"{what}: {text}", code=grpc.StatusCode.INVALID_ARGUMENT, violations=[violation]) from None
+
+
+def plan_of(plan: PlanLike) -> v1.Plan:
+    if isinstance(plan, v1.ShardPlanResponse):
+        plan = plan.plan
+    return as_message(v1.Plan, plan, "plan")
+
+
+class Attempts:
+    """The attempts of one call. Calls are repeatable (plans are functions of the request), so UNAVAILABLE is retried, within the call's deadline.
+
+    The n-th wait is uniform in [c/2, c] with c = min(0.1 s * 2^n, 1 s), so that clients that failed together do not come back together; longer where the
+    server asks for it (google.rpc.RetryInfo). Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        retries: int,
+        clock: Callable[[], float] = time.monotonic,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ):
+        self._clock = clock
+        self._uniform = uniform
+        self._deadline = clock() + timeout_s
+        self._left = retries
+        self._ceiling_s = FIRST_BACKOFF_S
+
+    def remaining_s(self) -> float:
+        """What is left for the next attempt; not below 0, which gRPC answers with DEADLINE_EXCEEDED."""
+        return max(0.0, self._deadline - self._clock())
+
+    def wait_s(self, error: PlannerError) -> float:
+        """How long to wait before the next attempt. Raises `error` where there is none."""
+        if error.code is not grpc.StatusCode.UNAVAILABLE or self._left <= 0:
+            raise error
+        self._left -= 1
+        wait = max(self._uniform(self._ceiling_s / 2, self._ceiling_s), error.retry_delay_s or 0.0)
+        self._ceiling_s = min(2 * self._ceiling_s, LONGEST_BACKOFF_S)
+        if wait >= self.remaining_s():
+            raise error
+        return wait
+
+
+def planner_error(fault: Any, address: str) -> PlannerError:
+    """`fault`: a grpc.RpcError of either kind of client; both have these methods."""
+    return from_status(fault.code(), fault.details(), fault.trailing_metadata(), address)
+
+
+def unfinished(address: str) -> PlannerError:
+    return PlannerError("the stream ended without a final plan", code=grpc.StatusCode.INTERNAL, address=address)
