@@ -4,6 +4,7 @@ import math
 from typing import List, Optional, Tuple
 
 from neuroshard.report.answer import Answer, Placement, by_type, fill, placements
+from neuroshard.report.bars import MANY_ROWS
 from neuroshard.report.markup import Markup, printable, tag
 from neuroshard.report.page import section
 from neuroshard.report.units import UNKNOWN, change, decimals_for, number, number_ranges, percent, plural
@@ -68,7 +69,7 @@ def changed_tables(after: Answer, before: Tuple[str, Answer]) -> Optional[Markup
     table = tag("table", tag("thead", head), tag("tbody", rows), class_="grid")
     left = len(changed) - len(rows)
     return section("What changed", tag("p", f"{plural(len(changed), 'table')} of {len(names | was.keys()):,} have another type or other ranks, the largest first."),
-                   tag("div", table, class_="scroll", tabindex="0") if len(rows) > 24 else table,
+                   tag("div", table, class_="scroll", tabindex="0") if len(rows) > MANY_ROWS else table,
                    tag("p", f"{left:,} more tables changed.", class_="soft") if left else None)
 
 

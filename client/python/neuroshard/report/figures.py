@@ -133,9 +133,13 @@ def _draw_errors(axes, model: ModelReport, rows: List[List[str]]) -> None:
 
 
 def _draw_curves(axes, rows: List[List[str]], what: str, x_of, percents: int) -> None:
-    for name in list(dict.fromkeys(row[0] for row in rows))[:12]:
+    from cycler import cycler  # comes with matplotlib
+
+    names = list(dict.fromkeys(row[0] for row in rows))[:12]
+    axes.set_prop_cycle(cycler(marker=["o", "s"]) * cycler(color=list(_COLOURS.values())))
+    for name in names:
         points = [(x_of(row[1]), as_number(row[percents])) for row in rows if row[0] == name]
-        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=_plain(name))
+        axes.plot([x for x, _ in points], [y for _, y in points], label=_plain(name))
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.grid(color="#d9dbe0")

@@ -30,6 +30,10 @@ p{margin:.3rem 0 .8rem;max-width:46rem}
 .yellow{background:var(--yellow);fill:var(--yellow);stroke:var(--yellow)}.grey{background:var(--grey);fill:var(--grey);stroke:var(--grey)}
 table{border-collapse:collapse;width:100%;font-size:.88rem}
 th,td{padding:.2rem .5rem;text-align:left;vertical-align:top;font-weight:400;unicode-bidi:isolate}
+th[scope=row]{min-width:6.5rem}
+.chart th[scope=row]{min-width:0}
+.type{white-space:nowrap}
+.chart+.grid,.chart+.scroll{margin-top:1rem}
 thead th{font-size:.8rem;vertical-align:bottom;white-space:nowrap}
 tbody tr{break-inside:avoid}
 .number{text-align:right;white-space:nowrap}
@@ -41,7 +45,7 @@ tbody tr{break-inside:avoid}
 .track i{height:100%;flex:none}
 .track s{position:absolute;left:0;top:0;bottom:0;border-right:2px solid var(--ink);border-bottom:1px solid var(--rule)}
 .interval{position:absolute;top:calc(50% - 3px);height:7px;border:solid var(--ink);border-width:0 1.5px}
-.interval::after{content:"";position:absolute;left:0;right:0;top:2.5px;border-top:1.5px solid var(--ink)}
+.interval::after{content:"";position:absolute;left:0;right:0;top:2.5px;border-top:1.5px solid var(--ink);box-shadow:0 0 0 .7px var(--paper)}
 .dot{position:absolute;top:calc(50% - 5px);width:10px;height:10px;margin-left:-5px;border-radius:50%;background:var(--red);border:1.5px solid var(--paper)}
 .dot.in{background:var(--green)}
 .tick{position:absolute;top:-2px;bottom:-2px;width:3px;margin-left:-1.5px;background:var(--ink);outline:1px solid var(--paper)}
@@ -67,7 +71,8 @@ figure svg{display:block;width:100%}
 .overview path,.runs path{stroke:none}
 figcaption{display:flex;justify-content:space-between;gap:.5rem;font-size:.8rem}
 .places{display:flex;gap:.7rem;align-items:center}
-.runs{flex:none;width:9rem;height:.75rem;background:var(--shade)}
+.places span{min-width:3.2rem}
+.runs{flex:none;width:8rem;height:.75rem;background:var(--shade)}
 details{margin:.8rem 0}
 summary{cursor:pointer;font-size:.9rem;color:var(--soft);margin-bottom:.3rem}
 .module{color:var(--soft);font-size:.8rem;display:block}
@@ -82,6 +87,7 @@ figure{margin:0;break-inside:avoid}
 .plots .cloud{stroke:var(--blue);stroke-width:3;stroke-linecap:round;opacity:.5;fill:none}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;font-size:.88rem;margin:.5rem 0}
 dd{margin:0}
+@media(max-width:60rem){.roomy{display:none}}
 @media(max-width:40rem){
 .wide,.axis span:nth-child(even){display:none}
 .answer{font-size:1.2rem}
@@ -90,15 +96,15 @@ dd{margin:0}
 .stack td,.stack th{border:0;padding:.05rem 0;text-align:left}
 .stack th,.stack .full{grid-column:1/-1}
 .stack th{font-weight:600}
-.runs{width:8rem}
+.sideways th[scope=row]{min-width:5rem}
 }
 @media print{
 :root{--ink:#000;--soft:#444;--paper:#fff;--shade:#f3f4f6;--rule:#ccc;--blue:#0072b2}
 body{max-width:none;padding:0;font-size:10pt}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 .scroll{max-height:none;overflow:visible;border:0}
-details::details-content{content-visibility:visible;display:block}
-summary{list-style:none}
+details.few::details-content{content-visibility:visible;display:block}
+.few summary{list-style:none}
 .sideways{overflow:visible}
 .scroll thead th,.sideways th:first-child{position:static}
 @page{margin:14mm}

@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from neuroshard.report import comparison, measured
 from neuroshard.report.answer import MEMORY_KINDS, Answer, Placement, by_type, costliest, fill, placements, stage_ms, stages_of
-from neuroshard.report.bars import BarChart, BarRow
+from neuroshard.report.bars import MANY_ROWS, BarChart, BarRow
 from neuroshard.report.markup import Markup, printable, tag
 from neuroshard.report.page import facts, notes, page, section
-from neuroshard.report.units import UNKNOWN, change, count, decimals_for, number, number_ranges, percent, plural, size
+from neuroshard.report.units import UNKNOWN, change, count, decimals_for, number, number_ranges, percent, plural, size, whole_percent
 from neuroshard.v1 import cost_pb2
 
 MAX_RANKS = 1024
@@ -92,7 +92,7 @@ def _particulars(answer: Answer, validation: Optional[Mapping[str, Any]]) -> Opt
         parts.append(f"{number(abs(gap), 1)} % {'above' if gap >= 0 else 'below'} {what}.")
     fullest = max(answer.ranks, key=lambda r: fill(r) if math.isfinite(fill(r)) else -1, default=None)
     if fullest is not None and math.isfinite(fill(fullest)):
-        parts.append(f"The fullest device is {percent(fill(fullest), 0)} full.")
+        parts.append(f"The fullest device is {whole_percent(fill(fullest))} full.")
     return tag("p", " ".join(parts)) if parts else None
 
 
@@ -114,7 +114,7 @@ def _cost_section(answer: Answer, before: Optional[Answer]) -> Markup:
     chart = BarChart(
         what="rank",
         columns=["total, ms", f"{100 * answer.cost.interval_coverage:.0f} % within"] if intervals else ["total, ms"],
-        series=[(STAGE_STYLE[s][0], f"{STAGE_STYLE[s][1]}, {percent(sum(stage_ms(r, s) for r in ranks) / whole, 0)}") for s in stages],
+        series=[(STAGE_STYLE[s][0], f"{STAGE_STYLE[s][1]}, {whole_percent(sum(stage_ms(r, s) for r in ranks) / whole)}") for s in stages],
         line=(answer.bound.cost_ms, "bound") if answer.bound is not None else None,
         rows=[
             BarRow(
@@ -133,7 +133,7 @@ def _cost_section(answer: Answer, before: Optional[Answer]) -> Markup:
             *([tag("li", tag("u"), "lower bound" if answer.bound.kind == "certified" else "even spread")] if answer.bound is not None else []),
         ],
     )
-    lead = f"Rank {hot.rank} is the costliest and decides; the mean rank takes {percent(mean / hot.total_ms if hot.total_ms > 0 else math.nan)} of its time."
+    lead = f"Rank {hot.rank} is the costliest and decides; the mean rank takes {percent(mean / hot.total_ms if hot.total_ms > 0 else math.nan)} of its time. Percentages below are of all ranks together."
     return section("Cost of each rank", tag("p", lead, " ", _bound_text(answer)), chart.render(), _left_out(ranks, shown),
                    _stage_numbers(answer, shown, stages, decimals))
 
@@ -160,7 +160,7 @@ def _stage_numbers(answer: Answer, ranks: Sequence[cost_pb2.RankCost], stages: S
     for stage in stages:
         heads.append(tag("th", tag("i", class_=f"swatch {STAGE_STYLE[stage][0]}"), f"{stage}, ms", scope="col", class_="number"))
         if with_interval[stage]:
-            heads.append(tag("th", f"{100 * answer.cost.interval_coverage:.0f} % within", scope="col", class_="number"))
+            heads.append(tag("th", f"{100 * answer.cost.interval_coverage:.0f} % within", scope="col", class_="number roomy"))
     heads += [tag("th", name, scope="col", class_="number") for name in ("start offset, ms", "columns")]
     rows = []
     for rank in ranks:
@@ -168,15 +168,20 @@ def _stage_numbers(answer: Answer, ranks: Sequence[cost_pb2.RankCost], stages: S
         for stage in stages:
             cells.append(tag("td", number(stage_ms(rank, stage), decimals), class_="number"))
             if with_interval[stage]:
-                cells.append(tag("td", _interval(rank, stage, decimals), class_="number soft"))
+                cells.append(tag("td", _interval(rank, stage, decimals), class_="number soft roomy"))
         cells += [tag("td", number(rank.start_offset_ms, decimals), class_="number"), tag("td", count(rank.dim_sum), class_="number")]
         rows.append(tag("tr", cells))
     table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="grid")
-    return tag("details", tag("summary", "Every stage in numbers"), _boxed(table, len(ranks)))
+    return _details("Every stage in numbers", table, len(ranks))
+
+
+def _details(summary: str, table: Markup, rows: int) -> Markup:
+    """Open in print where it is short."""
+    return tag("details", tag("summary", summary), _boxed(table, rows), class_="few" if rows <= MANY_ROWS else None)
 
 
 def _boxed(table: Markup, rows: int) -> Markup:
-    return tag("div", table, class_="scroll sideways" if rows > 24 else "sideways", tabindex="0")
+    return tag("div", table, class_="scroll sideways" if rows > MANY_ROWS else "sideways", tabindex="0")
 
 
 def _memory_section(answer: Answer) -> Markup:
@@ -193,7 +198,7 @@ def _memory_section(answer: Answer) -> Markup:
         what="rank",
         unit=unit,
         columns=["used", "in all"],
-        series=[(KIND_STYLE[k][0], f"{KIND_STYLE[k][1]}, {percent(sum(getattr(r.memory, f'{k}_bytes') for r in ranks) / whole, 0)}") for k in kinds],
+        series=[(KIND_STYLE[k][0], f"{KIND_STYLE[k][1]}, {whole_percent(sum(getattr(r.memory, f'{k}_bytes') for r in ranks) / whole)}") for k in kinds],
         rows=[
             BarRow(
                 label=str(r.rank),
@@ -224,7 +229,7 @@ def _kind_numbers(ranks: Sequence[cost_pb2.RankCost], kinds: Sequence[str]) -> M
         for r in ranks
     ]
     table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="grid")
-    return tag("details", tag("summary", "Every kind in numbers"), _boxed(table, len(ranks)))
+    return _details("Every kind in numbers", table, len(ranks))
 
 
 def _listed(ranks: Sequence[cost_pb2.RankCost], key) -> List[cost_pb2.RankCost]:
@@ -247,7 +252,7 @@ def _tables_section(answer: Answer) -> Markup:
     world = max(answer.plan.world_size, 1)
     chart = BarChart(
         what="type",
-        unit="% of all rows × columns",
+        unit="%",
         columns=["tables", "shards"],
         series=[(TYPE_COLOURS.get(kind, "grey"), "") for kind in list(types)[:12]],
         rows=[
@@ -264,21 +269,21 @@ def _tables_section(answer: Answer) -> Markup:
         table = tables[i]
         cells = [
             tag("th", printable(table.name, MAX_NAME), tag("span", printable(table.module, MAX_NAME), class_="module") if table.module else None, scope="row"),
-            tag("td", _swatch(table.sharding_type), printable(table.sharding_type, 32)),
+            tag("td", _swatch(table.sharding_type), printable(table.sharding_type, 32), class_="type"),
             tag("td", f"{count(table.rows)} × {count(table.cols)}", class_="number"),
             tag("td", percent(table.values / all_values), class_="number wide"),
             tag("td", f"{table.num_shards:,}", class_="number wide"),
             tag("td", tag("div", _runs(table, world), tag("span", number_ranges(table.ranks)), class_="places"), class_="full"),
         ]
         if alternatives:
-            cells.append(tag("td", alternatives.get(table.name, ""), class_="wide"))
+            cells.append(tag("td", alternatives.get(table.name, ""), class_="wide roomy"))
         rows.append(tag("tr", cells))
-    head = tag("tr", [tag("th", h, scope="col", class_="number" if h in right else None) for h in heads])
+    head = tag("tr", [tag("th", h, scope="col", class_="number" if h in right else "roomy" if h.startswith("cheapest") else None) for h in heads])
     listing = tag("table", tag("thead", head), tag("tbody", rows), class_="grid stack")
     left = len(tables) - len(shown)
-    lead = f"{plural(len(tables), 'table')} in {plural(sum(t.num_shards for t in tables), 'shard')}, the largest first. The strip shows which of the {plural(world, 'rank')} hold a part."
+    lead = f"{plural(len(tables), 'table')} in {plural(sum(t.num_shards for t in tables), 'shard')}, the largest first; shares are of all rows × columns. The strip shows which of the {plural(world, 'rank')} hold a part."
     return section("Where the tables went", tag("p", lead), chart.render() if len(types) > 1 else None,
-                   tag("div", listing, class_="scroll", tabindex="0") if len(shown) > 24 else listing,
+                   tag("div", listing, class_="scroll", tabindex="0") if len(shown) > MANY_ROWS else listing,
                    tag("p", f"{left:,} smaller tables are not listed.", class_="soft") if left else None)
 
 

@@ -35,6 +35,10 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{number(100 * share, decimals)} %" if math.isfinite(share) else UNKNOWN
 
 
+def whole_percent(share: float) -> str:
+    return "<1 %" if 0 < share < 0.005 else percent(share, 0)
+
+
 def change(ratio: float) -> str:
     """1.034 -> "+3.4 %"."""
     return f"{100 * (ratio - 1):+,.1f} %".replace("-", "\u2212") if math.isfinite(ratio) and abs(ratio) < 1e6 else UNKNOWN
