@@ -58,7 +58,7 @@ def changed_tables(after: Answer, before: Tuple[str, Answer]) -> Optional[Markup
     names = {(t.module, t.name) for t in now}
     changed = [(was.get((t.module, t.name)), t) for t in now if _differs(was.get((t.module, t.name)), t)]
     changed += [(t, None) for key, t in was.items() if key not in names]
-    changed.sort(key=lambda pair: -max(t.values for t in pair if t))
+    changed.sort(key=lambda pair: (None not in pair and pair[0].sharding_type == pair[1].sharding_type, -max(t.values for t in pair if t)))
     if not changed:
         return section("What changed", tag("p", "Every table has the same type on the same ranks."))
     rows = [
@@ -68,7 +68,7 @@ def changed_tables(after: Answer, before: Tuple[str, Answer]) -> Optional[Markup
     head = tag("tr", [tag("th", text, scope="col") for text in ("table", "before", "after")])
     table = tag("table", tag("thead", head), tag("tbody", rows), class_="grid")
     left = len(changed) - len(rows)
-    return section("What changed", tag("p", f"{plural(len(changed), 'table')} of {len(names | was.keys()):,} have another type or other ranks, the largest first."),
+    return section("What changed", tag("p", f"{plural(len(changed), 'table')} of {len(names | was.keys()):,} have another type or other ranks; new types first, then the largest."),
                    tag("div", table, class_="scroll", tabindex="0") if len(rows) > MANY_ROWS else table,
                    tag("p", f"{left:,} more tables changed.", class_="soft") if left else None)
 

@@ -96,7 +96,7 @@ dd{margin:0}
 .stack td,.stack th{border:0;padding:.05rem 0;text-align:left}
 .stack th,.stack .full{grid-column:1/-1}
 .stack th{font-weight:600}
-.sideways th[scope=row]{min-width:5rem}
+.sideways th[scope=row]{min-width:6.2rem}
 }
 @media print{
 :root{--ink:#000;--soft:#444;--paper:#fff;--shade:#f3f4f6;--rule:#ccc;--blue:#0072b2}

@@ -89,7 +89,10 @@ def _particulars(answer: Answer, validation: Optional[Mapping[str, Any]]) -> Opt
     if answer.bound is not None and answer.bound.HasField("gap_percent"):
         gap = answer.bound.gap_percent
         what = "the least that any plan can cost" if answer.bound.kind == "certified" else "a perfectly even spread"
-        parts.append(f"{number(abs(gap), 1)} % {'above' if gap >= 0 else 'below'} {what}.")
+        if abs(gap) < 0.1:
+            parts.append(f"Within 0.1 % of {what}.")
+        else:
+            parts.append(f"{number(abs(gap), 1)} % {'above' if gap >= 0 else 'below'} {what}.")
     fullest = max(answer.ranks, key=lambda r: fill(r) if math.isfinite(fill(r)) else -1, default=None)
     if fullest is not None and math.isfinite(fill(fullest)):
         parts.append(f"The fullest device is {whole_percent(fill(fullest))} full.")
@@ -327,7 +330,9 @@ def _why_section(answer: Answer) -> Markup:
     known = [t for t in TYPE_COLOURS if t in used] + sorted(used - set(TYPE_COLOURS))
     possible = {e.sharding_type for e in explanations} | {a.sharding_type for e in explanations for a in e.alternatives if a.HasField("embedding_cost_ms")}
     types = [t for t in known if t in possible][:12]
-    never = {a.sharding_type: a.reason for e in explanations for a in e.alternatives if a.sharding_type not in possible}
+    never: Dict[str, List[str]] = {}  # by reason
+    for kind, reason in {a.sharding_type: a.reason for e in explanations for a in e.alternatives if a.sharding_type not in possible}.items():
+        never.setdefault(reason, []).append(kind)
     reasons: Dict[str, int] = {}
     rows = []
     for explanation in explanations:
@@ -348,7 +353,8 @@ def _why_section(answer: Answer) -> Markup:
     heads = [tag("th", "table", scope="col"), [tag("th", printable(kind, 32), scope="col", class_="number") for kind in types]]
     table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="grid")
     footnotes = [tag("p", tag("sup", f"{n} "), printable(reason, 400) or "not possible", class_="soft") for reason, n in list(reasons.items())[:50]]
-    footnotes += [tag("p", f"No table can be {printable(kind, 32)}: {printable(reason, 400)}.", class_="soft") for kind, reason in list(never.items())[:12]]
+    footnotes += [tag("p", f"No table can be {', '.join(printable(kind, 32) for kind in kinds[:12])}: {printable(reason, 400)}.", class_="soft")
+                  for reason, kinds in list(never.items())[:12]]
     lead = ("What the whole plan would cost more with this one table laid out otherwise, at the best place found for it while everything else stays. "
             f"{plural(len(explanations), 'table')} of the costliest ranks.")
     return section("Why these types", tag("p", lead), _boxed(table, len(rows)), footnotes)

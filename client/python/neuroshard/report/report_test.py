@@ -248,7 +248,7 @@ class UnitsTest(unittest.TestCase):
     def test_numbers(self):
         self.assertEqual(units.size(168.45 * 2**20), "168.45 MiB")
         self.assertEqual(units.change(1.034), "+3.4 %")
-        self.assertEqual(units.change(0.9), "−10.0 %")
+        self.assertEqual([units.change(r) for r in (0.9, 1.0001, 0.9999, math.nan)], ["−10.0 %", "0.0 %", "0.0 %", "–"])
         self.assertEqual(units.number(math.nan, 2), "–")
         self.assertEqual([units.decimals_for([v]) for v in (1150, 42.9, 1.58, 0.05, 0)], [1, 2, 3, 5, 3])
         self.assertEqual(units.number_ranges([5, 0, 1, 2, 8, 9]), "0–2, 5, 8, 9")

@@ -40,8 +40,11 @@ def whole_percent(share: float) -> str:
 
 
 def change(ratio: float) -> str:
-    """1.034 -> "+3.4 %"."""
-    return f"{100 * (ratio - 1):+,.1f} %".replace("-", "\u2212") if math.isfinite(ratio) and abs(ratio) < 1e6 else UNKNOWN
+    """1.034 -> "+3.4 %", "0.0 %" below half a digit."""
+    if not (math.isfinite(ratio) and abs(ratio) < 1e6):
+        return UNKNOWN
+    text = f"{100 * (ratio - 1):+,.1f} %"
+    return text[1:] if text[1:] == "0.0 %" else text.replace("-", "\u2212")
 
 
 def plural(amount: int, noun: str) -> str:
