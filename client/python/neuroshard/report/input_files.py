@@ -2,19 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Dict, List, Tuple, Type
 
-from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from neuroshard.errors import InvalidRequest
+from neuroshard.mapping import as_message
 from neuroshard.report.markup import printable
 from neuroshard.v1 import plan_pb2, planner_pb2
 
 MAX_FILE_BYTES = 256 << 20  # as in neuroshard's own files
 _MAX_FAULTS = 100
-
-PlanMessage = Union[planner_pb2.ShardPlanResponse, planner_pb2.EvaluatePlanResponse, plan_pb2.Plan]
 
 # What `neuroshard validate --format json` writes.
 _COMPARISON = {
@@ -47,7 +45,7 @@ class InputError(Exception):
             return f"error: {self}\n"
         shown = self.faults[:_MAX_FAULTS]
         head = f"{'at least ' if len(shown) < len(self.faults) else ''}{len(shown)} fault{'s' * (len(shown) > 1)}"
-        return f"error: {head} in the input\n" + "".join(f"  {self.path}: {field}: {text}\n" for field, text in shown)
+        return f"error: {head} in the input\n" + "".join(f"  {self.path}: {printable(field, 300)}: {printable(text, 300)}\n" for field, text in shown)
 
 
 class _GivenTwice(Exception):
@@ -69,23 +67,23 @@ def read_text(path: Path) -> str:
         raise InputError(path, f"is not UTF-8: byte {error.start}") from None
 
 
-def read_plan(path: Path) -> PlanMessage:
-    """Output of `neuroshard plan` or `neuroshard evaluate` with --format json, or a bare plan. Raises InputError."""
+def read_plan(path: Path) -> Message:
+    """A ShardPlanResponse, EvaluatePlanResponse or Plan: output of `neuroshard plan` or `neuroshard evaluate` with --format json, or a bare plan.
+
+    Raises InputError.
+    """
     document = _json(path)
-    message: PlanMessage = plan_pb2.Plan()
+    kind: Type[Message] = plan_pb2.Plan
     if isinstance(document, dict) and "legal" in document:
-        message = planner_pb2.EvaluatePlanResponse()
+        kind = planner_pb2.EvaluatePlanResponse
     elif isinstance(document, dict) and "plan" in document:
-        message = planner_pb2.ShardPlanResponse()
-    faults: List[Tuple[str, str]] = []
-    _check_message(document, message.DESCRIPTOR, "", faults)
-    if not faults:
-        try:
-            json_format.ParseDict(document, message)
-        except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
-            raise InputError(path, str(error)) from None
-    if faults:
-        raise InputError(path, faults=tuple(faults))
+        kind = planner_pb2.ShardPlanResponse
+    if not isinstance(document, dict):
+        raise InputError(path, faults=(("(document)", f"must be a mapping, got {_shown(document)}"),))
+    try:
+        message = as_message(kind, document)
+    except InvalidRequest as error:
+        raise InputError(path, faults=tuple(error.violations)) from None
     if isinstance(message, plan_pb2.Plan) and not message.tables:
         raise InputError(path, "has no tables and no cost")
     return message
@@ -133,39 +131,6 @@ def _shown(value: Any) -> str:
     return kinds.get(type(value), "null")
 
 
-def _check_message(value: Any, kind: Descriptor, path: str, faults: List[Tuple[str, str]]) -> None:
-    """Names, mappings and lists; single values are left to protobuf."""
-    if not isinstance(value, dict):
-        faults.append((path or "(document)", f"must be a mapping, got {_shown(value)}"))
-        return
-    fields = {name: field for field in kind.fields for name in (field.name, field.camelcase_name)}
-    for key, item in value.items():
-        field = fields.get(key)
-        if field is None:
-            faults.append((_join(path, key), f"unknown field; known: {', '.join(f.name for f in kind.fields)}"))
-        elif field.type == FieldDescriptor.TYPE_MESSAGE and item is not None:
-            _check_items(item, field, _join(path, field.name), faults)
-        if len(faults) > _MAX_FAULTS:
-            return
-
-
-def _check_items(item: Any, field: FieldDescriptor, path: str, faults: List[Tuple[str, str]]) -> None:
-    if not _is_repeated(field):
-        _check_message(item, field.message_type, path, faults)
-    elif not isinstance(item, list):
-        faults.append((path, f"must be a list, got {_shown(item)}"))
-    else:
-        for i, one in enumerate(item):
-            _check_message(one, field.message_type, f"{path}[{i}]", faults)
-            if len(faults) > _MAX_FAULTS:
-                return
-
-
-def _is_repeated(field: FieldDescriptor) -> bool:
-    repeated = getattr(field, "is_repeated", None)  # protobuf 6.31 and later
-    return field.label == FieldDescriptor.LABEL_REPEATED if repeated is None else bool(repeated)
-
-
 def _check_shape(value: Any, shape: Any, path: str, faults: List[Tuple[str, str]]) -> None:
     """`shape`: a mapping of known keys to shapes, a list of one shape, or a type. null is allowed for a value."""
     if len(faults) > _MAX_FAULTS:
@@ -178,7 +143,7 @@ def _check_shape(value: Any, shape: Any, path: str, faults: List[Tuple[str, str]
             if key in shape:
                 _check_shape(item, shape[key], _join(path, key), faults)
             else:
-                faults.append((_join(path, key), f"unknown field; known: {', '.join(shape)}"))
+                faults.append((_join(path, key), "there is no such field"))
     elif isinstance(shape, list):
         if not isinstance(value, list):
             faults.append((path, f"must be a list, got {_shown(value)}"))

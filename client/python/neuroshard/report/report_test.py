@@ -179,7 +179,7 @@ class BadInputTest(Files):
             "list": ("[1]", r"1 fault in the input\n  .*: \(document\): must be a mapping, got a list"),
             "deep": ("[" * 100_000, "nested too deeply|syntax error"),
             "twice": ('{"plan": {}, "plan": {}}', "plan: is given twice"),
-            "type": ('{"plan": {"world_size": "two"}}', "two"),
+            "type": ('{"plan": {"world_size": "two"}}', r"plan.world_size: must be an integer of 32 bits, got 'two'"),
             "huge": ('{"plan": {"world_size": ' + "9" * 5000 + "}}", "huge.json: "),
             "surrogate": ('{"tables": [{"name": "\\ud800"}]}', "surrogate.json: "),
         }
@@ -195,15 +195,14 @@ class BadInputTest(Files):
         newer = self.write("newer.json", {"plan": {"world_size": 2, "zone": 3, "tables": [{"name": "a", "colour": 1}]}, "future": 1})
         self.assertEqual(self.refused(newer), (
             "error: 3 faults in the input\n"
-            f"  {newer}: plan.zone: unknown field; known: world_size, local_world_size, tables\n"
-            f"  {newer}: plan.tables[0].colour: unknown field; known: name, module, sharding_type, compute_kernel, shards\n"
-            f"  {newer}: future: unknown field; known: plan, cost, search, cost_model, request_fingerprint, seed, warnings, request_id, lower_bound,"
-            " explanations, migration\n"))
+            f"  {newer}: plan.zone: there is no such field\n"
+            f"  {newer}: plan.tables[0].colour: there is no such field\n"
+            f"  {newer}: future: there is no such field\n"))
 
     def test_faults_of_all_files_are_listed(self):
         plan, other, validation = (self.write(f"{n}.json", {n: 1}) for n in ("a", "b", "c"))
         errors = self.refused(plan, "--compare", other, "--measured", validation)
-        for said in ("a.json: a: unknown field", "b.json: b: unknown field", "c.json: c: unknown field", "c.json: ranks: is required"):
+        for said in ("a.json: a: there is no such field", "b.json: b: there is no such field", "c.json: c: there is no such field", "c.json: ranks: is required"):
             self.assertIn(said, errors)
 
     def test_values_of_a_validation_have_types(self):
