@@ -68,7 +68,8 @@ def changed_tables(after: Answer, before: Tuple[str, Answer]) -> Optional[Markup
     head = tag("tr", [tag("th", text, scope="col") for text in ("table", "before", "after")])
     table = tag("table", tag("thead", head), tag("tbody", rows), class_="grid")
     left = len(changed) - len(rows)
-    return section("What changed", tag("p", f"{plural(len(changed), 'table')} of {len(names | was.keys()):,} have another type or other ranks; new types first, then the largest."),
+    lead = f"{plural(len(changed), 'table')} of {len(names | was.keys()):,} have another type or other ranks; new types first, then the largest."
+    return section("What changed", tag("p", lead),
                    tag("div", table, class_="scroll", tabindex="0") if len(rows) > MANY_ROWS else table,
                    tag("p", f"{left:,} more tables changed.", class_="soft") if left else None)
 

@@ -117,7 +117,8 @@ def _by_size_section(model: ModelReport) -> Markup:
 
 
 def _learning_section(model: ModelReport) -> Markup:
-    lead = "Networks that learned from a part of the samples, with the same options, on the same held-out samples. Where the last step still gains much, more samples would help."
+    lead = ("Networks that learned from a part of the samples, with the same options, on the same held-out samples. "
+            "Where the last step still gains much, more samples would help.")
     return section("Learning curve", tag("p", lead),
                    _small_charts(_grouped(model.learning_curve), "samples", lambda row: count(as_number(row[1])), 2))
 

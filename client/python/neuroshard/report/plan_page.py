@@ -136,7 +136,8 @@ def _cost_section(answer: Answer, before: Optional[Answer]) -> Markup:
             *([tag("li", tag("u"), "lower bound" if answer.bound.kind == "certified" else "even spread")] if answer.bound is not None else []),
         ],
     )
-    lead = f"Rank {hot.rank} is the costliest and decides; the mean rank takes {percent(mean / hot.total_ms if hot.total_ms > 0 else math.nan)} of its time. Percentages below are of all ranks together."
+    of_hot = percent(mean / hot.total_ms if hot.total_ms > 0 else math.nan)
+    lead = f"Rank {hot.rank} is the costliest and decides; the mean rank takes {of_hot} of its time. Percentages below are of all ranks together."
     return section("Cost of each rank", tag("p", lead, " ", _bound_text(answer)), chart.render(), _left_out(ranks, shown),
                    _stage_numbers(answer, shown, stages, decimals))
 
@@ -284,7 +285,8 @@ def _tables_section(answer: Answer) -> Markup:
     head = tag("tr", [tag("th", h, scope="col", class_="number" if h in right else "roomy" if h.startswith("cheapest") else None) for h in heads])
     listing = tag("table", tag("thead", head), tag("tbody", rows), class_="grid stack")
     left = len(tables) - len(shown)
-    lead = f"{plural(len(tables), 'table')} in {plural(sum(t.num_shards for t in tables), 'shard')}, the largest first; shares are of all rows × columns. The strip shows which of the {plural(world, 'rank')} hold a part."
+    lead = (f"{plural(len(tables), 'table')} in {plural(sum(t.num_shards for t in tables), 'shard')}, the largest first; shares are of all rows × columns. "
+            f"The strip shows which of the {plural(world, 'rank')} hold a part.")
     return section("Where the tables went", tag("p", lead), chart.render() if len(types) > 1 else None,
                    tag("div", listing, class_="scroll", tabindex="0") if len(shown) > MANY_ROWS else listing,
                    tag("p", f"{left:,} smaller tables are not listed.", class_="soft") if left else None)

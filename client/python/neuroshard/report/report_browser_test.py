@@ -8,12 +8,13 @@ Exits 77, which ctest shows as skipped, where no chromium is installed.
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from planner_process import PlannerProcess
 
 ROOT = next(p for p in pathlib.Path(__file__).resolve().parents if (p / "configs").is_dir())
 WORKLOADS = ROOT / "configs/workloads"
@@ -108,22 +109,15 @@ class ReportBrowserTest(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         cls.folder = pathlib.Path(cls.scratch.name)
         cls.addClassCleanup(cls.scratch.cleanup)
-        cls.planner = subprocess.Popen([PLANNER, "--models", ROOT / "configs/models", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        cls.addClassCleanup(cls.stop_planner)
-        cls.address = re.match(r"listening on (\S+)", cls.planner.stdout.readline()).group(1)
+        cls.planner = PlannerProcess(PLANNER)
+        cls.addClassCleanup(cls.planner.stop)
         cls.browser = Browser(cls.folder / "profile")
         cls.addClassCleanup(cls.browser.close)
 
-    @classmethod
-    def stop_planner(cls):
-        cls.planner.terminate()
-        cls.planner.wait()
-        cls.planner.stdout.close()
-
     def plan(self, name, request, *options):
         path = self.folder / f"{name}.json"
-        subprocess.run([NEUROSHARD, "plan", request, "--planner", self.address, "--format", "json", "--out", path, *options], check=True, stderr=subprocess.DEVNULL)
+        command = [NEUROSHARD, "plan", request, "--planner", self.planner.address, "--format", "json", "--out", path, *options]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
         return path
 
     def report(self, *arguments):
@@ -168,8 +162,10 @@ class ReportBrowserTest(unittest.TestCase):
 
     def test_many_tables_on_many_ranks(self):
         request = {
-            "tables": [{"name": f"a_rather_long_name_of_a_table_{i}", "num_embeddings": 1000 + 37 * i, "embedding_dim": 16 * (1 + i % 8), "pooling_factor": 1 + i % 30}
-                       for i in range(600)],
+            "tables": [
+                {"name": f"a_rather_long_name_{i}", "num_embeddings": 1000 + 37 * i, "embedding_dim": 16 * (1 + i % 8), "pooling_factor": 1 + i % 30}
+                for i in range(600)
+            ],
             "topology": {"hosts": [{"count": 8, "num_devices": 8, "memory_bytes": 16 << 30}]},
             "cost_model": {"name": "analytic"},
         }
@@ -184,7 +180,8 @@ class ReportBrowserTest(unittest.TestCase):
 
     def test_markup_in_names_stays_text(self):
         name = "<img src='http://127.0.0.1:9/x' onerror='document.title=1'><script>document.title=2</script>&amp;"
-        plan = {"world_size": 1, "tables": [{"name": name, "module": name, "sharding_type": name, "shards": [{"rows": 1, "cols": 4}]}]}
+        table = {"name": name, "module": name, "sharding_type": name, "shards": [{"rows": 1, "cols": 4}]}
+        plan = {"world_size": 1, "tables": [table]}
         (self.folder / "hostile.json").write_text(json.dumps(plan))
         self.check(self.report(self.folder / "hostile.json"))
         self.assertEqual(self.browser.value("document.querySelectorAll('img, script').length"), 0)

@@ -35,7 +35,8 @@ def response(tables, ranks, name="table_{}", shards=1):
     message = planner_pb2.ShardPlanResponse(seed=7, request_fingerprint="f" * 64)
     message.plan.world_size, message.plan.local_world_size = ranks, min(ranks, 8)
     for t in range(tables):
-        table = message.plan.tables.add(name=name.format(t), module="sparse.ebc", sharding_type="column_wise" if t % 2 else "table_wise", compute_kernel="fused")
+        kind = "column_wise" if t % 2 else "table_wise"
+        table = message.plan.tables.add(name=name.format(t), module="sparse.ebc", sharding_type=kind, compute_kernel="fused")
         for s in range(shards):
             table.shards.add(rows=1000 + t, col_offset=8 * s, cols=8, rank=(t + s) % ranks)
     message.cost.embedding_cost_ms, message.cost.interval_coverage = 1 + ranks, 0.9
@@ -202,11 +203,13 @@ class BadInputTest(Files):
     def test_faults_of_all_files_are_listed(self):
         plan, other, validation = (self.write(f"{n}.json", {n: 1}) for n in ("a", "b", "c"))
         errors = self.refused(plan, "--compare", other, "--measured", validation)
-        for said in ("a.json: a: there is no such field", "b.json: b: there is no such field", "c.json: c: there is no such field", "c.json: ranks: is required"):
-            self.assertIn(said, errors)
+        for name in "abc":
+            self.assertIn(f"{name}.json: {name}: there is no such field", errors)
+        self.assertIn("c.json: ranks: is required", errors)
 
     def test_values_of_a_validation_have_types(self):
-        validation = {"ranks": [{"rank": "0", "stages": {"total": {"measured_ms": "fast"}}}], "collectives": [], "measured_with": None, "embedding_cost": {}, "notes": [1]}
+        ranks = [{"rank": "0", "stages": {"total": {"measured_ms": "fast"}}}]
+        validation = {"ranks": ranks, "collectives": [], "measured_with": None, "embedding_cost": {}, "notes": [1]}
         errors = self.refused(self.write_plan("p.json", response(1, 1)), "--measured", self.write("v.json", validation))
         for said in ("ranks[0].rank: must be an integer, got a text", "ranks[0].stages.total.measured_ms: must be a number", "notes[0]: must be a text"):
             self.assertIn(said, errors)
@@ -268,10 +271,12 @@ class ModelTest(Files):
 
     def test_error_by_size_learning_curve_and_drift(self):
         directory = self.model()
-        (directory / "drift.yaml").write_text("format: neuroshard-drift/1\nstages:\n  compute: {samples: 12, median_ratio: 1.25, p10: 1.1, p90: 1.4, since: a, until: b}\n")
+        (directory / "drift.yaml").write_text(
+            "format: neuroshard-drift/1\nstages:\n  compute: {samples: 12, median_ratio: 1.25, p10: 1.1, p90: 1.4, since: a, until: b}\n")
         (directory / "held_out.csv").write_text('network,measured_ms,predicted_ms\n"compute",1,1.1\n"compute",0,0.1\n"compute, unseen tables",2,2.5\n')
         text = text_of(self.page("--model", directory))
-        for said in ("Cost model cpu-amd-epyc version 3", "off by 8.0 % on average", "compute, unseen tables", "13,775", "10.44", "1.250", "1 not above 0 left out"):
+        for said in ("Cost model cpu-amd-epyc version 3", "off by 8.0 % on average", "compute, unseen tables", "13,775", "10.44", "1.250",
+                     "1 not above 0 left out"):
             self.assertIn(said, text)
 
     def test_bad_models(self):
