@@ -414,20 +414,19 @@ class ClientTests:
             async with self.client(first.address, retries=100) as client:
                 stream = client.plan_stream(LONG_REQUEST)
                 await anext_of(stream)
-                alone = asyncio.ensure_future(client.plan(LONG_REQUEST))
+                alone = asyncio.ensure_future(client.plan({**LONG_REQUEST, "search": {"time_budget_ms": 4000}}))
                 await asyncio.to_thread(first.wait_for_metric, 'neuroshard_rpc_in_flight{rpc="ShardPlan"} 1')
                 first.kill()
                 await self.assert_fails(neuroshard.Unavailable, collected(stream))  # a part of its answer was seen
-                with PlannerProcess(PLANNER, listen=f"127.0.0.1:{port}") as second:
-                    await asyncio.to_thread(second.wait_for_metric, 'neuroshard_rpc_in_flight{rpc="ShardPlan"} 1')
-                    second.drain()  # ends the search
+                with PlannerProcess(PLANNER, listen=f"127.0.0.1:{port}"):
                     self.assertEqual(len((await alone).plan.tables), 50)  # asked again
 
     async def test_a_draining_planner_answers_what_it_has_begun(self):
         with PlannerProcess(PLANNER) as planner:
             async with self.client(planner.address, retries=0) as client:
                 stream = client.plan_stream(LONG_REQUEST)
-                await anext_of(stream)
+                while not (await anext_of(stream)).HasField("best"):  # a planner that has no plan yet has nothing to answer
+                    pass
                 planner.drain()
                 last = (await collected(stream))[-1]
                 self.assertTrue(last.final and last.best.search.time_limit_reached)
