@@ -89,9 +89,13 @@ class Files(unittest.TestCase):
 class PlanTest(Files):
     def test_every_rank_and_table_is_in_it(self):
         for tables, ranks in ((10, 2), (300, 128)):
-            text = text_of(self.page(self.write_plan("plan.json", response(tables, ranks))))
+            page = self.page(self.write_plan("plan.json", response(tables, ranks)))
+            # Cost and memory, each as a bar and in numbers.
+            self.assertEqual([r for r in range(ranks) if page.count(f'<th scope="row">{r}</th>') != 4], [])
+            text = text_of(page)
             lines = set(text.split("\n"))
-            self.assertEqual([t for t in range(tables) if f"table_{t}" not in lines], [])
+            places = set(text[text.index("Where the tables went"):text.index("Why these types")].split("\n"))
+            self.assertEqual([t for t in range(tables) if f"table_{t}" not in places], [])
             totals = [f"{2 + r:,.{units.decimals_for([1 + ranks])}f}" for r in range(ranks)]
             self.assertEqual([t for t in totals if t not in lines], [])
             self.assertIn(f"{tables} embedding tables on {ranks} ranks", text)
