@@ -36,7 +36,7 @@ class BarChart:
         values = [self.top, self.line[0] if self.line else 0]
         for row in self.rows:
             values += [sum(row.parts), row.capacity, *(row.interval or ()), *(value for _, value in row.marks)]
-        return max((v for v in values if math.isfinite(v)), default=0) or 1
+        return max((v for v in values if v < 1e300), default=0) or 1  # what is beyond ends at the edge
 
     def render(self) -> Markup:
         many = len(self.rows) > MANY_ROWS
@@ -99,4 +99,4 @@ def _column_class(index: int) -> str:
 
 
 def _share(value: float, top: float) -> float:
-    return min(100.0, max(0.0, 100 * value / top)) if math.isfinite(value) else 0.0
+    return min(100.0, max(0.0, 100 * (value / top))) if math.isfinite(value) else 0.0

@@ -77,9 +77,18 @@ def _plain(text: str) -> str:
 def _stack(axes, series: List[Tuple[str, str, List[float]]]) -> None:
     left = [0.0] * len(series[0][2]) if series else []
     for css, name, values in series:
-        finite = [v if math.isfinite(v) else 0 for v in values]
-        axes.barh(range(len(finite)), finite, left=left, height=0.8, color=_COLOURS[css], label=name)
-        left = [a + b for a, b in zip(left, finite)]
+        drawn = [_drawable(v) for v in values]
+        axes.barh(range(len(drawn)), drawn, left=left, height=0.8, color=_COLOURS[css], label=name)
+        left = [a + b for a, b in zip(left, drawn)]
+
+
+def _drawable(value: Optional[float]) -> float:
+    """0 for what has no place on an axis."""
+    return value if value is not None and abs(value) < 1e200 else 0.0  # NaN is not
+
+
+def _draw_interval(axes, row: int, low: float, high: float) -> None:
+    axes.plot([_drawable(low), _drawable(high)], [row, row], color="black", marker="|", linewidth=1.2)
 
 
 def _legend(axes) -> None:
@@ -90,13 +99,13 @@ def _draw_cost(axes, answer: Answer, ranks, before: Optional[Tuple[str, Answer]]
     _stack(axes, [(STAGE_STYLE[s][0], STAGE_STYLE[s][1], [stage_ms(r, s) for r in ranks]) for s in stages_of(ranks)])
     for i, rank in enumerate(ranks):
         if rank.HasField("total_interval"):
-            axes.plot([rank.total_interval.low_ms, rank.total_interval.high_ms], [i, i], color="black", marker="|", linewidth=1.2)
+            _draw_interval(axes, i, rank.total_interval.low_ms, rank.total_interval.high_ms)
     if before:
         others = {r.rank: r.total_ms for r in before[1].ranks}
-        known = [(others[r.rank], i) for i, r in enumerate(ranks) if r.rank in others]
+        known = [(_drawable(others[r.rank]), i) for i, r in enumerate(ranks) if r.rank in others]
         axes.scatter([v for v, _ in known], [i for _, i in known], marker="|", s=220, linewidths=2.5, color="black", label="before")
     if answer.bound is not None:
-        axes.axvline(answer.bound.cost_ms, color="black", linestyle="--", label="lower bound" if answer.bound.kind == "certified" else "even spread")
+        axes.axvline(_drawable(answer.bound.cost_ms), color="black", linestyle="--", label="lower bound" if answer.bound.kind == "certified" else "even spread")
     _rows(axes, [str(r.rank) for r in ranks], "rank")
     axes.set_xlabel("ms an iteration")
     _legend(axes)
@@ -113,12 +122,12 @@ def _draw_memory(axes, ranks) -> None:
 
 def _draw_measured(axes, ranks) -> None:
     rows = [(f"{rank.get('rank')} {stage}", stage_of(rank, stage)) for stage, _ in STAGES for rank in ranks]
-    axes.barh(range(len(rows)), [of.get("predicted_ms") or 0 for _, of in rows], height=0.8, color=_COLOURS["sky"], label="predicted")
+    axes.barh(range(len(rows)), [_drawable(of.get("predicted_ms")) for _, of in rows], height=0.8, color=_COLOURS["sky"], label="predicted")
     for i, (_, of) in enumerate(rows):
         interval = of.get("interval") or {}
         if interval.get("low_ms") is not None and interval.get("high_ms") is not None:
-            axes.plot([interval["low_ms"], interval["high_ms"]], [i, i], color="black", marker="|", linewidth=1.2)
-    got = [(of["measured_ms"], i) for i, (_, of) in enumerate(rows) if of.get("measured_ms") is not None]
+            _draw_interval(axes, i, interval["low_ms"], interval["high_ms"])
+    got = [(_drawable(of["measured_ms"]), i) for i, (_, of) in enumerate(rows) if of.get("measured_ms") is not None]
     axes.scatter([v for v, _ in got], [i for _, i in got], color=_COLOURS["red"], zorder=3, label="measured")
     _rows(axes, [label for label, _ in rows], "rank and stage")
     axes.set_xlabel("ms")
@@ -156,8 +165,8 @@ def _middle(text: str) -> float:
 
 def _draw_drift(axes, drift: Dict[str, Dict[str, Any]]) -> None:
     for i, of in enumerate(drift.values()):
-        axes.plot([of["p10"], of["p90"]], [i, i], color="black", marker="|", linewidth=1.2)
-        axes.scatter([of["median_ratio"]], [i], color=_COLOURS["red"], zorder=3)
+        _draw_interval(axes, i, of["p10"], of["p90"])
+        axes.scatter([_drawable(of["median_ratio"])], [i], color=_COLOURS["red"], zorder=3)
     axes.axvline(1, color="black", linestyle="--")
     _rows(axes, list(drift), "")
     axes.set_xlabel("measured / predicted: median, 10th to 90th percentile")

@@ -1,7 +1,7 @@
 """The report of a plan: what it costs and needs, rank by rank, where each table went and why.
 
 The file has a bounded size: at most MAX_RANKS ranks and MAX_TABLES tables are listed one by one, the costliest and the largest,
-the others are counted; names are cut at MAX_NAME characters. That is 12 MB at most, and 1.5 MB for 2,000 tables on 128 ranks.
+the others are counted; names are cut at MAX_NAME characters. That is 12 MB at most, and 1 MB for 2,000 tables on 128 ranks.
 """
 
 import math
@@ -82,7 +82,7 @@ def _particulars(answer: Answer, validation: Optional[Mapping[str, Any]]) -> Opt
     parts = []
     if answer.cost is not None and answer.cost.HasField("interval"):
         interval = answer.cost.interval
-        parts.append(f"{100 * answer.cost.interval_coverage:.0f} % of measurements within {ms(interval.low_ms, answer)} to {ms(interval.high_ms, answer)}.")
+        parts.append(f"{percent(answer.cost.interval_coverage, 0)} of measurements within {ms(interval.low_ms, answer)} to {ms(interval.high_ms, answer)}.")
     measured_ms = ((validation or {}).get("embedding_cost") or {}).get("measured_ms")
     if measured_ms and answer.cost is not None:
         parts.append(f"Measured {ms(measured_ms, answer)}: the prediction is off by {change(answer.cost.embedding_cost_ms / measured_ms)}.")
@@ -116,7 +116,7 @@ def _cost_section(answer: Answer, before: Optional[Answer]) -> Markup:
 
     chart = BarChart(
         what="rank",
-        columns=["total, ms", f"{100 * answer.cost.interval_coverage:.0f} % within"] if intervals else ["total, ms"],
+        columns=["total, ms", f"{percent(answer.cost.interval_coverage, 0)} within"] if intervals else ["total, ms"],
         series=[(STAGE_STYLE[s][0], f"{STAGE_STYLE[s][1]}, {whole_percent(sum(stage_ms(r, s) for r in ranks) / whole)}") for s in stages],
         line=(answer.bound.cost_ms, "bound") if answer.bound is not None else None,
         rows=[
@@ -131,7 +131,7 @@ def _cost_section(answer: Answer, before: Optional[Answer]) -> Markup:
             for r in shown
         ],
         legend=[
-            *([tag("li", tag("b", class_="interval"), f"holds {100 * answer.cost.interval_coverage:.0f} % of measurements")] if intervals else []),
+            *([tag("li", tag("b", class_="interval"), f"holds {percent(answer.cost.interval_coverage, 0)} of measurements")] if intervals else []),
             *([tag("li", tag("b", class_="tick"), "before")] if others else []),
             *([tag("li", tag("u"), "lower bound" if answer.bound.kind == "certified" else "even spread")] if answer.bound is not None else []),
         ],
@@ -164,7 +164,7 @@ def _stage_numbers(answer: Answer, ranks: Sequence[cost_pb2.RankCost], stages: S
     for stage in stages:
         heads.append(tag("th", tag("i", class_=f"swatch {STAGE_STYLE[stage][0]}"), f"{stage}, ms", scope="col", class_="number"))
         if with_interval[stage]:
-            heads.append(tag("th", f"{100 * answer.cost.interval_coverage:.0f} % within", scope="col", class_="number roomy"))
+            heads.append(tag("th", f"{percent(answer.cost.interval_coverage, 0)} within", scope="col", class_="number roomy"))
     heads += [tag("th", name, scope="col", class_="number") for name in ("start offset, ms", "columns")]
     rows = []
     for rank in ranks:

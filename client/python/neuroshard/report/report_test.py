@@ -6,14 +6,17 @@ import io
 import json
 import math
 import pathlib
+import random
 import re
 import shutil
 import sys
 import tempfile
 import unittest
+from collections.abc import Sequence
 from unittest import mock
 
 from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
 
 from neuroshard import report
 from neuroshard.report import command, markup, units
@@ -124,6 +127,31 @@ class PlanTest(Files):
         self.assertEqual(re.findall(r"<(?:meta|path|rect|line|circle)[^>]*[^/]>", page), [])
         self.assertIn("<script>alert(1)</script>\"'&", text_of(page))
         self.assertNotRegex(page, r"(?:nan|inf)%")
+
+    def test_nonsense_is_drawn_too(self):
+        """Every field may be any value of its type: no exception, and no number that CSS does not know."""
+        values = {
+            FieldDescriptor.CPPTYPE_DOUBLE: (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-320, 1.7e308),
+            FieldDescriptor.CPPTYPE_INT32: (0, -1, 2**31 - 1, -(2**31)),
+            FieldDescriptor.CPPTYPE_INT64: (0, -1, 2**63 - 1, -(2**63)),
+            FieldDescriptor.CPPTYPE_STRING: ("", HOSTILE, "x" * 3000),
+        }
+
+        def spoil(message, draw, share):
+            for field, value in message.ListFields():
+                if field.message_type:
+                    for one in value if isinstance(value, Sequence) else [value]:
+                        spoil(one, draw, share)
+                elif draw.random() < share and field.cpp_type in values and not isinstance(value, Sequence):
+                    setattr(message, field.name, draw.choice(values[field.cpp_type]))
+
+        for seed in range(60):
+            draw = random.Random(seed)
+            messages = [response(draw.choice((1, 5, 40)), draw.choice((1, 3, 40))) for _ in range(2)]
+            for message in messages:
+                spoil(message, draw, draw.choice((0.02, 0.2, 0.9)))
+            with self.subTest(seed):
+                self.assertNotRegex(report.show(messages[0], before=messages[1]).html, "(nan|inf) ?%|<script")
 
     def test_the_size_is_bounded(self):
         message = response(6000, 1100, "&" * 400 + "{}", shards=60)
