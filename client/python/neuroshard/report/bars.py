@@ -28,12 +28,12 @@ class BarChart:
     series: Sequence[Tuple[str, str]]  # (class, name or "" where the rows name it), in the order of BarRow.parts
     rows: Sequence[BarRow] = ()
     unit: str = "ms"
-    line: Optional[Tuple[float, str]] = None  # a value that all bars are held against, and its name
+    line: Optional[float] = None  # a value that all bars are held against
     legend: Sequence[Markup] = field(default_factory=list)
     top: float = 0  # right end of the axis; 0: the largest value
 
     def highest(self) -> float:
-        values = [self.top, self.line[0] if self.line else 0]
+        values = [self.top, self.line or 0]
         for row in self.rows:
             values += [sum(row.parts), row.capacity, *(row.interval or ()), *(value for _, value in row.marks)]
         return max((v for v in values if v < 1e300), default=0) or 1  # what is beyond ends at the edge
@@ -68,8 +68,8 @@ class BarChart:
             low, high = (_share(value, top) for value in row.interval)
             inside.append(tag("b", class_="interval", style=f"left:{low:.2f}%;width:{max(0.0, high - low):.2f}%"))
         inside += [tag("b", class_=css, style=f"left:{_share(value, top):.2f}%") for css, value in row.marks if math.isfinite(value)]
-        if self.line:
-            inside.append(tag("u", style=f"left:{_share(self.line[0], top):.2f}%"))
+        if self.line is not None:
+            inside.append(tag("u", style=f"left:{_share(self.line, top):.2f}%"))
         cells = [tag("td", text, class_=_column_class(i)) for i, text in enumerate(row.numbers)]
         bar = tag("td", tag("div", inside, class_="track"), class_="bar", aria_hidden="true")
         return tag("tr", tag("th", row.label, scope="row"), bar, cells, class_="hot" if row.is_hot else None)

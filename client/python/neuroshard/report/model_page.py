@@ -174,7 +174,7 @@ def _drift_section(model: ModelReport) -> Markup:
                interval=(of["p10"], of["p90"]), marks=[("dot", of["median_ratio"])])
         for stage, of in list(model.drift.items())[:MAX_NETWORKS]
     ]
-    chart = BarChart(what="stage", unit="", columns=["median", "samples", "until"], series=(), rows=rows, line=(1.0, "as predicted"),
+    chart = BarChart(what="stage", unit="", columns=["median", "samples", "until"], series=(), rows=rows, line=1.0,
                      legend=[tag("li", tag("b", class_="dot"), "median"), tag("li", tag("b", class_="interval"), "10th to 90th percentile"),
                              tag("li", tag("u"), "as predicted")])
     return section("Drift", tag("p", "Measured / predicted, of measurements made after the model was trained."), chart.render())

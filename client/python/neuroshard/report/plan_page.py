@@ -118,7 +118,7 @@ def _cost_section(answer: Answer, before: Optional[Answer]) -> Markup:
         what="rank",
         columns=["total, ms", f"{percent(answer.cost.interval_coverage, 0)} within"] if intervals else ["total, ms"],
         series=[(STAGE_STYLE[s][0], f"{STAGE_STYLE[s][1]}, {whole_percent(sum(stage_ms(r, s) for r in ranks) / whole)}") for s in stages],
-        line=(answer.bound.cost_ms, "bound") if answer.bound is not None else None,
+        line=answer.bound.cost_ms if answer.bound is not None else None,
         rows=[
             BarRow(
                 label=str(r.rank),
