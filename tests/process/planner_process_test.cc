@@ -152,7 +152,7 @@ TEST_F(PlannerProcessTest, WithoutAnyModelTheBuiltInOnePlansAndSaysSo) {
 
   const ProcessResult shown = Cli({"models", "show", "analytic", "--planner", planner.address()});
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
-  EXPECT_THAT(shown.out, HasSubstr("TorchRec 1.4"));
+  EXPECT_THAT(shown.out, HasSubstr("TorchRec 1.9.2"));
   EXPECT_EQ(Cli({"plan", request, "--model", "h900", "--planner", planner.address()}).exit_code, 1);
 }
 

@@ -14,15 +14,21 @@ namespace {
 constexpr double kMsPerSecond = 1000;
 constexpr std::size_t kWidth = 2;  // forward and backward compute
 
+// Of one sample: TorchRec 1.9 counts min(1, pooling factor) for each feature (batch_outputs of
+// planner/estimator/types.py); the features of a table are taken to share its pooling factor evenly.
+double PooledVectors(const ShardFeatures& shard) {
+  return std::min(static_cast<double>(shard.vectors_per_sample), shard.pooling_factor);
+}
+
 CostModelInfo MakeInfo() {
   CostModelInfo info;
   info.name = kAnalyticModelName;
   info.version = 1;
   info.kind = kAnalyticKind;
   info.details = {
-      {"provenance.formulas", "performance estimates of the planner of TorchRec 1.4"},
+      {"provenance.formulas", "performance estimates of the planner of TorchRec 1.9.2"},
       {"provenance.bandwidths",
-       "the request's; absent ones are TorchRec 1.4's defaults, published figures of a V100-class "
+       "the request's; absent ones are TorchRec's defaults, published figures of a V100-class "
        "host"},
       {"provenance.measurements",
        "none: costs compare plans as TorchRec does and do not forecast times"},
@@ -59,7 +65,7 @@ class Formulas {
     const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
     const CommElementBytes wire = {element_bytes, element_bytes, element_bytes, element_bytes};
     const ShardWork work = {.ids = shard.pooling_factor * samples_,
-                            .vectors = shard.vectors_per_sample * samples_,
+                            .vectors = PooledVectors(shard) * samples_,
                             .rows = static_cast<double>(shard.rows),
                             .cols = static_cast<double>(shard.cols),
                             .element_bytes = element_bytes,

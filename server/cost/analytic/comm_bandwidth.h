@@ -16,7 +16,7 @@ struct CommTopology {
 };
 
 // Bytes per ms of a collective over `ranks` ranks that stand `ranks_per_host` on a host
-// (BasicCommsBandwidths.get_bw of TorchRec 1.4): all-reduce crosses hosts on every rank's link,
+// (BasicCommsBandwidths.get_bw of TorchRec 1.9.2): all-reduce crosses hosts on every rank's link,
 // also when there is one host alone; any other runs on the links of the host when there is one.
 double CommBandwidth(const CommTopology& topology, Collective collective, double ranks,
                      double ranks_per_host);

@@ -13,7 +13,7 @@ struct MemoryBandwidths {
   double host_to_device_bytes_per_ms = 0;  // kFusedUvm and kFusedUvmCaching only
 };
 
-// Bytes per ms (kernel_bw_lookup of TorchRec 1.4, device "cuda"). `cached_share` of the rows are in
+// Bytes per ms (kernel_bw_lookup of TorchRec 1.9.2, device "cuda"). `cached_share` of the rows are in
 // device memory under kFusedUvmCaching; others do not look at it.
 double KernelBandwidth(TorchRecKernel kernel, const MemoryBandwidths& memory,
                        double cached_share = 0.2);

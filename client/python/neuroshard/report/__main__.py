@@ -1,0 +1,5 @@
+import sys
+
+from neuroshard.report import main
+
+sys.exit(main())

@@ -1,0 +1,129 @@
+"""What a report needs of a planner's answer, whichever message it came in."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Sequence, Tuple, Union
+
+from google.protobuf.message import Message
+
+from neuroshard.v1 import cost_pb2, migration_pb2, plan_pb2, planner_pb2, report_pb2
+
+# In the order in which they are stacked.
+STAGES = ("compute", "forward_compute", "backward_compute", "forward_comm", "backward_comm")
+MEMORY_KINDS = ("weights", "optimizer", "input", "output", "reserve")
+
+
+@dataclass
+class Answer:
+    """A plan, what it costs, and what was said about it. Every part may be absent."""
+
+    plan: Optional[plan_pb2.Plan] = None
+    cost: Optional[cost_pb2.PlanCost] = None
+    bound: Optional[report_pb2.LowerBound] = None
+    migration: Optional[report_pb2.MigrationReport] = None
+    explanations: Sequence[report_pb2.TableExplanation] = ()
+    warnings: Sequence[str] = ()
+    violations: Sequence[planner_pb2.PlanViolation] = ()
+    # What it was made with: (name, value), for the end of the page.
+    facts: List[Tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> Sequence[cost_pb2.RankCost]:
+        return self.cost.ranks if self.cost is not None else ()
+
+
+def answer_of(message: Message) -> Answer:
+    """Of a ShardPlanResponse, EvaluatePlanResponse or Plan. Raises TypeError for another message."""
+    if isinstance(message, plan_pb2.Plan):
+        return Answer(plan=message)
+    if not isinstance(message, (planner_pb2.ShardPlanResponse, planner_pb2.EvaluatePlanResponse)):
+        raise TypeError(f"must be a ShardPlanResponse, EvaluatePlanResponse or Plan, got {type(message).__name__}")
+    answer = Answer(
+        cost=message.cost if message.HasField("cost") else None,
+        bound=message.lower_bound if message.HasField("lower_bound") else None,
+        migration=message.migration if message.HasField("migration") else None,
+        explanations=message.explanations,
+        warnings=message.warnings,
+    )
+    answer.facts.append(("cost model", f"{message.cost_model.name} version {message.cost_model.version}"))
+    if answer.cost is not None:
+        answer.facts.append(("measured with", _measured_with(answer.cost) or "nothing: formulas, or not stated"))
+    if isinstance(message, planner_pb2.EvaluatePlanResponse):
+        answer.violations = message.violations
+        return answer
+    answer.plan = message.plan if message.HasField("plan") else None
+    search = message.search
+    answer.facts += [
+        ("search", f"{search.strategy}, {search.search_ms:,.1f} ms, {search.plans_evaluated:,} plans priced"
+                   + (", cut by its time limit" if search.time_limit_reached else "")),
+        ("seed", str(message.seed)),
+        ("request", message.request_fingerprint),
+    ]
+    return answer
+
+
+def _measured_with(cost: cost_pb2.PlanCost) -> str:
+    of = cost.measured_with
+    parts = [f"{of.backend} kernels"] * bool(of.backend) + [f"{of.collective_backend} collectives"] * bool(of.collective_backend)
+    return " on ".join(part for part in (" and ".join(parts), of.device) if part)
+
+
+def stage_ms(rank: cost_pb2.RankCost, stage: str) -> float:
+    return getattr(rank, f"{stage}_ms")
+
+
+def stages_of(ranks: Sequence[cost_pb2.RankCost]) -> Tuple[str, ...]:
+    """The stages that make up a total: compute in two parts where every rank has them."""
+    split = all(r.HasField("forward_compute_ms") and r.HasField("backward_compute_ms") for r in ranks)
+    return STAGES[1:] if split else ("compute", "forward_comm", "backward_comm")
+
+
+def costliest(ranks: Sequence[cost_pb2.RankCost]) -> cost_pb2.RankCost:
+    return max(ranks, key=lambda r: r.total_ms if math.isfinite(r.total_ms) else -1)
+
+
+def fill(rank: cost_pb2.RankCost) -> float:
+    """The used share of a rank's memory; NaN where its capacity is not stated."""
+    memory = rank.memory
+    return memory.total_bytes / memory.capacity_bytes if memory.capacity_bytes > 0 else math.nan
+
+
+@dataclass
+class Placement:
+    """Where a table went."""
+
+    name: str
+    module: str
+    sharding_type: str
+    rows: int
+    cols: int
+    num_shards: int
+    ranks: List[int]  # ascending
+
+    @property
+    def values(self) -> int:
+        return self.rows * self.cols
+
+
+def placements(plan: plan_pb2.Plan) -> List[Placement]:
+    """Of all tables, in the plan's order."""
+    return [
+        Placement(
+            name=table.name,
+            module=table.module,
+            sharding_type=table.sharding_type,
+            rows=max((s.row_offset + s.rows for s in table.shards), default=0),
+            cols=max((s.col_offset + s.cols for s in table.shards), default=0),
+            num_shards=len(table.shards),
+            ranks=sorted({s.rank for s in table.shards}),
+        )
+        for table in plan.tables
+    ]
+
+
+def by_type(tables: Sequence[Placement]) -> Dict[str, List[Placement]]:
+    """Tables of each sharding type, the type with most values first."""
+    types: Dict[str, List[Placement]] = {}
+    for table in tables:
+        types.setdefault(table.sharding_type, []).append(table)
+    return dict(sorted(types.items(), key=lambda item: -sum(t.values for t in item[1])))
