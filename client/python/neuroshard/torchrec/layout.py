@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, S
 from torchrec.distributed.types import EnumerableShardingSpec, ShardingPlan, ShardingType
 
 from neuroshard import v1
-from neuroshard.torchrec.module_tables import ModuleTable, TableKey, label, row_blocks
+from neuroshard.torchrec.module_tables import ROW_TYPES, ModuleTable, TableKey, label, row_blocks
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 
@@ -154,6 +154,20 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
     return faults
 
 
+def _mean_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]:
+    """Mean-pooled tables with rows cut, in modules with tables that are not: TorchRec 1.9 divides the values of the others, too."""
+    faults = []
+    for table in tables:
+        if table.pooling_mode == "mean" and layout[table.key].sharding_type in ROW_TYPES:
+            others = [each for each in tables if each.key[0] == table.key[0] and layout[each.key].sharding_type not in ROW_TYPES]
+            if others:
+                faults.append(
+                    f"{table.label}: is pooled by mean and {layout[table.key].sharding_type}, with which TorchRec computes wrong values for"
+                    f" {others[0].label}, which is {layout[others[0].key].sharding_type}"
+                )
+    return faults
+
+
 def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topology, whose: str, constrained: bool = True) -> None:
     """PlannerError unless the layout has exactly `tables`, sharded as TorchRec can run it, and if `constrained` as sharders and constraints allow."""
     world_size, local_world_size = topology.world_size, topology.intra_group_size
@@ -172,6 +186,7 @@ def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topolo
         if found.sharding_type not in allowed:
             why = "sharder and constraints allow" if constrained else "TorchRec can run for it"
             faults.append(f"{table.label}: {found.sharding_type} is not one of {', '.join(allowed)}, which {why}")
+    faults += _mean_faults(layout, tables)
     if faults:
         raise PlannerError(f"{whose} cannot be run: {'; '.join(faults)}", PlannerErrorType.INVALID_RANK_ASSIGNMENT)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -39,6 +40,9 @@ _OPTIMIZERS = {
     "Adam": "adam",
     "ADAM": "adam",
 }
+
+
+ROW_TYPES = {ShardingType.ROW_WISE.value, ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value}
 
 
 class _EstimatesOfChosenOptions(ShardEstimator):
@@ -114,6 +118,13 @@ def service_kernel(sharding_type: str) -> str:
     return (EmbeddingComputeKernel.DENSE if sharding_type == ShardingType.DATA_PARALLEL.value else EmbeddingComputeKernel.FUSED).value
 
 
+def _can_be_planned(option: ShardingOption) -> bool:
+    """TorchRec offers data_parallel for an EmbeddingCollection, and fails when it runs."""
+    if option.sharding_type == ShardingType.DATA_PARALLEL.value and not option.is_pooled:
+        return False
+    return option.compute_kernel == service_kernel(option.sharding_type)
+
+
 def _table_configs(module: nn.Module) -> Iterator[Any]:
     """Configurations of all tables in `module`, those of the collections that it wraps included; each once."""
     seen = set()
@@ -153,6 +164,10 @@ def _refuse_what_has_no_place(option: ShardingOption, config: Any, constraint: O
         if sizes != row_blocks(int(option.tensor.shape[0]), topology.world_size):
             faults.append(f"has rows in buckets ({sizes} on the ranks), which the service does not plan")
     return faults
+
+
+def _runnable(offered: Iterable[str], on_gpus: Sequence[str], is_pooled: bool) -> List[str]:
+    return [each for each in dict.fromkeys([*offered, *on_gpus]) if is_pooled or each != ShardingType.DATA_PARALLEL.value]
 
 
 def row_blocks(rows: int, parts: int) -> List[int]:
@@ -234,10 +249,13 @@ def read_tables(
         for option in choices:
             found = _refuse_what_has_no_place(option, config, constraint, topology)
             faults += [f"{label(key)}: {fault}" for fault in found if f"{label(key)}: {fault}" not in faults]
-        usable = {option.sharding_type: option for option in choices if option.compute_kernel == service_kernel(option.sharding_type)}
+        usable = {option.sharding_type: option for option in choices if _can_be_planned(option)}
         if not usable:
             offered = sorted({f"{option.sharding_type} with {option.compute_kernel}" for option in choices})
-            faults.append(f"{label(key)}: its sharder and constraints leave {', '.join(offered)}; the service plans the kernel fused, and dense for data_parallel")
+            faults.append(
+                f"{label(key)}: its sharder and constraints leave {', '.join(offered)}; the service plans the kernel fused,"
+                " and dense for data_parallel, which unpooled tables cannot be"
+            )
             continue
         sharder = by_sharder[sharder_name(type(owner))]
         optimizer_name = _optimizer_of(choices[0], sharder)
@@ -245,7 +263,7 @@ def read_tables(
         tables.append(
             ModuleTable(
                 options=usable,
-                runnable_types=list(dict.fromkeys([*usable, *sharder.sharding_types("cuda")])),
+                runnable_types=_runnable(usable, sharder.sharding_types("cuda"), choices[0].is_pooled),
                 constrained=bool(constraint and constraint.sharding_types),
                 features=list((constraint and constraint.feature_names) or getattr(config, "feature_names", [])),
                 pooling_mode="mean" if _pools_by_mean(config, owner) else "sum",
@@ -256,7 +274,20 @@ def read_tables(
         )
     if faults:
         raise PlannerError("; ".join(faults), PlannerErrorType.INPUT_VALIDATION)
+    _keep_means_whole(tables)
     return tables
+
+
+def _keep_means_whole(tables: Sequence[ModuleTable]) -> None:
+    """Takes the types that cut rows from mean-pooled tables whose constraints do not ask for them, unless they are alone in their module.
+
+    TorchRec divides by the number of ids after rows were added up, and 1.9 then divides the values of the module's other tables as well.
+    """
+    sizes = collections.Counter(table.key[0] for table in tables)
+    for table in tables:
+        whole = {kind: option for kind, option in table.options.items() if kind not in ROW_TYPES}
+        if table.pooling_mode == "mean" and sizes[table.key[0]] > 1 and not table.constrained and whole:
+            table.options = whole
 
 
 def _pools_by_mean(config: Any, owner: nn.Module) -> bool:

@@ -65,7 +65,7 @@ def topology_message(topology: Topology, reserved: Topology) -> Tuple[v1.Topolog
             f"rank {least}: the storage reservation leaves {left[least]} of {full[least]} bytes for tables", PlannerErrorType.INSUFFICIENT_STORAGE
         )
     reserve = max(0, min(before - after for before, after in zip(full, left)))
-    message = v1.Topology()
+    message = v1.Topology(compute_device=topology.compute_device)
     for first in range(0, topology.world_size, local):
         host = [after + reserve for after in left[first : first + local]]
         if len(set(host)) > 1:
@@ -112,6 +112,9 @@ def _vectors(
 def _table_message(
     table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], batch_size: int
 ) -> v1.Table:
+    unknown = [feature for feature in table.features if statistics is not None and feature not in statistics.features]
+    if unknown:
+        raise _refuse(f"{table.label}: the statistics have no feature {', '.join(unknown)}")
     vectors = _vectors(table, constraint, statistics, batch_size)
     return v1.Table(
         name=table.key[1],
@@ -123,7 +126,7 @@ def _table_message(
         pooling_factors=[factor for _, factor in vectors],
         reuse_histogram=statistics.reuse_histogram(table.features) if statistics is not None and table.features else [],
         weight_dtype=WEIGHT_DTYPES[table.option.tensor.dtype],
-        pooling_mode=table.pooling_mode,
+        pooling_mode=table.pooling_mode if table.option.is_pooled else "",
         weighted=table.weighted,
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
+import torch
 import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase, to_sharding_plan
@@ -39,19 +40,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 DEFAULT_TIMEOUT_S = 120.0
 SHARE_OF_GROUP_TIMEOUT = 0.5  # of a process group's timeout that rank 0 may wait for the service while the others wait for it
 
-_ERROR_TYPES = {
+_ERROR_TYPES = {  # by reason (proto/README.md); others are OTHER
     "OUT_OF_MEMORY": PlannerErrorType.INSUFFICIENT_STORAGE,
     "CONSTRAINTS_CONFLICT": PlannerErrorType.STRICT_CONSTRAINTS,
     "BAD_INPUT": PlannerErrorType.INPUT_VALIDATION,
+    "NO_PLAN_FOUND": PlannerErrorType.PARTITION,
 }
-
-
-class _Answer(NamedTuple):
-    """A plan, and whose: "SERVICE's model/version", the cache's or a fallback's."""
-
-    plan: ShardingPlan
-    options: List[ShardingOption]
-    source: str
 
 
 class NeuroShardPlanner(EmbeddingPlannerBase):
@@ -217,21 +211,18 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             previous_layout: Optional[Layout] = read_layout(previous)
         else:
             previous_layout = None if previous is None else from_sharding_plan(previous)
-        try:
-            return DraftRequest(
-                self._base,
-                tables,
-                self._topology,
-                reserved,
-                self._batch_size,
-                self._constraints,
-                self._optimizer,
-                self._statistics,
-                previous_layout,
-                self._keep_optimizer_state,
-            )
-        except ValueError as fault:  # a feature that the statistics do not have
-            raise PlannerError(str(fault), PlannerErrorType.INPUT_VALIDATION) from fault
+        return DraftRequest(
+            self._base,
+            tables,
+            self._topology,
+            reserved,
+            self._batch_size,
+            self._constraints,
+            self._optimizer,
+            self._statistics,
+            previous_layout,
+            self._keep_optimizer_state,
+        )
 
     def _layout(self, draft: DraftRequest, tables: Sequence[ModuleTable], timeout_s: float) -> Tuple[Optional[Layout], str]:
         """(a checked layout, who made it); (None, why) where the service cannot be reached and there is a fallback."""
@@ -248,10 +239,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         except neuroshard.PlannerError as fault:
             if self._fallback is not None and isinstance(fault, (neuroshard.Unavailable, neuroshard.DeadlineExceeded)):
                 return None, str(fault)
-            kind = _ERROR_TYPES.get(fault.reason or "", PlannerErrorType.OTHER)
-            if kind is PlannerErrorType.OTHER and isinstance(fault, neuroshard.InvalidRequest):
-                kind = PlannerErrorType.INPUT_VALIDATION
-            raise PlannerError(str(fault), kind) from fault
+            raise PlannerError(str(fault), _ERROR_TYPES.get(fault.reason or "", PlannerErrorType.OTHER)) from fault
         for warning in response.warnings:
             logger.warning("%s", warning)
         layout = from_message(response.plan)
@@ -304,7 +292,7 @@ def _group_timeout_s(pg: dist.ProcessGroup) -> float:
     from torch.distributed.distributed_c10d import _get_object_coll_device
 
     try:
-        timeout = pg._get_backend(_get_object_coll_device(pg)).options._timeout
+        timeout = pg._get_backend(torch.device(_get_object_coll_device(pg))).options._timeout
     except (AttributeError, RuntimeError):
         return float("inf")
     return float(timeout.total_seconds())
