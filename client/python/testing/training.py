@@ -12,6 +12,9 @@ from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.types import ShardingType
 from torchrec.types import DataType
+from torchrec.datasets.random import RandomRecDataset
+from torchrec.datasets.utils import Batch
+from torchrec.models.dlrm import DLRM, DLRMTrain
 from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 from torchrec.optim.optimizers import in_backward_optimizer_filter
@@ -57,7 +60,7 @@ def _configs(collection):
 
 
 class Model(nn.Module):
-    """Collections by name and a dense layer on what they give; the loss is a mean over samples."""
+    """Collections by name and a dense layer on what they give. Its output is the loss, a mean over samples."""
 
     def __init__(self, **collections):
         super().__init__()
@@ -80,7 +83,7 @@ class Model(nn.Module):
                     samples = torch.repeat_interleave(torch.arange(len(jagged.lengths())), jagged.lengths().long())
                     values = torch.zeros(len(jagged.lengths()), jagged.values().shape[1]).index_add(0, samples, jagged.values() / places)
                 parts.append(values)
-        return self.over(torch.cat(parts, dim=1))
+        return ((self.over(torch.cat(parts, dim=1)) - 1.0) ** 2).mean()
 
     def random_batch(self, samples, seed):
         """{collection: KeyedJaggedTensor}: 0 to 4 ids a sample and feature, some of them often."""
@@ -94,26 +97,49 @@ class Model(nn.Module):
             batch[name] = KeyedJaggedTensor(keys=[feature for feature, _, _ in features], values=torch.cat(ids), lengths=lengths, weights=weights)
         return batch
 
+    def join(self, batches):
+        """The global batch of local ones."""
+        return {name: join_jagged([batch[name] for batch in batches]) for name in batches[0]}
 
-def join(batches):
-    """The global batch of local ones."""
-    whole = {}
-    for name in batches[0]:
-        parts = [batch[name].to_dict() for batch in batches]
-        keys = batches[0][name].keys()
-        weighted = batches[0][name].weights_or_none() is not None
-        whole[name] = KeyedJaggedTensor(
-            keys=keys,
-            values=torch.cat([part[key].values() for key in keys for part in parts]),
-            lengths=torch.cat([part[key].lengths() for key in keys for part in parts]),
-            weights=torch.cat([part[key].weights() for key in keys for part in parts]) if weighted else None,
+
+class Dlrm(DLRMTrain):
+    """TorchRec's DLRM on its random data."""
+
+    def __init__(self, tables=6, dim=16):
+        self.rows = [100 * (index + 1) for index in range(tables)]
+        super().__init__(
+            DLRM(
+                embedding_bag_collection=bags(*((f"t{index}", rows, dim) for index, rows in enumerate(self.rows))),
+                dense_in_features=4, dense_arch_layer_sizes=[8, dim], over_arch_layer_sizes=[8, 1],
+            )
         )
-    return whole
+
+    def forward(self, batch):
+        return super().forward(batch)[0]
+
+    def random_batch(self, samples, seed):
+        return next(iter(RandomRecDataset(
+            keys=[f"f_t{index}" for index in range(len(self.rows))], batch_size=samples, hash_sizes=self.rows, ids_per_feature=3, num_dense=4,
+            manual_seed=seed, num_batches=1, num_generated_batches=1,
+        )))
+
+    def join(self, batches):
+        return Batch(
+            torch.cat([batch.dense_features for batch in batches]), join_jagged([batch.sparse_features for batch in batches]),
+            torch.cat([batch.labels for batch in batches]),
+        )
 
 
-def loss_of(model, batch):
-    out = model(batch)
-    return ((out - 1.0) ** 2).mean()
+def join_jagged(batches):
+    parts = [batch.to_dict() for batch in batches]
+    keys = batches[0].keys()
+    weighted = batches[0].weights_or_none() is not None
+    return KeyedJaggedTensor(
+        keys=keys,
+        values=torch.cat([part[key].values() for key in keys for part in parts]),
+        lengths=torch.cat([part[key].lengths() for key in keys for part in parts]),
+        weights=torch.cat([part[key].weights() for key in keys for part in parts]) if weighted else None,
+    )
 
 
 def make_optimizers(named_parameters, optimizer):
@@ -141,7 +167,7 @@ class WholeTraining:
         self._optimizers = make_optimizers(model.named_parameters(), optimizer)
 
     def step(self, batch):
-        loss = loss_of(self.model, batch)
+        loss = self.model(batch)
         backward_and_step(loss, self._optimizers)
         return float(loss.detach())
 
@@ -162,7 +188,7 @@ class ShardedTraining:
 
     def __init__(self, model, plan, optimizer, weights, sharders=None):
         kind, arguments = OPTIMIZERS[optimizer]
-        apply_optimizer_in_backward(kind, [p for part in model.sparse.values() for p in part.parameters()], dict(arguments))
+        apply_optimizer_in_backward(kind, [p for name, p in model.named_parameters() if ".embedding" in name], dict(arguments))
         self.plan = plan
         self.model = DistributedModelParallel(model, plan=plan, sharders=SHARDERS if sharders is None else sharders, device=torch.device("cpu"))
         self._optimizers = make_optimizers(in_backward_optimizer_filter(self.model.named_parameters()), optimizer)
@@ -171,7 +197,7 @@ class ShardedTraining:
                 piece.copy_(weights[key][part])
 
     def step(self, batch):
-        loss = loss_of(self.model, batch)
+        loss = self.model(batch)
         backward_and_step(loss, self._optimizers)
         total = loss.detach().clone()
         dist.all_reduce(total)
@@ -216,7 +242,7 @@ def train_both(whole, sharded, steps, tolerance):
     rank = dist.get_rank()
     for step in steps:
         batches = local_batches(whole.model, step)
-        expected, found = whole.step(join(batches)), sharded.step(batches[rank])
+        expected, found = whole.step(whole.model.join(batches)), sharded.step(batches[rank])
         assert_close(torch.tensor(found), torch.tensor(expected), f"loss of step {step}", tolerance)
     expected = whole.model.state_dict()
     found = sharded.whole_weights()

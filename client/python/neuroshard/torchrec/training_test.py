@@ -220,6 +220,16 @@ def same_name_in_two_modules():
     train(lambda: Model(left=bags(("a", 50, 8)), right=bags(("a", 70, 16))), lambda model: planned(model, types(a="table_wise")), expect)
 
 
+def dlrm():
+    kinds = dict(zip(("t0", "t1", "t2", "t3"), ("data_parallel", "row_wise", "column_wise", "table_wise")))
+
+    def expect(tables, plan):
+        assert set(plan.plan) == {"model.sparse_arch.embedding_bag_collection"} and len(tables) == 6
+        assert {name: tables[name].sharding_type for name in kinds} == kinds
+
+    train(training.Dlrm, lambda model: planned(model, types(**kinds)), expect, "adagrad")
+
+
 def half_precision():
     def expect(tables, _):
         assert tables["a"].stochastic_rounding is False
@@ -267,6 +277,7 @@ CASES = {
     "weighted_features": weighted_features,
     "two_features_on_a_table": two_features_on_a_table,
     "pooled_by_mean": pooled_by_mean,
+    "dlrm": dlrm,
     "half_precision": half_precision,
     "same_name_in_two_modules": same_name_in_two_modules,
     **{f"unpooled_{kind}": unpooled(kind) for kind in ("table_wise", "row_wise", "column_wise")},
@@ -313,8 +324,5 @@ del Trained  # has no tests of its own
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    only = os.environ.get("NEUROSHARD_TRAINING_CASES")
-    if only:
-        CASES = {name: case for name, case in CASES.items() if name in only.split(",")}
     PLANNER = sys.argv.pop(1)
     unittest.main(verbosity=2)
