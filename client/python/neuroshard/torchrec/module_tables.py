@@ -23,12 +23,13 @@ from torchrec.distributed.planner.types import (
 )
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.types import ModuleSharder, ShardingType
-from torchrec.modules.embedding_configs import PoolingType
+from torchrec.modules.embedding_configs import DataType, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 
 TableKey = Tuple[str, str]
 """(path of the module, name of the table): what identifies a table in a ShardingPlan."""
 
-WEIGHT_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_WEIGHT_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
 
 _OPTIMIZERS = {
     "SGD": "sgd",
@@ -82,6 +83,7 @@ class ModuleTable:
     runnable_types: List[str]  # sharding types that its sharded module can run; a sharder for cpu offers fewer
     constrained: bool  # whether constraints name its sharding types
     features: List[str]
+    weight_dtype: str
     pooling_mode: str
     weighted: bool
     optimizer: Optional[str]  # the service's word; None: of a kind that it does not know
@@ -150,13 +152,18 @@ def _optimizer_of(option: ShardingOption, sharder: ModuleSharder[nn.Module]) -> 
     return str(getattr(chosen, "name", chosen))
 
 
+def _weight_type(option: ShardingOption, config: Any) -> Any:
+    """What sharded weights are of: the configuration's type; an unsharded collection has fp16 where that is neither fp32 nor fp16."""
+    return getattr(config, "data_type", option.tensor.dtype)
+
+
 def _refuse_what_has_no_place(option: ShardingOption, config: Any, constraint: Optional[ParameterConstraints], topology: Topology) -> List[str]:
     """Faults of a table that the service cannot plan."""
     faults = []
     if option.tensor.dim() != 2:
         faults.append(f"has shape {list(option.tensor.shape)}; a table has rows and columns")
-    if option.tensor.dtype not in WEIGHT_DTYPES:
-        faults.append(f"has weights of {option.tensor.dtype}; the service plans {', '.join(WEIGHT_DTYPES.values())}")
+    if _weight_type(option, config) not in _WEIGHT_DTYPES:
+        faults.append(f"has weights of {_weight_type(option, config)}; the service plans fp32, fp16 and bf16")
     if getattr(config, "use_virtual_table", False) or (constraint is not None and constraint.use_virtual_table):
         faults.append("is a virtual table (use_virtual_table), which the service does not plan")
     if option.sharding_type == ShardingType.ROW_WISE.value and topology._custom_topology_data is None:
@@ -231,7 +238,8 @@ def read_tables(
         if key not in by_table
     ]
     unknown = sorted(set(constraints or {}) - {name for _, name in expected})
-    faults += [f"constraints for {name}: the module has no such table that the sharders shard" for name in unknown]
+    if unknown:
+        faults.append(f"constraints for {', '.join(unknown)}: the module has no such table that the sharders shard")
 
     by_sharder = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     configs: Dict[str, Dict[str, Any]] = {}
@@ -259,15 +267,15 @@ def read_tables(
             continue
         sharder = by_sharder[sharder_name(type(owner))]
         optimizer_name = _optimizer_of(choices[0], sharder)
-        weighted = choices[0].is_weighted
         tables.append(
             ModuleTable(
                 options=usable,
                 runnable_types=_runnable(usable, sharder.sharding_types("cuda"), choices[0].is_pooled),
                 constrained=bool(constraint and constraint.sharding_types),
                 features=list((constraint and constraint.feature_names) or getattr(config, "feature_names", [])),
+                weight_dtype=_WEIGHT_DTYPES.get(_weight_type(choices[0], config), ""),
                 pooling_mode="mean" if _pools_by_mean(config, owner) else "sum",
-                weighted=bool(constraint.is_weighted if weighted is None and constraint is not None else weighted),
+                weighted=_is_weighted(owner) or bool(constraint and constraint.is_weighted),
                 optimizer=_OPTIMIZERS.get(optimizer_name),
                 optimizer_name=optimizer_name,
             )
@@ -288,6 +296,11 @@ def _keep_means_whole(tables: Sequence[ModuleTable]) -> None:
         whole = {kind: option for kind, option in table.options.items() if kind not in ROW_TYPES}
         if table.pooling_mode == "mean" and sizes[table.key[0]] > 1 and not table.constrained and whole:
             table.options = whole
+
+
+def _is_weighted(owner: nn.Module) -> bool:
+    """Whether ids have weights, also within the modules that wrap a collection."""
+    return any(part.is_weighted() for part in owner.modules() if isinstance(part, EmbeddingBagCollectionInterface))
 
 
 def _pools_by_mean(config: Any, owner: nn.Module) -> bool:

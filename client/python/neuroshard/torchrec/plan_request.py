@@ -14,7 +14,7 @@ from torchrec.distributed.planner.types import BasicCommsBandwidths, ParameterCo
 from neuroshard import v1
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import DATA_PARALLEL, Layout, to_message
-from neuroshard.torchrec.module_tables import WEIGHT_DTYPES, ModuleTable
+from neuroshard.torchrec.module_tables import ModuleTable
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
 
@@ -125,7 +125,7 @@ def _table_message(
         features=[feature for feature, _ in vectors],
         pooling_factors=[factor for _, factor in vectors],
         reuse_histogram=statistics.reuse_histogram(table.features) if statistics is not None and table.features else [],
-        weight_dtype=WEIGHT_DTYPES[table.option.tensor.dtype],
+        weight_dtype=table.weight_dtype,
         pooling_mode=table.pooling_mode if table.option.is_pooled else "",
         weighted=table.weighted,
     )

@@ -324,5 +324,5 @@ del Trained  # has no tests of its own
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    PLANNER = sys.argv.pop(1)
-    unittest.main(verbosity=2)
+    PLANNER = sys.argv[1]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
