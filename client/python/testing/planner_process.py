@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 import urllib.request
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "configs", "models")
@@ -39,10 +40,11 @@ class PlannerProcess:
             return answer.read().decode()
 
     def wait_for_metric(self, line):
-        """Returns when a scrape has this line; polls, with no time of its own."""
-        while line not in self.metrics().splitlines():
-            if self.process.poll() is not None:
-                raise RuntimeError(f"the planner ended: {self.log()}")
+        """Returns when a scrape has this line; polls."""
+        give_up = time.monotonic() + 30
+        while line not in (text := self.metrics()).splitlines():
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"{line} is not in\n" + "\n".join(found for found in text.splitlines() if "_rpc_" in found and "_bucket" not in found))
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)

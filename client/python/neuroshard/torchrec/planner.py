@@ -27,7 +27,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan, ShardingPlan
 
 import neuroshard
 from neuroshard import v1
-from neuroshard.call import as_message
+from neuroshard.mapping import as_message
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan
 from neuroshard.torchrec.module_tables import ModuleTable, TableEnumerator, read_tables
@@ -119,7 +119,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._timeout_s = timeout_s
         self._optimizer = optimizer
         self._statistics = statistics
-        self._base = v1.ShardPlanRequest() if request is None else as_message(v1.ShardPlanRequest, request, "request")
+        self._base = v1.ShardPlanRequest() if request is None else as_message(v1.ShardPlanRequest, request)
         check_base(self._base)
         self._cache = None if cache_dir is None else PlanCache(os.fspath(cache_dir))
         self._on_change = on_change
