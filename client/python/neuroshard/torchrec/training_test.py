@@ -3,16 +3,20 @@
   training_test.py PLANNER     path of neuroshard-planner
 """
 
+import datetime
 import json
 import os
+import socket
 import sys
 import tempfile
+import time
 import unittest
 import warnings
 
 import torch
 import torch.distributed as dist
-from torchrec.distributed.planner.types import ParameterConstraints, Topology
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 
 import training
 from planner_process import PlannerProcess
@@ -35,9 +39,9 @@ def types(**by_table):
     return {name: ParameterConstraints(sharding_types=[kind]) for name, kind in by_table.items()}
 
 
-def planned(model, constraints, sharders=None, **arguments):
+def planned(model, constraints, sharders=None, address=None, **arguments):
     arguments.setdefault("topology", topology())
-    planner = NeuroShardPlanner(ADDRESS, batch_size=training.LOCAL_BATCH, constraints=constraints, debug=False, stats=[], **arguments)
+    planner = NeuroShardPlanner(address or ADDRESS, batch_size=training.LOCAL_BATCH, constraints=constraints, debug=False, stats=[], **arguments)
     return planner.collective_plan(model, training.SHARDERS if sharders is None else sharders)
 
 
@@ -268,6 +272,42 @@ def plan_changed_in_mid_training():
     train_both(reference, continued, range(3, 6), TOLERANCE)
 
 
+def refused(part, address=None, pg=None, local_world_size=None, world_size=None, **arguments):
+    """Every rank gets the PlannerError that rank 0 has, with `part` in its text; none waits for another."""
+    model = Model(ebc=bags(("a", 50, 8)))
+    shape = Topology(world_size or dist.get_world_size(), "cpu", local_world_size=local_world_size or int(os.environ["LOCAL_WORLD_SIZE"]))
+    planner = NeuroShardPlanner(address or ADDRESS, shape, training.LOCAL_BATCH, retries=0, debug=False, stats=[], **arguments)
+    started = time.monotonic()
+    try:
+        planner.collective_plan(model, training.SHARDERS, pg)
+    except PlannerError as error:
+        assert part in str(error) and str(error).startswith("rank 0: ") == (dist.get_rank() != 0), error
+    else:
+        raise AssertionError(f"there is a plan, and no error with {part!r}")
+    return time.monotonic() - started
+
+
+def errors_reach_all_ranks():
+    kinds = ParameterConstraints(sharding_types=["table_wise"])
+    refused("beam_width", request={"search": {"beam_width": 1000}})
+    refused("constraints for nope", constraints={"nope": kinds})
+    refused("ranks and the process group", world_size=2 * dist.get_world_size())
+    refused("LOCAL_WORLD_SIZE is 2", local_world_size=1)
+    with socket.socket() as listener:  # takes connections and answers nothing; in every process another one
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        silent = f"127.0.0.1:{listener.getsockname()[1]}"
+        refused("planner at", silent, timeout_s=1)
+        # Half of what the group waits, though the planner's own deadline is two minutes.
+        group = dist.new_group(timeout=datetime.timedelta(seconds=4))
+        assert refused("planner at", silent, pg=group) < 3.5
+        fallback = EmbeddingShardingPlanner(topology=topology(), batch_size=training.LOCAL_BATCH, debug=False, stats=[])
+        plan = planned(Model(ebc=bags(("a", 50, 8))), None, address=silent, fallback=fallback, timeout_s=1)
+    plans = [None] * dist.get_world_size()
+    dist.all_gather_object(plans, plan)
+    assert all(each == plan for each in plans) and set(plan.plan["sparse.ebc"]) == {"a"}
+
+
 CASES = {
     **{f"all_{kind}": one_type(kind) for kind in ALL_TYPES},
     **{f"mixed_with_{optimizer}": mixed(optimizer) for optimizer in training.OPTIMIZERS},
@@ -281,6 +321,7 @@ CASES = {
     "half_precision": half_precision,
     "same_name_in_two_modules": same_name_in_two_modules,
     **{f"unpooled_{kind}": unpooled(kind) for kind in ("table_wise", "row_wise", "column_wise")},
+    "errors_reach_all_ranks": errors_reach_all_ranks,
     "plan_changed_in_mid_training": plan_changed_in_mid_training,
 }
 
