@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.types import EnumerableShardingSpec, ShardingPlan, ShardingType
 
 from neuroshard import v1
-from neuroshard.torchrec.module_tables import ROW_TYPES, ModuleTable, TableKey, label, row_blocks
-
-DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, ROW_TYPES, ModuleTable, TableKey, label, row_blocks, service_kernel
 
 
 class ShardRect(NamedTuple):
@@ -57,6 +53,11 @@ def from_message(plan: v1.Plan) -> Layout:
     return layout
 
 
+def _in_order(shards: Sequence[ShardRect]) -> List[ShardRect]:
+    """As the service lists them and TorchRec has to have them, which takes the n-th block of rows for the n-th rank's."""
+    return sorted(shards, key=lambda each: (each.col_offset, each.row_offset, each.rank))
+
+
 def to_message(layout: Layout, shapes: Mapping[TableKey, Tuple[int, int]]) -> v1.Plan:
     """A data_parallel table without a shape (rows, columns) in `shapes` is left out: its layout does not say how large it is."""
     plan = v1.Plan(world_size=world_size_of(layout))
@@ -67,7 +68,7 @@ def to_message(layout: Layout, shapes: Mapping[TableKey, Tuple[int, int]]) -> v1
                 continue
             shards = [ShardRect(0, shapes[key][0], 0, shapes[key][1], rank) for rank in range(table.copies)]
         message = plan.tables.add(module=key[0], name=key[1], sharding_type=table.sharding_type, compute_kernel=table.compute_kernel)
-        for shard in sorted(shards, key=lambda each: (each.col_offset, each.row_offset, each.rank)):
+        for shard in _in_order(shards):
             message.shards.add(**shard._asdict())
     return plan
 
@@ -118,7 +119,7 @@ def _tiling_fault(shards: Sequence[ShardRect], rows: int, cols: int) -> str:
 def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, local_world_size: int) -> List[str]:
     """What TorchRec's runtime could not run, or would run wrongly without a word."""
     kind, shards = table.sharding_type, table.shards
-    kernel = "dense" if kind == DATA_PARALLEL else "fused"
+    kernel = service_kernel(kind)
     faults = [] if table.compute_kernel == kernel else [f"its compute kernel is {table.compute_kernel!r} and has to be {kernel!r}"]
     if kind not in {each.value for each in ShardingType}:
         return faults + [f"TorchRec has no sharding type {kind!r}"]
@@ -182,7 +183,7 @@ def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topolo
     for table in tables:
         found = layout[table.key]
         faults += [f"{table.label}: {fault}" for fault in table_faults(found, table.rows, table.cols, world_size, local_world_size)]
-        allowed = table.options if constrained else table.runnable_types
+        allowed = table.types if constrained else table.runnable_types
         if found.sharding_type not in allowed:
             why = "sharder and constraints allow" if constrained else "TorchRec can run for it"
             faults.append(f"{table.label}: {found.sharding_type} is not one of {', '.join(allowed)}, which {why}")
@@ -191,17 +192,12 @@ def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topolo
         raise PlannerError(f"{whose} cannot be run: {'; '.join(faults)}", PlannerErrorType.INVALID_RANK_ASSIGNMENT)
 
 
-def chosen_options(layout: Layout, tables: Sequence[ModuleTable], world_size: int) -> List[ShardingOption]:
+def chosen_options(layout: Layout, tables: Sequence[ModuleTable], topology: Topology, batch_size: int) -> List[ShardingOption]:
     """TorchRec's options with the shards of a checked layout: what its `to_sharding_plan` takes."""
     chosen = []
     for table in tables:
         found = layout[table.key]
-        option = copy.copy(table.options.get(found.sharding_type, table.option))
-        option.sharding_type, option.compute_kernel = found.sharding_type, found.compute_kernel
-        option.partition_by = get_partition_by_type(found.sharding_type)
-        shards = found.shards or [ShardRect(0, table.rows, 0, table.cols, rank) for rank in range(world_size)]
-        # TorchRec looks up blocks of rows in rank order and blocks of columns by their offset.
-        shards = sorted(shards, key=lambda each: (each.col_offset, each.row_offset, each.rank))
-        option.shards = [Shard(size=[each.rows, each.cols], offset=[each.row_offset, each.col_offset], rank=each.rank) for each in shards]
-        chosen.append(option)
+        shards = found.shards or [ShardRect(0, table.rows, 0, table.cols, rank) for rank in range(topology.world_size)]
+        parts = [Shard(size=[each.rows, each.cols], offset=[each.row_offset, each.col_offset], rank=each.rank) for each in _in_order(shards)]
+        chosen.append(table.option(found.sharding_type, parts, batch_size))
     return chosen

@@ -14,8 +14,8 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, ShardingPlan
 
-from neuroshard.torchrec.layout import DATA_PARALLEL, Layout, ShardRect, TableLayout, check_layout, chosen_options, make_table
-from neuroshard.torchrec.module_tables import TableEnumerator, label, read_tables
+from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, make_table
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, TableEnumerator, label
 
 FORMAT = 1  # of a file without "format", as the command line and TorchRec write them, too
 MAX_BYTES = 1 << 30
@@ -175,6 +175,6 @@ def load_plan(
     """
     sharders = get_default_sharders() if sharders is None else sharders
     layout = read_layout(path)
-    tables = read_tables(module, sharders, TableEnumerator(topology, 1, constraints), topology, constraints)
+    tables = TableEnumerator(topology, 1, constraints).tables(module, sharders, topology)
     check_layout(layout, tables, topology, f"{os.fspath(path)}: the plan", constrained=False)
-    return to_sharding_plan(chosen_options(layout, tables, topology.world_size), topology)
+    return to_sharding_plan(chosen_options(layout, tables, topology, 1), topology)

@@ -13,8 +13,8 @@ from torchrec.distributed.planner.types import BasicCommsBandwidths, ParameterCo
 
 from neuroshard import v1
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
-from neuroshard.torchrec.layout import DATA_PARALLEL, Layout, to_message
-from neuroshard.torchrec.module_tables import ModuleTable
+from neuroshard.torchrec.layout import Layout, to_message
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, ModuleTable
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
 
@@ -119,14 +119,14 @@ def _table_message(
     return v1.Table(
         name=table.key[1],
         module=table.key[0],
-        kind="embedding_bag" if table.option.is_pooled else "embedding",
+        kind="embedding_bag" if table.is_pooled else "embedding",
         num_embeddings=table.rows,
         embedding_dim=table.cols,
         features=[feature for feature, _ in vectors],
         pooling_factors=[factor for _, factor in vectors],
         reuse_histogram=statistics.reuse_histogram(table.features) if statistics is not None and table.features else [],
         weight_dtype=table.weight_dtype,
-        pooling_mode=table.pooling_mode if table.option.is_pooled else "",
+        pooling_mode=table.pooling_mode if table.is_pooled else "",
         weighted=table.weighted,
     )
 
@@ -192,12 +192,12 @@ class DraftRequest:
         self._types: List[List[str]] = []
         self._widths: List[int] = []
         for table in tables:
-            types = list(table.options)
+            types = list(table.types)
             if not table.constrained and base.constraints.sharding_types:
                 types = [each for each in types if each in base.constraints.sharding_types]
                 if not types:
                     raise PlannerError(
-                        f"{table.label}: its sharder allows {', '.join(table.options)}, of which request.constraints.sharding_types has none",
+                        f"{table.label}: its sharder allows {', '.join(table.types)}, of which request.constraints.sharding_types has none",
                         PlannerErrorType.STRICT_CONSTRAINTS,
                     )
             if previous is not None and keep_optimizer_state:
@@ -209,8 +209,8 @@ class DraftRequest:
             self._request.migration.previous.CopyFrom(to_message(previous, shapes))
         towers: Dict[str, List[ModuleTable]] = {}
         for table in tables:
-            if table.option.dependency:
-                towers.setdefault(table.option.dependency, []).append(table)
+            if table.dependency:
+                towers.setdefault(table.dependency, []).append(table)
         for members in towers.values():
             if len(members) > 1:
                 self._request.constraints.colocate.add(tables=[request_name(table) for table in members], level="host")

@@ -30,7 +30,7 @@ from neuroshard import v1
 from neuroshard.mapping import as_message
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan
-from neuroshard.torchrec.module_tables import ModuleTable, TableEnumerator, read_tables
+from neuroshard.torchrec.module_tables import ModuleTable, TableEnumerator
 from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_file import PathLike, read_layout
 from neuroshard.torchrec.plan_request import DraftRequest, check_base
@@ -64,8 +64,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                   the cost model: name a version in request.cost_model to be asked again. Written by rank 0 alone.
     on_change     "plan": a request without a cached plan is planned. "fail": only if the directory has no plan at all; otherwise it is an error that
                   says what differs. For a directory with the plans of one job.
-    fallback      another planner, which plans if the service cannot be reached or does not answer in time, with a warning. It is not asked for
-                  requests that the service refuses. Its plans are not cached.
+    fallback      another planner, which plans if the service cannot be reached, is overloaded or does not answer in time, with a warning. It is not
+                  asked for requests that the service refuses. Its plans are not cached.
     previous      the plan of a checkpoint or a running job: a ShardingPlan, or the path of a file of `save_plan`. `request.migration` has the budget of
                   bytes that may move and their price.
     keep_optimizer_state
@@ -187,15 +187,15 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
         started = time.perf_counter()
         self._options, self._response = [], None
-        tables = read_tables(module, sharders, self._enumerator, self._topology, self._constraints)
+        tables = self._enumerator.tables(module, sharders, self._topology)
         draft = self._draft(module, sharders, tables)
         layout, source = self._layout(draft, tables, timeout_s)
         if layout is None:
             return self._fall_back(module, sharders, source)
-        options = chosen_options(layout, tables, self._topology.world_size)
+        options = chosen_options(layout, tables, self._topology, self._batch_size)
         for callback in self._callbacks:
             options = callback(options)
-        self._enumerator.estimate_chosen(options)
+        self._enumerator.populate_estimates(options)
         plan = to_sharding_plan(options, self._topology)
         self._options = options
         logger.info("plan of %d tables by %s", len(tables), source)
@@ -237,7 +237,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         try:
             response = self._ask(draft, timeout_s)
         except neuroshard.PlannerError as fault:
-            if self._fallback is not None and isinstance(fault, (neuroshard.Unavailable, neuroshard.DeadlineExceeded)):
+            no_answer = isinstance(fault, (neuroshard.Unavailable, neuroshard.DeadlineExceeded)) or fault.reason == "OVERLOADED"
+            if self._fallback is not None and no_answer:
                 return None, str(fault)
             raise PlannerError(str(fault), _ERROR_TYPES.get(fault.reason or "", PlannerErrorType.OTHER)) from fault
         for warning in response.warnings:
@@ -246,7 +247,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         check_layout(layout, tables, self._topology, "the service's plan")
         model = f"{response.cost_model.name}/{response.cost_model.version}"
         if self._cache is not None:
-            plan = to_sharding_plan(chosen_options(layout, tables, self._topology.world_size), self._topology)
+            plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
             self._cache.add(fingerprint, draft.summary(), plan, model)
         self._response = response
         return layout, f"{model}, {response.cost.embedding_cost_ms:.3f} ms"

@@ -8,12 +8,12 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import warnings
 
@@ -41,7 +41,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 import neuroshard
 from neuroshard import v1
 from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan, statistics
-from neuroshard.torchrec.layout import from_sharding_plan
+from neuroshard.torchrec.layout import from_message, from_sharding_plan
 from neuroshard.v1 import planner_pb2_grpc
 
 GIB = 1 << 30
@@ -223,16 +223,16 @@ class ModulesTest(Case):
         with self.refused(kind, "ebc.a", "device_group is 'cpu'"):
             make(constraints={"a": ParameterConstraints(device_group="cpu")}).plan(small_model(), sharders)
         uvm = EmbeddingComputeKernel.FUSED_UVM.value
-        with self.refused(kind, "ebc.a", uvm):
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", uvm):
             make(constraints={"a": ParameterConstraints(compute_kernels=[uvm])}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "use_virtual_table"):
             make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "2 pooling_factors for 1 features"):
             make(constraints={"a": ParameterConstraints(pooling_factors=[1.0, 2.0])}).plan(small_model(), sharders)
-        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "a"):
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "leave nothing on cuda"):
             make(constraints={"a": ParameterConstraints(sharding_types=["no_such_type"])}).plan(small_model(), sharders)
         unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
-        with self.refused(kind, "ec.s", "data_parallel"):
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ec.s", "which unpooled tables cannot be"):
             make(constraints={"s": ParameterConstraints(sharding_types=["data_parallel"])}).plan(unpooled, sharders)
 
     def test_what_a_plan_does_not_decide_comes_from_the_constraints(self):
@@ -375,6 +375,14 @@ class PlansTest(Case):
             self.assertTrue(all(shard.perf.total > 0 and shard.storage.hbm > 0 for shard in option.shards))
         self.assertGreater(planner.response.cost.embedding_cost_ms, 0)
 
+    def test_the_plan_is_the_services(self):
+        planner = make(constraints={"a": ParameterConstraints(sharding_types=["data_parallel"])})
+        plan = planner.plan(small_model(), get_default_sharders())
+        self.assertEqual(from_sharding_plan(plan), from_message(planner.response.plan))
+        devices = [str(shard.placement) for tables in plan.plan.values() for p in tables.values() if p.sharding_spec for shard in p.sharding_spec.shards]
+        self.assertTrue(devices)
+        self.assertEqual([place for place in devices if not re.match(r"rank:(0/cuda:0|1/cuda:1|2/cuda:0|3/cuda:1)$", place)], [])
+
     def test_every_type_has_estimates_and_torchrecs_own_form(self):
         for kind in ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard"):
             constraints = {name: ParameterConstraints(sharding_types=[kind]) for name in "abc"}
@@ -431,10 +439,8 @@ class PlansTest(Case):
     def test_unreachable_silent_and_draining_planners(self):
         with nobody() as address, self.refused(PlannerErrorType.OTHER, address):
             make(address, retries=1, timeout_s=5).plan(small_model(), get_default_sharders())
-        started = time.monotonic()
         with silence() as address, self.refused(PlannerErrorType.OTHER, address):
             make(address, timeout_s=1, retries=0).plan(small_model(), get_default_sharders())
-        self.assertLess(time.monotonic() - started, 10)
         with PlannerProcess(PLANNER) as draining:
             draining.drain()
             draining.process.wait()
