@@ -14,6 +14,7 @@ import pickle
 import socket
 import sys
 import time
+import types
 import unittest
 import unittest.mock
 
@@ -196,9 +197,11 @@ class ClientTests:
             global_batch_size=1024,
         )
         async with self.client() as client:
-            answers = [await client.plan(request) for request in (REQUEST, message)]
-        self.assertEqual(answers[0].request_fingerprint, answers[1].request_fingerprint)
-        self.assertEqual(answers[0].plan, answers[1].plan)
+            read_only = types.MappingProxyType({**REQUEST, "tables": tuple(types.MappingProxyType(table) for table in REQUEST["tables"])})
+            answers = [await client.plan(request) for request in (REQUEST, message, read_only)]
+        for answer in answers:
+            self.assertEqual(answer.request_fingerprint, answers[0].request_fingerprint)
+            self.assertEqual(answer.plan, answers[0].plan)
 
     async def test_calls_run_side_by_side(self):
         async with self.client() as client:
@@ -414,20 +417,19 @@ class ClientTests:
             async with self.client(first.address, retries=100) as client:
                 stream = client.plan_stream(LONG_REQUEST)
                 await anext_of(stream)
-                alone = asyncio.ensure_future(client.plan(LONG_REQUEST))
+                alone = asyncio.ensure_future(client.plan({**LONG_REQUEST, "search": {"time_budget_ms": 4000}}))
                 await asyncio.to_thread(first.wait_for_metric, 'neuroshard_rpc_in_flight{rpc="ShardPlan"} 1')
                 first.kill()
                 await self.assert_fails(neuroshard.Unavailable, collected(stream))  # a part of its answer was seen
-                with PlannerProcess(PLANNER, listen=f"127.0.0.1:{port}") as second:
-                    await asyncio.to_thread(second.wait_for_metric, 'neuroshard_rpc_in_flight{rpc="ShardPlan"} 1')
-                    second.drain()  # ends the search
+                with PlannerProcess(PLANNER, listen=f"127.0.0.1:{port}"):
                     self.assertEqual(len((await alone).plan.tables), 50)  # asked again
 
     async def test_a_draining_planner_answers_what_it_has_begun(self):
         with PlannerProcess(PLANNER) as planner:
             async with self.client(planner.address, retries=0) as client:
                 stream = client.plan_stream(LONG_REQUEST)
-                await anext_of(stream)
+                while not (await anext_of(stream)).HasField("best"):  # a planner that has no plan yet has nothing to answer
+                    pass
                 planner.drain()
                 last = (await collected(stream))[-1]
                 self.assertTrue(last.final and last.best.search.time_limit_reached)

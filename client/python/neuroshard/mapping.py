@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from typing import Any, Iterator, List, Mapping, Type, TypeVar, Union
+from typing import Any, Dict, Iterator, List, Mapping, Type, TypeVar, Union
 
 import grpc
 from google.protobuf import json_format
@@ -38,16 +38,24 @@ def as_message(kind: Type[M], value: Union[Message, Mapping[str, Any]], path: st
         return value
     if not isinstance(value, Mapping):
         raise TypeError(f"{path or 'request'}: must be a {kind.DESCRIPTOR.full_name} or a dict of the same shape, got {type(value).__name__}")
+    plain = _plain(value)
     try:
-        return json_format.ParseDict(value, kind())
+        return json_format.ParseDict(plain, kind())
     except Exception as fault:  # of many types, by the version of protobuf; it names one fault, without its place in lists
-        faults = list(itertools.islice(_faults(kind, value, path), _MOST_FAULTS + 1)) or [FieldViolation(path, str(fault))]
+        faults = list(itertools.islice(_faults(kind, plain, path), _MOST_FAULTS + 1)) or [FieldViolation(path, str(fault))]
     if len(faults) > _MOST_FAULTS:
         faults[-1] = FieldViolation("...", "and more")
     raise InvalidRequest("; ".join(map(str, faults)), code=grpc.StatusCode.INVALID_ARGUMENT, violations=faults) from None
 
 
-def _faults(kind: Type[Message], mapping: Mapping[str, Any], path: str) -> Iterator[FieldViolation]:
+def _plain(value: Any) -> Any:
+    """Of dicts and lists: some versions of protobuf take other mappings and sequences, some do not."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def _faults(kind: Type[Message], mapping: Dict[str, Any], path: str) -> Iterator[FieldViolation]:
     fields = {name: field for field in kind.DESCRIPTOR.fields for name in (field.json_name, field.name)}
     for key, value in mapping.items():
         place = f"{path}.{key}" if path else str(key)
@@ -59,7 +67,7 @@ def _faults(kind: Type[Message], mapping: Mapping[str, Any], path: str) -> Itera
             continue  # absent
         elif not _is_repeated(field):
             yield from _faults_of_value(kind, field, value, place)
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, list):
             for i, entry in enumerate(value):
                 yield from _faults_of_value(kind, field, entry, f"{place}[{i}]")
         else:
@@ -68,7 +76,7 @@ def _faults(kind: Type[Message], mapping: Mapping[str, Any], path: str) -> Itera
 
 def _faults_of_value(kind: Type[Message], field: FieldDescriptor, value: Any, place: str) -> Iterator[FieldViolation]:
     if field.message_type is not None:
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _faults(type(getattr(kind(), field.name).add() if _is_repeated(field) else getattr(kind(), field.name)), value, place)
         else:
             yield FieldViolation(place, f"must be a mapping, got {_shown(value)}")

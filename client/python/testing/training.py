@@ -41,7 +41,7 @@ def bags(*tables, weighted=False):
     """An EmbeddingBagCollection of (name, rows, cols[, settings])."""
     return EmbeddingBagCollection(
         tables=[
-            EmbeddingBagConfig(**{"name": name, "num_embeddings": rows, "embedding_dim": cols, "feature_names": [f"f_{name}"], "pooling": PoolingType.SUM, **dict(*more)})
+            EmbeddingBagConfig(**{"name": name, "num_embeddings": rows, "embedding_dim": cols, "feature_names": [f"f_{name}"], **dict(*more)})
             for name, rows, cols, *more in tables
         ],
         is_weighted=weighted,

@@ -15,10 +15,14 @@ from planner_process import PlannerProcess
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
+def open_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def script():
     """What README.md prints of examples/train_dlrm.py, which has to be all of it."""
-    with open(os.path.join(PACKAGE, "README.md"), encoding="utf-8") as readme, open(os.path.join(PACKAGE, "examples", "train_dlrm.py"), encoding="utf-8") as file:
-        text, code = readme.read(), file.read()
+    code, text = (open_text(os.path.join(PACKAGE, path)) for path in ("examples/train_dlrm.py", "README.md"))
     (printed,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "torchrun" in block]
     assert printed == code, "README.md prints another script than examples/train_dlrm.py"
     return printed

@@ -174,7 +174,7 @@ def _configs(module: nn.Module) -> List[Any]:
 
 
 class TableEnumerator(EmbeddingEnumerator):
-    """TorchRec's enumerator, which walks and filters here without making and estimating the shards of every option: that takes seconds for hundreds of tables."""
+    """TorchRec's enumerator, which here walks and filters without making, estimating and copying the shards of every option: seconds for hundreds of tables."""
 
     def tables(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], topology: Topology) -> List[ModuleTable]:
         """All tables of `module` that `sharders` shard, in the enumerator's order.
@@ -270,8 +270,8 @@ class TableEnumerator(EmbeddingEnumerator):
     def _offers(self, owner: _Owner, name: str) -> str:
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]
         return (
-            f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device}; the service plans the kernel fused, and"
-            f" dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"
+            f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device};"
+            f" the service plans the kernel fused, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"
         )
 
 
