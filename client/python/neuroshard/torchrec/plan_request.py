@@ -213,7 +213,7 @@ class DraftRequest:
                 towers.setdefault(table.dependency, []).append(table)
         for members in towers.values():
             if len(members) > 1:
-                self._request.constraints.colocate.add(tables=[request_name(table) for table in members], level="host")
+                self._request.constraints.colocate.add(tables=[table.label for table in members], level="host")
 
     def fingerprint(self) -> str:
         """SHA-256 of all that can change the plan, in hexadecimal; does not depend on the order of tables, nor on the request_id."""
@@ -239,12 +239,8 @@ class DraftRequest:
         for table, types, width in zip(self._tables, self._types, self._widths):
             if not table.constrained and not named and model_types:
                 types = [each for each in types if each in model_types] or types
-            rules.setdefault((tuple(types), width), []).append(request_name(table))
+            rules.setdefault((tuple(types), width), []).append(table.label)
         for (types, width), names in rules.items():
             request.constraints.tables.add(tables=names, sharding_types=types, min_column_width=width)
         return request
 
-
-def request_name(table: ModuleTable) -> str:
-    """How constraints name a table."""
-    return table.key[1]

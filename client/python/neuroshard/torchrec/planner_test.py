@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -696,13 +695,14 @@ class FilesTest(Case):
         with open(f"{self.folder}/pickle", "wb") as file:
             pickle.dump(self.plan, file)
         with subprocess.Popen([sys.executable, "-c", program, f"{self.folder}/pickle", self.path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as writer:
-            writer.stdout.readline()
-            while not os.path.exists(self.path):
-                self.assertIsNone(writer.poll())
-            for _ in range(50):
-                self.assertEqual(self.load(), self.plan)
-            writer.send_signal(signal.SIGKILL)
-            writer.wait()
+            try:
+                writer.stdout.readline()
+                while not os.path.exists(self.path):
+                    self.assertIsNone(writer.poll())
+                for _ in range(50):
+                    self.assertEqual(self.load(), self.plan)
+            finally:
+                writer.kill()
         self.assertEqual(self.load(), self.plan)
 
     def test_a_plan_that_cannot_be_written_leaves_nothing(self):
