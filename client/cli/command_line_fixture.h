@@ -49,6 +49,7 @@ class CommandLineTest : public ::testing::Test {
         v1::Shard* shard = plan->add_shards();
         shard->set_rows(table.num_embeddings());
         shard->set_cols(table.embedding_dim());
+        shard->set_rank((response->plan().tables_size() - 1) % 2);
       }
       response->mutable_cost()->set_embedding_cost_ms(7.5);
       response->mutable_search()->set_strategy(request.search().strategy());

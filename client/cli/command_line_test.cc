@@ -148,7 +148,8 @@ TEST_F(CommandLineTest, ReconnectStillGoesByItsOldName) {
 }
 
 TEST_F(CommandLineTest, EveryFormatOfPlanIsOneDocument) {
-  for (const char* format : {"json", "torchrec", "neuroshard"}) {
+  for (const char* format :
+       {"json", "torchrec", "neuroshard", "hugectr", "distributed_embeddings"}) {
     EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--format", format}), 0)
         << err_;
     EXPECT_TRUE(nlohmann::json::accept(out_)) << out_;
@@ -156,6 +157,34 @@ TEST_F(CommandLineTest, EveryFormatOfPlanIsOneDocument) {
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--stream"}), 0);
   EXPECT_THAT(out_, HasSubstr("cost 7.500 ms"));
   EXPECT_THAT(err_, HasSubstr("progress"));
+}
+
+TEST_F(CommandLineTest, PlacementsAreOnTheDeviceOfTheFlagTheRequestOrTheModel) {
+  const auto placement = [&](const std::string& request, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"plan",     request,   "--planner", planner_.address(),
+                                          "--format", "torchrec"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(Run(arguments), 0) << err_;
+    return nlohmann::json::parse(out_)["plan"][""]["a"]["shards"][0]["placement"];
+  };
+  EXPECT_EQ(placement(request_), "rank:0/cuda:0");
+  EXPECT_EQ(placement(request_, {"--device-type", "cpu"}), "rank:0/cpu");
+  std::string with_device = kRequest;
+  with_device.replace(with_device.find("topology: {"), 11, "topology: {compute_device: cpu, ");
+  const std::string for_cpu = Write("for_cpu.yaml", with_device);
+  EXPECT_EQ(placement(for_cpu), "rank:0/cpu");
+  EXPECT_THAT(err_, Not(HasSubstr("warning")));
+  EXPECT_EQ(placement(for_cpu, {"--device-type", "cuda"}), "rank:0/cuda:0");
+
+  planner_.plan = [plan = planner_.plan](const v1::ShardPlanRequest& request,
+                                         v1::ShardPlanResponse* response) {
+    response->mutable_cost()->mutable_measured_with()->set_backend("neuroshard-cpu");
+    return plan(request, response);
+  };
+  EXPECT_EQ(placement(request_), "rank:0/cpu");
+  EXPECT_THAT(err_, HasSubstr("--device-type"));
+  EXPECT_EQ(placement(request_, {"--device-type", "cuda"}), "rank:0/cuda:0");
+  EXPECT_THAT(err_, Not(HasSubstr("warning")));
 }
 
 TEST_F(CommandLineTest, PlanWritesItsFileWholeOrNotAtAll) {

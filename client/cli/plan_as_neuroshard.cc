@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cli/plan_output.h"
+#include "client/cli/unwritable_tables.h"
 #include "common/domain/shard_layout.h"
 
 namespace neuroshard {
@@ -50,19 +51,22 @@ std::vector<v1::Shard> TakeHalf(Part& part) {
 }  // namespace
 
 StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
-  auto names = nlohmann::ordered_json::array();
+  const TableNames names = NamesOf(plan);
+  auto listed = nlohmann::ordered_json::array();
   auto splits = nlohmann::ordered_json::array();
   std::deque<Part> open;
-  for (const v1::TablePlan& table : plan.tables()) {
+  for (int t = 0; t < plan.tables_size(); ++t) {
+    const v1::TablePlan& table = plan.tables(t);
+    const std::string& name = names.ReferenceTo(t);
     const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
     if (!type || CutsRows(*type) || *type == ShardingType::kDataParallel) {
       return FailedPrecondition(
           "the plan cannot be written in NeuroShard's format: table {} is {}, and the format only "
           "knows whole tables and halves of their columns",
-          table.name(), table.sharding_type());
+          name, table.sharding_type());
     }
-    names.push_back(table.name());
-    Part part{open.size(), table.name(), {table.shards().begin(), table.shards().end()}};
+    listed.push_back(name);
+    Part part{open.size(), name, {table.shards().begin(), table.shards().end()}};
     std::stable_sort(part.shards.begin(), part.shards.end(),
                      [](const v1::Shard& a, const v1::Shard& b) { return a.cols() > b.cols(); });
     open.push_back(std::move(part));
@@ -87,7 +91,7 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
   }
   const nlohmann::ordered_json document = {{"format", "neuroshard-plan/1"},
                                            {"num_devices", plan.world_size()},
-                                           {"tables", names},
+                                           {"tables", listed},
                                            {"column_splits", splits},
                                            {"assignment", assignment}};
   return document.dump(2) + '\n';

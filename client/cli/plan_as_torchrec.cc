@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/cli/plan_output.h"
+#include "client/cli/unwritable_tables.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -33,14 +34,25 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
     return fmt::format("rank:{}/{}:{}", rank, device_type,
                        local_ranks.at(static_cast<std::size_t>(rank)));
   };
+  const TableNames names = NamesOf(plan);
+  UnwritableTables refused("TorchRec");
   auto modules = nlohmann::ordered_json::object();
-  for (const v1::TablePlan& table : plan.tables()) {
+  for (int t = 0; t < plan.tables_size(); ++t) {
+    const v1::TablePlan& table = plan.tables(t);
     const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
+    const TableKind kind = FromText<TableKind>(table.kind()).value_or(TableKind::kEmbeddingBag);
     if (!type || *type == ShardingType::kRowWiseSubset) {
-      return FailedPrecondition(
-          "the plan cannot be written for TorchRec: table {} is {}, which TorchRec does not have; "
-          "constraints.sharding_types can leave it out",
-          table.name(), table.sharding_type());
+      refused.Add(names.ReferenceTo(t),
+                  fmt::format("is {}, which TorchRec does not have; constraints.sharding_types can "
+                              "leave it out",
+                              table.sharding_type()));
+      continue;
+    }
+    if (!IsTypeOf(kind, *type)) {
+      refused.Add(
+          names.ReferenceTo(t),
+          fmt::format("is unpooled and {}, which TorchRec does not run", table.sharding_type()));
+      continue;
     }
     auto ranks = nlohmann::ordered_json::array();
     auto shards = nlohmann::ordered_json::array();
@@ -56,6 +68,7 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
                                              {"ranks", ranks},
                                              {"shards", shards}};
   }
+  NS_RETURN_IF_ERROR(refused.ToStatus());
   return nlohmann::ordered_json{{"plan", modules}}.dump(2) + '\n';
 }
 

@@ -16,6 +16,7 @@
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
 #include "common/codec/message_text.h"
+#include "common/domain/backend_names.h"
 
 namespace neuroshard {
 namespace {
@@ -29,7 +30,7 @@ struct PlanOptions {
   std::optional<std::int64_t> steps;
   std::string model;
   std::string format = "table";
-  std::string device_type = "cuda";
+  std::string device_type;
   std::string out_file;
   bool stream = false;
   bool explain = false;
@@ -78,12 +79,31 @@ StatusOr<v1::ShardPlanResponse> AskForPlan(const PlanOptions& options,
   });
 }
 
+// The device of TorchRec's placements where the command line states none.
+std::string DeviceType(const v1::ShardPlanRequest& request, const v1::ShardPlanResponse& response,
+                       const Console& console) {
+  if (const std::string& stated = request.topology().compute_device(); !stated.empty()) {
+    return stated;
+  }
+  if (BackendNameToday(response.cost().measured_with().backend()) != kNeuroshardCpu) return "cuda";
+  console.err << "warning: placements say cpu, which is what the cost model was measured on; "
+                 "topology.compute_device or --device-type says otherwise\n";
+  return "cpu";
+}
+
 StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequest& request,
-                             const v1::ShardPlanResponse& response) {
+                             const v1::ShardPlanResponse& response, const Console& console) {
   if (options.format == "json") return MessageToJson(response) + '\n';
-  if (options.format == "torchrec")
-    return PlanAsTorchRec(response.plan(), request.topology(), options.device_type);
+  if (options.format == "torchrec") {
+    return PlanAsTorchRec(
+        response.plan(), request.topology(),
+        options.device_type.empty() ? DeviceType(request, response, console) : options.device_type);
+  }
   if (options.format == "neuroshard") return PlanAsNeuroShard(response.plan());
+  if (options.format == "hugectr") return PlanAsHugeCtr(response.plan());
+  if (options.format == "distributed_embeddings") {
+    return PlanAsDistributedEmbeddings(response.plan(), request.tables());
+  }
   return PlanAsTable(response);
 }
 
@@ -98,7 +118,7 @@ int RunPlan(const PlanOptions& options, const Console& console) {
     return ReportFailure(console, status);
   const auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
-  const auto text = Format(options, *request, *response);
+  const auto text = Format(options, *request, *response, console);
   if (!text.ok()) return ReportFailure(console, text.status());
   if (options.format != "table") {
     for (const std::string& warning : response->warnings())
@@ -132,12 +152,16 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddModelOption(*command, options->model, "Cost model; default: the request's");
   command
       ->add_option("--format", options->format,
-                   "table, json (ShardPlanResponse), torchrec or neuroshard")
-      ->check(CLI::IsMember({"table", "json", "torchrec", "neuroshard"}))
+                   "table, json (ShardPlanResponse), torchrec, neuroshard, hugectr or "
+                   "distributed_embeddings")
+      ->check(CLI::IsMember(
+          {"table", "json", "torchrec", "neuroshard", "hugectr", "distributed_embeddings"}))
       ->capture_default_str();
-  command->add_option("--device-type", options->device_type, "Device in torchrec placements")
-      ->check(CLI::IsMember({"cuda", "cpu"}))
-      ->capture_default_str();
+  command
+      ->add_option("--device-type", options->device_type,
+                   "Device in torchrec placements; default: the request's topology.compute_device, "
+                   "or what the cost model was measured on")
+      ->check(CLI::IsMember({"cuda", "cpu"}));
   command->add_option("--out", options->out_file,
                       "Write to this file, all or nothing, instead of stdout");
   command->add_flag("--explain", options->explain,

@@ -268,5 +268,123 @@ explanations:
             "warning: pooling assumed\n");
 }
 
+// Every type that HugeCTR's embedding collection can hold, on two hosts of two devices.
+TEST(PlanAsHugeCtrTest, Golden) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 4
+local_world_size: 2
+tables:
+- {name: tw, sharding_type: table_wise, shards: [{rows: 5, cols: 8, rank: 2}]}
+- {name: rw, sharding_type: row_wise,
+   shards: [{rows: 2, cols: 8, rank: 0}, {row_offset: 2, rows: 2, cols: 8, rank: 1},
+            {row_offset: 4, rows: 1, cols: 8, rank: 2}, {row_offset: 5, rows: 0, cols: 8, rank: 3}]}
+- {name: subset, sharding_type: row_wise_subset,
+   shards: [{rows: 3, cols: 8, rank: 1}, {row_offset: 3, rows: 2, cols: 8, rank: 3}]}
+- {name: twrw, sharding_type: table_row_wise,
+   shards: [{rows: 3, cols: 8, rank: 2}, {row_offset: 3, rows: 2, cols: 8, rank: 3}]}
+- {name: cw, module: a, sharding_type: column_wise,
+   shards: [{rows: 5, cols: 4, rank: 3}, {rows: 5, col_offset: 4, cols: 4, rank: 0}]}
+- {name: cw, module: b, sharding_type: column_wise,
+   shards: [{rows: 5, cols: 8, rank: 1}, {rows: 5, col_offset: 8, cols: 4, rank: 0},
+            {rows: 5, col_offset: 12, cols: 4, rank: 0}]}
+- {name: grid, sharding_type: grid_shard,
+   shards: [{rows: 3, cols: 4, rank: 2}, {row_offset: 3, rows: 2, cols: 4, rank: 3},
+            {rows: 3, col_offset: 4, cols: 4, rank: 0}, {row_offset: 3, rows: 2, col_offset: 4, cols: 4, rank: 1}]}
+- {name: dp, sharding_type: data_parallel,
+   shards: [{rows: 5, cols: 8, rank: 0}, {rows: 5, cols: 8, rank: 1}, {rows: 5, cols: 8, rank: 2},
+            {rows: 5, cols: 8, rank: 3}]}
+)");
+  const auto text = PlanAsHugeCtr(plan);
+  ASSERT_THAT(text, IsOk());
+  EXPECT_EQ(nlohmann::json::parse(*text), nlohmann::json::parse(R"({
+    "format": "neuroshard-hugectr/1", "num_gpus": 4,
+    "tables": ["tw", "rw", "subset", "twrw", "a.cw", "b.cw", "grid", "dp"],
+    "shard_matrix": [["rw", "a.cw", "b.cw", "grid", "dp"], ["rw", "subset", "b.cw", "grid", "dp"],
+                     ["tw", "rw", "twrw", "grid", "dp"], ["rw", "subset", "twrw", "a.cw", "grid", "dp"]],
+    "shard_strategy": [["mp", ["tw", "rw", "subset", "twrw", ["a.cw", 2], ["b.cw", 2], ["grid", 2]]],
+                       ["dp", ["dp"]]]})"));
+}
+
+TEST(PlanAsHugeCtrTest, WhatItCannotRunIsRefusedByName) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 3
+tables:
+- {name: uneven, sharding_type: column_wise,
+   shards: [{rows: 5, cols: 12, rank: 0}, {rows: 5, col_offset: 12, cols: 4, rank: 1}]}
+- {name: wide, sharding_type: table_wise, shards: [{rows: 5, cols: 260, rank: 0}]}
+- {name: sequence, kind: embedding, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
+)");
+  EXPECT_THAT(PlanAsHugeCtr(plan),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("table uneven has 12 columns on rank 0 and 4 on rank 1"),
+                             HasSubstr("table wide has 260 columns on a rank"),
+                             HasSubstr("table sequence is unpooled"))));
+  // Rows of one block on ranks that do not follow each other.
+  EXPECT_THAT(PlanAsHugeCtr(FromYaml<v1::Plan>(R"(
+world_size: 4
+tables:
+- {name: crossed, sharding_type: grid_shard,
+   shards: [{rows: 3, cols: 4, rank: 0}, {row_offset: 3, rows: 2, cols: 4, rank: 2},
+            {rows: 3, col_offset: 4, cols: 4, rank: 1}, {row_offset: 3, rows: 2, col_offset: 4, cols: 4, rank: 3}]}
+)")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("table crossed has different columns on ranks 0 and 1")));
+  EXPECT_THAT(PlanAsHugeCtr(FromYaml<v1::Plan>(R"(
+world_size: 2
+tables: [{name: only, sharding_type: table_wise, shards: [{rows: 5, cols: 8, rank: 1}]}]
+)")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank 0 has no table")));
+}
+
+TEST(PlanAsDistributedEmbeddingsTest, Golden) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 2
+local_world_size: 2
+tables:
+- {name: tw, sharding_type: table_wise, shards: [{rows: 5, cols: 8, rank: 1}]}
+- {name: rw, sharding_type: row_wise,
+   shards: [{rows: 3, cols: 8, rank: 0}, {row_offset: 3, rows: 2, cols: 8, rank: 1}]}
+- {name: cw, sharding_type: column_wise,
+   shards: [{rows: 5, cols: 4, rank: 1}, {rows: 5, col_offset: 4, cols: 8, rank: 0},
+            {rows: 5, col_offset: 12, cols: 4, rank: 0}]}
+- {name: dp, sharding_type: data_parallel, shards: [{rows: 5, cols: 8, rank: 0}, {rows: 5, cols: 8, rank: 1}]}
+)");
+  const auto text = PlanAsDistributedEmbeddings(plan, {});
+  ASSERT_THAT(text, IsOk());
+  EXPECT_EQ(nlohmann::json::parse(*text), nlohmann::json::parse(R"({
+    "format": "neuroshard-distributed-embeddings/1", "world_size": 2,
+    "tables": ["tw", "rw", "cw", "dp"], "data_parallel": [3], "row_slice": [1],
+    "table_ids": [[2], [0, 2]], "columns": [[12], [8, 4]]})"));
+}
+
+TEST(PlanAsDistributedEmbeddingsTest, WhatItCannotRunIsRefusedByName) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 4
+tables:
+- {name: some, sharding_type: row_wise_subset,
+   shards: [{rows: 3, cols: 8, rank: 1}, {row_offset: 3, rows: 2, cols: 8, rank: 3}]}
+- {name: grid, sharding_type: grid_shard,
+   shards: [{rows: 3, cols: 4, rank: 2}, {row_offset: 3, rows: 2, cols: 4, rank: 3},
+            {rows: 3, col_offset: 4, cols: 4, rank: 0}, {row_offset: 3, rows: 2, col_offset: 4, cols: 4, rank: 1}]}
+- {name: half, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
+- {name: weighted, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
+- {name: sequence, kind: embedding, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
+)");
+  const auto request = FromYaml<v1::ShardPlanRequest>(
+      "tables: [{name: half, weight_dtype: fp16}, {name: weighted, weighted: true}]");
+  EXPECT_THAT(
+      PlanAsDistributedEmbeddings(plan, request.tables()),
+      StatusIs(
+          absl::StatusCode::kFailedPrecondition,
+          AllOf(HasSubstr("table some is row_wise_subset"), HasSubstr("table grid is grid_shard"),
+                HasSubstr("table half has weights of fp16"), HasSubstr("and 2 more"))));
+  EXPECT_THAT(PlanAsDistributedEmbeddings(FromYaml<v1::Plan>(R"(
+world_size: 2
+tables: [{name: only, sharding_type: table_wise, shards: [{rows: 5, cols: 8, rank: 1}]}]
+)"),
+                                          {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank 0 has no table")));
+}
+
 }  // namespace
 }  // namespace neuroshard

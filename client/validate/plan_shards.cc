@@ -1,11 +1,11 @@
 #include "client/validate/plan_shards.h"
 
-#include <map>
 #include <string>
 #include <utility>
 
 #include "common/base/violations.h"
 #include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -73,21 +73,26 @@ std::int64_t RankShards::replica_values() const {
 StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan) {
   const int num_ranks = request.topology.num_ranks();
   Violations violations;
-  std::map<std::string, const Table*> missing;
-  for (const Table& table : request.tables) missing[table.name] = &table;
+  const TableNames names(request.tables);
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  std::vector<bool> planned(request.tables.size());
   std::vector<RankShards> ranks(static_cast<std::size_t>(num_ranks));
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const TablePlan& table_plan = plan.tables[t];
     const std::string field = fmt::format("plan.tables[{}]", t);
-    const auto found = missing.find(table_plan.name);
-    if (found == missing.end()) {
+    const std::size_t index = static_cast<std::size_t>(table_of[t]);
+    if (table_of[t] < 0) {
       violations.Add(field + ".name",
-                     fmt::format("\"{}\" is not a table of the request, or was planned before",
-                                 table_plan.name));
+                     names.WhyUnresolved(FullName(table_plan.module, table_plan.name)));
       continue;
     }
-    const Table& table = *found->second;
-    missing.erase(found);
+    if (planned[index]) {
+      violations.Add(field + ".name",
+                     fmt::format("\"{}\" was planned before", names.ReferenceTo(table_of[t])));
+      continue;
+    }
+    const Table& table = request.tables[index];
+    planned[index] = true;
     const ShardingType type = table_plan.sharding_type;
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
@@ -97,8 +102,11 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
           ranks[static_cast<std::size_t>(shard.rank)]);
     }
   }
-  for (const auto& [name, table] : missing)
-    violations.Add("plan.tables", fmt::format("table \"{}\" is missing", name));
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    if (planned[i]) continue;
+    violations.Add("plan.tables",
+                   fmt::format("table \"{}\" is missing", names.ReferenceTo(static_cast<int>(i))));
+  }
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return ranks;
 }

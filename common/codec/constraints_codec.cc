@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "common/codec/field_check.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -65,11 +65,8 @@ class ConstraintsDecoder {
                      Violations& violations)
       : num_ranks_(topology.num_ranks()),
         num_hosts_(static_cast<int>(topology.hosts().size())),
-        violations_(violations) {
-    for (std::size_t i = 0; i < tables.size(); ++i) {
-      index_of_.emplace(tables[i].name, static_cast<int>(i));
-    }
-  }
+        names_(tables),
+        violations_(violations) {}
 
   Constraints Decode(const v1::Constraints& message) const {
     const FieldCheck check("constraints", violations_);
@@ -157,12 +154,11 @@ class ConstraintsDecoder {
     std::vector<int> tables;
     ListedOnce<int> once(check, "tables");
     for (int i = 0; i < names.size(); ++i) {
-      const auto found = index_of_.find(names[i]);
-      if (found == index_of_.end()) {
-        check.Fail(fmt::format("tables[{}]", i),
-                   fmt::format("names no table of the request, got {}", Quoted(names[i])));
-      } else if (once.Note(found->second, i)) {
-        tables.push_back(found->second);
+      const int table = names_.Resolve(names[i]);
+      if (table < 0) {
+        check.Fail(fmt::format("tables[{}]", i), names_.WhyUnresolved(names[i]));
+      } else if (once.Note(table, i)) {
+        tables.push_back(table);
       }
     }
     std::sort(tables.begin(), tables.end());
@@ -189,21 +185,20 @@ class ConstraintsDecoder {
     return values;
   }
 
-  std::unordered_map<std::string_view, int> index_of_;
   const int num_ranks_;
   const int num_hosts_;
+  const TableNames names_;
   Violations& violations_;
 };
 
 template <typename Message>
-void EncodeTables(const std::vector<int>& indices, const std::vector<Table>& tables,
-                  Message& message) {
-  for (const int index : indices) message.add_tables(tables[static_cast<std::size_t>(index)].name);
+void EncodeTables(const std::vector<int>& indices, const TableNames& names, Message& message) {
+  for (const int index : indices) message.add_tables(names.ReferenceTo(index));
 }
 
-v1::TableRule EncodeRule(const TableRule& rule, const std::vector<Table>& tables) {
+v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
   v1::TableRule message;
-  EncodeTables(rule.tables, tables, message);
+  EncodeTables(rule.tables, names, message);
   EncodeWords(rule.sharding_types, *message.mutable_sharding_types());
   EncodeWords(rule.compute_kernels, *message.mutable_compute_kernels());
   message.mutable_ranks()->Add(rule.ranks.begin(), rule.ranks.end());
@@ -216,9 +211,9 @@ v1::TableRule EncodeRule(const TableRule& rule, const std::vector<Table>& tables
   return message;
 }
 
-v1::TableGroup EncodeGroup(const TableGroup& group, const std::vector<Table>& tables) {
+v1::TableGroup EncodeGroup(const TableGroup& group, const TableNames& names) {
   v1::TableGroup message;
-  EncodeTables(group.tables, tables, message);
+  EncodeTables(group.tables, names, message);
   message.set_level(std::string(ToText(group.level)));
   return message;
 }
@@ -245,16 +240,17 @@ Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<
 
 v1::Constraints EncodeConstraints(const Constraints& constraints,
                                   const std::vector<Table>& tables) {
+  const TableNames names(tables);
   v1::Constraints message;
   EncodeWords(constraints.sharding_types, *message.mutable_sharding_types());
   for (const TableRule& rule : constraints.tables) {
-    *message.add_tables() = EncodeRule(rule, tables);
+    *message.add_tables() = EncodeRule(rule, names);
   }
   for (const TableGroup& group : constraints.colocate) {
-    *message.add_colocate() = EncodeGroup(group, tables);
+    *message.add_colocate() = EncodeGroup(group, names);
   }
   for (const TableGroup& group : constraints.separate) {
-    *message.add_separate() = EncodeGroup(group, tables);
+    *message.add_separate() = EncodeGroup(group, names);
   }
   message.set_max_shards_per_rank(constraints.max_shards_per_rank);
   message.set_max_tables_per_rank(constraints.max_tables_per_rank);

@@ -4,9 +4,12 @@
 #include <bit>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "common/base/sha256.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -49,6 +52,16 @@ void Append(const Table& table, CanonicalBytes& out) {
   for (const std::string& feature : table.features) out.Text(feature);
 }
 
+// Fields that came later: a request without them keeps its fingerprint. At the end, so that it
+// stays plain what is what.
+void AppendLater(const Table& table, std::size_t position, CanonicalBytes& out) {
+  if (table.kind == TableKind::kEmbeddingBag && table.pooling_factors.empty()) return;
+  out.Integer(static_cast<std::uint64_t>(position));
+  out.Text(ToText(table.kind));
+  out.Integer(static_cast<std::uint64_t>(table.pooling_factors.size()));
+  for (const double factor : table.pooling_factors) out.Real(factor);
+}
+
 template <typename E>
 void AppendWords(const std::vector<E>& words, CanonicalBytes& out) {
   out.Integer(static_cast<std::uint64_t>(words.size()));
@@ -60,18 +73,27 @@ void AppendIndices(const std::vector<int>& indices, CanonicalBytes& out) {
   for (const int index : indices) out.Integer(index);
 }
 
-// By name, in the order of names: positions depend on the order of the request.
-void AppendTables(const std::vector<int>& indices, const std::vector<Table>& tables,
-                  CanonicalBytes& out) {
-  std::vector<std::string_view> names;
-  for (const int index : indices) names.push_back(tables[static_cast<std::size_t>(index)].name);
-  std::sort(names.begin(), names.end());
-  out.Integer(static_cast<std::uint64_t>(names.size()));
-  for (const std::string_view name : names) out.Text(name);
+// By the texts that refer to them, in their order: positions depend on the order of the request.
+void AppendTables(const std::vector<int>& indices, const TableNames& names, CanonicalBytes& out) {
+  std::vector<std::string_view> texts = names.ReferencesTo(indices);
+  std::sort(texts.begin(), texts.end());
+  out.Integer(static_cast<std::uint64_t>(texts.size()));
+  for (const std::string_view text : texts) out.Text(text);
 }
 
-void Append(const TableRule& rule, const std::vector<Table>& tables, CanonicalBytes& out) {
-  AppendTables(rule.tables, tables, out);
+// By name, then by module.
+template <typename Named>
+std::vector<const Named*> InOrder(const std::vector<Named>& tables) {
+  std::vector<const Named*> order;
+  for (const Named& table : tables) order.push_back(&table);
+  std::sort(order.begin(), order.end(), [](const Named* a, const Named* b) {
+    return std::tie(a->name, a->module) < std::tie(b->name, b->module);
+  });
+  return order;
+}
+
+void Append(const TableRule& rule, const TableNames& names, CanonicalBytes& out) {
+  AppendTables(rule.tables, names, out);
   AppendWords(rule.sharding_types, out);
   AppendWords(rule.compute_kernels, out);
   AppendIndices(rule.ranks, out);
@@ -83,21 +105,20 @@ void Append(const TableRule& rule, const std::vector<Table>& tables, CanonicalBy
   out.Integer(int{rule.distinct_ranks});
 }
 
-void Append(const std::vector<TableGroup>& groups, const std::vector<Table>& tables,
-            CanonicalBytes& out) {
+void Append(const std::vector<TableGroup>& groups, const TableNames& names, CanonicalBytes& out) {
   out.Integer(static_cast<std::uint64_t>(groups.size()));
   for (const TableGroup& group : groups) {
-    AppendTables(group.tables, tables, out);
+    AppendTables(group.tables, names, out);
     out.Text(ToText(group.level));
   }
 }
 
-void Append(const Constraints& constraints, const std::vector<Table>& tables, CanonicalBytes& out) {
+void Append(const Constraints& constraints, const TableNames& names, CanonicalBytes& out) {
   AppendWords(constraints.sharding_types, out);
   out.Integer(static_cast<std::uint64_t>(constraints.tables.size()));
-  for (const TableRule& rule : constraints.tables) Append(rule, tables, out);
-  Append(constraints.colocate, tables, out);
-  Append(constraints.separate, tables, out);
+  for (const TableRule& rule : constraints.tables) Append(rule, names, out);
+  Append(constraints.colocate, names, out);
+  Append(constraints.separate, names, out);
   out.Integer(constraints.max_shards_per_rank);
   out.Integer(constraints.max_tables_per_rank);
   out.Integer(constraints.max_shards_per_table);
@@ -106,10 +127,7 @@ void Append(const Constraints& constraints, const std::vector<Table>& tables, Ca
 }
 
 void Append(const Migration& migration, CanonicalBytes& out) {
-  std::vector<const TablePlan*> tables;
-  for (const TablePlan& table : migration.previous.tables) tables.push_back(&table);
-  std::sort(tables.begin(), tables.end(),
-            [](const TablePlan* a, const TablePlan* b) { return a->name < b->name; });
+  const std::vector<const TablePlan*> tables = InOrder(migration.previous.tables);
   out.Integer(migration.previous.world_size);
   out.Integer(migration.previous.local_world_size);
   out.Integer(static_cast<std::uint64_t>(tables.size()));
@@ -157,10 +175,7 @@ std::string RequestFingerprint(const PlanRequest& request, std::string_view mode
                                int model_version) {
   CanonicalBytes out;
   out.Text("neuroshard-request/2");
-  std::vector<const Table*> tables;
-  for (const Table& table : request.tables) tables.push_back(&table);
-  std::sort(tables.begin(), tables.end(),
-            [](const Table* a, const Table* b) { return a->name < b->name; });
+  const std::vector<const Table*> tables = InOrder(request.tables);
   out.Integer(static_cast<std::uint64_t>(tables.size()));
   for (const Table* table : tables) Append(*table, out);
   out.Integer(static_cast<std::uint64_t>(request.topology.devices.size()));
@@ -176,12 +191,13 @@ std::string RequestFingerprint(const PlanRequest& request, std::string_view mode
   out.Text(ToText(request.memory.rule));
   out.Real(request.memory.reserve_fraction);
   out.Integer(request.memory.reserve_bytes);
-  Append(request.constraints, request.tables, out);
+  Append(request.constraints, TableNames(request.tables), out);
   out.Integer(int{request.migration.has_value()});
   if (request.migration) Append(*request.migration, out);
   Append(request.search, out);
   out.Text(model_name);
   out.Integer(model_version);
+  for (std::size_t i = 0; i < tables.size(); ++i) AppendLater(*tables[i], i, out);
   return Sha256Hex(out.bytes());
 }
 

@@ -114,6 +114,11 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) {
         r.tables[1].features = {"f", "h"};
       },
+      [](PlanRequest& r) { r.tables[1].kind = TableKind::kEmbedding; },
+      [](PlanRequest& r) { r.tables[2].kind = TableKind::kEmbedding; },
+      [](PlanRequest& r) {
+        r.tables[1].pooling_factors = {0.25, 0.75};
+      },
       [](PlanRequest& r) { r.tables.pop_back(); },
       [](PlanRequest& r) { r.topology.devices[1].host = 1; },
       [](PlanRequest& r) { r.topology.devices[1].memory_bytes = 101; },
@@ -195,6 +200,20 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
     EXPECT_TRUE(seen.insert(Fingerprint(request)).second) << "change " << i;
   }
   EXPECT_EQ(seen.size(), changes.size() + 3);
+}
+
+TEST(FingerprintTest, TablesOfOneNameAreToldApartByTheirModules) {
+  PlanRequest request = SomeRequest();
+  for (Table& table : request.tables) table.module = table.name;
+  for (Table& table : request.tables) table.name = "t";
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.max_shards = 1;
+  PlanRequest reordered = request;
+  std::swap(reordered.tables[0], reordered.tables[2]);
+  EXPECT_NE(Fingerprint(request), Fingerprint(reordered)) << "the rule is about another table";
+  reordered.constraints.tables[0].tables = {2};
+  EXPECT_EQ(Fingerprint(request), Fingerprint(reordered));
 }
 
 }  // namespace

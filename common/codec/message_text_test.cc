@@ -126,7 +126,7 @@ TEST(MessageTextTest, ListsEveryFaultWithItsPath) {
       testing::ElementsAre(
           "tables[0].num_embedings: unknown field; known: name, num_embeddings, embedding_dim, "
           "pooling_factor, reuse_histogram, zipf_exponent, weight_dtype, pooling_mode, weighted, "
-          "features, module (line 2)",
+          "features, module, kind, pooling_factors (line 2)",
           "tables[0].embedding_dim: must be an integer, got \"x\" (line 2)",
           "tables[1].name: must be text, got a list (line 3)",
           "tables[1].num_embeddings: must be an integer, got \"1.5\" (line 3)",

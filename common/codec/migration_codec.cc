@@ -1,11 +1,11 @@
 #include "common/codec/migration_codec.h"
 
 #include <cstdint>
-#include <string_view>
-#include <unordered_map>
 
 #include "common/codec/field_check.h"
 #include "common/codec/plan_codec.h"
+#include "common/codec/table_codec.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -13,26 +13,26 @@ namespace {
 constexpr std::int64_t kMaxBudgetBytes = std::int64_t{1} << 60;
 constexpr double kMaxPriceMs = 1e9;
 
-void CheckUniqueTables(const v1::Plan& plan, Violations& violations) {
-  std::unordered_map<std::string_view, int> first_position;
-  for (int i = 0; i < plan.tables_size(); ++i) {
-    const auto [first, is_new] = first_position.emplace(plan.tables(i).name(), i);
-    if (is_new || plan.tables(i).name().empty()) continue;
-    violations.Add(
-        fmt::format("migration.previous.tables[{}].name", i),
-        fmt::format("must be unique, got {}, which is also migration.previous.tables[{}].name",
-                    Quoted(plan.tables(i).name()), first->second));
+void NameAsTables(const std::vector<Table>& tables, Plan& plan) {
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t i = 0; i < table_of.size(); ++i) {
+    if (table_of[i] < 0) continue;
+    const Table& table = tables[static_cast<std::size_t>(table_of[i])];
+    plan.tables[i].module = table.module;
+    plan.tables[i].name = table.name;
   }
 }
 
 }  // namespace
 
-Migration DecodeMigration(const v1::Migration& message, Violations& violations) {
+Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>& tables,
+                          Violations& violations) {
   const FieldCheck check("migration", violations);
   Migration migration;
   if (message.has_previous()) {
     migration.previous = DecodePlanAt("migration.previous", message.previous(), violations);
-    CheckUniqueTables(message.previous(), violations);
+    CheckUniqueNames(message.previous().tables(), "migration.previous.tables", violations);
+    NameAsTables(tables, migration.previous);
   } else {
     check.Fail("previous", "is required");
   }

@@ -1,15 +1,20 @@
 // Migration <-> its message.
 #pragma once
 
+#include <vector>
+
 #include "common/base/violations.h"
 #include "common/domain/migration.h"
+#include "common/domain/table.h"
 #include "neuroshard/v1/migration.pb.h"
 
 namespace neuroshard {
 
 // Field paths start with "migration.", those of the plan with "migration.previous.". The plan may
-// be for other tables and another topology; it has no table twice.
-Migration DecodeMigration(const v1::Migration& message, Violations& violations);
+// be for other tables and another topology; it has no table twice. Entries that stand for one of
+// `tables` (TablesOf) get its module and name.
+Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>& tables,
+                          Violations& violations);
 
 // DecodeMigration gives the same migration again.
 v1::Migration EncodeMigration(const Migration& migration);

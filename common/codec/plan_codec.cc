@@ -69,6 +69,7 @@ v1::Plan EncodePlan(const Plan& plan) {
     encoded.set_module(table.module);
     encoded.set_sharding_type(std::string(ToText(table.sharding_type)));
     encoded.set_compute_kernel(std::string(ToText(table.compute_kernel)));
+    if (table.kind) encoded.set_kind(std::string(ToText(*table.kind)));
     for (const Shard& shard : table.shards) {
       v1::Shard& piece = *encoded.add_shards();
       piece.set_row_offset(shard.row_offset);
@@ -100,6 +101,9 @@ Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& 
         table_check.WordOf("sharding_type", table.sharding_type(), ShardingType::kTableWise);
     decoded.compute_kernel =
         table_check.WordOf("compute_kernel", table.compute_kernel(), ComputeKernel::kFused);
+    if (!table.kind().empty()) {
+      decoded.kind = table_check.WordOf("kind", table.kind(), TableKind::kEmbeddingBag);
+    }
     for (int s = 0; s < table.shards_size(); ++s) {
       const FieldCheck shard_check(table_check.PathOf(fmt::format("shards[{}]", s)), violations);
       decoded.shards.push_back(DecodeShard(table.shards(s), shard_check));

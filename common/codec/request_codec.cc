@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -78,20 +77,6 @@ MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violat
   return memory;
 }
 
-void CheckUniqueNames(const v1::ShardPlanRequest& message, Violations& violations) {
-  std::unordered_map<std::string_view, int> first_position;
-  for (int i = 0; i < message.tables_size(); ++i) {
-    const std::string& name = message.tables(i).name();
-    if (name.empty()) continue;
-    const auto [first, is_new] = first_position.emplace(name, i);
-    if (!is_new) {
-      violations.Add(fmt::format("tables[{}].name", i),
-                     fmt::format("must be unique, got {}, which is also tables[{}].name",
-                                 Quoted(name), first->second));
-    }
-  }
-}
-
 void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
   double bytes = 0;
   for (const Table& table : request.tables) {
@@ -153,7 +138,7 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
       request.tables.push_back(
           decoder.Decode(message.tables(i), FieldCheck(fmt::format("tables[{}]", i), violations)));
     }
-    CheckUniqueNames(message, violations);
+    CheckUniqueNames(message.tables(), "tables", violations);
   }
   // They name tables.
   if (admitted.tables && admitted.constraints) {
@@ -162,11 +147,11 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
                           topology_ok ? request.topology : Topology(), violations);
   }
   if (message.has_migration() && admitted.previous_plan) {
-    request.migration = DecodeMigration(message.migration(), violations);
+    request.migration = DecodeMigration(message.migration(), request.tables, violations);
   }
   if (violations.empty()) CheckTotalBytes(request, violations);
   NS_RETURN_IF_ERROR(faults.ToStatus());
-  request.warnings = decoder.Warnings();
+  request.warnings = decoder.Warnings(request.tables);
   for (std::string& warning : BandwidthWarnings(request.topology.bandwidths)) {
     request.warnings.push_back(std::move(warning));
   }

@@ -5,15 +5,21 @@
 #include <time.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "common/base/violations.h"
+#include "common/codec/fingerprint.h"
+#include "common/codec/message_text.h"
+#include "common/codec/text_file.h"
 #include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -434,6 +440,149 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   const auto again = Decode(encoded);
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, *request);
+}
+
+// Requests of before tables had kinds, modules their own names, and features their own pooling
+// factors: configs/workloads of then, and one with every field.
+TEST(EarlierRequestsTest, AreValidAndKeepTheirFingerprints) {
+  const std::string dir = NEUROSHARD_SOURCE_DIR "/common/codec/testdata/earlier_requests/";
+  const std::map<std::string, std::string> fingerprints = {
+      {"constraints_2x4", "029f2048d2075bdecb509b2c9fb5d8bcd167b8348f7c7ffe36b3f337b0a2eebd"},
+      {"distributed_embeddings_tiny_8",
+       "39354364ffd559db16fb19bcd792c9abc3f736c482cade41ad36c8d4f9e705b1"},
+      {"mlperf_dlrm_dcnv2_8x80gb",
+       "d8b11547623aaa3c34fe8cece415b35f50af84ca0331fbcc3be5e2dada519494"},
+      {"quickstart_2x2gib", "ddcc00e8e2d56a9da810fb333f4fffe6303c0221424a203f28a30a818dcaec9f"},
+      {"warm_start_4x16gib", "663c10ff6bb4959bee2c656f609df483c8634d87c4000c14adce4ce7980e661a"},
+      // Names a previous plan's table without its module, which it has now.
+      {"every_field", ""}};
+  std::size_t files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(dir)) {
+    SCOPED_TRACE(file.path());
+    const auto text = ReadTextFile(file.path().string());
+    ASSERT_TRUE(text.ok()) << Message(text.status());
+    v1::ShardPlanRequest message;
+    const Status parsed = ParseMessageText(*text, TextFormat::kYaml, &message);
+    ASSERT_TRUE(parsed.ok()) << Message(parsed);
+    const auto request = Decode(message);
+    ASSERT_TRUE(request.ok()) << Message(request.status());
+    const std::string& fingerprint = fingerprints.at(file.path().stem().string());
+    if (!fingerprint.empty()) {
+      EXPECT_EQ(RequestFingerprint(*request, "model", 3), fingerprint);
+    }
+    ++files;
+  }
+  EXPECT_EQ(files, fingerprints.size());
+}
+
+TEST(TableIdentityTest, ModulesMayOwnTablesOfOneName) {
+  v1::ShardPlanRequest message = GoodRequest(3);
+  message.mutable_tables(0)->set_module("user");
+  message.mutable_tables(1)->set_module("item");
+  message.mutable_tables(0)->set_name("id");
+  message.mutable_tables(1)->set_name("id");
+  v1::TableRule& rule = *message.mutable_constraints()->add_tables();
+  rule.add_tables("item.id");
+  rule.add_tables("table_2");
+  rule.set_max_shards(1);
+  v1::Plan& previous = *message.mutable_migration()->mutable_previous();
+  for (const char* module : {"item", "user"}) {
+    v1::TablePlan& entry = *previous.add_tables();
+    entry.set_name("id");
+    entry.set_module(module);
+    entry.set_sharding_type("table_wise");
+    entry.set_compute_kernel("fused");
+  }
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_THAT(request->constraints.tables[0].tables, ElementsAre(1, 2));
+  const auto again = Decode(EncodePlanRequest(*request));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(again->constraints, request->constraints);
+  EXPECT_EQ(again->migration, request->migration);
+
+  rule.set_tables(0, "id");
+  EXPECT_THAT(Violations::FromStatus(Decode(message).status()),
+              ElementsAre(Violation{"constraints.tables[0].tables[0]",
+                                    "names several tables of the request (\"user.id\", "
+                                    "\"item.id\"), got \"id\""}));
+  rule.set_tables(0, "item.id");
+  message.mutable_tables(1)->set_module("user");
+  EXPECT_THAT(
+      Violations::FromStatus(Decode(message).status()),
+      testing::Contains(Violation{
+          "tables[1].name", "must be unique, got \"user.id\", which is also tables[0].name"}));
+}
+
+TEST(TableIdentityTest, APreviousPlansEntriesGetTheNamesOfTheirTables) {
+  v1::ShardPlanRequest message = GoodRequest(2);
+  message.mutable_tables(0)->set_module("sparse.ebc");
+  for (const char* name : {"table_0", "gone"}) {
+    v1::TablePlan& entry = *message.mutable_migration()->mutable_previous()->add_tables();
+    entry.set_name(name);
+    entry.set_module("model.sparse.ebc");
+    entry.set_sharding_type("table_wise");
+    entry.set_compute_kernel("fused");
+  }
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->migration->previous.tables[0].module, "sparse.ebc");
+  EXPECT_EQ(request->migration->previous.tables[1].module, "model.sparse.ebc");
+}
+
+TEST(TableKindTest, AnUnpooledTableHasNoPoolingModeAndAWarning) {
+  v1::ShardPlanRequest message = GoodRequest(2);
+  message.mutable_tables(1)->set_kind("embedding");
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->tables[0].kind, TableKind::kEmbeddingBag);
+  EXPECT_EQ(request->tables[1].kind, TableKind::kEmbedding);
+  EXPECT_THAT(request->warnings, ElementsAre(AllOf(HasSubstr("1 table(s): \"table_1\""),
+                                                   HasSubstr("grow with its number of ids"))));
+  EXPECT_EQ(Decode(EncodePlanRequest(*request))->tables, request->tables);
+  message.mutable_tables(1)->set_pooling_mode("sum");
+  message.mutable_tables(0)->set_kind("sequence");
+  EXPECT_THAT(FaultyFields(Decode(message).status()),
+              ElementsAre("tables[0].kind", "tables[1].pooling_mode"));
+}
+
+TEST(PoolingFactorsTest, AreOneAFeatureAndSumToThePoolingFactor) {
+  v1::ShardPlanRequest message = GoodRequest(1);
+  v1::Table& table = *message.mutable_tables(0);
+  table.add_features("f");
+  table.add_features("g");
+  table.add_pooling_factors(0.5);
+  table.add_pooling_factors(2.0000001);
+  auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->tables[0].pooling_factor, 2.5);
+  EXPECT_THAT(request->tables[0].pooling_factors, ElementsAre(0.5, 2.0000001));
+  EXPECT_EQ(Decode(EncodePlanRequest(*request))->tables, request->tables);
+  table.set_pooling_factors(1, 2.00001);
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].pooling_factor"));
+  table.clear_pooling_factor();
+  request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->tables[0].pooling_factor, 2.50001);
+  EXPECT_THAT(request->warnings, IsEmpty());
+  table.set_pooling_factors(1, kNan);
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].pooling_factors[1]"));
+  table.mutable_pooling_factors()->Truncate(1);
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].pooling_factors"));
+  table.set_pooling_factors(0, 9e5);
+  table.add_pooling_factors(9e5);
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].pooling_factors"));
+}
+
+TEST(ComputeDeviceTest, IsAWord) {
+  v1::ShardPlanRequest message = GoodRequest(1);
+  EXPECT_EQ(Decode(message)->topology.compute_device, std::nullopt);
+  message.mutable_topology()->set_compute_device("cpu");
+  const auto request = Decode(message);
+  EXPECT_EQ(request->topology.compute_device, ComputeDevice::kCpu);
+  EXPECT_EQ(Decode(EncodePlanRequest(*request))->topology, request->topology);
+  message.mutable_topology()->set_compute_device("tpu");
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("topology.compute_device"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "absl/strings/cord.h"
+#include "common/base/failure_reason.h"
 
 namespace neuroshard {
 namespace {
@@ -20,7 +21,9 @@ Status AsResourceExhausted(const Status& status) {
 
 Status RequestFaults::ToStatus() const {
   if (over_limits.empty()) return violations.ToStatus();
-  if (violations.empty()) return AsResourceExhausted(over_limits.ToStatus());
+  if (violations.empty()) {
+    return WithReason(AsResourceExhausted(over_limits.ToStatus()), FailureReason::kOverLimit);
+  }
   Violations all = over_limits;
   for (const Violation& violation : violations.kept()) {
     all.Add(violation.field, violation.description);

@@ -9,15 +9,10 @@ namespace neuroshard {
 namespace {
 
 constexpr double kMaxZipfExponent = 4;
+// Between pooling_factor and the sum of pooling_factors, relative.
+constexpr double kPoolingTolerance = 1e-6;
 
 }  // namespace
-
-void TableDecoder::Assumption::Note(const std::string& name) {
-  constexpr std::size_t kNamed = 3;
-  if (count < kNamed) first_names += (count == 0 ? "" : ", ") + Quoted(name);
-  if (count == kNamed) first_names += ", ...";
-  ++count;
-}
 
 ReuseHistogram TableDecoder::ZipfHistogram(std::int64_t rows, double pooling_factor,
                                            double exponent) {
@@ -28,21 +23,45 @@ ReuseHistogram TableDecoder::ZipfHistogram(std::int64_t rows, double pooling_fac
   return entry->second;
 }
 
-Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
-  Table table;
-  check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
-  table.name = message.name();
-  const bool rows_ok = check.InRange("num_embeddings", message.num_embeddings(), 1, kMaxExtent);
-  table.num_embeddings = message.num_embeddings();
-  check.InRange("embedding_dim", message.embedding_dim(), 1, kMaxDim);
-  table.embedding_dim = message.embedding_dim();
-  bool pooling_ok = true;
-  if (message.has_pooling_factor()) {
-    pooling_ok = check.InRange("pooling_factor", message.pooling_factor(), 0.0, kMaxPoolingFactor);
-    table.pooling_factor = message.pooling_factor();
-  } else {
-    pooling_factor_.Note(table.name);
+void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table) {
+  double sum = 0;
+  bool ok = true;
+  for (int i = 0; i < message.pooling_factors_size(); ++i) {
+    ok = check.InRange(fmt::format("pooling_factors[{}]", i), message.pooling_factors(i), 0.0,
+                       kMaxPoolingFactor) &&
+         ok;
+    sum += message.pooling_factors(i);
   }
+  table.pooling_factors.assign(message.pooling_factors().begin(), message.pooling_factors().end());
+  const bool by_feature = message.pooling_factors_size() > 0;
+  if (by_feature && message.pooling_factors_size() != message.features_size()) {
+    check.Fail("pooling_factors",
+               fmt::format("must have as many entries as features, {}, got {}",
+                           message.features_size(), message.pooling_factors_size()));
+    ok = false;
+  }
+  if (!message.has_pooling_factor()) {
+    if (!by_feature) without_pooling_factor_.push_back(decoded_);
+    if (!by_feature || !ok) return;
+    if (sum > kMaxPoolingFactor) {
+      check.Fail("pooling_factors",
+                 fmt::format("must sum to at most {}, got {}", kMaxPoolingFactor, sum));
+      return;
+    }
+    table.pooling_factor = sum;
+    return;
+  }
+  table.pooling_factor = message.pooling_factor();
+  if (!check.InRange("pooling_factor", table.pooling_factor, 0.0, kMaxPoolingFactor)) return;
+  if (by_feature && ok &&
+      std::abs(sum - table.pooling_factor) >
+          kPoolingTolerance * std::max(sum, table.pooling_factor)) {
+    check.Fail("pooling_factor", fmt::format("must be the sum of pooling_factors, {}, got {}", sum,
+                                             table.pooling_factor));
+  }
+}
+
+void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table) {
   const bool zipf_ok =
       !message.has_zipf_exponent() ||
       check.InRange("zipf_exponent", message.zipf_exponent(), 0.0, kMaxZipfExponent);
@@ -52,18 +71,42 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
     }
     table.reuse_histogram =
         DecodeReuseHistogram(check, message.reuse_histogram(), table.pooling_factor);
-  } else if (table.pooling_factor == 0) {
-    table.reuse_histogram = {};
-  } else if (!message.has_zipf_exponent()) {
-    reuse_histogram_.Note(table.name);
+    return;
+  }
+  if (table.pooling_factor == 0) return;
+  if (!message.has_zipf_exponent()) {
+    without_reuse_histogram_.push_back(decoded_);
     table.reuse_histogram = DefaultReuseHistogram();
-  } else if (rows_ok && pooling_ok && zipf_ok) {
+    return;
+  }
+  const bool rows_ok = table.num_embeddings >= 1 && table.num_embeddings <= kMaxExtent;
+  const bool pooling_ok = table.pooling_factor > 0 && table.pooling_factor <= kMaxPoolingFactor;
+  if (rows_ok && pooling_ok && zipf_ok) {
     table.reuse_histogram =
         ZipfHistogram(table.num_embeddings, table.pooling_factor, message.zipf_exponent());
   }
+}
+
+Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
+  Table table;
+  check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
+  table.name = message.name();
+  check.InRange("num_embeddings", message.num_embeddings(), 1, kMaxExtent);
+  table.num_embeddings = message.num_embeddings();
+  check.InRange("embedding_dim", message.embedding_dim(), 1, kMaxDim);
+  table.embedding_dim = message.embedding_dim();
+  DecodePooling(message, check, table);
+  DecodeReuse(message, check, table);
   table.weight_dtype = check.WordOrDefault("weight_dtype", message.weight_dtype(), DataType::kFp32);
+  table.kind = check.WordOrDefault("kind", message.kind(), TableKind::kEmbeddingBag);
   table.pooling_mode =
       check.WordOrDefault("pooling_mode", message.pooling_mode(), PoolingMode::kSum);
+  if (table.kind == TableKind::kEmbedding) {
+    unpooled_.push_back(decoded_);
+    if (!message.pooling_mode().empty()) {
+      check.Fail("pooling_mode", "must not be given for kind \"embedding\", which pools nothing");
+    }
+  }
   table.weighted = message.weighted();
   for (int i = 0; i < message.features_size(); ++i) {
     check.IsNonEmptyText(fmt::format("features[{}]", i), message.features(i), kMaxNameBytes);
@@ -71,21 +114,31 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   }
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
+  ++decoded_;
   return table;
 }
 
-std::vector<std::string> TableDecoder::Warnings() const {
+std::vector<std::string> TableDecoder::Warnings(const std::vector<Table>& tables) const {
+  const TableNames names(tables);
   std::vector<std::string> warnings;
-  if (pooling_factor_.count > 0) {
-    warnings.push_back(fmt::format("pooling_factor is missing and taken as 1 for {} table(s): {}",
-                                   pooling_factor_.count, pooling_factor_.first_names));
-  }
-  if (reuse_histogram_.count > 0) {
-    warnings.push_back(
-        fmt::format("reuse_histogram is missing and taken as the mean of the public DLRM 2021 "
-                    "tables for {} table(s): {}",
-                    reuse_histogram_.count, reuse_histogram_.first_names));
-  }
+  const auto warn = [&](const std::vector<int>& of, std::string_view what,
+                        std::string_view then = "") {
+    if (of.empty()) return;
+    constexpr std::size_t kNamed = 3;
+    std::string list;
+    for (std::size_t i = 0; i < of.size() && i < kNamed; ++i) {
+      list += fmt::format("{}{}", i == 0 ? "" : ", ", Quoted(names.ReferenceTo(of[i])));
+    }
+    warnings.push_back(fmt::format("{} for {} table(s): {}{}{}", what, of.size(), list,
+                                   of.size() > kNamed ? ", ..." : "", then));
+  };
+  warn(without_pooling_factor_, "pooling_factor is missing and taken as 1");
+  warn(without_reuse_histogram_,
+       "reuse_histogram is missing and taken as the mean of the public DLRM 2021 tables");
+  warn(
+      unpooled_, "kind is \"embedding\"",
+      "; they are priced, and their memory is counted, as if their vectors were pooled: the output "
+      "and the exchange of an unpooled table grow with its number of ids");
   return warnings;
 }
 
@@ -95,9 +148,15 @@ v1::Table EncodeTable(const Table& table) {
   message.set_num_embeddings(table.num_embeddings);
   message.set_embedding_dim(table.embedding_dim);
   message.set_pooling_factor(table.pooling_factor);
+  message.mutable_pooling_factors()->Add(table.pooling_factors.begin(),
+                                         table.pooling_factors.end());
   for (const double share : table.reuse_histogram) message.add_reuse_histogram(share);
   message.set_weight_dtype(std::string(ToText(table.weight_dtype)));
-  message.set_pooling_mode(std::string(ToText(table.pooling_mode)));
+  if (table.kind == TableKind::kEmbeddingBag) {
+    message.set_pooling_mode(std::string(ToText(table.pooling_mode)));
+  } else {
+    message.set_kind(std::string(ToText(table.kind)));
+  }
   message.set_weighted(table.weighted);
   for (const std::string& feature : table.features) message.add_features(feature);
   message.set_module(table.module);

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/domain/table.h"
+#include "common/domain/table_names.h"
 #include "neuroshard/v1/table.pb.h"
 
 namespace neuroshard {
@@ -50,26 +52,43 @@ class TableDecoder {
 
   Table Decode(const v1::Table& message, const FieldCheck& check);
 
-  // One warning a kind of assumption, naming the number of tables and the first few.
-  std::vector<std::string> Warnings() const;
+  // One warning a kind of assumption about `tables`, which are those it decoded, naming the number
+  // of tables and the first few.
+  std::vector<std::string> Warnings(const std::vector<Table>& tables) const;
 
  private:
-  struct Assumption {
-    std::size_t count = 0;
-    std::string first_names;
-
-    void Note(const std::string& name);
-  };
+  void DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table);
+  void DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table);
 
   ReuseHistogram ZipfHistogram(std::int64_t rows, double pooling_factor, double exponent);
 
   std::int64_t global_batch_size_;
-  Assumption pooling_factor_;
-  Assumption reuse_histogram_;
+  int decoded_ = 0;
+  // Indices of tables.
+  std::vector<int> without_pooling_factor_;
+  std::vector<int> without_reuse_histogram_;
+  std::vector<int> unpooled_;
   // Real models have few distinct tables.
   std::map<std::tuple<std::int64_t, std::int64_t, double>, ReuseHistogram> zipf_histograms_;
 };
 
 v1::Table EncodeTable(const Table& table);
+
+// A violation for each of `tables`, messages with a module and a name at `path`, of which an
+// earlier one has the full name.
+template <typename Messages>
+void CheckUniqueNames(const Messages& tables, std::string_view path, Violations& violations) {
+  TableNames names;
+  for (int i = 0; i < tables.size(); ++i) {
+    names.Add(tables[i].module(), tables[i].name());
+    if (tables[i].name().empty()) continue;
+    const std::string full_name = FullName(tables[i].module(), tables[i].name());
+    const int first = names.Find(full_name);
+    if (first == i) continue;
+    violations.Add(fmt::format("{}[{}].name", path, i),
+                   fmt::format("must be unique, got {}, which is also {}[{}].name",
+                               Quoted(full_name), path, first));
+  }
+}
 
 }  // namespace neuroshard

@@ -93,6 +93,11 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     }
   }
   topology.bandwidths = DecodeBandwidths(message.bandwidths(), violations);
+  if (!message.compute_device().empty()) {
+    topology.compute_device =
+        FieldCheck("topology", violations)
+            .WordOf("compute_device", message.compute_device(), ComputeDevice::kCuda);
+  }
   return topology;
 }
 
@@ -128,6 +133,9 @@ v1::Topology EncodeTopology(const Topology& topology) {
       group.mutable_device_memory_bytes()->Add(memory.begin(), memory.end());
     }
     last = std::move(memory);
+  }
+  if (topology.compute_device) {
+    message.set_compute_device(std::string(ToText(*topology.compute_device)));
   }
   if (topology.bandwidths != Bandwidths{}) {
     v1::Bandwidths& bandwidths = *message.mutable_bandwidths();

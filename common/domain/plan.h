@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct TablePlan {
   std::string module;
   ShardingType sharding_type = ShardingType::kTableWise;
   ComputeKernel compute_kernel = ComputeKernel::kFused;
-  std::vector<Shard> shards;  // ascending (col_offset, row_offset)
+  std::vector<Shard> shards;           // ascending (col_offset, row_offset)
+  std::optional<TableKind> kind = {};  // none: the table's own
 
   bool operator==(const TablePlan&) const = default;
 };

@@ -2,6 +2,7 @@
 // codec checks again.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -73,7 +74,7 @@ struct SearchOptions {
   bool operator==(const SearchOptions&) const = default;
 };
 
-// A valid request. Tables have different names; tables in constraints and migration are indices.
+// A valid request. Tables have different full names (table_names.h); tables in constraints and migration are indices.
 struct PlanRequest {
   std::string request_id;
   std::vector<Table> tables;
@@ -86,6 +87,17 @@ struct PlanRequest {
   CostModelRef cost_model;
   SearchOptions search;
   std::vector<std::string> warnings;  // what decoding had to assume
+
+  // Whether any table's vectors are not pooled: such a table takes few sharding types (IsTypeOf).
+  bool has_unpooled_tables() const {
+    return std::any_of(tables.begin(), tables.end(),
+                       [](const Table& table) { return table.kind == TableKind::kEmbedding; });
+  }
+  // Whether any placement that fits into memory is legal, in the types that a cost model was made
+  // for.
+  bool demands_nothing() const {
+    return constraints.empty() && !migration.has_value() && !has_unpooled_tables();
+  }
 
   bool operator==(const PlanRequest&) const = default;
 };

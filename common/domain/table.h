@@ -17,9 +17,12 @@ struct Table {
   std::int64_t num_embeddings = 0;  // rows
   std::int64_t embedding_dim = 0;   // columns
   double pooling_factor = 1.0;      // mean ids per sample
+  // The same by feature, in the order of `features`; empty: not known.
+  std::vector<double> pooling_factors;
   ReuseHistogram reuse_histogram{};
   DataType weight_dtype = DataType::kFp32;
-  PoolingMode pooling_mode = PoolingMode::kSum;
+  TableKind kind = TableKind::kEmbeddingBag;
+  PoolingMode pooling_mode = PoolingMode::kSum;  // of kind kEmbeddingBag
   bool weighted = false;
   std::vector<std::string> features;
 

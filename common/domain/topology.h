@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 
@@ -36,6 +39,7 @@ struct HostRanks {
 struct Topology {
   std::vector<Device> devices;
   Bandwidths bandwidths = {};
+  std::optional<ComputeDevice> compute_device = {};  // the trainer's; none: not stated
 
   int num_ranks() const { return static_cast<int>(devices.size()); }
   // Ranks per host when all hosts have the same number, otherwise 0.

@@ -13,6 +13,9 @@ namespace neuroshard {
 enum class DataType { kFp32, kFp16, kBf16 };
 // Pooling of a bag's rows into one vector.
 enum class PoolingMode { kSum, kMean };
+// Whether a sample's ids are pooled into a vector for each feature (TorchRec's
+// EmbeddingBagCollection), or each gives one (EmbeddingCollection).
+enum class TableKind { kEmbeddingBag, kEmbedding };
 // Optimizer that is fused into the backward pass; it determines a table's state.
 enum class Optimizer { kSgd, kAdagrad, kRowwiseAdagrad, kAdam };
 // Rules for the memory of a shard (memory_use.h).
@@ -32,6 +35,8 @@ enum class ShardingType {
 enum class ComputeKernel { kFused, kDense };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
+// What a trainer computes on.
+enum class ComputeDevice { kCuda, kCpu };
 // Direction of an all-to-all: pooled vectors forward, their gradients backward.
 enum class CommDirection { kForward, kBackward };
 // Collectives that a sharding type may need.
@@ -61,6 +66,10 @@ template <>
 inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
                                                    Word<PoolingMode>{PoolingMode::kMean, "mean"}};
 template <>
+inline constexpr std::array kWords<TableKind> = {
+    Word<TableKind>{TableKind::kEmbeddingBag, "embedding_bag"},
+    Word<TableKind>{TableKind::kEmbedding, "embedding"}};
+template <>
 inline constexpr std::array kWords<Optimizer> = {
     Word<Optimizer>{Optimizer::kSgd, "sgd"}, Word<Optimizer>{Optimizer::kAdagrad, "adagrad"},
     Word<Optimizer>{Optimizer::kRowwiseAdagrad, "rowwise_adagrad"},
@@ -87,6 +96,10 @@ inline constexpr std::array kWords<ComputeKernel> = {
 template <>
 inline constexpr std::array kWords<ColumnRule> = {
     Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
+template <>
+inline constexpr std::array kWords<ComputeDevice> = {
+    Word<ComputeDevice>{ComputeDevice::kCuda, "cuda"},
+    Word<ComputeDevice>{ComputeDevice::kCpu, "cpu"}};
 template <>
 inline constexpr std::array kWords<CommDirection> = {
     Word<CommDirection>{CommDirection::kForward, "forward"},
@@ -123,6 +136,13 @@ std::string AllWords() {
     all += word.text;
   }
   return all;
+}
+
+// Whether TorchRec runs tables of the kind in this type (1.9.2, distributed/embedding.py: its
+// sharder offers data_parallel for an EmbeddingCollection too, whose forward pass then fails).
+constexpr bool IsTypeOf(TableKind kind, ShardingType type) {
+  return kind == TableKind::kEmbeddingBag || type == ShardingType::kTableWise ||
+         type == ShardingType::kColumnWise || type == ShardingType::kRowWise;
 }
 
 // Whether the ranks' numbers are added on the way.

@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "common/base/failure_reason.h"
 #include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
@@ -30,13 +31,16 @@ grpc::Status RpcGate::Serve(const std::string& rpc, const std::function<Status()
 
 Status RpcGate::Run(const std::function<Status()>& handler) {
   if (!admitting_.load(std::memory_order_relaxed)) {
-    return Unavailable("the server is draining; try another replica");
+    return WithReason(Unavailable("the server is draining; try another replica"),
+                      FailureReason::kDraining);
   }
   const int position = ++in_flight_;
   const DecrementAtEnd leave_when_done(in_flight_);
   if (position > max_in_flight_) {
-    return ResourceExhausted(
-        "{} calls are in flight, which is this server's limit; try again later", max_in_flight_);
+    return WithReason(
+        ResourceExhausted("{} calls are in flight, which is this server's limit; try again later",
+                          max_in_flight_),
+        FailureReason::kOverloaded);
   }
   try {
     return handler();

@@ -1,8 +1,10 @@
 #include "common/rpc/status_mapping.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -16,6 +18,7 @@ constexpr std::size_t kMaxEncodedMessageBytes = 1500;
 constexpr std::size_t kMaxDetailsBytes = 4500;
 constexpr std::size_t kMaxFieldBytes = 200;
 constexpr std::size_t kMaxDescriptionBytes = 400;
+constexpr char kReasonDomain[] = "neuroshard";
 
 bool IsUtf8Continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
@@ -69,13 +72,22 @@ grpc::Status ToGrpc(const Status& status) {
   const auto code = static_cast<grpc::StatusCode>(status.code());
   const std::string message = Cut(Message(status), kMaxEncodedMessageBytes);
   const std::vector<Violation> violations = Violations::FromStatus(status);
-  if (violations.empty()) return grpc::Status(code, message);
+  const std::optional<FailureReason> reason = ReasonOf(status);
+  if (violations.empty() && !reason) return grpc::Status(code, message);
 
   google::rpc::Status details;
   details.set_code(static_cast<int>(code));
   details.set_message(message);
-  details.add_details()->PackFrom(
-      EncodeViolations(violations, kMaxDetailsBytes - details.ByteSizeLong()));
+  if (reason) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(std::string(ReasonText(*reason)));
+    info.set_domain(kReasonDomain);
+    details.add_details()->PackFrom(info);
+  }
+  if (!violations.empty()) {
+    details.add_details()->PackFrom(
+        EncodeViolations(violations, kMaxDetailsBytes - details.ByteSizeLong()));
+  }
   return grpc::Status(code, message, details.SerializeAsString());
 }
 
@@ -88,6 +100,13 @@ Status FromGrpc(const grpc::Status& status) {
   }
   Violations violations;
   for (const auto& detail : details.details()) {
+    if (google::rpc::ErrorInfo info; detail.UnpackTo(&info)) {
+      const std::optional<FailureReason> reason = ReasonFromText(info.reason());
+      if (reason && info.domain() == kReasonDomain && reason != ReasonOf(result)) {
+        result = WithReason(std::move(result), *reason);
+      }
+      continue;
+    }
     google::rpc::BadRequest bad_request;
     if (!detail.UnpackTo(&bad_request)) continue;
     for (const auto& entry : bad_request.field_violations()) {

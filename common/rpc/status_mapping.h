@@ -1,5 +1,5 @@
-// absl::Status <-> grpc::Status. Codes are the same numbers. Violations travel as
-// google.rpc.BadRequest inside a google.rpc.Status in grpc-status-details-bin, as other gRPC
+// absl::Status <-> grpc::Status. Codes are the same numbers. Reasons travel as google.rpc.ErrorInfo
+// of the domain "neuroshard", violations as google.rpc.BadRequest, both inside a google.rpc.Status in grpc-status-details-bin, as other gRPC
 // clients expect them.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace neuroshard {
 grpc::Status ToGrpc(const Status& status);
 
 // The status a server of ours (or another that uses google.rpc.Status) sent. Restores violations
-// for Violations::FromStatus.
+// for Violations::FromStatus and the reason for ReasonOf.
 Status FromGrpc(const grpc::Status& status);
 
 }  // namespace neuroshard

@@ -5,7 +5,10 @@
 
 #include <string>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -34,6 +37,41 @@ TEST(StatusMappingTest, ViolationsSurviveTheTrip) {
   const Status back = FromGrpc(ToGrpc(violations.ToStatus()));
   EXPECT_THAT(back, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got -4; topology")));
   EXPECT_EQ(Violations::FromStatus(back), violations.kept());
+}
+
+TEST(StatusMappingTest, ReasonsTravelAsErrorInfoBesideTheViolations) {
+  const Status status = WithReason(FailedPrecondition("too large"), FailureReason::kOutOfMemory);
+  const grpc::Status mapped = ToGrpc(status);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(mapped.error_details()));
+  google::rpc::ErrorInfo info;
+  ASSERT_EQ(details.details_size(), 1);
+  ASSERT_TRUE(details.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), "OUT_OF_MEMORY");
+  EXPECT_EQ(info.domain(), "neuroshard");
+  EXPECT_EQ(FromGrpc(mapped), status);
+
+  Violations violations;
+  violations.Add("tables", "must not be empty");
+  const Status both = WithReason(violations.ToStatus(), FailureReason::kConstraintsConflict);
+  EXPECT_EQ(ReasonOf(FromGrpc(ToGrpc(both))), FailureReason::kConstraintsConflict);
+  EXPECT_EQ(Violations::FromStatus(FromGrpc(ToGrpc(both))), violations.kept());
+  EXPECT_EQ(ReasonOf(FromGrpc(ToGrpc(violations.ToStatus()))), FailureReason::kBadInput);
+  EXPECT_EQ(ReasonOf(FromGrpc(ToGrpc(Internal("broken")))), std::nullopt);
+}
+
+TEST(StatusMappingTest, ReasonsOfOtherServersAreNotOurs) {
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  info.set_reason("OUT_OF_MEMORY");
+  info.set_domain("example.org");
+  details.add_details()->PackFrom(info);
+  info.set_reason("A_REASON_OF_TOMORROW");
+  info.set_domain("neuroshard");
+  details.add_details()->PackFrom(info);
+  const Status status = FromGrpc(
+      grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "no", details.SerializeAsString()));
+  EXPECT_EQ(ReasonOf(status), std::nullopt);
 }
 
 TEST(StatusMappingTest, LongErrorsAreCutToWhatAClientAccepts) {

@@ -11,6 +11,7 @@
 
 #include "common/base/bytes.h"
 #include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/list_text.h"
@@ -48,6 +49,7 @@ class ConstraintChecker {
         shards_(shards),
         violations_(violations),
         rules_(request, TypeSet::All()),
+        names_(request.tables),
         rules_of_table_(request.tables.size()),
         shards_of_table_(request.tables.size()) {
     for (std::size_t r = 0; r < constraints_.tables.size(); ++r) {
@@ -144,7 +146,7 @@ class ConstraintChecker {
 
   void CheckColumnRule(Entry entry) {
     const std::int64_t width = rules_.of(static_cast<int>(entry.front().table)).column_block;
-    if (width == 0) return;
+    if (constraints_.column_rule != ColumnRule::kTorchRec) return;
     for (const PlacedShard& shard : entry) {
       if (!CutsColumns(PlanOf(shard).sharding_type) || At(shard).cols == width) continue;
       Add(shard, "cols",
@@ -202,7 +204,8 @@ class ConstraintChecker {
         if (unit == expected) continue;
         Add(*shard, "rank",
             fmt::format("must be on {} {}, where '{}' is (constraints.colocate[{}]), got {}",
-                        ToText(group.level), expected, PlanOf(*first).name, g, At(*shard).rank));
+                        ToText(group.level), expected,
+                        names_.ReferenceTo(static_cast<int>(first->table)), g, At(*shard).rank));
       }
     }
   }
@@ -217,7 +220,8 @@ class ConstraintChecker {
         if (is_first || first->second->table == shard->table) continue;
         Add(*shard, "rank",
             fmt::format("must not be on {} {}, where '{}' is (constraints.separate[{}]), got {}",
-                        ToText(group.level), unit, PlanOf(*first->second).name, g,
+                        ToText(group.level), unit,
+                        names_.ReferenceTo(static_cast<int>(first->second->table)), g,
                         At(*shard).rank));
       }
     }
@@ -265,6 +269,7 @@ class ConstraintChecker {
   const std::vector<PlacedShard>& shards_;
   Violations& violations_;
   const CompiledRules rules_;
+  const TableNames names_;
   std::vector<std::vector<std::size_t>> rules_of_table_;
   std::vector<std::vector<const PlacedShard*>> shards_of_table_;
 };

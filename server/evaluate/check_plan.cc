@@ -5,14 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "common/base/bytes.h"
 #include "common/domain/memory_use.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/check_constraints.h"
 #include "server/evaluate/check_layout.h"
+#include "server/evaluate/check_unpooled.h"
 #include "server/evaluate/shard_range.h"
 
 namespace neuroshard {
@@ -28,11 +28,8 @@ class PlanChecker {
       : request_(request),
         plan_(plan),
         hosts_(request.topology.hosts()),
-        rank_memory_(request.topology.devices.size()) {
-    for (std::size_t i = 0; i < request.tables.size(); ++i) {
-      index_of_.emplace(request.tables[i].name, i);
-    }
-  }
+        rank_memory_(request.topology.devices.size()),
+        names_(request.tables) {}
 
   std::vector<Violation> Run() {
     CheckWorld();
@@ -67,34 +64,40 @@ class PlanChecker {
 
   void CheckTables() {
     std::vector<std::size_t> seen_at(request_.tables.size(), plan_.tables.size());
+    const std::vector<int> table_of = TablesOf(plan_, request_.tables);
     for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
       const TablePlan& table_plan = plan_.tables[t];
       const std::string path = fmt::format("plan.tables[{}]", t);
-      const auto found = index_of_.find(table_plan.name);
-      if (found == index_of_.end()) {
+      if (table_of[t] < 0) {
         violations_.Add(path + ".name",
-                        fmt::format("'{}' is not a table of the request", table_plan.name));
+                        names_.WhyUnresolved(FullName(table_plan.module, table_plan.name)));
         continue;
       }
-      std::size_t& first = seen_at[found->second];
+      const std::size_t index = static_cast<std::size_t>(table_of[t]);
+      std::size_t& first = seen_at[index];
       if (first != plan_.tables.size()) {
         violations_.Add(path + ".name", fmt::format("'{}' already appears as plan.tables[{}]",
-                                                    table_plan.name, first));
+                                                    names_.ReferenceTo(table_of[t]), first));
       } else {
         first = t;
       }
-      const Table& table = request_.tables[found->second];
+      const Table& table = request_.tables[index];
       if (table_plan.module != table.module) {
         violations_.Add(path + ".module", fmt::format("must be '{}' as in the request, got '{}'",
                                                       table.module, table_plan.module));
       }
-      CheckShards(found->second, t, path);
+      if (table_plan.kind && *table_plan.kind != table.kind) {
+        violations_.Add(path + ".kind", fmt::format("must be {} as in the request, got {}",
+                                                    ToText(table.kind), ToText(*table_plan.kind)));
+      }
+      CheckShards(index, t, path);
     }
+    CheckUnpooledTables(request_, plan_, table_of, violations_);
     for (std::size_t i = 0; i < seen_at.size(); ++i) {
       if (seen_at[i] == plan_.tables.size()) {
         violations_.Add("plan.tables",
                         fmt::format("table '{}' (tables[{}] of the request) is missing",
-                                    request_.tables[i].name, i));
+                                    names_.ReferenceTo(static_cast<int>(i)), i));
       }
     }
   }
@@ -141,9 +144,9 @@ class PlanChecker {
 
   const PlanRequest& request_;
   const Plan& plan_;
-  std::unordered_map<std::string_view, std::size_t> index_of_;
   const std::vector<HostRanks> hosts_;
   std::vector<MemoryUse> rank_memory_;
+  const TableNames names_;
   std::vector<PlacedShard> placed_;
   Violations violations_;
 };

@@ -83,7 +83,7 @@ TEST_F(CheckPlanTest, EveryTableOnceAndNoOther) {
   plan_.tables[1].name = "stranger";
   EXPECT_THAT(
       Check(),
-      ElementsAre(ViolationIs("plan.tables[1].name", "'stranger' is not a table"),
+      ElementsAre(ViolationIs("plan.tables[1].name", "names no table of the request"),
                   ViolationIs("plan.tables[2].name", "already appears as plan.tables[0]"),
                   ViolationIs("plan.tables", "'t0' (tables[0] of the request) is missing"),
                   ViolationIs("plan.tables", "'t1' (tables[1] of the request) is missing")));

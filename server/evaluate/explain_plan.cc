@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/placement_batch.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/relayouts.h"
@@ -31,6 +30,8 @@ class Explainer {
         model_(model),
         conditions_(ConditionsOf(request)),
         num_ranks_(request.topology.devices.size()),
+        names_(request.tables),
+        table_of_(TablesOf(plan, request.tables)),
         width_(static_cast<std::size_t>(model.representation_width())),
         default_types_(model.info().sharding_types),
         rules_(request, default_types_),
@@ -41,9 +42,6 @@ class Explainer {
         holds_(num_ranks_),
         compute_ms_(num_ranks_) {
     for (std::size_t rank = 0; rank < num_ranks_; ++rank) all_ranks_.push_back(rank);
-    for (std::size_t t = 0; t < request.tables.size(); ++t) {
-      index_of_.emplace(request.tables[t].name, static_cast<int>(t));
-    }
     AddUp();
   }
 
@@ -64,7 +62,7 @@ class Explainer {
   const Table& TableOf(std::size_t entry) const {
     return request_.tables[static_cast<std::size_t>(TableIndex(entry))];
   }
-  int TableIndex(std::size_t entry) const { return index_of_.at(plan_.tables[entry].name); }
+  int TableIndex(std::size_t entry) const { return table_of_[entry]; }
 
   // Entries of the plan, ascending: those on the costliest ranks.
   std::vector<std::size_t> Chosen(const PlanCost& cost) const {
@@ -160,7 +158,7 @@ class Explainer {
 
     for (const std::size_t rank : ranks) AddUpRank(rank, kNoEntry);
     ComputeRanks(ranks);
-    return ExplanationOf(of, relayouts);
+    return ExplanationOf(entry, relayouts);
   }
 
   void PriceRelayouts(std::size_t entry, const std::vector<Relayouts>& relayouts) {
@@ -193,11 +191,10 @@ class Explainer {
   }
 
   // prices_ has a placement for each layout, in their order.
-  TableExplanation ExplanationOf(const TablePlan& of,
-                                 const std::vector<Relayouts>& relayouts) const {
+  TableExplanation ExplanationOf(std::size_t entry, const std::vector<Relayouts>& relayouts) const {
     TableExplanation explanation;
-    explanation.table = of.name;
-    explanation.sharding_type = of.sharding_type;
+    explanation.table = names_.ReferenceTo(TableIndex(entry));
+    explanation.sharding_type = plan_.tables[entry].sharding_type;
     std::size_t row = 0;
     for (const Relayouts& type : relayouts) {
       TableAlternative alternative;
@@ -229,11 +226,12 @@ class Explainer {
   const CostModel& model_;
   const PricingConditions conditions_;
   const std::size_t num_ranks_;
+  const TableNames names_;
+  const std::vector<int> table_of_;
   const std::size_t width_;
   const TypeSet default_types_;
   const CompiledRules rules_;
   RelayoutFinder finder_;
-  std::unordered_map<std::string_view, int> index_of_;
   ShardShapes shapes_;                        // of the plan
   std::vector<std::vector<HeldShard>> held_;  // by rank, in plan order
   std::vector<std::size_t> all_ranks_;

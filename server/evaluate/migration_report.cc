@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
+
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -20,27 +20,21 @@ bool IsInside(const Table& table, const Shard& shard) {
          shard.col_offset <= table.embedding_dim - shard.cols;
 }
 
-std::unordered_map<std::string_view, std::size_t> IndexByName(const PlanRequest& request) {
-  std::unordered_map<std::string_view, std::size_t> index_of;
-  for (std::size_t i = 0; i < request.tables.size(); ++i) {
-    index_of.emplace(request.tables[i].name, i);
-  }
-  return index_of;
-}
-
 }  // namespace
 
 PreviousPlacement::PreviousPlacement(const PlanRequest& request)
     : request_(request), held_(request.tables.size()) {
   if (!request.migration.has_value()) return;
-  const auto index_of = IndexByName(request);
+  const Plan& plan = request.migration->previous;
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
   std::vector<bool> seen(request.tables.size());
-  for (const TablePlan& table_plan : request.migration->previous.tables) {
-    const auto found = index_of.find(table_plan.name);
-    if (found == index_of.end() || seen[found->second]) continue;
-    seen[found->second] = true;
-    const Table& table = request.tables[found->second];
-    std::vector<Shard>& held = held_[found->second];
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table_plan = plan.tables[t];
+    const std::size_t index = static_cast<std::size_t>(table_of[t]);
+    if (table_of[t] < 0 || seen[index]) continue;
+    seen[index] = true;
+    const Table& table = request.tables[index];
+    std::vector<Shard>& held = held_[index];
     std::int64_t rows = 0;
     std::int64_t cols = 0;
     bool same_size = true;
@@ -96,18 +90,18 @@ std::int64_t PreviousPlacement::MovedBytes(int table, const Shard& shard) const 
 
 MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan) {
   const PreviousPlacement previous(request);
-  const auto index_of = IndexByName(request);
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  const TableNames names(request.tables);
   constexpr std::int64_t kMost = std::int64_t{1} << 60;
   MigrationReport report;
-  for (const TablePlan& table_plan : plan.tables) {
-    const auto found = index_of.find(table_plan.name);
-    if (found == index_of.end()) continue;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (table_of[t] < 0) continue;
     std::int64_t bytes = 0;
-    for (const Shard& shard : table_plan.shards) {
-      bytes = std::min(kMost, bytes + previous.MovedBytes(static_cast<int>(found->second), shard));
+    for (const Shard& shard : plan.tables[t].shards) {
+      bytes = std::min(kMost, bytes + previous.MovedBytes(table_of[t], shard));
     }
     if (bytes == 0) continue;
-    report.tables.push_back({table_plan.name, bytes});
+    report.tables.push_back({names.ReferenceTo(table_of[t]), bytes});
     report.moved_bytes = std::min(kMost, report.moved_bytes + bytes);
   }
   return report;

@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/type_obstacle.h"
 
@@ -230,15 +229,10 @@ class RelayoutFinder::Proposals {
 RelayoutFinder::RelayoutFinder(const PlanRequest& request, TypeSet default_types,
                                const CompiledRules& rules, const Plan& plan)
     : request_(request), default_types_(default_types), rules_(rules), ledger_(request, rules) {
-  std::unordered_map<std::string_view, int> index_of;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    index_of.emplace(request.tables[t].name, static_cast<int>(t));
-  }
-  for (const TablePlan& entry : plan.tables) {
-    const auto found = index_of.find(entry.name);
-    if (found != index_of.end()) {
-      ledger_.PutAnyway(found->second, LayoutOf(entry), entry.shards);
-    }
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& entry = plan.tables[t];
+    if (table_of[t] >= 0) ledger_.PutAnyway(table_of[t], LayoutOf(entry), entry.shards);
   }
 }
 

@@ -3,34 +3,33 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <string_view>
-#include <unordered_map>
 
 #include "common/base/violations.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/shard_range.h"
 #include "server/features/shard_features.h"
 
 namespace neuroshard {
 
 StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan) {
-  std::unordered_map<std::string_view, const Table*> by_name;
-  for (const Table& table : request.tables) by_name.emplace(table.name, &table);
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
   std::vector<ResolvedShard> resolved;
   Violations violations;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const TablePlan& table_plan = plan.tables[t];
-    const auto found = by_name.find(table_plan.name);
-    if (found == by_name.end()) {
-      violations.Add(fmt::format("plan.tables[{}].name", t),
-                     fmt::format("'{}' is not a table of the request", table_plan.name));
+    if (table_of[t] < 0) {
+      violations.Add(
+          fmt::format("plan.tables[{}].name", t),
+          TableNames(request.tables).WhyUnresolved(FullName(table_plan.module, table_plan.name)));
       continue;
     }
+    const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
     const ShardLayout layout = LayoutOf(table_plan);
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
-      if (CheckShardRange(*found->second, layout.type, shard, request.topology.num_ranks(), {t, s},
+      if (CheckShardRange(table, layout.type, shard, request.topology.num_ranks(), {t, s},
                           violations)) {
-        resolved.push_back({found->second, layout, &shard});
+        resolved.push_back({&table, layout, &shard});
       }
     }
   }

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "common/base/printable_text.h"
 
 namespace neuroshard {
@@ -111,9 +112,11 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
     std::set<std::string> names;
     for (const auto& model : loaded_.empty() ? models_ : loaded_) names.insert(model->info().name);
     if (names.size() != 1) {
-      return FailedPrecondition(
-          "no cost model is named and the server has no default; {}",
-          names.empty() ? "no cost model is loaded" : "name one of " + DescribeNames(names));
+      return WithReason(
+          FailedPrecondition(
+              "no cost model is named and the server has no default; {}",
+              names.empty() ? "no cost model is loaded" : "name one of " + DescribeNames(names)),
+          FailureReason::kNoModel);
     }
     name = *names.begin();
   }
@@ -123,9 +126,11 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
     if (info.name == name && (ref.version == 0 || info.version == ref.version)) found = model;
   }
   if (found == nullptr) {
-    return FailedPrecondition("no cost model {}{}; {}", name,
-                              ref.version == 0 ? "" : fmt::format(" version {}", ref.version),
-                              DescribeAvailable(models_));
+    return WithReason(
+        FailedPrecondition("no cost model {}{}; {}", name,
+                           ref.version == 0 ? "" : fmt::format(" version {}", ref.version),
+                           DescribeAvailable(models_)),
+        FailureReason::kNoModel);
   }
   return found;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
@@ -105,7 +106,7 @@ StatusOr<std::shared_ptr<const CostModel>> ModelFor(const PlanRequest& request,
                                                     const ModelFinder& find_model) {
   NS_ASSIGN_OR_RETURN(std::shared_ptr<const CostModel> model, find_model(request.cost_model));
   const PricingConditions conditions = ConditionsOf(request);
-  NS_RETURN_IF_ERROR(model->CheckConditions(conditions));
+  NS_RETURN_IF_ERROR(WithReason(model->CheckConditions(conditions), FailureReason::kModelUnfit));
   return BindModel(std::move(model), conditions);
 }
 

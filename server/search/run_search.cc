@@ -43,6 +43,11 @@ std::unique_ptr<Strategy> MakeStrategy(const std::string& name) {
 // Every strategy but this one reproduces a search that knows of nothing but tables and memory.
 constexpr std::string_view kObeysConstraints = "refine";
 
+// NeuroShard's baselines.
+bool KeepsTablesWhole(std::string_view strategy) {
+  return strategy == "random" || strategy.ends_with("_greedy");
+}
+
 Status CheckDemands(const PlanRequest& request) {
   const std::string& strategy = request.search.strategy;
   if (strategy == kObeysConstraints) return absl::OkStatus();
@@ -50,6 +55,12 @@ Status CheckDemands(const PlanRequest& request) {
   if (!request.constraints.empty()) {
     violations.Add("search.strategy", fmt::format("'{}' obeys no constraints; '{}' does", strategy,
                                                   kObeysConstraints));
+  }
+  if (request.has_unpooled_tables() && !KeepsTablesWhole(strategy)) {
+    violations.Add("search.strategy",
+                   fmt::format("'{}' does not know what TorchRec runs of unpooled tables (kind "
+                               "\"embedding\"); '{}' does",
+                               strategy, kObeysConstraints));
   }
   if (request.migration.has_value()) {
     violations.Add("search.strategy", fmt::format("'{}' starts from no previous plan; '{}' does",

@@ -1,8 +1,10 @@
 #include "server/service/planner_messages.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/codec/plan_codec.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -89,12 +91,22 @@ void EncodeReport(const Answer& answer, double plan_cost_ms, Response& response)
   if (answer.migration) *response.mutable_migration() = EncodeMigrationReport(*answer.migration);
 }
 
+v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t t = 0; t < table_of.size(); ++t) {
+    const bool unpooled = table_of[t] >= 0 && tables[static_cast<std::size_t>(table_of[t])].kind ==
+                                                  TableKind::kEmbedding;
+    plan.tables[t].kind = unpooled ? std::optional(TableKind::kEmbedding) : std::nullopt;
+  }
+  return EncodePlan(plan);
+}
+
 }  // namespace
 
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint) {
   v1::ShardPlanResponse response;
-  *response.mutable_plan() = EncodePlan(answer.plan);
+  *response.mutable_plan() = EncodePlanWithKinds(answer.plan, request.tables);
   *response.mutable_cost() = EncodePlanCost(answer.cost);
   v1::SearchStatistics& search = *response.mutable_search();
   search.set_strategy(answer.statistics.strategy);

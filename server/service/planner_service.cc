@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "common/codec/fingerprint.h"
 #include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
@@ -18,7 +19,9 @@ Status ExplainStop(const Status& status, const CallStop& stop, const RpcGate& ga
   if (!absl::IsDeadlineExceeded(status) || stop.deadline_reached()) return status;
   if (stop.cancelled()) return absl::CancelledError("cancelled by the caller");
   if (gate.draining().ShouldStop()) {
-    return Unavailable("the server is draining and had no answer yet; try another replica");
+    return WithReason(
+        Unavailable("the server is draining and had no answer yet; try another replica"),
+        FailureReason::kDraining);
   }
   return status;
 }

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <semaphore>
@@ -17,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status_mapping.h"
@@ -208,6 +210,83 @@ TEST_F(PlannerServiceTest, AnUnknownModelIsNamedBesideThoseThereAre) {
   request.mutable_cost_model()->set_name("h900");
   EXPECT_THAT(ShardPlan(request), StatusIs(absl::StatusCode::kFailedPrecondition,
                                            AllOf(HasSubstr("h900"), HasSubstr("fixture"))));
+}
+
+TEST_F(PlannerServiceTest, FailuresHaveReasonsForPrograms) {
+  const auto reason = [&](const std::function<void(v1::ShardPlanRequest&)>& change) {
+    v1::ShardPlanRequest request = Request();
+    change(request);
+    const Status status = ShardPlan(request).status();
+    EXPECT_FALSE(status.ok());
+    return ReasonOf(status);
+  };
+  EXPECT_EQ(reason([](auto& r) { r.mutable_tables(1)->set_embedding_dim(-4); }),
+            FailureReason::kBadInput);
+  EXPECT_EQ(reason([](auto& r) { r = Request(101); }), FailureReason::kOverLimit);
+  EXPECT_EQ(reason([](auto& r) { r.mutable_cost_model()->set_name("h900"); }),
+            FailureReason::kNoModel);
+  const auto shrink = [](v1::ShardPlanRequest& r) {
+    r.mutable_memory()->set_rule("weights_only");
+    r.mutable_topology()->mutable_hosts(0)->set_memory_bytes(1 << 10);
+  };
+  EXPECT_EQ(reason(shrink), FailureReason::kOutOfMemory);
+  EXPECT_EQ(reason([&](auto& r) {
+              shrink(r);
+              r.mutable_search()->set_strategy("neuroshard");
+            }),
+            FailureReason::kOutOfMemory);
+  // One table that has to be cut, which this strategy does not do.
+  EXPECT_EQ(reason([](auto& r) {
+              r = Request(1);
+              r.mutable_memory()->set_rule("weights_only");
+              r.mutable_topology()->mutable_hosts(0)->set_memory_bytes(40'000);
+              r.mutable_search()->set_strategy("size_greedy");
+            }),
+            FailureReason::kNoPlanFound);
+  EXPECT_EQ(reason([](auto& r) {
+              v1::TableRule& rule = *r.mutable_constraints()->add_tables();
+              rule.add_tables("t1");
+              rule.add_ranks(0);
+              rule.add_forbidden_ranks(0);
+            }),
+            FailureReason::kConstraintsConflict);
+}
+
+TEST_F(PlannerServiceTest, UnpooledTablesGetTypesThatTorchRecRunsAndAreToldInThePlan) {
+  v1::ShardPlanRequest request = Request();
+  for (const int table : {1, 3}) {
+    request.mutable_tables(table)->set_kind("embedding");
+    request.mutable_tables(table)->set_name("sequence");
+    request.mutable_tables(table)->set_module(table == 1 ? "user" : "item");
+  }
+  request.mutable_constraints()->add_sharding_types("column_wise");
+  request.mutable_constraints()->add_sharding_types("grid_shard");
+  request.mutable_constraints()->set_min_column_width(16);
+  const auto response = ShardPlan(request);
+  ASSERT_THAT(response, IsOk());
+  for (int t = 0; t < 5; ++t) {
+    const v1::TablePlan& table = response->plan().tables(t);
+    EXPECT_EQ(table.has_kind(), t == 1 || t == 3);
+    if (!table.has_kind()) continue;
+    EXPECT_EQ(table.kind(), "embedding");
+    EXPECT_EQ(table.sharding_type(), "column_wise");
+    EXPECT_EQ(table.name(), "sequence");
+    for (const v1::Shard& shard : table.shards()) EXPECT_EQ(shard.cols(), 16);
+  }
+  EXPECT_THAT(response->warnings(), Contains(HasSubstr("\"user.sequence\", \"item.sequence\"")));
+
+  v1::Plan plan = response->plan();
+  EXPECT_TRUE(Evaluate(request, plan)->legal());
+  plan.mutable_tables(3)->set_kind("embedding_bag");
+  const auto evaluation = Evaluate(request, plan);
+  ASSERT_EQ(evaluation->violations_size(), 1);
+  EXPECT_EQ(evaluation->violations(0).field(), "plan.tables[3].kind");
+
+  request.mutable_constraints()->mutable_sharding_types()->DeleteSubrange(0, 1);
+  EXPECT_EQ(ReasonOf(ShardPlan(request).status()), FailureReason::kConstraintsConflict);
+  request.clear_constraints();
+  request.mutable_search()->set_strategy("neuroshard");
+  EXPECT_EQ(FaultyFields(ShardPlan(request).status()), std::vector<std::string>{"search.strategy"});
 }
 
 TEST_F(PlannerServiceTest, AStreamEndsWithThePlanThatTheUnaryCallGives) {

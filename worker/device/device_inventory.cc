@@ -1,5 +1,7 @@
 #include "worker/device/device_inventory.h"
 
+#include "common/base/failure_reason.h"
+
 namespace neuroshard {
 
 DeviceLease::DeviceLease(DeviceLease&& other) noexcept
@@ -66,8 +68,10 @@ StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
   const MutexLock lock(mutex_);
   std::string& holder = jobs_[device];
   if (!holder.empty()) {
-    return ResourceExhausted("device {} ({}) is held by {}; one job at a time per device", device,
-                             devices_[device]->properties.name, holder);
+    return WithReason(
+        ResourceExhausted("device {} ({}) is held by {}; one job at a time per device", device,
+                          devices_[device]->properties.name, holder),
+        FailureReason::kOverloaded);
   }
   holder = job.empty() ? "an unnamed job" : std::move(job);
   if (observer_) observer_(device, true);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/call_stop.h"
@@ -163,7 +164,9 @@ Status WorkerServiceImpl::RunComputeStream(grpc::ServerContext& context, Compute
     StatusOr<ComputeMeasurement> record = job->Measure(sample, stop);
     if (!record.ok()) return Below("sample.", record.status());
     if (!write(*record)) break;
-    if (gate_.draining().ShouldStop()) return Unavailable("the worker is shutting down");
+    if (gate_.draining().ShouldStop()) {
+      return WithReason(Unavailable("the worker is shutting down"), FailureReason::kDraining);
+    }
   }
   if (watchdog.expired()) {
     return absl::CancelledError(fmt::format("the client neither sent nor read anything for {} ms",

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -108,7 +109,7 @@ class Merged {
 // Whether some layout of the type keeps the table's own demands; see the header.
 bool CanBe(ShardingType type, const Table& table, const TableRules& rules) {
   const RankSet& ranks = *rules.ranks;
-  if (ranks.ranks().empty()) return false;
+  if (ranks.ranks().empty() || !IsTypeOf(table.kind, type)) return false;
   const bool one_rank = rules.rank_group >= 0;
   const bool one_host = rules.host_group >= 0;
   const int num_ranks = static_cast<int>(ranks.has().size());
@@ -211,11 +212,28 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
   }
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     TableRules& of = tables_[t];
-    const std::int64_t dim = request.tables[t].embedding_dim;
     if (!has_types[t]) of.types = of.types & unnamed;
-    if (constraints.column_rule == ColumnRule::kTorchRec) {
-      of.column_block = TorchRecColumnWidth(
-          dim, of.min_column_width == 0 ? kTorchRecMinPartition : of.min_column_width);
+  }
+  FindColumnBlocks(request);
+}
+
+void CompiledRules::FindColumnBlocks(const PlanRequest& request) {
+  std::map<std::pair<std::string_view, std::int64_t>, std::int64_t> unpooled_width;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const Table& table = request.tables[t];
+    if (table.kind != TableKind::kEmbedding) continue;
+    std::int64_t& width = unpooled_width[{table.module, table.embedding_dim}];
+    width = std::max(width, tables_[t].min_column_width);
+  }
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    TableRules& of = tables_[t];
+    const Table& table = request.tables[t];
+    const std::int64_t dim = table.embedding_dim;
+    const bool unpooled = table.kind == TableKind::kEmbedding;
+    if (unpooled || request.constraints.column_rule == ColumnRule::kTorchRec) {
+      const std::int64_t least =
+          unpooled ? unpooled_width.at({table.module, dim}) : of.min_column_width;
+      of.column_block = TorchRecColumnWidth(dim, least == 0 ? kTorchRecMinPartition : least);
     }
     of.min_column_width = std::clamp<std::int64_t>(of.min_column_width, 1, dim);
   }

@@ -20,6 +20,10 @@
 //   no rank.
 // - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
 //   width comes from min_column_width, or 128 where nobody asks for one.
+// - An unpooled table is table_wise, column_wise or row_wise. TorchRec runs column_wise tables of one
+//   EmbeddingCollection only if all their blocks have one width (1.9.2, distributed/embedding.py,
+//   _local_embedding_dim), so that TorchRec's column rule is theirs whatever the request's is, with
+//   the largest width that anybody asks for among the tables of a module and an embedding_dim.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +81,7 @@ class CompiledRules {
 
  private:
   void CollectDemands(const PlanRequest& request, TypeSet default_types);
+  void FindColumnBlocks(const PlanRequest& request);
   void CollectGroups(const Constraints& constraints);
 
   std::vector<TableRules> tables_;

@@ -147,6 +147,26 @@ TEST_F(CompiledRulesTest, ColumnsHaveALeastWidth) {
   EXPECT_EQ(Compile().of(2).min_column_width, 10);
 }
 
+TEST_F(CompiledRulesTest, UnpooledTablesOfACollectionHaveOneBlockWidth) {
+  for (Table& table : request_.tables) table.embedding_dim = 256;
+  for (const int t : {0, 1, 2}) {
+    request_.tables[static_cast<std::size_t>(t)].kind = TableKind::kEmbedding;
+  }
+  request_.tables[2].module = "other";
+  EXPECT_EQ(Types(0), (TypeSet{kTableWise, kColumnWise, kRowWise}));
+  EXPECT_EQ(Types(3), TypeSet::All());
+  EXPECT_EQ(Compile().of(0).column_block, 128);
+  EXPECT_EQ(Compile().of(3).column_block, 0);
+  Rule({1}).min_column_width = 16;
+  Rule({3}).min_column_width = 64;
+  EXPECT_EQ(Compile().of(0).column_block, 16);
+  EXPECT_EQ(Compile().of(1).column_block, 16);
+  EXPECT_EQ(Compile().of(2).column_block, 128);
+  constraints_.min_column_width = 20;
+  EXPECT_EQ(Compile().of(0).column_block, 32);
+  EXPECT_EQ(Compile().of(2).column_block, 32);
+}
+
 TEST_F(CompiledRulesTest, TorchRecsRuleHasOneBlockWidth) {
   constraints_.column_rule = ColumnRule::kTorchRec;
   Rule({1}).min_column_width = 16;

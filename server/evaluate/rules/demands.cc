@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "common/base/bytes.h"
 #include "common/domain/memory_use.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/rule_fields.h"
 
@@ -36,7 +36,7 @@ Demands::Demands(const PlanRequest& request, TypeSet default_types)
 
 void Demands::ListRules() {
   const Constraints& constraints = request_.constraints;
-  const bool widths = constraints.column_rule == ColumnRule::kAny;
+  const bool widths = WidthsAreDemands();
   std::vector<bool> typed(request_.tables.size());
   for (std::size_t r = 0; r < constraints.tables.size(); ++r) {
     const TableRule& rule = constraints.tables[r];
@@ -69,7 +69,7 @@ void Demands::ListOthers() {
   if (constraints.max_shards_per_table > 0) demands_.push_back({Kind::kMaxShardsPerTable});
   if (constraints.column_rule != ColumnRule::kAny) {
     demands_.push_back({Kind::kColumnRule});
-  } else if (constraints.min_column_width > 0) {
+  } else if (constraints.min_column_width > 0 && WidthsAreDemands()) {
     demands_.push_back({Kind::kMinColumnWidth});
   }
   if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
@@ -113,11 +113,7 @@ std::string Demands::Says(std::size_t f) const {
   const Demand& demand = demands_[f];
   const Constraints& constraints = request_.constraints;
   const auto names = [&](const std::vector<int>& tables) {
-    std::vector<std::string_view> of_tables;
-    for (const int table : tables) {
-      of_tables.push_back(request_.tables[static_cast<std::size_t>(table)].name);
-    }
-    return ListText(of_tables);
+    return ListText(TableNames(request_.tables).ReferencesTo(tables));
   };
   switch (demand.kind) {
     case Kind::kRuleField: {
@@ -187,6 +183,9 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   for (const int table : tables_) {
     request.tables.push_back(request_.tables[static_cast<std::size_t>(table)]);
   }
+  if (!WidthsAreDemands() && request_.constraints.column_rule == ColumnRule::kAny) {
+    KeepColumnRule(request.constraints);
+  }
   // Fields of one rule follow each other, and become one rule again.
   std::optional<std::size_t> last_rule;
   for (const std::size_t f : kept) {
@@ -253,6 +252,10 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
       request.memory = request_.memory;
       return;
   }
+}
+
+bool Demands::WidthsAreDemands() const {
+  return request_.constraints.column_rule == ColumnRule::kAny && !request_.has_unpooled_tables();
 }
 
 void Demands::KeepColumnRule(Constraints& to) const {

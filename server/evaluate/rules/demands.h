@@ -60,6 +60,9 @@ class Demands {
   void ListOthers();
   std::vector<int> Renumbered(const std::vector<int>& tables) const;
   void Keep(const Demand& demand, PlanRequest& request) const;
+  // Least widths decide the one block width of unpooled tables and of TorchRec's column rule, and
+  // are not demands of their own there: a plan without them may be harder to find.
+  bool WidthsAreDemands() const;
   void KeepColumnRule(Constraints& to) const;
 
   const PlanRequest& request_;

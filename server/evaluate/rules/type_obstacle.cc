@@ -14,9 +14,22 @@
 namespace neuroshard {
 namespace {
 
-// The table and those that share its ranks or hosts, ascending.
-std::vector<int> Company(const Constraints& constraints, int table) {
+// The table, those that share its ranks or hosts and the unpooled tables that decide the width of
+// its column blocks, ascending.
+std::vector<int> Company(const PlanRequest& request, int table) {
+  const Constraints& constraints = request.constraints;
   std::vector<int> company = {table};
+  const Table& of = request.tables[static_cast<std::size_t>(table)];
+  if (of.kind == TableKind::kEmbedding) {
+    company.clear();
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      const Table& other = request.tables[t];
+      if (other.kind == of.kind && other.module == of.module &&
+          other.embedding_dim == of.embedding_dim) {
+        company.push_back(static_cast<int>(t));
+      }
+    }
+  }
   for (std::size_t seen = 0; seen != company.size();) {
     seen = company.size();
     for (const TableGroup& group : constraints.colocate) {
@@ -37,7 +50,10 @@ std::vector<int> Company(const Constraints& constraints, int table) {
 
 std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int table,
                          ShardingType type) {
-  const std::vector<int> company = Company(request.constraints, table);
+  if (!IsTypeOf(request.tables[static_cast<std::size_t>(table)].kind, type)) {
+    return "TorchRec runs no unpooled table so (kind)";
+  }
+  const std::vector<int> company = Company(request, table);
   const Demands demands(request, default_types, company);
   const int position =
       static_cast<int>(std::lower_bound(company.begin(), company.end(), table) - company.begin());

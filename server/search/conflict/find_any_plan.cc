@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -41,15 +42,16 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
       violations.ToStatus().ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
         status.SetPayload(type, payload);
       });
-      return status;
+      return WithReason(std::move(status), FailureReason::kNoPlanFound);
     }
   }
-  return FailedPrecondition(
-      "no plan was found that keeps all constraints{} and fits into memory; it is not proven that "
-      "there is none",
-      request.migration.has_value() && request.migration->budget_bytes.has_value()
-          ? " and the migration budget"
-          : "");
+  return WithReason(FailedPrecondition(
+                        "no plan was found that keeps all constraints{} and fits into memory; it "
+                        "is not proven that there is none",
+                        request.migration.has_value() && request.migration->budget_bytes.has_value()
+                            ? " and the migration budget"
+                            : ""),
+                    FailureReason::kNoPlanFound);
 }
 
 }  // namespace
@@ -67,9 +69,11 @@ StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
   Feasible feasible = FindFeasible(request, rules, stop);
   if (feasible.plan.has_value()) return *std::move(feasible.plan);
   if (feasible.none) {
-    return FailedPrecondition(
-        "no plan can exist: whole tables were put on ranks in all ways that keep memory and "
-        "constraints, and not all of them have a place in any");
+    return WithReason(
+        FailedPrecondition("no plan can exist: whole tables were put on ranks in all ways that "
+                           "keep memory and constraints, and not all of them have a place in any"),
+        request.constraints.empty() ? FailureReason::kOutOfMemory
+                                    : FailureReason::kConstraintsConflict);
   }
   return NotFound(request, default_types, stop);
 }

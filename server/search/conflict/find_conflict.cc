@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <set>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "server/evaluate/rules/demands.h"
 #include "server/evaluate/rules/minimal_set.h"
@@ -91,7 +93,13 @@ Status ToStatus(const Conflict& conflict) {
                                      several ? "all of these" : "this", list);
   violations.ToStatus().ForEachPayload(
       [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
-  return status;
+  // Memory, and the types that the cost model was made for, are no constraints of the request.
+  const bool memory_alone = std::all_of(
+      conflict.demands.begin(), conflict.demands.end(), [](const ConflictingDemand& demand) {
+        return demand.path == "topology" || demand.path == "cost_model";
+      });
+  return WithReason(std::move(status), memory_alone ? FailureReason::kOutOfMemory
+                                                    : FailureReason::kConstraintsConflict);
 }
 
 }  // namespace neuroshard

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/flow_limits.h"
@@ -31,7 +32,10 @@ constexpr int kMaxPartsOfARank = 5;
 class Prover {
  public:
   explicit Prover(const PlanRequest& request)
-      : request_(request), rules_(request, TypeSet::All()), available_(AvailableBytes(request)) {}
+      : request_(request),
+        names_(request.tables),
+        rules_(request, TypeSet::All()),
+        available_(AvailableBytes(request)) {}
 
   std::optional<Infeasibility> Run(const StopSignal& stop) {
     using Check = std::optional<Infeasibility> (Prover::*)();
@@ -47,9 +51,7 @@ class Prover {
 
  private:
   int num_tables() const { return static_cast<int>(request_.tables.size()); }
-  const std::string& Name(int table) const {
-    return request_.tables[static_cast<std::size_t>(table)].name;
-  }
+  const std::string& Name(int table) const { return names_.ReferenceTo(table); }
   const LeastDemand& Least(int table) const { return least_[static_cast<std::size_t>(table)]; }
   bool OnEachRank(int table) const { return !Least(table).on_each_rank.empty(); }
 
@@ -268,6 +270,7 @@ class Prover {
   }
 
   const PlanRequest& request_;
+  const TableNames names_;
   const CompiledRules rules_;
   const std::vector<std::int64_t> available_;
   std::vector<LeastDemand> least_;  // by table, from Pieces on

@@ -4,10 +4,9 @@
 #include <cstddef>
 #include <limits>
 #include <span>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
+#include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
 #include "server/search/conflict/flow_limits.h"
@@ -93,17 +92,17 @@ class Moves {
 // What ranks held of tables cut in columns at most, of which nothing was in two places, and have no
 // room for now: all of it goes where it was not.
 LeastMoves WhatOverflows(const PlanRequest& request, const Moves& moves) {
-  std::unordered_map<std::string_view, int> index;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    index.emplace(request.tables[t].name, static_cast<int>(t));
-  }
+  const std::vector<TablePlan>& entries = request.migration->previous.tables;
+  const std::vector<int> table_of = TablesOf(request.migration->previous, request.tables);
+  std::vector<bool> seen(request.tables.size());
   const std::vector<std::int64_t> available = AvailableBytes(request);
   std::vector<std::int64_t> held(available.size(), 0);
   std::vector<std::vector<int>> tables(available.size());
-  for (const TablePlan& plan : request.migration->previous.tables) {
-    const auto found = index.find(plan.name);
-    if (found == index.end() || !moves.Has(found->second)) continue;
-    const Table& table = request.tables[static_cast<std::size_t>(found->second)];
+  for (std::size_t t = 0; t < entries.size(); ++t) {
+    const TablePlan& plan = entries[t];
+    const std::size_t index = static_cast<std::size_t>(table_of[t]);
+    if (table_of[t] < 0 || seen[index] || !moves.Has(table_of[t])) continue;
+    const Table& table = request.tables[index];
     std::int64_t columns = 0;
     for (const Shard& shard : plan.shards) {
       const bool next = shard.row_offset == 0 && shard.rows == table.num_embeddings &&
@@ -117,9 +116,9 @@ LeastMoves WhatOverflows(const PlanRequest& request, const Moves& moves) {
       const std::size_t rank = static_cast<std::size_t>(shard.rank);
       held[rank] = CappedSum(held[rank], std::min(kMaxFlow, shard.rows * shard.cols *
                                                                 ElementBytes(table.weight_dtype)));
-      tables[rank].push_back(found->second);
+      tables[rank].push_back(table_of[t]);
     }
-    index.erase(found);  // the first entry counts
+    seen[index] = true;  // the first entry counts
   }
   LeastMoves least;
   for (std::size_t r = 0; r < held.size(); ++r) {

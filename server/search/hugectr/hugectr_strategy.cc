@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
@@ -122,9 +123,10 @@ Status HugeCtrStrategy::Search(SearchContext& context) const {
   }
   if (!best) {
     if (context.stopped()) return absl::OkStatus();
-    return FailedPrecondition(
-        "no plan was found: no candidate of 'hugectr_auto' fits, not even every table cut over all "
-        "ranks");
+    return WithReason(
+        FailedPrecondition("no plan was found: no candidate of 'hugectr_auto' fits, not even every "
+                           "table cut over all ranks"),
+        FailureReason::kNoPlanFound);
   }
   const int num_ranks = request.topology.num_ranks();
   Plan plan{

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/feasibility/find_feasible.h"
 #include "server/search/packing/best_fit.h"
@@ -45,18 +46,21 @@ StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
   const char* const how =
       cutting == Cutting::kWholeTables ? " without cutting columns (strategy neuroshard does)" : "";
   if (exact.exhausted) {
-    return FailedPrecondition(
-        "no plan can exist{}: the tables fit into the memory of all ranks together, but no way of "
-        "distributing them keeps every rank within its own (all were tried)",
-        how);
+    return WithReason(
+        FailedPrecondition("no plan can exist{}: the tables fit into the memory of all ranks "
+                           "together, but no way of distributing them keeps every rank within its "
+                           "own (all were tried)",
+                           how),
+        cutting == Cutting::kWholeTables ? FailureReason::kNoPlanFound
+                                         : FailureReason::kOutOfMemory);
   }
-  return FailedPrecondition(
-      "no plan was found{}: the tables would fit into the memory of all ranks together, and "
-      "neither "
-      "heuristics nor a bounded exhaustive search found a distribution that keeps every rank "
-      "within "
-      "its own; it is not proven that there is none",
-      how);
+  return WithReason(
+      FailedPrecondition("no plan was found{}: the tables would fit into the memory of all ranks "
+                         "together, and neither heuristics nor a bounded exhaustive search found a "
+                         "distribution that keeps every rank within its own; it is not proven that "
+                         "there is none",
+                         how),
+      FailureReason::kNoPlanFound);
 }
 
 }  // namespace neuroshard

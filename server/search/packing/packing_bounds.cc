@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/base/failure_reason.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -38,7 +40,7 @@ std::int64_t MostColumns(const PlanRequest& request, int table, std::int64_t byt
 class BoundsChecker {
  public:
   BoundsChecker(const PlanRequest& request, Cutting cutting)
-      : request_(request), cutting_(cutting) {
+      : request_(request), cutting_(cutting), names_(request.tables) {
     for (const std::int64_t bytes : AvailableBytes(request)) {
       ++ranks_with_[std::max<std::int64_t>(bytes, 0)];
     }
@@ -57,23 +59,26 @@ class BoundsChecker {
     }
     if (std::string reason = WhyTooMuch(); !reason.empty()) reasons.push_back(std::move(reason));
     if (reasons.empty()) return absl::OkStatus();
-    return FailedPrecondition("no plan can exist{}: {}",
-                              cutting_ == Cutting::kWholeTables && unplaceable > 0
-                                  ? " without cutting columns (strategy neuroshard does)"
-                                  : "",
-                              fmt::join(reasons, "; "));
+    const bool cuts_would_help = cutting_ == Cutting::kWholeTables && unplaceable > 0;
+    return WithReason(
+        FailedPrecondition(
+            "no plan can exist{}: {}",
+            cuts_would_help ? " without cutting columns (strategy neuroshard does)" : "",
+            fmt::join(reasons, "; ")),
+        cuts_would_help ? FailureReason::kNoPlanFound : FailureReason::kOutOfMemory);
   }
 
  private:
   std::string WhyUnplaceable(int table) const {
     const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    const std::string& name = names_.ReferenceTo(table);
     const std::int64_t largest = ranks_with_.rbegin()->first;
     const bool whole = cutting_ == Cutting::kWholeTables || of.embedding_dim <= kColumnAlignment;
     const std::int64_t cols = whole ? of.embedding_dim : kColumnAlignment;
     const std::int64_t bytes = PieceBytes(request_, table, cols);
     if (bytes > largest) {
       return fmt::format(
-          "table '{}' needs {}{}, but no rank has more than {} available: {} bytes short", of.name,
+          "table '{}' needs {}{}, but no rank has more than {} available: {} bytes short", name,
           Quote(bytes), whole ? "" : fmt::format(" even in pieces of {} columns", cols),
           Quote(largest), bytes - largest);
     }
@@ -86,7 +91,7 @@ class BoundsChecker {
     return fmt::format(
         "table '{}' has {} columns ({}), but all ranks together could hold at most {} of them, "
         "were there no other table: {} bytes short",
-        of.name, of.embedding_dim, Quote(PieceBytes(request_, table, of.embedding_dim)), columns,
+        name, of.embedding_dim, Quote(PieceBytes(request_, table, of.embedding_dim)), columns,
         PieceBytes(request_, table, of.embedding_dim - columns));
   }
 
@@ -109,6 +114,7 @@ class BoundsChecker {
 
   const PlanRequest& request_;
   const Cutting cutting_;
+  const TableNames names_;
   std::map<std::int64_t, std::int64_t> ranks_with_;  // by available bytes
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/base/failure_reason.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 
@@ -38,9 +39,11 @@ Status CheckFits(const PlanRequest& request, const Plan& plan, const std::string
   if (worst == devices.size()) return absl::OkStatus();
   const std::int64_t needs = used[worst].total_bytes();
   const std::int64_t has = devices[worst].memory_bytes;
-  return FailedPrecondition(
-      "no plan was found: {} does not fit: rank {} needs {} bytes ({}) and has {} bytes ({})",
-      whose, worst, needs, FormatBytes(needs), has, FormatBytes(has));
+  return WithReason(
+      FailedPrecondition(
+          "no plan was found: {} does not fit: rank {} needs {} bytes ({}) and has {} bytes ({})",
+          whose, worst, needs, FormatBytes(needs), has, FormatBytes(has)),
+      FailureReason::kNoPlanFound);
 }
 
 }  // namespace neuroshard

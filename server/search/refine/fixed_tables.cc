@@ -5,9 +5,8 @@
 #include <cstddef>
 #include <numeric>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 
+#include "common/domain/table_names.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/migration_report.h"
 
@@ -50,13 +49,13 @@ double MostCopies(const CompiledRules& rules, std::size_t table) {
 
 std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, TypeSet default_types) {
   const PreviousPlacement previous(request);
-  std::unordered_map<std::string_view, std::size_t> index;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) index.emplace(request.tables[t].name, t);
+  const std::vector<TablePlan>& entries = request.migration->previous.tables;
+  const std::vector<int> table_of_entry = TablesOf(request.migration->previous, request.tables);
   std::vector<const TablePlan*> stay(request.tables.size(), nullptr);
-  for (const TablePlan& table : request.migration->previous.tables) {
-    const auto found = index.find(table.name);
-    if (found == index.end() || stay[found->second] != nullptr) continue;
-    if (previous.Has(static_cast<int>(found->second))) stay[found->second] = &table;
+  for (std::size_t e = 0; e < entries.size(); ++e) {
+    const std::size_t index = static_cast<std::size_t>(table_of_entry[e]);
+    if (table_of_entry[e] < 0 || stay[index] != nullptr) continue;
+    if (previous.Has(table_of_entry[e])) stay[index] = &entries[e];
   }
   const CompiledRules rules(request, default_types);
   for (std::size_t t = 0; t < stay.size(); ++t) {

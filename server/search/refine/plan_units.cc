@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -50,19 +50,17 @@ std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows) {
 
 std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
                           ShardTable& shard_table, Solution& solution) {
-  std::unordered_map<std::string_view, int> index;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    index.emplace(request.tables[t].name, static_cast<int>(t));
-  }
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
   std::vector<Unit> units;
-  for (const TablePlan& table : plan.tables) {
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table = plan.tables[t];
     const std::size_t first_unit = units.size();
     for (std::size_t begin = 0; begin < table.shards.size();) {
       std::size_t end = begin + 1;
       const Shard& first = table.shards[begin];
       while (end < table.shards.size() && table.shards[end].col_offset == first.col_offset) ++end;
       Unit unit = UnitOf(table, begin, end, solution);
-      unit.table = index.at(table.name);
+      unit.table = table_of[t];
       unit.shards.count = static_cast<int>(end - begin);
       units.push_back(unit);
       begin = end;

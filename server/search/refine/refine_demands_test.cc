@@ -52,6 +52,11 @@ PlanRequest DemandingRequest(Random& random, int max_tables, int max_ranks) {
                                                    .max_ranks = max_ranks,
                                                    .ranks_per_host = {1, 2, 3},
                                                    .torchrec_memory = true});
+  if (random.Below(4) == 0) {
+    for (Table& table : request.tables) {
+      if (random.Below(2) == 0) table.kind = TableKind::kEmbedding;
+    }
+  }
   if (random.Below(8) != 0) AddRandomConstraints(random, request, 6);
   if (random.Below(3) == 0) AddRandomMigration(random, request);
   request.search.strategy = "refine";

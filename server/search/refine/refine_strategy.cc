@@ -128,7 +128,7 @@ class RefineSearch {
     // Where columns are all that is cut and nothing is demanded, FindPacking has said what there is
     // to say.
     const TypeSet default_types(context_.model().info().sharding_types);
-    const bool demands = !request_.constraints.empty() || request_.migration.has_value();
+    const bool demands = !request_.demands_nothing();
     if (!demands && default_types == kNeuroShardTypes) return status;
     StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
@@ -230,7 +230,7 @@ class RefineSearch {
 
   // Whether its plans are legal here.
   bool IsForNeuroShard() const {
-    return request_.constraints.empty() && !request_.migration.has_value() &&
+    return request_.demands_nothing() &&
            (rules_.of(0).types & kNeuroShardTypes) == kNeuroShardTypes;
   }
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "common/base/failure_reason.h"
+#include "common/domain/table_names.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/packing/find_packing.h"
 #include "server/search/refine/plan_units.h"
@@ -32,7 +34,7 @@ constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
 constexpr std::size_t kGridEffort = 60'000;
 
 bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
-  return request.constraints.empty() && !request.migration.has_value() &&
+  return request.demands_nothing() &&
          std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& of) {
            return of.types == TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise};
          });
@@ -78,9 +80,10 @@ Status InitialSolutions::FindLegal(Solution& solution) {
   if (context_.stopped()) return absl::OkStatus();
   for (std::size_t t = 0; t < first.size(); ++t) {
     if (first[t].empty()) {
-      return FailedPrecondition(
-          "no plan can exist: the constraints leave no sharding type to table {}",
-          request.tables[t].name);
+      return WithReason(FailedPrecondition(
+                            "no plan can exist: the constraints leave no sharding type to table {}",
+                            TableNames(request.tables).ReferenceTo(static_cast<int>(t))),
+                        FailureReason::kConstraintsConflict);
     }
   }
   const auto& surrogate = pricer_.surrogate();
@@ -95,8 +98,10 @@ Status InitialSolutions::FindLegal(Solution& solution) {
   const Layouts& all = AllLayouts();
   if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
   if (!CutsColumnsOnly(request, rules_)) {
-    return FailedPrecondition(
-        "no plan was found: neither memory nor constraints are proven to exclude one");
+    return WithReason(
+        FailedPrecondition(
+            "no plan was found: neither memory nor constraints are proven to exclude one"),
+        FailureReason::kNoPlanFound);
   }
   NS_ASSIGN_OR_RETURN(const Placement packed,
                       FindPacking(request, Cutting::kColumns, context_.stop()));

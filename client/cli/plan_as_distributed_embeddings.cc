@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/plan_output.h"
+#include "client/cli/unwritable_tables.h"
+#include "common/domain/shard_layout.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+namespace {
+
+// The columns of a table on each rank that holds some.
+std::map<int, std::int64_t> ColumnsByRank(const v1::TablePlan& table) {
+  std::map<int, std::int64_t> columns;
+  for (const v1::Shard& shard : table.shards()) columns[shard.rank()] += shard.cols();
+  return columns;
+}
+
+bool AllColumnsOnAllRanks(const v1::TablePlan& table, int world_size) {
+  const std::map<int, std::int64_t> columns = ColumnsByRank(table);
+  for (const v1::Shard& shard : table.shards()) {
+    if (shard.col_offset() != 0 || columns.at(shard.rank()) != shard.cols()) return false;
+  }
+  return columns.size() == static_cast<std::size_t>(world_size);
+}
+
+// What it cannot run of a table, whatever its place. Empty: nothing.
+std::string WhyRefused(const v1::TablePlan& entry, const v1::Table* table) {
+  if (entry.kind() == ToText(TableKind::kEmbedding)) {
+    return "is unpooled, and distributed-embeddings gives one vector a sample";
+  }
+  if (table == nullptr) return "";
+  if (table->weighted()) return "has weighted ids, which distributed-embeddings does not";
+  if (!table->weight_dtype().empty() && table->weight_dtype() != ToText(DataType::kFp32)) {
+    return fmt::format("has weights of {}, and those of distributed-embeddings are fp32",
+                       table->weight_dtype());
+  }
+  return "";
+}
+
+}  // namespace
+
+StatusOr<std::string> PlanAsDistributedEmbeddings(
+    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables) {
+  std::map<std::string, const v1::Table*> by_name;
+  for (const v1::Table& table : tables) by_name[FullName(table.module(), table.name())] = &table;
+  const TableNames names = NamesOf(plan);
+  UnwritableTables refused("distributed-embeddings");
+  const std::size_t world_size = static_cast<std::size_t>(plan.world_size());
+  auto listed = nlohmann::ordered_json::array();
+  auto data_parallel = nlohmann::ordered_json::array();
+  auto row_slice = nlohmann::ordered_json::array();
+  std::vector<std::vector<int>> table_ids(world_size);
+  std::vector<std::vector<std::int64_t>> columns(world_size);
+  bool table_parallel = false;
+  for (int id = 0; id < plan.tables_size(); ++id) {
+    const v1::TablePlan& entry = plan.tables(id);
+    const std::string& name = names.ReferenceTo(id);
+    listed.push_back(name);
+    const auto known = by_name.find(FullName(entry.module(), entry.name()));
+    if (const std::string reason =
+            WhyRefused(entry, known == by_name.end() ? nullptr : known->second);
+        !reason.empty()) {
+      refused.Add(name, reason);
+      continue;
+    }
+    const std::optional<ShardingType> type = FromText<ShardingType>(entry.sharding_type());
+    // One rank has neither of its other groups.
+    const bool in_groups = world_size > 1;
+    if (in_groups && type == ShardingType::kDataParallel) {
+      data_parallel.push_back(id);
+    } else if (in_groups && type && CutsRows(*type)) {
+      if (AllColumnsOnAllRanks(entry, plan.world_size())) {
+        row_slice.push_back(id);
+      } else {
+        refused.Add(name, fmt::format("is {}, and distributed-embeddings cuts rows over all ranks "
+                                      "or not at all, and never columns besides",
+                                      entry.sharding_type()));
+      }
+    } else {
+      table_parallel = true;
+      for (const auto& [rank, cols] : ColumnsByRank(entry)) {
+        table_ids.at(static_cast<std::size_t>(rank)).push_back(id);
+        columns.at(static_cast<std::size_t>(rank)).push_back(cols);
+      }
+    }
+  }
+  NS_RETURN_IF_ERROR(refused.ToStatus());
+  for (std::size_t rank = 0; rank < world_size && table_parallel; ++rank) {
+    if (!table_ids[rank].empty()) continue;
+    return FailedPrecondition(
+        "the plan cannot be written for distributed-embeddings: rank {} has no table or slice of "
+        "its own, and distributed-embeddings wants one on every rank",
+        rank);
+  }
+  const nlohmann::ordered_json document = {{"format", "neuroshard-distributed-embeddings/1"},
+                                           {"world_size", plan.world_size()},
+                                           {"tables", listed},
+                                           {"data_parallel", data_parallel},
+                                           {"row_slice", row_slice},
+                                           {"table_ids", table_ids},
+                                           {"columns", columns}};
+  return document.dump(2) + '\n';
+}
+
+}  // namespace neuroshard

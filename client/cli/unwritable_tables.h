@@ -1,0 +1,48 @@
+// Tables of a plan that another trainer's form has no words for.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "common/domain/table_names.h"
+#include "neuroshard/v1/plan.pb.h"
+
+namespace neuroshard {
+
+inline TableNames NamesOf(const v1::Plan& plan) {
+  TableNames names;
+  for (const v1::TablePlan& table : plan.tables()) names.Add(table.module(), table.name());
+  return names;
+}
+
+// Collects them; not for concurrent use.
+class UnwritableTables {
+ public:
+  explicit UnwritableTables(std::string_view trainer) : trainer_(trainer) {}
+
+  // `reason` continues "table NAME".
+  void Add(std::string_view table, std::string_view reason) {
+    if (++count_ > kNamed) return;
+    list_ += fmt::format("{}table {} {}", count_ == 1 ? "" : "; ", table, reason);
+  }
+
+  // FAILED_PRECONDITION that names the first few and counts all; OK where there are none.
+  Status ToStatus() const {
+    if (count_ == 0) return absl::OkStatus();
+    return FailedPrecondition("the plan cannot be written for {}: {}{}", trainer_, list_,
+                              count_ > kNamed ? fmt::format("; and {} more", count_ - kNamed) : "");
+  }
+
+ private:
+  static constexpr std::size_t kNamed = 3;
+
+  const std::string trainer_;
+  std::size_t count_ = 0;
+  std::string list_;
+};
+
+}  // namespace neuroshard
