@@ -169,6 +169,20 @@ def _mean_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]:
     return faults
 
 
+def _unpooled_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]:
+    """Of the column_wise tables of an EmbeddingCollection that have one dimension, TorchRec runs only blocks of one width (as the service has it)."""
+    faults = []
+    widths: Dict[Tuple[str, int], Tuple[str, int]] = {}
+    for table in tables:
+        if not table.is_pooled and layout[table.key].sharding_type == "column_wise":
+            for shard in layout[table.key].shards:
+                first, width = widths.setdefault((table.path, table.cols), (table.label, shard.cols))
+                if shard.cols != width:
+                    faults.append(f"{table.label}: has a block of {shard.cols} columns beside one of {width} of {first}, which is unpooled, too")
+                    break
+    return faults
+
+
 def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topology, whose: str, constrained: bool = True) -> None:
     """PlannerError unless the layout has exactly `tables`, sharded as TorchRec can run it, and if `constrained` as sharders and constraints allow."""
     world_size, local_world_size = topology.world_size, topology.intra_group_size
@@ -187,7 +201,7 @@ def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topolo
         if found.sharding_type not in allowed:
             why = "sharder and constraints allow" if constrained else "TorchRec can run for it"
             faults.append(f"{table.label}: {found.sharding_type} is not one of {', '.join(allowed)}, which {why}")
-    faults += _mean_faults(layout, tables)
+    faults += _mean_faults(layout, tables) + _unpooled_faults(layout, tables)
     if faults:
         raise PlannerError(f"{whose} cannot be run: {'; '.join(faults)}", PlannerErrorType.INVALID_RANK_ASSIGNMENT)
 

@@ -153,7 +153,8 @@ class Case(unittest.TestCase):
         return {(table.module, table.name): table for table in request.tables}
 
     def types(self, request):
-        return {name: set(rule.sharding_types) for rule in request.constraints.tables for name in rule.tables}
+        """By table, which have names of their own here."""
+        return {name.rpartition(".")[2]: set(rule.sharding_types) for rule in request.constraints.tables for name in rule.tables}
 
 
 class ModulesTest(Case):
@@ -177,7 +178,7 @@ class ModulesTest(Case):
     def test_towers_stay_on_a_host(self):
         tower = EmbeddingTower(bags(bag("a"), bag("b", 2000)), nn.Linear(8, 8))
         request = self.request(Model(tower=tower), [EmbeddingTowerSharder()])
-        self.assertEqual([(sorted(group.tables), group.level) for group in request.constraints.colocate], [(["a", "b"], "host")])
+        self.assertEqual([(sorted(group.tables), group.level) for group in request.constraints.colocate], [(["tower.a", "tower.b"], "host")])
         for types in self.types(request).values():
             self.assertEqual(types, {"table_row_wise", "table_column_wise"})
 
@@ -261,7 +262,7 @@ class ModulesTest(Case):
         self.assertEqual(types["a"], {"table_wise", "grid_shard"})
         self.assertEqual(types["b"], {"column_wise"})
         self.assertEqual(types["c"], {"table_wise"})
-        self.assertEqual([rule.min_column_width for rule in request.constraints.tables if "b" in rule.tables], [32])
+        self.assertEqual([rule.min_column_width for rule in request.constraints.tables if "ebc.b" in rule.tables], [32])
         everything = self.request(small_model(), request={"cost_model": {"name": "analytic"}})
         self.assertEqual(self.types(everything)["c"], {"data_parallel", "table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise"})
         fewer = self.request(small_model(), request={"cost_model": {"name": "analytic"}, "constraints": {"sharding_types": ["row_wise", "table_wise"]}})
@@ -617,6 +618,25 @@ class FilesTest(Case):
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(printed)
         self.assertEqual(self.load(), make().plan(small_model(), get_default_sharders()))
+
+    def test_unpooled_tables_have_columns_of_one_width(self):
+        model = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name=name, num_embeddings=400, embedding_dim=16, feature_names=[name]) for name in "st"]))
+        constraints = {name: ParameterConstraints(sharding_types=["column_wise"], min_partition=8) for name in "st"}
+        save_plan(make(constraints=constraints).plan(model, get_default_sharders()), self.path)
+        self.load(model)
+
+        def table(name, *blocks):
+            ranks = list(range(len(blocks)))
+            shards = [
+                {"shard_offsets": [0, sum(blocks[:rank])], "shard_sizes": [400, blocks[rank]], "placement": f"rank:{rank}/cuda:{rank % 2}"} for rank in ranks
+            ]
+            return {name: {"sharding_type": "column_wise", "compute_kernel": "fused", "ranks": ranks, "shards": shards}}
+
+        for s, t, part in (((8, 8), (8, 8), ""), ((8, 8), (16,), "ec.t: has a block of 16 columns beside one of 8 of ec.s"), ((4, 12), (4, 12), "ec.s")):
+            with open(self.path, "w", encoding="utf-8") as file:
+                json.dump({"plan": {"ec": {**table("s", *s), **table("t", *t)}}}, file)
+            with self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, part) if part else contextlib.nullcontext():
+                self.load(model)
 
     def test_files_that_are_no_plan_say_where(self):
         kind = PlannerErrorType.PLAN_LOADING_FAILED

@@ -210,7 +210,9 @@ def unpooled(kind):
         def make():
             return Model(ec=sequences(("s", 6000, 16), ("t", 40, 16)))
 
-        train(make, lambda model: planned(model, types(s=kind, t=kind), topology=cap), expect)
+        # As in TorchRec, unpooled tables are cut in blocks of one width, of 128 columns and more unless a least width is given.
+        constraints = {name: ParameterConstraints(sharding_types=[kind], min_partition=8) for name in "st"}
+        train(make, lambda model: planned(model, constraints, topology=cap), expect)
 
     return case
 
