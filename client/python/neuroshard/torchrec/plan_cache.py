@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.types import ShardingPlan
@@ -48,15 +48,18 @@ class PlanCache:
     def _path(self, fingerprint: str) -> str:
         return os.path.join(self._directory, f"{fingerprint}.plan.json")
 
-    def find(self, fingerprint: str) -> Optional[CachedPlan]:
-        """None where there is no plan for the fingerprint, or its file is damaged, which is said in the log."""
+    def find(self, fingerprint: str, check: Callable[[Layout, str], None]) -> Optional[CachedPlan]:
+        """None where there is no plan for the fingerprint, or its file is damaged, which is said in the log. `check` raises PlannerError for a
+        layout that cannot be used."""
         path = self._path(fingerprint)
         if not os.path.exists(path):
             return None
         reader = PlanReader(path)
         try:
             content = reader.content()
-            return CachedPlan(reader.layout(content["plan"]), str(content.get("cost_model", "")))
+            layout = reader.layout(content["plan"])
+            check(layout, path)
+            return CachedPlan(layout, str(content.get("cost_model", "")))
         except PlannerError as fault:
             logger.warning("the cached plan is not used: %s", fault)
             return None

@@ -228,9 +228,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         """(a checked layout, who made it); (None, why) where the service cannot be reached and there is a fallback."""
         fingerprint = draft.fingerprint()
         if self._cache is not None:
-            cached = self._cache.find(fingerprint)
+            cached = self._cache.find(fingerprint, lambda layout, path: check_layout(layout, tables, self._topology, f"{path}: the plan"))
             if cached is not None:
-                check_layout(cached.layout, tables, self._topology, "the cached plan")
                 return cached.layout, f"the cache, priced by {cached.model}"
             if self._on_change == "fail":
                 self._cache.fail_if_other_plans(draft.summary())
@@ -256,9 +255,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         deadline = time.monotonic() + timeout_s
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments) as client:
             model = client.model(self._base.cost_model.name, self._base.cost_model.version)
-            request = draft.complete(model.sharding_types)
-            request.cost_model.name, request.cost_model.version = model.summary.name, model.summary.version
-            return client.plan(request, timeout_s=max(0.001, deadline - time.monotonic()))
+            return client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
 
     def _fall_back(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], reason: str) -> ShardingPlan:
         assert self._fallback is not None

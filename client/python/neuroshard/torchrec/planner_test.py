@@ -552,7 +552,9 @@ class CacheTest(Case):
             path = os.path.join(folder, name)
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-            for damaged in ("", text[: len(text) // 2], text.replace('"plan"', '"plam"'), "[]"):
+            moved = json.loads(text)
+            moved["plan"]["ebc"]["b"]["shards"][0]["shard_offsets"][0] += 1
+            for damaged in ("", text[: len(text) // 2], text.replace('"plan"', '"plam"'), "[]", json.dumps(moved)):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(damaged)
                 with self.assertLogs("neuroshard.torchrec", logging.WARNING) as logged:
