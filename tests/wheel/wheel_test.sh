@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # wheel_test.sh BIN CACHE: builds the Python package (deploy/build_wheel.sh), installs it into a fresh virtual environment beside the newest releases it is
-# known to work with, and plans there against BIN's planner. What comes from PyPI is kept in CACHE; where it is not and PyPI cannot be reached, the test
+# known to work with, plans there against BIN's planner, and runs the clients' tests. What comes from PyPI is kept in CACHE; where it is not and PyPI cannot be reached, the test
 # is skipped. The oldest releases are Debian's, with which the tests of client/python run.
 set -euo pipefail
 
@@ -82,6 +82,9 @@ with neuroshard.PlannerClient() as planner:
 assert importlib.resources.files("neuroshard").joinpath("py.typed").is_file()
 print(f"planned: {response.cost.embedding_cost_ms:.3f} ms with {response.cost_model.name}")
 PYTHON
+
+PYTHONSAFEPATH=1 PYTHONPATH=$root/client/python/testing "$work/venv/bin/python" -B "$root/client/python/neuroshard/client_test.py" "$bin/neuroshard-planner" \
+  2>"$work/log" || { cat "$work/log"; exit 1; }
 
 "$work/venv/bin/neuroshard-convert-checkpoints" --models "$root/client/python/testdata" --out "$work/models/converted/1"
 test -s "$work/models/converted/1/model.yaml"
