@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/rpc/call_stop.h"
 #include "common/rpc/status_mapping.h"
@@ -221,6 +222,7 @@ TEST_F(RpcServerTest, CallsBeyondTheLimitAreRefusedAndTheOthersFinish) {
   auto second = ListAsync();
   service_.WaitUntilRunning(2);
   EXPECT_THAT(List(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("2 calls")));
+  EXPECT_EQ(ReasonOf(List().status()), FailureReason::kOverloaded);
   service_.Release();
   EXPECT_EQ(*first.get(), "released");
   EXPECT_EQ(*second.get(), "released");
@@ -319,6 +321,7 @@ TEST_F(RpcServerTest, ADrainingGateRefusesWithUnavailable) {
   Start();
   gate_.StopAdmitting();
   EXPECT_THAT(List(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("draining")));
+  EXPECT_EQ(ReasonOf(List().status()), FailureReason::kDraining);
 }
 
 TEST(RpcServerOptionsTest, AreReadAndBounded) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "server/evaluate/cost_floor.h"
@@ -52,9 +54,13 @@ LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
     TableFloors floors = CostFloorsOf(request, rules, static_cast<int>(t), pricer);
     if (!floors.empty()) tables.push_back(std::move(floors));
   }
+  std::string scope =
+      "all plans of the allowed sharding types, even where they break memory limits or place "
+      "tables "
+      "against the constraints";
+  if (request.has_unpooled_tables()) scope += ", with TorchRec's blocks of unpooled tables";
   return {SmallestCost(tables, request.topology.num_ranks()), BoundKind::kCertified,
-          "all plans of the allowed sharding types, even where they break memory limits or place "
-          "tables against the constraints"};
+          std::move(scope)};
 }
 
 // All tables in one shard each.

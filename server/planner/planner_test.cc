@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "tests/support/fake_clock.h"
@@ -354,8 +355,9 @@ TEST_F(PlannerTest, RefusesModelsThatAreNotThereOrCannotPriceTheRanks) {
   info.num_devices = {4, 8};
   model_ = std::make_shared<FakeCostModel>(info);
   request.cost_model.name = "";
-  EXPECT_THAT(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank counts")));
+  const auto unfit = MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr);
+  EXPECT_THAT(unfit, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank counts")));
+  EXPECT_EQ(ReasonOf(unfit.status()), FailureReason::kModelUnfit);
 }
 
 TEST_F(PlannerTest, EvaluationTellsLegalIllegalAndUnpriceablePlansApart) {
