@@ -17,7 +17,7 @@ from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, Sh
 from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, make_table
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, TableEnumerator, label
 
-FORMAT = 1  # of a file without "format", as the command line and TorchRec write them, too
+FORMAT = "neuroshard-torchrec/1"  # of a file without "format" as well, which the command line and TorchRec write
 MAX_BYTES = 1 << 30
 
 _PLACEMENT = re.compile(r"rank:(\d+)/([a-z]+)(?::\d+)?$")
@@ -144,11 +144,8 @@ class PlanReader:
         except (ValueError, RecursionError) as fault:
             raise self.fault(f"is cut off or no JSON: {fault}") from None
         top = self._members(content, "the file")
-        version = top.get("format", FORMAT)
-        if type(version) is not int or version < 1:
-            raise self.fault(f"format is {version!r}, not a number of 1 and more")
-        if version > FORMAT:
-            raise self.fault(f"has format {version}; this version reads {FORMAT}: install a newer neuroshard")
+        if top.get("format", FORMAT) != FORMAT:
+            raise self.fault(f"has the format {top['format']!r}, this version reads {FORMAT!r}; a newer one is read by a newer neuroshard")
         if "plan" not in top:
             raise self.fault("has no plan; `neuroshard plan --format torchrec` and save_plan write one")
         return top

@@ -657,8 +657,8 @@ class FilesTest(Case):
             return content["plan"]["ebc"]["a"]["shards"][1]
 
         for change, part in (
-            (lambda content: content.update(format=2), "format 2; this version reads 1"),
-            (lambda content: content.update(format="1"), "format is '1'"),
+            (lambda content: content.update(format="neuroshard-torchrec/2"), "'neuroshard-torchrec/2', this version reads 'neuroshard-torchrec/1'"),
+            (lambda content: content.update(format=None), "has the format None"),
             (lambda content: content.pop("plan"), "has no plan"),
             (lambda content: content.update(plan=[]), "plan is not an object"),
             (lambda content: content["plan"]["ebc"]["a"].update(new_field=1), "plan['ebc']['a'] has new_field"),
