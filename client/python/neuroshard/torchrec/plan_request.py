@@ -240,7 +240,7 @@ class DraftRequest:
             if not table.constrained and not named and model_types:
                 types = [each for each in types if each in model_types] or types
             rules.setdefault((tuple(types), width), []).append(table.label)
-        for (types, width), names in rules.items():
-            request.constraints.tables.add(tables=names, sharding_types=types, min_column_width=width)
+        for (allowed, width), names in rules.items():
+            request.constraints.tables.add(tables=names, sharding_types=allowed, min_column_width=width)
         return request
 

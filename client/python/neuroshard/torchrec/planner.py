@@ -113,7 +113,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             raise ValueError(f"on_change: must be 'plan' or 'fail', got {on_change!r}")
         if on_change == "fail" and cache_dir is None:
             raise ValueError("on_change: 'fail' needs a cache_dir")
-        self._client_arguments = {"address": address, "credentials": credentials, "retries": retries}
+        self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "retries": retries}
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
             pass  # arguments that are none are told here, not in the first plan
         self._timeout_s = timeout_s
