@@ -3,9 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/base/random.h"
 #include "common/codec/message_text.h"
+#include "common/domain/shard_layout.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -384,6 +391,129 @@ tables: [{name: only, sharding_type: table_wise, shards: [{rows: 5, cols: 8, ran
 )"),
                                           {}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank 0 has no table")));
+}
+
+// Columns of every table on every GPU as HugeCTR lays out what it is given
+// (split_column_wise_sharding_config): "name gpu": columns.
+std::map<std::string, std::int64_t> HugeCtrColumns(
+    const nlohmann::json& given, const std::map<std::string, std::int64_t>& dims) {
+  std::map<std::string, std::int64_t> columns;
+  for (const nlohmann::json& group : given["shard_strategy"]) {
+    for (const nlohmann::json& entry : group[1]) {
+      const std::string name = entry.is_string() ? entry : entry[0];
+      const std::int64_t factor = entry.is_string() ? 1 : entry[1].get<std::int64_t>();
+      std::vector<std::size_t> gpus;
+      for (std::size_t gpu = 0; gpu < given["shard_matrix"].size(); ++gpu) {
+        const std::vector<std::string> tables = given["shard_matrix"][gpu];
+        if (std::count(tables.begin(), tables.end(), name) > 0) gpus.push_back(gpu);
+      }
+      EXPECT_TRUE(group[0] == "mp" || gpus.size() == given["shard_matrix"].size());
+      EXPECT_EQ(dims.at(name) % factor, 0);
+      EXPECT_EQ(gpus.size() % static_cast<std::size_t>(factor), 0u);
+      for (const std::size_t gpu : gpus) {
+        columns[fmt::format("{} {}", name, gpu)] = dims.at(name) / factor;
+      }
+    }
+  }
+  return columns;
+}
+
+std::map<std::string, std::int64_t> DistributedEmbeddingsColumns(
+    const nlohmann::json& given, const std::map<std::string, std::int64_t>& dims) {
+  std::map<std::string, std::int64_t> columns;
+  const std::vector<std::string> tables = given["tables"];
+  for (std::size_t rank = 0; rank < given["table_ids"].size(); ++rank) {
+    for (const char* group : {"data_parallel", "row_slice"}) {
+      for (const std::size_t id : given[group]) {
+        columns[fmt::format("{} {}", tables[id], rank)] = dims.at(tables[id]);
+      }
+    }
+    for (std::size_t i = 0; i < given["table_ids"][rank].size(); ++i) {
+      const std::size_t id = given["table_ids"][rank][i];
+      columns[fmt::format("{} {}", tables[id], rank)] += given["columns"][rank][i].get<int>();
+    }
+  }
+  return columns;
+}
+
+// A table of 16 columns and 8 rows, cut in any way that a type of ours may, on two hosts of two ranks.
+v1::TablePlan RandomTable(Random& random) {
+  v1::TablePlan table;
+  const auto add = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
+                       int rank) {
+    v1::Shard& shard = *table.add_shards();
+    shard.set_row_offset(row);
+    shard.set_rows(rows);
+    shard.set_col_offset(col);
+    shard.set_cols(cols);
+    shard.set_rank(rank);
+  };
+  const ShardingType type = kWords<ShardingType>[random.Below(kWords<ShardingType>.size())].value;
+  table.set_sharding_type(std::string(ToText(type)));
+  std::vector<std::int64_t> widths = {16};
+  if (CutsColumns(type)) {
+    const std::vector<std::vector<std::int64_t>> cuts = {
+        {16}, {8, 8}, {4, 12}, {4, 4, 8}, {4, 4, 4, 4}};
+    widths = cuts[random.Below(cuts.size())];
+  }
+  std::int64_t col = 0;
+  for (const std::int64_t cols : widths) {
+    std::vector<int> ranks;
+    const int host = static_cast<int>(random.Below(2));
+    switch (type) {
+      case ShardingType::kRowWise:
+      case ShardingType::kDataParallel:
+        ranks = {0, 1, 2, 3};
+        break;
+      case ShardingType::kTableRowWise:
+      case ShardingType::kGridShard:
+        ranks = {2 * host, 2 * host + 1};
+        break;
+      case ShardingType::kRowWiseSubset:
+        ranks = {static_cast<int>(random.Below(2)), 2 + host};
+        break;
+      default:
+        ranks = {static_cast<int>(random.Below(4))};
+    }
+    const bool copies = type == ShardingType::kDataParallel;
+    const std::int64_t rows = copies ? 8 : 8 / static_cast<std::int64_t>(ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      add(copies ? 0 : static_cast<std::int64_t>(i) * rows, rows, col, cols, ranks[i]);
+    }
+    col += cols;
+  }
+  return table;
+}
+
+TEST(OtherTrainersTest, EveryRankHasTheColumnsOfThePlan) {
+  Random random(5);
+  int hugectr = 0;
+  int distributed_embeddings = 0;
+  for (int i = 0; i < 5000; ++i) {
+    v1::Plan plan;
+    plan.set_world_size(4);
+    std::map<std::string, std::int64_t> dims;
+    std::map<std::string, std::int64_t> planned;
+    for (const char* name : {"a", "b", "c", "d"}) {
+      v1::TablePlan& table = *plan.add_tables();
+      table = RandomTable(random);
+      table.set_name(name);
+      dims[name] = 16;
+      for (const v1::Shard& shard : table.shards()) {
+        planned[fmt::format("{} {}", name, shard.rank())] += shard.cols();
+      }
+    }
+    if (const auto text = PlanAsHugeCtr(plan); text.ok()) {
+      ASSERT_EQ(HugeCtrColumns(nlohmann::json::parse(*text), dims), planned) << *text;
+      ++hugectr;
+    }
+    if (const auto text = PlanAsDistributedEmbeddings(plan, {}); text.ok()) {
+      ASSERT_EQ(DistributedEmbeddingsColumns(nlohmann::json::parse(*text), dims), planned) << *text;
+      ++distributed_embeddings;
+    }
+  }
+  EXPECT_GT(hugectr, 200);
+  EXPECT_GT(distributed_embeddings, 50);
 }
 
 }  // namespace

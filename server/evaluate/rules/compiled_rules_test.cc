@@ -157,7 +157,7 @@ TEST_F(CompiledRulesTest, UnpooledTablesOfACollectionHaveOneBlockWidth) {
   EXPECT_EQ(Types(3), TypeSet::All());
   EXPECT_EQ(Compile().of(0).column_block, 128);
   EXPECT_EQ(Compile().of(3).column_block, 0);
-  Rule({1}).min_column_width = 16;
+  Rule({0}).min_column_width = 16;
   Rule({3}).min_column_width = 64;
   EXPECT_EQ(Compile().of(0).column_block, 16);
   EXPECT_EQ(Compile().of(1).column_block, 16);
