@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -96,6 +97,28 @@ TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
     EXPECT_THAT(out_, IsEmpty());
     EXPECT_THAT(err_, Not(IsEmpty()));
   }
+}
+
+TEST_F(CommandLineTest, AMisspeltCommandIsNamedBesideThoseThereAre) {
+  EXPECT_EQ(Run({"plna", request_}), 2);
+  EXPECT_THAT(err_, AllOf(HasSubstr("\"plna\" is no command of neuroshard; did you mean plan?"),
+                          HasSubstr("there are plan, evaluate, ")));
+  EXPECT_EQ(Run({"diff", "a", "b"}), 2);
+  EXPECT_THAT(err_, AllOf(HasSubstr("\"diff\" is no command"), Not(HasSubstr("did you mean"))));
+  EXPECT_EQ(Run({"models", "lst"}), 2);
+  EXPECT_THAT(err_, HasSubstr("\"lst\" is no command of models; did you mean list?"));
+}
+
+TEST_F(CommandLineTest, TheEnvironmentNamesAPlannerAndTheFlagWins) {
+  ASSERT_EQ(setenv("NEUROSHARD_PLANNER", planner_.address().c_str(), 1), 0);
+  EXPECT_EQ(Run({"plan", request_}), 0) << err_;
+  ASSERT_EQ(setenv("NEUROSHARD_PLANNER", "127.0.0.1:1", 1), 0);
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address()}), 0) << err_;
+  ASSERT_EQ(setenv("NEUROSHARD_PLANNER", "nowhere", 1), 0);
+  EXPECT_EQ(Run({"plan", request_}), 2);
+  ASSERT_EQ(unsetenv("NEUROSHARD_PLANNER"), 0);
+  EXPECT_EQ(Run({"plan", "--help"}), 0);
+  EXPECT_THAT(out_, HasSubstr("NEUROSHARD_PLANNER"));
 }
 
 TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {

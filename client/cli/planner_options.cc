@@ -27,7 +27,8 @@ void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
   command.add_option("--planner", options.address, "Planner to ask")
       ->type_name("HOST:PORT")
       ->check(CheckAddress)
-      ->capture_default_str();
+      ->capture_default_str()
+      ->envname("NEUROSHARD_PLANNER");
   command
       .add_option("--timeout-s", options.timeout_s, "Give up on an answer after so many seconds")
       ->check(CLI::Range(1, 86'400))

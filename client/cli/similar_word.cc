@@ -1,0 +1,45 @@
+#include "client/cli/similar_word.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace neuroshard {
+namespace {
+
+// Optimal string alignment distance.
+std::size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> of(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        of[i][j] = i + j;
+        continue;
+      }
+      const std::size_t exchange = of[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      of[i][j] = std::min({of[i - 1][j] + 1, of[i][j - 1] + 1, exchange});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        of[i][j] = std::min(of[i][j], of[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return of[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string SimilarWord(std::string_view text, std::span<const std::string> words) {
+  constexpr std::size_t kLongest = 64;
+  std::string nearest;
+  std::size_t least = kLongest;
+  if (text.size() > kLongest) return nearest;
+  for (const std::string& word : words) {
+    const std::size_t distance = Distance(text, word);
+    if (distance >= least || distance > std::max<std::size_t>(1, word.size() / 3)) continue;
+    least = distance;
+    nearest = word;
+  }
+  return nearest;
+}
+
+}  // namespace neuroshard
