@@ -2,6 +2,7 @@
 # Installs what is missing, builds, and runs every test, plain and under the sanitizers.
 #   tests/run.sh             all of dev, asan, tsan
 #   tests/run.sh dev asan    only these presets
+#   tests/run.sh torchrec    the planner under real trainers: needs PyPI and 5 GB below build/ the first time; not among the first three
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,12 +16,16 @@ jobs=$(nproc)
 mkdir -p build
 passed=0 failed=0 broken=()
 for preset in "${presets[@]}"; do
+  if [ "$preset" = torchrec ]; then
+    echo "=== $preset: PyTorch and TorchRec in build/pytorch"
+    bench/pytorch/setup_environment.sh
+  fi
   echo "=== $preset: build"
   started=$SECONDS
   cmake --preset "$preset" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; exit 1; }
   cmake --build --preset "$preset" --parallel "$jobs" >>"build/$preset.log" 2>&1 || { tail -n 60 "build/$preset.log"; exit 1; }
   echo "=== $preset: built in $((SECONDS - started)) s; test"
-  log="build/$preset/ctest.log"
+  log="build/$preset.ctest.log"
   ctest --preset "$preset" --parallel "$jobs" 2>&1 | tee "$log" | grep -vE '^ *Start |Passed|^Test project' || true
   grep -hs '^SKIPPED' "build/$preset/Testing/Temporary/LastTest.log" || true
   # ctest's own summary decides; a run without one is a failure.

@@ -21,7 +21,10 @@ class DistinctCounts:
 
     def add(self, piece):
         """CountOverflow when the distinct ids are more than are allowed."""
-        ids, counts = numpy.unique(piece, return_counts=True)
+        self.add_counts(*numpy.unique(piece, return_counts=True))
+
+    def add_counts(self, ids, counts):
+        """Sorted distinct ids, and how often each occurs; CountOverflow as in add."""
         places = numpy.searchsorted(self.ids, ids)
         known = numpy.zeros(len(ids), dtype=bool)
         inside = places < len(self.ids)

@@ -1,0 +1,14 @@
+"""TorchRec with plans of the NeuroShard service (extra `torchrec`; written for TorchRec 1.9).
+
+    from neuroshard.torchrec import NeuroShardPlanner
+
+    planner = NeuroShardPlanner("planner:50051", topology=topology, batch_size=512)
+    plan = planner.collective_plan(model, sharders, torch.distributed.GroupMember.WORLD)
+    model = DistributedModelParallel(model, plan=plan, sharders=sharders)
+"""
+
+from neuroshard.torchrec.feature_statistics import FeatureStatistics, statistics
+from neuroshard.torchrec.plan_file import load_plan, save_plan
+from neuroshard.torchrec.planner import NeuroShardPlanner
+
+__all__ = ["FeatureStatistics", "NeuroShardPlanner", "load_plan", "save_plan", "statistics"]

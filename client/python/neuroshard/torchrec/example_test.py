@@ -1,0 +1,47 @@
+"""The README's script trains as it stands there.
+
+  example_test.py PLANNER     path of neuroshard-planner
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from planner_process import PlannerProcess
+
+PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+def open_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def script():
+    """What README.md prints of examples/train_dlrm.py, which has to be all of it."""
+    code, text = (open_text(os.path.join(PACKAGE, path)) for path in ("examples/train_dlrm.py", "README.md"))
+    (printed,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "torchrun" in block]
+    assert printed == code, "README.md prints another script than examples/train_dlrm.py"
+    return printed
+
+
+class ExampleTest(unittest.TestCase):
+    def test_the_loss_falls(self):
+        with tempfile.TemporaryDirectory() as folder, PlannerProcess(PLANNER) as planner:
+            with open(f"{folder}/train_dlrm.py", "w", encoding="utf-8") as file:
+                file.write(script())
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", f"{folder}/train_dlrm.py", planner.address]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", done.stdout, re.MULTILINE)]
+            self.assertEqual(len(losses), 20, done.stdout)
+            self.assertLess(losses[-1], 0.5 * losses[0])
+            self.assertTrue(os.path.exists(f"{folder}/plan.json"))
+
+
+if __name__ == "__main__":
+    PLANNER = sys.argv[1]
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,287 @@
+"""The tables of a module as TorchRec's enumerator sees them (torchrec/distributed/planner/enumerators.py)."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extract_constraints_for_param, _get_tower_index, get_partition_by_type
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
+from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
+from torchrec.distributed.types import ModuleSharder, ShardingType
+from torchrec.modules.embedding_configs import DataType, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
+from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
+
+TableKey = Tuple[str, str]
+"""(path of the module, name of the table): what identifies a table in a ShardingPlan."""
+
+DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
+ROW_TYPES = {ShardingType.ROW_WISE.value, ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value}
+
+_WEIGHT_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
+
+_OPTIMIZERS = {
+    "SGD": "sgd",
+    "EXACT_SGD": "sgd",
+    "Adagrad": "adagrad",
+    "EXACT_ADAGRAD": "adagrad",
+    "RowWiseAdagrad": "rowwise_adagrad",
+    "EXACT_ROWWISE_ADAGRAD": "rowwise_adagrad",
+    "Adam": "adam",
+    "ADAM": "adam",
+}
+
+
+@dataclass
+class ModuleTable:
+    """A table of a module and the ways of sharding it that sharders and constraints leave."""
+
+    path: str
+    name: str
+    module: nn.Module  # at `path`
+    tensor: torch.Tensor
+    types: List[str]  # sharding types that it may have with the service's one kernel of the type, in the sharder's order
+    runnable_types: List[str]  # those that its sharded module can run: a sharder for cpu offers fewer, and constraints allow fewer
+    constrained: bool  # whether constraints name its sharding types
+    constraints: Optional[Dict[str, ParameterConstraints]]
+    features: List[str]
+    is_pooled: bool
+    weight_dtype: str
+    pooling_mode: str
+    weighted: bool
+    optimizer: Optional[str]  # the service's word; None: of a kind that it does not know
+    optimizer_name: str
+    dependency: Optional[str]  # tables with the same one stay on a host
+
+    @property
+    def key(self) -> TableKey:
+        return self.path, self.name
+
+    @property
+    def label(self) -> str:
+        return label(self.key)
+
+    @property
+    def rows(self) -> int:
+        return int(self.tensor.shape[0])
+
+    @property
+    def cols(self) -> int:
+        return int(self.tensor.shape[1])
+
+    def option(self, sharding_type: str, shards: List[Shard], batch_size: int) -> ShardingOption:
+        """As the enumerator makes it: what no plan decides is the constraints'."""
+        (lengths, _, cache_params, enforce_hbm, stochastic_rounding, bounds_check_mode, feature_names, output_dtype, _, key_value_params) = (
+            _extract_constraints_for_param(self.constraints, self.name)
+        )
+        return ShardingOption(
+            name=self.name,
+            tensor=self.tensor,
+            module=(self.path, self.module),
+            input_lengths=lengths,
+            batch_size=batch_size,
+            compute_kernel=service_kernel(sharding_type),
+            sharding_type=sharding_type,
+            partition_by=get_partition_by_type(sharding_type),
+            shards=shards,
+            cache_params=cache_params,
+            enforce_hbm=enforce_hbm,
+            stochastic_rounding=stochastic_rounding,
+            bounds_check_mode=bounds_check_mode,
+            dependency=self.dependency,
+            is_pooled=self.is_pooled,
+            feature_names=feature_names,
+            output_dtype=output_dtype,
+            key_value_params=key_value_params,
+        )
+
+
+def label(key: TableKey) -> str:
+    """A table's full name in messages and in the service's constraints."""
+    return ".".join(part for part in key if part)
+
+
+def service_kernel(sharding_type: str) -> str:
+    """The one compute kernel that plans of the service have for a sharding type."""
+    return (EmbeddingComputeKernel.DENSE if sharding_type == DATA_PARALLEL else EmbeddingComputeKernel.FUSED).value
+
+
+def row_blocks(rows: int, parts: int) -> List[int]:
+    """TorchRec's blocks: ceil(rows / parts) until none are left."""
+    block = -(-rows // parts)
+    return [max(0, min(block, rows - block * part)) for part in range(parts)]
+
+
+def _can_be_planned(sharding_type: str, compute_kernel: str, is_pooled: bool) -> bool:
+    """TorchRec offers data_parallel for an EmbeddingCollection, and fails when it runs."""
+    return compute_kernel == service_kernel(sharding_type) and (is_pooled or sharding_type != DATA_PARALLEL)
+
+
+class _Owner:
+    """What the tables of a sharded module share."""
+
+    def __init__(self, path: str, module: nn.Module, sharder: ModuleSharder[nn.Module]) -> None:
+        self.path, self.module, self.sharder = path, module, sharder
+        self.parameters = sharder.shardable_parameters(module)
+        self.is_pooled = ShardingOption.module_pooled(module, path)
+        collections_in_it = list(module.modules())
+        self.is_weighted = any(part.is_weighted() for part in collections_in_it if isinstance(part, EmbeddingBagCollectionInterface))
+        self.configs: Dict[str, Any] = {}
+        self.doubles: List[str] = []  # names of several tables, of which TorchRec knows one
+        for part in collections_in_it:
+            for config in _configs(part):
+                if config.name in self.configs and config is not self.configs[config.name]:
+                    self.doubles.append(config.name)
+                self.configs[config.name] = config
+
+    def optimizer_name(self, tensor: torch.Tensor) -> str:
+        """Name of the class or FBGEMM's EmbOptimType with which a table will be trained; FBGEMM's default is EXACT_SGD."""
+        classes = getattr(tensor, "_optimizer_classes", None)
+        if classes:
+            return "+".join(each.__name__ for each in classes)
+        if callable(getattr(self.module, "optimizer_type", None)):  # fused collections bring their own
+            return str(self.module.optimizer_type().__name__)  # type: ignore[operator, union-attr]
+        chosen = (getattr(self.sharder, "fused_params", None) or {}).get("optimizer", "EXACT_SGD")
+        return str(getattr(chosen, "name", chosen))
+
+    def dependency(self, name: str) -> Optional[str]:
+        if isinstance(self.module, EmbeddingTower):
+            return self.path
+        if isinstance(self.module, EmbeddingTowerCollection):
+            return f"{self.path}.tower_{_get_tower_index(name, self.module)}"
+        return None
+
+    def pools_by_mean(self, name: str) -> bool:
+        if name not in self.configs:  # a bare nn.EmbeddingBag
+            return getattr(self.module, "mode", None) == "mean"
+        return getattr(self.configs[name], "pooling", None) == PoolingType.MEAN
+
+    def weight_type(self, name: str, tensor: torch.Tensor) -> Any:
+        """Of sharded weights: the configuration's; unsharded collections have fp16 for all that is neither fp32 nor fp16."""
+        return getattr(self.configs.get(name), "data_type", tensor.dtype)
+
+
+def _configs(module: nn.Module) -> List[Any]:
+    for accessor in ("embedding_bag_configs", "embedding_configs"):
+        if callable(getattr(module, accessor, None)):
+            return list(getattr(module, accessor)())
+    return []
+
+
+class TableEnumerator(EmbeddingEnumerator):
+    """TorchRec's enumerator, which here walks and filters without making, estimating and copying the shards of every option: seconds for hundreds of tables."""
+
+    def tables(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], topology: Topology) -> List[ModuleTable]:
+        """All tables of `module` that `sharders` shard, in the enumerator's order.
+
+        PlannerError names every table that cannot be planned and every constraint without a table: nothing is left out silently.
+        """
+        self._sharder_map = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+        self._sharder_data_map = build_sharder_data_map(self._sharder_map)
+        owners, without_sharder = self._owners(module)
+        names = {name for owner in owners for name in owner.parameters}
+        if not names:
+            raise PlannerError(
+                "the module has no tables that the sharders shard"
+                + (f"; without a sharder: {', '.join(without_sharder)}" if without_sharder else "")
+                + f" (sharders for: {', '.join(sharder.module_type.__name__ for sharder in sharders) or 'nothing'})",
+                PlannerErrorType.INPUT_VALIDATION,
+            )
+        unknown = sorted(set(self._constraints or {}) - names)
+        faults = [f"constraints for {', '.join(unknown)}: the module has no such table that the sharders shard"] if unknown else []
+        strict, tables = [], []
+        for owner in owners:
+            faults += [f"{label((owner.path, name))}: two tables of the module have this name" for name in owner.doubles]
+            for name, tensor in owner.parameters.items():
+                table = self._table(owner, name, tensor)
+                faults += [f"{table.label}: {fault}" for fault in self._faults(owner, table, topology)]
+                if not table.types:
+                    strict.append(f"{table.label}: {self._offers(owner, name)}")
+                tables.append(table)
+        if faults or strict:
+            raise PlannerError("; ".join(faults + strict), PlannerErrorType.INPUT_VALIDATION if faults else PlannerErrorType.STRICT_CONSTRAINTS)
+        _keep_means_whole(tables)
+        return tables
+
+    def _owners(self, module: nn.Module) -> Tuple[List[_Owner], List[str]]:
+        """(modules with a sharder, paths of embedding collections without one)."""
+        owners, without = [], []
+        stack = [("", module)]
+        while stack:
+            path, part = stack.pop()
+            sharder = self._sharder_map.get(sharder_name(type(part)))
+            if sharder:
+                owners.append(_Owner(path, part, sharder))
+                continue
+            if _configs(part):
+                without.append(path or type(part).__name__)
+            stack.extend((f"{path}.{name}" if path else name, child) for name, child in part.named_children())
+        return owners, without
+
+    def _kernels(self, owner: _Owner, name: str) -> Iterator[Tuple[str, str]]:
+        """(sharding type, compute kernel) of the options that TorchRec would make."""
+        key, device = sharder_name(type(owner.module)), self._compute_device
+        for kind in self._filter_sharding_types(name, owner.sharder.sharding_types(device), key):
+            for kernel in self._filter_compute_kernels(name, owner.sharder.compute_kernels(kind, device), kind):
+                yield kind, kernel
+
+    def _table(self, owner: _Owner, name: str, tensor: torch.Tensor) -> ModuleTable:
+        constraint = (self._constraints or {}).get(name)
+        types = [kind for kind, kernel in self._kernels(owner, name) if _can_be_planned(kind, kernel, owner.is_pooled)]
+        runnable = dict.fromkeys([*types, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
+        optimizer = owner.optimizer_name(tensor)
+        return ModuleTable(
+            path=owner.path,
+            name=name,
+            module=owner.module,
+            tensor=tensor,
+            types=types,
+            runnable_types=[kind for kind in runnable if _can_be_planned(kind, service_kernel(kind), owner.is_pooled)],
+            constrained=bool(constraint and constraint.sharding_types),
+            constraints=self._constraints,
+            features=list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", [])),
+            is_pooled=owner.is_pooled,
+            weight_dtype=_WEIGHT_DTYPES.get(owner.weight_type(name, tensor), ""),
+            pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
+            weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
+            optimizer=_OPTIMIZERS.get(optimizer),
+            optimizer_name=optimizer,
+            dependency=owner.dependency(name),
+        )
+
+    def _faults(self, owner: _Owner, table: ModuleTable, topology: Topology) -> Iterator[str]:
+        constraint = (self._constraints or {}).get(table.name)
+        if table.tensor.dim() != 2:
+            yield f"has shape {list(table.tensor.shape)}; a table has rows and columns"
+        if not table.weight_dtype:
+            yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans fp32, fp16 and bf16"
+        if constraint and constraint.device_group and constraint.device_group != topology.compute_device:
+            yield f"its device_group is {constraint.device_group!r} and the topology's device {topology.compute_device!r}"
+        if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):
+            yield "is a virtual table (use_virtual_table), which the service does not plan"
+        elif self._get_num_buckets(table.name, owner.module) is not None:
+            yield "has rows in buckets that differ from rank to rank, which the service does not plan"
+
+    def _offers(self, owner: _Owner, name: str) -> str:
+        offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]
+        return (
+            f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device};"
+            f" the service plans the kernel fused, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"
+        )
+
+
+def _keep_means_whole(tables: Sequence[ModuleTable]) -> None:
+    """Takes the types that cut rows from mean-pooled tables whose constraints do not ask for them, unless they are alone in their module.
+
+    TorchRec divides by the number of ids after rows were added up, and 1.9 then divides the values of the module's other tables as well.
+    """
+    sizes = collections.Counter(table.path for table in tables)
+    for table in tables:
+        whole = [kind for kind in table.types if kind not in ROW_TYPES]
+        if table.pooling_mode == "mean" and sizes[table.path] > 1 and not table.constrained and whole:
+            table.types = whole

@@ -1,0 +1,296 @@
+"""NeuroShardPlanner: the service in the place of torchrec's EmbeddingShardingPlanner."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import grpc
+import torch
+import torch.distributed as dist
+from torch import nn
+from torchrec.distributed.planner.planners import EmbeddingPlannerBase, to_sharding_plan
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlanDebugStats,
+    PlannerError,
+    PlannerErrorType,
+    ShardingOption,
+    Stats,
+    StorageReservation,
+    Topology,
+)
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import ModuleSharder, ShardingPlan, ShardingPlanner
+
+import neuroshard
+from neuroshard import v1
+from neuroshard.mapping import as_message
+from neuroshard.torchrec.feature_statistics import FeatureStatistics
+from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan
+from neuroshard.torchrec.module_tables import ModuleTable, TableEnumerator
+from neuroshard.torchrec.plan_cache import PlanCache
+from neuroshard.torchrec.plan_file import PathLike, read_layout
+from neuroshard.torchrec.plan_request import DraftRequest, check_base
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_S = 120.0
+SHARE_OF_GROUP_TIMEOUT = 0.5  # of a process group's timeout that rank 0 may wait for the service while the others wait for it
+
+_ERROR_TYPES = {  # by reason (proto/README.md); others are OTHER
+    "OUT_OF_MEMORY": PlannerErrorType.INSUFFICIENT_STORAGE,
+    "CONSTRAINTS_CONFLICT": PlannerErrorType.STRICT_CONSTRAINTS,
+    "BAD_INPUT": PlannerErrorType.INPUT_VALIDATION,
+    "NO_PLAN_FOUND": PlannerErrorType.PARTITION,
+}
+
+
+class NeuroShardPlanner(EmbeddingPlannerBase):
+    """Plans with a NeuroShard service, wherever torchrec's EmbeddingShardingPlanner plans. Not thread-safe.
+
+    address       "HOST:PORT" of the service. None: the environment variable NEUROSHARD_PLANNER, else 127.0.0.1:50051.
+    topology, batch_size, constraints, storage_reservation, stats, debug, callbacks
+                  as in EmbeddingShardingPlanner, with its defaults and units (bandwidths in bytes per MILLISECOND; batch_size of one rank). Constraints of
+                  tables that the module does not have are an error. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.
+    optimizer     "sgd", "adagrad", "rowwise_adagrad" or "adam". None: what apply_optimizer_in_backward or the sharders' fused_params say.
+    statistics    of `neuroshard.torchrec.statistics(batches)`.
+    request       a neuroshard.v1.ShardPlanRequest, or a dict of the same shape, with what TorchRec has no word for: cost_model, search, constraints (ranks,
+                  co-location, widths), memory, migration. Tables, topology and batch size must not be in it. Without memory.rule memory is counted as
+                  TorchRec's storage estimator does ("torchrec").
+    cache_dir     a directory of plans by the request's fingerprint; a plan that is there is used without a call, also one of an older version of
+                  the cost model: name a version in request.cost_model to be asked again. Written by rank 0 alone.
+    on_change     "plan": a request without a cached plan is planned. "fail": only if the directory has no plan at all; otherwise it is an error that
+                  says what differs. For a directory with the plans of one job.
+    fallback      another planner, which plans if the service cannot be reached, is overloaded or does not answer in time, with a warning. It is not
+                  asked for requests that the service refuses. Its plans are not cached.
+    previous      the plan of a checkpoint or a running job: a ShardingPlan, or the path of a file of `save_plan`. `request.migration` has the budget of
+                  bytes that may move and their price.
+    keep_optimizer_state
+                  whether tables of `previous` stay data_parallel, or not data_parallel; TorchRec loses the optimizer state of those that change.
+    timeout_s     seconds for the calls of one plan, retries included; within collective_plan at most half of the process group's timeout.
+    credentials, retries
+                  as in neuroshard.PlannerClient.
+
+    Tables whose constraints name no sharding types get those that both their sharder and the cost model know.
+    """
+
+    def __init__(
+        self,
+        address: Optional[str] = None,
+        topology: Optional[Topology] = None,
+        batch_size: Optional[int] = None,
+        constraints: Optional[Dict[str, ParameterConstraints]] = None,
+        optimizer: Optional[str] = None,
+        storage_reservation: Optional[StorageReservation] = None,
+        statistics: Optional[FeatureStatistics] = None,
+        request: Union[v1.ShardPlanRequest, Mapping[str, Any], None] = None,
+        cache_dir: Optional[PathLike] = None,
+        on_change: str = "plan",
+        fallback: Optional[ShardingPlanner] = None,
+        previous: Union[ShardingPlan, PathLike, None] = None,
+        keep_optimizer_state: bool = True,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retries: int = neuroshard.call.DEFAULT_RETRIES,
+        credentials: Optional[grpc.ChannelCredentials] = None,
+        stats: Union[Stats, List[Stats], None] = None,
+        debug: bool = True,
+        callbacks: Optional[List[Callable[[List[ShardingOption]], List[ShardingOption]]]] = None,
+    ) -> None:
+        super().__init__(
+            topology=topology,
+            batch_size=batch_size,
+            storage_reservation=storage_reservation,
+            stats=stats,
+            constraints=constraints,
+            debug=debug,
+            callbacks=callbacks,
+        )
+        self._enumerator: TableEnumerator = TableEnumerator(self._topology, self._batch_size, constraints)
+        if on_change not in ("plan", "fail"):
+            raise ValueError(f"on_change: must be 'plan' or 'fail', got {on_change!r}")
+        if on_change == "fail" and cache_dir is None:
+            raise ValueError("on_change: 'fail' needs a cache_dir")
+        self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "retries": retries}
+        with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
+            pass  # arguments that are none are told here, not in the first plan
+        self._timeout_s = timeout_s
+        self._optimizer = optimizer
+        self._statistics = statistics
+        self._base = v1.ShardPlanRequest() if request is None else as_message(v1.ShardPlanRequest, request)
+        check_base(self._base)
+        self._cache = None if cache_dir is None else PlanCache(os.fspath(cache_dir))
+        self._on_change = on_change
+        self._fallback = fallback
+        self._previous = previous
+        self._keep_optimizer_state = keep_optimizer_state
+        self._options: List[ShardingOption] = []
+        self._response: Optional[v1.ShardPlanResponse] = None
+
+    @property
+    def response(self) -> Optional[v1.ShardPlanResponse]:
+        """The service's answer to the last `plan`: cost, bound, warnings. None if it came from the cache or the fallback, or on other ranks than 0."""
+        return self._response
+
+    def get_selected_options(self) -> List[ShardingOption]:
+        """The last plan's options, with TorchRec's own estimates; empty on other ranks than 0, and after a failure."""
+        return self._options
+
+    def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
+        """A plan of all tables of `module` that `sharders` shard. PlannerError where there is none: its error_type and message say why."""
+        return self._plan(module, sharders, self._timeout_s)
+
+    def collective_plan(
+        self,
+        module: nn.Module,
+        sharders: Optional[List[ModuleSharder[nn.Module]]] = None,
+        pg: Optional[dist.ProcessGroup] = None,
+    ) -> ShardingPlan:
+        """The plan of rank 0, on every rank of `pg` (None: the default group). An error on rank 0 is a PlannerError on all."""
+        if pg is None:
+            if not dist.is_initialized():
+                raise RuntimeError("there is no process group: call torch.distributed.init_process_group() first, or plan() instead of collective_plan()")
+            pg = dist.GroupMember.WORLD
+        assert pg is not None
+        outcome: List[Any] = [None]
+        error: Optional[Exception] = None
+        if pg.rank() == 0:
+            try:
+                self._check_group(pg)
+                timeout_s = min(self._timeout_s, SHARE_OF_GROUP_TIMEOUT * _group_timeout_s(pg))
+                outcome = [("plan", self._plan(module, get_default_sharders() if sharders is None else sharders, timeout_s))]
+            except Exception as fault:  # the other ranks wait for whatever it is
+                error = fault
+                kind = fault.error_type if isinstance(fault, PlannerError) else PlannerErrorType.OTHER
+                outcome = [("error", str(fault) or type(fault).__name__, kind.value)]
+        if pg.size() > 1:
+            dist.broadcast_object_list(outcome, group_src=0, group=pg)
+        if error is not None:
+            raise error
+        if outcome[0][0] == "error":
+            raise PlannerError(f"rank 0: {outcome[0][1]}", PlannerErrorType(outcome[0][2]))
+        plan: ShardingPlan = outcome[0][1]
+        return plan
+
+    def _check_group(self, pg: dist.ProcessGroup) -> None:
+        faults = []
+        if pg.size() != self._topology.world_size:
+            faults.append(f"the topology has {self._topology.world_size} ranks and the process group {pg.size()}")
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        if local.isdigit() and int(local) != self._topology.local_world_size:
+            faults.append(f"the topology has {self._topology.local_world_size} ranks a host and the environment's LOCAL_WORLD_SIZE is {local}")
+        if faults:
+            raise PlannerError("; ".join(faults), PlannerErrorType.INPUT_VALIDATION)
+
+    def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
+        started = time.perf_counter()
+        self._options, self._response = [], None
+        tables = self._enumerator.tables(module, sharders, self._topology)
+        draft = self._draft(module, sharders, tables)
+        layout, source = self._layout(draft, tables, timeout_s)
+        if layout is None:
+            return self._fall_back(module, sharders, source)
+        options = chosen_options(layout, tables, self._topology, self._batch_size)
+        for callback in self._callbacks:
+            options = callback(options)
+        self._enumerator.populate_estimates(options)
+        plan = to_sharding_plan(options, self._topology)
+        self._options = options
+        logger.info("plan of %d tables by %s", len(tables), source)
+        self._log_stats(plan, sharders, time.perf_counter() - started)
+        return plan
+
+    def _draft(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], tables: Sequence[ModuleTable]) -> DraftRequest:
+        reserved = self._storage_reservation.reserve(
+            topology=self._topology, batch_size=self._batch_size, module=module, sharders=list(sharders), constraints=self._constraints
+        )
+        previous = self._previous
+        if previous is not None and not isinstance(previous, ShardingPlan):
+            previous_layout: Optional[Layout] = read_layout(previous)
+        else:
+            previous_layout = None if previous is None else from_sharding_plan(previous)
+        return DraftRequest(
+            self._base,
+            tables,
+            self._topology,
+            reserved,
+            self._batch_size,
+            self._constraints,
+            self._optimizer,
+            self._statistics,
+            previous_layout,
+            self._keep_optimizer_state,
+        )
+
+    def _layout(self, draft: DraftRequest, tables: Sequence[ModuleTable], timeout_s: float) -> Tuple[Optional[Layout], str]:
+        """(a checked layout, who made it); (None, why) where the service cannot be reached and there is a fallback."""
+        fingerprint = draft.fingerprint()
+        if self._cache is not None:
+            cached = self._cache.find(fingerprint, lambda layout, path: check_layout(layout, tables, self._topology, f"{path}: the plan"))
+            if cached is not None:
+                return cached.layout, f"the cache, priced by {cached.model}"
+            if self._on_change == "fail":
+                self._cache.fail_if_other_plans(draft.summary())
+        try:
+            response = self._ask(draft, timeout_s)
+        except neuroshard.PlannerError as fault:
+            no_answer = isinstance(fault, (neuroshard.Unavailable, neuroshard.DeadlineExceeded)) or fault.reason == "OVERLOADED"
+            if self._fallback is not None and no_answer:
+                return None, str(fault)
+            raise PlannerError(str(fault), _ERROR_TYPES.get(fault.reason or "", PlannerErrorType.OTHER)) from fault
+        for warning in response.warnings:
+            logger.warning("%s", warning)
+        layout = from_message(response.plan)
+        check_layout(layout, tables, self._topology, "the service's plan")
+        model = f"{response.cost_model.name}/{response.cost_model.version}"
+        if self._cache is not None:
+            plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
+            self._cache.add(fingerprint, draft.summary(), plan, model)
+        self._response = response
+        return layout, f"{model}, {response.cost.embedding_cost_ms:.3f} ms"
+
+    def _ask(self, draft: DraftRequest, timeout_s: float) -> v1.ShardPlanResponse:
+        deadline = time.monotonic() + timeout_s
+        with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments) as client:
+            model = client.model(self._base.cost_model.name, self._base.cost_model.version)
+            return client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
+
+    def _fall_back(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], reason: str) -> ShardingPlan:
+        assert self._fallback is not None
+        name = type(self._fallback).__name__
+        logger.warning("THE PLAN IS %s'S, NOT THE SERVICE'S, which did not answer: %s", name, reason)
+        plan = self._fallback.plan(module, list(sharders))
+        if isinstance(self._fallback, EmbeddingPlannerBase):
+            self._options = self._fallback.get_selected_options()
+        return plan
+
+    def _log_stats(self, plan: ShardingPlan, sharders: Sequence[ModuleSharder[nn.Module]], seconds: float) -> None:
+        for stats in self._stats:
+            stats.log(
+                sharding_plan=plan,
+                topology=self._topology,
+                batch_size=self._batch_size,
+                storage_reservation=self._storage_reservation,
+                num_proposals=self._response.search.plans_evaluated if self._response is not None else 0,
+                num_plans=1,
+                run_time=seconds,
+                best_plan=self._options,
+                constraints=self._constraints,
+                enumerator=self._enumerator,
+                sharders=list(sharders),
+                debug=self._debug,
+                debug_stats=PlanDebugStats(planner_type=type(self).__name__, timeout_seconds=None),
+            )
+
+
+def _group_timeout_s(pg: dist.ProcessGroup) -> float:
+    """How long a rank of `pg` waits for the others; infinite where the backend does not say."""
+    from torch.distributed.distributed_c10d import _get_object_coll_device
+
+    try:
+        timeout = pg._get_backend(torch.device(_get_object_coll_device(pg))).options._timeout
+    except (AttributeError, RuntimeError):
+        return float("inf")
+    return float(timeout.total_seconds())

@@ -1,0 +1,367 @@
+"""Plans of the service train under DistributedModelParallel as the unsharded model does.
+
+  training_test.py PLANNER     path of neuroshard-planner
+"""
+
+import datetime
+import json
+import os
+import socket
+import sys
+import tempfile
+import unittest
+import warnings
+
+import torch
+import torch.distributed as dist
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
+
+import training
+from planner_process import PlannerProcess
+from ranks import run_on_ranks
+from training import Model, ShardedTraining, WholeTraining, bags, copies, sequences, train_both
+
+from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan
+from neuroshard.torchrec.module_tables import ROW_TYPES
+
+TOLERANCE = 1e-4
+MIB = 1 << 20
+ADDRESS = None  # of the planner that the ranks ask
+
+
+def topology(**arguments):
+    return Topology(world_size=dist.get_world_size(), local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]), compute_device="cpu", **arguments)
+
+
+def types(**by_table):
+    return {name: ParameterConstraints(sharding_types=[kind]) for name, kind in by_table.items()}
+
+
+def planned(model, constraints, sharders=None, address=None, **arguments):
+    arguments.setdefault("topology", topology())
+    planner = NeuroShardPlanner(address or ADDRESS, batch_size=training.LOCAL_BATCH, constraints=constraints, debug=False, stats=[], **arguments)
+    return planner.collective_plan(model, training.SHARDERS if sharders is None else sharders)
+
+
+def check_placed(sharded):
+    """The weights lie where the plan says: TorchRec took all of it."""
+    placed = sharded.placed()
+    for path, tables in sharded.plan.plan.items():
+        for name, parameter in tables.items():
+            part = "embeddings" if f"{path}.embeddings.{name}.weight" in placed else "embedding_bags"
+            found = placed[f"{path}.{part}.{name}.weight"]
+            if parameter.sharding_type == "data_parallel":
+                assert found == "whole", (name, found)
+                continue
+            expected = sorted((list(s.shard_offsets), list(s.shard_sizes), s.placement.rank()) for s in parameter.sharding_spec.shards)
+            assert found == expected, (name, found, expected)
+
+
+def train(make, plan_of, expect, optimizer="sgd", tolerance=TOLERANCE):
+    """Plans, checks what the plan is, trains three steps of both models. `expect(tables)`: ParameterSharding by name, or by (module, name)."""
+    whole, model = copies(make)
+    plan = plan_of(model)
+    expect({name: parameter for tables in plan.plan.values() for name, parameter in tables.items()}, plan)
+    weights = {key: value.clone() for key, value in whole.state_dict().items()}
+    sharded = ShardedTraining(model, plan, optimizer, weights)
+    check_placed(sharded)
+    train_both(WholeTraining(whole, optimizer), sharded, range(3), tolerance)
+
+
+def shards(parameter):
+    return [(*s.shard_offsets, *s.shard_sizes, s.placement.rank()) for s in parameter.sharding_spec.shards]
+
+
+def one_type(kind, optimizer="sgd"):
+    def case():
+        def expect(tables, _):
+            assert {table.sharding_type for table in tables.values()} == {kind}, tables
+
+        def make():
+            return Model(ebc=bags(("a", 50, 16), ("b", 101, 32), ("c", 33, 8)))
+
+        train(make, lambda model: planned(model, types(a=kind, b=kind, c=kind)), expect, optimizer)
+
+    return case
+
+
+ALL_TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
+
+
+def mixed(optimizer):
+    # The mean over a row is one over the columns of a shard, in TorchRec: where columns are cut, row-wise Adagrad trains otherwise than whole.
+    cut = ("column_wise", "table_column_wise", "grid_shard") if optimizer == "rowwise_adagrad" else ()
+
+    def case():
+        kinds = {f"t{index}": kind for index, kind in enumerate(ALL_TYPES) if kind not in cut}
+
+        def expect(tables, _):
+            assert {name: table.sharding_type for name, table in tables.items()} == kinds
+
+        def make():
+            return Model(ebc=bags(*((name, 40 + 13 * index, 8 + 8 * (index % 3)) for index, name in enumerate(kinds))))
+
+        train(make, lambda model: planned(model, types(**kinds)), expect, optimizer)
+
+    return case
+
+
+def from_file(make, tables, expect=lambda tables, plan: None):
+    """`tables`: {module: {name: (type, [(row, col, rows, cols, rank)])}}, which stands in a file as the command line would print it."""
+
+    def plan_of(model):
+        content = {"plan": {}}
+        for path, by_name in tables.items():
+            content["plan"][path] = {
+                name: {
+                    "sharding_type": kind,
+                    "compute_kernel": "fused",
+                    "ranks": [shard[4] for shard in found],
+                    "shards": [{"shard_offsets": [r, c], "shard_sizes": [rows, cols], "placement": f"rank:{rank}/cpu"} for r, c, rows, cols, rank in found],
+                }
+                for name, (kind, found) in by_name.items()
+            }
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+            return load_plan(path, model, topology(), training.SHARDERS)
+
+    def check(found, plan):
+        for path, by_name in tables.items():
+            for name, (_, expected) in by_name.items():
+                assert shards(plan.plan[path][name]) == expected, (name, shards(plan.plan[path][name]))
+        expect(found, plan)
+
+    train(make, plan_of, check)
+
+
+def blocks_on_one_rank():
+    from_file(
+        lambda: Model(ebc=bags(("a", 30, 20), ("b", 20, 8))),
+        {"sparse.ebc": {"a": ("column_wise", [(0, 0, 30, 4, 1), (0, 4, 30, 12, 0), (0, 16, 30, 4, 1)]), "b": ("table_wise", [(0, 0, 20, 8, 0)])}},
+    )
+
+
+def uneven_columns():
+    def expect(tables, _):
+        widths = [shard[3] for shard in shards(tables["a"])]
+        assert tables["a"].sharding_type == "column_wise" and len(set(widths)) > 1 and sum(widths) == 20, shards(tables["a"])
+
+    # A block of 12 columns fits a device, and the table does not.
+    cap = topology(ddr_cap=int(20000 * 13.5 * 4))
+    train(lambda: Model(ebc=bags(("a", 20000, 20))), lambda model: planned(model, types(a="column_wise"), topology=cap), expect)
+
+
+def empty_row_shards():
+    rows = dist.get_world_size() - 1
+
+    def expect(tables, _):
+        assert tables["a"].sharding_type == "row_wise" and [shard[2] for shard in shards(tables["a"])] == [1] * rows + [0]
+
+    train(lambda: Model(ebc=bags(("a", rows, 8), ("b", 64, 8))), lambda model: planned(model, types(a="row_wise", b="row_wise")), expect)
+
+
+def weighted_features():
+    kinds = dict(a="table_wise", b="row_wise", c="column_wise", d="data_parallel")
+
+    def expect(tables, _):
+        assert {name: table.sharding_type for name, table in tables.items()} == kinds
+
+    train(
+        lambda: Model(ebc=bags(("a", 50, 8), ("b", 60, 16), ("c", 70, 16), ("d", 9, 8), weighted=True)), lambda model: planned(model, types(**kinds)), expect
+    )
+
+
+def two_features_on_a_table():
+    def expect(tables, _):
+        assert tables["a"].sharding_type == "table_wise" and tables["b"].sharding_type == "row_wise"
+
+    def make():
+        return Model(ebc=bags(("a", 50, 8, {"feature_names": ["x", "y"]}), ("b", 60, 16, {"feature_names": ["u", "v", "w"]})))
+
+    train(make, lambda model: planned(model, types(a="table_wise", b="row_wise")), expect)
+
+
+def pooled_by_mean():
+    mean = {"pooling": training.PoolingType.MEAN}
+
+    def expect(tables, _):
+        # TorchRec computes wrong values where rows of a mean-pooled table are cut beside a table of another type.
+        assert tables["a"].sharding_type == tables["b"].sharding_type == "row_wise"
+        assert tables["c"].sharding_type not in ROW_TYPES, tables["c"]
+
+    def make():
+        return Model(rows=bags(("a", 50, 8, mean), ("b", 60, 16)), others=bags(("c", 70, 16, mean), ("d", 80, 8)))
+
+    train(make, lambda model: planned(model, types(a="row_wise", b="row_wise", d="row_wise")), expect)
+
+
+def unpooled(kind):
+    def case():
+        def expect(tables, _):
+            assert {table.sharding_type for table in tables.values()} == {kind}, tables
+            if kind == "column_wise":
+                assert len(shards(tables["s"])) > 1, shards(tables["s"])
+
+        cap = topology(ddr_cap=int(6000 * 16 * 4 * 0.8) + 40000) if kind == "column_wise" else topology()
+
+        def make():
+            return Model(ec=sequences(("s", 6000, 16), ("t", 40, 16)))
+
+        # As in TorchRec, unpooled tables are cut in blocks of one width, of 128 columns and more unless a least width is given.
+        constraints = {name: ParameterConstraints(sharding_types=[kind], min_partition=8) for name in "st"}
+        train(make, lambda model: planned(model, constraints, topology=cap), expect)
+
+    return case
+
+
+def same_name_in_two_modules():
+    def expect(_, plan):
+        assert set(plan.plan) == {"sparse.left", "sparse.right"}
+        assert shards(plan.plan["sparse.left"]["a"])[0][2] == 50 and shards(plan.plan["sparse.right"]["a"])[0][2] == 70
+
+    train(lambda: Model(left=bags(("a", 50, 8)), right=bags(("a", 70, 16))), lambda model: planned(model, types(a="table_wise")), expect)
+
+
+def dlrm():
+    kinds = dict(zip(("t0", "t1", "t2", "t3"), ("data_parallel", "row_wise", "column_wise", "table_wise")))
+
+    def expect(tables, plan):
+        assert set(plan.plan) == {"model.sparse_arch.embedding_bag_collection"} and len(tables) == 6
+        assert {name: tables[name].sharding_type for name in kinds} == kinds
+
+    train(training.Dlrm, lambda model: planned(model, types(**kinds)), expect, "adagrad")
+
+
+def half_precision():
+    def expect(tables, _):
+        assert tables["a"].stochastic_rounding is False
+
+    def make():
+        return Model(ebc=bags(("a", 50, 8, {"data_type": training.DataType.FP16}), ("b", 60, 16)))
+
+    constraints = {"a": ParameterConstraints(sharding_types=["row_wise"], stochastic_rounding=False)}
+    train(make, lambda model: planned(model, constraints), expect, tolerance=2e-3)
+
+
+def plan_changed_in_mid_training():
+    kinds = ["table_wise", "row_wise", "column_wise", "data_parallel"]
+    names = dict(zip("abcd", kinds))
+
+    def make():
+        return Model(ebc=bags(("a", 50, 8), ("b", 60, 16), ("c", 70, 16), ("d", 9, 8)))
+
+    whole, model = copies(make)
+    before = planned(model, types(**names))
+    reference = WholeTraining(whole, "sgd")
+    first = ShardedTraining(model, before, "sgd", {key: value.clone() for key, value in whole.state_dict().items()})
+    train_both(reference, first, range(3), TOLERANCE)
+    weights = first.whole_weights()
+
+    with tempfile.TemporaryDirectory() as folder:
+        saved = os.path.join(folder, "before.json")
+        save_plan(before, saved)
+        second = make()
+        after = planned(second, types(a="row_wise", b="table_wise", c="table_wise"), previous=saved)
+    found = {name: parameter.sharding_type for name, parameter in after.plan["sparse.ebc"].items()}
+    # Nothing was said of d, and it stays what it is.
+    assert found == {"a": "row_wise", "b": "table_wise", "c": "table_wise", "d": "data_parallel"}, found
+    continued = ShardedTraining(second, after, "sgd", weights)
+    check_placed(continued)
+    train_both(reference, continued, range(3, 6), TOLERANCE)
+
+
+def refused(part, address=None, pg=None, local_world_size=None, world_size=None, **arguments):
+    """Every rank gets the PlannerError that rank 0 has, with `part` in its text; none waits for another."""
+    model = Model(ebc=bags(("a", 50, 8)))
+    shape = Topology(world_size or dist.get_world_size(), "cpu", local_world_size=local_world_size or int(os.environ["LOCAL_WORLD_SIZE"]))
+    planner = NeuroShardPlanner(address or ADDRESS, shape, training.LOCAL_BATCH, retries=0, debug=False, stats=[], **arguments)
+    try:
+        planner.collective_plan(model, training.SHARDERS, pg)
+    except PlannerError as error:
+        assert part in str(error) and str(error).startswith("rank 0: ") == (dist.get_rank() != 0), error
+    else:
+        raise AssertionError(f"there is a plan, and no error with {part!r}")
+
+
+def errors_reach_all_ranks():
+    kinds = ParameterConstraints(sharding_types=["table_wise"])
+    refused("beam_width", request={"search": {"beam_width": 1000}})
+    refused("constraints for nope", constraints={"nope": kinds})
+    refused("ranks and the process group", world_size=2 * dist.get_world_size())
+    refused("LOCAL_WORLD_SIZE is 2", local_world_size=1)
+    with socket.socket() as listener:  # takes connections and answers nothing; in every process another one
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        silent = f"127.0.0.1:{listener.getsockname()[1]}"
+        refused("planner at", silent, timeout_s=1)
+        # Half of what the group waits, though the planner's own deadline is two minutes: the others do not give up first.
+        refused("planner at", silent, pg=dist.new_group(timeout=datetime.timedelta(seconds=16)))
+        fallback = EmbeddingShardingPlanner(topology=topology(), batch_size=training.LOCAL_BATCH, debug=False, stats=[])
+        plan = planned(Model(ebc=bags(("a", 50, 8))), None, address=silent, fallback=fallback, timeout_s=1)
+    plans = [None] * dist.get_world_size()
+    dist.all_gather_object(plans, plan)
+    assert all(each == plan for each in plans) and set(plan.plan["sparse.ebc"]) == {"a"}
+
+
+CASES = {
+    **{f"all_{kind}": one_type(kind) for kind in ALL_TYPES},
+    **{f"mixed_with_{optimizer}": mixed(optimizer) for optimizer in training.OPTIMIZERS},
+    "uneven_columns": uneven_columns,
+    "blocks_on_one_rank": blocks_on_one_rank,
+    "empty_row_shards": empty_row_shards,
+    "weighted_features": weighted_features,
+    "two_features_on_a_table": two_features_on_a_table,
+    "pooled_by_mean": pooled_by_mean,
+    "dlrm": dlrm,
+    "half_precision": half_precision,
+    "same_name_in_two_modules": same_name_in_two_modules,
+    **{f"unpooled_{kind}": unpooled(kind) for kind in ("table_wise", "row_wise", "column_wise")},
+    "errors_reach_all_ranks": errors_reach_all_ranks,
+    "plan_changed_in_mid_training": plan_changed_in_mid_training,
+}
+
+
+class Trained(unittest.TestCase):
+    """A test for each case, all of which ran in one job."""
+
+    world_size = local_world_size = 0
+
+    @classmethod
+    def setUpClass(cls):
+        if not cls.world_size:
+            raise unittest.SkipTest("base class")
+        global ADDRESS
+        with PlannerProcess(PLANNER) as planner:
+            ADDRESS = planner.address
+            cls.faults = run_on_ranks(CASES, cls.world_size, cls.local_world_size)
+
+
+def add_cases(kind):
+    for name in CASES:
+        def test(self, name=name):
+            if self.faults[name]:
+                self.fail("\n".join(self.faults[name]))
+
+        setattr(kind, f"test_{name}", test)
+    return kind
+
+
+@add_cases
+class TwoRanksOnOneHost(Trained):
+    world_size, local_world_size = 2, 2
+
+
+@add_cases
+class TwoHostsOfTwoRanks(Trained):
+    world_size, local_world_size = 4, 2
+
+
+del Trained  # has no tests of its own
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    PLANNER = sys.argv[1]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
