@@ -77,7 +77,7 @@ std::unique_ptr<ComputeStream> WorkerClient::OpenComputeStream(
   return MakeComputeStream(impl_->stub(), impl_->address(), device, settings);
 }
 
-StatusOr<std::map<int, std::string>> WorkerClient::OpenCommGroup(const CommGroupSpec& spec) const {
+StatusOr<OpenedCommGroup> WorkerClient::OpenCommGroup(const CommGroupSpec& spec) const {
   v1::OpenCommGroupRequest request;
   request.set_group_id(spec.group_id);
   request.set_world_size(spec.world_size);
@@ -93,20 +93,21 @@ StatusOr<std::map<int, std::string>> WorkerClient::OpenCommGroup(const CommGroup
       impl_->ToStatus(impl_->calls().Run(kConnectDeadline, [&](grpc::ClientContext& context) {
         return impl_->stub().OpenCommGroup(&context, request, &response);
       })));
-  std::map<int, std::string> addresses;
+  OpenedCommGroup group{.group_id = spec.group_id, .token = response.token(), .addresses = {}};
   for (const v1::RankAddress& address : response.addresses())
-    addresses[address.rank()] = address.address();
+    group.addresses[address.rank()] = address.address();
   for (const auto& [rank, device] : spec.device_of_rank) {
-    if (addresses.count(rank) == 0)
+    if (group.addresses.count(rank) == 0)
       return Internal("worker at {}: no address for rank {}", impl_->address(), rank);
   }
-  return addresses;
+  return group;
 }
 
-Status WorkerClient::ConnectCommGroup(const std::string& group_id,
+Status WorkerClient::ConnectCommGroup(const OpenedCommGroup& group,
                                       const std::vector<std::string>& addresses) const {
   v1::ConnectCommGroupRequest request;
-  request.set_group_id(group_id);
+  request.set_group_id(group.group_id);
+  request.set_token(group.token);
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
     v1::RankAddress* address = request.add_addresses();
     address->set_rank(static_cast<int>(rank));
@@ -119,10 +120,11 @@ Status WorkerClient::ConnectCommGroup(const std::string& group_id,
 }
 
 StatusOr<std::vector<CommMeasurement>> WorkerClient::ProfileComm(
-    const std::string& group_id, const MeasurementSettings& settings, const CommSample& sample,
+    const OpenedCommGroup& group, const MeasurementSettings& settings, const CommSample& sample,
     milliseconds deadline) const {
   v1::ProfileCommRequest request;
-  request.set_group_id(group_id);
+  request.set_group_id(group.group_id);
+  request.set_token(group.token);
   *request.mutable_settings() = EncodeMeasurementSettings(settings);
   *request.mutable_sample() = EncodeCommSample(sample);
   v1::ProfileCommResponse response;
@@ -142,9 +144,10 @@ StatusOr<std::vector<CommMeasurement>> WorkerClient::ProfileComm(
   return measurements;
 }
 
-Status WorkerClient::CloseCommGroup(const std::string& group_id) const {
+Status WorkerClient::CloseCommGroup(const OpenedCommGroup& group) const {
   v1::CloseCommGroupRequest request;
-  request.set_group_id(group_id);
+  request.set_group_id(group.group_id);
+  request.set_token(group.token);
   CallPolicy policy = impl_->policy();
   policy.max_attempts = std::min(policy.max_attempts, 2);  // a group closes by itself as well
   return RetryUnavailable(policy, [&] {

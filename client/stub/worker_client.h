@@ -42,6 +42,13 @@ struct CommGroupSpec {
   std::chrono::milliseconds idle_timeout{60'000};
 };
 
+// A group as one worker opened it.
+struct OpenedCommGroup {
+  std::string group_id;
+  std::string token;                     // of this worker alone; what the other calls must show
+  std::map<int, std::string> addresses;  // of this worker's ranks, by rank
+};
+
 // One device, leased from the first Measure until the object goes. Measure and Finish come from one
 // thread; Cancel from any.
 class ComputeStream {
@@ -75,17 +82,16 @@ class WorkerClient {
   std::unique_ptr<ComputeStream> OpenComputeStream(int device,
                                                    const MeasurementSettings& settings) const;
 
-  // The addresses of this worker's ranks, by rank.
-  StatusOr<std::map<int, std::string>> OpenCommGroup(const CommGroupSpec& spec) const;
+  StatusOr<OpenedCommGroup> OpenCommGroup(const CommGroupSpec& spec) const;
   // addresses[r] is rank r's. Returns when the whole group is connected.
-  Status ConnectCommGroup(const std::string& group_id,
+  Status ConnectCommGroup(const OpenedCommGroup& group,
                           const std::vector<std::string>& addresses) const;
   // Records of this worker's ranks.
-  StatusOr<std::vector<CommMeasurement>> ProfileComm(const std::string& group_id,
+  StatusOr<std::vector<CommMeasurement>> ProfileComm(const OpenedCommGroup& group,
                                                      const MeasurementSettings& settings,
                                                      const CommSample& sample,
                                                      std::chrono::milliseconds deadline) const;
-  Status CloseCommGroup(const std::string& group_id) const;
+  Status CloseCommGroup(const OpenedCommGroup& group) const;
 
   // Ends every GetWorkerInfo, OpenCommGroup, ConnectCommGroup and ProfileComm in progress with
   // CANCELLED, and every later one at once. CloseCommGroup still works; compute streams have a

@@ -102,18 +102,18 @@ TEST(WorkerClientTest, CommGroupFromOpenToClose) {
   spec.group_id = "g";
   spec.world_size = 2;
   spec.device_of_rank = {{0, 1}, {1, 0}};
-  const auto addresses = client.OpenCommGroup(spec);
-  ASSERT_THAT(addresses, IsOk());
-  EXPECT_THAT(*addresses, UnorderedElementsAre(Pair(0, "rank 0"), Pair(1, "rank 1")));
-  EXPECT_THAT(client.ConnectCommGroup("g", {"rank 0", "rank 1"}), IsOk());
+  const auto group = client.OpenCommGroup(spec);
+  ASSERT_THAT(group, IsOk());
+  EXPECT_THAT(group->addresses, UnorderedElementsAre(Pair(0, "rank 0"), Pair(1, "rank 1")));
+  EXPECT_THAT(client.ConnectCommGroup(*group, {"rank 0", "rank 1"}), IsOk());
   CommSample sample;
   sample.sample_id = "m";
   sample.dim_sums = {4, 8};
   sample.batch_size = 8;
-  const auto measurements = client.ProfileComm("g", {}, sample, kLong);
+  const auto measurements = client.ProfileComm(*group, {}, sample, kLong);
   ASSERT_THAT(measurements, IsOk());
   EXPECT_EQ(measurements->size(), 2u);
-  EXPECT_THAT(client.CloseCommGroup("g"), IsOk());
+  EXPECT_THAT(client.CloseCommGroup(*group), IsOk());
   EXPECT_EQ(worker.open_groups(), 0);
 }
 
@@ -124,17 +124,19 @@ TEST(WorkerClientTest, CancelEndsCallsNowAndLaterButNotClose) {
   spec.group_id = "g";
   spec.world_size = 1;
   spec.device_of_rank = {{0, 0}};
-  ASSERT_THAT(client.OpenCommGroup(spec), IsOk());
+  const auto group = client.OpenCommGroup(spec);
+  ASSERT_THAT(group, IsOk());
   std::thread other([&] { client.Cancel(); });
   CommSample sample;
   sample.sample_id = "m";
   sample.dim_sums = {4};
   sample.batch_size = 8;
-  EXPECT_THAT(client.ProfileComm("g", {}, sample, kLong), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(client.ProfileComm(*group, {}, sample, kLong),
+              StatusIs(absl::StatusCode::kCancelled));
   other.join();
   EXPECT_THAT(client.OpenCommGroup(spec), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(client.GetWorkerInfo(), StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(client.CloseCommGroup("g"), IsOk());
+  EXPECT_THAT(client.CloseCommGroup(*group), IsOk());
 }
 
 }  // namespace

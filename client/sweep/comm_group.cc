@@ -4,8 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include "common/base/mutex.h"
-
 namespace neuroshard {
 namespace {
 
@@ -49,7 +47,6 @@ StatusOr<std::unique_ptr<CommGroup>> CommGroup::Open(std::vector<const WorkerCli
 }
 
 Status CommGroup::Connect(std::chrono::milliseconds timeout) {
-  Mutex mutex;
   std::vector<std::string> addresses(placement_.size());
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
     CommGroupSpec spec;
@@ -60,15 +57,17 @@ Status CommGroup::Connect(std::chrono::milliseconds timeout) {
       if (placement_[rank].worker == worker)
         spec.device_of_rank[static_cast<int>(rank)] = placement_[rank].device;
     }
-    NS_ASSIGN_OR_RETURN(const auto local,
+    NS_ASSIGN_OR_RETURN(OpenedCommGroup local,
                         workers_[static_cast<std::size_t>(worker)]->OpenCommGroup(spec));
-    const MutexLock lock(mutex);
+    const MutexLock lock(mutex_);
     for (const auto& [rank, device] : spec.device_of_rank)
-      addresses[static_cast<std::size_t>(rank)] = local.at(rank);
+      addresses[static_cast<std::size_t>(rank)] = local.addresses.at(rank);
+    opened_[worker] = std::move(local);
     return absl::OkStatus();
   }));
   return OnEveryWorker([&](int worker) {
-    return workers_[static_cast<std::size_t>(worker)]->ConnectCommGroup(group_id_, addresses);
+    return workers_[static_cast<std::size_t>(worker)]->ConnectCommGroup(OpenedOn(worker),
+                                                                        addresses);
   });
 }
 
@@ -79,7 +78,7 @@ StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSetti
   std::vector<CommMeasurement> all;
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
     NS_ASSIGN_OR_RETURN(auto local, workers_[static_cast<std::size_t>(worker)]->ProfileComm(
-                                        group_id_, settings, sample, deadline));
+                                        OpenedOn(worker), settings, sample, deadline));
     const MutexLock lock(mutex);
     std::move(local.begin(), local.end(), std::back_inserter(all));
     return absl::OkStatus();
@@ -118,13 +117,23 @@ Status CommGroup::OnEveryWorker(const Call& call) {
   return first_failure;
 }
 
+OpenedCommGroup CommGroup::OpenedOn(int worker) {
+  const MutexLock lock(mutex_);
+  return opened_.at(worker);
+}
+
 void CommGroup::Close() {
+  std::map<int, OpenedCommGroup> opened;
+  {
+    const MutexLock lock(mutex_);
+    opened = opened_;
+  }
   std::vector<std::thread> threads;
-  for (const int member : members_) {
-    threads.emplace_back([this, member] {
+  for (const auto& [worker, group] : opened) {
+    threads.emplace_back([client = workers_[static_cast<std::size_t>(worker)], &group] {
       // A worker that is gone cannot close; one that is not closes by itself after its idle
       // timeout.
-      Status ignored = workers_[static_cast<std::size_t>(member)]->CloseCommGroup(group_id_);
+      Status ignored = client->CloseCommGroup(group);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client/stub/worker_client.h"
 #include "client/sweep/rank_placement.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
 
@@ -45,12 +47,17 @@ class CommGroup {
   // so that the others do not wait for a peer that will not come. Returns that failure.
   template <typename Call>
   Status OnEveryWorker(const Call& call);
+  // What the worker opened; it has.
+  OpenedCommGroup OpenedOn(int worker);
   void Close();
 
   std::vector<const WorkerClient*> workers_;
   std::vector<RankPlacement> placement_;
   std::string group_id_;
   std::vector<int> members_;  // positions in workers_ that have ranks
+  Mutex mutex_;
+  // By member, as far as its worker has opened it.
+  std::map<int, OpenedCommGroup> opened_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

@@ -121,12 +121,14 @@ class FakeWorker final : public v1::WorkerService::Service {
       address->set_rank(local.rank());
       address->set_address("rank " + std::to_string(local.rank()));
     }
+    response->set_token(TokenOf(*request));
     return grpc::Status::OK;
   }
 
   grpc::Status ConnectCommGroup(grpc::ServerContext*, const v1::ConnectCommGroupRequest* request,
                                 v1::ConnectCommGroupResponse*) override {
     if (dead_) return Gone();
+    if (request->token() != TokenOf(*request)) return WrongToken();
     for (const v1::RankAddress& address : request->addresses()) {
       if (address.address() != "rank " + std::to_string(address.rank())) {
         return {grpc::StatusCode::INVALID_ARGUMENT, "mixed up addresses"};
@@ -138,6 +140,7 @@ class FakeWorker final : public v1::WorkerService::Service {
   // Waits for no peer: what the client does with the answers is what is tested.
   grpc::Status ProfileComm(grpc::ServerContext* context, const v1::ProfileCommRequest* request,
                            v1::ProfileCommResponse* response) override {
+    if (request->token() != TokenOf(*request)) return WrongToken();
     std::vector<int> ranks;
     {
       const std::lock_guard lock(mutex_);
@@ -174,12 +177,18 @@ class FakeWorker final : public v1::WorkerService::Service {
 
   grpc::Status CloseCommGroup(grpc::ServerContext*, const v1::CloseCommGroupRequest* request,
                               v1::CloseCommGroupResponse*) override {
+    if (request->token() != TokenOf(*request)) return WrongToken();
     const std::lock_guard lock(mutex_);
     groups_.erase(request->group_id());
     return grpc::Status::OK;
   }
 
  private:
+  template <typename Request>
+  std::string TokenOf(const Request& request) const {
+    return "of " + request.group_id() + " on " + std::to_string(port_);
+  }
+  static grpc::Status WrongToken() { return {grpc::StatusCode::PERMISSION_DENIED, "token"}; }
   static grpc::Status Gone() { return {grpc::StatusCode::UNAVAILABLE, "gone"}; }
 
   grpc::Status Measure(grpc::ServerContext* context, const std::string& id,

@@ -5,6 +5,7 @@
 #include <exception>
 #include <set>
 
+#include "common/base/random_token.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -121,7 +122,8 @@ class CommGroup::Call {
 
 StatusOr<std::shared_ptr<CommGroup>> CommGroup::Open(CommGroupSpec spec,
                                                      DeviceInventory& inventory) {
-  std::shared_ptr<CommGroup> group(new CommGroup(std::move(spec)));
+  NS_ASSIGN_OR_RETURN(std::string token, RandomToken());
+  std::shared_ptr<CommGroup> group(new CommGroup(std::move(spec), std::move(token)));
   NS_RETURN_IF_ERROR(group->OpenMembers(inventory));
   return group;
 }
@@ -129,8 +131,8 @@ StatusOr<std::shared_ptr<CommGroup>> CommGroup::Open(CommGroupSpec spec,
 Status CommGroup::OpenMembers(DeviceInventory& inventory) {
   for (const LocalRank& local : spec_.local_ranks) {
     NS_ASSIGN_OR_RETURN(DeviceLease lease,
-                        inventory.Lease(local.device, fmt::format("comm group '{}' (rank {})",
-                                                                  spec_.group_id, local.rank)));
+                        inventory.Lease(local.device, fmt::format("a comm group (rank {} of {})",
+                                                                  local.rank, spec_.world_size)));
     members_.push_back({.lease = std::move(lease), .pending = nullptr, .communicator = nullptr});
   }
   NS_RETURN_IF_ERROR(ForEachMember([this](int i, Member& member, DeviceBackend& backend) -> Status {

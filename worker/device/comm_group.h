@@ -43,6 +43,12 @@ struct CommGroupSpec {
   std::chrono::milliseconds idle_timeout{60000};  // without a call
 };
 
+// What its opener knows a group by: the id that it chose and the secret that it was given for it.
+struct CommGroupKey {
+  std::string group_id;
+  std::string token;
+};
+
 inline constexpr int kMaxGroupIdBytes = 128;
 inline constexpr int kMaxWorldSize = 1024;
 inline constexpr std::chrono::milliseconds kMinGroupTimeout{100};
@@ -74,6 +80,8 @@ class CommGroup {
   ~CommGroup();
 
   const CommGroupSpec& spec() const { return spec_; }
+  // 128 random bits as hexadecimal digits.
+  const std::string& token() const { return token_; }
   const std::vector<RankAddress>& addresses() const { return addresses_; }
 
   // Returns when the full mesh stands. INVALID_ARGUMENT unless there is one address of every rank
@@ -105,7 +113,8 @@ class CommGroup {
   enum class Phase { kOpened, kConnected, kClosed };
   class Call;  // marks the group busy while it lives
 
-  explicit CommGroup(CommGroupSpec spec) : spec_(std::move(spec)) {}
+  CommGroup(CommGroupSpec spec, std::string token)
+      : spec_(std::move(spec)), token_(std::move(token)) {}
   Status OpenMembers(DeviceInventory& inventory);
   void AbortEnds();
   // Runs `step` for every member on its device's thread and waits for all.
@@ -113,6 +122,7 @@ class CommGroup {
       const std::function<Status(int local_index, Member& member, DeviceBackend& backend)>& step);
 
   const CommGroupSpec spec_;
+  const std::string token_;
   std::vector<RankAddress> addresses_;  // fixed after Open
   std::vector<Member> members_;         // changed only by Open, the running call and Close
   ManualStop closing_;

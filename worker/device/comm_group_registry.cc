@@ -1,5 +1,7 @@
 #include "worker/device/comm_group_registry.h"
 
+#include "common/base/random_token.h"
+
 namespace neuroshard {
 
 CommGroupRegistry::CommGroupRegistry(DeviceInventory& inventory, const Clock& clock,
@@ -12,7 +14,7 @@ void CommGroupRegistry::ReportCount() const {
   if (observer_) observer_(static_cast<int>(entries_.size()));
 }
 
-StatusOr<std::vector<RankAddress>> CommGroupRegistry::Open(CommGroupSpec spec) {
+StatusOr<std::shared_ptr<const CommGroup>> CommGroupRegistry::Open(CommGroupSpec spec) {
   NS_RETURN_IF_ERROR(CheckCommGroupSpec(spec, inventory_.size()));
   const std::string id = spec.group_id;
   {
@@ -29,59 +31,62 @@ StatusOr<std::vector<RankAddress>> CommGroupRegistry::Open(CommGroupSpec spec) {
   }
   entries_[id] = {.group = *group, .last_used = clock_.Now()};
   ReportCount();
-  return (*group)->addresses();
+  return *std::move(group);
 }
 
-StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::Find(const std::string& group_id) const {
+StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::Find(const CommGroupKey& key) const {
   const MutexLock lock(mutex_);
-  return FindLocked(group_id);
+  return FindLocked(key);
 }
 
-StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::FindLocked(
-    const std::string& group_id) const {
-  const auto found = entries_.find(group_id);
+StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::FindLocked(const CommGroupKey& key) const {
+  const auto found = entries_.find(key.group_id);
   if (found == entries_.end() || found->second.group == nullptr) {
     return NotFound("no comm group '{}': never opened here, closed, idle for too long, or aborted",
-                    group_id);
+                    key.group_id);
+  }
+  if (!SameSecret(key.token, found->second.group->token())) {
+    return absl::PermissionDeniedError(
+        fmt::format("token: not the one that comm group '{}' was opened with", key.group_id));
   }
   return found->second.group;
 }
 
-Status CommGroupRegistry::Call(const std::string& group_id,
+Status CommGroupRegistry::Call(const CommGroupKey& key,
                                const std::function<Status(CommGroup&)>& body) {
   std::shared_ptr<CommGroup> group;
   {
     const MutexLock lock(mutex_);
-    NS_ASSIGN_OR_RETURN(group, FindLocked(group_id));
-    ++entries_[group_id].running_calls;
+    NS_ASSIGN_OR_RETURN(group, FindLocked(key));
+    ++entries_[key.group_id].running_calls;
   }
   Status status = body(*group);
   {
     const MutexLock lock(mutex_);
-    const auto found = entries_.find(group_id);
+    const auto found = entries_.find(key.group_id);
     if (found != entries_.end() && found->second.group == group) {
       found->second.last_used = clock_.Now();
       --found->second.running_calls;
     }
   }
-  if (BreaksGroup(status)) Remove(group_id, group);
+  if (BreaksGroup(status)) Remove(key.group_id, group);
   return status;
 }
 
-Status CommGroupRegistry::Connect(const std::string& group_id,
+Status CommGroupRegistry::Connect(const CommGroupKey& key,
                                   const std::vector<RankAddress>& addresses,
                                   const StopSignal& stop) {
-  return Call(group_id, [&](CommGroup& group) { return group.Connect(addresses, stop); });
+  return Call(key, [&](CommGroup& group) { return group.Connect(addresses, stop); });
 }
 
-StatusOr<CommGroupSpec> CommGroupRegistry::Spec(const std::string& group_id) const {
-  NS_ASSIGN_OR_RETURN(std::shared_ptr<CommGroup> group, Find(group_id));
+StatusOr<CommGroupSpec> CommGroupRegistry::Spec(const CommGroupKey& key) const {
+  NS_ASSIGN_OR_RETURN(std::shared_ptr<CommGroup> group, Find(key));
   return group->spec();
 }
 
-Status CommGroupRegistry::Run(const std::string& group_id, const CommGroup::RankWork& work,
+Status CommGroupRegistry::Run(const CommGroupKey& key, const CommGroup::RankWork& work,
                               const StopSignal& stop) {
-  return Call(group_id, [&](CommGroup& group) { return group.Run(work, stop); });
+  return Call(key, [&](CommGroup& group) { return group.Run(work, stop); });
 }
 
 void CommGroupRegistry::Remove(const std::string& group_id,
@@ -97,10 +102,12 @@ void CommGroupRegistry::Remove(const std::string& group_id,
   group->Close();
 }
 
-void CommGroupRegistry::Close(const std::string& group_id) {
-  if (StatusOr<std::shared_ptr<CommGroup>> group = Find(group_id); group.ok()) {
-    Remove(group_id, *group);
-  }
+Status CommGroupRegistry::Close(const CommGroupKey& key) {
+  StatusOr<std::shared_ptr<CommGroup>> group = Find(key);
+  if (absl::IsNotFound(group.status())) return absl::OkStatus();
+  NS_RETURN_IF_ERROR(group.status());
+  Remove(key.group_id, *group);
+  return absl::OkStatus();
 }
 
 int CommGroupRegistry::CloseIdle() {

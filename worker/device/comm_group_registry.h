@@ -19,7 +19,8 @@ namespace neuroshard {
 
 // Thread-safe. A group leaves the registry, and its devices are free again, when it is closed, when
 // a call on it fails in a way that BreaksGroup, or when it was idle for longer than its idle
-// timeout (CloseIdle). Calls on an id that is not there: NOT_FOUND.
+// timeout (CloseIdle). Calls on an id that is not there: NOT_FOUND; with another token than the
+// group's: PERMISSION_DENIED.
 class CommGroupRegistry {
  public:
   // Told how many groups are open after each change.
@@ -30,16 +31,16 @@ class CommGroupRegistry {
                     CountObserver observer = nullptr);
   ~CommGroupRegistry();
 
-  // One address a local rank. INVALID_ARGUMENT lists every fault; ALREADY_EXISTS when the id is in
+  // The group, for its token and addresses. INVALID_ARGUMENT lists every fault; ALREADY_EXISTS when the id is in
   // use.
-  StatusOr<std::vector<RankAddress>> Open(CommGroupSpec spec);
+  StatusOr<std::shared_ptr<const CommGroup>> Open(CommGroupSpec spec);
   // Connect and Run as CommGroup's; `stop` must outlive the call.
-  Status Connect(const std::string& group_id, const std::vector<RankAddress>& addresses,
+  Status Connect(const CommGroupKey& key, const std::vector<RankAddress>& addresses,
                  const StopSignal& stop);
-  StatusOr<CommGroupSpec> Spec(const std::string& group_id) const;
-  Status Run(const std::string& group_id, const CommGroup::RankWork& work, const StopSignal& stop);
+  StatusOr<CommGroupSpec> Spec(const CommGroupKey& key) const;
+  Status Run(const CommGroupKey& key, const CommGroup::RankWork& work, const StopSignal& stop);
   // Returns when the devices are free. An unknown id is fine.
-  void Close(const std::string& group_id);
+  Status Close(const CommGroupKey& key);
 
   // Closes what has been idle for too long. Returns how many.
   int CloseIdle();
@@ -54,11 +55,11 @@ class CommGroupRegistry {
     int running_calls = 0;
   };
 
-  StatusOr<std::shared_ptr<CommGroup>> Find(const std::string& group_id) const;
-  StatusOr<std::shared_ptr<CommGroup>> FindLocked(const std::string& group_id) const
+  StatusOr<std::shared_ptr<CommGroup>> Find(const CommGroupKey& key) const;
+  StatusOr<std::shared_ptr<CommGroup>> FindLocked(const CommGroupKey& key) const
       NS_REQUIRES(mutex_);
   // Runs `body` on the group, which is not idle meanwhile; a status that BreaksGroup removes it.
-  Status Call(const std::string& group_id, const std::function<Status(CommGroup&)>& body);
+  Status Call(const CommGroupKey& key, const std::function<Status(CommGroup&)>& body);
   // Out of the map first (so that nobody finds it), then closed without the lock.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
   void ReportCount() const NS_REQUIRES(mutex_);

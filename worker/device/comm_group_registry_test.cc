@@ -41,9 +41,17 @@ class CommGroupRegistryTest : public ::testing::Test {
             .world_size = 2,
             .local_ranks = {{.rank = 0, .device = 0}, {.rank = 1, .device = 1}}};
   }
+  // What the caller keeps of an opened group.
+  std::vector<RankAddress> Open() {
+    const auto group = registry_->Open(Spec());
+    EXPECT_THAT(group, IsOk());
+    if (!group.ok()) return {};
+    key_ = {.group_id = "g", .token = (*group)->token()};
+    return (*group)->addresses();
+  }
   void OpenAndConnect() {
-    NS_ASSERT_OK_AND_ASSIGN(const std::vector<RankAddress> addresses, registry_->Open(Spec()));
-    ASSERT_THAT(registry_->Connect("g", addresses, never_), IsOk());
+    const std::vector<RankAddress> addresses = Open();
+    ASSERT_THAT(registry_->Connect(key_, addresses, never_), IsOk());
   }
   static Status DoNothing(int, DeviceBackend&, Communicator&, const StopSignal&) {
     return absl::OkStatus();
@@ -53,7 +61,7 @@ class CommGroupRegistryTest : public ::testing::Test {
     std::promise<void> started;
     std::future<Status> call = std::async(std::launch::async, [&] {
       return registry_->Run(
-          "g",
+          key_,
           [&](int i, DeviceBackend&, Communicator&, const StopSignal&) -> Status {
             if (i == 0) started.set_value();
             while (log_.Count("abort") == 0) std::this_thread::yield();
@@ -74,23 +82,24 @@ class CommGroupRegistryTest : public ::testing::Test {
   FakeDeviceLog log_;
   FakeClock clock_;
   const NeverStop never_;
+  CommGroupKey key_{.group_id = "g", .token = ""};
   int open_groups_ = 0;
   std::unique_ptr<DeviceInventory> inventory_;
   std::unique_ptr<CommGroupRegistry> registry_;
 };
 
 TEST_F(CommGroupRegistryTest, RunsWorkOnEveryLocalRank) {
-  NS_ASSERT_OK_AND_ASSIGN(const std::vector<RankAddress> addresses, registry_->Open(Spec()));
+  const std::vector<RankAddress> addresses = Open();
   EXPECT_THAT(addresses, ElementsAre(RankAddress{.rank = 0, .address = "rank 0"},
                                      RankAddress{.rank = 1, .address = "rank 1"}));
   EXPECT_EQ(open_groups_, 1);
-  EXPECT_THAT(inventory_->Lease(0, "other"),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("comm group 'g' (rank 0)")));
-  ASSERT_THAT(registry_->Connect("g", addresses, never_), IsOk());
+  EXPECT_THAT(inventory_->Lease(0, "other"), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                      HasSubstr("a comm group (rank 0 of 2)")));
+  ASSERT_THAT(registry_->Connect(key_, addresses, never_), IsOk());
 
   std::vector<int> ranks(2, -1);
   ASSERT_THAT(registry_->Run(
-                  "g",
+                  key_,
                   [&ranks](int i, DeviceBackend&, Communicator& comm, const StopSignal&) -> Status {
                     ranks[i] = comm.rank();
                     return absl::OkStatus();
@@ -99,8 +108,8 @@ TEST_F(CommGroupRegistryTest, RunsWorkOnEveryLocalRank) {
               IsOk());
   EXPECT_THAT(ranks, ElementsAre(0, 1));
 
-  registry_->Close("g");
-  registry_->Close("g");
+  EXPECT_THAT(registry_->Close(key_), IsOk());
+  EXPECT_THAT(registry_->Close(key_), IsOk());
   ExpectDevicesFree();
   EXPECT_EQ(open_groups_, 0);
   EXPECT_EQ(log_.Count("disconnect"), 2U);
@@ -120,25 +129,42 @@ TEST_F(CommGroupRegistryTest, ListsEveryFaultOfASpec) {
 }
 
 TEST_F(CommGroupRegistryTest, ConnectWantsOneAddressOfEveryRank) {
-  NS_ASSERT_OK_AND_ASSIGN(auto addresses, registry_->Open(Spec()));
+  const std::vector<RankAddress> addresses = Open();
   auto bad = addresses;
   bad[1].rank = 0;
-  EXPECT_THAT(registry_->Connect("g", bad, never_),
+  EXPECT_THAT(registry_->Connect(key_, bad, never_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("none of rank 1")));
-  EXPECT_THAT(registry_->Connect("g", addresses, never_), IsOk())
+  EXPECT_THAT(registry_->Connect(key_, addresses, never_), IsOk())
       << "a bad request must not cost the group";
-  EXPECT_THAT(registry_->Connect("g", addresses, never_),
+  EXPECT_THAT(registry_->Connect(key_, addresses, never_),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("connected already")));
 }
 
 TEST_F(CommGroupRegistryTest, UnknownAndUnconnectedGroups) {
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(registry_->Connect("g", {}, never_), StatusIs(absl::StatusCode::kNotFound));
-  registry_->Close("g");
-  ASSERT_THAT(registry_->Open(Spec()), IsOk());
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_),
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(registry_->Connect(key_, {}, never_), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(registry_->Close(key_), IsOk());
+  Open();
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(registry_->Open(Spec()), StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(CommGroupRegistryTest, OnlyWhoHasTheTokenUsesOrClosesAGroup) {
+  const std::vector<RankAddress> addresses = Open();
+  for (const std::string& token : {std::string(), std::string(32, '0'), key_.token + "0"}) {
+    const CommGroupKey foreign{.group_id = "g", .token = token};
+    for (const Status& status : {registry_->Connect(foreign, addresses, never_),
+                                 registry_->Run(foreign, DoNothing, never_),
+                                 registry_->Spec(foreign).status(), registry_->Close(foreign)}) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("token")));
+    }
+  }
+  EXPECT_THAT(registry_->Connect(key_, addresses, never_), IsOk()) << "nothing happened to it";
+  EXPECT_THAT(registry_->Close(key_), IsOk());
+  const std::string old = key_.token;
+  Open();
+  EXPECT_NE(key_.token, old) << "the next group has a token of its own";
 }
 
 TEST_F(CommGroupRegistryTest, BusyDeviceRefusesTheWholeGroup) {
@@ -151,46 +177,46 @@ TEST_F(CommGroupRegistryTest, BusyDeviceRefusesTheWholeGroup) {
 TEST_F(CommGroupRegistryTest, FailureAbortsTheGroupAndFreesTheDevices) {
   OpenAndConnect();
   EXPECT_THAT(registry_->Run(
-                  "g",
+                  key_,
                   [](int i, DeviceBackend&, Communicator&, const StopSignal&) -> Status {
                     return i == 0 ? absl::OkStatus() : Status(absl::AbortedError("peer 7 is gone"));
                   },
                   never_),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("peer 7")));
   ExpectDevicesFree();
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_), StatusIs(absl::StatusCode::kNotFound));
   OpenAndConnect();
 }
 
 TEST_F(CommGroupRegistryTest, FailedConnectAbortsTheGroup) {
   script_.connect = absl::AbortedError("timed out");
-  NS_ASSERT_OK_AND_ASSIGN(auto addresses, registry_->Open(Spec()));
-  EXPECT_THAT(registry_->Connect("g", addresses, never_), StatusIs(absl::StatusCode::kAborted));
+  const std::vector<RankAddress> addresses = Open();
+  EXPECT_THAT(registry_->Connect(key_, addresses, never_), StatusIs(absl::StatusCode::kAborted));
   ExpectDevicesFree();
 }
 
 TEST_F(CommGroupRegistryTest, AgreedErrorsLeaveTheGroupUsable) {
   OpenAndConnect();
   EXPECT_THAT(registry_->Run(
-                  "g",
+                  key_,
                   [](int, DeviceBackend&, Communicator&, const StopSignal&) {
                     return absl::CancelledError("stop");
                   },
                   never_),
               StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_), IsOk());
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_), IsOk());
 }
 
 TEST_F(CommGroupRegistryTest, IdleGroupsClose) {
   OpenAndConnect();
   clock_.Advance(std::chrono::milliseconds(40000));
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_), IsOk());
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_), IsOk());
   clock_.Advance(std::chrono::milliseconds(59999));
   EXPECT_EQ(registry_->CloseIdle(), 0);
   clock_.Advance(std::chrono::milliseconds(2));
   EXPECT_EQ(registry_->CloseIdle(), 1);
   ExpectDevicesFree();
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(CommGroupRegistryTest, CloseStopsARunningCallAndABusyGroupIsNotIdle) {
@@ -198,7 +224,7 @@ TEST_F(CommGroupRegistryTest, CloseStopsARunningCallAndABusyGroupIsNotIdle) {
   std::promise<void> started;
   std::future<Status> call = std::async(std::launch::async, [&] {
     return registry_->Run(
-        "g",
+        key_,
         [&started](int i, DeviceBackend&, Communicator&, const StopSignal& closing) -> Status {
           if (i == 0) started.set_value();
           while (!closing.ShouldStop()) std::this_thread::yield();
@@ -209,9 +235,9 @@ TEST_F(CommGroupRegistryTest, CloseStopsARunningCallAndABusyGroupIsNotIdle) {
   started.get_future().wait();
   clock_.Advance(std::chrono::hours(1));
   EXPECT_EQ(registry_->CloseIdle(), 0);
-  EXPECT_THAT(registry_->Run("g", DoNothing, never_),
+  EXPECT_THAT(registry_->Run(key_, DoNothing, never_),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("busy")));
-  registry_->Close("g");
+  EXPECT_THAT(registry_->Close(key_), IsOk());
   EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled));
   ExpectDevicesFree();
 }
@@ -237,7 +263,7 @@ TEST_F(CommGroupRegistryTest, AStoppedCallThatDoesNotEndIsCutOff) {
 TEST_F(CommGroupRegistryTest, CloseCutsOffACallThatDoesNotStop) {
   OpenAndConnect();
   std::future<Status> call = RunUntilCutOff(never_);
-  registry_->Close("g");
+  EXPECT_THAT(registry_->Close(key_), IsOk());
   EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kAborted));
   ExpectDevicesFree();
 }
@@ -246,7 +272,7 @@ TEST_F(CommGroupRegistryTest, ReaperClosesIdleGroups) {
   OpenAndConnect();
   clock_.Advance(std::chrono::hours(1));
   CommGroupReaper reaper(*registry_, std::chrono::milliseconds(1));
-  while (registry_->Spec("g").ok()) std::this_thread::yield();
+  while (registry_->Spec(key_).ok()) std::this_thread::yield();
 }
 
 }  // namespace

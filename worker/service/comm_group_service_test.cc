@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -59,12 +60,15 @@ class CommGroupServiceTest : public ::testing::Test {
       const grpc::Status status =
           workers_[i]->stub().OpenCommGroup(&context, OpenRequest(i, timeout_ms), &response);
       ASSERT_TRUE(status.ok()) << status.error_message();
+      tokens_[workers_[i].get()] = response.token();
       connect.mutable_addresses()->MergeFrom(response.addresses());
     }
-    for (const grpc::Status& status : OnAllWorkers([&connect](TestWorker& worker) {
+    for (const grpc::Status& status : OnAllWorkers([&](TestWorker& worker) {
            grpc::ClientContext context;
+           v1::ConnectCommGroupRequest request = connect;
+           request.set_token(tokens_.at(&worker));
            v1::ConnectCommGroupResponse response;
-           return worker.stub().ConnectCommGroup(&context, connect, &response);
+           return worker.stub().ConnectCommGroup(&context, request, &response);
          })) {
       ASSERT_TRUE(status.ok()) << status.error_message();
     }
@@ -95,18 +99,29 @@ class CommGroupServiceTest : public ::testing::Test {
     return request;
   }
 
-  static grpc::Status Profile(TestWorker& worker, const v1::ProfileCommRequest& request,
-                              v1::ProfileCommResponse* response) {
+  grpc::Status Profile(TestWorker& worker, v1::ProfileCommRequest request,
+                       v1::ProfileCommResponse* response) const {
     grpc::ClientContext context;
+    request.set_token(Token(worker));
     return worker.stub().ProfileComm(&context, request, response);
   }
 
-  static void Close(TestWorker& worker) {
+  static grpc::StatusCode Close(TestWorker& worker, const std::string& token) {
     grpc::ClientContext context;
     v1::CloseCommGroupRequest request;
     request.set_group_id("g");
+    request.set_token(token);
     v1::CloseCommGroupResponse response;
-    EXPECT_TRUE(worker.stub().CloseCommGroup(&context, request, &response).ok());
+    return worker.stub().CloseCommGroup(&context, request, &response).error_code();
+  }
+  void Close(TestWorker& worker) const {
+    EXPECT_EQ(Close(worker, Token(worker)), grpc::StatusCode::OK);
+  }
+
+  // Of the worker's group; empty before there was one.
+  std::string Token(TestWorker& worker) const {
+    const auto found = tokens_.find(&worker);
+    return found == tokens_.end() ? "" : found->second;
   }
 
   static void ExpectDevicesFree(TestWorker& worker) {
@@ -114,6 +129,7 @@ class CommGroupServiceTest : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<TestWorker>> workers_;
+  std::map<TestWorker*, std::string> tokens_;
 };
 
 TEST_F(CommGroupServiceTest, MeasuresEveryCollectiveOnOneGroup) {
@@ -258,7 +274,9 @@ TEST_F(CommGroupServiceTest, ACancelledCallDoesNotWaitForAStalledPeersTimeout) {
   grpc::ClientContext context;
   auto call = std::async(std::launch::async, [&] {
     v1::ProfileCommResponse response;
-    return workers_[0]->stub().ProfileComm(&context, CommRequest(), &response);
+    v1::ProfileCommRequest request = CommRequest();
+    request.set_token(Token(*workers_[0]));
+    return workers_[0]->stub().ProfileComm(&context, request, &response);
   });
   context.TryCancel();
   EXPECT_EQ(call.get().error_code(), grpc::StatusCode::CANCELLED);
@@ -269,6 +287,21 @@ TEST_F(CommGroupServiceTest, ACancelledCallDoesNotWaitForAStalledPeersTimeout) {
     workers_[0]->groups().CloseIdle();
   }
   ExpectDevicesFree(*workers_[0]);
+}
+
+TEST_F(CommGroupServiceTest, WhoWatchesTheWorkerCannotUseOrCloseTheGroup) {
+  OpenAndConnect();
+  EXPECT_EQ(workers_[0]->RunningJob(0), "a comm group (rank 0 of 4)");
+  for (const std::string& token : {std::string(), Token(*workers_[1])}) {
+    EXPECT_EQ(Close(*workers_[0], token), grpc::StatusCode::PERMISSION_DENIED);
+    grpc::ClientContext context;
+    v1::ProfileCommRequest request = CommRequest();
+    request.set_token(token);
+    v1::ProfileCommResponse response;
+    EXPECT_EQ(workers_[0]->stub().ProfileComm(&context, request, &response).error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
+  }
+  EXPECT_NE(workers_[0]->RunningJob(0), "");
 }
 
 TEST_F(CommGroupServiceTest, AnIdleGroupClosesItself) {

@@ -30,17 +30,17 @@ StatusOr<ComputeMeasurement> Profiler::ComputeJob::Measure(const ComputeSample& 
   return record;
 }
 
-StatusOr<std::vector<CommMeasurement>> Profiler::MeasureComm(const std::string& group_id,
+StatusOr<std::vector<CommMeasurement>> Profiler::MeasureComm(const CommGroupKey& group,
                                                              const CommSample& sample,
                                                              const MeasurementSettings& settings,
                                                              const StopSignal& stop) {
-  NS_ASSIGN_OR_RETURN(const CommGroupSpec spec, groups_.Spec(group_id));
+  NS_ASSIGN_OR_RETURN(const CommGroupSpec spec, groups_.Spec(group));
   NS_RETURN_IF_ERROR(CheckCommSample(sample, spec.world_size, spec.timeout));
 
   const TimePoint begin = time_.Now();
   std::vector<CommMeasurement> records(spec.local_ranks.size());
   const Status status = groups_.Run(
-      group_id,
+      group,
       [&](int i, DeviceBackend& device, Communicator& communicator,
           const StopSignal& closing) -> Status {
         const EitherStop either(stop, closing);

@@ -46,9 +46,10 @@ class Profiler {
                                                      const MeasurementSettings& settings);
 
   // One record a local rank. INVALID_ARGUMENT with field paths relative to the sample when it does
-  // not suit the group, NOT_FOUND without such a group, ABORTED when the group broke (it is closed
+  // not suit the group, NOT_FOUND without such a group, PERMISSION_DENIED with a token that is not
+  // its own, ABORTED when the group broke (it is closed
   // then).
-  StatusOr<std::vector<CommMeasurement>> MeasureComm(const std::string& group_id,
+  StatusOr<std::vector<CommMeasurement>> MeasureComm(const CommGroupKey& group,
                                                      const CommSample& sample,
                                                      const MeasurementSettings& settings,
                                                      const StopSignal& stop);

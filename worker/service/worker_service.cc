@@ -77,6 +77,11 @@ CommGroupSpec DecodeGroupSpec(const v1::OpenCommGroupRequest& request) {
   return spec;
 }
 
+template <typename Request>
+CommGroupKey GroupKey(const Request& request) {
+  return {.group_id = request.group_id(), .token = request.token()};
+}
+
 void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
   message->set_index(device.index);
   message->set_name(device.properties.name);
@@ -176,9 +181,10 @@ grpc::Status WorkerServiceImpl::OpenCommGroup(grpc::ServerContext* context,
                                               const v1::OpenCommGroupRequest* request,
                                               v1::OpenCommGroupResponse* response) {
   return Serve(*context, "OpenCommGroup", [&]() -> Status {
-    NS_ASSIGN_OR_RETURN(const std::vector<RankAddress> addresses,
+    NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CommGroup> group,
                         profiler_.groups().Open(DecodeGroupSpec(*request)));
-    for (const RankAddress& address : addresses) {
+    response->set_token(group->token());
+    for (const RankAddress& address : group->addresses()) {
       v1::RankAddress* message = response->add_addresses();
       message->set_rank(address.rank);
       message->set_address(address.address);
@@ -197,7 +203,7 @@ grpc::Status WorkerServiceImpl::ConnectCommGroup(grpc::ServerContext* context,
     }
     const NeverStop never;
     const CallStop stop(*context, never, clock_);
-    return profiler_.groups().Connect(request->group_id(), addresses, stop);
+    return profiler_.groups().Connect(GroupKey(*request), addresses, stop);
   });
 }
 
@@ -217,7 +223,7 @@ grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
     const NeverStop never;
     const CallStop stop(*context, never, clock_);
     StatusOr<std::vector<CommMeasurement>> records =
-        profiler_.MeasureComm(request->group_id(), *sample, *settings, stop);
+        profiler_.MeasureComm(GroupKey(*request), *sample, *settings, stop);
     if (!records.ok()) return Below("sample.", records.status());
     for (const CommMeasurement& record : *records) {
       *response->add_measurements() = EncodeCommMeasurement(record);
@@ -229,10 +235,8 @@ grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
 grpc::Status WorkerServiceImpl::CloseCommGroup(grpc::ServerContext* context,
                                                const v1::CloseCommGroupRequest* request,
                                                v1::CloseCommGroupResponse*) {
-  return Serve(*context, "CloseCommGroup", [&] {
-    profiler_.groups().Close(request->group_id());
-    return absl::OkStatus();
-  });
+  return Serve(*context, "CloseCommGroup",
+               [&] { return profiler_.groups().Close(GroupKey(*request)); });
 }
 
 }  // namespace neuroshard

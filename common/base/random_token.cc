@@ -1,0 +1,25 @@
+#include "common/base/random_token.h"
+
+#include <openssl/crypto.h>
+#include <sys/random.h>
+
+#include <array>
+
+namespace neuroshard {
+
+StatusOr<std::string> RandomToken() {
+  std::array<unsigned char, 16> bytes{};
+  // So few bytes come whole, or not at all.
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return Internal("the system has no random numbers to give");
+  }
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+bool SameSecret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace neuroshard
