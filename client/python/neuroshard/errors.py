@@ -110,21 +110,21 @@ def _google_rpc() -> Dict[str, Any]:
     return message_factory.GetMessages(files.file)
 
 
-_MESSAGES = _google_rpc()
+GOOGLE_RPC = _google_rpc()
 
 
 def _details(serialized: bytes) -> Dict[str, List[Any]]:
     """Details of a google.rpc.Status by full name of their type. What cannot be read is left out: it came over the network and only explains."""
     found: Dict[str, List[Any]] = {}
     try:
-        entries = _MESSAGES["google.rpc.Status"].FromString(serialized).details
+        entries = GOOGLE_RPC["google.rpc.Status"].FromString(serialized).details
     except message.DecodeError:
         return found
     for entry in entries:
         name = entry.type_url.rpartition("/")[2]
-        if name in _MESSAGES:
+        if name in GOOGLE_RPC:
             try:
-                found.setdefault(name, []).append(_MESSAGES[name].FromString(entry.value))
+                found.setdefault(name, []).append(GOOGLE_RPC[name].FromString(entry.value))
             except message.DecodeError:
                 continue
     return found
