@@ -139,6 +139,7 @@ async def serve(options: argparse.Namespace) -> None:
     await health_service.enter_graceful_shutdown()
     await server.stop(_DRAIN_GRACE_S)
     await groups.close_all()
+    await inventory.settle()
     _LOG.info("stopped")
 
 

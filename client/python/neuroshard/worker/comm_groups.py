@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from neuroshard import v1
 
-from .devices import STOP_GRACE_S, DeviceInventory, Lease, OutOfMemory
+from .devices import STOP_GRACE_S, DeviceInventory, Lease, OutOfMemory, OwnedTasks
 from .faults import Fault
 from .rank_address import Network, decode_first
 from .samples import GroupSpec, by_rank
@@ -64,6 +64,7 @@ class CommGroups:
     def __init__(self, inventory: DeviceInventory, networks: Sequence[Network], count: Callable[[int], None]) -> None:
         self._inventory, self._networks, self._count = inventory, networks, count
         self._groups: Dict[str, Optional[CommGroup]] = {}  # None: being opened
+        self._owned = OwnedTasks()
 
     async def open(self, spec: GroupSpec) -> CommGroup:
         """ALREADY_EXISTS when the id is in use, RESOURCE_EXHAUSTED when a device is."""
@@ -139,6 +140,9 @@ class CommGroups:
                 self._wait_for_calls(group)
 
     async def _remove(self, group: CommGroup) -> None:
+        await self._owned.run(self._end(group))
+
+    async def _end(self, group: CommGroup) -> None:
         if group.closed:
             return
         group.closed = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import multiprocessing
 import signal
 import socket
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequence, Set, TypeVar
 
 from . import wire
 from .faults import Fault
@@ -22,9 +23,28 @@ _ABILITIES = {
     "cuda": Abilities(tuple(WEIGHT_BYTES), OPTIMIZERS),
 }
 
+T = TypeVar("T")
+
 
 class OutOfMemory(Exception):
     """A measurement that did not fit; the text has the sizes."""
+
+
+class OwnedTasks:
+    """Work that goes on to its end when who asked for it is cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: Set[asyncio.Future[Any]] = set()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def settle(self) -> None:
+        """Returns when nothing runs any more."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class ProcessServer:
@@ -33,27 +53,25 @@ class ProcessServer:
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["neuroshard.worker.measuring_process"])
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)  # multiprocessing's processes are not for several at a time
 
     async def start(self, entry: str, argument: Any) -> MeasuringProcess:
-        """`entry`: a function of measuring_process that takes `argument` and a socket."""
+        """`entry`: a function of measuring_process that takes `argument` and a socket. The first process waits for the imports."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = self._context.Process(target=wire.begin, args=(entry, argument, theirs), daemon=True)
-            starting = asyncio.ensure_future(asyncio.to_thread(process.start))  # the first one waits for the imports
-            try:
-                await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                ours.close()  # which ends the process
-                await starting
-                raise
-        return MeasuringProcess(process, *await asyncio.open_connection(sock=ours, limit=1 << 26))
+            await self.run(process.start)
+        return MeasuringProcess(self, process, *await asyncio.open_connection(sock=ours, limit=1 << 26))
+
+    async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
 class MeasuringProcess:
     """The worker's end of a measuring process. One call at a time."""
 
-    def __init__(self, process: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._process, self._reader, self._writer = process, reader, writer
+    def __init__(self, server: ProcessServer, process: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._server, self._process, self._reader, self._writer = server, process, reader, writer
         self.killed = False
 
     async def call(self, verb: str, *arguments: Any) -> Any:
@@ -98,14 +116,16 @@ class MeasuringProcess:
     async def close(self) -> None:
         """Returns when the process has ended."""
         self._writer.close()
-        await asyncio.to_thread(self._process.join, STOP_GRACE_S)
-        if self._process.exitcode is None:
+        if await self._join() is None:
             self.kill()
-            await asyncio.to_thread(self._process.join)
+            await self._join()
+
+    async def _join(self) -> Optional[int]:
+        await self._server.run(self._process.join, STOP_GRACE_S)
+        return self._process.exitcode
 
     async def _end(self) -> str:
-        await asyncio.to_thread(self._process.join, STOP_GRACE_S)
-        code = self._process.exitcode
+        code = await self._join()
         if code is None or code >= 0:
             return f"exit status {code}"
         return f"signal {-code} ({signal.Signals(-code).name})"
@@ -136,7 +156,7 @@ class DeviceInventory:
 
     def __init__(self, devices: List[Device], processes: ProcessServer, threads: int, host: str, busy: Callable[[int, bool], None]) -> None:
         self.devices, self.threads = devices, threads
-        self._processes, self._host, self._busy = processes, host, busy
+        self._processes, self._host, self._busy, self._owned = processes, host, busy, OwnedTasks()
         for device in devices:
             busy(device.index, False)
 
@@ -149,20 +169,36 @@ class DeviceInventory:
                             f"device {device.index} ({device.name}) is held by {device.running_job}; one job at a time per device")
         for device in devices:
             self._hold(device, job)
-        starting = [asyncio.ensure_future(self._start(device)) for device in devices]
+        starting = asyncio.ensure_future(self._owned.run(self._start_all(devices)))
         try:
-            processes = await asyncio.gather(*starting)
-        except BaseException:
-            for process in await asyncio.gather(*starting, return_exceptions=True):
-                if isinstance(process, MeasuringProcess):
-                    await process.close()
-            for device in devices:
-                self._hold(device, "")
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._release_what_started)
             raise
-        return [Lease(device, process) for device, process in zip(devices, processes)]
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Returns when the processes have ended and the devices are free."""
+        await self._owned.run(self._release(leases))
+
+    async def settle(self) -> None:
+        """Returns when every device that was given back is free."""
+        await self._owned.settle()
+
+    async def _start_all(self, devices: Sequence[Device]) -> List[Lease]:
+        results = await asyncio.gather(*map(self._start, devices), return_exceptions=True)
+        faults = [result for result in results if isinstance(result, BaseException)]
+        if faults:
+            await asyncio.gather(*(result.close() for result in results if isinstance(result, MeasuringProcess)))
+            for device in devices:
+                self._hold(device, "")
+            raise faults[0]
+        return [Lease(device, process) for device, process in zip(devices, results)]
+
+    def _release_what_started(self, starting: asyncio.Future[List[Lease]]) -> None:
+        if not starting.cancelled() and starting.exception() is None:
+            asyncio.ensure_future(self.release(starting.result()))
+
+    async def _release(self, leases: Sequence[Lease]) -> None:
         await asyncio.gather(*(lease.process.close() for lease in leases))
         for lease in leases:
             self._hold(lease.device, "")

@@ -41,7 +41,9 @@ class Case(unittest.TestCase):
 
 class ComputeSampleTest(Case):
     def test_defaults_are_filled_in(self) -> None:
-        sample = decode_compute_sample(compute_sample(optimizer=""), CPU)
+        sample = compute_sample(optimizer="")
+        sample.shards[0].cols = 12
+        sample = decode_compute_sample(sample, CPU)
         self.assertEqual((sample.optimizer, sample.shards[0].weight_dtype, sample.shards[0].pooling_mode), ("sgd", "fp32", "sum"))
 
     def test_all_faults_are_named_at_once(self) -> None:
