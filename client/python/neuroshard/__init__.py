@@ -8,7 +8,7 @@
 `neuroshard.aio` is the same for asyncio, `neuroshard.v1` the messages, `neuroshard.torchrec` a planner for TorchRec (extra `torchrec`).
 """
 
-from neuroshard import v1
+from neuroshard import aio, v1
 from neuroshard.client import PlannerClient, PlanStream
 from neuroshard.errors import (
     Cancelled,

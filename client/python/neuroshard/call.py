@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 import os
 import random
-import re
 import time
-from typing import Any, Callable, List, Mapping, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import grpc
-from google.protobuf import json_format
-from google.protobuf.message import Message
 
 from neuroshard import v1
-from neuroshard.errors import FieldViolation, InvalidRequest, PlannerError, from_status
-
-M = TypeVar("M", bound=Message)
+from neuroshard.errors import Cancelled, PlannerError, from_status
+from neuroshard.mapping import as_message
 
 ShardPlanRequestLike = Union[v1.ShardPlanRequest, Mapping[str, Any]]
 # A response's plan, e.g. of `PlannerClient.plan`, is a plan too.
@@ -77,28 +73,18 @@ def checked_retries(retries: int) -> int:
     return retries
 
 
-def as_message(kind: Type[M], value: Union[Message, Mapping[str, Any]], what: str) -> M:
-    """`value` as a message: itself, or a mapping with the field names of the .proto (YAML and JSON files of requests have that shape).
-
-    Raises TypeError for anything else, and InvalidRequest for a mapping with unknown fields or values of wrong types: the first such fault.
-    """
-    if isinstance(value, kind):
-        return value
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{what}: must be a {kind.DESCRIPTOR.full_name} or a dict of the same shape, got {type(value).__name__}")
-    try:
-        return json_format.ParseDict(value, kind())
-    except (json_format.ParseError, AttributeError, TypeError, ValueError) as fault:
-        text = str(fault)
-        at = re.search(rf"\bat \"?{kind.DESCRIPTOR.name}\.([\w.\[\]]+)", text)
-        violation = FieldViolation(at.group(1) if at else "", text.rstrip("."))
-        raise InvalidRequest(f"{what}: {text}", code=grpc.StatusCode.INVALID_ARGUMENT, violations=[violation]) from None
+def shard_plan_request(request: ShardPlanRequestLike) -> v1.ShardPlanRequest:
+    return as_message(v1.ShardPlanRequest, request)
 
 
-def plan_of(plan: PlanLike) -> v1.Plan:
+def predict_compute_request(request: PredictComputeRequestLike) -> v1.PredictComputeRequest:
+    return as_message(v1.PredictComputeRequest, request)
+
+
+def evaluate_request(request: ShardPlanRequestLike, plan: PlanLike) -> v1.EvaluatePlanRequest:
     if isinstance(plan, v1.ShardPlanResponse):
         plan = plan.plan
-    return as_message(v1.Plan, plan, "plan")
+    return v1.EvaluatePlanRequest(request=as_message(v1.ShardPlanRequest, request, "request"), plan=as_message(v1.Plan, plan, "plan"))
 
 
 class Attempts:
@@ -144,3 +130,7 @@ def planner_error(fault: Any, address: str) -> PlannerError:
 
 def unfinished(address: str) -> PlannerError:
     return PlannerError("the stream ended without a final plan", code=grpc.StatusCode.INTERNAL, address=address)
+
+
+def cancelled(address: str) -> PlannerError:
+    return Cancelled("cancelled by the caller", code=grpc.StatusCode.CANCELLED, address=address)

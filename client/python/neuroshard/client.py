@@ -45,21 +45,19 @@ class PlannerClient:
 
     def plan(self, request: call.ShardPlanRequestLike, *, timeout_s: Optional[float] = None) -> v1.ShardPlanResponse:
         """Searches a plan. A deadline that passes during the search cuts the search, not the answer: `search.time_limit_reached`."""
-        return self._call(self._stub.ShardPlan, call.as_message(v1.ShardPlanRequest, request, "request"), timeout_s)
+        return self._call(self._stub.ShardPlan, call.shard_plan_request(request), timeout_s)
 
     def plan_stream(self, request: call.ShardPlanRequestLike, *, timeout_s: Optional[float] = None) -> PlanStream:
         """The same search, with its progress and every improvement."""
-        message = call.as_message(v1.ShardPlanRequest, request, "request")
-        return PlanStream(self._stub.ShardPlanStream, message, self._attempts(timeout_s), self.address)
+        return PlanStream(self._stub.ShardPlanStream, call.shard_plan_request(request), self._attempts(timeout_s), self.address)
 
     def evaluate(self, request: call.ShardPlanRequestLike, plan: call.PlanLike, *, timeout_s: Optional[float] = None) -> v1.EvaluatePlanResponse:
         """Prices a plan and reports every rule it breaks; an illegal plan is an answer, not an error."""
-        message = v1.EvaluatePlanRequest(request=call.as_message(v1.ShardPlanRequest, request, "request"), plan=call.plan_of(plan))
-        return self._call(self._stub.EvaluatePlan, message, timeout_s)
+        return self._call(self._stub.EvaluatePlan, call.evaluate_request(request, plan), timeout_s)
 
     def predict(self, request: call.PredictComputeRequestLike, *, timeout_s: Optional[float] = None) -> v1.PredictComputeResponse:
         """Predicts the compute of one device on sets of shards, without a plan."""
-        return self._call(self._stub.PredictCompute, call.as_message(v1.PredictComputeRequest, request, "request"), timeout_s)
+        return self._call(self._stub.PredictCompute, call.predict_compute_request(request), timeout_s)
 
     def models(self, *, timeout_s: Optional[float] = None) -> v1.ListCostModelsResponse:
         """The cost models that the planner serves, and those it refused."""
@@ -135,8 +133,10 @@ class PlanStream(Iterator[v1.ShardPlanUpdate]):
                 self._started = True
                 self._final = update.final and update.HasField("best")
                 return update
-            if self._started or self._cancelled.wait(self._attempts.wait_s(error)):
+            if self._started:
                 raise error
+            if self._cancelled.wait(self._attempts.wait_s(error)):
+                raise call.cancelled(self._address)
             self._call = self._open()
             if self._cancelled.is_set():  # between the wait and the new call
                 self._call.cancel()

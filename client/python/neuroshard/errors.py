@@ -25,8 +25,8 @@ class PlannerError(Exception):
 
     code: the gRPC status.
     message: the server's words, or gRPC's where no server answered.
-    violations: every fault of an InvalidRequest; otherwise empty.
-    reason: google.rpc.ErrorInfo.reason, e.g. "OUT_OF_MEMORY". None where the server sent none.
+    violations: every fault of an InvalidRequest; the constraints that conflict, or what is too small, of an Infeasible; otherwise empty.
+    reason: why, as proto/README.md lists it (google.rpc.ErrorInfo.reason), e.g. "OUT_OF_MEMORY". None where the server sent none.
     retry_delay_s: google.rpc.RetryInfo.retry_delay in seconds. None where the server sent none.
     address: the planner that was asked. None where the request never left this process.
     """
@@ -74,7 +74,8 @@ class Infeasible(PlannerError):
 
 
 class NoModel(PlannerError):
-    """FAILED_PRECONDITION with the reason NO_MODEL: no such cost model, or none that can price the request. Servers that send no reason: Infeasible."""
+    """FAILED_PRECONDITION for the reason NO_MODEL or MODEL_UNFIT: there is no such cost model, or it cannot price the request. An Infeasible where the server
+    sent no reason."""
 
 
 class LimitExceeded(PlannerError):
@@ -110,21 +111,21 @@ def _google_rpc() -> Dict[str, Any]:
     return message_factory.GetMessages(files.file)
 
 
-GOOGLE_RPC = _google_rpc()
+_MESSAGES = _google_rpc()
 
 
 def _details(serialized: bytes) -> Dict[str, List[Any]]:
     """Details of a google.rpc.Status by full name of their type. What cannot be read is left out: it came over the network and only explains."""
     found: Dict[str, List[Any]] = {}
     try:
-        entries = GOOGLE_RPC["google.rpc.Status"].FromString(serialized).details
+        entries = _MESSAGES["google.rpc.Status"].FromString(serialized).details
     except message.DecodeError:
         return found
     for entry in entries:
         name = entry.type_url.rpartition("/")[2]
-        if name in GOOGLE_RPC:
+        if name in _MESSAGES:
             try:
-                found.setdefault(name, []).append(GOOGLE_RPC[name].FromString(entry.value))
+                found.setdefault(name, []).append(_MESSAGES[name].FromString(entry.value))
             except message.DecodeError:
                 continue
     return found
@@ -138,7 +139,7 @@ def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[S
     reason = next((info.reason for info in details.get("google.rpc.ErrorInfo", ()) if info.reason), None)
     delays = [info.retry_delay for info in details.get("google.rpc.RetryInfo", ()) if info.HasField("retry_delay")]
     kind = _KINDS.get(code, PlannerError)
-    if kind is Infeasible and reason == "NO_MODEL":
+    if kind is Infeasible and reason in ("NO_MODEL", "MODEL_UNFIT"):
         kind = NoModel
     if not text:
         text = code.name

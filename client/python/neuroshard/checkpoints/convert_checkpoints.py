@@ -183,8 +183,11 @@ def convert_direction(paths, stats, inputs_per_device, options):
 
 
 def sha256(path):
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def convert(options):

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import unittest
 
+from planner_process import PlannerProcess
+
 import neuroshard
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,15 +47,9 @@ class ServedModelTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             convert = [sys.executable, "-B", "-m", "neuroshard.checkpoints.convert_checkpoints", "--models", DATA, "--out", f"{folder}/models/orig/1"]
             subprocess.run(convert, check=True, capture_output=True)
-            serve = [PLANNER, "--models", f"{folder}/models", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-            with open(f"{folder}/log", "w", encoding="utf-8") as log, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log, text=True) as planner:
-                try:
-                    address = planner.stdout.readline().split()[-1]
-                    with neuroshard.PlannerClient(address) as client:
-                        for case in expected["plans"]:
-                            self.check(client, expected["tables"], case)
-                finally:
-                    planner.terminate()
+            with PlannerProcess(PLANNER, models=f"{folder}/models") as planner, neuroshard.PlannerClient(planner.address) as client:
+                for case in expected["plans"]:
+                    self.check(client, expected["tables"], case)
 
     def check(self, client, tables, case):
         ranks = client.evaluate(request(tables, case["devices"]), plan(tables, case["assignment"], case["devices"])).cost.ranks

@@ -21,6 +21,12 @@ class PickleError(Exception):
     """What a pickle asks for and does not get."""
 
 
+def _pairs(values):
+    if len(values) % 2:
+        raise ValueError("a key without a value")
+    return zip(values[::2], values[1::2])
+
+
 class Attributed(dict):
     """A dict that was pickled with attributes (an OrderedDict such as a state_dict); the attributes are dropped."""
 
@@ -109,13 +115,13 @@ class _Machine:
             stack.append(tuple(reversed(values)))
         elif name == "DICT":
             values = self._since_mark()
-            stack.append(dict(zip(values[::2], values[1::2], strict=True)))
+            stack.append(dict(_pairs(values)))
         elif name in ("APPEND", "APPENDS"):
             values = [self._pop()] if name == "APPEND" else self._since_mark()
             self._container(list).extend(values)
         elif name in ("SETITEM", "SETITEMS"):
             values = [self._pop(), self._pop()][::-1] if name == "SETITEM" else self._since_mark()
-            self._container(dict).update(zip(values[::2], values[1::2], strict=True))
+            self._container(dict).update(_pairs(values))
         elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
             self._memo[argument] = stack[-1]
         elif name == "MEMOIZE":

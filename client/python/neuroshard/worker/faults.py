@@ -6,7 +6,7 @@ from typing import List, Optional, Tuple
 
 import grpc
 
-from neuroshard.errors import GOOGLE_RPC
+from neuroshard.errors import _MESSAGES as GOOGLE_RPC
 from neuroshard.errors import FieldViolation as Violation
 
 # Together below the 8 KiB that gRPC allows trailers: the message is percent-encoded, the details are base64 and repeat it.

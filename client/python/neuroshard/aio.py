@@ -1,0 +1,156 @@
+"""PlannerService for asyncio: the names and arguments of neuroshard.PlannerClient (client.py), where its calls are explained."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any, AsyncIterator, Callable, Optional
+
+import grpc
+import grpc.aio
+
+from neuroshard import call, v1
+from neuroshard.v1 import planner_pb2_grpc
+
+
+class PlannerClient:
+    """As neuroshard.PlannerClient, for the event loop of its first call. A cancelled task cancels its call, and the planner's search with it."""
+
+    def __init__(
+        self,
+        address: Optional[str] = None,
+        *,
+        credentials: Optional[grpc.ChannelCredentials] = None,
+        timeout_s: float = call.DEFAULT_TIMEOUT_S,
+        retries: int = call.DEFAULT_RETRIES,
+    ):
+        self.address = call.planner_address(address)
+        self._credentials = call.checked_credentials(credentials)
+        self._timeout_s = call.checked_timeout(timeout_s)
+        self._retries = call.checked_retries(retries)
+        self._channel: Optional[grpc.aio.Channel] = None
+        self._calls: weakref.WeakSet[grpc.aio.Call] = weakref.WeakSet()
+        self._closed = False
+
+    async def plan(self, request: call.ShardPlanRequestLike, *, timeout_s: Optional[float] = None) -> v1.ShardPlanResponse:
+        return await self._call("ShardPlan", call.shard_plan_request(request), timeout_s)
+
+    def plan_stream(self, request: call.ShardPlanRequestLike, *, timeout_s: Optional[float] = None) -> PlanStream:
+        """For `async for`; needs a running event loop."""
+        return PlanStream(self._method("ShardPlanStream"), call.shard_plan_request(request), self._attempts(timeout_s), self.address, lambda: self._closed)
+
+    async def evaluate(self, request: call.ShardPlanRequestLike, plan: call.PlanLike, *, timeout_s: Optional[float] = None) -> v1.EvaluatePlanResponse:
+        return await self._call("EvaluatePlan", call.evaluate_request(request, plan), timeout_s)
+
+    async def predict(self, request: call.PredictComputeRequestLike, *, timeout_s: Optional[float] = None) -> v1.PredictComputeResponse:
+        return await self._call("PredictCompute", call.predict_compute_request(request), timeout_s)
+
+    async def models(self, *, timeout_s: Optional[float] = None) -> v1.ListCostModelsResponse:
+        return await self._call("ListCostModels", v1.ListCostModelsRequest(), timeout_s)
+
+    async def model(self, name: str = "", version: int = 0, *, timeout_s: Optional[float] = None) -> v1.GetCostModelResponse:
+        return await self._call("GetCostModel", v1.GetCostModelRequest(cost_model=v1.CostModelRef(name=name, version=version)), timeout_s)
+
+    async def close(self) -> None:
+        """Ends calls in progress; later ones are a ValueError."""
+        self._closed = True
+        for running in list(self._calls):  # the channel does not end streams
+            running.cancel()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def __aenter__(self) -> PlannerClient:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        if self._closed:
+            raise ValueError("the client is closed")
+        if self._channel is None:
+            if self._credentials:
+                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options=call.CHANNEL_OPTIONS)
+            else:
+                self._channel = grpc.aio.insecure_channel(self.address, options=call.CHANNEL_OPTIONS)
+        method = getattr(planner_pb2_grpc.PlannerServiceStub(self._channel), name)
+
+        def start(request: Any, timeout: float) -> Any:
+            running = method(request, timeout=timeout)
+            self._calls.add(running)
+            return running
+
+        return start
+
+    def _attempts(self, timeout_s: Optional[float]) -> call.Attempts:
+        return call.Attempts(self._timeout_s if timeout_s is None else call.checked_timeout(timeout_s), self._retries)
+
+    async def _call(self, name: str, request: Any, timeout_s: Optional[float]) -> Any:
+        attempts = self._attempts(timeout_s)
+        method = self._method(name)
+        while True:
+            try:
+                return await method(request, timeout=attempts.remaining_s())
+            except grpc.RpcError as fault:
+                error = call.planner_error(fault, self.address)
+            except asyncio.CancelledError:
+                if self._closed and not _task_is_cancelled():
+                    raise call.cancelled(self.address) from None
+                raise
+            await asyncio.sleep(attempts.wait_s(error))
+
+
+class PlanStream(AsyncIterator[v1.ShardPlanUpdate]):
+    """As neuroshard.PlanStream, for `async for` and `async with`."""
+
+    def __init__(self, method: Callable[..., Any], request: v1.ShardPlanRequest, attempts: call.Attempts, address: str, closed: Callable[[], bool]):
+        self._open = lambda: method(request, timeout=attempts.remaining_s())
+        self._attempts = attempts
+        self._address = address
+        self._started = False
+        self._final = False
+        self._closed = closed
+        self._cancelled = False
+        self._call = self._open()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._call.cancel()
+
+    async def __aenter__(self) -> PlanStream:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        self.cancel()
+
+    def __aiter__(self) -> PlanStream:
+        return self
+
+    async def __anext__(self) -> v1.ShardPlanUpdate:
+        while True:
+            try:
+                update = await self._call.read()
+                if update is not grpc.aio.EOF:
+                    self._started = True
+                    self._final = update.final and update.HasField("best")
+                    return update
+                if not self._final:
+                    raise call.unfinished(self._address)
+                raise StopAsyncIteration
+            except grpc.RpcError as fault:
+                error = call.planner_error(fault, self._address)
+            except asyncio.CancelledError:
+                if (self._cancelled or self._closed()) and not _task_is_cancelled():
+                    raise call.cancelled(self._address) from None
+                raise
+            if self._started:
+                raise error
+            await asyncio.sleep(self._attempts.wait_s(error))
+            if self._cancelled or self._closed():
+                raise call.cancelled(self._address)
+            self._call = self._open()
+
+
+def _task_is_cancelled() -> bool:
+    """Whether somebody cancelled the running task. Python before 3.11 does not tell it from a cancelled call."""
+    return bool(getattr(asyncio.current_task(), "cancelling", lambda: 0)())

@@ -1,0 +1,64 @@
+"""The attempts of a call, on a clock of the test's own."""
+
+import unittest
+
+import grpc
+
+from neuroshard.call import Attempts
+from neuroshard.errors import from_status
+
+
+def unavailable(retry_delay_s=None):
+    error = from_status(grpc.StatusCode.UNAVAILABLE, "draining", None, "here:1")
+    error.retry_delay_s = retry_delay_s
+    return error
+
+
+class AttemptsTest(unittest.TestCase):
+    def setUp(self):
+        self.now_s = 1000.0
+        self.ranges = []
+
+    def attempts(self, timeout_s, retries):
+        def uniform(low, high):
+            self.ranges.append((low, high))
+            return high
+
+        return Attempts(timeout_s, retries, clock=lambda: self.now_s, uniform=uniform)
+
+    def test_waits_grow_up_to_a_second_with_jitter(self):
+        attempts = self.attempts(600, 6)
+        self.assertEqual([attempts.wait_s(unavailable()) for _ in range(6)], [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+        self.assertEqual(self.ranges, [(high / 2, high) for high in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)])
+        with self.assertRaises(type(unavailable())):
+            attempts.wait_s(unavailable())
+
+    def test_all_attempts_together_keep_the_deadline(self):
+        attempts = self.attempts(1, 100)
+        self.assertEqual(attempts.remaining_s(), 1)
+        self.now_s += 0.75
+        self.assertEqual(attempts.remaining_s(), 0.25)
+        self.assertEqual(attempts.wait_s(unavailable()), 0.1)
+        self.now_s += 0.1
+        with self.assertRaises(type(unavailable())):  # 0.2 s do not fit into what is left
+            attempts.wait_s(unavailable())
+        self.now_s += 100
+        self.assertEqual(attempts.remaining_s(), 0)
+
+    def test_the_server_may_ask_for_more_but_not_for_less(self):
+        attempts = self.attempts(600, 3)
+        self.assertEqual([attempts.wait_s(unavailable(delay)) for delay in (30, 0.001)], [30, 0.2])
+        with self.assertRaises(type(unavailable())):
+            attempts.wait_s(unavailable(1e9))  # longer than the deadline
+
+    def test_other_errors_are_not_retried(self):
+        for code in grpc.StatusCode:
+            if code not in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE):
+                error = from_status(code, "no", None, "here:1")
+                with self.subTest(code=code), self.assertRaises(type(error)) as caught:
+                    self.attempts(600, 3).wait_s(error)
+                self.assertIs(caught.exception, error)
+
+
+if __name__ == "__main__":
+    unittest.main()

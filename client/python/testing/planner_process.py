@@ -1,0 +1,68 @@
+"""A real planner process for tests."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "configs", "models")
+
+
+class PlannerProcess:
+    """neuroshard-planner with the models that the project ships, on a port that the system chose unless told otherwise. A context manager that kills it."""
+
+    def __init__(self, binary, listen="127.0.0.1:0", config="", models=MODELS):
+        self._folder = tempfile.TemporaryDirectory(prefix="neuroshard-planner-")
+        path = os.path.join(self._folder.name, "planner.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(config or "{}\n")
+        self._log = os.path.join(self._folder.name, "log")
+        command = [binary, "--config", path, "--models", models, "--listen", listen, "--metrics", "127.0.0.1:0"]
+        with open(self._log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on "):
+            self.stop()
+            raise RuntimeError(f"the planner did not start: {self.log()}")
+        self.address = line.split()[-1]
+
+    def log(self):
+        with open(self._log, encoding="utf-8") as file:
+            return file.read()
+
+    def metrics(self):
+        """What a scrape of /metrics says."""
+        address = re.search(r"metrics_listening address=(\S+)", self.log())[1]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            return answer.read().decode()
+
+    def wait_for_metric(self, line):
+        """Returns when a scrape has this line; polls."""
+        give_up = time.monotonic() + 30
+        while line not in (text := self.metrics()).splitlines():
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"{line} is not in\n" + "\n".join(found for found in text.splitlines() if "_rpc_" in found and "_bucket" not in found))
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def drain(self):
+        """SIGTERM; does not wait for the end."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self._folder.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

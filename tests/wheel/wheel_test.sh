@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# wheel_test.sh BIN CACHE: builds the Python package (deploy/build_wheel.sh), installs it into a fresh virtual environment beside the newest releases it is
+# known to work with, plans there against BIN's planner, and runs the clients' tests. What comes from PyPI is kept in CACHE; where it is not and PyPI cannot be reached, the test
+# is skipped. The oldest releases are Debian's, with which the tests of client/python run.
+set -euo pipefail
+
+bin=$1 cache=$2
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# googleapis-common-protos brings another version of google.rpc into the process.
+newest=(protobuf==7.36.2 grpcio==1.85.1 googleapis-common-protos==1.75.0)
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+
+work=$(mktemp -d)
+planner=
+finish() {
+  [ -z "$planner" ] || kill "$planner" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+
+"$python" -m venv "$work/venv"
+pip=("$work/venv/bin/pip" --quiet --disable-pip-version-check)
+mapfile -t needed < <("$python" -c '
+import sys, tomllib
+print(*tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"], sep="\n")' "$root/client/python/pyproject.toml")
+packages=$cache/$(sha256sum <<<"${newest[*]} ${needed[*]}" | cut -c1-16)
+if [ ! -d "$packages" ]; then
+  # Two calls: a build may need older ones.
+  { "${pip[@]}" download --retries 1 --dest "$work/packages" "${needed[@]}" wheel && "${pip[@]}" download --retries 1 --dest "$work/packages" "${newest[@]}"; } \
+    || { echo "SKIPPED: what the package needs cannot be fetched from PyPI, and $packages does not have it"; exit 77; }
+  mkdir -p "$cache"
+  rm -rf "$packages.part"
+  cp -r "$work/packages" "$packages.part"
+  mv "$packages.part" "$packages"
+fi
+export PIP_NO_INDEX=1 PIP_FIND_LINKS=$packages
+
+"$root/deploy/build_wheel.sh" --out "$work/wheel"
+"${pip[@]}" install "${newest[@]}" "$work"/wheel/neuroshard-*.whl
+"${pip[@]}" check
+
+"$bin/neuroshard-planner" --models "$root/configs/models" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$work/planner.out" 2>"$work/planner.err" &
+planner=$!
+address=
+for _ in $(seq 600); do
+  address=$(sed -n 's/^listening on //p' "$work/planner.out")
+  [ -z "$address" ] || break
+  kill -0 "$planner" 2>/dev/null || { cat "$work/planner.err"; echo "the planner ended"; exit 1; }
+  sleep 0.1
+done
+[ -n "$address" ] || { cat "$work/planner.err"; echo "the planner does not listen"; exit 1; }
+
+cd "$work"
+NEUROSHARD_PLANNER=$address "$work/venv/bin/python" -I -W error - <<'PYTHON'
+import asyncio
+import importlib.resources
+
+import neuroshard
+from google.rpc import error_details_pb2, status_pb2  # another version of the files that errors are made of
+
+request = {
+    "tables": [{"name": "users", "num_embeddings": 400000, "embedding_dim": 64, "pooling_factor": 3}],
+    "topology": {"hosts": [{"num_devices": 2, "memory_bytes": 1 << 33}]},
+}
+
+
+async def planned():
+    async with neuroshard.aio.PlannerClient() as planner:
+        return await planner.plan(request)
+
+
+with neuroshard.PlannerClient() as planner:
+    response = planner.plan(request)
+    assert response.plan == asyncio.run(planned()).plan
+    assert planner.evaluate(request, response).legal
+    try:
+        planner.plan({**request, "tables": []})
+        raise SystemExit("a request without tables was planned")
+    except neuroshard.InvalidRequest as error:
+        assert [fault.field for fault in error.violations] == ["tables"], error
+assert importlib.resources.files("neuroshard").joinpath("py.typed").is_file()
+print(f"planned: {response.cost.embedding_cost_ms:.3f} ms with {response.cost_model.name}")
+PYTHON
+
+PYTHONSAFEPATH=1 PYTHONPATH=$root/client/python/testing "$work/venv/bin/python" -B "$root/client/python/neuroshard/client_test.py" "$bin/neuroshard-planner" \
+  2>"$work/log" || { cat "$work/log"; exit 1; }
+
+"$work/venv/bin/neuroshard-convert-checkpoints" --models "$root/client/python/testdata" --out "$work/models/converted/1"
+test -s "$work/models/converted/1/model.yaml"
+# This environment has no NumPy.
+if "$work/venv/bin/neuroshard-dataset-statistics" --help 2>"$work/numpy"; then exit 1; fi
+grep -q 'neuroshard\[dataset\]' "$work/numpy"
+echo "the wheel works in a fresh environment"
