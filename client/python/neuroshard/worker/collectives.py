@@ -169,7 +169,7 @@ def _reserve(rank: Rank, exchange: Exchange, device: torch.device, memory_bytes:
     fault = ""
     if exchange.bytes > memory_bytes:
         fault = f"rank {rank.rank} exchanges {exchange.bytes} bytes, its device has {format_bytes(memory_bytes)}"
-    elif exchange.bytes > available_memory_bytes():
+    elif device.type == "cpu" and exchange.bytes > available_memory_bytes():
         fault = f"rank {rank.rank}: the host has no memory left for {exchange.bytes} bytes of buffers"
     else:
         try:

@@ -39,16 +39,17 @@ def _lookup_bytes(sample: v1.ComputeSample) -> int:
     return sum(num_lookups(sample.batch_size, s.pooling_factor) * (12 if s.weighted else 8) + (sample.batch_size + 1) * 8 for s in sample.shards)
 
 
-def _check_memory(sample: v1.ComputeSample, device_bytes: int) -> None:
+def _check_memory(sample: v1.ComputeSample, device: torch.device, device_bytes: int) -> None:
     tables = sum(s.rows * (s.cols * WEIGHT_BYTES[s.weight_dtype] + _STATE_BYTES[sample.optimizer](s.cols)) for s in sample.shards)
     pooled = 2 * 4 * sample.batch_size * sum(s.cols for s in sample.shards)
-    needed = tables + pooled + _BYTES_PER_LOOKUP_BYTE * _lookup_bytes(sample)
+    ids = _BYTES_PER_LOOKUP_BYTE * _lookup_bytes(sample)
+    needed = tables + pooled + ids
     if needed > device_bytes:
         raise OutOfMemory(f"tables and optimizer state ({format_bytes(tables)}), activations and ids take {format_bytes(needed)}, "
                           f"the device has {format_bytes(device_bytes)}")
-    if needed > available_memory_bytes():
-        raise OutOfMemory(f"tables, optimizer state, activations and ids take {format_bytes(needed)}, "
-                          f"the host has {format_bytes(available_memory_bytes())} left")
+    of_host, available = ids if device.type == "cuda" else needed, available_memory_bytes()
+    if of_host > available:
+        raise OutOfMemory(f"the sample takes {format_bytes(of_host)} of the host's memory, which has {format_bytes(available)} left")
 
 
 def _make_batches(sample: v1.ComputeSample, number: int, check: Callable[[], None]) -> List[LookupBatch]:
@@ -96,7 +97,7 @@ def measure_compute(sample: v1.ComputeSample, settings: Settings, device: torch.
     """forward and backward (fields of TimedSeries) and properties of the record. `check` is called between iterations and raises to stop.
 
     Raises OutOfMemory, and Fault for a sample that cannot be made."""
-    _check_memory(sample, memory_bytes)
+    _check_memory(sample, device, memory_bytes)
     total = sum(num_lookups(sample.batch_size, shard.pooling_factor) for shard in sample.shards)
     rotate = total < _MAX_ROTATED_LOOKUPS and _lookup_bytes(sample) <= _MAX_ROTATED_BYTES
     lookups = _Lookups(sample, device)

@@ -91,8 +91,8 @@ def _text(value: float) -> str:
 
 
 def quoted(text: str) -> str:
-    shown = "".join(c if c.isprintable() else "?" for c in text)
-    return f'"{shown[:60]}..."' if len(shown) > 60 else f'"{shown}"'
+    shown = "".join(c if c.isprintable() else "?" for c in text[:60])
+    return f'"{shown}..."' if len(text) > 60 else f'"{shown}"'
 
 
 def decode_settings(message: v1.MeasurementSettings) -> Settings:
@@ -225,10 +225,10 @@ def decode_group_spec(request: v1.OpenCommGroupRequest, num_devices: int) -> Gro
         check.is_text("group_id", request.group_id, 128)
     if not 1 <= request.world_size <= MAX_RANKS:
         check.fail("world_size", f"must be in [1, {MAX_RANKS}], got {request.world_size}")
-    if not request.local_ranks:
-        check.fail("local_ranks", "must have at least one entry")
+    if not 1 <= len(request.local_ranks) <= MAX_RANKS:
+        check.fail("local_ranks", f"must have 1 to {MAX_RANKS} entries, got {len(request.local_ranks)}")
     ranks, devices = set(), set()
-    for i, local in enumerate(request.local_ranks):
+    for i, local in enumerate(request.local_ranks[:MAX_RANKS]):
         if not 0 <= local.rank < request.world_size:
             check.fail(f"local_ranks[{i}].rank", f"must be in [0, {request.world_size}), got {local.rank}")
         elif local.rank in ranks:
@@ -251,7 +251,9 @@ def decode_group_spec(request: v1.OpenCommGroupRequest, num_devices: int) -> Gro
 def by_rank(addresses: Sequence[v1.RankAddress], world_size: int) -> Tuple[bytes, ...]:
     """ConnectCommGroupRequest.addresses in the order of ranks."""
     violations, seen = Violations(), {}
-    for i, one in enumerate(addresses):
+    if len(addresses) > world_size:
+        violations.add("addresses", f"must have one entry for each of {world_size} ranks, got {len(addresses)}")
+    for i, one in enumerate(addresses[:world_size]):
         if not 0 <= one.rank < world_size:
             violations.add(f"addresses[{i}].rank", f"must be in [0, {world_size}), got {one.rank}")
         elif one.rank in seen:

@@ -147,9 +147,17 @@ class GroupTest(Case):
             "idle_timeout_ms: must be in [100, 600000], got 600001",
         ])
 
+    def test_what_is_far_too_much_is_not_looked_at(self) -> None:
+        request = v1.OpenCommGroupRequest(group_id="g", world_size=1, local_ranks=[v1.LocalRank()] * 200_000)
+        faults = self.faults_of(decode_group_spec, request, 1)
+        self.assertEqual((faults[0], len(faults)), ("local_ranks: must have 1 to 1024 entries, got 200000", 100))
+        self.assertEqual(self.faults_of(decode_compute_sample, compute_sample(optimizer="x" * 1_000_000), CPU),
+                         [f'optimizer: must be one of sgd, adagrad, rowwise_adagrad, adam, got "{"x" * 60}..."'])
+
     def test_every_rank_has_one_address(self) -> None:
-        addresses = [v1.RankAddress(rank=rank) for rank in (1, 1, 5)]
+        addresses = [v1.RankAddress(rank=rank) for rank in (1, 1, 5, 0)]
         self.assertEqual(self.faults_of(by_rank, addresses, 3), [
+            "addresses: must have one entry for each of 3 ranks, got 4",
             "addresses[1].rank: rank 1 has an address already",
             "addresses[2].rank: must be in [0, 3), got 5",
             "addresses: none of rank 0",
