@@ -22,6 +22,7 @@ for preset in "${presets[@]}"; do
   echo "=== $preset: built in $((SECONDS - started)) s; test"
   log="build/$preset/ctest.log"
   ctest --preset "$preset" --parallel "$jobs" 2>&1 | tee "$log" | grep -vE '^ *Start |Passed|^Test project' || true
+  grep -hs '^SKIPPED' "build/$preset/Testing/Temporary/LastTest.log" || true
   # ctest's own summary decides; a run without one is a failure.
   summary=$(grep -E 'tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1)
   if [ -z "$summary" ]; then

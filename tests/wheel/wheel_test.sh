@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# wheel_test.sh BIN CACHE: builds the Python package (deploy/build_wheel.sh), installs it into a fresh virtual environment beside the newest releases it is
-# known to work with, plans there against BIN's planner, and runs the clients' tests. What comes from PyPI is kept in CACHE; where it is not and PyPI cannot be reached, the test
-# is skipped. The oldest releases are Debian's, with which the tests of client/python run.
+# wheel_test.sh BIN CACHE: builds the Python package (deploy/build_wheel.sh), installs it into a fresh virtual environment beside the newest
+# releases it is known to work with, plans there against BIN's planner, and runs the clients' tests. What comes from PyPI is kept in CACHE;
+# where it is not and PyPI cannot be reached, the test is skipped. The oldest releases are Debian's, with which the tests of client/python run.
 set -euo pipefail
 
 bin=$1 cache=$2
@@ -27,7 +27,8 @@ print(*tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"], sep="\
 packages=$cache/$(sha256sum <<<"${newest[*]} ${needed[*]}" | cut -c1-16)
 if [ ! -d "$packages" ]; then
   # Two calls: a build may need older ones.
-  { "${pip[@]}" download --retries 1 --dest "$work/packages" "${needed[@]}" wheel && "${pip[@]}" download --retries 1 --dest "$work/packages" "${newest[@]}"; } \
+  download=("${pip[@]}" download --retries 1 --dest "$work/packages")
+  { "${download[@]}" "${needed[@]}" wheel && "${download[@]}" "${newest[@]}"; } \
     || { echo "SKIPPED: what the package needs cannot be fetched from PyPI, and $packages does not have it"; exit 77; }
   mkdir -p "$cache"
   rm -rf "$packages.part"

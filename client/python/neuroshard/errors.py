@@ -25,7 +25,7 @@ class PlannerError(Exception):
 
     code: the gRPC status.
     message: the server's words, or gRPC's where no server answered.
-    violations: every fault of an InvalidRequest; the constraints that conflict, or what is too small, of an Infeasible; otherwise empty.
+    violations: every fault of an InvalidRequest, the demands that conflict of an Infeasible, the limits of a LimitExceeded; may be empty.
     reason: why, as proto/README.md lists it (google.rpc.ErrorInfo.reason), e.g. "OUT_OF_MEMORY". None where the server sent none.
     retry_delay_s: google.rpc.RetryInfo.retry_delay in seconds. None where the server sent none.
     address: the planner that was asked. None where the request never left this process.
