@@ -27,19 +27,17 @@ os.sched_setaffinity(0, {CORE})  # before torch counts the cores
 try:
     import numpy
     import torch
-    from fbgemm_gpu.split_embedding_configs import EmbOptimType
-    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
-    from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+    import fbgemm_gpu
+    from neuroshard.worker.fbgemm_lookup import EPSILON, LEARNING_RATE, FbgemmLookup
+    from neuroshard.worker.lookups import LookupBatch
 except ImportError as fault:
-    sys.exit(f"{fault}; run bench/pytorch/setup_environment.sh and the Python that it names")
-import fbgemm_gpu
+    sys.exit(f"{fault}; run bench/pytorch/setup_environment.sh, then the pip that it made with `install ./client/python[torchrec]`, and its Python")
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from provenance import ROOT  # noqa: E402
 
 TABLE_BYTES = 256 << 20
-OPTIMIZERS = {"sgd": EmbOptimType.EXACT_SGD, "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD}
-LEARNING_RATE, EPSILON = 0.01, 1e-8
+OPTIMIZERS = ("sgd", "rowwise_adagrad")
 FLUSHED, WARM = "flushed", "not flushed"
 
 
@@ -84,30 +82,25 @@ class Ours:
 
 
 class Fbgemm:
+    """What neuroshard.worker times, on the case's weights, ids and gradient."""
+
     def __init__(self, case, flush_bytes):
         folder, tables = pathlib.Path(case["folder"]), case["tables"]
-        self.op = SplitTableBatchedEmbeddingBagsCodegen(
-            [(t["rows"], t["cols"], EmbeddingLocation.HOST, ComputeDevice.CPU) for t in tables],
-            optimizer=OPTIMIZERS[case["optimizer"]], learning_rate=LEARNING_RATE, eps=EPSILON, device=torch.device("cpu"),
-        )
-        ids, offsets, first = [], [torch.zeros(1, dtype=torch.int64)], 0
-        for t, weights in enumerate(self.op.split_embedding_weights()):
+        self.lookup = FbgemmLookup([(t["rows"], t["cols"]) for t in tables], case["optimizer"], "fp32", "sum", torch.device("cpu"))
+        for t, weights in enumerate(self.lookup.weights):
             weights.copy_(torch.from_numpy(numpy.fromfile(folder / f"weights.{t}", numpy.float32)).view(weights.shape))
-            ids.append(torch.from_numpy(numpy.fromfile(folder / f"ids.{t}", numpy.int64)))
-            offsets.append(torch.from_numpy(numpy.fromfile(folder / f"offsets.{t}", numpy.int64))[1:] + first)
-            first += len(ids[-1])
-        self.ids, self.offsets = torch.cat(ids), torch.cat(offsets)
+        self.lookup.set_inputs([LookupBatch(numpy.fromfile(folder / f"ids.{t}", numpy.int64), numpy.fromfile(folder / f"offsets.{t}", numpy.int64), None)
+                                for t in range(len(tables))])
         gradient = numpy.fromfile(folder / "gradient", numpy.float32)
         self.gradient = torch.from_numpy(gradient).view(case["batch_size"], -1)
         self.to_flush = torch.ones(flush_bytes // 8, dtype=torch.int64)
-        self.pooled = None
 
     def ms(self, step):
         begin = time.perf_counter()
         if step == "forward":
-            self.pooled = self.op(self.ids, self.offsets)
+            self.lookup.forward()
         else:
-            self.pooled.backward(self.gradient)
+            self.lookup.backward(self.gradient)
         return 1e3 * (time.perf_counter() - begin)
 
     def flush(self):
@@ -117,7 +110,7 @@ class Fbgemm:
 def largest_error(ours, theirs, folder):
     """Of the pooled values, relative to the largest of them."""
     ours.ask("output")
-    expected = theirs.pooled.detach().numpy()
+    expected = theirs.lookup.pooled.detach().numpy()
     output = numpy.fromfile(folder / "output", numpy.float32).reshape(expected.shape)
     return float(numpy.abs(output - expected).max() / numpy.abs(expected).max())
 

@@ -105,22 +105,12 @@ void ReadBatchSizes(ConfigReader& reader, std::vector<std::int64_t>* batch_sizes
   *batch_sizes = {batch_size};
 }
 
-void CheckOptimizer(ConfigReader& reader, const std::string& key, Optimizer optimizer) {
-  if (optimizer == Optimizer::kSgd || optimizer == Optimizer::kRowwiseAdagrad) return;
-  reader.AddViolation(
-      key, fmt::format("workers measure sgd and rowwise_adagrad, got {}", ToText(optimizer)));
-}
-
 void ReadOptimizers(ConfigReader& reader, std::vector<Optimizer>* optimizers) {
   if (GivenAsList(reader, "optimizer", "optimizers")) {
     ReadSomeWords(reader, "optimizers", optimizers);
-    for (std::size_t i = 0; i < optimizers->size(); ++i) {
-      CheckOptimizer(reader, fmt::format("optimizers[{}]", i), (*optimizers)[i]);
-    }
-    return;
+  } else {
+    reader.ReadWord("optimizer", &optimizers->front());
   }
-  reader.ReadWord("optimizer", &optimizers->front());
-  CheckOptimizer(reader, "optimizer", optimizers->front());
 }
 
 // A probability, or a list of booleans of which each is as likely as the next.

@@ -118,7 +118,7 @@ dims: {min: 6, max: 4}
 row_shares: [0.5, 0]
 batch_size: 64
 batch_sizes: [256, 0]
-optimizers: [sgd, adam, best]
+optimizers: [sgd, best]
 weighted: 1.5
 pooling_modes: []
 weight_dtypes: [fp32, int8]
@@ -132,8 +132,7 @@ active: {candidates: 1, rounds: 2}
           AllOf(HasSubstr("dims.min: must be a multiple of 4, got 6"), HasSubstr("dims.max"),
                 HasSubstr("row_shares[1]"), HasSubstr("batch_sizes[1]"),
                 HasSubstr("batch_sizes: cannot be given beside batch_size"),
-                HasSubstr("optimizers[1]: workers measure"), HasSubstr("optimizers[2]"),
-                HasSubstr("weighted: must be in [0, 1]"),
+                HasSubstr("optimizers[1]"), HasSubstr("weighted: must be in [0, 1]"),
                 HasSubstr("pooling_modes: must not be empty"), HasSubstr("weight_dtypes[1]"))));
 }
 

@@ -163,13 +163,7 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
   }
   check.InRange("batch_size", message.batch_size(), 1, kMaxMeasuredBatch);
   sample.batch_size = message.batch_size();
-  // The operators that can be measured; the vocabulary has more.
   sample.optimizer = check.WordOrDefault("optimizer", message.optimizer(), Optimizer::kSgd);
-  if (sample.optimizer != Optimizer::kSgd && sample.optimizer != Optimizer::kRowwiseAdagrad) {
-    check.Fail("optimizer",
-               fmt::format("must be one of {}, {}, got {}", ToText(Optimizer::kSgd),
-                           ToText(Optimizer::kRowwiseAdagrad), Quoted(message.optimizer())));
-  }
   sample.seed = message.seed();
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;

@@ -97,11 +97,12 @@ TEST(MeasurementCodecTest, ListsFaultyComputeSamples) {
   message.mutable_shards(1)->set_rows(0);
   message.mutable_shards(1)->set_reuse_histogram(3, 0.5);
   message.set_batch_size(0);
-  message.set_optimizer("adam");
+  message.set_optimizer("lion");
   const Status status = DecodeComputeSample(message).status();
   EXPECT_EQ(Violations::FromStatus(status).size(), 4u);
   EXPECT_THAT(Message(status), HasSubstr("shards[1].rows: must be at least 1, got 0"));
-  EXPECT_THAT(Message(status), HasSubstr("optimizer: must be one of sgd, rowwise_adagrad"));
+  EXPECT_THAT(Message(status),
+              HasSubstr("optimizer: must be one of sgd, adagrad, rowwise_adagrad, adam"));
   message.clear_shards();
   EXPECT_THAT(Message(DecodeComputeSample(message).status()),
               HasSubstr("1 to 4096 entries, got 0"));

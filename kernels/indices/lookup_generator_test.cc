@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <string>
@@ -44,6 +47,42 @@ StatusOr<LookupBatch> Generate(const LookupSpec& spec, const ReuseHistogram& his
 StatusOr<LookupBatch> GenerateZipf(const LookupSpec& spec, double exponent) {
   NS_ASSIGN_OR_RETURN(const LookupPlan plan, PlanZipfLookups(spec, exponent));
   return ExpandLookups(plan);
+}
+
+std::uint64_t Fnv(std::uint64_t hash, std::uint64_t word) {
+  for (int byte = 0; byte < 8; ++byte, word >>= 8) hash = (hash ^ (word & 0xff)) * 0x100000001b3;
+  return hash;
+}
+
+// Of ids, offsets and weights (their bits).
+std::uint64_t Digest(const LookupBatch& batch) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::int64_t id : batch.ids) hash = Fnv(hash, static_cast<std::uint64_t>(id));
+  for (const std::int64_t offset : batch.offsets) {
+    hash = Fnv(hash, static_cast<std::uint64_t>(offset));
+  }
+  for (const float weight : batch.weights) hash = Fnv(hash, std::bit_cast<std::uint32_t>(weight));
+  return hash;
+}
+
+// A line: rows, batch size, pooling factor, weighted, seed, the histogram, the digest.
+// client/python/neuroshard/worker/lookups_test.py reads the same file: both kinds of workers make
+// the same ids.
+TEST(LookupGeneratorTest, MakesTheLookupsOfTheFileThatPythonReadsToo) {
+  std::ifstream file(std::string(NEUROSHARD_SOURCE_DIR) + "/kernels/indices/testdata/lookups.txt");
+  int lines = 0;
+  for (LookupSpec spec; file >> spec.rows; ++lines) {
+    ReuseHistogram histogram;
+    std::uint64_t digest = 0;
+    file >> spec.batch_size >> spec.pooling_factor >> spec.weighted >> spec.seed;
+    for (double& share : histogram) file >> share;
+    file >> std::hex >> digest >> std::dec;
+    ASSERT_TRUE(file.good());
+    const StatusOr<LookupBatch> batch = Generate(spec, histogram);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    EXPECT_EQ(Digest(*batch), digest) << "line " << lines + 1;
+  }
+  EXPECT_EQ(lines, 24);
 }
 
 void ExpectWellFormed(const LookupBatch& batch, const LookupSpec& spec) {

@@ -3,6 +3,22 @@
 #include <algorithm>
 
 namespace neuroshard {
+namespace {
+
+// Where the table has no pooling factors by feature, its features share the table's evenly.
+double PooledVectors(const Table& table) {
+  if (table.pooling_factors.empty()) {
+    const double num_features = std::max(1.0, static_cast<double>(table.features.size()));
+    return std::min(num_features, table.pooling_factor);
+  }
+  double vectors = 0;
+  for (const double pooling_factor : table.pooling_factors) {
+    vectors += std::min(1.0, pooling_factor);
+  }
+  return vectors;
+}
+
+}  // namespace
 
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
                          std::int64_t cols) {
@@ -16,7 +32,7 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.weight_dtype = table.weight_dtype;
   features.pooling_mode = table.pooling_mode;
   features.weighted = table.weighted;
-  features.vectors_per_sample = std::max(1, static_cast<int>(table.features.size()));
+  features.pooled_vectors = PooledVectors(table);
   return features;
 }
 
@@ -26,6 +42,7 @@ ShardFeatures FeaturesOf(const MeasuredShard& shard) {
   features.cols = shard.cols;
   features.table_rows = shard.rows;
   features.pooling_factor = shard.pooling_factor;
+  features.pooled_vectors = std::min(1.0, shard.pooling_factor);
   features.reuse_histogram = shard.reuse_histogram;
   features.weight_dtype = shard.weight_dtype;
   features.pooling_mode = shard.pooling_mode;

@@ -22,7 +22,9 @@ struct ShardFeatures {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
-  int vectors_per_sample = 1;  // one a feature that shares the table
+  // Pooled vectors that a sample has on average: for each feature min(1, its pooling factor), as
+  // TorchRec counts (batch_outputs of planner/estimator/types.py).
+  double pooled_vectors = 1;
 };
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1

@@ -14,12 +14,6 @@ namespace {
 constexpr double kMsPerSecond = 1000;
 constexpr std::size_t kWidth = 2;  // forward and backward compute
 
-// Of one sample: TorchRec 1.9 counts min(1, pooling factor) for each feature (batch_outputs of
-// planner/estimator/types.py); the features of a table are taken to share its pooling factor evenly.
-double PooledVectors(const ShardFeatures& shard) {
-  return std::min(static_cast<double>(shard.vectors_per_sample), shard.pooling_factor);
-}
-
 CostModelInfo MakeInfo() {
   CostModelInfo info;
   info.name = kAnalyticModelName;
@@ -65,7 +59,7 @@ class Formulas {
     const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
     const CommElementBytes wire = {element_bytes, element_bytes, element_bytes, element_bytes};
     const ShardWork work = {.ids = shard.pooling_factor * samples_,
-                            .vectors = PooledVectors(shard) * samples_,
+                            .vectors = shard.pooled_vectors * samples_,
                             .rows = static_cast<double>(shard.rows),
                             .cols = static_cast<double>(shard.cols),
                             .element_bytes = element_bytes,

@@ -1,0 +1,178 @@
+"""python -m neuroshard.worker: the command line and the wiring."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from typing import List, Optional, Sequence, Tuple
+
+import grpc
+
+from . import host
+from .faults import Fault
+
+_LOG = logging.getLogger("neuroshard.worker")
+_DRAIN_GRACE_S = 10.0
+_MAX_MESSAGE_BYTES = 64 << 20
+_SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+    # A client that vanishes is noticed within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m neuroshard.worker",
+                                     description="Measures FBGEMM's embedding operators and torch.distributed's collectives on this host's devices.")
+    parser.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto", help="auto (default): the GPUs that torch finds, else the CPU")
+    parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:50061",
+                        help="of the RPC server, which has no authentication; port 0: choose and print (default: %(default)s)")
+    parser.add_argument("--metrics", metavar="HOST:PORT", default="", help="of http /metrics; port 0: choose (default: none)")
+    parser.add_argument("--cpu-devices", type=_in_range(1, 1024), default=None, metavar="N",
+                        help="devices of the cpu backend (default: 1); implies --backend cpu")
+    parser.add_argument("--threads", type=_in_range(1, 1024), default=1, metavar="N",
+                        help="of torch in each device's process: what OMP_NUM_THREADS is in the trainer's ranks; torchrun's default is 1 (default: 1)")
+    parser.add_argument("--memory-bytes", type=_in_range(1 << 20, 1 << 50), default=None, metavar="N",
+                        help="that measurements may use on each device (default: a third of what is available, split over the devices, at most 8 GiB; "
+                        "on a GPU nine tenths)")
+    parser.add_argument("--collective-host", type=_address, default="127.0.0.1", metavar="ADDRESS",
+                        help="IP address that the ranks of comm groups listen on and that other hosts can reach (default: %(default)s)")
+    parser.add_argument("--collective-networks", type=_networks, default=None, metavar="NETWORK,...",
+                        help="of the peers, e.g. 10.1.0.0/16: addresses outside of them are not connected to, whoever asks for it; to be given with a "
+                        "--collective-host that is not loopback (default: 127.0.0.0/8,::1/128)")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--version", action="version", version=_version())
+    options = parser.parse_args(arguments)
+    if options.cpu_devices is not None and options.backend == "auto":
+        options.backend = "cpu"
+    if options.collective_networks is None:
+        if not ipaddress.ip_address(options.collective_host).is_loopback:
+            parser.error(f"argument --collective-networks: must be given with --collective-host {options.collective_host}")
+        options.collective_networks = _networks("127.0.0.0/8,::1/128")
+    return options
+
+
+def _in_range(low: int, high: int):  # type: ignore[no-untyped-def]
+    def number(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be in [{low}, {high}], got {value}")
+        return value
+
+    return number
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from None
+
+
+def _networks(text: str) -> Tuple[object, ...]:
+    try:
+        return tuple(ipaddress.ip_network(one.strip()) for one in text.split(","))
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from None
+
+
+def _version() -> str:
+    import neuroshard
+
+    return neuroshard.__version__
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """Until SIGTERM or SIGINT. Raises Fault when it cannot begin."""
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from neuroshard.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+
+    from .comm_groups import CommGroups
+    from .devices import DeviceInventory, ProcessServer
+    from .metrics import WorkerMetrics
+    from .service import WorkerService
+
+    server = grpc.aio.server(options=_SERVER_OPTIONS)
+    where, _, _ = options.listen.rpartition(":")
+    try:
+        port = server.add_insecure_port(options.listen)
+    except RuntimeError as fault:
+        raise Fault("UNAVAILABLE", f"--listen {options.listen}: {str(fault).splitlines()[0]}") from None
+    registry = CollectorRegistry()
+    if options.metrics:
+        metrics_host, _, metrics_port = options.metrics.rpartition(":")
+        listener, _ = start_http_server(int(metrics_port), metrics_host, registry)
+        _LOG.info("metrics_listening address=%s:%d", metrics_host, listener.server_port)
+
+    processes = ProcessServer()
+    devices = await _find_devices(options, processes)
+    metrics = WorkerMetrics(registry)
+    inventory = DeviceInventory(devices, processes, options.threads, options.collective_host, metrics.set_busy)
+    groups = CommGroups(inventory, options.collective_networks, metrics.set_open_groups)
+    service = WorkerService(inventory, groups, metrics, _version())
+    add_WorkerServiceServicer_to_server(service, server)
+    health_service = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
+    await server.start()
+    await health_service.set("", health_pb2.HealthCheckResponse.SERVING)
+
+    drain = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, drain.set)
+    print(f"listening on {where}:{port}", flush=True)
+    _LOG.info("serving address=%s:%d devices=%d name=%r backend=%s collective_backend=%s threads=%d", where, port, len(devices), devices[0].name,
+              devices[0].backend, devices[0].collective_backend, options.threads)
+    await drain.wait()
+
+    _LOG.info("draining")
+    service.draining = True
+    await health_service.enter_graceful_shutdown()
+    await server.stop(_DRAIN_GRACE_S)
+    await groups.close_all()
+    await inventory.settle()
+    _LOG.info("stopped")
+
+
+async def _find_devices(options: argparse.Namespace, processes):  # type: ignore[no-untyped-def]
+    from .devices import Device
+
+    probe = await processes.start("probe", options.backend)
+    try:
+        found: List[Tuple[str, str, int]] = await probe.answer()
+    except Fault as fault:
+        raise Fault(fault.code, f"cannot measure with torch and FBGEMM here: {fault.message}") from None
+    finally:
+        await probe.close()
+    if found[0][0] == "cpu":
+        count = options.cpu_devices or 1
+        fair = min(max(host.available_memory_bytes() // 3 // count, 16 << 20), 8 << 30)
+        return [Device(i, "cpu", found[0][1], options.memory_bytes or fair) for i in range(count)]
+    return [Device(i, where, name, options.memory_bytes or memory_bytes) for i, (where, name, memory_bytes) in enumerate(found)]
+
+
+def main() -> int:
+    options = parse()
+    # Before torch is imported: its processes inherit it.
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _LOG.setLevel(options.log_level.upper())
+    try:
+        asyncio.run(serve(options))
+    except (Fault, ImportError, OSError) as fault:
+        print(f"neuroshard.worker: {fault}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

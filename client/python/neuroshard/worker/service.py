@@ -1,0 +1,192 @@
+"""WorkerService (proto/neuroshard/v1/worker.proto): admits, decodes, measures in the devices' processes, answers. One event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Tuple, Union
+
+import grpc
+
+from neuroshard import v1
+from neuroshard.v1.worker_pb2_grpc import WorkerServiceServicer
+
+from . import host
+from .comm_groups import CommGroups
+from .devices import Device, DeviceInventory, Lease, OutOfMemory
+from .faults import Fault
+from .metrics import WorkerMetrics
+from .samples import Settings, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
+
+MAX_IN_FLIGHT = 64
+_LOG = logging.getLogger("neuroshard.worker")
+
+
+def _decode(decode: Callable[..., Any], message: Any, prefix: str, *more: Any) -> Any:
+    """decode(message, *more); its violations are of the field `prefix` of the request."""
+    try:
+        return decode(message, *more)
+    except Fault as fault:
+        raise fault.below(prefix) from None
+
+
+def _decode_all(*parts: Tuple[Callable[..., Any], Any, str]) -> List[Any]:
+    """_decode of several parts of a request, and the violations of all."""
+    results, faults = [], []
+    for part in parts:
+        try:
+            results.append(_decode(*part))
+        except Fault as fault:
+            faults.append(fault)
+    Fault.raise_all(faults)
+    return results
+
+
+def _decode_header(request: v1.ProfileComputeRequest, num_devices: int) -> Tuple[int, Settings]:
+    if not request.HasField("header"):
+        raise Fault("INVALID_ARGUMENT", "header: the first message of the stream must carry it")
+
+    def decode_device(device: int) -> int:
+        if not 0 <= device < num_devices:
+            raise Fault.invalid("device", f"must be in [0, {num_devices}), got {device}")
+        return device
+
+    device, settings = _decode_all((decode_device, request.header.device, "header."), (decode_settings, request.header.settings, "header.settings."))
+    return device, settings
+
+
+class WorkerService(WorkerServiceServicer):
+    """stream_idle_timeout_s: how long a ProfileCompute stream may wait for its client before it is cancelled and its device is free again."""
+
+    def __init__(self, inventory: DeviceInventory, groups: CommGroups, metrics: WorkerMetrics, version: str, stream_idle_timeout_s: float = 60.0) -> None:
+        self._inventory, self._groups, self._metrics = inventory, groups, metrics
+        self._version, self._stream_idle_timeout_s = version, stream_idle_timeout_s
+        self._environment = {**host.environment(), "threads": str(inventory.threads)}
+        self._in_flight = 0
+        self.draining = False
+
+    # The calls.
+
+    async def GetWorkerInfo(self, request: v1.GetWorkerInfoRequest, context: Any) -> v1.WorkerInfo:
+        async with self._serving("GetWorkerInfo", context):
+            info = v1.WorkerInfo(version=self._version, git_commit="unknown", hostname=host.hostname(), environment=self._environment)
+            for device in self._inventory.devices:
+                info.devices.add(index=device.index, name=device.name, backend=device.backend, collective_backend=device.collective_backend,
+                                 memory_bytes=device.memory_bytes, running_job=device.running_job)
+            return info
+
+    async def ProfileCompute(self, requests: Any, context: Any) -> None:
+        async with self._serving("ProfileCompute", context):
+            first = await self._waiting_for_client(context.read())
+            if first is grpc.aio.EOF:
+                raise Fault("INVALID_ARGUMENT", "header: the stream ended before it")
+            device, settings = _decode_header(first, len(self._inventory.devices))
+            leases = await self._inventory.lease([device], f"ProfileCompute of {context.peer()}")
+            try:
+                while (request := await self._waiting_for_client(context.read())) is not grpc.aio.EOF:
+                    response = v1.ProfileComputeResponse(measurement=await self._measure_compute(leases[0], request, settings))
+                    await self._waiting_for_client(context.write(response))
+                    if self.draining:
+                        raise Fault("UNAVAILABLE", "the worker is shutting down")
+            finally:
+                await self._inventory.release(leases)
+
+    async def OpenCommGroup(self, request: v1.OpenCommGroupRequest, context: Any) -> v1.OpenCommGroupResponse:
+        async with self._serving("OpenCommGroup", context):
+            group = await self._groups.open(decode_group_spec(request, len(self._inventory.devices)))
+            response = v1.OpenCommGroupResponse(token=group.token)
+            for (rank, _), address in zip(group.spec.local_ranks, group.addresses):
+                response.addresses.add(rank=rank, address=address)
+            return response
+
+    async def ConnectCommGroup(self, request: v1.ConnectCommGroupRequest, context: Any) -> v1.ConnectCommGroupResponse:
+        async with self._serving("ConnectCommGroup", context):
+            await self._groups.connect(request.group_id, request.token, request.addresses)
+            return v1.ConnectCommGroupResponse()
+
+    async def ProfileComm(self, request: v1.ProfileCommRequest, context: Any) -> v1.ProfileCommResponse:
+        async with self._serving("ProfileComm", context):
+            settings, sample = _decode_all((decode_settings, request.settings, "settings."), (decode_comm_sample, request.sample, "sample."))
+            spec = self._groups.spec(request.group_id, request.token)
+            _decode(check_comm_sample_of_group, sample, "sample.", spec.world_size, spec.timeout_ms)
+            with self._metrics.sample("comm") as outcome:
+                answers = await self._groups.measure(request.group_id, request.token, "comm", sample.SerializeToString(), settings)
+                response = v1.ProfileCommResponse()
+                for (rank, device), answer in zip(spec.local_ranks, answers):
+                    record = response.measurements.add(sample_id=sample.sample_id, rank=rank)
+                    properties = {"collective": sample.collective, "world_size": str(spec.world_size)}
+                    self._fill(record, self._inventory.devices[device], settings, answer, properties)
+                outcome.set(response.measurements[0].outcome)
+            return response
+
+    async def CloseCommGroup(self, request: v1.CloseCommGroupRequest, context: Any) -> v1.CloseCommGroupResponse:
+        async with self._serving("CloseCommGroup", context):
+            await self._groups.close(request.group_id, request.token)
+            return v1.CloseCommGroupResponse()
+
+    # Their steps.
+
+    async def _measure_compute(self, lease: Lease, request: v1.ProfileComputeRequest, settings: Settings) -> v1.ComputeMeasurement:
+        if not request.HasField("sample"):
+            raise Fault("INVALID_ARGUMENT", "sample: every message after the first must carry one")
+        sample = _decode(decode_compute_sample, request.sample, "sample.", lease.device.abilities)
+        record = v1.ComputeMeasurement(sample_id=sample.sample_id)
+        with self._metrics.sample("compute") as outcome:
+            try:
+                answer: Union[dict, OutOfMemory] = await lease.process.call("compute", sample.SerializeToString(), settings)
+            except OutOfMemory as fault:
+                answer = fault
+            except Fault as fault:
+                raise fault.below("sample.") from None
+            self._fill(record, lease.device, settings, answer, {})
+            outcome.set(record.outcome)
+        return record
+
+    def _fill(self, record: Any, device: Device, settings: Settings, answer: Union[dict, OutOfMemory], properties: Dict[str, str]) -> None:
+        """Outcome, series and environment of a record."""
+        record.outcome, record.detail = "ok", ""
+        if isinstance(answer, OutOfMemory):
+            record.outcome, record.detail = "out_of_memory", str(answer)
+        else:
+            for series in set(answer) - {"properties"}:
+                getattr(record, series).CopyFrom(v1.TimedSeries(**answer[series]))
+            properties = {**properties, **answer.get("properties", {})}
+        if isinstance(record, v1.CommMeasurement):
+            properties["collective_backend"] = device.collective_backend
+        record.environment.CopyFrom(v1.MeasurementEnvironment(
+            worker_version=self._version, git_commit="unknown", hostname=host.hostname(), device=device.name, backend=device.backend,
+            properties={**self._environment, "device_memory_bytes": str(device.memory_bytes), "settings": str(settings), **properties},
+            measured_at_unix_ms=int(time.time() * 1e3)))
+
+    async def _waiting_for_client(self, step: Awaitable[Any]) -> Any:
+        # Not asyncio.wait_for, which before Python 3.12 swallows a cancel that comes together with the step's end: of a client that sends and leaves.
+        task = asyncio.ensure_future(step)
+        try:
+            done, _ = await asyncio.wait([task], timeout=self._stream_idle_timeout_s)
+        finally:
+            task.cancel()  # nothing when it is done
+        if not done:
+            raise Fault("CANCELLED", f"the client neither sent nor read anything for {self._stream_idle_timeout_s * 1e3:.0f} ms")
+        return task.result()
+
+    @contextlib.asynccontextmanager
+    async def _serving(self, rpc: str, context: Any) -> AsyncIterator[None]:
+        """Admits the call, and turns what it raises into its status."""
+        begin = time.monotonic()
+        self._in_flight += 1
+        try:
+            if self.draining:
+                raise Fault("UNAVAILABLE", "the server is draining; try another replica")
+            if self._in_flight > MAX_IN_FLIGHT:
+                raise Fault("RESOURCE_EXHAUSTED", f"{MAX_IN_FLIGHT} calls are in flight, which is this server's limit; try again later")
+            yield
+            _LOG.debug("rpc_done rpc=%s peer=%s duration_ms=%.1f", rpc, context.peer(), 1e3 * (time.monotonic() - begin))
+        except Exception as error:
+            fault = error if isinstance(error, Fault) else Fault("INTERNAL", f"unexpected exception: {error!r}")
+            _LOG.warning("rpc_failed rpc=%s peer=%s duration_ms=%.1f status=%s message=%r", rpc, context.peer(), 1e3 * (time.monotonic() - begin),
+                         fault.code, str(fault), exc_info=None if isinstance(error, Fault) else error)
+            await context.abort(fault.status_code, str(fault), fault.trailers())
+        finally:
+            self._in_flight -= 1
