@@ -28,6 +28,22 @@ TEST(ShardFeaturesTest, AColumnCutChangesOnlyTheColumns) {
   EXPECT_TRUE(half.weighted);
 }
 
+TEST(ShardFeaturesTest, AFeatureHasAPooledVectorWhereASampleHasIds) {
+  Table table;
+  table.num_embeddings = 10;
+  table.embedding_dim = 4;
+  const auto vectors = [&table] { return FeaturesOf(table, {}, 10, 4).pooled_vectors; };
+  table.pooling_factor = 0.5;
+  EXPECT_EQ(vectors(), 0.5);
+  table.features = {"a", "b", "c"};
+  table.pooling_factor = 2;
+  EXPECT_EQ(vectors(), 2);  // 2 / 3 each
+  table.pooling_factor = 60;
+  EXPECT_EQ(vectors(), 3);
+  table.pooling_factors = {0.25, 58, 1.75};
+  EXPECT_EQ(vectors(), 2.25);
+}
+
 TEST(ShardFeaturesTest, AMeasuredShardIsAWholeTable) {
   MeasuredShard shard;
   shard.rows = 10;
