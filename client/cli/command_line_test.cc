@@ -210,6 +210,19 @@ TEST_F(CommandLineTest, PlacementsAreOnTheDeviceOfTheFlagTheRequestOrTheModel) {
   EXPECT_THAT(err_, Not(HasSubstr("warning")));
 }
 
+TEST_F(CommandLineTest, AFileThatCannotBeWrittenIsFoundBeforeThePlannerIsAsked) {
+  int asked = 0;
+  planner_.plan = [&asked](const v1::ShardPlanRequest&, v1::ShardPlanResponse*) {
+    ++asked;
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--out",
+                 (folder_ / "absent" / "plan.json").string()}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("absent/plan.json"));
+  EXPECT_EQ(asked, 0);
+}
+
 TEST_F(CommandLineTest, PlanWritesItsFileWholeOrNotAtAll) {
   const std::string file = (folder_ / "out.json").string();
   EXPECT_EQ(

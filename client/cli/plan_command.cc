@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +18,9 @@
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
 #include "common/codec/message_text.h"
+#include "common/codec/text_file.h"
 #include "common/domain/backend_names.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 namespace {
@@ -111,8 +115,10 @@ int RunPlan(const PlanOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
   auto previous = options.previous_file.empty() ? StatusOr<PlanFile>(PlanFile())
                                                 : ReadPlanFile(options.previous_file);
-  if (!request.ok() || !previous.ok()) {
-    return ReportFailures(console, {request.status(), previous.status()});
+  const Status writable =
+      options.out_file.empty() ? absl::OkStatus() : CheckTextFileWritable(options.out_file);
+  if (!request.ok() || !previous.ok() || !writable.ok()) {
+    return ReportFailures(console, {request.status(), previous.status(), writable});
   }
   if (const Status status = Override(options, std::move(previous->plan), *request); !status.ok())
     return ReportFailure(console, status);
@@ -137,7 +143,9 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Request in YAML, or in JSON when the name ends in .json")
       ->required();
   AddPlannerOptions(*command, options->planner);
-  command->add_option("--strategy", options->strategy, "Search strategy; default: the request's");
+  command->add_option(
+      "--strategy", options->strategy,
+      fmt::format("Search strategy: {}; default: the request's", fmt::join(kStrategyNames, ", ")));
   command
       ->add_option("--time-budget-ms", options->time_budget_ms,
                    "Time for optimising after the first plan; default: the request's")

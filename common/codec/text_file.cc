@@ -118,4 +118,17 @@ Status WriteTextFile(const std::string& path, std::string_view content) {
   return FileError(error, "write", path);
 }
 
+Status CheckTextFileWritable(const std::string& path) {
+  struct stat existing;
+  if (stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+    if (S_ISDIR(existing.st_mode)) return FileError(EISDIR, "write", path);
+    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : FileError(errno, "write", path);
+  }
+  std::string beside;
+  const File file(CreateBeside(LinkTarget(path), beside));
+  if (file.get() < 0) return FileError(errno, "create", path);
+  unlink(beside.c_str());
+  return absl::OkStatus();
+}
+
 }  // namespace neuroshard

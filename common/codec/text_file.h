@@ -18,4 +18,8 @@ StatusOr<std::string> ReadTextFile(const std::string& path,
 // it. Nothing is left behind on failure.
 Status WriteTextFile(const std::string& path, std::string_view content);
 
+// Whether WriteTextFile could write `path` now, for whoever has long work to do first. Nothing is
+// left behind, and what is there stays.
+Status CheckTextFileWritable(const std::string& path);
+
 }  // namespace neuroshard

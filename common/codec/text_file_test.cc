@@ -64,6 +64,19 @@ TEST_F(TextFileTest, ErrorsNameTheFile) {
   EXPECT_TRUE(ReadTextFile(path, 100).ok());
 }
 
+TEST_F(TextFileTest, WhetherAFileCanBeWrittenIsToldWithoutATrace) {
+  const std::string path = directory_ + "/plan.json";
+  EXPECT_TRUE(CheckTextFileWritable(path).ok());
+  EXPECT_EQ(Files(), 0u);
+  ASSERT_TRUE(WriteTextFile(path, "old").ok());
+  EXPECT_TRUE(CheckTextFileWritable(path).ok());
+  EXPECT_EQ(*ReadTextFile(path), "old");
+  EXPECT_EQ(Files(), 1u);
+  EXPECT_TRUE(CheckTextFileWritable("/dev/null").ok());
+  EXPECT_FALSE(CheckTextFileWritable(directory_).ok());
+  EXPECT_FALSE(CheckTextFileWritable(directory_ + "/absent/plan.json").ok());
+}
+
 TEST_F(TextFileTest, AFullDiskLeavesTheOldContentAndNothingElse) {
   const std::string path = directory_ + "/plan.json";
   ASSERT_TRUE(WriteTextFile(path, "old").ok());
