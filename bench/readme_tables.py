@@ -5,7 +5,7 @@ name this script.
     readme_tables.py bench/results/CPU             shows them
     readme_tables.py bench/results/CPU --write
 
-The parts that run_all.py measures by itself have to be in that folder. The others (plans measured, TorchRec itself, PyTorch's kernels
+The parts that run_all.py measures by itself have to be in that folder. The others (plans measured, TorchRec's planner, PyTorch's kernels
 and collectives) are taken from there or, where it has none, from the one folder beside it that does. Every table has its commit.
 The errors of the shipped cost model are those of the reports beside its files.
 """
@@ -20,8 +20,8 @@ import sys
 import compare_plans
 from provenance import ROOT
 
-PARTS = ("search", "load", "tasks", "devices", "torchrec", "scale", "validate")
-OTHERS = ("torchrec_real", "compare_plans", "embeddings", "collectives")
+PARTS = ("search", "load", "tasks", "devices", "scale", "validate")
+OTHERS = ("torchrec", "compare_plans", "embeddings", "collectives")
 MODEL = ROOT / "configs/models/cpu-amd-epyc"
 REPORT_COLUMNS = ("train", "held out", "MSE (ms^2)", "MAPE %", "R2", "Kendall tau", "covered %")
 BEGIN, END = "<!-- {}, by bench/readme_tables.py -->\n", "<!-- end -->\n"
@@ -114,30 +114,25 @@ def peers(rows):
                  [[f"`{strategy}`", *map(cell, of)] for strategy, of in by_key(rows, lambda r: r["strategy"]).items()])
 
 
-def torchrec(results):
-    def column(cases, key):
-        return span([c["ratios"][key] for c in cases])
-
-    return table(
-        ["tables x ranks", "requests", "our cost / TorchRec's", "with `grid_shard` listed to TorchRec", "without it in both",
-         "our search, s", "TorchRec's (in Python), s"],
-        [[size, str(len(cases)), column(cases, "default"), column(cases, "grid_listed"), column(cases, "six_types"),
-          span([c["ours"]["search_s"] for c in cases], 2), span([c["torchrec"]["plan_s"] for c in cases], 1)]
-         for size, cases in by_key(results, lambda r: f"{r['tables']} x {r['ranks']}").items()],
-    )
-
-
 def torchrec_best(case):
-    """(cost in ms, seconds) of TorchRec's cheapest setting."""
-    return min(case["torchrec"].values())
+    """What TorchRec's cheapest setting came to; None where no setting had a plan."""
+    return min((r for r in case["torchrec"].values() if "cost_ms" in r), key=lambda r: r["cost_ms"], default=None)
 
 
-def torchrec_real(results):
+def torchrec(results):
+    def ratios(cases, ours, theirs):
+        return span([c[ours]["cost_ms"] / theirs(c)["cost_ms"] for c in cases if "cost_ms" in (theirs(c) or ())], 4)
+
+    def default(case):
+        return case["torchrec"]["default"]
+
     return table(
-        ["tables x ranks", "requests", "our cost / TorchRec's best", "to the certified lower bound", "our search, s", "TorchRec's, s"],
-        [[size.replace("x", " x "), str(len(cases)), span([c["ours_ms"] / torchrec_best(c)[0] for c in cases], 4),
-          span([c["ours_ms"] / c["bound_ms"] for c in cases]), span([c["search_s"] for c in cases], 2),
-          span([torchrec_best(c)[1] for c in cases], 1)] for size, cases in by_key(results, lambda r: r["size"]).items()],
+        ["tables x ranks", "requests", "our cost / TorchRec's by default", "/ its best setting's", "with its column widths / its best setting's",
+         "ours / certified lower bound", "our time, s", "TorchRec's by default, s", "its best setting's, s"],
+        [[size, str(len(cases)), ratios(cases, "ours", default), ratios(cases, "ours", torchrec_best), ratios(cases, "ours_torchrec_columns", torchrec_best),
+          span([c["ours"]["cost_ms"] / c["ours"]["bound_ms"] for c in cases]), span([c["ours"]["cpu_s"] for c in cases], 2),
+          span([default(c)["cpu_s"] for c in cases], 1), span([torchrec_best(c)["cpu_s"] for c in cases if torchrec_best(c)], 1)]
+         for size, cases in by_key(results, lambda r: f"{r['tables']:,} x {r['ranks']}").items()],
     )
 
 
@@ -202,7 +197,7 @@ def collectives(results):
 
 
 TABLES = {"search": search, "load": load, "tasks": tasks, "devices": devices, "torchrec": torchrec, "scale": scale, "validate": validate,
-          "torchrec_real": torchrec_real, "compare_plans": plans_measured, "embeddings": embeddings, "collectives": collectives}
+          "compare_plans": plans_measured, "embeddings": embeddings, "collectives": collectives}
 
 
 def report_rows(version):
@@ -241,7 +236,8 @@ def headline(parts, rows):
     def cost(part, strategy, count):
         return next(r for r in parts[part]["results"]["rows"] if (r["strategy"], r["devices"]) == (strategy, count))
 
-    real, plans = parts["torchrec_real"]["results"], parts["compare_plans"]["results"]
+    planned = [c for c in parts["torchrec"]["results"] if torchrec_best(c)]
+    plans = parts["compare_plans"]["results"]
     refine = cost("tasks", "refine", 4)
     greedy = min((r for r in parts["tasks"]["results"]["rows"] if r["strategy"].endswith("greedy")), key=lambda r: r["mean_ratio"])
     measured = measured_ratios(plans, plans["options"]["plans"][-1])
@@ -255,8 +251,9 @@ def headline(parts, rows):
              f"{refine['mean_ratio']:.3f}, {greedy['mean_ratio']:.3f}", only("tasks")],
             ["the same tasks on 8, 32, 128 devices (made-up communication): `refine`",
              ", ".join(f"{cost('devices', 'refine', count)['mean_ratio']:.3f}" for count in (8, 32, 128)), only("devices")],
-            [f"predicted cost to the best of four settings of TorchRec 1.9.2, {len(real)} requests on 8 and 128 ranks",
-             span([c["ours_ms"] / torchrec_best(c)[0] for c in real]), "[`bench/torchrec/compare_real.py`](bench/README.md#torchrec-itself)"],
+            [f"predicted cost to the best of {len(planned[0]['torchrec'])} settings of TorchRec 1.9.2, {len(planned)} requests on "
+             f"{min(c['ranks'] for c in planned)} to {max(c['ranks'] for c in planned)} ranks",
+             span([c["ours"]["cost_ms"] / torchrec_best(c)["cost_ms"] for c in planned]), "[`bench/torchrec/compare.py`](bench/README.md#torchrecs-planner)"],
             [f"*measured* cost of `refine`'s plans, `neuroshard` = 1, {len(measured)} tasks on two CPU workers",
              f"{statistics.mean(measured):.3f} +- {standard_error(measured):.3f}", "[`bench/compare_plans.py`](bench/README.md#plans-measured)"],
             ["error of the predicted cost of one plan, run on two CPU workers", f"{min(errors):+.1f} to {max(errors):+.1f} %", only("validate")],

@@ -3,8 +3,8 @@
 
     run_all.py --bin build/release/bin                         all of it, 7 minutes on 2 cores; nothing else should run meanwhile
     run_all.py --bin build/release/bin --quick                 does everything work? a minute, figures for nobody
-    run_all.py --bin build/release/bin --only load,torchrec
-    run_all.py --bin build/release/bin --only embeddings,collectives    beside PyTorch, after bench/pytorch/setup_environment.sh (5 GB)
+    run_all.py --bin build/release/bin --only load,tasks
+    run_all.py --bin build/release/bin --only embeddings,collectives,torchrec    beside PyTorch, after bench/pytorch/setup_environment.sh (5 GB)
 
 Each part writes PART.json and PART.md with commit, command and CPU into --out (default: bench/results/CPU, with --quick
 build/bench-quick) and has a limit of time. Started again on the same commit it goes on with the parts that are missing;
@@ -58,11 +58,11 @@ def parts(binaries):
              ["--limit=5"], 120),
         Part("devices", "The 100 tasks on 4 to 128 devices", [*python, BENCH / "eval_devices.py", *with_bin, "--long-tasks=5"],
              ["--limit=5", "--long-tasks=1", "--long-ms=500"], 720),
-        Part("torchrec", "TorchRec's planner and ours under TorchRec's cost",
-             [*python, BENCH / "torchrec/compare.py", *with_bin, "--seeds=1,2,3,4,5"], ["--seeds=1"], 480),
         Part("scale", "Time and memory against size", [*python, BENCH / "scale/measure.py", *with_bin],
              ["--calls=1", "--sizes=100x8,1000x128"], 300),
         Part("validate", "A plan for real", [*python, BENCH / "validate.py", *with_bin], ["--runs=1"], 120),
+        Part("torchrec", "TorchRec's planner and ours, each plan priced by both", [*pytorch, BENCH / "torchrec/compare.py", *with_bin],
+             ["--seeds=1", "--sizes=100x8", "--settings=0"], 7200, setup=setup),
         Part("embeddings", "Our CPU embedding kernels beside FBGEMM's", [*pytorch, BENCH / "pytorch/embeddings.py", *with_bin],
              ["--seconds=0.2", "--dims=64"], 300, setup=setup),
         Part("collectives", "Our collectives beside torch.distributed's over Gloo", [*pytorch, BENCH / "pytorch/collectives.py", *with_bin],
@@ -128,7 +128,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=lambda p: pathlib.Path(p).resolve(), required=True)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--only", help="PART,... of search, load, tasks, devices, torchrec, scale, validate, embeddings, collectives")
+    parser.add_argument("--only", help="PART,... of search, load, tasks, devices, scale, validate, torchrec, embeddings, collectives")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Plans the same requests with TorchRec's default planner (re-implemented, see torchrec_planner.py) and with ours, both
-under TorchRec's cost, and says which is cheaper and how long each took. TorchRec leaves grid_shard out unless it is listed and
-ours does not, so that each plans twice: TorchRec also with it, ours also without. Exits 1 where ours is not cheaper than TorchRec's
-with or without grid_shard, or took a second.
+"""TorchRec itself and ours plan the same requests; each prices both plans. Runs in the environment of bench/pytorch/setup_environment.sh.
 
-    compare.py --bin build/release/bin                         100 x 8, 200 x 8, 26 x 128 and 100 x 128, seed 1
-    compare.py --bin build/release/bin --sizes 26x128 --seeds 1,2,3
+    build/pytorch/bin/python bench/torchrec/compare.py --bin build/release/bin       100x8, 200x8, 26x128 and 100x128, seeds 1 to 5
+    build/pytorch/bin/python bench/torchrec/compare.py --bin build/release/bin --sizes 500x64,1000x128 --seeds 1 --limit-s 600
 
-Starts a planner of its own. Both plans are checked and priced by its EvaluatePlan; a TorchRec plan that it finds illegal, or
-prices otherwise than the re-implementation does, ends the comparison with an error.
+TorchRec's EmbeddingShardingPlanner plans with its default settings and with those of peer.SETTINGS, each in a process of its own and for
+--limit-s seconds; past them its best plan so far counts. Ours plans as it comes, and under TorchRec's rule of one column width a table. All plans are
+priced by EvaluatePlan and by TorchRec's estimators; where costs differ by more than 1e-5, or the memory of a rank by a byte, the comparison ends with an
+error. Times are seconds of one core, which other work on the machine lengthens less than the clock's.
+
+Results go into --json after every request; started again with the same file it goes on behind them. Exits 1 where one of ours is dearer than TorchRec's
+cheapest.
 """
 
 import argparse
 import json
 import math
+import multiprocessing
+import os
 import pathlib
 import subprocess
 import sys
@@ -21,97 +25,126 @@ import tempfile
 import time
 
 import make_requests
-import torchrec_costs as costs
-import torchrec_planner
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from server_process import PlannerProcess  # noqa: E402
 
+TOLERANCE = 1e-5  # relative; our costs are floats
 
-def baseline(request, types, label):
-    tables = [
-        costs.Table(t["name"], t["num_embeddings"], t["embedding_dim"], pooling_factor=t["pooling_factor"])
-        for t in request["tables"]
-    ]
-    ranks = sum(h["count"] * h["num_devices"] for h in request["topology"]["hosts"])
-    local = request["topology"]["hosts"][0]["num_devices"]
-    usable = int((1 - request["memory"]["reserve_fraction"]) * make_requests.DEVICE_BYTES)
-    topology = costs.Topology(ranks, local, make_requests.DEVICE_BYTES)
-    shown = label if sys.stderr.isatty() else None
-    result = torchrec_planner.plan(tables, topology, request["global_batch_size"] / ranks, usable, types, progress=shown)
-    return result, torchrec_planner.as_plan(result, topology)
+
+def cpu_s(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def plan_in_child(sender, request, setting, limit_s):
+    import peer  # the parent has loaded it
+
+    began, worked = time.monotonic(), time.process_time()
+    try:
+        answer = {"plan": peer.Peer(request).plan(setting, limit_s)}
+    except Exception as error:  # what its user would see
+        answer = {"error": f"{type(error).__name__}: {error}"[:300]}
+    sender.send(answer | {"wall_s": time.monotonic() - began, "cpu_s": time.process_time() - worked})
+
+
+def torchrec_plan(request, setting, limit_s):
+    """{plan | error, wall_s, cpu_s}. Building the options is not under TorchRec's limit, so the process has three times as long."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=plan_in_child, args=(sender, request, setting, limit_s))
+    child.start()
+    sender.close()
+    try:
+        if receiver.poll(3 * limit_s):
+            return receiver.recv()
+        return {"error": f"no answer in {3 * limit_s} s", "wall_s": 3.0 * limit_s, "cpu_s": cpu_s(child.pid)}
+    except EOFError:
+        return {"error": "its process ended", "wall_s": 0.0, "cpu_s": 0.0}
+    finally:
+        child.kill()
+        child.join()
+        receiver.close()
 
 
 class Comparison:
-    """One request, planned by both with one list of types after the other."""
+    """One request, and a planner of ours to ask."""
 
-    def __init__(self, tables, ranks, seed, cli, folder):
-        self.request = make_requests.request(tables, ranks, seed)
+    def __init__(self, tables, ranks, seed, planner, cli, folder):
+        import peer
+
         self.label = f"{tables}x{ranks}, seed {seed}"
-        self.cli, self.folder = cli, folder
+        self.request = make_requests.request(tables, ranks, seed)
+        self.peer = peer.Peer(self.request)
+        self.planner, self.cli, self.folder = planner, cli, folder
 
-    def file(self, content):
-        path = self.folder / "message.json"
-        path.write_text(json.dumps(content))
-        return path
+    def price(self, plan):
+        """Our price and TorchRec's, which have to agree."""
+        (self.folder / "request.json").write_text(json.dumps(self.request))
+        (self.folder / "plan.json").write_text(json.dumps({"plan": plan}))
+        ours = self.cli("evaluate", self.folder / "request.json", self.folder / "plan.json")
+        if not ours["legal"]:
+            raise SystemExit(f"{self.label}: the plan breaks rules: {ours['violations'][:3]}")
+        their_cost_ms, their_bytes = self.peer.rate(plan)
+        prices = {"cost_ms": ours["cost"]["embedding_cost_ms"], "torchrec_cost_ms": their_cost_ms}
+        if not math.isclose(*prices.values(), rel_tol=TOLERANCE):
+            raise SystemExit(f"{self.label}: EvaluatePlan and TorchRec's estimator disagree: {prices}")
+        our_bytes = [r["memory"]["total_bytes"] - r["memory"]["reserve_bytes"] for r in ours["cost"]["ranks"]]
+        if our_bytes != their_bytes:
+            raise SystemExit(f"{self.label}: EvaluatePlan and TorchRec's storage estimator disagree: {our_bytes[:8]}, {their_bytes[:8]}")
+        return prices
 
-    def cost_of(self, whose, plan):
-        """What the service says that a plan costs; a request that names no types checks against all rules but those."""
-        (self.folder / "plan.json").write_text(json.dumps(plan))
-        priced = self.cli("evaluate", self.file(self.request), self.folder / "plan.json")
-        if not priced["legal"]:
-            raise SystemExit(f"{self.label}: {whose} plan breaks rules: {priced['violations'][:3]}")
-        return priced["cost"]["embedding_cost_ms"]
+    def theirs(self, setting, limit_s):
+        answer = torchrec_plan(self.request, setting, limit_s)
+        plan = answer.pop("plan", None)
+        return answer | (self.price(plan) if plan else {}) | {"limit_s": limit_s}
 
-    def theirs(self, types):
-        result, plan = baseline(self.request, types, self.label)
-        cost = self.cost_of("TorchRec's", plan)
-        if not math.isclose(cost, result.rating_ms, rel_tol=1e-5):
-            raise SystemExit(f"{self.label}: TorchRec's plan is rated {result.rating_ms} and priced {cost}")
-        return {"cost_ms": cost, "proposer": result.proposer, "proposals": result.proposals, "plan_s": result.seconds}
-
-    def ours(self, strategy, types=()):
-        constraints = {"constraints": {"sharding_types": types}} if types else {}
-        began = time.monotonic()
-        answer = self.cli("plan", self.file(self.request | constraints), "--strategy", strategy)
-        call_s = time.monotonic() - began
-        cost = self.cost_of("our", answer)
-        bound = answer.get("lower_bound", {}).get("cost_ms")
-        return {"cost_ms": cost, "bound_ms": bound, "search_s": answer["search"]["search_ms"] / 1000, "call_s": call_s}
-
-
-def compare(size, seed, options, cli, folder):
-    tables, ranks = (int(n) for n in size.split("x"))
-    comparison = Comparison(tables, ranks, seed, cli, folder)
-    default = torchrec_planner.DEFAULT_TYPES
-    return {
-        "tables": tables,
-        "ranks": ranks,
-        "seed": seed,
-        "torchrec": comparison.theirs(default),
-        "torchrec_grid": comparison.theirs((*default, "grid_shard")),
-        "ours": comparison.ours(options.strategy),
-        "ours_six_types": comparison.ours(options.strategy, default),
-    }
+    def ours(self, **constraints):
+        (self.folder / "request.json").write_text(json.dumps(self.request | ({"constraints": constraints} if constraints else {})))
+        worked = cpu_s(self.planner.process.pid)
+        answer = self.cli("plan", self.folder / "request.json")
+        times = {"search_s": answer["search"]["search_ms"] / 1000, "cpu_s": cpu_s(self.planner.process.pid) - worked}
+        return self.price(answer["plan"]) | times | {"bound_ms": answer["lower_bound"]["cost_ms"]}
 
 
-def ratios(result):
-    """Ours to TorchRec's; the first two are to be below 1, of the last the optimum may be TorchRec's plan."""
-    ours, six = result["ours"]["cost_ms"], result["ours_six_types"]["cost_ms"]
-    theirs, grid = result["torchrec"]["cost_ms"], result["torchrec_grid"]["cost_ms"]
-    return {"default": ours / theirs, "grid_listed": ours / grid, "six_types": six / theirs}
+def best(result):
+    """(setting, what it came to) of TorchRec's cheapest plan; None where it found none."""
+    planned = {setting: r for setting, r in result["torchrec"].items() if "cost_ms" in r}
+    return min(planned.items(), key=lambda item: item[1]["cost_ms"]) if planned else None
+
+
+def row(result):
+    """A line of Markdown."""
+    head = f"| {result['tables']}x{result['ranks']} | {result['seed']} "
+    ours, narrow = result["ours"], result["ours_torchrec_columns"]
+    tail = f"| {ours['cost_ms']:.3f} | {narrow['cost_ms']:.3f} "
+    default, cheapest = result["torchrec"].get("default", {}), best(result)
+    theirs = f"| {default['cost_ms']:.3f} | {default['cpu_s']:.1f} " if "cost_ms" in default else f"| none: {default.get('error', '')[:60]} | - "
+    if cheapest is None:
+        return head + theirs + "| - | - " + tail + f"| - | - | {ours['cost_ms'] / ours['bound_ms']:.3f} | {ours['cpu_s']:.2f} |"
+    setting, found = cheapest
+    return (head + theirs + f"| {found['cost_ms']:.3f} ({setting}) | {found['cpu_s']:.1f} " + tail
+            + f"| {ours['cost_ms'] / found['cost_ms']:.4f} | {narrow['cost_ms'] / found['cost_ms']:.4f} "
+            + f"| {ours['cost_ms'] / ours['bound_ms']:.3f} | {ours['cpu_s']:.2f} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of neuroshard and neuroshard-planner")
     parser.add_argument("--sizes", default="100x8,200x8,26x128,100x128", help="TABLESxRANKS,...")
-    parser.add_argument("--seeds", default="1")
-    parser.add_argument("--strategy", default="refine")
+    parser.add_argument("--seeds", default="1,2,3,4,5")
+    parser.add_argument("--settings", help="numbers of peer.SETTINGS, 0 is the default; default: all")
+    parser.add_argument("--limit-s", type=int, default=120, help="TorchRec's limit of time for each plan")
     parser.add_argument("--json", type=pathlib.Path, help="also write the results there")
     options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of TorchRec's options depends on it
+        os.execve(sys.executable, [sys.executable, "-B", *sys.argv], os.environ | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"})
+    try:
+        import peer
+    except ImportError as error:
+        raise SystemExit(f"{error}; run bench/pytorch/setup_environment.sh, and this with build/pytorch/bin/python") from None
+    settings = [peer.SETTINGS[int(n)] for n in options.settings.split(",")] if options.settings else peer.SETTINGS
 
-    results = []
+    results = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
     with tempfile.TemporaryDirectory() as name, PlannerProcess(options.bin, pathlib.Path(name)) as planner:
 
         def cli(*arguments):
@@ -121,23 +154,27 @@ def main():
                 raise SystemExit(done.stderr)
             return json.loads(done.stdout)
 
-        print("| tables x ranks | seed | TorchRec, ms (proposer) | ours, ms | ours / TorchRec | with `grid_shard` listed to it "
-              "| both without | ours / bound | TorchRec's search, s | ours, s |")
-        print("|---|---|---|---|---|---|---|---|---|---|")
+        print("| tables x ranks | seed | TorchRec, default, ms | s | TorchRec, best setting, ms | s | ours, ms | with TorchRec's column widths, ms "
+              "| ours / TorchRec's best | with its widths | ours / bound | ours, s |")
+        print("|---|---|---|---|---|---|---|---|---|---|---|---|")
         for size in options.sizes.split(","):
-            for seed in options.seeds.split(","):
-                r = compare(size, int(seed), options, cli, pathlib.Path(name))
-                r["ratios"] = ratios(r)
-                results.append(r)
-                ours, theirs = r["ours"], r["torchrec"]
-                bound = f"{ours['cost_ms'] / ours['bound_ms']:.3f}" if ours["bound_ms"] else "-"
-                print(f"| {size} | {seed} | {theirs['cost_ms']:.3f} ({theirs['proposer']}) | {ours['cost_ms']:.3f} "
-                      f"| {r['ratios']['default']:.4f} | {r['ratios']['grid_listed']:.4f} | {r['ratios']['six_types']:.4f} "
-                      f"| {bound} | {theirs['plan_s']:.1f} | {ours['search_s']:.3f} |", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    good = all(max(r["ratios"]["default"], r["ratios"]["grid_listed"]) < 1 and r["ours"]["search_s"] < 1 for r in results)
-    return 0 if good else 1
+            tables, ranks = (int(n) for n in size.split("x"))
+            for seed in map(int, options.seeds.split(",")):
+                key = {"tables": tables, "ranks": ranks, "seed": seed}
+                result = next((r for r in results if key.items() <= r.items()), None)
+                if result is None:
+                    comparison = Comparison(tables, ranks, seed, planner, cli, pathlib.Path(name))
+                    result = key | {
+                        "ours": comparison.ours(),
+                        "ours_torchrec_columns": comparison.ours(column_rule="torchrec"),
+                        "torchrec": {setting: comparison.theirs(setting, options.limit_s) for setting in settings},
+                    }
+                    results.append(result)
+                    if options.json:
+                        options.json.write_text(json.dumps(results, indent=1) + "\n")
+                print(row(result), flush=True)
+    dearer = [r for r in results if best(r) and r["ours"]["cost_ms"] > best(r)[1]["cost_ms"] * (1 + TOLERANCE)]
+    return 1 if dearer else 0
 
 
 if __name__ == "__main__":
