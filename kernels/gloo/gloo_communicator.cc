@@ -22,8 +22,8 @@ namespace neuroshard {
 namespace {
 
 // What tells messages between the same ranks apart.
-enum class Message : std::uint32_t { kData = 0, kNeverSent = 1, kRing = 2 };
-std::uint64_t SlotOf(Message message) {
+enum class MessageKind : std::uint32_t { kData = 0, kNeverSent = 1, kRing = 2 };
+std::uint64_t SlotOf(MessageKind message) {
   return ::gloo::Slot::build(::gloo::kAlltoallSlotPrefix, static_cast<std::uint32_t>(message));
 }
 
@@ -111,7 +111,7 @@ std::unique_ptr<::gloo::transport::UnboundBuffer> GlooCommunicator::Register(
     std::span<std::byte> bytes) {
   auto buffer = mesh_->createUnboundBuffer(bytes.data(), bytes.size());
   for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer != rank()) buffer->recv(peer, SlotOf(Message::kNeverSent), 0, 0);
+    if (peer != rank()) buffer->recv(peer, SlotOf(MessageKind::kNeverSent), 0, 0);
   }
   return buffer;
 }
@@ -130,7 +130,7 @@ void GlooCommunicator::Exchange(const AllToAllCounts& counts) {
   const ExchangeDeadline deadline(mesh_->getTimeout());
   const std::vector<std::int64_t> send_offsets = PartOffsets(counts.send_bytes);
   const std::vector<std::int64_t> receive_offsets = PartOffsets(counts.receive_bytes);
-  const std::uint64_t slot = SlotOf(Message::kData);
+  const std::uint64_t slot = SlotOf(MessageKind::kData);
   const int self = rank(), size = world_size();
   int sends = 0, receives = 0;
   for (int step = 1; step < size; ++step) {
@@ -172,7 +172,7 @@ void GlooCommunicator::RunRing(Collective collective, std::int64_t block_bytes) 
     if (part.buffer == RingBuffer::kScratch) return *scratch_buffer_;
     return part.buffer == RingBuffer::kInput ? *send_buffer_ : *receive_buffer_;
   };
-  const std::uint64_t slot = SlotOf(Message::kRing);
+  const std::uint64_t slot = SlotOf(MessageKind::kRing);
   const auto send = [&](const RingTransfer& transfer) {
     buffer_of(transfer.send)
         .send((self + 1) % size, slot, transfer.send.offset_bytes, transfer.bytes);

@@ -1,6 +1,5 @@
 #include "worker/process/device_process.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
@@ -73,7 +72,6 @@ Status DeviceProcess::Spawn() {
   const MessageSocket others(ends[1]);  // closed at the end
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   // What a library prints belongs to the log; stdout says where the worker listens.
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], kDeviceSocketFd);
