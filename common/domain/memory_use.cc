@@ -55,8 +55,7 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   const double batch = static_cast<double>(request.global_batch_size) / ranks;
   const double peers = layout.type == ShardingType::kDataParallel ? 1 : ranks;
   const double ids = table.pooling_factor * batch / layout.row_shards * peers;
-  const double features = static_cast<double>(std::max<std::size_t>(1, table.features.size()));
-  const double vectors = features * batch * peers;
+  const double vectors = PooledVectors(table) * batch * peers;
   const double weights = static_cast<double>(rows) * static_cast<double>(cols) * element;
   MemoryUse use;
   use.weights_bytes = Saturate(weights);

@@ -128,6 +128,26 @@ TEST_F(TorchRecMemoryTest, GoldenTypes) {
   EXPECT_EQ(Bytes(table, ShardingType::kColumnWise, 1, 1'000'000, 64), 283262976);
 }
 
+// 2 ranks of 100 samples: a feature with half an id a sample has half a vector.
+TEST_F(TorchRecMemoryTest, AFeatureHasAVectorWhereASampleHasIds) {
+  SetSamples(2, 100);
+  Table table;
+  table.num_embeddings = 10;
+  table.embedding_dim = 4;
+  table.features = {"a", "b"};
+  const auto output_bytes = [&] {
+    return ShardMemory(request_, table, ShardLayout{}, 10, 4).output_bytes;
+  };
+  table.pooling_factor = 2;
+  EXPECT_EQ(output_bytes(), 2 * 200 * 4 * 4);
+  table.pooling_factor = 1;
+  EXPECT_EQ(output_bytes(), 200 * 4 * 4);
+  table.pooling_factors = {0, 1};
+  EXPECT_EQ(output_bytes(), 200 * 4 * 4);
+  table.pooling_factors = {0.25, 50};
+  EXPECT_EQ(output_bytes(), 250 * 4 * 4);
+}
+
 TEST_F(TorchRecMemoryTest, RoundsUpAndTakesNothingForNoRows) {
   SetSamples(3, 7);
   Table table;

@@ -33,4 +33,9 @@ struct Table {
 // ask for the same).
 inline constexpr std::int64_t kColumnAlignment = 4;
 
+// Pooled vectors that a sample has on average: for each feature min(1, its pooling factor), as
+// TorchRec 1.9.2 counts in times and memory (batch_outputs of planner/estimator/types.py). Features
+// without pooling factors of their own share the table's evenly.
+double PooledVectors(const Table& table);
+
 }  // namespace neuroshard

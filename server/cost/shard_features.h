@@ -22,9 +22,7 @@ struct ShardFeatures {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
-  // Pooled vectors that a sample has on average: for each feature min(1, its pooling factor), as
-  // TorchRec counts (batch_outputs of planner/estimator/types.py).
-  double pooled_vectors = 1;
+  double pooled_vectors = 1;  // of a sample (PooledVectors)
 };
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1

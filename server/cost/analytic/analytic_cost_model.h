@@ -18,7 +18,6 @@ inline constexpr std::string_view kAnalyticModelName = "analytic";
 //
 // Where it takes other words than TorchRec:
 // - samples of a rank: global batch / ranks, which need not be whole;
-// - features without pooling factors of their own share their table's evenly;
 // - pooled outputs only; values on the wire have the type of the table's weights;
 // - L is the ranks of the largest host; a table_row_wise or grid_shard table divides its ids by the
 //   ranks of the host that it is on;
