@@ -140,6 +140,9 @@ async def serve(options: argparse.Namespace) -> None:
     await server.stop(_DRAIN_GRACE_S)
     await groups.close_all()
     await inventory.settle()
+    for number in (signal.SIGTERM, signal.SIGINT):  # a second one must not make it a death
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     _LOG.info("stopped")
 
 
