@@ -129,11 +129,12 @@ void CommGroup::Close() {
     opened = opened_;
   }
   std::vector<std::thread> threads;
-  for (const auto& [worker, group] : opened) {
-    threads.emplace_back([client = workers_[static_cast<std::size_t>(worker)], &group] {
+  for (const auto& entry : opened) {
+    threads.emplace_back([this, &entry] {
       // A worker that is gone cannot close; one that is not closes by itself after its idle
       // timeout.
-      Status ignored = client->CloseCommGroup(group);
+      Status ignored =
+          workers_[static_cast<std::size_t>(entry.first)]->CloseCommGroup(entry.second);
     });
   }
   for (std::thread& thread : threads) thread.join();
