@@ -9,7 +9,7 @@ dir=${1:-$root/build/pytorch}
 torch=(torch==2.14.0 numpy==2.4.6)
 # torchrec asks for fbgemm-gpu, which is the one for CUDA.
 without_dependencies=(fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2)
-rest=(tensordict torchmetrics==1.0.3 tqdm pyre-extensions grpcio protobuf)
+rest=(tensordict torchmetrics==1.0.3 tqdm pyre-extensions grpcio protobuf grpcio-health-checking prometheus-client)
 
 versions="${torch[*]} ${without_dependencies[*]} ${rest[*]}"
 if [ "$(cat "$dir/complete" 2>/dev/null)" != "$versions" ]; then
