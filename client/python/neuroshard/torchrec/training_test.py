@@ -298,7 +298,7 @@ def errors_reach_all_ranks():
         silent = f"127.0.0.1:{listener.getsockname()[1]}"
         refused("planner at", silent, timeout_s=1)
         # Half of what the group waits, though the planner's own deadline is two minutes: the others do not give up first.
-        refused("planner at", silent, pg=dist.new_group(timeout=datetime.timedelta(seconds=16)))
+        refused("planner at", silent, pg=dist.new_group(timeout=datetime.timedelta(seconds=8)))
         fallback = EmbeddingShardingPlanner(topology=topology(), batch_size=training.LOCAL_BATCH, debug=False, stats=[])
         plan = planned(Model(ebc=bags(("a", 50, 8))), None, address=silent, fallback=fallback, timeout_s=1)
     plans = [None] * dist.get_world_size()
