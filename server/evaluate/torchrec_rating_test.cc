@@ -6,6 +6,7 @@
 
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/price_plan.h"
+#include "tests/support/fake_cost_model.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -72,8 +73,9 @@ TEST(TorchRecRatingTest, APlanCostsWhatTorchRecRatesIt) {
     plan.tables[5].shards.push_back({0, kRows, 0, 128, rank});
   }
 
-  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost,
-                          PricePlan(request, plan, BoundTo(request, *MakeAnalyticCostModel())));
+  NS_ASSERT_OK_AND_ASSIGN(
+      const PlanCost cost,
+      PricePlan(request, plan, testing::BoundTo(request, *MakeAnalyticCostModel())));
 
   const double everywhere = kRowWiseMs + kGridMs + kDataParallelMs;
   EXPECT_NEAR(cost.ranks[0].total_ms(), everywhere, 1e-5);

@@ -229,7 +229,7 @@ TEST_F(PlannerServiceTest, HugeRequestsAreRefusedBeforeTheyAreParsed) {
 class HeldSearches {
  public:
   SearchFunction Function() {
-    return [this](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+    return [this](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                   SearchObserver* observer) -> StatusOr<SearchResult> {
       ++running_;
       while (!released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -282,7 +282,7 @@ TEST_F(PlannerServiceTest, ThreadsOfSearchesAreCountedAgainstCores) {
 }
 
 TEST_F(PlannerServiceTest, ACallerThatDoesNotReadItsStreamLosesItsCall) {
-  SearchWith([&](const PlanRequest& request, const CostModel& model, const StopSignal& stop,
+  SearchWith([&](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                  SearchObserver* observer) -> StatusOr<SearchResult> {
     NS_ASSIGN_OR_RETURN(SearchResult result, RunSearch(request, model, NeverStop(), nullptr));
     while (!stop.ShouldStop()) observer->OnImprovement(result);
