@@ -162,7 +162,7 @@ TEST_F(TorchRecMemoryTest, RoundsUpAndTakesNothingForNoRows) {
   EXPECT_EQ(use.weights_bytes, 2 * 8 * 2);
   EXPECT_EQ(use.optimizer_bytes, 3);  // 32 / 12
   EXPECT_EQ(use.input_bytes, 17);     // 7 x 0.3 x 8 = 16.8
-  EXPECT_EQ(use.output_bytes, 7 * 3 * 8 * 2);
+  EXPECT_EQ(use.output_bytes, 101);   // 7 x 3 x 0.3 x 8 x 2 = 100.8
   EXPECT_EQ(ShardMemory(request_, table, layout, 0, 8), MemoryUse());
 }
 

@@ -44,9 +44,12 @@ TEST(CallBudgetTest, ARefusalSaysWhenToTryAgain) {
   const auto one = budget.Take(1);
   google::rpc::Status details;
   ASSERT_TRUE(details.ParseFromString(ToGrpc(budget.Take(1).status()).error_details()));
+  google::rpc::ErrorInfo reason;
   google::rpc::RetryInfo retry;
-  ASSERT_EQ(details.details_size(), 1);
-  ASSERT_TRUE(details.details(0).UnpackTo(&retry));
+  ASSERT_EQ(details.details_size(), 2);
+  ASSERT_TRUE(details.details(0).UnpackTo(&reason));
+  EXPECT_EQ(reason.reason(), "OVERLOADED");
+  ASSERT_TRUE(details.details(1).UnpackTo(&retry));
   EXPECT_EQ(retry.retry_delay().nanos(), 250'000'000);
 }
 
