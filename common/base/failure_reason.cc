@@ -9,7 +9,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr char kPayloadType[] = "neuroshard/reason";
+constexpr char kReasonPayload[] = "neuroshard/reason";
 
 constexpr std::array<std::pair<FailureReason, std::string_view>, 9> kTexts = {{
     {FailureReason::kBadInput, "BAD_INPUT"},
@@ -40,13 +40,13 @@ std::optional<FailureReason> ReasonFromText(std::string_view text) {
 }
 
 Status WithReason(Status status, FailureReason reason) {
-  if (status.ok() || status.GetPayload(kPayloadType).has_value()) return status;
-  status.SetPayload(kPayloadType, absl::Cord(std::string(ReasonText(reason))));
+  if (status.ok() || status.GetPayload(kReasonPayload).has_value()) return status;
+  status.SetPayload(kReasonPayload, absl::Cord(std::string(ReasonText(reason))));
   return status;
 }
 
 std::optional<FailureReason> ReasonOf(const Status& status) {
-  const auto payload = status.GetPayload(kPayloadType);
+  const auto payload = status.GetPayload(kReasonPayload);
   if (payload.has_value()) return ReasonFromText(std::string(*payload));
   return absl::IsInvalidArgument(status) ? std::optional(FailureReason::kBadInput) : std::nullopt;
 }
