@@ -233,8 +233,14 @@ class HeldSearches {
                   SearchObserver* observer) -> StatusOr<SearchResult> {
       ++running_;
       while (!released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return RunSearch(request, model, stop, observer);
+      auto result = RunSearch(request, model, stop, observer);
+      ++ended_;
+      return result;
     };
+  }
+  // What a search did happens before this object goes, which TSan cannot see inside libgrpc.
+  ~HeldSearches() {
+    while (ended_ < running_) std::this_thread::yield();
   }
   void WaitUntilRunning(int count) const {
     while (running_ < count) std::this_thread::yield();
@@ -243,6 +249,7 @@ class HeldSearches {
 
  private:
   std::atomic<int> running_{0};
+  std::atomic<int> ended_{0};
   std::atomic<bool> released_{false};
 };
 
