@@ -251,7 +251,7 @@ def headline(parts, rows):
              f"{refine['mean_ratio']:.3f}, {greedy['mean_ratio']:.3f}", only("tasks")],
             ["the same tasks on 8, 32, 128 devices (made-up communication): `refine`",
              ", ".join(f"{cost('devices', 'refine', count)['mean_ratio']:.3f}" for count in (8, 32, 128)), only("devices")],
-            [f"predicted cost to the best of {len(planned[0]['torchrec'])} settings of TorchRec 1.9.2, {len(planned)} requests on "
+            [f"predicted cost to the best of {span([len(c['torchrec']) for c in planned], 0)} settings of TorchRec 1.9.2, {len(planned)} requests on "
              f"{min(c['ranks'] for c in planned)} to {max(c['ranks'] for c in planned)} ranks",
              span([c["ours"]["cost_ms"] / torchrec_best(c)["cost_ms"] for c in planned]), "[`bench/torchrec/compare.py`](bench/README.md#torchrecs-planner)"],
             [f"*measured* cost of `refine`'s plans, `neuroshard` = 1, {len(measured)} tasks on two CPU workers",

@@ -47,7 +47,7 @@ Status RunPlanner(const PlannerOptions& options) {
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
   PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,
                               options.limits, std::chrono::milliseconds(options.max_search_ms),
-                              options.together});
+                              options.service_limits});
   NS_ASSIGN_OR_RETURN(
       const auto server,
       RpcServer::Start(options.rpc, {{v1::PlannerService::service_full_name(), &service}}, gate));

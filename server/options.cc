@@ -23,14 +23,13 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   PlannerOptions options;
   NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
   ConfigReader rpc = ReadRpcServerOptions(reader, &options.rpc);
-  rpc.Read("max_search_threads_in_flight", &options.together.max_search_threads_in_flight,
+  rpc.Read("max_search_threads_in_flight", &options.service_limits.max_search_threads_in_flight,
            {0, 1'000'000});
-  rpc.Read("max_request_memory_bytes", &options.together.max_request_memory_bytes,
+  rpc.Read("max_request_memory_bytes", &options.service_limits.max_request_memory_bytes,
            {1 << 20, std::int64_t{1} << 50});
-  std::int64_t write_timeout_ms = options.together.write_timeout.count();
+  std::int64_t write_timeout_ms = options.service_limits.write_timeout.count();
   rpc.Read("write_timeout_ms", &write_timeout_ms, {100, 3'600'000});
-  options.together.write_timeout = std::chrono::milliseconds(write_timeout_ms);
-  options.together.max_calls = options.rpc.max_in_flight;
+  options.service_limits.write_timeout = std::chrono::milliseconds(write_timeout_ms);
   CheckAddress(reader, "listen", options.rpc.listen);
   reader.Read("metrics_listen", &options.metrics_listen);
   if (!options.metrics_listen.empty()) {
@@ -50,7 +49,7 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   limits.Read("max_plan_shards", &options.limits.max_plan_shards, {1, 100'000'000});
   limits.Read("max_prediction_shards", &options.limits.max_prediction_shards, {1, 100'000'000});
   limits.Read("max_search_ms", &options.max_search_ms, {1, 86'400'000});
-  limits.Read("max_request_values", &options.together.max_request_values, {1, 1'000'000'000});
+  limits.Read("max_request_values", &options.service_limits.max_request_values, {1, 1'000'000'000});
   NS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
@@ -107,34 +106,35 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
 }
 
 void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
-  logger.Info("options",
-              {{"listen", options.rpc.listen},
-               {"metrics_listen", options.metrics_listen},
-               {"log_level", options.log.level},
-               {"rpc.max_in_flight", options.rpc.max_in_flight},
-               {"rpc.max_message_bytes", options.rpc.max_message_bytes},
-               {"rpc.accept_compressed", options.rpc.accept_compressed},
-               {"rpc.max_streams_per_connection", options.rpc.max_streams_per_connection},
-               {"rpc.max_spare_threads", options.rpc.max_spare_threads},
-               {"rpc.max_connection_idle_ms", options.rpc.max_connection_idle_ms},
-               {"rpc.max_connection_age_ms", options.rpc.max_connection_age_ms},
-               {"rpc.max_search_threads_in_flight", options.together.max_search_threads_in_flight},
-               {"rpc.max_request_memory_bytes", options.together.max_request_memory_bytes},
-               {"rpc.write_timeout_ms", options.together.write_timeout.count()},
-               {"limits.max_request_values", options.together.max_request_values},
-               {"rpc.drain_notice_ms", options.rpc.drain_notice_ms},
-               {"rpc.drain_grace_ms", options.rpc.drain_grace_ms},
-               {"models.root", options.models_root},
-               {"models.default", options.default_model},
-               {"models.accept_unusable", options.accept_unusable_models},
-               {"models.poll_ms", options.model_poll_ms},
-               {"limits.max_tables", options.limits.max_tables},
-               {"limits.max_devices", options.limits.max_devices},
-               {"limits.max_search_threads", options.limits.max_search_threads},
-               {"limits.max_constraint_entries", options.limits.max_constraint_entries},
-               {"limits.max_plan_shards", options.limits.max_plan_shards},
-               {"limits.max_prediction_shards", options.limits.max_prediction_shards},
-               {"limits.max_search_ms", options.max_search_ms}});
+  logger.Info(
+      "options",
+      {{"listen", options.rpc.listen},
+       {"metrics_listen", options.metrics_listen},
+       {"log_level", options.log.level},
+       {"rpc.max_in_flight", options.rpc.max_in_flight},
+       {"rpc.max_message_bytes", options.rpc.max_message_bytes},
+       {"rpc.accept_compressed", options.rpc.accept_compressed},
+       {"rpc.max_streams_per_connection", options.rpc.max_streams_per_connection},
+       {"rpc.max_spare_threads", options.rpc.max_spare_threads},
+       {"rpc.max_connection_idle_ms", options.rpc.max_connection_idle_ms},
+       {"rpc.max_connection_age_ms", options.rpc.max_connection_age_ms},
+       {"rpc.max_search_threads_in_flight", options.service_limits.max_search_threads_in_flight},
+       {"rpc.max_request_memory_bytes", options.service_limits.max_request_memory_bytes},
+       {"rpc.write_timeout_ms", options.service_limits.write_timeout.count()},
+       {"rpc.drain_notice_ms", options.rpc.drain_notice_ms},
+       {"rpc.drain_grace_ms", options.rpc.drain_grace_ms},
+       {"models.root", options.models_root},
+       {"models.default", options.default_model},
+       {"models.accept_unusable", options.accept_unusable_models},
+       {"models.poll_ms", options.model_poll_ms},
+       {"limits.max_tables", options.limits.max_tables},
+       {"limits.max_devices", options.limits.max_devices},
+       {"limits.max_search_threads", options.limits.max_search_threads},
+       {"limits.max_constraint_entries", options.limits.max_constraint_entries},
+       {"limits.max_plan_shards", options.limits.max_plan_shards},
+       {"limits.max_request_values", options.service_limits.max_request_values},
+       {"limits.max_prediction_shards", options.limits.max_prediction_shards},
+       {"limits.max_search_ms", options.max_search_ms}});
 }
 
 }  // namespace neuroshard

@@ -24,7 +24,7 @@ struct PlannerOptions {
   std::int64_t model_poll_ms = 2'000;   // 0: only SIGHUP reloads
   RequestLimits limits{.max_search_threads = 8};
   std::int64_t max_search_ms = 300'000;  // then the best plan so far is the answer
-  PlannerServiceLimits together;         // of all calls in flight
+  PlannerServiceLimits service_limits;   // of all calls in flight
 };
 
 // Keys as in configs/planner.yaml. NOT_FOUND or INVALID_ARGUMENT with every fault.

@@ -58,11 +58,12 @@ TEST(PlannerOptionsTest, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(read->rpc.max_spare_threads, defaults.rpc.max_spare_threads);
   EXPECT_EQ(read->rpc.max_connection_idle_ms, defaults.rpc.max_connection_idle_ms);
   EXPECT_EQ(read->rpc.max_connection_age_ms, defaults.rpc.max_connection_age_ms);
-  EXPECT_EQ(read->together.max_search_threads_in_flight,
-            defaults.together.max_search_threads_in_flight);
-  EXPECT_EQ(read->together.max_request_memory_bytes, defaults.together.max_request_memory_bytes);
-  EXPECT_EQ(read->together.max_request_values, defaults.together.max_request_values);
-  EXPECT_EQ(read->together.write_timeout, defaults.together.write_timeout);
+  EXPECT_EQ(read->service_limits.max_search_threads_in_flight,
+            defaults.service_limits.max_search_threads_in_flight);
+  EXPECT_EQ(read->service_limits.max_request_memory_bytes,
+            defaults.service_limits.max_request_memory_bytes);
+  EXPECT_EQ(read->service_limits.max_request_values, defaults.service_limits.max_request_values);
+  EXPECT_EQ(read->service_limits.write_timeout, defaults.service_limits.write_timeout);
 }
 
 TEST(PlannerOptionsTest, FlagsOverrideTheFile) {

@@ -62,6 +62,8 @@ class RpcGate {
   grpc::Status Serve(const std::string& rpc, const std::function<Status()>& handler,
                      Kind kind = Kind::kCounted);
 
+  int max_in_flight() const { return max_in_flight_; }
+
   // Stops once running calls shall come to an end with what they have: the server drains.
   const StopSignal& draining() const { return draining_; }
   int in_flight() const { return in_flight_.load(std::memory_order_relaxed); }

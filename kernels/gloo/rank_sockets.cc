@@ -29,8 +29,8 @@ constexpr std::size_t kHelloBytes = kGreeting.size() + kRankDigits + kProofBytes
 constexpr milliseconds kLongestRetry{50};
 // How late a stop is noticed.
 constexpr milliseconds kLongestWait{20};
-// What a peer needs on a crowded machine; a silent guest must not be kept for long.
-constexpr milliseconds kGuestPatience{5000};
+// From accept to a whole proof; a peer on a loaded machine needs some of it.
+constexpr milliseconds kProofTimeout{5000};
 
 std::string SystemError() { return std::strerror(errno); }
 
@@ -139,11 +139,11 @@ StatusOr<std::vector<SocketFd>> RankSockets::Connect(const std::vector<std::stri
     }
     WaitForEvents(std::min(deadline, now + kLongestWait));
     for (Dial& dial : dials_) ContinueDial(dial);
-    AcceptGuests();
-    std::erase_if(guests_, [this](Guest& guest) { return !ContinueGuest(guest); });
+    AcceptConnections();
+    std::erase_if(accepted_, [this](Accepted& accepted) { return !ContinueAccept(accepted); });
   }
   listener_.Close();
-  guests_.clear();
+  accepted_.clear();
   return std::move(sockets_);
 }
 
@@ -169,7 +169,7 @@ std::string RankSockets::Missing() const {
   const std::size_t said = std::min<std::size_t>(missing.size(), 5);
   std::string text = fmt::format("{}", fmt::join(missing.begin(), missing.begin() + said, "; "));
   if (said < missing.size()) text += fmt::format("; and {} more", missing.size() - said);
-  if (strangers_ > 0) text += fmt::format(" ({} connections of others were refused)", strangers_);
+  if (refused_ > 0) text += fmt::format(" ({} connections of others were refused)", refused_);
   return text;
 }
 
@@ -180,7 +180,7 @@ void RankSockets::WaitForEvents(TimePoint until) {
     if (dial.state == Dial::State::kAwaitsProof) waits.push_back({dial.fd.get(), POLLIN, 0});
     if (dial.state == Dial::State::kWaits) until = std::min(until, dial.retry_at);
   }
-  for (const Guest& guest : guests_) waits.push_back({guest.fd.get(), POLLIN, 0});
+  for (const Accepted& accepted : accepted_) waits.push_back({accepted.fd.get(), POLLIN, 0});
   const auto wait = std::chrono::ceil<milliseconds>(until - steady_clock::now());
   poll(waits.data(), waits.size(), static_cast<int>(std::max<std::int64_t>(wait.count(), 0)));
 }
@@ -230,35 +230,36 @@ void RankSockets::FailDial(Dial& dial, std::string why) {
   dial.retry_after = std::min(2 * dial.retry_after, kLongestRetry);
 }
 
-void RankSockets::AcceptGuests() {
+void RankSockets::AcceptConnections() {
   while (true) {
     SocketAddress from;
     from.length = sizeof from.storage;
     SocketFd fd(accept4(listener_.get(), &from.get(), &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.open()) return;
     if (!AnyContains(networks_, from.get())) {
-      ++strangers_;
+      ++refused_;
       continue;
     }
     // More than all peers at once: who has been silent for longest is none.
-    if (guests_.size() >= 2 * static_cast<std::size_t>(size_) + 64) {
-      guests_.erase(guests_.begin());
-      ++strangers_;
+    if (accepted_.size() >= 2 * static_cast<std::size_t>(size_) + 64) {
+      accepted_.erase(accepted_.begin());
+      ++refused_;
     }
-    guests_.push_back({std::move(fd), "", steady_clock::now() + kGuestPatience});
+    accepted_.push_back({std::move(fd), "", steady_clock::now() + kProofTimeout});
   }
 }
 
-bool RankSockets::ContinueGuest(Guest& guest) {
-  const bool there = Receive(guest.fd.get(), kHelloBytes, guest.received);
-  if (there && guest.received.size() < kHelloBytes) return steady_clock::now() < guest.deadline;
-  const int peer = there ? DiallerIn(guest.received) : -1;
-  const bool welcome = peer > rank_ && peer < size_ && !sockets_[peer].open() &&
-                       SameSecret(guest.received, Hello(peer, rank_));
-  if (!welcome) {
-    ++strangers_;
-  } else if (Send(guest.fd.get(), Proof("listener", peer, rank_))) {
-    sockets_[peer] = std::move(guest.fd);
+bool RankSockets::ContinueAccept(Accepted& accepted) {
+  const bool there = Receive(accepted.fd.get(), kHelloBytes, accepted.received);
+  if (there && accepted.received.size() < kHelloBytes)
+    return steady_clock::now() < accepted.deadline;
+  const int peer = there ? DiallerIn(accepted.received) : -1;
+  const bool proven = peer > rank_ && peer < size_ && !sockets_[peer].open() &&
+                      SameSecret(accepted.received, Hello(peer, rank_));
+  if (!proven) {
+    ++refused_;
+  } else if (Send(accepted.fd.get(), Proof("listener", peer, rank_))) {
+    sockets_[peer] = std::move(accepted.fd);
   }
   return false;
 }

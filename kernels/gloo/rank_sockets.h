@@ -58,8 +58,8 @@ class RankSockets {
     std::string received{};
     std::string last_error = "not dialled yet";
   };
-  // Somebody who connected.
-  struct Guest {
+  // An accepted connection that has not proven whose it is.
+  struct Accepted {
     SocketFd fd;
     std::string received;
     TimePoint deadline;
@@ -74,9 +74,9 @@ class RankSockets {
   void StartDial(Dial& dial);
   void ContinueDial(Dial& dial);
   void FailDial(Dial& dial, std::string why);
-  void AcceptGuests();
-  // False: the guest is done with, welcome or not.
-  bool ContinueGuest(Guest& guest);
+  void AcceptConnections();
+  // False: the connection is a peer's now, or was refused.
+  bool ContinueAccept(Accepted& accepted);
   void WaitForEvents(TimePoint until);
   bool Complete() const;
   std::string Missing() const;
@@ -92,8 +92,8 @@ class RankSockets {
   std::vector<Address> peers_;
   std::vector<SocketFd> sockets_;  // by rank
   std::vector<Dial> dials_;
-  std::vector<Guest> guests_;
-  int strangers_ = 0;  // connections that were closed for what they are or sent
+  std::vector<Accepted> accepted_;
+  int refused_ = 0;  // connections from outside of the networks, or without a proof
 };
 
 }  // namespace neuroshard

@@ -65,7 +65,7 @@ Status Serialize(const Message& message, grpc::ByteBuffer& bytes) {
 
 }  // namespace
 
-int CallThreadsOfThisHost() {
+int DefaultSearchThreadsInFlight() {
   return 8 * static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
@@ -76,15 +76,15 @@ PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
           // Requests a little over the limit are decoded, so that all their faults are named.
           .max_counted = 2 * parts_.limits.max_tables,
           .counted_option = "twice limits.max_tables",
-          .max_values = parts_.together.max_request_values,
+          .max_values = parts_.service_limits.max_request_values,
           .values_option = "limits.max_request_values"},
-      request_memory_(parts_.together.max_request_memory_bytes, "bytes of memory for requests",
-                      "rpc.max_request_memory_bytes"),
-      search_threads_(parts_.together.max_search_threads_in_flight > 0
-                          ? parts_.together.max_search_threads_in_flight
-                          : CallThreadsOfThisHost(),
+      request_memory_(parts_.service_limits.max_request_memory_bytes,
+                      "bytes of memory for requests", "rpc.max_request_memory_bytes"),
+      search_threads_(parts_.service_limits.max_search_threads_in_flight > 0
+                          ? parts_.service_limits.max_search_threads_in_flight
+                          : DefaultSearchThreadsInFlight(),
                       "threads of searches", "rpc.max_search_threads_in_flight"),
-      threads_(parts_.together.max_calls) {}
+      threads_(parts_.gate.max_in_flight()) {}
 
 template <typename Request>
 Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitted) {
@@ -196,7 +196,7 @@ Status PlannerServiceImpl::DoShardPlanStream(const grpc::ServerContextBase& cont
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  auto* const stream = new UpdateStream(*context, parts_.together.write_timeout);  // gRPC's
+  auto* const stream = new UpdateStream(*context, parts_.service_limits.write_timeout);  // gRPC's
   const auto admitted = std::make_shared<Admitted>(parts_.gate, "ShardPlanStream");
   if (const Status status = Admit<v1::ShardPlanRequest>(*bytes, *admitted); !status.ok()) {
     stream->Close(admitted->call.End(status));

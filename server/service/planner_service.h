@@ -33,9 +33,7 @@ namespace neuroshard {
 
 // What calls may take together, and how long a caller may be silent.
 struct PlannerServiceLimits {
-  // Threads on which calls work; as many as the gate admits.
-  int max_calls = 64;
-  // Cores that the searches in flight may use together; 0: CallThreadsOfThisHost().
+  // Cores that the searches in flight may use together; 0: DefaultSearchThreadsInFlight().
   int max_search_threads_in_flight = 0;
   // Memory of the parsed requests of all calls in flight, estimated from their bytes.
   std::int64_t max_request_memory_bytes = 512 * kMiB;
@@ -45,9 +43,8 @@ struct PlannerServiceLimits {
   std::chrono::milliseconds write_timeout{10'000};
 };
 
-// Eight a core: searches that share a core so take eight times as long, and an unloaded server
-// refuses nobody.
-int CallThreadsOfThisHost();
+// Eight a core of this host: under full load a search takes eight times as long as alone.
+int DefaultSearchThreadsInFlight();
 
 // The parts that the service works with; all outlive it.
 struct PlannerServiceParts {
@@ -59,7 +56,7 @@ struct PlannerServiceParts {
   PlannerMetrics& metrics;
   RequestLimits limits;
   std::chrono::milliseconds longest_search;  // afterwards the best plan so far is the answer
-  PlannerServiceLimits together = {};
+  PlannerServiceLimits service_limits = {};
 };
 
 // Thread-safe, stateless between calls. Must outlive the server.

@@ -277,7 +277,7 @@ TEST_F(PlannerServiceTest, ThreadsOfSearchesAreCountedAgainstCores) {
   HeldSearches searches;
   SearchWith(searches.Function());
   v1::ShardPlanRequest greedy = Request();
-  greedy.mutable_search()->set_max_threads(CallThreadsOfThisHost());
+  greedy.mutable_search()->set_max_threads(DefaultSearchThreadsInFlight());
   std::jthread first([&] { EXPECT_THAT(ShardPlan(greedy), IsOk()); });
   searches.WaitUntilRunning(1);
   EXPECT_THAT(ShardPlan(Request()), StatusIs(absl::StatusCode::kResourceExhausted,

@@ -45,7 +45,7 @@ StatusOr<std::unique_ptr<DeviceProcess>> DeviceProcess::Start(DeviceProcessOptio
 }
 
 DeviceProcess::~DeviceProcess() {
-  if (pid_ != 0) Bury("").IgnoreError();
+  if (pid_ != 0) Reap("").IgnoreError();
 }
 
 Status DeviceProcess::Launch() {
@@ -56,7 +56,7 @@ Status DeviceProcess::Launch() {
   *call.mutable_open_device() = options_.device;
   const auto answer = Call(std::move(call), NeverStop(), options_.start_timeout);
   if (!answer.ok()) {
-    if (pid_ != 0) Bury("").IgnoreError();
+    if (pid_ != 0) Reap("").IgnoreError();
     return answer.status();
   }
   properties_ = DecodeProperties(answer->device());
@@ -97,13 +97,13 @@ Status DeviceProcess::Prepare() {
       ended.si_pid == 0;
   if (runs) return absl::OkStatus();
   if (pid_ != 0) {
-    Bury("").IgnoreError();
+    Reap("").IgnoreError();
     if (observer_) observer_(options_.device.index(), how_it_ended_);
   }
   return Launch();
 }
 
-Status DeviceProcess::Bury(const std::string& why_killed) {
+Status DeviceProcess::Reap(const std::string& why_killed) {
   // Has no effect on one that has ended, or is about to: how it ended is decided by then.
   kill(pid_, SIGKILL);
   int wait_status = 0;
@@ -129,7 +129,7 @@ StatusOr<internal::DeviceAnswer> DeviceProcess::Call(internal::DeviceCall call,
     return Internal("the process that drives device {} {}", options_.device.index(), how_it_ended_);
   }
   const auto died = [&](const std::string& why_killed) {
-    const Status status = Bury(why_killed);
+    const Status status = Reap(why_killed);
     if (observer_) observer_(options_.device.index(), how_it_ended_);
     return status;
   };

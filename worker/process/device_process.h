@@ -72,8 +72,8 @@ class DeviceProcess final : public DeviceSession {
   // kill_grace after the stop or a cut-off. INTERNAL, with how it ended, when the process ended.
   StatusOr<internal::DeviceAnswer> Call(internal::DeviceCall call, const StopSignal& stop,
                                         std::chrono::milliseconds limit);
-  // Collects a process that has ended or is to end, and says how it did.
-  Status Bury(const std::string& why_killed);
+  // Kills the process if it still runs, waits for it, and says how it ended.
+  Status Reap(const std::string& why_killed);
 
   const DeviceProcessOptions options_;
   const DeathObserver observer_;
