@@ -165,7 +165,7 @@ TEST_F(CommSweepTest, AStopCancelsWhatIsInFlightAndKeepsWhatIsDone) {
   FakeWorker a({.hangs = {"m000002b"}});
   FakeWorker b;
   std::thread user([&] {
-    while (a.measured().size() < 2) std::this_thread::yield();
+    while (!a.hanging()) std::this_thread::yield();
     stop_.Stop();
   });
   const SweepReport report = Sweep(SomeSamples(5, 2), QuickFleet({a.address(), b.address()}));

@@ -157,7 +157,7 @@ TEST_F(ComputeSweepTest, AWorkerThatDoesNotAnswerLosesItsSample) {
 TEST_F(ComputeSweepTest, AStopCancelsWhatIsInFlightAndKeepsWhatIsDone) {
   FakeWorker worker({.hangs = {"c000003"}});
   std::thread user([&] {
-    while (worker.measured().size() < 3) std::this_thread::yield();
+    while (!worker.hanging()) std::this_thread::yield();
     stop_.Stop();
   });
   const SweepReport report = Sweep(10, QuickFleet({worker.address()}));

@@ -54,6 +54,8 @@ class FakeWorker final : public v1::WorkerService::Service {
     const std::lock_guard lock(mutex_);
     return measured_;
   }
+  // Whether a sample of `hangs` has been asked for: every sample asked for before it has an answer.
+  bool hanging() const { return hanging_; }
   std::set<int> ranks_seen() const {
     const std::lock_guard lock(mutex_);
     return ranks_seen_;
@@ -202,6 +204,7 @@ class FakeWorker final : public v1::WorkerService::Service {
       }
     }
     if (script_.hangs.count(id) > 0) {
+      hanging_ = true;
       std::mutex never;
       std::condition_variable nobody;
       std::unique_lock lock(never);
@@ -234,6 +237,7 @@ class FakeWorker final : public v1::WorkerService::Service {
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<bool> dead_{false};
+  std::atomic<bool> hanging_{false};
   mutable std::mutex mutex_;
   int asked_ = 0;
   int groups_opened_ = 0;
