@@ -1,14 +1,22 @@
-"""Plans for HugeCTR and distributed-embeddings: what their code makes of them is what the plan says, and files that are none are refused."""
+"""Plans for HugeCTR and distributed-embeddings: what their code makes of them is what the plan says, and files that are none are refused.
+
+    formats_test.py NEUROSHARD_PLANNER NEUROSHARD
+"""
 
 import itertools
 import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import types
 import unittest
 
 from neuroshard import formats
+from planner_process import PlannerProcess
+
+PLANNER, NEUROSHARD = sys.argv[1:]
 
 # As client/README.md shows them.
 HUGECTR = {
@@ -74,27 +82,28 @@ class EveryFormatTest(LoaderTest):
                     pass
 
 
-class HugeCtrTest(LoaderTest):
-    def columns_and_rows(self, plan, dims):
-        """What split_column_wise_sharding_config of HugeCTR makes of it: GPU -> {table: (first column, columns, row shard, of how many)}."""
-        placed = [{} for _ in plan.shard_matrix]
-        for _, group in plan.shard_strategy:
-            for entry in group:
-                name, factor = entry if isinstance(entry, tuple) else (entry, 1)
-                holders = [gpu for gpu, tables in enumerate(plan.shard_matrix) if name in tables]
-                each = len(holders) // factor
-                for i, gpu in enumerate(holders):
-                    width = dims[name] // factor
-                    placed[gpu][name] = (i // each * width, width, i % each, each)
-        return placed
+def hugectr_shards(plan, dims):
+    """What split_column_wise_sharding_config of HugeCTR makes of it: GPU -> {table: (first column, columns, row shard, of how many)}."""
+    placed = [{} for _ in plan.shard_matrix]
+    for _, group in plan.shard_strategy:
+        for entry in group:
+            name, factor = entry if isinstance(entry, tuple) else (entry, 1)
+            holders = [gpu for gpu, tables in enumerate(plan.shard_matrix) if name in tables]
+            each = len(holders) // factor
+            for i, gpu in enumerate(holders):
+                width = dims[name] // factor
+                placed[gpu][name] = (i // each * width, width, i % each, each)
+    return placed
 
+
+class HugeCtrTest(LoaderTest):
     def test_a_plan_is_what_shard_takes(self):
         plan = self.load(formats.load_hugectr, HUGECTR, HUGECTR_DIMS)
         self.assertEqual(plan.shard_matrix, HUGECTR["shard_matrix"])
         # std::variant<std::string, std::tuple<std::string, int>>: a tuple, not a list.
         self.assertEqual(plan.shard_strategy, [("mp", ["users", ("items", 2)]), ("dp", ["countries"])])
         self.assertEqual(
-            [{name: place for name, place in gpu.items() if name != "countries"} for gpu in self.columns_and_rows(plan, HUGECTR_DIMS)],
+            [{name: place for name, place in gpu.items() if name != "countries"} for gpu in hugectr_shards(plan, HUGECTR_DIMS)],
             [{"items": (0, 64, 0, 1)}, {"users": (0, 64, 0, 2)}, {"users": (0, 64, 1, 2)}, {"items": (64, 64, 0, 1)}],
         )
         self.assertEqual(self.load(formats.load_hugectr, HUGECTR), plan)
@@ -213,5 +222,113 @@ class DistributedEmbeddingsTest(LoaderTest):
         )
 
 
+class CommandLineTest(unittest.TestCase):
+    """What `neuroshard plan --format ...` writes, loaded: every rank has as much of every table as in the plan in JSON."""
+
+    # What each format can say, as constraints.sharding_types; cut evenly, since both cut evenly.
+    TYPES = {
+        "hugectr": ["table_wise", "column_wise", "row_wise", "data_parallel"],
+        "distributed_embeddings": ["table_wise", "column_wise", "row_wise", "data_parallel"],
+    }
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.planner = PlannerProcess(PLANNER)
+        cls.addClassCleanup(cls.planner.stop)
+
+    def plan(self, request, form):
+        """(path of the plan in `form`, the plan in JSON); None for the path and the reason where the form cannot say it."""
+        path = os.path.join(self.folder, "request.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(request, file)
+        out = os.path.join(self.folder, "plan." + form)
+        command = [NEUROSHARD, "plan", path, "--planner", self.planner.address, "--format"]
+        answered = subprocess.run([*command, "json"], capture_output=True, text=True)
+        self.assertEqual(answered.returncode, 0, answered.stderr)
+        written = subprocess.run([*command, form, "--out", out], capture_output=True, text=True)
+        self.assertIn(written.returncode, (0, 1), written.stderr)
+        return (out, json.loads(answered.stdout)["plan"]) if written.returncode == 0 else (None, written.stderr)
+
+    @staticmethod
+    def request(form, seed):
+        chance = random.Random(seed)
+        num_ranks = chance.choice([2, 4])
+        tables = [
+            {"name": f"t{t}", "num_embeddings": chance.choice([1000, 50000, 400001]), "embedding_dim": chance.choice([8, 16, 64, 128]),
+             "pooling_factor": chance.choice([1, 4, 20])}
+            for t in range(chance.randint(num_ranks + 2, 12))
+        ]
+        # Of each type one table at least, so that it is seen; the others go where they are cheapest.
+        rules = [
+            {"tables": [tables[0]["name"]], "sharding_types": ["row_wise"]}, {"tables": [tables[1]["name"]], "sharding_types": ["data_parallel"]},
+            {"tables": [tables[2]["name"]], "sharding_types": ["column_wise"], "min_column_width": tables[2]["embedding_dim"] // num_ranks},
+        ]
+        return {
+            "tables": tables, "global_batch_size": 4096, "cost_model": {"name": "analytic"},
+            "topology": {"hosts": [{"count": 1, "num_devices": num_ranks, "memory_bytes": 4 << 30}]},
+            "constraints": {"sharding_types": CommandLineTest.TYPES[form], "column_rule": "torchrec", "tables": rules},
+        }
+
+    def loaded_plans(self, form, load):
+        """(request's dims, plan in JSON, loaded plan) of the requests whose plan the form can say, more than half of them."""
+        dims_of, found, reasons = {}, 0, []
+        for seed in range(12):
+            request = self.request(form, seed)
+            dims_of = {table["name"]: table["embedding_dim"] for table in request["tables"]}
+            path, plan = self.plan(request, form)
+            if path is None:
+                reasons.append(plan)
+                self.assertIn("cannot be written for", plan)
+                continue
+            found += 1
+            yield dims_of, plan, load(path, dims_of)
+        self.assertGreater(found, 6, reasons)
+
+    @staticmethod
+    def shares(plan, rank):
+        """Table -> (columns, rows) that the rank has; of data_parallel all."""
+        found = {}
+        for table in plan["tables"]:
+            shards = [shard for shard in table["shards"] if shard["rank"] == rank and int(shard.get("rows", 0)) > 0]
+            if shards:
+                rows = {int(shard["rows"]) for shard in shards}
+                assert len(rows) == 1
+                found[table["name"]] = (sum(int(shard["cols"]) for shard in shards), rows.pop())
+        return found
+
+    def test_hugectr(self):
+        types = set()
+        for dims, plan, loaded in self.loaded_plans("hugectr", formats.load_hugectr):
+            types |= {table["sharding_type"] for table in plan["tables"]}
+            rows_of = {table["name"]: max(int(s.get("row_offset", 0)) + int(s["rows"]) for s in table["shards"]) for table in plan["tables"]}
+            data_parallel = {name for kind, group in loaded.shard_strategy if kind == "dp" for name in group}
+            self.assertEqual(data_parallel, {table["name"] for table in plan["tables"] if table["sharding_type"] == "data_parallel"})
+            for rank, placed in enumerate(hugectr_shards(loaded, dims)):
+                shares = self.shares(plan, rank)
+                self.assertEqual(set(placed), set(shares))
+                for name, (_, columns, part, of) in placed.items():
+                    self.assertEqual(columns, shares[name][0], name)
+                    if name not in data_parallel:  # keys modulo `of`
+                        self.assertAlmostEqual(len(range(part, rows_of[name], of)), shares[name][1], delta=of)
+        self.assertEqual(types, set(self.TYPES["hugectr"]))
+
+    def test_distributed_embeddings(self):
+        types = set()
+        for dims, plan, loaded in self.loaded_plans("distributed_embeddings", formats.load_distributed_embeddings):
+            types |= {table["sharding_type"] for table in plan["tables"]}
+            names = list(dims)
+            self.assertEqual(loaded.tables, names)
+            of_type = lambda kind: [t for t, table in enumerate(plan["tables"]) if table["sharding_type"] == kind]  # noqa: E731
+            self.assertEqual((loaded.table_groups[0], loaded.table_groups[2]), (of_type("data_parallel"), of_type("row_wise")))
+            strategy = loaded.strategy_class(FakeStrategy)(layers(dims.values()), plan["world_size"])
+            for rank, local in enumerate(strategy.local_configs):
+                shares = {name: share[0] for name, share in self.shares(plan, rank).items() if names.index(name) in loaded.table_groups[1]}
+                self.assertEqual({names[t]: columns for t, columns in local}, shares)
+        self.assertEqual(types, set(self.TYPES["distributed_embeddings"]))
+
+
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(argv=sys.argv[:1])
