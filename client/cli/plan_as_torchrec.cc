@@ -1,8 +1,13 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "client/cli/plan_output.h"
@@ -24,7 +29,48 @@ std::vector<int> LocalRanks(const v1::Topology& topology) {
   return local;
 }
 
+bool CutsRows(const v1::TablePlan& table) {
+  const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
+  return type == ShardingType::kRowWise || type == ShardingType::kTableRowWise ||
+         type == ShardingType::kGridShard;
+}
+
 }  // namespace
+
+std::vector<std::string> TorchRecWarnings(
+    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables) {
+  std::set<std::pair<std::string_view, std::string_view>> means;
+  for (const v1::Table& table : tables) {
+    if (FromText<PoolingMode>(table.pooling_mode()) == PoolingMode::kMean) {
+      means.emplace(table.module(), table.name());
+    }
+  }
+  // Of each module the first mean-pooled table with rows cut, and the first table without.
+  struct Mixture {
+    const v1::TablePlan* mean = nullptr;
+    const v1::TablePlan* whole_rows = nullptr;
+  };
+  std::map<std::string_view, Mixture> modules;
+  for (const v1::TablePlan& table : plan.tables()) {
+    Mixture& mixture = modules[table.module()];
+    if (!CutsRows(table)) {
+      if (mixture.whole_rows == nullptr) mixture.whole_rows = &table;
+    } else if (mixture.mean == nullptr && means.contains({table.module(), table.name()})) {
+      mixture.mean = &table;
+    }
+  }
+  std::vector<std::string> warnings;
+  for (const auto& [module, mixture] : modules) {
+    if (mixture.mean == nullptr || mixture.whole_rows == nullptr) continue;
+    warnings.push_back(fmt::format(
+        "TorchRec 1.9.2 computes wrong values for module '{}': its table {} is pooled "
+        "by mean and {}, beside {}, which is {}; constraints.tables with sharding_types "
+        "that cut no rows avoid it",
+        module, mixture.mean->name(), mixture.mean->sharding_type(), mixture.whole_rows->name(),
+        mixture.whole_rows->sharding_type()));
+  }
+  return warnings;
+}
 
 StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
                                      const std::string& device_type) {

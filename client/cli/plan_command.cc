@@ -99,6 +99,9 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
                              const v1::ShardPlanResponse& response, const Console& console) {
   if (options.format == "json") return MessageToJson(response) + '\n';
   if (options.format == "torchrec") {
+    for (const std::string& warning : TorchRecWarnings(response.plan(), request.tables())) {
+      console.err << "warning: " << warning << '\n';
+    }
     return PlanAsTorchRec(
         response.plan(), request.topology(),
         options.device_type.empty() ? DeviceType(request, response, console) : options.device_type);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "neuroshard/v1/planner.pb.h"
@@ -22,6 +23,12 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response);
 // TorchRec does not have, and for types that it does not run for unpooled tables.
 StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
                                      const std::string& device_type);
+
+// What TorchRec 1.9.2 computes wrongly of the plan, a sentence a module: where rows of a mean-pooled
+// table are cut beside a table whose rows are not, it divides the values of both (embeddingbag.py
+// divides after the exchange, by module). `tables` are the request's.
+std::vector<std::string> TorchRecWarnings(
+    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 
 // NeuroShard's plan, a sequence of column splits and a device for every resulting table:
 //   {"format": "neuroshard-plan/1", "num_devices": D, "tables": [names in request order],

@@ -1,5 +1,7 @@
 #include "client/cli/plan_output.h"
 
+#include <absl/strings/str_split.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +21,12 @@ namespace neuroshard {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::Not;
+using ::testing::SizeIs;
 using testing::StatusIs;
 
 template <typename M>
@@ -176,6 +181,38 @@ std::vector<std::string> Replay(const nlohmann::json& plan, std::vector<std::int
                                  dims[i], plan["assignment"][i].get<int>()));
   }
   return placed;
+}
+
+// Each module apart: TorchRec divides by module.
+TEST(TorchRecWarningsTest, RowsOfAMeanPooledTableCutBesideOtherTables) {
+  const auto warnings = [](const std::string& types) {
+    v1::Plan plan;
+    v1::ShardPlanRequest request;
+    const std::vector<std::string> words = absl::StrSplit(types, ' ');
+    for (std::size_t t = 0; t < words.size(); ++t) {
+      const std::vector<std::string> parts = absl::StrSplit(words[t], ':');  // module:mode:type
+      v1::TablePlan& planned = *plan.add_tables();
+      planned.set_module(parts[0]);
+      planned.set_name(fmt::format("t{}", t));
+      planned.set_sharding_type(parts[2]);
+      v1::Table& table = *request.add_tables();
+      table.set_module(parts[0]);
+      table.set_name(planned.name());
+      table.set_pooling_mode(parts[1]);
+    }
+    return TorchRecWarnings(plan, request.tables());
+  };
+  for (const char* type : {"row_wise", "table_row_wise", "grid_shard"}) {
+    EXPECT_THAT(warnings(fmt::format("a:sum:table_wise a:mean:{}", type)),
+                ElementsAre(AllOf(HasSubstr("module 'a': its table t1"), HasSubstr(type),
+                                  HasSubstr("beside t0, which is table_wise"))));
+  }
+  EXPECT_THAT(warnings("a:mean:row_wise a:mean:column_wise b:mean:grid_shard b:sum:data_parallel"),
+              SizeIs(2));
+  // Nothing is mixed; nothing is a mean; the other table is in another module.
+  EXPECT_THAT(warnings("a:mean:row_wise a:sum:table_row_wise"), IsEmpty());
+  EXPECT_THAT(warnings("a:sum:row_wise a:mean:table_wise"), IsEmpty());
+  EXPECT_THAT(warnings("a:mean:row_wise b:sum:table_wise"), IsEmpty());
 }
 
 TEST(PlanAsNeuroShardTest, ReplayingTheSplitsGivesThePlan) {
