@@ -5,11 +5,12 @@ import subprocess
 
 
 class ServerProcess:
-    """Runs until the block ends; the log is in `folder`."""
+    """Runs until the block ends; the log is in `folder`. `program`: a binary, or a list that begins with one."""
 
-    def __init__(self, binary, folder, *arguments):
-        self.log = folder / f"{binary.name}-{id(self)}.log"
-        self.command = [str(c) for c in (binary, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *arguments)]
+    def __init__(self, program, folder, *arguments):
+        program = program if isinstance(program, list) else [program]
+        self.log = folder / f"{pathlib.Path(program[-1]).name}-{id(self)}.log"
+        self.command = [str(c) for c in (*program, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *arguments)]
 
     def __enter__(self):
         with open(self.log, "w") as log:
