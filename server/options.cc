@@ -116,6 +116,7 @@ void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
        {"rpc.accept_compressed", options.rpc.accept_compressed},
        {"rpc.max_streams_per_connection", options.rpc.max_streams_per_connection},
        {"rpc.max_spare_threads", options.rpc.max_spare_threads},
+       {"rpc.max_connections", options.rpc.max_connections},
        {"rpc.max_connection_idle_ms", options.rpc.max_connection_idle_ms},
        {"rpc.max_connection_age_ms", options.rpc.max_connection_age_ms},
        {"rpc.max_search_threads_in_flight", options.service_limits.max_search_threads_in_flight},

@@ -56,6 +56,7 @@ TEST(PlannerOptionsTest, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(read->rpc.accept_compressed, defaults.rpc.accept_compressed);
   EXPECT_EQ(read->rpc.max_streams_per_connection, defaults.rpc.max_streams_per_connection);
   EXPECT_EQ(read->rpc.max_spare_threads, defaults.rpc.max_spare_threads);
+  EXPECT_EQ(read->rpc.max_connections, defaults.rpc.max_connections);
   EXPECT_EQ(read->rpc.max_connection_idle_ms, defaults.rpc.max_connection_idle_ms);
   EXPECT_EQ(read->rpc.max_connection_age_ms, defaults.rpc.max_connection_age_ms);
   EXPECT_EQ(read->service_limits.max_search_threads_in_flight,

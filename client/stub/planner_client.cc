@@ -21,7 +21,7 @@ class PlannerClient::Impl {
                                                                            Response*),
                           const Request& request) const {
     Response response;
-    NS_RETURN_IF_ERROR(RetryUnavailable(policy_, [&] {
+    NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
       response.Clear();
@@ -36,7 +36,7 @@ class PlannerClient::Impl {
     v1::ShardPlanUpdate update;
     bool received = false;
     Status broken_after_start;
-    NS_RETURN_IF_ERROR(RetryUnavailable(policy_, [&] {
+    NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
       const auto reader = stub_->ShardPlanStream(&context, request);

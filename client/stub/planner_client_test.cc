@@ -83,6 +83,23 @@ TEST(PlannerClientTest, NobodyListeningIsUnavailableAndNamesTheAddress) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("planner at 127.0.0.1:1")));
 }
 
+TEST(PlannerClientTest, AnOverloadedPlannerIsAskedAgainWhenItSays) {
+  FakePlanner planner;
+  const auto overloaded = [](std::chrono::milliseconds delay) {
+    return ToGrpc(WithRetryAfter(ResourceExhausted("busy"), delay));
+  };
+  planner.failures = {overloaded(std::chrono::milliseconds(40))};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(PlannerClient(planner.address(), QuickPolicy()).ShardPlan({}), IsOk());
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(40));
+  EXPECT_EQ(planner.calls(), 2);
+  // Nobody waits longer than a call may take.
+  planner.failures = {overloaded(std::chrono::hours(24))};
+  EXPECT_THAT(PlannerClient(planner.address(), QuickPolicy()).ShardPlan({}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("busy")));
+  EXPECT_EQ(planner.calls(), 3);
+}
+
 TEST(PlannerClientTest, AStreamShowsItsProgressAndReturnsTheFinalPlan) {
   FakePlanner planner;
   planner.plan = [](const v1::ShardPlanRequest&, v1::ShardPlanResponse* response) {

@@ -1,19 +1,29 @@
 #include "client/stub/retry.h"
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 #include <thread>
 
 #include "client/stub/backoff.h"
+#include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
+namespace {
 
-Status RetryUnavailable(const CallPolicy& policy, const std::function<Status()>& attempt) {
+constexpr std::chrono::milliseconds kNone{0};
+
+}  // namespace
+
+Status Retry(const CallPolicy& policy, const std::function<Status()>& attempt) {
   // Jitter is there to differ between processes, so this seed is not a fixed one.
   Backoff backoff(policy.first_backoff, policy.longest_backoff, std::random_device{}());
   for (int left = policy.max_attempts;; --left) {
     Status status = attempt();
-    if (status.code() != absl::StatusCode::kUnavailable || left <= 1) return status;
-    std::this_thread::sleep_for(backoff.Next());
+    const auto asked = RetryAfterOf(status);
+    const bool may_help = status.code() == absl::StatusCode::kUnavailable || asked.has_value();
+    if (!may_help || left <= 1 || asked > policy.deadline) return status;
+    std::this_thread::sleep_for(std::max(backoff.Next(), asked.value_or(kNone)));
   }
 }
 

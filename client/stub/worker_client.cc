@@ -64,7 +64,7 @@ const std::string& WorkerClient::address() const { return impl_->address(); }
 StatusOr<WorkerDescription> WorkerClient::GetWorkerInfo() const {
   v1::WorkerInfo info;
   const milliseconds deadline = std::min(kQuickDeadline, impl_->policy().deadline);
-  NS_RETURN_IF_ERROR(RetryUnavailable(impl_->policy(), [&] {
+  NS_RETURN_IF_ERROR(Retry(impl_->policy(), [&] {
     return impl_->ToStatus(impl_->calls().Run(deadline, [&](grpc::ClientContext& context) {
       return impl_->stub().GetWorkerInfo(&context, v1::GetWorkerInfoRequest(), &info);
     }));
@@ -150,7 +150,7 @@ Status WorkerClient::CloseCommGroup(const OpenedCommGroup& group) const {
   request.set_token(group.token);
   CallPolicy policy = impl_->policy();
   policy.max_attempts = std::min(policy.max_attempts, 2);  // a group closes by itself as well
-  return RetryUnavailable(policy, [&] {
+  return Retry(policy, [&] {
     grpc::ClientContext context;
     context.set_deadline(system_clock::now() + kQuickDeadline);
     v1::CloseCommGroupResponse response;

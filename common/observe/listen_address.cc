@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 
@@ -20,6 +21,44 @@ int BoundPort(int fd) {
   return bound.ss_family == AF_INET6
              ? ntohs(reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port)
              : ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+}
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+StatusOr<AddressList> Resolve(const ListenAddress& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) return Unavailable("{}", gai_strerror(error));
+  return AddressList(found, &freeaddrinfo);
+}
+
+// The socket; -1 with errno.
+int Listen(const addrinfo& address, int port) {
+  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol);
+  if (fd < 0) return -1;
+  sockaddr_storage name{};
+  std::memcpy(&name, address.ai_addr, address.ai_addrlen);
+  const auto wire_port = htons(static_cast<std::uint16_t>(port));
+  const int on = 1;
+  if (address.ai_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(name).sin6_port = wire_port;
+  } else {
+    reinterpret_cast<sockaddr_in&>(name).sin_port = wire_port;
+  }
+  // Without SO_REUSEADDR a port in TIME_WAIT would look taken.
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      bind(fd, reinterpret_cast<const sockaddr*>(&name), address.ai_addrlen) == 0 &&
+      listen(fd, SOMAXCONN) == 0) {
+    return fd;
+  }
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
 }
 
 }  // namespace
@@ -53,34 +92,34 @@ std::string ToText(const ListenAddress& address) {
 }
 
 StatusOr<ListeningSocket> ListenOn(const ListenAddress& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0) return Unavailable("{}", gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   std::string reason = "no address";
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    const int fd = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    // Without SO_REUSEADDR a port in TIME_WAIT would look taken.
-    const int on = 1;
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        bind(fd, one->ai_addr, one->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) {
-      return ListeningSocket{fd, {address.host, BoundPort(fd)}};
-    }
+  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+    const int fd = Listen(*one, address.port);
+    if (fd >= 0) return ListeningSocket{fd, {address.host, BoundPort(fd)}};
     reason = std::strerror(errno);
-    if (fd >= 0) close(fd);
   }
   return Unavailable("{}", reason);
 }
 
-std::string WhyNotListening(const ListenAddress& address) {
-  const auto socket = ListenOn(address);
-  if (!socket.ok()) return Message(socket.status());
-  close(socket->fd);
-  return "unknown reason";
+StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address) {
+  NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
+  std::vector<ListeningSocket> sockets;
+  std::string reason = "no address";
+  bool taken = false;
+  for (const addrinfo* one = found.get(); one != nullptr && !taken; one = one->ai_next) {
+    const int fd = Listen(*one, sockets.empty() ? address.port : sockets.front().address.port);
+    if (fd >= 0) {
+      sockets.push_back({fd, {address.host, BoundPort(fd)}});
+      continue;
+    }
+    reason = std::strerror(errno);
+    // A port that the system chose for the first address may be taken on another one.
+    taken = errno == EADDRINUSE && address.port != 0;
+  }
+  if (!taken && !sockets.empty()) return sockets;
+  for (const ListeningSocket& socket : sockets) close(socket.fd);
+  return Unavailable("{}", reason);
 }
 
 }  // namespace neuroshard

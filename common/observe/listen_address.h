@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -31,8 +32,9 @@ struct ListeningSocket {
 // there can be none.
 StatusOr<ListeningSocket> ListenOn(const ListenAddress& address);
 
-// After a third-party server failed to listen without saying why: the reason, found by listening
-// once more, or "unknown reason" when that succeeds.
-std::string WhyNotListening(const ListenAddress& address);
+// One on every address that the host stands for ("localhost": 127.0.0.1 and ::1), all on one port.
+// Addresses of a family that the machine does not have are left out; a port that is taken on one of
+// them is UNAVAILABLE.
+StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address);
 
 }  // namespace neuroshard

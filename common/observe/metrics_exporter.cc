@@ -9,10 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
+#include <cstdint>
 #include <cstring>
-#include <string_view>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "common/observe/listen_address.h"
 
@@ -21,39 +22,11 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// A scraper on the same network needs milliseconds.
+// From connecting to the last byte of the answer; a scraper on the same network needs milliseconds.
 constexpr std::chrono::seconds kTimePerClient{3};
 constexpr std::size_t kMaxRequestBytes = 16 * 1024;
-
-// Whether `fd` became ready for `events` in time.
-bool WaitFor(int fd, short events, SteadyTime deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline - std::chrono::steady_clock::now());
-  if (left.count() <= 0) return false;
-  pollfd polled{fd, events, 0};
-  return poll(&polled, 1, static_cast<int>(left.count())) == 1;
-}
-
-// Up to the empty line that ends the head; empty when none comes in time.
-std::string ReadHead(int fd, SteadyTime deadline) {
-  std::string head;
-  char buffer[4096];
-  while (head.size() < kMaxRequestBytes && WaitFor(fd, POLLIN, deadline)) {
-    const ssize_t count = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
-    if (count <= 0) break;
-    head.append(buffer, static_cast<std::size_t>(count));
-    if (head.find("\r\n\r\n") != std::string::npos) return head;
-  }
-  return "";
-}
-
-void WriteAll(int fd, std::string_view bytes, SteadyTime deadline) {
-  while (!bytes.empty() && WaitFor(fd, POLLOUT, deadline)) {
-    const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count < 0) return;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
+// At a time; one more takes the place of the oldest, which a scraper never is for long.
+constexpr std::size_t kMaxClients = 64;
 
 std::string Response(std::string_view status, std::string_view content_type,
                      std::string_view body) {
@@ -103,34 +76,85 @@ MetricsExporter::~MetricsExporter() {
   close(listening_fd_);
 }
 
+// One connection: reads the head of a request, then writes the answer.
+class MetricsExporter::Client {
+ public:
+  Client(int fd, SteadyTime deadline) : fd_(fd), deadline_(deadline) {}
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  int fd() const { return fd_; }
+  SteadyTime deadline() const { return deadline_; }
+  short waits_for() const { return answer_.empty() ? POLLIN : POLLOUT; }
+
+  // Called when fd is ready. False: the connection is over.
+  bool Continue(const MetricsExporter& exporter) {
+    if (answer_.empty()) {
+      char buffer[4096];
+      const ssize_t count = recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+      if (count <= 0) return count < 0 && errno == EAGAIN;
+      head_.append(buffer, static_cast<std::size_t>(count));
+      if (head_.find("\r\n\r\n") == std::string::npos) return head_.size() < kMaxRequestBytes;
+      answer_ = exporter.AnswerTo(head_);
+    }
+    const ssize_t count =
+        send(fd_, answer_.data() + sent_, answer_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count < 0) return errno == EAGAIN;
+    sent_ += static_cast<std::size_t>(count);
+    return sent_ < answer_.size();
+  }
+
+ private:
+  const int fd_;
+  const SteadyTime deadline_;
+  std::string head_;
+  std::string answer_;  // empty until the head is complete
+  std::size_t sent_ = 0;
+};
+
 void MetricsExporter::Run() {
+  std::list<Client> clients;  // oldest first, so deadlines ascend
   while (true) {
-    pollfd polled[] = {{listening_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-    if (poll(polled, std::size(polled), -1) < 0 && errno != EINTR) return;
-    if (polled[1].revents != 0) return;
-    if (polled[0].revents == 0) continue;
+    std::vector<pollfd> polled = {{wake_fd_, POLLIN, 0}, {listening_fd_, POLLIN, 0}};
+    for (const Client& client : clients) polled.push_back({client.fd(), client.waits_for(), 0});
+    if (poll(polled.data(), polled.size(), TimeToWaitMs(clients)) < 0 && errno != EINTR) return;
+    if (polled[0].revents != 0) return;
+
+    const SteadyTime now = std::chrono::steady_clock::now();
+    std::size_t i = 2;
+    for (auto client = clients.begin(); client != clients.end(); ++i) {
+      const bool goes_on =
+          client->deadline() > now && (polled[i].revents == 0 || client->Continue(*this));
+      client = goes_on ? std::next(client) : clients.erase(client);
+    }
+    if (polled[1].revents == 0) continue;
     const int fd = accept4(listening_fd_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) {
       // Out of descriptors, most likely: the connection stays in the queue, so wait before trying
       // again.
-      poll(&polled[1], 1, 100);
+      pollfd wake{wake_fd_, POLLIN, 0};
+      poll(&wake, 1, 100);
       continue;
     }
-    Answer(fd);
-    close(fd);
+    if (clients.size() == kMaxClients) clients.pop_front();
+    clients.emplace_back(fd, now + kTimePerClient);
   }
 }
 
-void MetricsExporter::Answer(int fd) const {
-  const SteadyTime deadline = std::chrono::steady_clock::now() + kTimePerClient;
-  const std::string head = ReadHead(fd, deadline);
-  if (head.empty()) return;
+int MetricsExporter::TimeToWaitMs(const std::list<Client>& clients) {
+  if (clients.empty()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(clients.front().deadline() -
+                                                                 std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<std::int64_t>(0, left.count()));
+}
+
+std::string MetricsExporter::AnswerTo(std::string_view head) const {
   if (PathOfGet(head) != "/metrics") {
-    WriteAll(fd, Response("404 Not Found", "text/plain", "GET /metrics\n"), deadline);
-    return;
+    return Response("404 Not Found", "text/plain", "GET /metrics\n");
   }
-  const std::string body = prometheus::TextSerializer().Serialize(registry_->Collect());
-  WriteAll(fd, Response("200 OK", "text/plain; version=0.0.4; charset=utf-8", body), deadline);
+  return Response("200 OK", "text/plain; version=0.0.4; charset=utf-8",
+                  prometheus::TextSerializer().Serialize(registry_->Collect()));
 }
 
 }  // namespace neuroshard

@@ -5,8 +5,11 @@
 // storage, and it takes seconds to stop. A scrape needs very little HTTP.
 #pragma once
 
+#include <chrono>
+#include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "common/base/status.h"
@@ -17,8 +20,8 @@ class Registry;
 
 namespace neuroshard {
 
-// One thread, one connection at a time; a client gets a few seconds, so that none can keep others
-// out.
+// One thread for all connections. A client gets a few seconds and waits for no other; there are 64
+// at most, of which a new one ends the oldest, so that silent ones keep no scraper out.
 class MetricsExporter {
  public:
   // `address` is HOST:PORT; port 0 lets the system choose. INVALID_ARGUMENT for a malformed
@@ -36,8 +39,10 @@ class MetricsExporter {
  private:
   MetricsExporter(int listening_fd, int wake_fd, std::string address,
                   std::shared_ptr<prometheus::Registry> registry);
+  class Client;
   void Run();
-  void Answer(int fd) const;
+  static int TimeToWaitMs(const std::list<Client>& clients);
+  std::string AnswerTo(std::string_view head) const;
 
   const int listening_fd_;
   const int wake_fd_;  // an eventfd: readable once the thread shall end

@@ -1,9 +1,14 @@
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/observe/listen_address.h"
 #include "common/observe/metrics_exporter.h"
@@ -51,6 +56,34 @@ TEST(MetricsTest, OnlyMetricsAreServedAndNobodyCanKeepOthersOut) {
   EXPECT_THAT(HttpGet(address.port, "/metrics?name=x"), HasSubstr("200 OK"));
   EXPECT_THAT(HttpGet(address.port, "/" + std::string(100'000, 'x')), Not(HasSubstr("200 OK")));
   EXPECT_THAT(HttpGet(address.port, "/metrics"), HasSubstr("200 OK"));
+}
+
+// As many as are kept, and more.
+TEST(MetricsTest, SilentClientsKeepNoScraperWaiting) {
+  NS_ASSERT_OK_AND_ASSIGN(
+      const auto exporter,
+      MetricsExporter::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>()));
+  NS_ASSERT_OK_AND_ASSIGN(const ListenAddress address, ParseListenAddress(exporter->address()));
+  std::vector<int> silent;
+  const auto connect_more = [&](int count) {
+    while (count-- > 0) {
+      silent.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in name{};
+      name.sin_family = AF_INET;
+      name.sin_port = htons(static_cast<std::uint16_t>(address.port));
+      name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+    }
+  };
+  connect_more(20);
+  EXPECT_THAT(HttpGet(address.port, "/metrics"), HasSubstr("200 OK"));
+  char byte = 0;
+  EXPECT_EQ(recv(silent.back(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN) << "the scraper waited until a silent client's time was over";
+  connect_more(100);
+  EXPECT_THAT(HttpGet(address.port, "/metrics"), HasSubstr("200 OK"));
+  EXPECT_EQ(recv(silent.front(), &byte, 1, 0), 0) << "the oldest made room";
+  for (const int fd : silent) close(fd);
 }
 
 TEST(MetricsTest, BusyPortAndBadAddressAreErrorsThatSayWhy) {

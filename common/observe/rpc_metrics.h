@@ -3,6 +3,7 @@
 //   neuroshard_rpc_requests_total{rpc,code}   calls answered
 //   neuroshard_rpc_duration_seconds{rpc}      histogram, from the handler's begin to its end
 //   neuroshard_rpc_in_flight{rpc}             calls being handled
+//   neuroshard_rpc_connections_total{outcome} connections accepted, and refused beyond the limit
 #pragma once
 
 #include <memory>
@@ -29,11 +30,14 @@ class RpcMetrics {
 
   void Began(const std::string& rpc);
   void Ended(const std::string& rpc, absl::StatusCode code, double duration_seconds);
+  void Connection(bool accepted);
 
  private:
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& durations_;
   prometheus::Family<prometheus::Gauge>& in_flight_;
+  prometheus::Counter& connections_accepted_;
+  prometheus::Counter& connections_refused_;
 };
 
 }  // namespace neuroshard

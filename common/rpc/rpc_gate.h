@@ -63,6 +63,7 @@ class RpcGate {
                      Kind kind = Kind::kCounted);
 
   int max_in_flight() const { return max_in_flight_; }
+  RpcMetrics* metrics() const { return metrics_; }
 
   // Stops once running calls shall come to an end with what they have: the server drains.
   const StopSignal& draining() const { return draining_; }

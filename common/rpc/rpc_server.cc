@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -29,6 +30,9 @@ constexpr int kMaxMetadataBytes = 64 * 1024;
 constexpr int kKeepaliveTimeMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 
+// Files, metrics, processes of devices: what connections leave of the descriptors.
+constexpr int kDescriptorsForOthers = 100;
+
 // Longer than a search may take.
 constexpr int kConnectionGraceMs = 600'000;
 
@@ -45,6 +49,7 @@ ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options)
   rpc.Read("accept_compressed", &options->accept_compressed);
   rpc.Read("max_streams_per_connection", &options->max_streams_per_connection, {1, 10'000});
   rpc.Read("max_spare_threads", &options->max_spare_threads, {1, 10'000});
+  rpc.Read("max_connections", &options->max_connections, {1, 1'000'000});
   rpc.Read("max_connection_idle_ms", &options->max_connection_idle_ms, {0, 24 * kHourMs});
   rpc.Read("max_connection_age_ms", &options->max_connection_age_ms, {0, 24 * kHourMs});
   rpc.Read("drain_notice_ms", &options->drain_notice_ms, {0, kHourMs});
@@ -59,23 +64,21 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
                                                       const std::vector<HostedService>& services,
                                                       RpcGate& gate) {
   NS_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(options.listen));
-  // Asked first, because gRPC's own account of a busy port is a page of internals on stderr.
-  if (address.port != 0) {
-    const auto socket = ListenOn(address);
-    if (!socket.ok()) {
-      return Unavailable("cannot listen on {}: {}", options.listen, Message(socket.status()));
-    }
-    close(socket->fd);
+  const auto sockets = ListenOnEach(address);
+  if (!sockets.ok()) {
+    return Unavailable("cannot listen on {}: {}", options.listen, Message(sockets.status()));
   }
+  std::vector<int> listening;
+  for (const ListeningSocket& socket : *sockets) listening.push_back(socket.fd);
+  address.port = sockets->front().address.port;
   // Both are process-wide switches of gRPC and idempotent.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  // Otherwise a second server would share the port and steal half of the calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  auto entry = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -102,22 +105,33 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
 
   std::unique_ptr<RpcServer> server(new RpcServer(options, gate));
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr || port == 0) {
-    return Unavailable("cannot listen on {}: {}", options.listen, WhyNotListening(address));
+  if (server->server_ == nullptr) {
+    for (const int fd : listening) close(fd);
+    return Internal("cannot serve on {}: gRPC did not start", options.listen);
   }
   // gRPC knows only the server as a whole ("") by itself.
   for (const HostedService& hosted : services) {
     server->server_->GetHealthCheckService()->SetServingStatus(hosted.name, true);
   }
-  address.port = port;
-  server->port_ = port;
+  server->port_ = address.port;
   server->address_ = ToText(address);
+  server->entry_ = std::move(entry);
+  const int descriptors = std::max(1, RaiseDescriptorLimit() - kDescriptorsForOthers);
+  server->acceptor_ = std::make_unique<ConnectionAcceptor>(
+      std::move(listening), std::min(options.max_connections, descriptors),
+      [entry = server->entry_.get()](int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        entry->HandleNewConnection(&connection);
+      },
+      gate.metrics());
   return server;
 }
 
 RpcServer::~RpcServer() {
   gate_.StopAdmitting();
   gate_.StopRunningCalls();
+  acceptor_.reset();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
 }
 
@@ -136,6 +150,7 @@ void RpcServer::Wait() {
   std::this_thread::sleep_for(milliseconds(options_.drain_notice_ms));
   gate_.StopAdmitting();
   gate_.StopRunningCalls();
+  acceptor_.reset();
   server_->Shutdown(std::chrono::system_clock::now() + milliseconds(options_.drain_grace_ms));
   server_->Wait();
 }

@@ -10,12 +10,16 @@
 #include "common/base/bytes.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/rpc/connection_acceptor.h"
 #include "common/rpc/rpc_gate.h"
 #include "common/text/config_reader.h"
 
 namespace grpc {
 class Server;
 class Service;
+namespace experimental {
+class ExternalConnectionAcceptor;
+}  // namespace experimental
 }  // namespace grpc
 
 namespace neuroshard {
@@ -35,6 +39,9 @@ struct RpcServerOptions {
   // Threads of gRPC for methods that block one each (sync ones); beyond, calls are
   // RESOURCE_EXHAUSTED. In addition to max_in_flight, for cheap calls.
   int max_spare_threads = 32;
+  // Open connections; more are reset. Descriptors limit it, too: where fewer can be open, a hundred
+  // are left for everything else.
+  int max_connections = 4096;
   // A connection without calls is closed after this; 0: never. A client opens another when needed.
   std::int64_t max_connection_idle_ms = 300'000;
   // Any connection is closed after about this (running calls get ten minutes), so that clients
@@ -97,6 +104,8 @@ class RpcServer {
   std::string address_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entry_;  // of server_
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // calls entry_, so it ends before server_ does
   Mutex mutex_;
   std::condition_variable drain_was_requested_;
   bool drain_requested_ NS_GUARDED_BY(mutex_) = false;

@@ -79,6 +79,15 @@ Status WithRetryAfter(Status status, std::chrono::milliseconds delay) {
   return status;
 }
 
+std::optional<std::chrono::milliseconds> RetryAfterOf(const Status& status) {
+  const auto payload = status.GetPayload(kRetryInfo);
+  google::rpc::RetryInfo info;
+  if (!payload.has_value() || !info.ParseFromString(std::string(*payload))) return std::nullopt;
+  return std::chrono::seconds(info.retry_delay().seconds()) +
+         std::chrono::ceil<std::chrono::milliseconds>(
+             std::chrono::nanoseconds(info.retry_delay().nanos()));
+}
+
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());

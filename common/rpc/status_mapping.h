@@ -6,6 +6,7 @@
 #include <grpcpp/support/status.h>
 
 #include <chrono>
+#include <optional>
 
 #include "common/base/status.h"
 
@@ -19,6 +20,8 @@ grpc::Status ToGrpc(const Status& status);
 // The status with a google.rpc.RetryInfo, which ToGrpc passes on: how long a client should wait before
 // it tries the same again. For refusals that are about the server and not about the request.
 Status WithRetryAfter(Status status, std::chrono::milliseconds delay);
+// What WithRetryAfter said, here or on the server that the status came from.
+std::optional<std::chrono::milliseconds> RetryAfterOf(const Status& status);
 // About when half of the searches of a busy server have ended.
 inline constexpr std::chrono::milliseconds kRetryAfter{250};
 

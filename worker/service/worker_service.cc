@@ -98,7 +98,8 @@ WorkerServiceImpl::WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Cl
                                      const Logger& logger, WorkerServiceOptions options)
     : profiler_(profiler), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
 
-grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContext& context, const std::string& rpc,
+grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContextBase& context,
+                                      const std::string& rpc,
                                       const std::function<Status()>& handler, RpcGate::Kind kind) {
   const auto logged = [&] {
     const TimePoint begin = clock_.Now();
@@ -118,9 +119,9 @@ grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContext& context, const 
   return gate_.Serve(rpc, logged, kind);
 }
 
-grpc::Status WorkerServiceImpl::GetWorkerInfo(grpc::ServerContext* context,
-                                              const v1::GetWorkerInfoRequest*,
-                                              v1::WorkerInfo* response) {
+grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorkerInfo(grpc::CallbackServerContext* context,
+                                                           const v1::GetWorkerInfoRequest*,
+                                                           v1::WorkerInfo* response) {
   const auto handler = [&] {
     const HostIdentity& host = profiler_.host();
     response->set_version(host.worker_version);
@@ -134,7 +135,9 @@ grpc::Status WorkerServiceImpl::GetWorkerInfo(grpc::ServerContext* context,
     response->mutable_environment()->insert(host.environment.begin(), host.environment.end());
     return absl::OkStatus();
   };
-  return Serve(*context, "GetWorkerInfo", handler, RpcGate::Kind::kCheap);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(Serve(*context, "GetWorkerInfo", handler, RpcGate::Kind::kCheap));
+  return reactor;
 }
 
 grpc::Status WorkerServiceImpl::ProfileCompute(grpc::ServerContext* context,

@@ -20,15 +20,18 @@ struct WorkerServiceOptions {
 };
 
 // A measurement that runs when the server drains is finished if the grace period suffices; the
-// stream then ends with UNAVAILABLE.
-class WorkerServiceImpl final : public v1::WorkerService::Service {
+// stream then ends with UNAVAILABLE. Calls that measure hold a thread each; GetWorkerInfo holds none,
+// so that it is answered when there are no more.
+class WorkerServiceImpl final
+    : public v1::WorkerService::WithCallbackMethod_GetWorkerInfo<v1::WorkerService::Service> {
  public:
   // Profiler, gate, clock and logger must outlive the service.
   WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Clock& clock, const Logger& logger,
                     WorkerServiceOptions options);
 
-  grpc::Status GetWorkerInfo(grpc::ServerContext* context, const v1::GetWorkerInfoRequest* request,
-                             v1::WorkerInfo* response) override;
+  grpc::ServerUnaryReactor* GetWorkerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetWorkerInfoRequest* request,
+                                          v1::WorkerInfo* response) override;
   grpc::Status ProfileCompute(grpc::ServerContext* context,
                               grpc::ServerReaderWriter<v1::ProfileComputeResponse,
                                                        v1::ProfileComputeRequest>* stream) override;
@@ -47,7 +50,7 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
   using ComputeStream =
       grpc::ServerReaderWriter<v1::ProfileComputeResponse, v1::ProfileComputeRequest>;
   // The gate's Serve, plus one log line a call.
-  grpc::Status Serve(const grpc::ServerContext& context, const std::string& rpc,
+  grpc::Status Serve(const grpc::ServerContextBase& context, const std::string& rpc,
                      const std::function<Status()>& handler,
                      RpcGate::Kind kind = RpcGate::Kind::kCounted);
   Status RunComputeStream(grpc::ServerContext& context, ComputeStream& stream);

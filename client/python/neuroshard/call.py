@@ -88,10 +88,11 @@ def evaluate_request(request: ShardPlanRequestLike, plan: PlanLike) -> v1.Evalua
 
 
 class Attempts:
-    """The attempts of one call. Calls are repeatable (plans are functions of the request), so UNAVAILABLE is retried, within the call's deadline.
+    """The attempts of one call. Calls are repeatable (plans are functions of the request), so UNAVAILABLE is retried, and so is whatever the
+    server asks to be tried again (google.rpc.RetryInfo, as an overloaded planner does), within the call's deadline.
 
     The n-th wait is uniform in [c/2, c] with c = min(0.1 s * 2^n, 1 s), so that clients that failed together do not come back together; longer where the
-    server asks for it (google.rpc.RetryInfo). Not thread-safe.
+    server asks for it. Not thread-safe.
     """
 
     def __init__(
@@ -113,7 +114,8 @@ class Attempts:
 
     def wait_s(self, error: PlannerError) -> float:
         """How long to wait before the next attempt. Raises `error` where there is none."""
-        if error.code is not grpc.StatusCode.UNAVAILABLE or self._left <= 0:
+        may_help = error.code is grpc.StatusCode.UNAVAILABLE or error.retry_delay_s is not None
+        if not may_help or self._left <= 0:
             raise error
         self._left -= 1
         wait = max(self._uniform(self._ceiling_s / 2, self._ceiling_s), error.retry_delay_s or 0.0)

@@ -51,6 +51,14 @@ class AttemptsTest(unittest.TestCase):
         with self.assertRaises(type(unavailable())):
             attempts.wait_s(unavailable(1e9))  # longer than the deadline
 
+    def test_an_overloaded_server_is_asked_again_when_it_says(self):
+        error = from_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", None, "here:1")
+        error.retry_delay_s = 0.25
+        attempts = self.attempts(600, 3)
+        self.assertEqual([attempts.wait_s(error) for _ in range(3)], [0.25, 0.25, 0.4])
+        with self.assertRaises(type(error)):
+            attempts.wait_s(error)
+
     def test_other_errors_are_not_retried(self):
         for code in grpc.StatusCode:
             if code not in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE):

@@ -20,7 +20,7 @@ class PlannerClient:
     address: "HOST:PORT". None: the environment variable NEUROSHARD_PLANNER, else 127.0.0.1:50051.
     credentials: for TLS, e.g. grpc.ssl_channel_credentials(...). None: plaintext.
     timeout_s: deadline of a call in seconds, retries and the waits between them included. Every method takes another.
-    retries: how often a call is repeated while the planner is UNAVAILABLE, with backoff; nothing else is repeated.
+    retries: how often a call is repeated while the planner is UNAVAILABLE or overloaded, with backoff; nothing else is repeated.
 
     Requests are messages of `neuroshard.v1` or mappings of the same shape, answers are messages. Every method raises a `PlannerError`
     (neuroshard/errors.py) when the call fails, and TypeError or ValueError for arguments that are none.

@@ -1,0 +1,55 @@
+// ConnectionAcceptor: accepts TCP connections for a gRPC server, within a limit.
+//
+// gRPC 1.51 closes its listening socket for good when accept(2) fails once, as it does when
+// descriptors run out (CVE-2023-4785), and takes any number of connections. So connections are
+// accepted here and handed in.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/observe/rpc_metrics.h"
+
+namespace neuroshard {
+
+// Raises the soft limit on open descriptors of this process to the hard one; returns it.
+int RaiseDescriptorLimit();
+
+// One thread. A connection beyond the limit is reset at once. While descriptors have run out,
+// connections wait in the kernel's queue.
+class ConnectionAcceptor {
+ public:
+  // Owns `listening`, sockets that listen. `take` owns the descriptor that it is called with, from
+  // the acceptor's thread. At most `max_connections` of them are open at a time. `metrics` may be
+  // null, else outlives this.
+  ConnectionAcceptor(std::vector<int> listening, int max_connections,
+                     std::function<void(int fd)> take, RpcMetrics* metrics);
+  ~ConnectionAcceptor();
+  ConnectionAcceptor(const ConnectionAcceptor&) = delete;
+  ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
+
+ private:
+  void Run();
+  void Accept(int listening_fd);
+  // Whether one more connection may be open. Amortised O(1): connections that were closed are found
+  // at most every tenth of a second, in one pass over all.
+  bool HasRoom();
+
+  const std::vector<int> listening_;
+  const int max_connections_;
+  const std::function<void(int)> take_;
+  RpcMetrics* const metrics_;
+  const int wake_fd_;  // an eventfd: readable once the thread shall end
+  // Connections handed over: descriptor -> inode of its socket. Whoever took one closes it without
+  // a word; then the descriptor is gone or has another inode.
+  std::unordered_map<int, ino_t> handed_over_;
+  std::chrono::steady_clock::time_point last_look_;
+  std::thread thread_;  // last: starts when everything else is there
+};
+
+}  // namespace neuroshard

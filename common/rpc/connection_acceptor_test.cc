@@ -1,0 +1,149 @@
+#include "common/rpc/connection_acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/observe/listen_address.h"
+#include "tests/support/status_matchers.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The descriptors that an acceptor handed over.
+class Taken {
+ public:
+  ~Taken() {
+    for (const int fd : fds_) close(fd);
+  }
+  void Add(int fd) {
+    const std::lock_guard lock(mutex_);
+    fds_.push_back(fd);
+    changed_.notify_all();
+  }
+  void WaitFor(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return fds_.size() >= count; });
+  }
+  void CloseFirst() {
+    const std::lock_guard lock(mutex_);
+    close(fds_.front());
+    fds_.erase(fds_.begin());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int> fds_;
+};
+
+class ConnectionAcceptorTest : public ::testing::Test {
+ protected:
+  void Start(int max_connections) {
+    NS_ASSERT_OK_AND_ASSIGN(const auto sockets, ListenOnEach({"127.0.0.1", 0}));
+    port_ = sockets[0].address.port;
+    acceptor_.emplace(
+        std::vector<int>{sockets[0].fd}, max_connections, [this](int fd) { taken_.Add(fd); },
+        &metrics_);
+  }
+
+  static int Socket() { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
+  void Connect(int fd) const {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  // The other side reset it.
+  static bool IsReset(int fd) {
+    pollfd polled{fd, POLLIN, 0};
+    poll(&polled, 1, -1);
+    char byte = 0;
+    return recv(fd, &byte, 1, 0) < 0 && errno == ECONNRESET;
+  }
+  std::string Metrics() { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+
+  prometheus::Registry registry_;
+  RpcMetrics metrics_{registry_};
+  Taken taken_;
+  int port_ = 0;
+  std::optional<ConnectionAcceptor> acceptor_;
+};
+
+TEST_F(ConnectionAcceptorTest, ConnectionsBeyondTheLimitAreResetUntilOneIsClosed) {
+  Start(2);
+  const int clients[] = {Socket(), Socket(), Socket()};
+  Connect(clients[0]);
+  Connect(clients[1]);
+  taken_.WaitFor(2);
+  Connect(clients[2]);
+  EXPECT_TRUE(IsReset(clients[2]));
+  EXPECT_THAT(Metrics(), HasSubstr("neuroshard_rpc_connections_total{outcome=\"accepted\"} 2"));
+  EXPECT_THAT(Metrics(), HasSubstr("neuroshard_rpc_connections_total{outcome=\"refused\"} 1"));
+
+  // Its number goes to a file, which is no connection.
+  taken_.CloseFirst();
+  const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  // Closed connections are looked for at most every tenth of a second.
+  while (true) {
+    const int again = Socket();
+    Connect(again);
+    pollfd polled{again, POLLIN, 0};
+    const bool was_reset = poll(&polled, 1, 200) == 1;
+    close(again);
+    if (!was_reset) break;
+  }
+  taken_.WaitFor(2);
+  for (const int fd : clients) close(fd);
+  close(file);
+}
+
+TEST_F(ConnectionAcceptorTest, TakesConnectionsAgainAfterDescriptorsRanOut) {
+  Start(100);
+  const int client = Socket();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 200;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<int> files;
+  for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) files.push_back(fd);
+  ASSERT_EQ(errno, EMFILE);
+  Connect(client);  // waits in the queue
+  EXPECT_THAT(Metrics(), HasSubstr("{outcome=\"accepted\"} 0"));
+  for (const int fd : files) close(fd);
+  setrlimit(RLIMIT_NOFILE, &before);
+  taken_.WaitFor(1);
+  close(client);
+}
+
+TEST_F(ConnectionAcceptorTest, RaisesTheLimitOnDescriptorsToTheHardOne) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(static_cast<rlim_t>(RaiseDescriptorLimit()), limit.rlim_max);
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
+}
+
+}  // namespace
+}  // namespace neuroshard

@@ -1,0 +1,44 @@
+"""HTTP/2 written by hand, for what a well-behaved client library does not do."""
+
+import socket
+import struct
+
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
+END_STREAM, END_HEADERS = 1, 4
+INITIAL_WINDOW_SIZE = 4
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+def header(name, value):
+    """A literal of HPACK that enters no table; both shorter than 127 bytes."""
+    return b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value
+
+
+def call_headers(method):
+    fields = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", method.encode()), (b":authority", b"attack"),
+              (b"te", b"trailers"), (b"content-type", b"application/grpc"))
+    return b"".join(header(*field) for field in fields)
+
+
+def message(request):
+    return b"\x00" + struct.pack(">I", len(request)) + request
+
+
+class Connection:
+    """A connection that has said hello, with `window` bytes that the server may send on each stream. It never reads unless told."""
+
+    def __init__(self, address, window=65535):
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window)))
+
+    def begin(self, stream, method, request=None):
+        """Frames of a call; without `request` its side stays open."""
+        frames = frame(HEADERS, END_HEADERS, stream, call_headers(method))
+        return frames if request is None else frames + frame(DATA, END_STREAM, stream, message(request))
+
+    def close(self):
+        self.socket.close()
