@@ -21,8 +21,7 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
   if (snapshot.loaded().empty()) logger.Warn("no_models");
   metrics.ModelsLoaded(snapshot.loaded().size());
   metrics.ModelsRefused(snapshot.refused().size());
-  metrics.ModelsNow(snapshot.loaded().size(), snapshot.refused().size());
-  metrics.DriftNow(snapshot.loaded());
+  metrics.ModelsNow(snapshot);
 }
 
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
@@ -32,8 +31,7 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
   for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
   metrics.ModelsLoaded(report.loaded.size());
   metrics.ModelsRefused(report.refused.size());
-  metrics.ModelsNow(snapshot.loaded().size(), snapshot.refused().size());
-  metrics.DriftNow(snapshot.loaded());
+  metrics.ModelsNow(snapshot);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ Status Serve(const WorkerOptions& options) {
   DeviceInventory inventory(std::move(started.devices), [&metrics](int device, bool busy) {
     metrics.SetDeviceBusy(device, busy);
   });
+  metrics.DeclareDevices(inventory.size());
   CommGroupRegistry groups(inventory, clock, [&metrics](int open) { metrics.SetOpenGroups(open); });
   const CommGroupReaper reaper(groups, std::chrono::milliseconds(500));
   Profiler profiler(inventory, groups, IdentifyHost(), clock, &metrics);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/observe/listen_address.h"
+#include "common/observe/process_metrics.h"
 
 namespace neuroshard {
 namespace {
@@ -153,8 +154,10 @@ std::string MetricsExporter::AnswerTo(std::string_view head) const {
   if (PathOfGet(head) != "/metrics") {
     return Response("404 Not Found", "text/plain", "GET /metrics\n");
   }
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  for (auto& family : CollectProcessMetrics()) families.push_back(std::move(family));
   return Response("200 OK", "text/plain; version=0.0.4; charset=utf-8",
-                  prometheus::TextSerializer().Serialize(registry_->Collect()));
+                  prometheus::TextSerializer().Serialize(families));
 }
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// Serves a Prometheus registry at http://HOST:PORT/metrics.
+// Serves a Prometheus registry, and the process's own metrics, at http://HOST:PORT/metrics.
 //
 // Not with prometheus-cpp's Exposer: its web server gives threads 100 KiB of stack, which cannot be
 // created in a process whose libraries (OpenBLAS, glog) take nearly as much for thread-local

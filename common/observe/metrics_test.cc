@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/observe/listen_address.h"
 #include "common/observe/metrics_exporter.h"
+#include "common/observe/process_metrics.h"
 #include "common/observe/rpc_metrics.h"
 #include "tests/support/http_get.h"
 #include "tests/support/status_matchers.h"
@@ -24,14 +27,19 @@ using ::neuroshard::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 TEST(MetricsTest, ScrapeShowsWhatTheRpcsDid) {
   const auto registry = std::make_shared<prometheus::Registry>();
   RpcMetrics metrics(*registry);
   metrics.Began("ShardPlan");
-  metrics.Ended("ShardPlan", absl::StatusCode::kOk, 0.004);
+  metrics.Ended("ShardPlan", absl::OkStatus(), 0.004);
   metrics.Began("ShardPlan");
-  metrics.Ended("ShardPlan", absl::StatusCode::kInvalidArgument, 0.0001);
+  metrics.Ended("ShardPlan", InvalidArgument("no"), 0.0001);
+  metrics.Began("ShardPlan");
+  metrics.Ended("ShardPlan", WithReason(ResourceExhausted("busy"), FailureReason::kOverloaded), 9);
+  metrics.Declare("EvaluatePlan");
+  metrics.SetLimit(7);
   metrics.Began("ListCostModels");
   NS_ASSERT_OK_AND_ASSIGN(const auto exporter, MetricsExporter::Start("127.0.0.1:0", registry));
   NS_ASSERT_OK_AND_ASSIGN(const ListenAddress address, ParseListenAddress(exporter->address()));
@@ -43,8 +51,36 @@ TEST(MetricsTest, ScrapeShowsWhatTheRpcsDid) {
           HasSubstr("neuroshard_rpc_requests_total{code=\"OK\",rpc=\"ShardPlan\"} 1"),
           HasSubstr("neuroshard_rpc_requests_total{code=\"INVALID_ARGUMENT\",rpc=\"ShardPlan\"} 1"),
           HasSubstr("neuroshard_rpc_duration_seconds_bucket{rpc=\"ShardPlan\",le=\"0.005\"} 2"),
+          HasSubstr("neuroshard_rpc_duration_seconds_count{rpc=\"ShardPlan\"} 2"),
+          HasSubstr("neuroshard_rpc_shed_total{reason=\"OVERLOADED\",rpc=\"ShardPlan\"} 1"),
+          HasSubstr("neuroshard_rpc_shed_total{reason=\"DRAINING\",rpc=\"EvaluatePlan\"} 0"),
+          HasSubstr("neuroshard_rpc_requests_total{code=\"OK\",rpc=\"EvaluatePlan\"} 0"),
+          HasSubstr("neuroshard_rpc_in_flight_limit 7"),
           HasSubstr("neuroshard_rpc_in_flight{rpc=\"ShardPlan\"} 0"),
           HasSubstr("neuroshard_rpc_in_flight{rpc=\"ListCostModels\"} 1")));
+}
+
+TEST(MetricsTest, TheProcessTellsOfItself) {
+  double threads = 0;
+  std::vector<std::string> names;
+  for (const prometheus::MetricFamily& family : CollectProcessMetrics()) {
+    names.push_back(family.name);
+    const prometheus::ClientMetric& metric = family.metric.front();
+    if (family.name == "process_threads") threads = metric.gauge.value;
+    const double value =
+        family.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value;
+    if (family.name == "process_start_time_seconds") {
+      EXPECT_NEAR(value, static_cast<double>(std::time(nullptr)), 3600);
+    } else if (family.name != "process_cpu_seconds_total") {
+      EXPECT_GE(value, 1) << family.name;
+    }
+  }
+  EXPECT_THAT(names,
+              UnorderedElementsAre("process_cpu_seconds_total", "process_start_time_seconds",
+                                   "process_resident_memory_bytes", "process_virtual_memory_bytes",
+                                   "process_threads", "process_open_fds", "process_max_fds",
+                                   "neuroshard_build_info"));
+  EXPECT_LT(threads, 100);
 }
 
 TEST(MetricsTest, OnlyMetricsAreServedAndNobodyCanKeepOthersOut) {

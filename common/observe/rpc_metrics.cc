@@ -1,9 +1,14 @@
 #include "common/observe/rpc_metrics.h"
 
+#include <absl/algorithm/container.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
+
+#include <optional>
+
+#include "common/base/failure_reason.h"
 
 namespace neuroshard {
 namespace {
@@ -12,6 +17,9 @@ namespace {
 const prometheus::Histogram::BucketBoundaries kDurationSeconds = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
     0.5,    1,     2.5,    5,     10,   30,    60,   300, 1800};
+
+// Calls with them are refused before anything is done for them.
+constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureReason::kDraining};
 
 // The same family for the same registry.
 prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& registry) {
@@ -28,23 +36,49 @@ RpcMetrics::RpcMetrics(prometheus::Registry& registry)
                     .Name("neuroshard_rpc_requests_total")
                     .Help("RPCs answered, by method and gRPC status code")
                     .Register(registry)),
+      shed_(prometheus::BuildCounter()
+                .Name("neuroshard_rpc_shed_total")
+                .Help("RPCs refused because the server is overloaded or drains, by method")
+                .Register(registry)),
       durations_(prometheus::BuildHistogram()
                      .Name("neuroshard_rpc_duration_seconds")
-                     .Help("Time inside the handler, by method")
+                     .Help("Time inside the handler, by method, without shed calls")
                      .Register(registry)),
       in_flight_(prometheus::BuildGauge()
                      .Name("neuroshard_rpc_in_flight")
                      .Help("RPCs being handled, by method")
                      .Register(registry)),
+      in_flight_limit_(
+          prometheus::BuildGauge()
+              .Name("neuroshard_rpc_in_flight_limit")
+              .Help("RPCs that may be handled at the same time; cheap ones do not count")
+              .Register(registry)
+              .Add({})),
       connections_accepted_(Connections(registry).Add({{"outcome", "accepted"}})),
       connections_refused_(Connections(registry).Add({{"outcome", "refused"}})) {}
 
 void RpcMetrics::Began(const std::string& rpc) { in_flight_.Add({{"rpc", rpc}}).Increment(); }
 
-void RpcMetrics::Ended(const std::string& rpc, absl::StatusCode code, double duration_seconds) {
+void RpcMetrics::Declare(const std::string& rpc) {
+  requests_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
+  for (const FailureReason reason : kShedReasons) {
+    shed_.Add({{"rpc", rpc}, {"reason", std::string(ReasonText(reason))}});
+  }
+  durations_.Add({{"rpc", rpc}}, kDurationSeconds);
+  in_flight_.Add({{"rpc", rpc}});
+}
+
+void RpcMetrics::SetLimit(int max_in_flight) { in_flight_limit_.Set(max_in_flight); }
+
+void RpcMetrics::Ended(const std::string& rpc, const Status& status, double duration_seconds) {
   in_flight_.Add({{"rpc", rpc}}).Decrement();
-  requests_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(code)}}).Increment();
-  durations_.Add({{"rpc", rpc}}, kDurationSeconds).Observe(duration_seconds);
+  requests_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(status.code())}}).Increment();
+  const std::optional<FailureReason> reason = ReasonOf(status);
+  if (reason.has_value() && absl::c_linear_search(kShedReasons, *reason)) {
+    shed_.Add({{"rpc", rpc}, {"reason", std::string(ReasonText(*reason))}}).Increment();
+  } else {
+    durations_.Add({{"rpc", rpc}}, kDurationSeconds).Observe(duration_seconds);
+  }
 }
 
 void RpcMetrics::Connection(bool accepted) {

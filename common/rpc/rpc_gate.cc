@@ -10,7 +10,9 @@
 
 namespace neuroshard {
 RpcGate::RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics)
-    : max_in_flight_(max_in_flight), clock_(clock), metrics_(metrics) {}
+    : max_in_flight_(max_in_flight), clock_(clock), metrics_(metrics) {
+  if (metrics_ != nullptr) metrics_->SetLimit(max_in_flight);
+}
 
 grpc::Status RpcGate::Serve(const std::string& rpc, const std::function<Status()>& handler,
                             Kind kind) {
@@ -57,8 +59,7 @@ grpc::Status RpcGate::Call::End(const Status& status) {
   ended_ = true;
   if (kind_ == Kind::kCounted) --gate_.in_flight_;
   if (gate_.metrics_ != nullptr) {
-    gate_.metrics_->Ended(rpc_, status.code(),
-                          MillisecondsBetween(begin_, gate_.clock_.Now()) / 1e3);
+    gate_.metrics_->Ended(rpc_, status, MillisecondsBetween(begin_, gate_.clock_.Now()) / 1e3);
   }
   return ToGrpc(status);
 }

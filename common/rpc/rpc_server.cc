@@ -1,5 +1,6 @@
 #include "common/rpc/rpc_server.h"
 
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -35,6 +36,16 @@ constexpr int kDescriptorsForOthers = 100;
 
 // Longer than a search may take.
 constexpr int kConnectionGraceMs = 600'000;
+
+// The series of a service's methods, before their first calls.
+void DeclareMethods(const std::string& service, RpcMetrics* metrics) {
+  const auto* const descriptor =
+      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(service);
+  if (metrics == nullptr || descriptor == nullptr) return;
+  for (int i = 0; i < descriptor->method_count(); ++i) {
+    metrics->Declare(descriptor->method(i)->name());
+  }
+}
 
 }  // namespace
 
@@ -101,7 +112,10 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   grpc::ResourceQuota quota;
   quota.SetMaxThreads(options.max_in_flight + options.max_spare_threads);
   builder.SetResourceQuota(quota);
-  for (const HostedService& hosted : services) builder.RegisterService(hosted.service);
+  for (const HostedService& hosted : services) {
+    builder.RegisterService(hosted.service);
+    DeclareMethods(hosted.name, gate.metrics());
+  }
 
   std::unique_ptr<RpcServer> server(new RpcServer(options, gate));
   server->server_ = builder.BuildAndStart();

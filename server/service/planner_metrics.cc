@@ -5,10 +5,18 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <optional>
 #include <utility>
+
+#include "common/base/failure_reason.h"
 
 namespace neuroshard {
 namespace {
+
+const prometheus::Histogram::BucketBoundaries kSearchSeconds = {
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+const prometheus::Histogram::BucketBoundaries kBoundRatios = {1.0001, 1.001, 1.003, 1.01, 1.03,
+                                                              1.1,    1.3,   2,     5};
 
 prometheus::Counter& OneCounter(prometheus::Registry& registry, const char* name,
                                 const char* help) {
@@ -30,14 +38,30 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                           .Name("neuroshard_search_duration_seconds")
                           .Help("Time of searches that found a plan, by strategy")
                           .Register(registry)),
+      plans_evaluated_(prometheus::BuildCounter()
+                           .Name("neuroshard_search_plans_evaluated_total")
+                           .Help("Complete placements priced by searches, by strategy")
+                           .Register(registry)),
       plans_(prometheus::BuildCounter()
                  .Name("neuroshard_plans_total")
-                 .Help("Plans made, by strategy and by whether the search ran to its end")
+                 .Help("Plans made, by strategy, cost model and whether the search ran to its end")
                  .Register(registry)),
+      bound_ratio_(prometheus::BuildHistogram()
+                       .Name("neuroshard_plan_cost_bound_ratio")
+                       .Help("Predicted cost of a plan to the lower bound of all plans")
+                       .Register(registry)),
+      plan_failures_(prometheus::BuildCounter()
+                         .Name("neuroshard_plan_failures_total")
+                         .Help("Calls for a plan that got none, by reason")
+                         .Register(registry)),
       drift_(prometheus::BuildGauge()
                  .Name("neuroshard_model_drift_ratio")
                  .Help("Measured / predicted since the cost model was made, median by stage")
                  .Register(registry)),
+      default_model_(prometheus::BuildGauge()
+                         .Name("neuroshard_default_model_info")
+                         .Help("1 for the cost model of requests that name none")
+                         .Register(registry)),
       rejected_plans_(OneCounter(registry, "neuroshard_rejected_plans_total",
                                  "Plans that failed the check on their way out: a fault of ours")),
       models_serving_(ModelGauge(registry, "serving")),
@@ -45,17 +69,34 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
       model_loads_(OneCounter(registry, "neuroshard_model_loads_total",
                               "Cost model versions loaded, at the start and by reloads")),
       model_refusals_(OneCounter(registry, "neuroshard_model_refusals_total",
-                                 "Cost model directories found bad, once for each content")) {}
+                                 "Cost model directories found bad, once for each content")),
+      last_poll_(prometheus::BuildGauge()
+                     .Name("neuroshard_models_last_poll_timestamp_seconds")
+                     .Help("When the model root was last read, Unix time")
+                     .Register(registry)
+                     .Add({})) {}
 
-void PlannerMetrics::PlanMade(const SearchStatistics& statistics, double search_ms) {
-  search_seconds_
-      .Add({{"strategy", statistics.strategy}},
-           prometheus::Histogram::BucketBoundaries{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                   0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300})
-      .Observe(search_ms / 1e3);
+void PlannerMetrics::PlanMade(const PlanAnswer& answer) {
+  const Labels strategy = {{"strategy", answer.statistics.strategy}};
+  search_seconds_.Add(strategy, kSearchSeconds).Observe(answer.search_ms / 1e3);
+  plans_evaluated_.Add(strategy).Increment(static_cast<double>(answer.statistics.plans_evaluated));
   plans_
-      .Add({{"strategy", statistics.strategy},
-            {"outcome", statistics.time_limit_reached ? "time_limit" : "complete"}})
+      .Add({{"strategy", answer.statistics.strategy},
+            {"model", answer.model.name},
+            {"version", std::to_string(answer.model.version)},
+            {"outcome", answer.statistics.time_limit_reached ? "time_limit" : "complete"}})
+      .Increment();
+  if (answer.lower_bound.has_value() && answer.lower_bound->cost_ms > 0) {
+    bound_ratio_.Add(strategy, kBoundRatios)
+        .Observe(answer.cost.embedding_cost_ms / answer.lower_bound->cost_ms);
+  }
+}
+
+void PlannerMetrics::PlanFailed(const Status& status) {
+  const std::optional<FailureReason> reason = ReasonOf(status);
+  plan_failures_
+      .Add({{"reason", reason.has_value() ? std::string(ReasonText(*reason))
+                                          : absl::StatusCodeToString(status.code())}})
       .Increment();
 }
 
@@ -69,28 +110,39 @@ void PlannerMetrics::ModelsRefused(std::size_t count) {
   model_refusals_.Increment(static_cast<double>(count));
 }
 
-void PlannerMetrics::ModelsNow(std::size_t serving, std::size_t refused) {
-  models_serving_.Set(static_cast<double>(serving));
-  models_refused_.Set(static_cast<double>(refused));
-}
-
-void PlannerMetrics::DriftNow(const std::vector<std::shared_ptr<const CostModel>>& models) {
-  const MutexLock lock(drift_mutex_);
-  auto gone = std::move(drift_gauges_);
-  drift_gauges_.clear();
-  for (const auto& model : models) {
+void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
+  models_serving_.Set(static_cast<double>(models.loaded().size()));
+  models_refused_.Set(static_cast<double>(models.refused().size()));
+  last_poll_.SetToCurrentTime();
+  const auto labels_of = [](const CostModel& model) {
+    return Labels{{"model", model.info().name}, {"version", std::to_string(model.info().version)}};
+  };
+  std::map<Labels, double> drifts;
+  for (const auto& model : models.loaded()) {
     for (const StageDrift& drift : model->info().drift) {
-      const std::map<std::string, std::string> labels = {
-          {"model", model->info().name},
-          {"version", std::to_string(model->info().version)},
-          {"stage", drift.stage}};
-      prometheus::Gauge& gauge = drift_.Add(labels);
-      gauge.Set(drift.median_ratio);
-      drift_gauges_[labels] = &gauge;
-      gone.erase(labels);
+      Labels labels = labels_of(*model);
+      labels["stage"] = drift.stage;
+      drifts[labels] = drift.median_ratio;
     }
   }
-  for (const auto& [labels, gauge] : gone) drift_.Remove(gauge);
+  std::map<Labels, double> defaults;
+  if (const auto model = models.Find({}); model.ok()) defaults[labels_of(**model)] = 1;
+  const MutexLock lock(mutex_);
+  Replace(drift_, drift_gauges_, drifts);
+  Replace(default_model_, default_gauges_, defaults);
+}
+
+void PlannerMetrics::Replace(prometheus::Family<prometheus::Gauge>& family, Gauges& gauges,
+                             const std::map<Labels, double>& values) {
+  Gauges gone = std::move(gauges);
+  gauges.clear();
+  for (const auto& [labels, value] : values) {
+    prometheus::Gauge& gauge = family.Add(labels);
+    gauge.Set(value);
+    gauges[labels] = &gauge;
+    gone.erase(labels);
+  }
+  for (const auto& [labels, gauge] : gone) family.Remove(gauge);
 }
 
 }  // namespace neuroshard

@@ -136,11 +136,13 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(const std::string& 
                                                              UpdateStream* updates) {
   auto request = DecodeSearchRequest(message, parts_.limits);
   if (!request.ok()) {
+    parts_.metrics.PlanFailed(request.status());
     LogFailure(parts_.logger, rpc, message.request_id(), request.status());
     return request.status();
   }
   const auto threads = search_threads_.Take(request->search.max_threads);
   if (!threads.ok()) {
+    parts_.metrics.PlanFailed(threads.status());
     LogFailure(parts_.logger, rpc, request->request_id, threads.status());
     return threads.status();
   }
@@ -152,10 +154,11 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(const std::string& 
   if (!answer.ok()) {
     if (absl::IsInternal(answer.status())) parts_.metrics.PlanRejected();
     const Status status = ExplainStop(answer.status(), stop, parts_.gate);
+    parts_.metrics.PlanFailed(status);
     LogFailure(parts_.logger, rpc, request->request_id, status);
     return status;
   }
-  parts_.metrics.PlanMade(answer->statistics, answer->search_ms);
+  parts_.metrics.PlanMade(*answer);
   parts_.logger.Info("plan_made", {{"rpc", rpc},
                                    {"request_id", request->request_id},
                                    {"model", answer->model.name},

@@ -39,7 +39,19 @@ WorkerMetrics::WorkerMetrics(prometheus::Registry& registry)
       device_process_deaths_(prometheus::BuildCounter()
                                  .Name("neuroshard_worker_device_process_deaths_total")
                                  .Help("Processes of a device that ended by themselves")
-                                 .Register(registry)) {}
+                                 .Register(registry)) {
+  for (const MeasurementKind kind : {MeasurementKind::kCompute, MeasurementKind::kComm}) {
+    samples_.Add({{"kind", Label(kind)}, {"outcome", "ok"}});
+    seconds_.Add({{"kind", Label(kind)}}, kSecondsBuckets);
+  }
+}
+
+void WorkerMetrics::DeclareDevices(int count) {
+  for (int device = 0; device < count; ++device) {
+    device_busy_.Add({{"device", std::to_string(device)}});
+    device_process_deaths_.Add({{"device", std::to_string(device)}});
+  }
+}
 
 void WorkerMetrics::SampleEnded(MeasurementKind kind, const std::string& outcome,
                                 double duration_seconds) {

@@ -31,6 +31,9 @@ class WorkerMetrics {
   // `registry` must outlive this.
   explicit WorkerMetrics(prometheus::Registry& registry);
 
+  // The series of devices [0, count) are there, at 0, before anything happens.
+  void DeclareDevices(int count);
+
   void SampleEnded(MeasurementKind kind, const std::string& outcome, double duration_seconds);
   void SetOpenGroups(int open_groups);
   void SetDeviceBusy(int device, bool busy);
