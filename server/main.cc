@@ -57,9 +57,12 @@ Status RunPlanner(const PlannerOptions& options) {
                                     server->RequestDrain();
                                   },
                               .on_hangup = [&watcher] { watcher.ReloadNow(); }});
+  watcher.OnDefaultModel(
+      [&server](bool there) { server->SetReady(v1::PlannerService::service_full_name(), there); });
   logger->Info("serving", {{"address", server->address()}});
   std::cout << "listening on " << server->address() << std::endl;
   server->Wait();
+  watcher.OnDefaultModel(nullptr);
   logger->Info("stopped");
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "server/model_watcher.h"
 
 #include <string>
+#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -60,6 +61,21 @@ void ModelWatcher::ReloadNow() {
   wake_.notify_all();
 }
 
+void ModelWatcher::OnDefaultModel(std::function<void(bool)> tell) {
+  const MutexLock lock(mutex_);
+  tell_ = std::move(tell);
+  told_.reset();
+  TellDefaultModel();
+}
+
+void ModelWatcher::TellDefaultModel() {
+  const auto model = repository_.Current()->Find({});
+  if (tell_ == nullptr || told_ == model.ok()) return;
+  told_ = model.ok();
+  if (!model.ok()) logger_.Warn("no_default_model", {{"reason", model.status()}});
+  tell_(model.ok());
+}
+
 void ModelWatcher::Run() {
   bool root_was_readable = true;
   MutexLock lock(mutex_);
@@ -83,6 +99,7 @@ void ModelWatcher::Run() {
     root_was_readable = report.root_status.ok();
     RecordReload(report, *repository_.Current(), logger_, metrics_);
     lock.Lock();
+    TellDefaultModel();
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "common/base/mutex.h"
@@ -25,9 +27,13 @@ class ModelWatcher {
 
   // Returns at once; any thread.
   void ReloadNow();
+  // `tell` is called with whether requests that name no model have one: now, and when that changes,
+  // from the watcher's thread until it ends.
+  void OnDefaultModel(std::function<void(bool)> tell);
 
  private:
   void Run();
+  void TellDefaultModel() NS_REQUIRES(mutex_);
 
   ModelRepository& repository_;
   const std::chrono::milliseconds interval_;
@@ -37,6 +43,8 @@ class ModelWatcher {
   std::condition_variable wake_;
   bool reload_ NS_GUARDED_BY(mutex_) = false;
   bool stopping_ NS_GUARDED_BY(mutex_) = false;
+  std::function<void(bool)> tell_ NS_GUARDED_BY(mutex_);
+  std::optional<bool> told_ NS_GUARDED_BY(mutex_);
   std::thread thread_;  // last: starts when everything else is there
 };
 

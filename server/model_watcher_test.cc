@@ -5,6 +5,7 @@
 #include <prometheus/registry.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -82,6 +83,27 @@ TEST_F(ModelWatcherTest, ReloadsWhenToldAndSaysOnceWhatChanged) {
   EXPECT_THAT(log, AllOf(HasSubstr("model_loaded model=fixture/1"),
                          HasSubstr("model_loaded model=fixture/2"), HasSubstr("unlucky")));
   EXPECT_EQ(log.find("model_refused"), log.rfind("model_refused"));
+}
+
+TEST_F(ModelWatcherTest, TellsWhetherRequestsThatNameNoModelHaveOne) {
+  std::atomic<int> told{0};
+  std::atomic<bool> there{false};
+  ModelWatcher watcher(*repository_, std::chrono::milliseconds(0), *logger_, metrics_);
+  watcher.OnDefaultModel([&](bool now) {
+    there = now;
+    ++told;
+  });
+  EXPECT_TRUE(there);
+  // A second name: which one is the default is no longer said.
+  EXPECT_THAT(WriteModelFixture(root_, {.name = "other", .version = 1}), IsOk());
+  watcher.ReloadNow();
+  while (told < 2) std::this_thread::yield();
+  EXPECT_FALSE(there);
+  std::filesystem::remove_all(root_ / "other");
+  watcher.ReloadNow();
+  while (told < 3) std::this_thread::yield();
+  EXPECT_TRUE(there);
+  watcher.OnDefaultModel(nullptr);
 }
 
 TEST_F(ModelWatcherTest, DriftIsAMetricAsLongAsTheModelIsThere) {

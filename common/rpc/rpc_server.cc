@@ -149,6 +149,11 @@ RpcServer::~RpcServer() {
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
 }
 
+void RpcServer::SetReady(const std::string& service, bool ready) {
+  // After a drain has begun gRPC keeps every service NOT_SERVING.
+  server_->GetHealthCheckService()->SetServingStatus(service, ready);
+}
+
 void RpcServer::RequestDrain() {
   const MutexLock lock(mutex_);
   drain_requested_ = true;
@@ -160,7 +165,7 @@ void RpcServer::Wait() {
     MutexLock lock(mutex_);
     while (!drain_requested_) lock.Wait(drain_was_requested_);
   }
-  server_->GetHealthCheckService()->SetServingStatus(false);
+  server_->GetHealthCheckService()->Shutdown();
   std::this_thread::sleep_for(milliseconds(options_.drain_notice_ms));
   gate_.StopAdmitting();
   gate_.StopRunningCalls();

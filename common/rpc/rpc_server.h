@@ -88,6 +88,10 @@ class RpcServer {
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
+  // What health says of a hosted service (readiness) from now on; SERVING at first. The server as a
+  // whole ("") is SERVING until it drains (liveness). Any thread.
+  void SetReady(const std::string& service, bool ready);
+
   // Starts the drain and returns at once. Idempotent; any thread, but not a signal handler.
   void RequestDrain();
 

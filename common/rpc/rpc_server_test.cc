@@ -188,6 +188,15 @@ TEST_F(RpcServerTest, ReportsTheBoundPortAndItsHealth) {
   EXPECT_EQ(Health("neuroshard.v1.NoSuchService"), 0);
 }
 
+TEST_F(RpcServerTest, AServiceThatIsNotReadyDoesNotMakeTheServerDead) {
+  Start();
+  server_->SetReady(kService, false);
+  EXPECT_EQ(Health(kService), 2);
+  EXPECT_EQ(Health(""), 1);
+  server_->SetReady(kService, true);
+  EXPECT_EQ(Health(kService), 1);
+}
+
 TEST_F(RpcServerTest, ReflectionListsTheServices) {
   Start();
   grpc::GenericStub stub(channel_);
@@ -322,6 +331,8 @@ TEST_F(RpcServerTest, DuringTheNoticeHealthIsNotServingAndCallsStillSucceed) {
   std::thread waiter([this] { server_->Wait(); });
   while (Health("") == 1) std::this_thread::yield();
   EXPECT_EQ(Health(kService), 2);
+  server_->SetReady(kService, true);
+  EXPECT_EQ(Health(kService), 2) << "a drain is final";
   EXPECT_THAT(List(), IsOk());
   waiter.join();
 }
