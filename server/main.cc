@@ -59,6 +59,7 @@ Status RunPlanner(const PlannerOptions& options) {
                               .on_hangup = [&watcher] { watcher.ReloadNow(); }});
   watcher.OnDefaultModel(
       [&server](bool there) { server->SetReady(v1::PlannerService::service_full_name(), there); });
+  WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()}});
   std::cout << "listening on " << server->address() << std::endl;
   server->Wait();

@@ -54,6 +54,7 @@ Status Serve(const WorkerOptions& options) {
   const SignalThread signals(
       {.on_terminate = [&server] { server->RequestDrain(); }, .on_hangup = nullptr});
 
+  WarnIfOpen(options.rpc, *logger);
   std::cout << "listening on " << server->address() << std::endl;
   logger->Info("serving", {{"address", server->address()},
                            {"devices", inventory.size()},

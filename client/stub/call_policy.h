@@ -2,11 +2,21 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
+#include <string>
 
 namespace neuroshard {
 
+// A client's side of mutual TLS: contents of files in PEM.
+struct ClientTls {
+  std::string ca;           // whose servers are trusted
+  std::string certificate;  // the caller's, with its chain
+  std::string key;
+};
+
 // Deadline, attempts and backoff of a call.
 struct CallPolicy {
+  std::optional<ClientTls> tls = std::nullopt;  // plaintext without
   // Of each attempt.
   std::chrono::milliseconds deadline{600'000};
   // Attempts of a call that may be repeated without harm, while the server is UNAVAILABLE or asks to

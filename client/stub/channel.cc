@@ -22,7 +22,8 @@ std::string ReasonOf(const Status& status, const std::string& role) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const std::optional<ClientTls>& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
@@ -30,7 +31,10 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = tls.has_value()
+                               ? grpc::SslCredentials({tls->ca, tls->key, tls->certificate})
+                               : grpc::InsecureChannelCredentials();
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 Status CallStatus(const grpc::Status& status, const std::string& role, const std::string& address) {

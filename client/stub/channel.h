@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "client/stub/call_policy.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
 
@@ -16,8 +18,9 @@ namespace neuroshard {
 inline constexpr std::int64_t kMaxMessageBytes = 64 * kMiB;
 
 // Lazy: an address that nobody listens on shows up in the first call. HTTP proxies of the
-// environment are not used.
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
+// environment are not used. With `tls`, the server's certificate must name the address's host.
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const std::optional<ClientTls>& tls);
 
 // A failed call as a Status (violations restored) whose message names the server: "planner at
 // 127.0.0.1:50051: ...". OK stays OK.

@@ -12,8 +12,8 @@ class PlannerClient::Impl {
  public:
   Impl(std::string address, CallPolicy policy)
       : address_(std::move(address)),
-        policy_(policy),
-        stub_(v1::PlannerService::NewStub(OpenChannel(address_))) {}
+        policy_(std::move(policy)),
+        stub_(v1::PlannerService::NewStub(OpenChannel(address_, policy_.tls))) {}
 
   template <typename Request, typename Response>
   StatusOr<Response> Call(grpc::Status (v1::PlannerService::Stub::*method)(grpc::ClientContext*,

@@ -37,8 +37,8 @@ class WorkerClient::Impl {
  public:
   Impl(std::string address, CallPolicy policy)
       : address_(std::move(address)),
-        policy_(policy),
-        stub_(v1::WorkerService::NewStub(OpenChannel(address_))) {}
+        policy_(std::move(policy)),
+        stub_(v1::WorkerService::NewStub(OpenChannel(address_, policy_.tls))) {}
 
   const std::string& address() const { return address_; }
   const CallPolicy& policy() const { return policy_; }

@@ -37,6 +37,7 @@ class CommSweep {
   CommSweep(const SweepRun& run, std::vector<CommSample> pending)
       : run_(run), tally_(run.display, run.fleet.max_given_up), run_tag_(std::random_device{}()) {
     CallPolicy policy;
+    policy.tls = run.fleet.tls;
     policy.max_attempts = 1;  // Patience does the retries
     for (const std::string& address : run.fleet.workers) {
       workers_.push_back(std::make_unique<WorkerClient>(address, policy));

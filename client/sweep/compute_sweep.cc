@@ -56,6 +56,7 @@ class ComputeSweep {
   // Finds the worker's devices, then feeds each in a thread of its own.
   void WorkerLoop(const std::string& address) {
     CallPolicy policy;
+    policy.tls = run_.fleet.tls;
     policy.max_attempts = 1;  // Patience does the retries
     const WorkerClient client(address, policy);
     Patience patience = NewPatience();

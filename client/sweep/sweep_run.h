@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "client/stub/call_policy.h"
 #include "client/sweep/progress_display.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -18,6 +20,7 @@ namespace neuroshard {
 // The workers of a sweep, and how long it puts up with those that fail.
 struct FleetOptions {
   std::vector<std::string> workers;  // HOST:PORT, each once
+  std::optional<ClientTls> tls = std::nullopt;
   // Compute samples run on at most so many devices of each worker at a time; 0: on all. Devices
   // that share a processor disturb each other's measurements.
   int devices_per_worker = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/stub/call_policy.h"
 #include "client/sweep/progress_display.h"
 #include "client/validate/plan_shards.h"
 #include "common/base/status.h"
@@ -52,6 +53,7 @@ struct ValidationReport {
 // Workers, settings and deadlines of a validation.
 struct ValidationOptions {
   std::vector<std::string> workers;  // HOST:PORT
+  std::optional<ClientTls> tls = std::nullopt;
   MeasurementSettings settings;
   std::chrono::milliseconds sample_deadline{600'000};
   std::chrono::milliseconds group_timeout{30'000};

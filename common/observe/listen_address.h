@@ -22,6 +22,10 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // The inverse; IPv6 hosts get their brackets back.
 std::string ToText(const ListenAddress& address);
 
+// Whether only this host reaches every address that the host stands for. A name that cannot be
+// resolved is not.
+bool IsLoopback(const ListenAddress& address);
+
 // A TCP socket that listens.
 struct ListeningSocket {
   int fd = -1;            // the caller closes it

@@ -36,6 +36,15 @@ TEST(ListenAddressTest, SaysWhatIsWrong) {
   }
 }
 
+TEST(ListenAddressTest, KnowsWhatOtherHostsReach) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
+    EXPECT_TRUE(IsLoopback({host, 1})) << host;
+  }
+  for (const char* host : {"0.0.0.0", "::", "192.0.2.1", "128.0.0.1", "no.such.host.invalid"}) {
+    EXPECT_FALSE(IsLoopback({host, 1})) << host;
+  }
+}
+
 TEST(ListenAddressTest, KnowsWhyNobodyCanListenThere) {
   // 192.0.2.0/24 is reserved for documentation: no machine has it.
   EXPECT_THAT(ListenOn({"192.0.2.1", 0}),

@@ -52,6 +52,10 @@ void DeclareMethods(const std::string& service, RpcMetrics* metrics) {
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
   constexpr std::int64_t kHourMs = 3'600'000;
   root.Read("listen", &options->listen);
+  root.Read("insecure", &options->insecure);
+  if (std::optional<ConfigReader> tls = root.SectionIfGiven("tls")) {
+    options->tls = ReadServerTls(*tls);
+  }
   ConfigReader rpc = root.Section("rpc");
   rpc.Read("max_in_flight", &options->max_in_flight, {1, 10'000});
   // gRPC takes the limit as an int.
@@ -68,6 +72,13 @@ ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options)
   return rpc;
 }
 
+void WarnIfOpen(const RpcServerOptions& options, const Logger& logger) {
+  const auto address = ParseListenAddress(options.listen);
+  if (options.tls.has_value() || !address.ok() || IsLoopback(*address)) return;
+  logger.Warn("insecure", {{"address", options.listen},
+                           {"reason", "no TLS: whoever reaches this address may call the server"}});
+}
+
 RpcServer::RpcServer(const RpcServerOptions& options, RpcGate& gate)
     : options_(options), gate_(gate) {}
 
@@ -75,6 +86,15 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
                                                       const std::vector<HostedService>& services,
                                                       RpcGate& gate) {
   NS_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(options.listen));
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (options.tls.has_value()) {
+    NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls));
+  } else if (!options.insecure && !IsLoopback(address)) {
+    return FailedPrecondition(
+        "{} can be reached from other hosts, and without TLS everybody there may call this server: "
+        "state tls in the configuration, listen on 127.0.0.1, or say --insecure",
+        options.listen);
+  }
   const auto sockets = ListenOnEach(address);
   if (!sockets.ok()) {
     return Unavailable("cannot listen on {}: {}", options.listen, Message(sockets.status()));
@@ -88,8 +108,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
 
   grpc::ServerBuilder builder;
   auto entry = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);

@@ -4,14 +4,17 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/bytes.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/observe/logger.h"
 #include "common/rpc/connection_acceptor.h"
 #include "common/rpc/rpc_gate.h"
+#include "common/rpc/server_security.h"
 #include "common/text/config_reader.h"
 
 namespace grpc {
@@ -28,6 +31,10 @@ namespace neuroshard {
 struct RpcServerOptions {
   // HOST:PORT; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
+  // Mutual TLS and roles; without, every caller may do everything.
+  std::optional<ServerTls> tls = std::nullopt;
+  // Whether a server without TLS may listen where other hosts reach it.
+  bool insecure = false;
   // Handlers that run at the same time; more are RESOURCE_EXHAUSTED. For RpcGate.
   int max_in_flight = 64;
   // Largest message received; larger ones are RESOURCE_EXHAUSTED. Compressed ones are UNIMPLEMENTED
@@ -54,9 +61,13 @@ struct RpcServerOptions {
   std::int64_t drain_grace_ms = 10'000;
 };
 
-// Keys `listen` of `root`, and those named like the other options of its section `rpc`.
+// Keys `listen` and `insecure` and the section `tls` of `root`, and keys named like the other options
+// of its section `rpc`.
 // Returns that section, for options that only one of our servers has.
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
+
+// Logs a warning where everybody who reaches the server may call it.
+void WarnIfOpen(const RpcServerOptions& options, const Logger& logger);
 
 // A service, which must outlive the server, and its name for health checks.
 struct HostedService {
@@ -76,7 +87,9 @@ struct HostedService {
 //   server->Wait();
 class RpcServer {
  public:
-  // INVALID_ARGUMENT for a malformed address; UNAVAILABLE with the system's reason when it cannot
+  // INVALID_ARGUMENT for a malformed address, and for files of TLS that cannot be used;
+  // FAILED_PRECONDITION where a server without TLS would listen beyond loopback and `insecure` does
+  // not say so; UNAVAILABLE with the system's reason when it cannot
   // be bound: two servers never share a port. Services and gate must outlive the server.
   static StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
                                                     const std::vector<HostedService>& services,

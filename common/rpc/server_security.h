@@ -1,0 +1,62 @@
+// Who may call what: mutual TLS and roles.
+#pragma once
+
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/domain/vocabulary.h"
+#include "common/text/config_reader.h"
+
+namespace neuroshard {
+
+// What a caller may be; the identities of one are listed in the configuration.
+//   read      which models, which devices
+//   plan      all of a planner, read included
+//   profile   all of a worker, read included
+//   admin     everything, reflection included
+// Health is for every caller with a certificate.
+enum class CallerRole { kRead, kPlan, kProfile, kAdmin };
+
+template <>
+inline constexpr auto kWords<CallerRole> =
+    std::to_array<Word<CallerRole>>({{CallerRole::kRead, "read"},
+                                     {CallerRole::kPlan, "plan"},
+                                     {CallerRole::kProfile, "profile"},
+                                     {CallerRole::kAdmin, "admin"}});
+
+// A server's certificate and what it asks of its callers. Files are in PEM.
+struct ServerTls {
+  std::string certificate;  // the server's, with its chain
+  std::string key;
+  std::string client_ca;  // callers without a certificate of these are refused
+  // How often the files are read again, so that certificates rotate without a restart.
+  int reload_s = 60;
+  // By role, patterns of a caller's subject alternative names (URI, DNS, IP, e-mail); `*` is any
+  // run of characters. A role without patterns is nobody's.
+  std::map<CallerRole, std::vector<std::string>> roles;
+};
+
+// Keys certificate, key, client_ca, reload_s and roles of a section `tls`.
+ServerTls ReadServerTls(ConfigReader& section);
+
+// Whether `text` is what `pattern` says.
+bool MatchesPattern(std::string_view pattern, std::string_view text);
+
+// OK when one of `names` has a role that may call `path`, "/package.Service/Method"; else
+// PERMISSION_DENIED, which says what role the call needs. A method that nobody listed here is
+// admin's.
+Status CheckRole(const ServerTls& tls, std::string_view path,
+                 const std::vector<std::string>& names);
+
+// For TLS 1.2 and later with a verified certificate of the caller; every call is checked by
+// CheckRole before its handler runs. INVALID_ARGUMENT names every file that cannot be used.
+StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls);
+
+}  // namespace neuroshard

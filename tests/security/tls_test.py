@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Real servers under TLS: who gets in, who may do what, and certificates that change under way.
+
+    tls_test.py NEUROSHARD_PLANNER NEUROSHARD_WORKER
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import grpc
+from neuroshard import PlannerClient, errors, v1
+from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
+from planner_process import MODELS, PlannerProcess
+
+PLANNER, WORKER = sys.argv[1:]
+MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
+ROLES = {"read": ["dashboard-*"], "plan": ["spiffe://example.org/trainer/*"], "profile": ["operator.example.org"], "admin": ["root.example.org"]}
+NAMES = {
+    "server": "DNS:localhost,IP:127.0.0.1", "trainer": "URI:spiffe://example.org/trainer/1", "operator": "DNS:operator.example.org",
+    "stranger": "URI:spiffe://example.org/trainers/1", "root": "DNS:root.example.org",
+}
+
+
+def make_certs(folder, days=30, **names):
+    subprocess.run([MAKE_CERTS, folder, *(f"{name}={san}" for name, san in names.items())], check=True, env=os.environ | {"NEUROSHARD_CERT_DAYS": str(days)})
+
+
+def credentials(folder, name, ca=None):
+    def read(file):
+        return (folder / file).read_bytes()
+
+    return grpc.ssl_channel_credentials((ca or folder / "ca.pem").read_bytes(), read(f"{name}.key"), read(f"{name}.pem"))
+
+
+def request():
+    return v1.ShardPlanRequest(
+        tables=[v1.Table(name=f"t{i}", num_embeddings=1000, embedding_dim=16, pooling_factor=4) for i in range(4)], global_batch_size=1024,
+        topology=v1.Topology(hosts=[v1.HostGroup(num_devices=2, memory_bytes=1 << 30)]), cost_model=v1.CostModelRef(name="analytic"),
+        search=v1.SearchOptions(strategy="size_greedy"))
+
+
+class TlsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        make_certs(self.folder, **NAMES)
+
+    def configuration(self, **more):
+        tls = {"certificate": str(self.folder / "server.pem"), "key": str(self.folder / "server.key"), "client_ca": str(self.folder / "ca.pem"),
+               "reload_s": 1, "roles": ROLES}
+        return json.dumps({"tls": tls | more})
+
+    def start(self, **more):
+        planner = PlannerProcess(PLANNER, config=self.configuration(**more))
+        self.addCleanup(planner.stop)
+        return planner
+
+    def client(self, planner, name, folder=None, ca=None, retries=0):
+        client = PlannerClient("localhost:" + planner.address.rsplit(":")[-1], credentials=credentials(folder or self.folder, name, ca), timeout_s=30, retries=retries)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_role_is_what_a_caller_may_do(self):
+        planner = self.start()
+        trainer = self.client(planner, "trainer")
+        trainer.models()
+        self.assertEqual(len(trainer.plan(request()).plan.tables), 4)
+        for name in ("operator", "stranger"):
+            with self.assertRaisesRegex(errors.PlannerError, "ShardPlan needs the role plan or admin, which the certificate of .* does not have here") as caught:
+                self.client(planner, name).plan(request())
+            self.assertEqual(caught.exception.code, grpc.StatusCode.PERMISSION_DENIED)
+        self.client(planner, "root").plan(request())
+
+    def test_who_does_not_get_in(self):
+        planner = self.start()
+        other = self.folder / "other"
+        make_certs(other, **NAMES)
+        expired = self.folder / "expired"
+        expired.mkdir()
+        for file in ("ca.pem", "ca.key"):
+            (expired / file).write_bytes((self.folder / file).read_bytes())
+        make_certs(expired, days=-1, trainer=NAMES["trainer"])
+        for folder, ca in ((other, self.folder / "ca.pem"), (expired, None), (self.folder, other / "ca.pem")):
+            with self.subTest(folder=folder.name, ca=ca), self.assertRaises(errors.PlannerError) as caught:
+                self.client(planner, "trainer", folder, ca).models()
+            self.assertEqual(caught.exception.code, grpc.StatusCode.UNAVAILABLE)
+        with self.assertRaises(errors.PlannerError):  # in the clear
+            PlannerClient(planner.address, timeout_s=10, retries=0).models()
+        with self.assertRaises(errors.PlannerError):  # no certificate at all
+            PlannerClient("localhost:" + planner.address.rsplit(":")[-1], timeout_s=10, retries=0,
+                          credentials=grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())).models()
+        self.client(planner, "trainer").models()
+
+    def test_certificates_rotate_under_a_stream(self):
+        planner = self.start()
+        long = request()
+        long.search.strategy, long.search.time_budget_ms = "refine", 8000
+        long.search.refine_steps = 1 << 40
+        results = []
+        old = self.client(planner, "trainer")
+        stream = threading.Thread(target=lambda: results.append(list(old.plan_stream(long))))
+        stream.start()
+        planner.wait_for_metric('neuroshard_rpc_in_flight{rpc="ShardPlanStream"} 1')
+        fresh = self.folder / "fresh"
+        make_certs(fresh, **NAMES)  # of another authority
+        for file in ("server.key", "server.pem", "ca.pem"):
+            (self.folder / f"{file}.part").write_bytes((fresh / file).read_bytes())
+            os.replace(self.folder / f"{file}.part", self.folder / file)
+        give_up = time.monotonic() + 60
+        while True:  # until the server has read them
+            try:
+                self.client(planner, "trainer", fresh).models()
+                break
+            except errors.PlannerError:
+                self.assertLess(time.monotonic(), give_up)
+                time.sleep(0.1)
+        stream.join()
+        self.assertTrue(results and results[0], "the stream of before ended well")
+        with self.assertRaises(errors.PlannerError):  # that authority's server does not take the old ones
+            self.client(planner, "operator", self.folder, fresh / "ca.pem").models()
+
+    def test_a_worker(self):
+        config = self.folder / "worker.yaml"
+        config.write_text(self.configuration())
+        with subprocess.Popen([WORKER, "--config", config, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--cpu-devices", "1"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
+            try:
+                address = "localhost:" + worker.stdout.readline().split(":")[-1].strip()
+                for name, allowed in (("operator", True), ("trainer", False)):
+                    with grpc.secure_channel(address, credentials(self.folder, name)) as channel:
+                        try:
+                            WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=30)
+                            self.assertTrue(allowed)
+                        except grpc.RpcError as fault:
+                            self.assertEqual((fault.code(), allowed), (grpc.StatusCode.PERMISSION_DENIED, False))
+            finally:
+                worker.kill()
+
+    def run_planner(self, listen, config):
+        path = self.folder / "planner.yaml"
+        path.write_text(config)
+        done = subprocess.run([PLANNER, "--config", path, "--models", MODELS, "--listen", listen, "--metrics", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stderr
+
+    def test_a_server_that_would_be_open_does_not_start(self):
+        status, said = self.run_planner("0.0.0.0:0", "{}")
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "0.0.0.0:0 can be reached from other hosts, and without TLS everybody there may call this server")
+        planner = PlannerProcess(PLANNER, listen="0.0.0.0:0", config="insecure: true")
+        self.addCleanup(planner.stop)
+        self.assertIn("warning insecure", planner.log())
+        status, said = self.run_planner("127.0.0.1:0", self.configuration(key=str(self.folder / "trainer.key")))
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "tls.key: .*trainer.key is not the key of .*server.pem")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
