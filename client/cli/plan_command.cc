@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "client/cli/input_file.h"
 #include "client/cli/option_check.h"
 #include "client/cli/plan_output.h"
+#include "client/cli/plan_report_text.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
@@ -89,6 +91,10 @@ std::string DeviceType(const v1::ShardPlanRequest& request, const v1::ShardPlanR
   if (const std::string& stated = request.topology().compute_device(); !stated.empty()) {
     return stated;
   }
+  const auto& hosts = request.topology().hosts();
+  if (std::any_of(hosts.begin(), hosts.end(), [](const auto& h) { return !h.device().empty(); })) {
+    return "cuda";  // all devices that have a name are
+  }
   if (BackendNameToday(response.cost().measured_with().backend()) != kNeuroshardCpu) return "cuda";
   console.err << "warning: placements say cpu, which is what the cost model was measured on; "
                  "topology.compute_device or --device-type says otherwise\n";
@@ -127,6 +133,7 @@ int RunPlan(const PlanOptions& options, const Console& console) {
   const auto text = Format(options, *request, *response, console);
   if (!text.ok()) return ReportFailure(console, text.status());
   if (options.format != "table") {
+    console.err << BasisLine(response->price_basis(), response->cost().measured_with());
     for (const std::string& warning : response->warnings())
       console.err << "warning: " << warning << '\n';
   }

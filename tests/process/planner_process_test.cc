@@ -148,7 +148,10 @@ TEST_F(PlannerProcessTest, WithoutAnyModelTheBuiltInOnePlansAndSaysSo) {
   const Json response = Json::parse(plan.out);
   EXPECT_EQ(response["cost_model"]["name"], "analytic");
   EXPECT_EQ(response["cost_model"]["version"], 1);
-  EXPECT_THAT(response["warnings"].dump(), HasSubstr("nothing was measured"));
+  EXPECT_EQ(response["price_basis"]["kind"], "published");
+  EXPECT_THAT(response["price_basis"]["text"], HasSubstr("nothing was measured"));
+  EXPECT_THAT(plan.err,
+              HasSubstr("prices rest on TorchRec's formulas with their default bandwidths"));
 
   const ProcessResult shown = Cli({"models", "show", "analytic", "--planner", planner.address()});
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
