@@ -60,6 +60,7 @@ int RunCommandLine(int argc, const char* const* argv, const Console& console) {
   AddPredictCommand(app, console, &exit_code);
   AddModelsCommand(app, console, &exit_code);
   AddDevicesCommand(app, console, &exit_code);
+  AddDiffCommand(app, console, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -54,7 +54,8 @@ TEST_F(CommandLineTest, EveryCommandHasHelp) {
                                              {"models"},
                                              {"models", "list"},
                                              {"models", "show"},
-                                             {"devices"}}) {
+                                             {"devices"},
+                                             {"diff"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     EXPECT_EQ(Run(arguments), 0);

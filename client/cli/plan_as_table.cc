@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "client/cli/cost_table.h"
+#include "client/cli/plan_comparison.h"
 #include "client/cli/plan_output.h"
 #include "client/cli/plan_report_text.h"
 
@@ -24,6 +25,7 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response) {
   if (!response.explanations().empty()) {
     text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms());
   }
+  text += ComparisonText(response);
   for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
   return text;
 }
