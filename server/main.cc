@@ -42,8 +42,11 @@ Status RunPlanner(const PlannerOptions& options) {
   ModelWatcher watcher(*models, std::chrono::milliseconds(options.model_poll_ms), *logger,
                        planner_metrics);
   const ThreadRunner threads;
-  const Planner planner([&models](const CostModelRef& ref) { return models->Current()->Find(ref); },
-                        SearchOn(threads), clock);
+  const Planner planner(
+      [&models](const CostModelRef& ref, const Topology& topology) {
+        return models->Current()->FindFor(ref, topology);
+      },
+      SearchOn(threads), clock);
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
   PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,
                               options.limits, std::chrono::milliseconds(options.max_search_ms),

@@ -10,9 +10,9 @@
 
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/similar_word.h"
 #include "common/base/build_info.h"
 #include "common/base/printable_text.h"
+#include "common/base/similar_word.h"
 
 namespace neuroshard {
 
@@ -59,6 +59,8 @@ int RunCommandLine(int argc, const char* const* argv, const Console& console) {
   AddValidateCommand(app, console, &exit_code);
   AddPredictCommand(app, console, &exit_code);
   AddModelsCommand(app, console, &exit_code);
+  AddDevicesCommand(app, console, &exit_code);
+  AddDiffCommand(app, console, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -16,6 +16,8 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddDevicesCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code);
 
 }  // namespace neuroshard

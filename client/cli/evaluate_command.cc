@@ -12,7 +12,6 @@
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/codec/message_text.h"
-#include "common/codec/plan_codec.h"
 
 namespace neuroshard {
 namespace {
@@ -26,12 +25,11 @@ struct EvaluateOptions {
 };
 
 std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response) {
-  std::string text;
+  std::string text = BasisLine(response.price_basis(), response.cost().measured_with());
   if (response.has_cost()) {
     text += CostTable(response.cost());
     text += fmt::format("{}, model {} version {}\n", CostText(response.cost()),
                         response.cost_model().name(), response.cost_model().version());
-    text += MeasuredWithLine(DecodeMeasuredWith(response.cost().measured_with()));
   }
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
   if (response.has_migration()) text += MigrationLine(response.migration());

@@ -97,6 +97,8 @@ StatusOr<PlanFile> ReadPlanFile(const std::string& path) {
   NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, TextFormat::kJson, &response)));
   file.plan = std::move(*response.mutable_plan());
   if (response.has_cost()) file.cost = std::move(*response.mutable_cost());
+  file.cost_model = std::move(*response.mutable_cost_model());
+  file.price_basis = std::move(*response.mutable_price_basis());
   return file;
 }
 

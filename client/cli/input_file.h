@@ -26,6 +26,8 @@ StatusOr<PredictionInput> ReadPredictionFile(const std::string& path);
 struct PlanFile {
   v1::Plan plan;
   std::optional<v1::PlanCost> cost;  // what the planner predicted, when the file says so
+  v1::CostModelRef cost_model;       // that it was predicted by; empty where there is no cost
+  v1::PriceBasis price_basis;        // what that rests on; empty in files of earlier planners
 };
 
 // JSON: what `plan --format json` prints (a ShardPlanResponse), or a bare Plan.

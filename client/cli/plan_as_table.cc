@@ -1,14 +1,15 @@
 #include <fmt/format.h>
 
 #include "client/cli/cost_table.h"
+#include "client/cli/plan_comparison.h"
 #include "client/cli/plan_output.h"
 #include "client/cli/plan_report_text.h"
-#include "common/codec/plan_codec.h"
 
 namespace neuroshard {
 
 std::string PlanAsTable(const v1::ShardPlanResponse& response) {
-  std::string text = CostTable(response.cost());
+  std::string text = BasisLine(response.price_basis(), response.cost().measured_with());
+  text += CostTable(response.cost());
   text += fmt::format(
       "{}, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
       "tables on {} ranks\n",
@@ -18,13 +19,13 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response) {
       response.search().time_limit_reached() ? " (cut by its time limit)" : "",
       response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
       response.plan().world_size());
-  text += MeasuredWithLine(DecodeMeasuredWith(response.cost().measured_with()));
   text += ShardingLine(response.plan());
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
   if (response.has_migration()) text += MigrationLine(response.migration());
   if (!response.explanations().empty()) {
     text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms());
   }
+  text += ComparisonText(response);
   for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
   return text;
 }

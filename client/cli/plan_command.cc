@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -8,12 +9,15 @@
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/input_file.h"
 #include "client/cli/option_check.h"
+#include "client/cli/plan_comparison.h"
 #include "client/cli/plan_output.h"
+#include "client/cli/plan_report_text.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
@@ -40,6 +44,7 @@ struct PlanOptions {
   bool explain = false;
   std::string previous_file;
   std::optional<double> migration_budget_gib;
+  std::vector<std::string> compared;
 };
 
 // The plan in place and its budget, from the command line over the request's.
@@ -89,6 +94,10 @@ std::string DeviceType(const v1::ShardPlanRequest& request, const v1::ShardPlanR
   if (const std::string& stated = request.topology().compute_device(); !stated.empty()) {
     return stated;
   }
+  const auto& hosts = request.topology().hosts();
+  if (std::any_of(hosts.begin(), hosts.end(), [](const auto& h) { return !h.device().empty(); })) {
+    return "cuda";  // all devices that have a name are
+  }
   if (BackendNameToday(response.cost().measured_with().backend()) != kNeuroshardCpu) return "cuda";
   console.err << "warning: placements say cpu, which is what the cost model was measured on; "
                  "topology.compute_device or --device-type says otherwise\n";
@@ -125,11 +134,18 @@ int RunPlan(const PlanOptions& options, const Console& console) {
   }
   if (const Status status = Override(options, std::move(previous->plan), *request); !status.ok())
     return ReportFailure(console, status);
-  const auto response = AskForPlan(options, *request, console);
+  auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
+  const PlannerClient planner(options.planner.address, options.planner.policy());
+  if (const Status status = ComparePlans(planner, *request, options.compared, *response);
+      !status.ok()) {
+    return ReportFailure(console, status);
+  }
   const auto text = Format(options, *request, *response, console);
   if (!text.ok()) return ReportFailure(console, text.status());
   if (options.format != "table") {
+    console.err << BasisLine(response->price_basis(), response->cost().measured_with());
+    if (options.format != "json") console.err << ComparisonText(*response);
     for (const std::string& warning : response->warnings())
       console.err << "warning: " << warning << '\n';
   }
@@ -188,6 +204,7 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "default: the request's, or any amount")
       ->check(CLI::Range(0.0, 1e6))
       ->check(CheckNotNan);
+  AddCompareOption(*command, options->compared);
   command->add_flag("--stream", options->stream, "Show the progress of the search on stderr");
   command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });
 }

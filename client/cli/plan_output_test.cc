@@ -27,6 +27,7 @@ using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 using testing::StatusIs;
 
 template <typename M>
@@ -82,7 +83,7 @@ TEST(PlanAsTableTest, ShowsHowSureTheModelIsWhereItSaysSo) {
                     HasSubstr("total_ms  total_ms 90%  dims"), HasSubstr("2.500  2.000..3.250")));
 }
 
-TEST(PlanAsTableTest, SaysWhoseKernelsAndCollectivesTheModelMeasured) {
+TEST(PlanAsTableTest, BeginsWithWhatItsPricesRestOn) {
   v1::ShardPlanResponse response;
   EXPECT_THAT(PlanAsTable(response), Not(HasSubstr("measured with")));
   v1::MeasuredWith& with = *response.mutable_cost()->mutable_measured_with();
@@ -92,8 +93,11 @@ TEST(PlanAsTableTest, SaysWhoseKernelsAndCollectivesTheModelMeasured) {
   with.set_collective_backend("neuroshard-tcp");
   EXPECT_THAT(
       PlanAsTable(response),
-      HasSubstr(
-          "\nmeasured with neuroshard-cpu kernels and neuroshard-tcp collectives on AMD EPYC\n"));
+      StartsWith(
+          "measured with neuroshard-cpu kernels and neuroshard-tcp collectives on AMD EPYC\n"));
+  response.mutable_price_basis()->set_text("prices rest on sand");
+  EXPECT_THAT(PlanAsTable(response),
+              AllOf(StartsWith("prices rest on sand\nrank"), Not(HasSubstr("measured with"))));
 }
 
 TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {

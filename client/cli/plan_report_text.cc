@@ -9,6 +9,8 @@
 
 #include "client/cli/text_table.h"
 #include "common/base/bytes.h"
+#include "common/codec/plan_codec.h"
+#include "common/domain/backend_names.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/vocabulary.h"
 
@@ -65,17 +67,13 @@ std::string ShardingLine(const v1::Plan& plan) {
   return fmt::format("sharding: {}\n", fmt::join(parts, ", "));
 }
 
-std::string MeasuredWithText(const MeasuredWith& with) {
-  std::vector<std::string> parts;
-  if (!with.backend.empty()) parts.push_back(with.backend + " kernels");
-  if (!with.collective_backend.empty()) parts.push_back(with.collective_backend + " collectives");
-  std::string text = fmt::format("{}", fmt::join(parts, " and "));
-  if (with.device.empty()) return text;
-  return text.empty() ? with.device : text + " on " + with.device;
-}
-
 std::string MeasuredWithLine(const MeasuredWith& with) {
   return with == MeasuredWith() ? "" : fmt::format("measured with {}\n", MeasuredWithText(with));
+}
+
+std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measured_with) {
+  if (!basis.text().empty()) return basis.text() + '\n';
+  return MeasuredWithLine(DecodeMeasuredWith(measured_with));
 }
 
 std::string BoundLine(const v1::LowerBound& bound) {

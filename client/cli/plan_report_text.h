@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/domain/plan_cost.h"
+#include "neuroshard/v1/cost.pb.h"
 #include "neuroshard/v1/plan.pb.h"
 #include "neuroshard/v1/report.pb.h"
 
@@ -15,11 +16,12 @@ namespace neuroshard {
 // where those are more.
 std::string ShardingLine(const v1::Plan& plan);
 
-// "A kernels and B collectives on DEVICE"; less where something is not stated.
-std::string MeasuredWithText(const MeasuredWith& with);
-
 // "measured with " before it, and the line's end; empty where nothing is stated.
 std::string MeasuredWithLine(const MeasuredWith& with);
+
+// What the prices of an answer rest on; of a planner that does not say it yet, what was timed.
+// With the line's end; empty where neither is stated.
+std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measured_with);
 
 // The bound, its kind and scope, and how much more the plan costs; with the line's end.
 std::string BoundLine(const v1::LowerBound& bound);

@@ -12,7 +12,6 @@
 #include "client/cli/plan_report_text.h"
 #include "client/cli/text_table.h"
 #include "common/codec/message_text.h"
-#include "common/codec/plan_codec.h"
 
 namespace neuroshard {
 namespace {
@@ -61,10 +60,9 @@ std::string PredictionsAsTable(const PredictionRequest& request,
     }
     table.AddRow(std::move(cells));
   }
-  std::string text = table.ToString();
+  std::string text = BasisLine(response.price_basis(), response.measured_with()) + table.ToString();
   text += fmt::format("model {} version {}\n", response.cost_model().name(),
                       response.cost_model().version());
-  text += MeasuredWithLine(DecodeMeasuredWith(response.measured_with()));
   for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
   return text;
 }

@@ -11,6 +11,7 @@
 
 #include "client/cli/plan_report_text.h"
 #include "client/cli/text_table.h"
+#include "common/domain/backend_names.h"
 
 namespace neuroshard {
 namespace {

@@ -99,4 +99,8 @@ StatusOr<v1::GetCostModelResponse> PlannerClient::GetCostModel(
   return impl_->Call(&v1::PlannerService::Stub::GetCostModel, request);
 }
 
+StatusOr<v1::ListDevicesResponse> PlannerClient::ListDevices() const {
+  return impl_->Call(&v1::PlannerService::Stub::ListDevices, v1::ListDevicesRequest());
+}
+
 }  // namespace neuroshard

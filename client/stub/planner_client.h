@@ -32,6 +32,7 @@ class PlannerClient {
       const v1::PredictComputeRequest& request) const;
   StatusOr<v1::ListCostModelsResponse> ListCostModels() const;
   StatusOr<v1::GetCostModelResponse> GetCostModel(const v1::CostModelRef& model) const;
+  StatusOr<v1::ListDevicesResponse> ListDevices() const;
 
  private:
   class Impl;

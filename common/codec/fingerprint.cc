@@ -62,6 +62,15 @@ void AppendLater(const Table& table, std::size_t position, CanonicalBytes& out) 
   for (const double factor : table.pooling_factors) out.Real(factor);
 }
 
+// Of devices that are named; their bandwidths are in the topology's already. A request without one
+// keeps its fingerprint.
+void AppendLater(const std::optional<Fabric>& fabric, CanonicalBytes& out) {
+  if (!fabric) return;
+  out.Text("fabric");
+  out.Real(fabric->intra_host.latency_us);
+  out.Real(fabric->inter_host.latency_us);
+}
+
 template <typename E>
 void AppendWords(const std::vector<E>& words, CanonicalBytes& out) {
   out.Integer(static_cast<std::uint64_t>(words.size()));
@@ -198,6 +207,7 @@ std::string RequestFingerprint(const PlanRequest& request, std::string_view mode
   out.Text(model_name);
   out.Integer(model_version);
   for (std::size_t i = 0; i < tables.size(); ++i) AppendLater(*tables[i], i, out);
+  AppendLater(request.topology.fabric, out);
   return Sha256Hex(out.bytes());
 }
 

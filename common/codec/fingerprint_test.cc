@@ -216,5 +216,20 @@ TEST(FingerprintTest, TablesOfOneNameAreToldApartByTheirModules) {
   EXPECT_EQ(Fingerprint(request), Fingerprint(reordered));
 }
 
+TEST(FingerprintTest, FiguresOfNamedDevicesCountAndTheirNamesDoNot) {
+  PlanRequest request = SomeRequest();
+  for (Device& device : request.topology.devices) device.name = "some-device";
+  EXPECT_EQ(Fingerprint(request), Fingerprint(SomeRequest()));
+  request.topology.fabric = Fabric{"links", {5, 1e9}, {12, 1e9}};
+  std::set<std::string> seen = {Fingerprint(SomeRequest()), Fingerprint(request)};
+  request.topology.fabric->intra_host.latency_us = 6;
+  seen.insert(Fingerprint(request));
+  request.topology.fabric->inter_host.latency_us = 6;
+  seen.insert(Fingerprint(request));
+  EXPECT_EQ(seen.size(), 4U);
+  request.topology.bandwidths.device_memory_bytes_per_s += 1;
+  EXPECT_TRUE(seen.insert(Fingerprint(request)).second);
+}
+
 }  // namespace
 }  // namespace neuroshard

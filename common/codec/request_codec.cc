@@ -152,7 +152,7 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (violations.empty()) CheckTotalBytes(request, violations);
   NS_RETURN_IF_ERROR(faults.ToStatus());
   request.warnings = decoder.Warnings(request.tables);
-  for (std::string& warning : BandwidthWarnings(request.topology.bandwidths)) {
+  for (std::string& warning : TopologyWarnings(message.topology(), request.topology)) {
     request.warnings.push_back(std::move(warning));
   }
   return request;

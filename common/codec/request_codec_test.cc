@@ -14,6 +14,7 @@
 #include "common/codec/fingerprint.h"
 #include "common/codec/message_text.h"
 #include "common/codec/text_file.h"
+#include "common/devices/device_table.h"
 #include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
@@ -583,6 +584,100 @@ TEST(ComputeDeviceTest, IsAWord) {
   EXPECT_EQ(Decode(EncodePlanRequest(*request))->topology, request->topology);
   message.mutable_topology()->set_compute_device("tpu");
   EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("topology.compute_device"));
+}
+
+// The devices of hosts come from the table that is compiled in (common/devices).
+class NamedDeviceTest : public ::testing::Test {
+ protected:
+  NamedDeviceTest() : message_(GoodRequest(1)) {
+    host_->set_device("h100-sxm");
+    host_->clear_memory_bytes();
+    host_->set_count(2);
+  }
+
+  Topology DecodedTopology() {
+    const auto request = Decode(message_);
+    EXPECT_TRUE(request.ok()) << Message(request.status());
+    return request.ok() ? request->topology : Topology();
+  }
+
+  v1::ShardPlanRequest message_;
+  v1::HostGroup* host_ = message_.mutable_topology()->mutable_hosts(0);
+};
+
+TEST_F(NamedDeviceTest, GivesMemoryBandwidthsAndLinks) {
+  const Topology topology = DecodedTopology();
+  const PublishedDevice& h100 = *FindDevice("h100-sxm");
+  ASSERT_EQ(topology.num_ranks(), 8);
+  EXPECT_EQ(topology.devices[7], (Device{1, h100.memory_bytes, "h100-sxm"}));
+  EXPECT_EQ(topology.bandwidths,
+            (Bandwidths{h100.memory_bytes_per_s, h100.fabric->intra_host.bytes_per_s,
+                        h100.fabric->inter_host.bytes_per_s}));
+  EXPECT_EQ(topology.fabric, h100.fabric);
+  EXPECT_THAT(Decode(message_)->warnings, IsEmpty());
+  EXPECT_EQ(Decode(EncodePlanRequest(*Decode(message_)))->topology, topology);
+}
+
+TEST_F(NamedDeviceTest, WhatTheRequestStatesWins) {
+  host_->set_memory_bytes(7);
+  v1::Bandwidths& stated = *message_.mutable_topology()->mutable_bandwidths();
+  stated.set_device_memory_bytes_per_s(5e9);
+  stated.set_inter_host_bytes_per_s(6e9);
+  const Topology topology = DecodedTopology();
+  const double intra = FindDevice("h100-sxm")->fabric->intra_host.bytes_per_s;
+  EXPECT_EQ(topology.devices[0].memory_bytes, 7);
+  EXPECT_EQ(topology.bandwidths, (Bandwidths{5e9, intra, 6e9}));
+  EXPECT_EQ(topology.fabric->inter_host.bytes_per_s, 6e9);
+  EXPECT_EQ(topology.fabric->intra_host.bytes_per_s, intra);
+  EXPECT_EQ(Decode(EncodePlanRequest(*Decode(message_)))->topology, topology);
+  for (const int bytes : {1, 2, 3, 4}) host_->add_device_memory_bytes(bytes);
+  EXPECT_EQ(DecodedTopology().devices[6], (Device{1, 3, "h100-sxm"}));
+}
+
+TEST_F(NamedDeviceTest, AnUnknownNameIsOneFaultThatNamesTheNearest) {
+  host_->set_device("h100-smx");
+  const Status status = Decode(message_).status();
+  EXPECT_THAT(FaultyFields(status), ElementsAre("topology.hosts[0].device"));
+  EXPECT_THAT(Message(status), HasSubstr("did you mean h100-sxm?"));
+  host_->set_device("h100-sxm");
+  host_->set_memory_bytes(-1);
+  EXPECT_THAT(FaultyFields(Decode(message_).status()),
+              ElementsAre("topology.hosts[0].memory_bytes"));
+}
+
+TEST_F(NamedDeviceTest, ADriversNameIsTheDevices) {
+  host_->set_device("NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(DecodedTopology().devices[0].name, "h100-sxm");
+}
+
+TEST_F(NamedDeviceTest, UnlikeDevicesArePricedByTheSlowestAndKeepTheirMemory) {
+  v1::HostGroup& old = *message_.mutable_topology()->add_hosts();
+  old.set_device("t4");
+  old.set_num_devices(1);
+  const Topology topology = DecodedTopology();
+  const PublishedDevice& t4 = *FindDevice("t4");
+  EXPECT_EQ(topology.devices.back().memory_bytes, t4.memory_bytes);
+  EXPECT_EQ(topology.bandwidths,
+            (Bandwidths{t4.memory_bytes_per_s, t4.fabric->intra_host.bytes_per_s,
+                        t4.fabric->inter_host.bytes_per_s}));
+  EXPECT_THAT(Decode(message_)->warnings, ElementsAre(HasSubstr("name h100-sxm, t4: ")));
+  // Whichever comes first.
+  message_.mutable_topology()->mutable_hosts()->SwapElements(0, 1);
+  EXPECT_EQ(DecodedTopology().bandwidths, topology.bandwidths);
+  old.clear_device();
+}
+
+TEST_F(NamedDeviceTest, ADeviceWithoutLinksHasTorchRecsAndSaysSo) {
+  host_->set_device("mi300x");
+  const Topology topology = DecodedTopology();
+  EXPECT_FALSE(topology.fabric.has_value());
+  EXPECT_EQ(topology.bandwidths,
+            (Bandwidths{FindDevice("mi300x")->memory_bytes_per_s,
+                        Bandwidths().intra_host_bytes_per_s, Bandwidths().inter_host_bytes_per_s}));
+  EXPECT_THAT(Decode(message_)->warnings, ElementsAre(HasSubstr("no links of mi300x")));
+  message_.mutable_topology()->mutable_bandwidths()->set_intra_host_bytes_per_s(1e11);
+  message_.mutable_topology()->mutable_bandwidths()->set_inter_host_bytes_per_s(1e10);
+  EXPECT_THAT(Decode(message_)->warnings, IsEmpty());
 }
 
 }  // namespace

@@ -1,10 +1,15 @@
 #include "common/codec/topology_codec.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "common/codec/field_check.h"
+#include "common/devices/device_table.h"
 
 namespace neuroshard {
 namespace {
@@ -19,13 +24,27 @@ constexpr double kSuspiciousMemoryBandwidth = 4e9;
 
 std::int64_t HostCount(const v1::HostGroup& group) { return group.has_count() ? group.count() : 1; }
 
+// The device that the group names; null where it names none, and, with a violation, where there is
+// none such.
+const PublishedDevice* DecodeDevice(const v1::HostGroup& group, const FieldCheck& check) {
+  if (group.device().empty()) return nullptr;
+  const PublishedDevice* device = FindDevice(group.device());
+  if (device == nullptr) check.Fail("device", DescribeUnknownDevice(group.device()));
+  return device;
+}
+
 // The memory of each device of one host of the group; empty, and violations, when it is not legal.
-std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group, const FieldCheck& check) {
+std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group,
+                                             const PublishedDevice* device,
+                                             const FieldCheck& check) {
   if (!check.InRange("num_devices", group.num_devices(), 1, kMaxDevicesPerHost)) return {};
   if (group.device_memory_bytes_size() == 0) {
-    if (!check.InRange("memory_bytes", group.memory_bytes(), 1, kMaxDeviceBytes)) return {};
-    return std::vector<std::int64_t>(static_cast<std::size_t>(group.num_devices()),
-                                     group.memory_bytes());
+    std::int64_t bytes = group.memory_bytes();
+    if (bytes == 0 && device != nullptr) bytes = device->memory_bytes;
+    // A device that is not known is a fault already.
+    if (bytes == 0 && !group.device().empty()) return {};
+    if (!check.InRange("memory_bytes", bytes, 1, kMaxDeviceBytes)) return {};
+    return std::vector<std::int64_t>(static_cast<std::size_t>(group.num_devices()), bytes);
   }
   if (group.device_memory_bytes_size() != group.num_devices()) {
     check.Fail("device_memory_bytes",
@@ -42,9 +61,36 @@ std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group, const F
   return {group.device_memory_bytes().begin(), group.device_memory_bytes().end()};
 }
 
-Bandwidths DecodeBandwidths(const v1::Bandwidths& message, Violations& violations) {
+FabricLink Slower(const FabricLink& a, const FabricLink& b) {
+  return {std::max(a.latency_us, b.latency_us), std::min(a.bytes_per_s, b.bytes_per_s)};
+}
+
+// The slowest memory and links of the devices: whoever waits for all ranks waits for those. No
+// fabric where one of the devices has none.
+void TakePublishedFigures(const std::vector<std::string>& names, Topology& topology) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const PublishedDevice& device = *FindDevice(names[i]);
+    double& memory = topology.bandwidths.device_memory_bytes_per_s;
+    memory = i == 0 ? device.memory_bytes_per_s : std::min(memory, device.memory_bytes_per_s);
+    if (i == 0) {
+      topology.fabric = device.fabric;
+    } else if (!device.fabric || !topology.fabric) {
+      topology.fabric.reset();
+    } else if (topology.fabric->name != device.fabric->name) {
+      topology.fabric = {fmt::format("{}+{}", topology.fabric->name, device.fabric->name),
+                         Slower(topology.fabric->intra_host, device.fabric->intra_host),
+                         Slower(topology.fabric->inter_host, device.fabric->inter_host)};
+    }
+  }
+  if (!topology.fabric) return;
+  topology.bandwidths.intra_host_bytes_per_s = topology.fabric->intra_host.bytes_per_s;
+  topology.bandwidths.inter_host_bytes_per_s = topology.fabric->inter_host.bytes_per_s;
+}
+
+// What the request states wins over the figures of its devices.
+void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violations& violations) {
   const FieldCheck check("topology.bandwidths", violations);
-  Bandwidths bandwidths;
+  Bandwidths& bandwidths = topology.bandwidths;
   if (message.has_device_memory_bytes_per_s()) {
     bandwidths.device_memory_bytes_per_s = message.device_memory_bytes_per_s();
   }
@@ -60,7 +106,9 @@ Bandwidths DecodeBandwidths(const v1::Bandwidths& message, Violations& violation
                 kMaxBandwidth);
   check.InRange("inter_host_bytes_per_s", bandwidths.inter_host_bytes_per_s, kMinBandwidth,
                 kMaxBandwidth);
-  return bandwidths;
+  if (!topology.fabric) return;
+  topology.fabric->intra_host.bytes_per_s = bandwidths.intra_host_bytes_per_s;
+  topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
 }
 
 }  // namespace
@@ -85,14 +133,18 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
   for (int i = 0; i < message.hosts_size(); ++i) {
     const FieldCheck check(fmt::format("topology.hosts[{}]", i), violations);
     const bool count_ok = check.InRange("count", HostCount(message.hosts(i)), 1, kMaxHosts);
-    const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), check);
+    const PublishedDevice* device = DecodeDevice(message.hosts(i), check);
+    const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), device, check);
     // A group without legal devices is a violation already, and must not cost a step a host.
     if (!count_ok || memory.empty()) continue;
     for (std::int64_t copy = 0; copy < HostCount(message.hosts(i)); ++copy, ++host) {
-      for (const std::int64_t bytes : memory) topology.devices.push_back({host, bytes});
+      for (const std::int64_t bytes : memory) {
+        topology.devices.push_back({host, bytes, device == nullptr ? "" : device->name});
+      }
     }
   }
-  topology.bandwidths = DecodeBandwidths(message.bandwidths(), violations);
+  TakePublishedFigures(DeviceNames(topology), topology);
+  DecodeBandwidths(message.bandwidths(), topology, violations);
   if (!message.compute_device().empty()) {
     topology.compute_device =
         FieldCheck("topology", violations)
@@ -101,24 +153,49 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
   return topology;
 }
 
-std::vector<std::string> BandwidthWarnings(const Bandwidths& bandwidths) {
-  if (bandwidths.device_memory_bytes_per_s >= kSuspiciousMemoryBandwidth) return {};
-  return {
-      fmt::format("topology.bandwidths.device_memory_bytes_per_s is {:.3g}, less than any device "
-                  "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
-                  bandwidths.device_memory_bytes_per_s)};
+std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Topology& topology) {
+  std::vector<std::string> warnings;
+  const Bandwidths& bandwidths = topology.bandwidths;
+  if (bandwidths.device_memory_bytes_per_s < kSuspiciousMemoryBandwidth) {
+    warnings.push_back(
+        fmt::format("topology.bandwidths.device_memory_bytes_per_s is {:.3g}, less than any device "
+                    "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
+                    bandwidths.device_memory_bytes_per_s));
+  }
+  const std::vector<std::string> names = DeviceNames(topology);
+  if (names.empty()) return warnings;
+  const bool some_unnamed = std::any_of(topology.devices.begin(), topology.devices.end(),
+                                        [](const Device& device) { return device.name.empty(); });
+  if (names.size() > 1 || some_unnamed) {
+    warnings.push_back(fmt::format(
+        "topology.hosts name {}{}: where prices rest on published figures, all devices have the "
+        "slowest memory and links of those named",
+        fmt::join(names, ", "), some_unnamed ? ", and some hosts no device" : ""));
+  }
+  if (!topology.fabric && topology.num_ranks() > 1 &&
+      !(message.bandwidths().has_intra_host_bytes_per_s() &&
+        message.bandwidths().has_inter_host_bytes_per_s())) {
+    warnings.push_back(fmt::format(
+        "the table of devices has no links of {}: what topology.bandwidths does not state of them "
+        "is TorchRec's default, {:.3g} bytes/s on a host and {:.3g} between hosts",
+        fmt::join(names, ", "), Bandwidths().intra_host_bytes_per_s,
+        Bandwidths().inter_host_bytes_per_s));
+  }
+  return warnings;
 }
 
 v1::Topology EncodeTopology(const Topology& topology) {
   v1::Topology message;
   std::vector<std::int64_t> last;
+  std::string last_name;
   for (auto device = topology.devices.begin(); device != topology.devices.end();) {
     std::vector<std::int64_t> memory;
     const int host = device->host;
+    const std::string& name = device->name;  // the devices of a host are alike
     for (; device != topology.devices.end() && device->host == host; ++device) {
       memory.push_back(device->memory_bytes);
     }
-    if (memory == last) {
+    if (memory == last && name == last_name) {
       v1::HostGroup& group = *message.mutable_hosts(message.hosts_size() - 1);
       group.set_count(group.count() + 1);
       continue;
@@ -132,7 +209,9 @@ v1::Topology EncodeTopology(const Topology& topology) {
     } else {
       group.mutable_device_memory_bytes()->Add(memory.begin(), memory.end());
     }
+    group.set_device(name);
     last = std::move(memory);
+    last_name = name;
   }
   if (topology.compute_device) {
     message.set_compute_device(std::string(ToText(*topology.compute_device)));

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/domain/measurement.h"
+#include "common/domain/plan_cost.h"
 
 namespace neuroshard {
 
@@ -19,6 +20,9 @@ inline constexpr std::string_view kNccl = "nccl";
 // Today's name of a backend that workers before 2026-11-22 called "cpu", "cuda" or "gloo" (no
 // backend may get these names again); any other name is returned unchanged.
 std::string BackendNameToday(std::string_view name);
+
+// "A kernels and B collectives on DEVICE"; less where something is not stated.
+std::string MeasuredWithText(const MeasuredWith& with);
 
 // For records from elsewhere: a store, a worker.
 void UseBackendNamesOfToday(MeasurementEnvironment& environment);

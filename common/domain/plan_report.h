@@ -1,4 +1,4 @@
-// Reports beside a plan's cost: lower bound, explanations, migration.
+// Reports beside a plan's cost: what prices rest on, lower bound, explanations, migration.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,25 @@
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
+
+// kMixed: compute was measured, communication is priced by the published figures of a fabric.
+enum class BasisKind { kMeasured, kPublished, kMixed };
+
+template <>
+inline constexpr std::array kWords<BasisKind> = {
+    Word<BasisKind>{BasisKind::kMeasured, "measured"},
+    Word<BasisKind>{BasisKind::kPublished, "published"},
+    Word<BasisKind>{BasisKind::kMixed, "mixed"}};
+
+// What the prices of an answer rest on, and how far the request is from that.
+struct PriceBasis {
+  BasisKind kind = BasisKind::kMeasured;
+  std::string text;                      // one line with all of it
+  std::string measured_until;            // ISO 8601; empty: not known, or nothing was measured
+  std::vector<std::string> differences;  // empty: none that are known
+
+  bool operator==(const PriceBasis&) const = default;
+};
 
 // kCertified: no legal plan of `scope` costs less under this cost model (up to float rounding).
 // kReference: what a perfectly even spread would cost; plans below it may exist.

@@ -3,21 +3,24 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "common/domain/fabric.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 
-// The device of a rank: its host and its memory.
+// The device of a rank: its host, its memory and what it is.
 struct Device {
   int host = 0;
   std::int64_t memory_bytes = 0;
+  std::string name = {};  // PublishedDevice::name (common/devices); empty: not stated
 
   bool operator==(const Device&) const = default;
 };
 
-// Bandwidths for the `analytic` cost model; measured models do not use them. The defaults are
+// Bandwidths for the `analytic` cost model; measured costs do not use them. The defaults are
 // TorchRec 1.4's (planner/constants.py): a V100-class host.
 struct Bandwidths {
   double device_memory_bytes_per_s = 897.0 * (1 << 30);
@@ -39,6 +42,9 @@ struct HostRanks {
 struct Topology {
   std::vector<Device> devices;
   Bandwidths bandwidths = {};
+  // The links of the devices that are named, for communication that was not measured; none: no
+  // device is named, or there are no figures of its links. Its bandwidths are those of `bandwidths`.
+  std::optional<Fabric> fabric = {};
   std::optional<ComputeDevice> compute_device = {};  // the trainer's; none: not stated
 
   int num_ranks() const { return static_cast<int>(devices.size()); }

@@ -47,6 +47,9 @@ inline constexpr std::array<std::string_view, 11> kStrategyNames = {
     "refine",        "neuroshard",         "random", "size_greedy",     "dim_greedy",
     "lookup_greedy", "size_lookup_greedy", "basic",  "memory_balanced", "memory_optimized",
     "hugectr_auto"};
+// The others reproduce searches that know of nothing but tables and memory: they refuse constraints
+// and previous plans.
+inline constexpr std::string_view kObeysConstraints = "refine";
 
 // A value with its spelling in requests, files and answers.
 template <typename E>

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/devices/fabric_fields.h"
 #include "server/models/manifest_fields.h"
 #include "server/models/regular_file.h"
 
@@ -10,23 +11,13 @@ namespace neuroshard {
 namespace {
 
 constexpr std::int64_t kMaxFabricFileBytes = 1 << 16;
-constexpr std::string_view kFabricFormat = "neuroshard-fabric/1";
-
-FabricLink ReadLink(ConfigReader& owner, std::string_view key) {
-  FabricLink link;
-  owner.Require({key});
-  if (auto section = owner.SectionIfGiven(key)) {
-    section->Require({"latency_us", "bytes_per_s"});
-    section->Read("latency_us", &link.latency_us, {0, 1e6});
-    section->Read("bytes_per_s", &link.bytes_per_s, {1, 1e15});
-  }
-  return link;
-}
 
 // Name and links, the keys that are the same in both places.
 Fabric ReadFabric(ConfigReader& section) {
-  return {ReadName(section, "name"), ReadLink(section, "intra_host"),
-          ReadLink(section, "inter_host")};
+  Fabric fabric;
+  fabric.name = ReadName(section, "name");
+  ReadFabricLinks(section, &fabric);
+  return fabric;
 }
 
 void EmitLink(YAML::Emitter& out, const std::string& key, const FabricLink& link) {

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "common/base/status.h"
+#include "common/domain/fabric.h"
 #include "common/text/config_reader.h"
-#include "server/cost/fabric/fabric.h"
 
 namespace neuroshard {
 

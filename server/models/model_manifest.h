@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/domain/fabric.h"
 #include "server/cost/cost_model.h"
-#include "server/cost/fabric/fabric.h"
 #include "server/models/universal_manifest.h"
 
 namespace neuroshard {

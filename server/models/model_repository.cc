@@ -1,5 +1,6 @@
 #include "server/models/model_repository.h"
 
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/printable_text.h"
+#include "common/devices/device_table.h"
 
 namespace neuroshard {
 namespace {
@@ -133,6 +135,39 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
         FailureReason::kNoModel);
   }
   return found;
+}
+
+StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
+    const CostModelRef& ref, const Topology& topology) const {
+  const std::vector<std::string> devices = DeviceNames(topology);
+  std::vector<std::shared_ptr<const CostModel>> found;
+  if (!ref.name.empty() || devices.empty()) {
+    NS_ASSIGN_OR_RETURN(auto model, Find(ref));
+    found.push_back(std::move(model));
+    return found;
+  }
+  for (const auto& model : loaded_) {
+    if (!IsEachOf(model->info().measured_with.device, devices)) continue;
+    if (ref.version != 0 && model->info().version != ref.version) continue;
+    // Versions ascend.
+    if (!found.empty() && found.back()->info().name == model->info().name) found.pop_back();
+    found.push_back(model);
+  }
+  const auto rank = [this](const CostModelInfo& info) {
+    const bool measured_comm = info.coverage.comm_fabric.empty() &&
+                               (info.coverage.max_ranks > 1 || !info.coverage.num_devices.empty());
+    return std::pair(info.name != default_model_, !measured_comm);
+  };
+  std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
+    return rank(a->info()) < rank(b->info());
+  });
+  for (const auto& model : models_) {
+    if (model->info().kind == kAnalyticKind) found.push_back(model);
+  }
+  if (!found.empty()) return found;
+  return WithReason(FailedPrecondition("no cost model was measured on {}; {}",
+                                       fmt::join(devices, " and "), DescribeAvailable(models_)),
+                    FailureReason::kNoModel);
 }
 
 ModelRepository::ModelRepository(ModelRepositoryOptions options, CostModelLoader loader)

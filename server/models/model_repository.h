@@ -52,6 +52,13 @@ class ModelSnapshot {
   // FAILED_PRECONDITION, saying what there is, when nothing matches.
   StatusOr<std::shared_ptr<const CostModel>> Find(const CostModelRef& ref) const;
 
+  // Models that may price a request for these devices, best first; never empty. A model that `ref`
+  // names, or any model where no device is named: Find's alone. Otherwise the newest versions of
+  // those that were measured on the devices (the default first, then those whose communication was
+  // measured, then by name), then the formulas over published figures.
+  StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const CostModelRef& ref,
+                                                                  const Topology& topology) const;
+
   // By name, then ascending version: all, and those of them that are not built in.
   const std::vector<std::shared_ptr<const CostModel>>& models() const { return models_; }
   const std::vector<std::shared_ptr<const CostModel>>& loaded() const { return loaded_; }

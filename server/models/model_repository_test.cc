@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <fstream>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "server/models/model_drift.h"
 #include "server/models/testing/model_fixture.h"
@@ -315,6 +317,77 @@ TEST_F(ModelRepositoryTest, ReadersAndReloadsRunTogether) {
   done = true;
   for (std::thread& reader : readers) reader.join();
   EXPECT_THAT(Served(*repository), ElementsAre("a/1"));
+}
+
+// Which models may price a request that names none, by the devices that it names.
+class ModelsForDevicesTest : public ModelRepositoryTest {
+ protected:
+  // Measured on `device`; communication too unless `measures_comm` is false.
+  void AddModelOf(const std::string& name, int version, const std::string& device,
+                  bool measures_comm = true) {
+    devices_[name] = {device, measures_comm};
+    AddModel(name, version);
+  }
+
+  std::unique_ptr<ModelRepository> OpenWithFormulas(const std::string& default_model = "") {
+    CostModelInfo formulas;
+    formulas.name = "analytic";
+    formulas.version = 1;
+    formulas.kind = kAnalyticKind;
+    auto repository = ModelRepository::Create(
+        {root_,
+         default_model,
+         {std::make_shared<const ::neuroshard::testing::FakeCostModel>(formulas)}},
+        [this](const ModelManifest& manifest,
+               const fs::path&) -> StatusOr<std::shared_ptr<const CostModel>> {
+          CostModelInfo info = FakeInfo(manifest);
+          info.measured_with.device = devices_[manifest.name].first;
+          info.coverage.num_devices.clear();
+          if (devices_[manifest.name].second) info.coverage.max_ranks = 64;
+          return std::make_shared<const ::neuroshard::testing::FakeCostModel>(info);
+        });
+    EXPECT_TRUE(repository.ok()) << repository.status();
+    return *std::move(repository);
+  }
+
+  static std::vector<std::string> Candidates(const ModelRepository& repository,
+                                             const std::string& device,
+                                             const CostModelRef& ref = {}) {
+    Topology topology;
+    topology.devices = {{0, 1, device}};
+    const auto found = repository.Current()->FindFor(ref, topology);
+    if (!found.ok()) return {Message(found.status())};
+    std::vector<std::string> names;
+    for (const auto& model : *found) {
+      names.push_back(fmt::format("{}/{}", model->info().name, model->info().version));
+    }
+    return names;
+  }
+
+  std::map<std::string, std::pair<std::string, bool>> devices_;
+};
+
+TEST_F(ModelsForDevicesTest, MeasuredOnesComeBeforeTheFormulas) {
+  AddModelOf("cpu", 1, "AMD EPYC");
+  AddModelOf("a-compute", 1, "NVIDIA H100 80GB HBM3", /*measures_comm=*/false);
+  AddModelOf("b", 1, "NVIDIA H100 80GB HBM3");
+  AddModelOf("b", 2, "NVIDIA H100 80GB HBM3");
+  AddModelOf("c", 1, "NVIDIA H100 80GB HBM3");
+  EXPECT_THAT(Candidates(*OpenWithFormulas(), "h100-sxm"),
+              ElementsAre("b/2", "c/1", "a-compute/1", "analytic/1"));
+  EXPECT_THAT(Candidates(*OpenWithFormulas("c"), "h100-sxm"),
+              ElementsAre("c/1", "b/2", "a-compute/1", "analytic/1"));
+}
+
+TEST_F(ModelsForDevicesTest, OneMeasuredOnSomethingElseIsTakenByNameAlone) {
+  AddModelOf("cpu", 1, "AMD EPYC");
+  const auto repository = OpenWithFormulas("cpu");
+  EXPECT_THAT(Candidates(*repository, "h100-sxm"), ElementsAre("analytic/1"));
+  EXPECT_THAT(Candidates(*repository, "h100-sxm", {"cpu", 0}), ElementsAre("cpu/1"));
+  // What names no device is what it was.
+  EXPECT_THAT(Candidates(*repository, ""), ElementsAre("cpu/1"));
+  EXPECT_THAT(Candidates(*Open("cpu"), "h100-sxm"),
+              ElementsAre(HasSubstr("no cost model was measured on h100-sxm; there is cpu")));
 }
 
 }  // namespace

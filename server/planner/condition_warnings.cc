@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <set>
 #include <string_view>
@@ -90,18 +91,19 @@ std::string CountText(std::int64_t count, std::string_view what) {
   return count == 0 ? "" : fmt::format("{} {} of another", count, what);
 }
 
-}  // namespace
+using Conditions = std::array<Condition, 3>;
 
-std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
-                                           const Plan& plan) {
+Conditions ConditionsOf(const PlanRequest& request, const CostModelInfo& model) {
   const auto covers_dtype = [&](const Table& table) {
     return Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
                   ToText(table.weight_dtype));
   };
   const auto tables = static_cast<std::int64_t>(request.tables.size());
-  const Condition conditions[] = {
-      {"global batch size", BatchSizesOf(model),
-       Covers(model, request.global_batch_size) ? "" : std::to_string(request.global_batch_size)},
+  return {
+      Condition{"global batch size", BatchSizesOf(model),
+                Covers(model, request.global_batch_size)
+                    ? ""
+                    : std::to_string(request.global_batch_size)},
       {"weight dtype", WordsOf(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype),
        CountText(tables - std::count_if(request.tables.begin(), request.tables.end(), covers_dtype),
                  "tables")},
@@ -109,49 +111,9 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
        Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(request.optimizer))
            ? ""
            : std::string(ToText(request.optimizer))}};
-  std::vector<std::string> warnings = LinesOf(model, conditions, "the request has");
-  const int num_ranks = request.topology.num_ranks();
-  if (!CoversRanks(model, num_ranks)) {
-    warnings.push_back(
-        fmt::format("cost model {} version {} was measured with {}, the request has {}: "
-                    "communication is extrapolated",
-                    model.name, model.version, RanksOf(model), num_ranks));
-  }
-  const std::size_t num_hosts = request.topology.hosts().size();
-  if (model.coverage.ranges.max_hosts != 0 &&
-      num_hosts > static_cast<std::size_t>(model.coverage.ranges.max_hosts)) {
-    warnings.push_back(fmt::format(
-        "cost model {} version {} was measured on {} {}, the request has {}: {}", model.name,
-        model.version, model.coverage.ranges.max_hosts,
-        model.coverage.ranges.max_hosts == 1 ? "host" : "hosts", num_hosts,
-        model.coverage.ranges.max_hosts == 1 ? "communication is priced as if all ranks were on one"
-                                             : "communication is extrapolated"));
-  }
-  if (!model.coverage.comm_fabric.empty() && num_ranks > 1) {
-    warnings.push_back(fmt::format(
-        "cost model {} version {}: communication is not measured (fabric {}): priced by published "
-        "bandwidths, costs compare plans but do not forecast times",
-        model.name, model.version, model.coverage.comm_fabric));
-  }
-  if (model.kind == kAnalyticKind) {  // has formulas for every type
-    if (request.cost_model.name.empty()) {
-      warnings.push_back(
-          fmt::format("the request names no cost model: {} version {} priced it by published "
-                      "formulas and figures, nothing was measured",
-                      model.name, model.version));
-    }
-  } else if (const auto foreign = ForeignTypes(request.constraints, plan, model);
-             !foreign.empty()) {
-    warnings.push_back(
-        fmt::format("cost model {} version {} was not made for {}: priced by volume equivalence, "
-                    "not measured",
-                    model.name, model.version, fmt::join(foreign, ", ")));
-  }
-  return warnings;
 }
 
-std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
-                                           const CostModelInfo& model) {
+Conditions ConditionsOf(std::span<const ComputeSample> sets, const CostModelInfo& model) {
   std::int64_t batch_sizes = 0;
   std::int64_t optimizers = 0;
   std::int64_t dtypes = 0;
@@ -168,13 +130,81 @@ std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
                     : 1;
     }
   }
-  const Condition conditions[] = {
-      {"global batch size", BatchSizesOf(model), CountText(batch_sizes, "sets")},
+  return {
+      Condition{"global batch size", BatchSizesOf(model), CountText(batch_sizes, "sets")},
       {"weight dtype", WordsOf(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype),
        CountText(dtypes, "shards")},
       {"optimizer", WordsOf(model.coverage.ranges.optimizers, model.coverage.optimizer),
        CountText(optimizers, "sets")}};
-  return LinesOf(model, conditions, "the request has");
+}
+
+bool CoversHosts(const CostModelInfo& model, std::size_t num_hosts) {
+  return model.coverage.ranges.max_hosts == 0 ||
+         num_hosts <= static_cast<std::size_t>(model.coverage.ranges.max_hosts);
+}
+
+std::vector<std::string> AskedOf(const Conditions& conditions) {
+  std::vector<std::string> names;
+  for (const Condition& condition : conditions) {
+    if (!condition.asked.empty()) names.emplace_back(condition.what);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> UnmeasuredConditions(const PlanRequest& request,
+                                              const CostModelInfo& model) {
+  std::vector<std::string> names = AskedOf(ConditionsOf(request, model));
+  if (!CoversRanks(model, request.topology.num_ranks())) names.push_back("number of ranks");
+  if (!CoversHosts(model, request.topology.hosts().size())) names.push_back("number of hosts");
+  return names;
+}
+
+std::vector<std::string> UnmeasuredConditions(std::span<const ComputeSample> sets,
+                                              const CostModelInfo& model) {
+  return AskedOf(ConditionsOf(sets, model));
+}
+
+std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
+                                           const Plan& plan) {
+  std::vector<std::string> warnings =
+      LinesOf(model, ConditionsOf(request, model), "the request has");
+  const int num_ranks = request.topology.num_ranks();
+  if (!CoversRanks(model, num_ranks)) {
+    warnings.push_back(
+        fmt::format("cost model {} version {} was measured with {}, the request has {}: "
+                    "communication is extrapolated",
+                    model.name, model.version, RanksOf(model), num_ranks));
+  }
+  const std::size_t num_hosts = request.topology.hosts().size();
+  if (!CoversHosts(model, num_hosts)) {
+    warnings.push_back(fmt::format(
+        "cost model {} version {} was measured on {} {}, the request has {}: {}", model.name,
+        model.version, model.coverage.ranges.max_hosts,
+        model.coverage.ranges.max_hosts == 1 ? "host" : "hosts", num_hosts,
+        model.coverage.ranges.max_hosts == 1 ? "communication is priced as if all ranks were on one"
+                                             : "communication is extrapolated"));
+  }
+  if (!model.coverage.comm_fabric.empty() && num_ranks > 1) {
+    warnings.push_back(fmt::format(
+        "cost model {} version {}: communication is not measured (fabric {}): priced by published "
+        "bandwidths, costs compare plans but do not forecast times",
+        model.name, model.version, model.coverage.comm_fabric));
+  }
+  if (model.kind == kAnalyticKind) return warnings;  // has formulas for every type
+  if (const auto foreign = ForeignTypes(request.constraints, plan, model); !foreign.empty()) {
+    warnings.push_back(
+        fmt::format("cost model {} version {} was not made for {}: priced by volume equivalence, "
+                    "not measured",
+                    model.name, model.version, fmt::join(foreign, ", ")));
+  }
+  return warnings;
+}
+
+std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
+                                           const CostModelInfo& model) {
+  return LinesOf(model, ConditionsOf(sets, model), "the request has");
 }
 
 std::vector<std::string> QualityWarnings(const CostModelInfo& model) {

@@ -15,14 +15,19 @@ namespace neuroshard {
 // One line for each of batch size, weight dtype and optimizer that is outside what the model was
 // measured at, and for rank and host counts likewise; conditions that the model does not state give
 // none. One for the sharding types that the request names or `plan` uses and the model was not made
-// for. One where a fabric prices communication. One where formulas price a request that did not ask
-// for them by name.
+// for. One where a fabric prices communication.
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan = {});
 
 // The same for sets of shards.
 std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
                                            const CostModelInfo& model);
+
+// The names of those conditions, rank and host counts: "global batch size".
+std::vector<std::string> UnmeasuredConditions(const PlanRequest& request,
+                                              const CostModelInfo& model);
+std::vector<std::string> UnmeasuredConditions(std::span<const ComputeSample> sets,
+                                              const CostModelInfo& model);
 
 // One line where the model is marked as unusable, and one for each stage whose median of
 // measurements since then is off by more than the stage's typical error.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/failure_reason.h"
+#include "server/cost/fabric/fabric_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
@@ -14,6 +15,7 @@
 #include "server/planner/budget_stop.h"
 #include "server/planner/condition_warnings.h"
 #include "server/planner/migration_warnings.h"
+#include "server/planner/price_basis.h"
 
 namespace neuroshard {
 namespace {
@@ -100,11 +102,46 @@ class Watcher final : public SearchObserver {
   double share_ = 0;  // of the search that is done
 };
 
-// The model, bound to the request's conditions: every price of the request is asked of this object.
-StatusOr<BoundCostModel> BindTo(const PlanRequest& request, const CostModel& model) {
-  StatusOr<BoundCostModel> bound = model.Bind(ConditionsOf(request));
-  if (!bound.ok()) return WithReason(bound.status(), FailureReason::kModelUnfit);
-  return bound;
+// A model, bound to the request's conditions: every price of the request is asked of this object.
+struct Pricing {
+  std::shared_ptr<const CostModel> model;
+  BoundCostModel bound;
+  PriceBasis basis;
+};
+
+// The model with the links of the request's devices, where it has measured none of its own.
+std::shared_ptr<const CostModel> WithLinksOf(const Topology& topology,
+                                             std::shared_ptr<const CostModel> model) {
+  const ModelCoverage& coverage = model->info().coverage;
+  const bool prices_comm = model->info().kind == kAnalyticKind || coverage.max_ranks > 1 ||
+                           !coverage.num_devices.empty();
+  if (prices_comm || !topology.fabric || topology.num_ranks() == 1) return model;
+  return MakeFabricCostModel(std::move(model), *topology.fabric);
+}
+
+// The first of the models that can price the request.
+StatusOr<Pricing> PriceBy(const PlanRequest& request,
+                          const std::vector<std::shared_ptr<const CostModel>>& models) {
+  Status unfit = FailedPrecondition("there is no cost model");
+  std::string why_not_measured = "no cost model here was measured on the request's device";
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    std::shared_ptr<const CostModel> model = WithLinksOf(request.topology, models[i]);
+    StatusOr<BoundCostModel> bound = model->Bind(ConditionsOf(request));
+    if (!bound.ok()) {
+      if (i > 0) continue;
+      unfit = bound.status();
+      why_not_measured = fmt::format(
+          "the cost model that was measured on the device cannot price "
+          "this request: {}",
+          Message(unfit));
+      continue;
+    }
+    // Only the formulas stand in for others; whoever asks for them by name misses no measurement.
+    if (!request.cost_model.name.empty()) why_not_measured.clear();
+    PriceBasis basis = PriceBasisOf(request, model->info(), why_not_measured);
+    return Pricing{std::move(model), *std::move(bound), std::move(basis)};
+  }
+  return WithReason(unfit, FailureReason::kModelUnfit);
 }
 
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
@@ -116,12 +153,13 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
                                        PlanObserver* observer) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
-                      find_model_(request.cost_model));
-  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, BindTo(request, *model));
+  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request.cost_model, request.topology));
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
+  const auto& [model, bound, basis] = pricing;
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
+  answer.basis = basis;
   answer.lower_bound = LowerBoundOf(request, bound);
   BudgetStop budget(stop, clock_, request.search.time_budget);
   Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
@@ -145,12 +183,13 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model,
-                      find_model_(request.cost_model));
-  NS_ASSIGN_OR_RETURN(const BoundCostModel bound, BindTo(request, *model));
+  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request.cost_model, request.topology));
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
+  const auto& [model, bound, basis] = pricing;
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);
+  answer.basis = basis;
   answer.warnings = AllWarnings(request, model->info(), plan);
   answer.violations = CheckPlan(request, plan);
   StatusOr<PlanCost> cost = PricePlan(request, plan, bound);
@@ -174,10 +213,12 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
 StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
                                             std::span<const ComputeSample> sets,
                                             const StopSignal& stop) const {
-  NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CostModel> model, find_model_(ref));
+  NS_ASSIGN_OR_RETURN(const auto models, find_model_(ref, Topology()));
+  const std::shared_ptr<const CostModel>& model = models.front();
   PredictionAnswer answer;
   NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(*model, sets, stop));
   answer.model = RefOf(*model);
+  answer.basis = PriceBasisOf(sets, model->info());
   answer.splits_compute = model->info().properties.splits_compute;
   answer.interval_coverage = model->info().properties.interval_coverage;
   answer.measured_with = model->info().measured_with;

@@ -32,6 +32,7 @@ struct PlanAnswer {
   SearchStatistics statistics;
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
+  PriceBasis basis;
   std::vector<std::string> warnings;
   std::optional<LowerBound> lower_bound;  // always there
   // Of the final answer, if the request asks and the stop leaves time for it.
@@ -44,6 +45,7 @@ struct EvaluationAnswer {
   std::vector<Violation> violations;  // empty: the plan is legal
   std::optional<PlanCost> cost;       // none when the plan is too broken to be priced
   CostModelRef model;
+  PriceBasis basis;
   std::vector<std::string> warnings;
   // As in PlanAnswer; nothing where there is no cost.
   std::optional<LowerBound> lower_bound;
@@ -55,6 +57,7 @@ struct EvaluationAnswer {
 struct PredictionAnswer {
   std::vector<ComputePrediction> predictions;  // one for each set
   CostModelRef model;
+  PriceBasis basis;
   bool splits_compute = false;  // the model tells forward from backward
   double interval_coverage = 0;
   MeasuredWith measured_with;
@@ -71,18 +74,19 @@ class PlanObserver {
   virtual void OnProgress(double share) = 0;
 };
 
-// Model of a reference, e.g. ModelSnapshot::Find of the newest snapshot. FAILED_PRECONDITION,
-// saying what there is, when there is none. Thread-safe.
-using ModelFinder =
-    std::function<StatusOr<std::shared_ptr<const CostModel>>(const CostModelRef& ref)>;
+// Models that may price requests with these devices, best first, e.g. ModelSnapshot::FindFor of the
+// newest snapshot. FAILED_PRECONDITION, saying what there is, when there is none. Thread-safe.
+using ModelFinder = std::function<StatusOr<std::vector<std::shared_ptr<const CostModel>>>(
+    const CostModelRef& ref, const Topology& topology)>;
 
 // RunSearch of server/search, which has the contract.
 using SearchFunction =
     std::function<StatusOr<SearchResult>(const PlanRequest& request, const BoundCostModel& model,
                                          const StopSignal& stop, SearchObserver* observer)>;
 
-// Stateless and thread-safe. A request takes its model once, bound to the request's conditions, and
-// everything in its answer comes from that object. An answer depends on the request and the model
+// Stateless and thread-safe. A request takes its model once, the first that can price it, bound to
+// the request's conditions, and everything in its answer comes from that object. The communication
+// of models that measured none is priced by the fabric of the request's devices, where there is one. An answer depends on the request and the model
 // alone, as long as no time limit is hit.
 class Planner {
  public:

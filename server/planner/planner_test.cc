@@ -74,11 +74,14 @@ class PlannerTest : public ::testing::Test {
  protected:
   Planner MakePlanner(SearchFunction search) {
     return Planner(
-        [this](const CostModelRef& ref) -> StatusOr<std::shared_ptr<const CostModel>> {
+        [this](const CostModelRef& ref,
+               const Topology&) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
           if (ref.name != "" && ref.name != "fake") {
             return FailedPrecondition("no cost model {}; there is fake", ref.name);
           }
-          return model_;
+          std::vector<std::shared_ptr<const CostModel>> models = {model_};
+          models.insert(models.end(), others_.begin(), others_.end());
+          return models;
         },
         std::move(search), clock_);
   }
@@ -107,6 +110,7 @@ class PlannerTest : public ::testing::Test {
 
   FakeClock clock_;
   std::shared_ptr<const CostModel> model_ = std::make_shared<FakeCostModel>();
+  std::vector<std::shared_ptr<const CostModel>> others_;  // that stand in for it
   NeverStop never_;
 };
 
@@ -382,6 +386,54 @@ TEST_F(PlannerTest, EvaluationTellsLegalIllegalAndUnpriceablePlansApart) {
   EXPECT_THAT(nonsense->violations, Not(IsEmpty()));
   EXPECT_FALSE(nonsense->cost.has_value());
   EXPECT_FALSE(nonsense->lower_bound.has_value());
+}
+
+TEST_F(PlannerTest, TheFirstModelThatCanPriceTheRequestDoesAndTheAnswerSaysWhy) {
+  CostModelInfo measured = FakeCostModel::Named("measured");
+  measured.coverage.num_devices = {4};
+  model_ = std::make_shared<FakeCostModel>(measured);
+  PlanRequest request = TwoTablesOnTwoRanks();
+  for (Device& device : request.topology.devices) device.name = "h100-sxm";
+  EXPECT_THAT(MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("other rank counts")));
+  CostModelInfo formulas = FakeCostModel::Named("analytic");
+  formulas.kind = kAnalyticKind;
+  others_ = {std::make_shared<FakeCostModel>(formulas)};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer answer,
+                          MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr));
+  EXPECT_EQ(answer.model.name, "analytic");
+  EXPECT_THAT(answer.basis.text,
+              AllOf(HasSubstr("published figures of h100-sxm"),
+                    HasSubstr("was measured on the device cannot price this request: ")));
+  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
+                          MakePlanner(Scripted({1})).EvaluatePlan(request, PlanWith(request, 1)));
+  EXPECT_EQ(evaluation.basis, answer.basis);
+  others_.clear();
+  model_ = std::make_shared<FakeCostModel>(formulas);
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer none,
+                          MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr));
+  EXPECT_THAT(none.basis.text, HasSubstr("no cost model here was measured on"));
+}
+
+// A model of compute alone prices clusters of the device by the links of its host.
+TEST_F(PlannerTest, ModelsWithoutCommunicationGetTheLinksOfTheRequestsDevices) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  for (Device& device : request.topology.devices) device.name = "h100-sxm";
+  request.topology.fabric = Fabric{"links", {5, 1e9}, {12, 1e9}};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer slow,
+                          MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr));
+  EXPECT_EQ(slow.basis.kind, BasisKind::kMixed);
+  EXPECT_THAT(slow.warnings, Contains(HasSubstr("communication is not measured (fabric links)")));
+  request.topology.fabric->intra_host.bytes_per_s = 1e12;
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer fast,
+                          MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr));
+  EXPECT_LT(fast.cost.ranks[0].forward_comm_ms, slow.cost.ranks[0].forward_comm_ms);
+  CostModelInfo measured = FakeCostModel::Named("fake");
+  measured.coverage.num_devices = {2};
+  model_ = std::make_shared<FakeCostModel>(measured);
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer own,
+                          MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr));
+  EXPECT_EQ(own.basis.kind, BasisKind::kMeasured);
 }
 
 }  // namespace

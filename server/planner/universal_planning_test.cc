@@ -50,7 +50,8 @@ class UniversalPlanningTest : public ::testing::Test {
   }
 
   Planner MakePlanner() const {
-    return Planner([this](const CostModelRef&) { return model_; }, RunSearch, clock_);
+    return Planner([this](const CostModelRef&, const Topology&) { return std::vector{model_}; },
+                   RunSearch, clock_);
   }
 
   FakeClock clock_;

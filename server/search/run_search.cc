@@ -40,9 +40,6 @@ std::unique_ptr<Strategy> MakeStrategy(const std::string& name) {
   return nullptr;
 }
 
-// Every strategy but this one reproduces a search that knows of nothing but tables and memory.
-constexpr std::string_view kObeysConstraints = "refine";
-
 // NeuroShard's baselines.
 bool KeepsTablesWhole(std::string_view strategy) {
   return strategy == "random" || strategy.ends_with("_greedy");

@@ -14,6 +14,15 @@ void EncodeModelRef(const CostModelRef& ref, v1::CostModelRef* message) {
   message->set_version(ref.version);
 }
 
+v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
+  v1::PriceBasis message;
+  message.set_kind(std::string(ToText(basis.kind)));
+  message.set_text(basis.text);
+  message.set_measured_until(basis.measured_until);
+  for (const std::string& difference : basis.differences) message.add_differences(difference);
+  return message;
+}
+
 v1::LowerBound EncodeLowerBound(const LowerBound& bound, double plan_cost_ms) {
   v1::LowerBound message;
   message.set_cost_ms(bound.cost_ms);
@@ -116,6 +125,7 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   search.set_compute_evaluations(answer.statistics.compute_evaluations);
   search.set_time_limit_reached(answer.statistics.time_limit_reached);
   EncodeModelRef(answer.model, response.mutable_cost_model());
+  *response.mutable_price_basis() = EncodePriceBasis(answer.basis);
   response.set_request_fingerprint(fingerprint);
   response.set_seed(request.search.seed.value_or(0));
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
@@ -137,6 +147,7 @@ v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer) {
     EncodeReport(answer, answer.cost->embedding_cost_ms, response);
   }
   EncodeModelRef(answer.model, response.mutable_cost_model());
+  *response.mutable_price_basis() = EncodePriceBasis(answer.basis);
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   return response;
 }
@@ -159,6 +170,7 @@ v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer) {
     }
   }
   EncodeModelRef(answer.model, response.mutable_cost_model());
+  *response.mutable_price_basis() = EncodePriceBasis(answer.basis);
   response.set_interval_coverage(answer.interval_coverage);
   if (answer.measured_with != MeasuredWith()) {
     *response.mutable_measured_with() = EncodeMeasuredWith(answer.measured_with);
@@ -200,6 +212,22 @@ v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default)
   response.set_unusable_reason(info.unusable_reason);
   response.set_comm_fabric(info.coverage.comm_fabric);
   return response;
+}
+
+v1::PublishedDevice EncodePublishedDevice(const PublishedDevice& device) {
+  v1::PublishedDevice message;
+  message.set_name(device.name);
+  message.set_product(device.product);
+  for (const std::string& name : device.reported_as) message.add_reported_as(name);
+  message.set_memory_bytes(device.memory_bytes);
+  message.set_memory_bytes_per_s(device.memory_bytes_per_s);
+  if (device.fabric) {
+    message.set_fabric(device.fabric->name);
+    message.set_intra_host_bytes_per_s(device.fabric->intra_host.bytes_per_s);
+    message.set_inter_host_bytes_per_s(device.fabric->inter_host.bytes_per_s);
+  }
+  message.set_source(device.source);
+  return message;
 }
 
 }  // namespace neuroshard

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/devices/device_table.h"
 #include "common/domain/plan_request.h"
 #include "neuroshard/v1/planner.pb.h"
 #include "server/cost/cost_model.h"
@@ -22,5 +23,7 @@ v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);
 v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default);
 
 v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default);
+
+v1::PublishedDevice EncodePublishedDevice(const PublishedDevice& device);
 
 }  // namespace neuroshard

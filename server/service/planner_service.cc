@@ -297,4 +297,15 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerC
   });
 }
 
+grpc::ServerUnaryReactor* PlannerServiceImpl::ListDevices(grpc::CallbackServerContext* context,
+                                                          const v1::ListDevicesRequest*,
+                                                          v1::ListDevicesResponse* response) {
+  return AnswerHere("ListDevices", *context, [&]() -> Status {
+    for (const PublishedDevice& device : PublishedDevices()) {
+      *response->add_devices() = EncodePublishedDevice(device);
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace neuroshard

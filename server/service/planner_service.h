@@ -67,7 +67,8 @@ class PlannerServiceImpl final
                   v1::PlannerService::WithRawCallbackMethod_PredictCompute<
                       v1::PlannerService::WithCallbackMethod_ListCostModels<
                           v1::PlannerService::WithCallbackMethod_GetCostModel<
-                              v1::PlannerService::Service>>>>>> {
+                              v1::PlannerService::WithCallbackMethod_ListDevices<
+                                  v1::PlannerService::Service>>>>>>> {
  public:
   explicit PlannerServiceImpl(PlannerServiceParts parts);
 
@@ -88,6 +89,9 @@ class PlannerServiceImpl final
   grpc::ServerUnaryReactor* GetCostModel(grpc::CallbackServerContext* context,
                                          const v1::GetCostModelRequest* request,
                                          v1::GetCostModelResponse* response) override;
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
+                                        const v1::ListDevicesRequest* request,
+                                        v1::ListDevicesResponse* response) override;
 
  private:
   // A call that the gate counts, with its part of the memory for requests.

@@ -20,6 +20,7 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "common/devices/device_table.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status_mapping.h"
 #include "server/models/testing/model_fixture.h"
@@ -50,7 +51,9 @@ class PlannerServiceTest : public ::testing::Test {
     EXPECT_THAT(repository, IsOk());
     models_ = *std::move(repository);
     planner_ = std::make_unique<Planner>(
-        [this](const CostModelRef& ref) { return models_->Current()->Find(ref); },
+        [this](const CostModelRef& ref, const Topology& topology) {
+          return models_->Current()->FindFor(ref, topology);
+        },
         [this](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                SearchObserver* observer) {
           SearchFunction search;
@@ -606,6 +609,37 @@ TEST_F(PlannerServiceTest, ModelsAreListedWithTheDefaultAndTheRefused) {
   grpc::ClientContext missing_context;
   EXPECT_THAT(FromGrpc(stub_->GetCostModel(&missing_context, request, &model)),
               StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(PlannerServiceTest, EveryAnswerSaysWhatItsPricesRestOn) {
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse planned, ShardPlan(Request()));
+  EXPECT_EQ(planned.price_basis().kind(), "measured");
+  EXPECT_THAT(planned.price_basis().text(), HasSubstr("neuroshard-cpu kernels"));
+  NS_ASSERT_OK_AND_ASSIGN(const v1::EvaluatePlanResponse evaluated,
+                          Evaluate(Request(), planned.plan()));
+  EXPECT_EQ(evaluated.price_basis().text(), planned.price_basis().text());
+  v1::ShardPlanRequest elsewhere = Request();
+  elsewhere.mutable_topology()->mutable_hosts(0)->set_device("h100-sxm");
+  EXPECT_THAT(ShardPlan(elsewhere), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                             HasSubstr("no cost model was measured on h100-sxm")));
+  elsewhere.mutable_cost_model()->set_name("fixture");
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse by_name, ShardPlan(elsewhere));
+  EXPECT_THAT(by_name.price_basis().differences(), Contains("the request is for h100-sxm"));
+}
+
+TEST_F(PlannerServiceTest, ListsTheDevicesThatRequestsMayName) {
+  grpc::ClientContext context;
+  v1::ListDevicesResponse response;
+  ASSERT_THAT(FromGrpc(stub_->ListDevices(&context, {}, &response)), IsOk());
+  ASSERT_EQ(response.devices_size(), static_cast<int>(PublishedDevices().size()));
+  for (const v1::PublishedDevice& device : response.devices()) {
+    const PublishedDevice& known = *FindDevice(device.name());
+    EXPECT_EQ(device.memory_bytes(), known.memory_bytes);
+    EXPECT_EQ(device.memory_bytes_per_s(), known.memory_bytes_per_s);
+    EXPECT_EQ(device.fabric(), known.fabric ? known.fabric->name : "");
+    EXPECT_EQ(device.intra_host_bytes_per_s() > 0, known.fabric.has_value());
+    EXPECT_EQ(device.source(), known.source);
+  }
 }
 
 }  // namespace

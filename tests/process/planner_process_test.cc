@@ -148,12 +148,89 @@ TEST_F(PlannerProcessTest, WithoutAnyModelTheBuiltInOnePlansAndSaysSo) {
   const Json response = Json::parse(plan.out);
   EXPECT_EQ(response["cost_model"]["name"], "analytic");
   EXPECT_EQ(response["cost_model"]["version"], 1);
-  EXPECT_THAT(response["warnings"].dump(), HasSubstr("nothing was measured"));
+  EXPECT_EQ(response["price_basis"]["kind"], "published");
+  EXPECT_THAT(response["price_basis"]["text"], HasSubstr("nothing was measured"));
+  EXPECT_THAT(plan.err,
+              HasSubstr("prices rest on TorchRec's formulas with their default bandwidths"));
 
   const ProcessResult shown = Cli({"models", "show", "analytic", "--planner", planner.address()});
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("TorchRec 1.9.2"));
   EXPECT_EQ(Cli({"plan", request, "--model", "h900", "--planner", planner.address()}).exit_code, 1);
+}
+
+// Somebody with GPUs and no measurements: their device by name, what the plan is better than, and what
+// another plan would change.
+TEST_F(PlannerProcessTest, DevicesGoByNameAndPlansAreComparedOnTheirFigures) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const ProcessResult devices = Cli({"devices", "--planner", planner.address()});
+  EXPECT_EQ(devices.exit_code, 0) << devices.err;
+  EXPECT_THAT(devices.out, HasSubstr("\nh100-sxm "));
+
+  std::string text = kRequest;
+  text.replace(text.find("{num_devices: 2, memory_bytes: 4294967296}"), 42,
+               "{device: h100-sxm, count: 2, num_devices: 1}");
+  const std::string request = dir_.Write("gpus.yaml", text +
+                                                          "constraints: {tables: [{tables: "
+                                                          "[users], ranks: [1]}]}\n");
+  const std::string plan = dir_.Path("plan.json");
+  const ProcessResult planned =
+      Cli({"plan", request, "--planner", planner.address(), "--format", "json", "--out", plan,
+           "--compare", "refine,size_greedy,random"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.err, HasSubstr("prices rest on published figures of h100-sxm (3350 GB/s"));
+  EXPECT_THAT(planned.err, HasSubstr("no cost model here was measured on"));
+  const ProcessResult table =
+      Cli({"plan", request, "--planner", planner.address(), "--compare", "size_greedy"});
+  EXPECT_TRUE(table.out.starts_with("prices rest on published figures")) << table.out;
+
+  const Json answer = Json::parse(std::ifstream(plan));
+  EXPECT_EQ(answer["cost_model"]["name"], "analytic")
+      << "the model in the root is of something else";
+  EXPECT_EQ(answer["cost"]["ranks"][0]["memory"]["capacity_bytes"], 80'000'000'000);
+  ASSERT_EQ(answer["comparison"].size(), 3U);
+  EXPECT_EQ(answer["comparison"][0]["cost_ratio"], 1.0) << "the same strategy and seed";
+  EXPECT_EQ(answer["comparison"][0]["legal"], true);
+  EXPECT_EQ(answer["comparison"][1]["without_constraints"], true);
+  EXPECT_GE(answer["comparison"][1]["cost_ratio"].get<double>(), 1.0);
+
+  // By name the measured model prices it, and the answer says of what it is.
+  const ProcessResult measured =
+      Cli({"plan", request, "--model", "fixture", "--planner", planner.address(), "--format",
+           "json", "--strategy", "refine"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_THAT(measured.err, HasSubstr("the request is for h100-sxm"));
+
+  const std::string unconstrained = dir_.Write("free.yaml", text);
+  const std::string other = dir_.Path("other.json");
+  ASSERT_EQ(Cli({"plan", unconstrained, "--strategy", "size_greedy", "--planner", planner.address(),
+                 "--format", "json", "--out", other})
+                .exit_code,
+            0);
+  const ProcessResult diff = Cli({"diff", other, plan, "--request", request, "--planner",
+                                  planner.address(), "--format", "json"});
+  ASSERT_EQ(diff.exit_code, 0) << diff.err;
+  const Json changes = Json::parse(diff.out);
+  EXPECT_EQ(changes["after"]["cost_ms"], answer["cost"]["embedding_cost_ms"]);
+  EXPECT_EQ(changes["before"]["cost_ms"], answer["comparison"][1]["embedding_cost_ms"]);
+  // As the planner counts it.
+  const ProcessResult migrated = Cli(
+      {"plan", request, "--previous", other, "--planner", planner.address(), "--format", "json"});
+  ASSERT_EQ(migrated.exit_code, 0) << migrated.err;
+  const ProcessResult counted =
+      Cli({"diff", other, dir_.Write("migrated.json", migrated.out), "--request", request,
+           "--planner", planner.address(), "--format", "json"});
+  ASSERT_EQ(counted.exit_code, 0) << counted.err;
+  EXPECT_EQ(Json::parse(counted.out)["moved_bytes"],
+            Json::parse(migrated.out)["migration"]["moved_bytes"]);
+  EXPECT_GT(Json::parse(counted.out)["moved_bytes"], 0) << "users has to be on rank 1";
+
+  text.replace(text.find("h100-sxm"), 8, "h100-smx");
+  const ProcessResult unknown =
+      Cli({"plan", dir_.Write("typo.yaml", text), "--planner", planner.address()});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("topology.hosts[0].device: "));
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean h100-sxm?"));
 }
 
 TEST_F(PlannerProcessTest, ATableThatFitsNowhereIsNamed) {

@@ -44,6 +44,7 @@ class FakePlanner final : public v1::PlannerService::Service {
   v1::EvaluatePlanResponse evaluation;
   v1::ListCostModelsResponse models;
   v1::GetCostModelResponse model;
+  v1::ListDevicesResponse devices;
   // Statuses of the first calls, whatever they ask.
   std::deque<grpc::Status> failures;
   // Whether the stream breaks after its first message.
@@ -103,6 +104,13 @@ class FakePlanner final : public v1::PlannerService::Service {
                             v1::GetCostModelResponse* response) override {
     if (const grpc::Status status = Admit(nullptr); !status.ok()) return status;
     *response = model;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+                           v1::ListDevicesResponse* response) override {
+    if (const grpc::Status status = Admit(nullptr); !status.ok()) return status;
+    *response = devices;
     return grpc::Status::OK;
   }
 

@@ -51,6 +51,9 @@ class PlannerClient:
     async def model(self, name: str = "", version: int = 0, *, timeout_s: Optional[float] = None) -> v1.GetCostModelResponse:
         return await self._call("GetCostModel", v1.GetCostModelRequest(cost_model=v1.CostModelRef(name=name, version=version)), timeout_s)
 
+    async def devices(self, *, timeout_s: Optional[float] = None) -> v1.ListDevicesResponse:
+        return await self._call("ListDevices", v1.ListDevicesRequest(), timeout_s)
+
     async def close(self) -> None:
         """Ends calls in progress; later ones are a ValueError."""
         self._closed = True

@@ -67,6 +67,10 @@ class PlannerClient:
         """What is known of one cost model. Without a name the planner's default, without a version the newest."""
         return self._call(self._stub.GetCostModel, v1.GetCostModelRequest(cost_model=v1.CostModelRef(name=name, version=version)), timeout_s)
 
+    def devices(self, *, timeout_s: Optional[float] = None) -> v1.ListDevicesResponse:
+        """The devices that a request's `topology.hosts` may name, with the published figures that stand for them."""
+        return self._call(self._stub.ListDevices, v1.ListDevicesRequest(), timeout_s)
+
     def close(self) -> None:
         """Ends calls in progress; later ones are a ValueError."""
         self._channel.close()

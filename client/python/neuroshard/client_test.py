@@ -188,7 +188,21 @@ class ClientTests:
 
             self.assertIn("analytic", [model.name for model in (await client.models()).models])
             self.assertEqual((await client.model("cpu-amd-epyc", 3)).summary.version, 3)
+            self.assertIn("h100-sxm", [device.name for device in (await client.devices()).devices])
             self.assertTrue((await client.model()).summary.name)
+
+    async def test_devices_go_by_name(self):
+        async with self.client() as client:
+            named = {**REQUEST, "topology": {"hosts": [{"device": "h100-sxm", "num_devices": 2}]}}
+            response = await client.plan(named)
+            self.assertEqual(response.cost_model.name, "analytic")
+            self.assertIn("published figures of h100-sxm", response.price_basis.text)
+            self.assertEqual(response.cost.ranks[0].memory.capacity_bytes, 80_000_000_000)
+            named["topology"]["hosts"][0]["device"] = "h100-smx"
+            with self.assertRaises(neuroshard.InvalidRequest) as caught:
+                await client.plan(named)
+            self.assertEqual([fault.field for fault in caught.exception.violations], ["topology.hosts[0].device"])
+            self.assertIn("did you mean h100-sxm?", str(caught.exception))
 
     async def test_messages_and_mappings_are_the_same_request(self):
         message = v1.ShardPlanRequest(

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "common/domain/fabric.h"
 #include "common/domain/topology.h"
-#include "server/cost/fabric/fabric.h"
 
 namespace neuroshard {
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "common/domain/fabric.h"
 #include "server/cost/cost_model.h"
-#include "server/cost/fabric/fabric.h"
 
 namespace neuroshard {
 

@@ -24,6 +24,7 @@ class Answer:
     explanations: Sequence[report_pb2.TableExplanation] = ()
     warnings: Sequence[str] = ()
     violations: Sequence[planner_pb2.PlanViolation] = ()
+    basis: str = ""  # what the prices rest on; empty in answers of planners that do not say it
     # What it was made with: (name, value), for the end of the page.
     facts: List[Tuple[str, str]] = field(default_factory=list)
 
@@ -44,9 +45,10 @@ def answer_of(message: Message) -> Answer:
         migration=message.migration if message.HasField("migration") else None,
         explanations=message.explanations,
         warnings=message.warnings,
+        basis=message.price_basis.text,
     )
     answer.facts.append(("cost model", f"{message.cost_model.name} version {message.cost_model.version}"))
-    if answer.cost is not None:
+    if answer.cost is not None and not answer.basis:
         answer.facts.append(("measured with", _measured_with(answer.cost) or "nothing: formulas, or not stated"))
     if isinstance(message, planner_pb2.EvaluatePlanResponse):
         answer.violations = message.violations

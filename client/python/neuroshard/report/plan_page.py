@@ -39,6 +39,7 @@ def plan_page(answer: Answer, name: str, before: Optional[Tuple[str, Answer]] = 
     """`name`: of the plan's file, for the title; `before`: another plan to compare with, and its name."""
     body = [
         tag("h1", _subject(answer)),
+        tag("p", printable(f"{answer.basis[:1].upper()}{answer.basis[1:]}.", 600)) if answer.basis else None,
         tag("p", _sentence(answer, before), class_="answer"),
         _particulars(answer, validation),
         notes([f"{v.field}: {v.description}" for v in answer.violations], is_bad=True),

@@ -49,6 +49,7 @@ def response(tables, ranks, name="table_{}", shards=1):
         rank.memory.weights_bytes, rank.memory.total_bytes, rank.memory.capacity_bytes = 3 << 30, 3 << 30, 8 << 30
     message.lower_bound.cost_ms, message.lower_bound.kind, message.lower_bound.gap_percent = 0.9 * ranks, "certified", 11.1
     message.warnings.append("something was assumed")
+    message.price_basis.text = "prices rest on measurements on AMD EPYC"
     explanation = message.explanations.add(table=name.format(0), sharding_type="table_wise")
     explanation.alternatives.add(sharding_type="row_wise", num_shards=ranks, embedding_cost_ms=1.5 * (1 + ranks))
     explanation.alternatives.add(sharding_type="grid_shard", reason="one host")
@@ -102,14 +103,14 @@ class PlanTest(Files):
             totals = [f"{2 + r:,.{units.decimals_for([1 + ranks])}f}" for r in range(ranks)]
             self.assertEqual([t for t in totals if t not in lines], [])
             self.assertIn(f"{tables} embedding tables on {ranks} ranks", text)
-            for said in ("something was assumed", "column_wise", "37.5 %", "certified", "one host", "90 % within", "f" * 64):
+            for said in ("Prices rest on measurements on AMD EPYC.", "something was assumed", "column_wise", "37.5 %", "certified", "one host", "90 % within", "f" * 64):
                 self.assertIn(said, text)
 
     def test_text_of_files_is_never_markup(self):
         message = response(3, 2, HOSTILE + "{}")
         message.warnings.append(HOSTILE)
         message.cost_model.name = HOSTILE
-        message.lower_bound.kind = message.lower_bound.scope = HOSTILE
+        message.lower_bound.kind = message.lower_bound.scope = message.price_basis.text = HOSTILE
         for table in message.plan.tables:
             table.sharding_type = table.module = HOSTILE
         for explanation in message.explanations:

@@ -1,4 +1,4 @@
-#include "client/cli/similar_word.h"
+#include "common/base/similar_word.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,165 @@
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
+#include "client/cli/input_file.h"
+#include "client/cli/plan_diff.h"
+#include "client/cli/planner_options.h"
+#include "client/stub/planner_client.h"
+#include "common/base/in_file.h"
+#include "common/codec/plan_codec.h"
+
+namespace neuroshard {
+namespace {
+
+struct DiffOptions {
+  std::string before_file;
+  std::string after_file;
+  std::string request_file;
+  PlannerOptions planner;
+  std::string model;
+  std::string format;
+};
+
+// One side: what the file says.
+struct Side {
+  std::string file;
+  PlanFile content;
+  Plan plan;
+};
+
+StatusOr<Side> ReadSide(const std::string& path) {
+  Side side{path, {}, {}};
+  NS_ASSIGN_OR_RETURN(side.content, ReadPlanFile(path));
+  StatusOr<Plan> plan = DecodePlan(side.content.plan);
+  NS_RETURN_IF_ERROR(InFile(path, plan.status()));
+  side.plan = *std::move(plan);
+  if (side.plan.tables.empty()) return InvalidArgument("{}: a plan without tables", path);
+  return side;
+}
+
+// The side's plan under the request; what it breaks becomes a note. A plan that cannot be priced is
+// an error: it is no plan of this request.
+Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRequest& request,
+                 PricedPlan& priced, DiffReport& report) {
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = request;
+  *question.mutable_plan() = side.content.plan;
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse answer, planner.EvaluatePlan(question));
+  if (!answer.has_cost()) {
+    return InvalidArgument(
+        "{} is no plan of the request: {}: {}{}", side.file,
+        answer.violations_size() > 0 ? answer.violations(0).field() : "plan",
+        answer.violations_size() > 0 ? answer.violations(0).description() : "it cannot be priced",
+        answer.violations_size() > 1 ? fmt::format(" (and {} more)", answer.violations_size() - 1)
+                                     : "");
+  }
+  priced.cost = DecodePlanCost(answer.cost());
+  report.basis = answer.price_basis().text();
+  // The other side by the same version.
+  *request.mutable_cost_model() = answer.cost_model();
+  if (!answer.legal()) {
+    report.notes.push_back(
+        fmt::format("{} breaks {} {} of the request, first: {}: {}", side.file,
+                    answer.violations_size(), answer.violations_size() == 1 ? "rule" : "rules",
+                    answer.violations(0).field(), answer.violations(0).description()));
+  }
+  return absl::OkStatus();
+}
+
+// Weights' types, as far as a request gives them; whether it is right is the planner's to say.
+std::vector<Table> TablesOfRequest(const v1::ShardPlanRequest& request) {
+  std::vector<Table> tables;
+  for (const v1::Table& message : request.tables()) {
+    Table& table = tables.emplace_back();
+    table.name = message.name();
+    table.module = message.module();
+    table.weight_dtype = FromText<DataType>(message.weight_dtype()).value_or(DataType::kFp32);
+  }
+  return tables;
+}
+
+// What the files say their plans cost.
+void TakeCostsOfFiles(const Side& before, const Side& after, DiffReport& report) {
+  for (const auto& [side, priced] :
+       {std::pair{&before, &report.before}, std::pair{&after, &report.after}}) {
+    if (side->content.cost) priced->cost = DecodePlanCost(*side->content.cost);
+  }
+  const v1::CostModelRef& a = before.content.cost_model;
+  const v1::CostModelRef& b = after.content.cost_model;
+  if (!before.content.cost || !after.content.cost) {
+    report.notes.push_back("not both files say what their plan costs; --request has them priced");
+  } else if (a.name() != b.name() || a.version() != b.version()) {
+    report.notes.push_back(fmt::format(
+        "the costs are of different models, {} version {} and {} version {}, and do not compare; "
+        "--request has both plans priced by one",
+        a.name(), a.version(), b.name(), b.version()));
+  } else {
+    report.basis = after.content.price_basis.text();
+  }
+}
+
+int RunDiff(const DiffOptions& options, const Console& console) {
+  std::error_code unknown;
+  if (options.before_file == options.after_file ||
+      std::filesystem::equivalent(options.before_file, options.after_file, unknown)) {
+    console.err << "BEFORE and AFTER are the same file, " << options.after_file << '\n';
+    return kExitUsage;
+  }
+  auto before = ReadSide(options.before_file);
+  auto after = ReadSide(options.after_file);
+  auto request = options.request_file.empty()
+                     ? StatusOr<v1::ShardPlanRequest>(v1::ShardPlanRequest())
+                     : ReadRequestFile(options.request_file);
+  if (!before.ok() || !after.ok() || !request.ok()) {
+    return ReportFailures(console, {before.status(), after.status(), request.status()});
+  }
+  DiffReport report;
+  report.before.file = options.before_file;
+  report.after.file = options.after_file;
+  report.weights_are_known = !options.request_file.empty();
+  auto diff = DiffPlans(before->plan, after->plan, TablesOfRequest(*request));
+  if (!diff.ok()) return ReportFailure(console, diff.status());
+  report.diff = *std::move(diff);
+  if (options.request_file.empty()) {
+    TakeCostsOfFiles(*before, *after, report);
+  } else {
+    OverrideModel(options.model, *request);
+    const PlannerClient planner(options.planner.address, options.planner.policy());
+    Status status = PriceSide(planner, *before, *request, report.before, report);
+    if (status.ok()) status = PriceSide(planner, *after, *request, report.after, report);
+    if (!status.ok()) return ReportFailure(console, status);
+  }
+  return WriteResult(console, "",
+                     options.format == "json" ? DiffAsJson(report) : DiffAsText(report));
+}
+
+}  // namespace
+
+void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<DiffOptions>();
+  CLI::App* command = app.add_subcommand(
+      "diff", "What changes from one plan to another: tables, bytes, cost by stage and rank");
+  command
+      ->add_option("BEFORE", options->before_file,
+                   "JSON: output of plan --format json, or a bare plan")
+      ->required();
+  command->add_option("AFTER", options->after_file, "The same, of the other plan")->required();
+  CLI::Option* request = command->add_option(
+      "--request", options->request_file,
+      "Have a planner price both plans for this request; default: what the files say");
+  AddPlannerOptions(*command, options->planner);
+  AddModelOption(*command, options->model, "Cost model; default: the request's")->needs(request);
+  AddFormatOption(*command, options->format);
+  command->callback([options, &console, exit_code] { *exit_code = RunDiff(*options, console); });
+}
+
+}  // namespace neuroshard

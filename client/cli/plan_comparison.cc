@@ -1,0 +1,139 @@
+#include "client/cli/plan_comparison.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "client/cli/text_table.h"
+#include "common/base/printable_text.h"
+#include "common/base/similar_word.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+namespace {
+
+std::string CheckStrategy(const std::string& name) {
+  if (std::find(kStrategyNames.begin(), kStrategyNames.end(), name) != kStrategyNames.end()) {
+    return "";
+  }
+  const std::vector<std::string> names(kStrategyNames.begin(), kStrategyNames.end());
+  const std::string similar = SimilarWord(name, names);
+  return fmt::format("{} is no strategy{}; there are {}", Quoted(name),
+                     similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
+                     fmt::join(names, ", "));
+}
+
+// The plan of `asked` held against the request that it was made without the constraints of.
+Status Judge(const PlannerClient& planner, const v1::ShardPlanRequest& request, v1::Plan plan,
+             v1::ComparedPlan& compared) {
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = request;
+  question.mutable_request()->mutable_search()->clear_explain();
+  *question.mutable_plan() = std::move(plan);
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse judged, planner.EvaluatePlan(question));
+  compared.set_embedding_cost_ms(judged.cost().embedding_cost_ms());
+  compared.set_legal(judged.legal());
+  *compared.mutable_violations() = judged.violations();
+  return absl::OkStatus();
+}
+
+Status Compare(const PlannerClient& planner, const v1::ShardPlanRequest& request,
+               double own_cost_ms, v1::ComparedPlan& compared) {
+  v1::ShardPlanRequest asked = request;
+  asked.mutable_search()->set_strategy(compared.strategy());
+  asked.mutable_search()->clear_explain();
+  if (compared.strategy() != kObeysConstraints) {
+    compared.set_without_constraints(request.has_constraints() || request.has_migration());
+    asked.clear_constraints();
+    asked.clear_migration();
+  }
+  NS_ASSIGN_OR_RETURN(v1::ShardPlanResponse answer, planner.ShardPlan(asked));
+  compared.set_search_ms(answer.search().search_ms());
+  NS_RETURN_IF_ERROR(Judge(planner, request, std::move(*answer.mutable_plan()), compared));
+  if (own_cost_ms > 0) compared.set_cost_ratio(compared.embedding_cost_ms() / own_cost_ms);
+  return absl::OkStatus();
+}
+
+// Why the plan is missing or illegal; empty: it is neither.
+std::string Remark(const v1::ComparedPlan& compared) {
+  constexpr int kNamed = 3;
+  if (!compared.failure().empty()) return "no plan: " + compared.failure();
+  if (compared.legal()) return "";
+  std::vector<std::string> named;
+  for (int i = 0; i < std::min(kNamed, compared.violations_size()); ++i) {
+    const v1::PlanViolation& violation = compared.violations(i);
+    named.push_back(fmt::format("{}: {}", violation.field(), violation.description()));
+  }
+  return fmt::format("breaks {} {}: {}{}", compared.violations_size(),
+                     compared.violations_size() == 1 ? "rule" : "rules", fmt::join(named, "; "),
+                     compared.violations_size() > kNamed ? "; ..." : "");
+}
+
+std::vector<std::string> Row(const std::string& strategy, double cost_ms, const std::string& ratio,
+                             double search_ms, const char* legal, const char* constraints) {
+  return {strategy, fmt::format("{:.3f}", cost_ms),
+          ratio,    fmt::format("{:.1f}", search_ms),
+          legal,    constraints};
+}
+
+}  // namespace
+
+void AddCompareOption(CLI::App& command, std::vector<std::string>& strategies) {
+  command
+      .add_option("--compare", strategies,
+                  "Also say what the plans of these strategies cost; those that obey no "
+                  "constraints are asked without them and then held against them")
+      ->delimiter(',')
+      ->type_name("NAME[,NAME...]")
+      ->check(CheckStrategy);
+}
+
+Status ComparePlans(const PlannerClient& planner, const v1::ShardPlanRequest& request,
+                    const std::vector<std::string>& strategies, v1::ShardPlanResponse& response) {
+  v1::ShardPlanRequest same_model = request;
+  *same_model.mutable_cost_model() = response.cost_model();
+  for (const std::string& strategy : strategies) {
+    v1::ComparedPlan& compared = *response.add_comparison();
+    compared.set_strategy(strategy);
+    const Status status =
+        Compare(planner, same_model, response.cost().embedding_cost_ms(), compared);
+    if (absl::IsUnavailable(status)) return status;
+    if (!status.ok()) compared.set_failure(Message(status));
+  }
+  return absl::OkStatus();
+}
+
+std::string ComparisonText(const v1::ShardPlanResponse& response) {
+  if (response.comparison().empty()) return "";
+  constexpr auto kLeft = TextTable::Align::kLeft;
+  TextTable table({{"compared", kLeft},
+                   {"cost_ms"},
+                   {"ratio"},
+                   {"search_ms"},
+                   {"legal", kLeft},
+                   {"constraints", kLeft}});
+  table.AddRow(Row(response.search().strategy() + " (this plan)",
+                   response.cost().embedding_cost_ms(), "1.000", response.search().search_ms(),
+                   "yes", ""));
+  std::string remarks;
+  for (const v1::ComparedPlan& compared : response.comparison()) {
+    const char* constraints = compared.without_constraints() ? "ignored" : "";
+    if (compared.failure().empty()) {
+      table.AddRow(
+          Row(compared.strategy(), compared.embedding_cost_ms(),
+              compared.has_cost_ratio() ? fmt::format("{:.3f}", compared.cost_ratio()) : "-",
+              compared.search_ms(), compared.legal() ? "yes" : "no", constraints));
+    } else {
+      table.AddRow({compared.strategy(), "-", "-", "-", "-", constraints});
+    }
+    if (const std::string remark = Remark(compared); !remark.empty()) {
+      remarks += fmt::format("{}: {}\n", compared.strategy(), remark);
+    }
+  }
+  return table.ToString() + remarks;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,146 @@
+#include "common/devices/device_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/base/printable_text.h"
+#include "common/base/similar_word.h"
+#include "common/devices/device_texts.h"
+#include "common/devices/fabric_fields.h"
+#include "common/text/config_reader.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::string_view kDevicesFormat = "neuroshard-devices/1";
+
+void RequireFormat(ConfigReader& reader, std::string_view expected) {
+  std::string format;
+  reader.Read("format", &format);
+  if (format != expected) {
+    reader.AddViolation("format", fmt::format("must be {}, got {}", expected, Quoted(format)));
+  }
+}
+
+StatusOr<std::map<std::string, Fabric>> ParseFabrics(std::span<const std::string_view> texts) {
+  std::map<std::string, Fabric> fabrics;
+  for (const std::string_view text : texts) {
+    NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromText(std::string(text), "fabric"));
+    RequireFormat(reader, kFabricFormat);
+    Fabric fabric;
+    reader.Require({"name"});
+    reader.Read("name", &fabric.name);
+    ReadFabricLinks(reader, &fabric);
+    NS_RETURN_IF_ERROR(reader.Finish());
+    fabrics[fabric.name] = fabric;
+  }
+  return fabrics;
+}
+
+PublishedDevice ReadDevice(ConfigReader& reader, const std::map<std::string, Fabric>& fabrics) {
+  PublishedDevice device;
+  reader.Require({"name", "product", "reported_as", "memory_gb", "memory_gb_per_s", "source"});
+  reader.Read("name", &device.name);
+  reader.Read("product", &device.product);
+  reader.Read("reported_as", &device.reported_as);
+  reader.Read("source", &device.source);
+  double gigabytes = 0;
+  reader.Read("memory_gb", &gigabytes, {1, 1e6});
+  device.memory_bytes = std::llround(gigabytes * 1e9);
+  reader.Read("memory_gb_per_s", &device.memory_bytes_per_s, {1, 1e6});
+  device.memory_bytes_per_s *= 1e9;
+  std::string fabric;
+  reader.Read("fabric", &fabric);
+  if (const auto found = fabrics.find(fabric); found != fabrics.end()) {
+    device.fabric = found->second;
+  } else if (!fabric.empty()) {
+    reader.AddViolation("fabric", fmt::format("there is no fabric {}", Quoted(fabric)));
+  }
+  return device;
+}
+
+}  // namespace
+
+StatusOr<std::vector<PublishedDevice>> ParseDeviceTable(std::string_view devices,
+                                                        std::span<const std::string_view> fabrics) {
+  NS_ASSIGN_OR_RETURN(const auto known_fabrics, ParseFabrics(fabrics));
+  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromText(std::string(devices), ""));
+  RequireFormat(reader, kDevicesFormat);
+  std::vector<PublishedDevice> table;
+  std::set<std::string> names;
+  for (ConfigReader& section : reader.Sections("devices")) {
+    PublishedDevice device = ReadDevice(section, known_fabrics);
+    std::vector<std::string> own = device.reported_as;
+    own.push_back(device.name);
+    for (const std::string& name : own) {
+      if (!names.insert(name).second) {
+        section.AddViolation("name", fmt::format("{} is used twice", Quoted(name)));
+      }
+    }
+    table.push_back(std::move(device));
+  }
+  NS_RETURN_IF_ERROR(reader.Finish());
+  return table;
+}
+
+const std::vector<PublishedDevice>& PublishedDevices() {
+  static const std::vector<PublishedDevice> table = [] {
+    auto parsed = ParseDeviceTable(kDevicesText, kFabricTexts);
+    if (!parsed.ok()) {  // a test reads the same text
+      std::fprintf(stderr, "configs/devices.yaml: %s\n", Message(parsed.status()).c_str());
+      std::abort();
+    }
+    return *std::move(parsed);
+  }();
+  return table;
+}
+
+const PublishedDevice* FindDevice(std::string_view name) {
+  for (const PublishedDevice& device : PublishedDevices()) {
+    if (device.name == name || std::find(device.reported_as.begin(), device.reported_as.end(),
+                                         name) != device.reported_as.end()) {
+      return &device;
+    }
+  }
+  return nullptr;
+}
+
+bool IsEachOf(std::string_view reported, std::span<const std::string> names) {
+  const PublishedDevice* device = FindDevice(reported);
+  return device != nullptr &&
+         std::all_of(names.begin(), names.end(),
+                     [device](const std::string& name) { return name == device->name; });
+}
+
+std::string DescribeUnknownDevice(std::string_view name) {
+  std::vector<std::string> names;
+  for (const PublishedDevice& device : PublishedDevices()) names.push_back(device.name);
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  const std::string similar = SimilarWord(lower, names);
+  return fmt::format("{} is no device of the planner's table{}; there are {}", Quoted(name),
+                     similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
+                     fmt::join(names, ", "));
+}
+
+std::vector<std::string> DeviceNames(const Topology& topology) {
+  std::vector<std::string> names;
+  for (const Device& device : topology.devices) {
+    if (device.name.empty() || (!names.empty() && names.back() == device.name)) continue;
+    if (std::find(names.begin(), names.end(), device.name) == names.end()) {
+      names.push_back(device.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,158 @@
+#include "server/planner/price_basis.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/devices/device_table.h"
+#include "common/domain/backend_names.h"
+#include "server/planner/condition_warnings.h"
+
+namespace neuroshard {
+namespace {
+
+enum class Processor { kUnknown, kCpu, kGpu };
+
+bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [text](std::string_view word) {
+    return text.find(word) != std::string_view::npos;
+  });
+}
+
+// By the backend where it runs on one kind alone, else by the device's name.
+Processor ProcessorOf(const MeasuredWith& with) {
+  const std::string backend = BackendNameToday(with.backend);
+  if (backend == kNeuroshardCpu) return Processor::kCpu;
+  if (backend == kNeuroshardCuda || with.collective_backend.find(kNccl) != std::string::npos ||
+      FindDevice(with.device) != nullptr) {
+    return Processor::kGpu;
+  }
+  if (ContainsAny(with.device, {"NVIDIA", "Tesla", "Instinct", "Radeon", "GeForce", "RTX"})) {
+    return Processor::kGpu;
+  }
+  if (ContainsAny(with.device, {"EPYC", "Xeon", "Ryzen", "CPU", "Neoverse"})) {
+    return Processor::kCpu;
+  }
+  return Processor::kUnknown;
+}
+
+// "2026-11-22" of "2026-11-22T04:33:09Z"; empty where the model does not say.
+std::string MeasuredUntil(const CostModelInfo& model) {
+  const auto found = model.details.find("provenance.measured_to");
+  if (found == model.details.end()) return "";
+  return found->second.substr(0, found->second.find('T'));
+}
+
+// "with neuroshard-cpu kernels on AMD EPYC (a CPU), until 2026-11-22".
+std::string MeasurementText(const CostModelInfo& model, Processor processor) {
+  std::string text = MeasuredWithText(model.measured_with);
+  text = text.empty() ? " on a device that the model does not state" : " with " + text;
+  if (processor == Processor::kCpu) text += " (a CPU)";
+  const std::string until = MeasuredUntil(model);
+  return text + (until.empty() ? ", when is not stated" : ", until " + until);
+}
+
+// Whether the request has put figures of its own in place of the table's.
+bool StatesOwnFigures(const Topology& topology, const std::string& device) {
+  const PublishedDevice& published = *FindDevice(device);
+  return topology.bandwidths.device_memory_bytes_per_s != published.memory_bytes_per_s ||
+         topology.fabric != published.fabric;
+}
+
+std::string FormulasText(const Topology& topology, const std::vector<std::string>& devices) {
+  const Bandwidths& bandwidths = topology.bandwidths;
+  if (devices.empty()) {
+    return fmt::format("TorchRec's formulas with {}; nothing was measured",
+                       bandwidths == Bandwidths() ? "their default bandwidths of a V100-class host"
+                                                  : "the request's bandwidths");
+  }
+  std::string figures =
+      fmt::format("{:.0f} GB/s of memory", bandwidths.device_memory_bytes_per_s / 1e9);
+  if (topology.fabric && topology.num_ranks() > 1) {
+    figures += fmt::format(", {:.0f} GB/s on a host", bandwidths.intra_host_bytes_per_s / 1e9);
+    if (topology.hosts().size() > 1) {
+      figures += fmt::format(", {:.0f} between hosts", bandwidths.inter_host_bytes_per_s / 1e9);
+    }
+    figures += ": " + topology.fabric->name;
+  }
+  if (devices.size() == 1 && StatesOwnFigures(topology, devices.front())) {
+    figures += "; some of them the request's own";
+  }
+  return fmt::format("published figures of {} ({}) in TorchRec's formulas; nothing was measured",
+                     fmt::join(devices, " and "), figures);
+}
+
+// Everything but the differences.
+PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool communicates) {
+  PriceBasis basis;
+  if (model.kind == kAnalyticKind) {
+    basis.kind = BasisKind::kPublished;
+    basis.text = "prices rest on " + formulas;
+    return basis;
+  }
+  const Processor processor = ProcessorOf(model.measured_with);
+  basis.measured_until = MeasuredUntil(model);
+  if (model.coverage.comm_fabric.empty() || !communicates) {
+    basis.text = "prices rest on measurements" + MeasurementText(model, processor);
+    return basis;
+  }
+  basis.kind = BasisKind::kMixed;
+  basis.text = fmt::format(
+      "prices rest on compute measured{}, and on published figures of the fabric {} for "
+      "communication",
+      MeasurementText(model, processor), model.coverage.comm_fabric);
+  if (processor == Processor::kCpu) {
+    basis.text += ": a CPU's compute with the links of GPUs, which no machine has";
+  }
+  return basis;
+}
+
+PriceBasis WithDifferences(PriceBasis basis, std::vector<std::string> differences) {
+  basis.differences = std::move(differences);
+  if (!basis.differences.empty()) {
+    basis.text += fmt::format("; {}", fmt::join(basis.differences, "; "));
+  }
+  return basis;
+}
+
+// The conditions of the request that are outside, as one difference.
+void AddOutside(const std::vector<std::string>& conditions, std::vector<std::string>& differences) {
+  if (conditions.empty()) return;
+  differences.push_back(
+      fmt::format("not measured at the request's {}", fmt::join(conditions, ", ")));
+}
+
+}  // namespace
+
+PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
+                        const std::string& why_not_measured) {
+  const std::vector<std::string> devices = DeviceNames(request.topology);
+  std::vector<std::string> differences;
+  if (model.kind == kAnalyticKind) {
+    if (devices.empty()) {
+      differences.push_back("the request names no device (topology.hosts[].device)");
+    } else if (!why_not_measured.empty()) {
+      differences.push_back(why_not_measured);
+    }
+  } else {
+    if (!devices.empty() && !IsEachOf(model.measured_with.device, devices)) {
+      differences.push_back(fmt::format("the request is for {}", fmt::join(devices, " and ")));
+    }
+    AddOutside(UnmeasuredConditions(request, model), differences);
+  }
+  return WithDifferences(
+      BasisOf(model, FormulasText(request.topology, devices), request.topology.num_ranks() > 1),
+      std::move(differences));
+}
+
+PriceBasis PriceBasisOf(std::span<const ComputeSample> sets, const CostModelInfo& model) {
+  std::vector<std::string> differences;
+  if (model.kind != kAnalyticKind) AddOutside(UnmeasuredConditions(sets, model), differences);
+  return WithDifferences(BasisOf(model, FormulasText({}, {}), false), std::move(differences));
+}
+
+}  // namespace neuroshard

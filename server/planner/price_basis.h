@@ -1,0 +1,25 @@
+// What the prices of an answer rest on: the first thing that whoever reads it has to know.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "common/domain/measurement.h"
+#include "common/domain/plan_report.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// Says what was measured, on what and until when, or whose published figures are used; whether a
+// CPU's compute is mixed with a fabric of GPUs; and how the request differs: in its devices, where
+// it names any, and in the conditions that the model was not measured at (condition_warnings.h has
+// their values). `why_not_measured`: why no measured model of the request's devices was taken;
+// empty: there is none, or one was.
+PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
+                        const std::string& why_not_measured = "");
+
+// The same for sets of shards, which name no devices and do not communicate.
+PriceBasis PriceBasisOf(std::span<const ComputeSample> sets, const CostModelInfo& model);
+
+}  // namespace neuroshard

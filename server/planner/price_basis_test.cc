@@ -1,0 +1,126 @@
+#include "server/planner/price_basis.h"
+
+#include <gmock/gmock.h>
+
+#include "common/devices/device_table.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+PlanRequest BasisRequest(const std::string& device = "") {
+  PlanRequest request;
+  request.tables.resize(1);
+  request.topology.devices = {{0, 1 << 30, device}, {1, 1 << 30, device}};
+  return request;
+}
+
+CostModelInfo MeasuredModel(const std::string& device, const std::string& backend) {
+  CostModelInfo info;
+  info.name = "m";
+  info.version = 1;
+  info.kind = "universal";
+  info.measured_with = {device, backend, ""};
+  info.details["provenance.measured_to"] = "2026-11-22T04:33:09Z";
+  return info;
+}
+
+CostModelInfo Formulas() {
+  CostModelInfo info;
+  info.name = "analytic";
+  info.kind = kAnalyticKind;
+  return info;
+}
+
+TEST(PriceBasisTest, SaysWhatWasMeasuredAndUntilWhen) {
+  CostModelInfo info = MeasuredModel("NVIDIA H200", "neuroshard-cuda");
+  info.measured_with.collective_backend = "nccl";
+  const PriceBasis basis = PriceBasisOf(BasisRequest("h200-sxm"), info);
+  EXPECT_EQ(basis.kind, BasisKind::kMeasured);
+  EXPECT_EQ(basis.measured_until, "2026-11-22");
+  EXPECT_THAT(basis.differences, IsEmpty());
+  EXPECT_EQ(basis.text,
+            "prices rest on measurements with neuroshard-cuda kernels and nccl collectives on "
+            "NVIDIA H200, until 2026-11-22");
+  info.details.clear();
+  info.measured_with = {};
+  EXPECT_THAT(
+      PriceBasisOf(BasisRequest(), info).text,
+      AllOf(HasSubstr("a device that the model does not state"), HasSubstr("when is not stated")));
+}
+
+TEST(PriceBasisTest, SaysInWhatTheRequestDiffers) {
+  CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
+  info.coverage.global_batch_size = 512;
+  info.coverage.optimizer = "adam";
+  info.coverage.ranges.max_hosts = 1;
+  const PriceBasis basis = PriceBasisOf(BasisRequest("h100-sxm"), info);
+  EXPECT_THAT(
+      basis.differences,
+      ElementsAre("the request is for h100-sxm",
+                  "not measured at the request's global batch size, optimizer, number of hosts"));
+  EXPECT_THAT(basis.text, AllOf(HasSubstr("on AMD EPYC (a CPU), until 2026-11-22; the request is "
+                                          "for h100-sxm; not measured at")));
+}
+
+TEST(PriceBasisTest, ACpusComputeWithTheLinksOfGpusIsSaidInTheSameLine) {
+  CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
+  info.coverage.comm_fabric = "h100-nvlink4_ndr";
+  const PriceBasis basis = PriceBasisOf(BasisRequest(), info);
+  EXPECT_EQ(basis.kind, BasisKind::kMixed);
+  EXPECT_THAT(basis.text, AllOf(HasSubstr("the fabric h100-nvlink4_ndr"),
+                                HasSubstr("a CPU's compute with the links of GPUs")));
+  // The kernels' names say less than the device's.
+  info.measured_with = {"Intel Xeon", "fbgemm", ""};
+  EXPECT_THAT(PriceBasisOf(BasisRequest(), info).text, HasSubstr("a CPU's compute"));
+  info.measured_with = {"NVIDIA H100 80GB HBM3", "fbgemm", ""};
+  EXPECT_THAT(PriceBasisOf(BasisRequest("h100-sxm"), info).text, Not(HasSubstr("CPU")));
+  // One rank does not communicate.
+  PlanRequest alone = BasisRequest();
+  alone.topology.devices.pop_back();
+  EXPECT_EQ(PriceBasisOf(alone, info).kind, BasisKind::kMeasured);
+}
+
+TEST(PriceBasisTest, FormulasSayWhoseFiguresTheyTake) {
+  PlanRequest request = BasisRequest();
+  EXPECT_THAT(PriceBasisOf(request, Formulas()).text,
+              AllOf(HasSubstr("TorchRec's formulas with their default bandwidths of a V100-class"),
+                    HasSubstr("nothing was measured"), HasSubstr("names no device")));
+  request.topology.bandwidths.intra_host_bytes_per_s = 4e11;
+  EXPECT_THAT(PriceBasisOf(request, Formulas()).text, HasSubstr("the request's bandwidths"));
+  request = BasisRequest("h100-sxm");
+  const PublishedDevice& h100 = *FindDevice("h100-sxm");
+  request.topology.fabric = h100.fabric;
+  request.topology.bandwidths = {h100.memory_bytes_per_s, h100.fabric->intra_host.bytes_per_s,
+                                 h100.fabric->inter_host.bytes_per_s};
+  const PriceBasis basis = PriceBasisOf(request, Formulas(), "no model was measured on it");
+  EXPECT_EQ(basis.kind, BasisKind::kPublished);
+  EXPECT_EQ(basis.text,
+            "prices rest on published figures of h100-sxm (3350 GB/s of memory, 360 GB/s on a "
+            "host, 48 between hosts: h100-nvlink4_ndr) in TorchRec's formulas; nothing was "
+            "measured; no model was measured on it");
+  request.topology.bandwidths.device_memory_bytes_per_s = 1e12;
+  EXPECT_THAT(PriceBasisOf(request, Formulas()).text,
+              HasSubstr("(1000 GB/s of memory, 360 GB/s on a host, 48 between hosts: "
+                        "h100-nvlink4_ndr; some of them the request's own)"));
+}
+
+TEST(PriceBasisTest, PredictionsSayItToo) {
+  CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
+  info.coverage.global_batch_size = 512;
+  info.coverage.comm_fabric = "h100-nvlink4_ndr";
+  ComputeSample set;
+  set.shards.resize(1);
+  set.batch_size = 64;
+  const PriceBasis basis = PriceBasisOf(std::vector{set}, info);
+  EXPECT_EQ(basis.kind, BasisKind::kMeasured);
+  EXPECT_THAT(basis.differences, ElementsAre("not measured at the request's global batch size"));
+}
+
+}  // namespace
+}  // namespace neuroshard
