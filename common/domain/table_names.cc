@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 
+#include "common/base/positions.h"
 #include "common/base/printable_text.h"
 
 namespace neuroshard {
@@ -63,9 +63,7 @@ std::vector<int> TablesOf(const Plan& plan, const std::vector<Table>& tables) {
                  [](const TablePlan& entry, const Table& table) {
                    return entry.name == table.name && entry.module == table.module;
                  })) {
-    std::vector<int> in_order(tables.size());
-    std::iota(in_order.begin(), in_order.end(), 0);
-    return in_order;
+    return Positions<int>(tables.size());
   }
   const TableNames names(tables);
   const TableNames entries(plan.tables);

@@ -10,9 +10,9 @@
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
-#include "kernels/cpu/chosen_instruction_set.h"
 #include "kernels/cpu/embedding_kernels.h"
-#include "kernels/cpu/embedding_oracle.h"
+#include "kernels/cpu/testing/chosen_instruction_set.h"
+#include "kernels/cpu/testing/embedding_oracle.h"
 #include "tests/support/op_beside_oracle.h"
 
 namespace neuroshard {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hwy/aligned_allocator.h"
-#include "kernels/cpu/chosen_instruction_set.h"
+#include "kernels/cpu/testing/chosen_instruction_set.h"
 
 namespace neuroshard {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "kernels/cpu/cpu_embedding_op.h"
-#include "kernels/cuda/sequential_gpu.h"
+#include "kernels/cuda/testing/sequential_gpu.h"
 #include "tests/support/embedding_suite.h"
 
 namespace neuroshard::testing {

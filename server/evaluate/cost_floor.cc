@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
@@ -134,8 +135,7 @@ class ProbeList {
       for (const int host : rules_.ranks->whole_hosts()) {
         sizes.push_back(hosts_[static_cast<std::size_t>(host)].count);
       }
-      std::sort(sizes.begin(), sizes.end());
-      sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+      SortUnique(sizes);
       for (const int size : sizes) {
         const double holders = size;
         Add({ShardingType::kTableRowWise, ComputeKernel::kFused, size}, dim,

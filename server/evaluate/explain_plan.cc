@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/placement_batch.h"
@@ -139,8 +140,7 @@ class Explainer {
     const TablePlan& of = plan_.tables[entry];
     std::vector<std::size_t> ranks;
     for (const Shard& shard : of.shards) ranks.push_back(static_cast<std::size_t>(shard.rank));
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    SortUnique(ranks);
     for (const std::size_t rank : ranks) AddUpRank(rank, entry);
     ComputeRanks(ranks);
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
@@ -152,12 +153,9 @@ class RelayoutFinder::Proposals {
     std::vector<std::pair<ShardLayout, std::vector<Shard>>> put;
     std::vector<int> times(places.size());
     for (const Block& block : blocks) {
-      std::vector<std::size_t> order(places.size());
-      std::iota(order.begin(), order.end(), std::size_t{0});
-      std::stable_sort(order.begin(), order.end(),
-                       [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
       const std::size_t before = chosen.size();
-      for (const std::size_t i : order) {
+      for (const std::size_t i :
+           PositionsDescending(places.size(), [&](std::size_t at) { return -times[at]; })) {
         std::vector<Shard> shards = LayOut(of_, found_.type, std::span(&block, 1),
                                            std::span(&places[i], 1), finder_.rules_.hosts());
         const ShardLayout layout = LayoutOf({"", "", found_.type, KernelOf(found_.type), shards});

@@ -7,7 +7,7 @@
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
-#include "server/search/exhaustive/exhaustive_search.h"
+#include "server/search/testing/exhaustive_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"

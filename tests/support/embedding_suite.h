@@ -1,5 +1,5 @@
 // The tests that every embedding device has to pass, whatever it is made of: the same seeded random
-// tables and ids go to the device and to the oracle (kernels/cpu/embedding_oracle.h).
+// tables and ids go to the device and to the oracle (kernels/cpu/testing/embedding_oracle.h).
 //
 //   class CpuDevices { static Device Make(std::int64_t memory_bytes); ... };   // see Devices below
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Cpu, EmbeddingSuite, CpuDevices);

@@ -1,4 +1,4 @@
-// An embedding op and the oracle of its tables (kernels/cpu/embedding_oracle.h) side by side, with
+// An embedding op and the oracle of its tables (kernels/cpu/testing/embedding_oracle.h) side by side, with
 // the same weights, ids and gradients, and the ids and numbers to try them with.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "common/base/random.h"
 #include "kernels/api/embedding_op.h"
-#include "kernels/cpu/embedding_oracle.h"
+#include "kernels/cpu/testing/embedding_oracle.h"
 
 namespace neuroshard::testing {
 

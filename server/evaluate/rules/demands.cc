@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/list_text.h"
@@ -28,11 +28,7 @@ Demands::Demands(const PlanRequest& request, TypeSet default_types, std::vector<
 }
 
 Demands::Demands(const PlanRequest& request, TypeSet default_types)
-    : Demands(request, default_types, [&] {
-        std::vector<int> all(request.tables.size());
-        std::iota(all.begin(), all.end(), 0);
-        return all;
-      }()) {}
+    : Demands(request, default_types, Positions<int>(request.tables.size())) {}
 
 void Demands::ListRules() {
   const Constraints& constraints = request_.constraints;

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <numeric>
 #include <vector>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 
@@ -15,8 +16,7 @@ namespace neuroshard {
 // m log(count) times for m members. `shows` may depend on the list in any way.
 inline std::vector<std::size_t> MinimalSet(
     std::size_t count, const std::function<bool(const std::vector<std::size_t>&)>& shows) {
-  std::vector<std::size_t> kept(count);
-  std::iota(kept.begin(), kept.end(), std::size_t{0});
+  std::vector<std::size_t> kept = Positions(count);
   const auto leave_out = [&](std::size_t chunk) {
     bool any = false;
     for (std::size_t begin = 0; begin < kept.size();) {

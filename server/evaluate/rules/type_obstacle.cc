@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/demands.h"
 #include "server/evaluate/rules/minimal_set.h"
@@ -61,9 +61,7 @@ std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int 
     const CompiledRules rules(demands.With(kept), TypeSet::All());
     return !rules.of(position).types.contains(type);
   };
-  std::vector<std::size_t> all(demands.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  if (!keeps_out(all)) return "";
+  if (!keeps_out(Positions(demands.size()))) return "";
   std::string obstacle;
   for (const std::size_t demand : MinimalSet(demands.size(), keeps_out)) {
     if (!obstacle.empty()) obstacle += "; ";

@@ -1,8 +1,8 @@
 #include "server/pretrain/data/training_problem.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "common/base/positions.h"
 #include "common/base/random.h"
 
 namespace neuroshard {
@@ -24,8 +24,7 @@ void TrainingProblem::Standardise(std::span<const std::int64_t> train,
 }
 
 SampleSplit SplitSamples(std::int64_t num_samples, std::uint64_t seed) {
-  std::vector<std::int64_t> order(num_samples);
-  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::vector<std::int64_t> order = Positions<std::int64_t>(num_samples);
   Random(seed).Shuffle(order);
   const std::int64_t held_out = std::max<std::int64_t>(1, num_samples / 10);
   const std::int64_t train = std::max<std::int64_t>(0, num_samples - 2 * held_out);

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <numeric>
 
+#include "common/base/positions.h"
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
 
@@ -157,10 +157,8 @@ UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records) {
     result.ranks.kinds.push_back(kind);
   }
   problem.weights.assign(problem.targets.size(), 1.0f);
-  problem.sample_rows.resize(problem.targets.size());
-  std::iota(problem.sample_rows.begin(), problem.sample_rows.end(), std::int64_t{0});
-  problem.sample_begin.resize(problem.targets.size() + 1);
-  std::iota(problem.sample_begin.begin(), problem.sample_begin.end(), std::int64_t{0});
+  problem.sample_rows = Positions<std::int64_t>(problem.targets.size());
+  problem.sample_begin = Positions<std::int64_t>(problem.targets.size() + 1);
   return result;
 }
 

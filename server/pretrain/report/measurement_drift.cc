@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
-#include <numeric>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -18,8 +19,7 @@ MeasurementDrift DriftOf(std::span<const double> predicted_ms, std::span<const d
   assert(predicted_ms.size() == measured_at_unix_ms.size());
   MeasurementDrift drift;
   drift.slowness.assign(measured_ms.size(), 1);
-  std::vector<std::size_t> order(measured_ms.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order = Positions(measured_ms.size());
   std::erase_if(order, [&](std::size_t i) { return !(predicted_ms[i] > 0 && measured_ms[i] > 0); });
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return measured_at_unix_ms[a] < measured_at_unix_ms[b];

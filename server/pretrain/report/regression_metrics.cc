@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "common/base/positions.h"
+
 namespace neuroshard {
 namespace {
 
@@ -60,8 +62,7 @@ double KendallTau(std::span<const double> x, std::span<const double> y) {
   assert(x.size() == y.size());
   const std::size_t n = x.size();
   if (n < 2) return kNan;
-  std::vector<std::size_t> order(n);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order = Positions(n);
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return x[a] < x[b] || (x[a] == x[b] && y[a] < y[b]);
   });

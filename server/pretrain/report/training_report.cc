@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <vector>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -35,8 +36,7 @@ bool IsListed(const NetworkReport& report) {
 
 // Positions of measured costs, ascending.
 std::vector<std::size_t> BySize(const NetworkReport& report) {
-  std::vector<std::size_t> order(report.measured_ms.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order = Positions(report.measured_ms.size());
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return report.measured_ms[a] < report.measured_ms[b];
   });

@@ -1,14 +1,13 @@
 #include "server/search/baselines/greedy_baseline.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/search/packing/find_packing.h"
 
 namespace neuroshard {
@@ -37,21 +36,15 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
   const std::size_t num_tables = request.tables.size();
   std::vector<double> loads;
   for (const Table& table : request.tables) loads.push_back(LoadOf(table, load));
-  std::vector<int> order(num_tables);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return loads[static_cast<std::size_t>(a)] > loads[static_cast<std::size_t>(b)];
-  });
-
   const std::vector<std::int64_t> available = AvailableBytes(request);
   std::vector<std::int64_t> used(available.size(), 0);
   std::vector<double> sums(available.size(), 0);
   Placement placement{WholeTables(request), std::vector<int>(num_tables, 0)};
-  for (std::size_t step = 0; step < num_tables; ++step) {
+  for (const std::size_t t :
+       PositionsDescending(num_tables, [&](std::size_t table) { return loads[table]; })) {
     if (context.ShouldStop()) return std::nullopt;
-    const int table = order[step];
-    const std::size_t t = static_cast<std::size_t>(table);
-    const std::int64_t bytes = PieceBytes(request, table, request.tables[t].embedding_dim);
+    const std::int64_t bytes =
+        PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim);
     std::optional<std::size_t> best;
     for (std::size_t r = 0; r < available.size(); ++r) {
       if (used[r] + bytes > available[r]) continue;

@@ -1,11 +1,10 @@
 #include "server/search/conflict/every_plan.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <span>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/placement_ledger.h"
@@ -26,7 +25,9 @@ class Attempt {
         rules_(rules),
         types_(types),
         ledger_(request, rules),
-        order_(types.size()) {
+        // Those with the fewest ranks first: their conflicts show early.
+        order_(PositionsDescending<int>(
+            types.size(), [&](int table) { return -std::ssize(rules.of(table).ranks->ranks()); })) {
     plan_.world_size = request.topology.num_ranks();
     plan_.local_world_size = request.topology.ranks_per_host();
     for (const Table& table : request.tables) {
@@ -34,11 +35,6 @@ class Attempt {
       of.name = table.name;
       of.module = table.module;
     }
-    // Those with the fewest ranks first: their conflicts show early.
-    std::iota(order_.begin(), order_.end(), 0);
-    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
-      return rules.of(a).ranks->ranks().size() < rules.of(b).ranks->ranks().size();
-    });
   }
 
   EveryPlanResult Run() {
@@ -178,7 +174,7 @@ class Attempt {
   const std::vector<TypeSet>& types_;
   PlacementLedger ledger_;
   Plan plan_;
-  std::vector<int> order_;
+  const std::vector<int> order_;
   int column_host_ = 0;  // of the table_column_wise table that is being placed
   int steps_ = 0;
 };

@@ -4,7 +4,7 @@
 
 #include "server/evaluate/check_plan.h"
 #include "server/search/conflict/find_conflict.h"
-#include "server/search/exhaustive/all_plans.h"
+#include "server/search/testing/all_plans.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <set>
 
 #include "common/base/failure_reason.h"
+#include "common/base/positions.h"
 #include "common/base/violations.h"
 #include "server/evaluate/rules/demands.h"
 #include "server/evaluate/rules/minimal_set.h"
@@ -16,34 +16,32 @@
 namespace neuroshard {
 namespace {
 
-using Positions = std::vector<std::size_t>;  // positions in Demands, ascending
+using DemandList = std::vector<std::size_t>;  // positions in Demands, ascending
 
-std::optional<Infeasibility> Prove(const Demands& demands, const Positions& kept,
+std::optional<Infeasibility> Prove(const Demands& demands, const DemandList& kept,
                                    const StopSignal& stop) {
   if (stop.ShouldStop()) return std::nullopt;
   return ProveInfeasible(demands.With(kept), stop);
 }
 
 // A minimal list among `given`, which shows it; void once `stop` is true.
-Positions MinimalAmong(const Demands& demands, const Positions& given, const StopSignal& stop) {
-  const auto pick = [&](const Positions& positions) {
-    Positions picked;
+DemandList MinimalAmong(const Demands& demands, const DemandList& given, const StopSignal& stop) {
+  const auto pick = [&](const DemandList& positions) {
+    DemandList picked;
     for (const std::size_t position : positions) picked.push_back(given[position]);
     return picked;
   };
-  return pick(MinimalSet(given.size(), [&](const Positions& positions) {
+  return pick(MinimalSet(given.size(), [&](const DemandList& positions) {
     return Prove(demands, pick(positions), stop).has_value();
   }));
 }
 
 // What is left of all demands when only a proof's tables are looked at, where every question is
 // shorter.
-Positions NeededForTables(const Demands& demands, const Demands& of_tables,
-                          const StopSignal& stop) {
-  Positions all_of_tables(of_tables.size());
-  std::iota(all_of_tables.begin(), all_of_tables.end(), std::size_t{0});
-  Positions all(demands.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
+DemandList NeededForTables(const Demands& demands, const Demands& of_tables,
+                           const StopSignal& stop) {
+  const DemandList all_of_tables = Positions(of_tables.size());
+  DemandList all = Positions(demands.size());
   if (!Prove(of_tables, all_of_tables, stop).has_value()) return all;
   std::set<std::string> paths;
   for (const std::size_t demand : MinimalAmong(of_tables, all_of_tables, stop)) {
@@ -58,11 +56,10 @@ Positions NeededForTables(const Demands& demands, const Demands& of_tables,
 std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types,
                                      const StopSignal& stop) {
   const Demands demands(request, default_types);
-  Positions given(demands.size());
-  std::iota(given.begin(), given.end(), std::size_t{0});
+  DemandList given = Positions(demands.size());
   const std::optional<Infeasibility> proof = Prove(demands, given, stop);
   if (!proof.has_value()) return std::nullopt;
-  const Positions needed =
+  const DemandList needed =
       NeededForTables(demands, Demands(request, default_types, proof->tables), stop);
   // With all tables again: a demand that seemed to be needed may not be, where the others
   // contradict each other over other tables too.

@@ -7,7 +7,7 @@
 #include "common/base/violations.h"
 #include "server/evaluate/rules/demands.h"
 #include "server/search/conflict/infeasibility.h"
-#include "server/search/exhaustive/all_plans.h"
+#include "server/search/testing/all_plans.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"

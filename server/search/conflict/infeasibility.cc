@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/base/positions.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
@@ -112,8 +112,7 @@ class Prover {
       const std::vector<int> company = Company(table);
       all.insert(all.end(), company.begin(), company.end());
     }
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
+    SortUnique(all);
     return all;
   }
 
@@ -264,9 +263,8 @@ class Prover {
     std::vector<TypeSet> types;
     for (const LeastDemand& least : least_) types.push_back(least.types);
     if (!TryEveryPlan(request_, rules_, types).all_tried) return std::nullopt;
-    std::vector<int> all(request_.tables.size());
-    std::iota(all.begin(), all.end(), 0);
-    return Infeasibility{"every plan was tried, and none keeps them all", std::move(all)};
+    return Infeasibility{"every plan was tried, and none keeps them all",
+                         Positions<int>(request_.tables.size())};
   }
 
   const PlanRequest& request_;

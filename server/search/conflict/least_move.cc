@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
@@ -156,8 +157,7 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
   }
   LeastMoves overflow = WhatOverflows(request, moves);
   if (overflow.bytes > least.bytes) least = std::move(overflow);
-  std::sort(least.tables.begin(), least.tables.end());
-  least.tables.erase(std::unique(least.tables.begin(), least.tables.end()), least.tables.end());
+  SortUnique(least.tables);
   return least;
 }
 

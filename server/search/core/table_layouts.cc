@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 
 namespace neuroshard {
@@ -20,8 +21,7 @@ void ForSomeCounts(int first, int last, const Add& add) {
 TableLayouts::TableLayouts(const PlanRequest& request, const CompiledRules& rules)
     : request_(request), rules_(rules) {
   for (const HostRanks& host : rules.hosts()) host_sizes_.push_back(host.count);
-  std::sort(host_sizes_.begin(), host_sizes_.end());
-  host_sizes_.erase(std::unique(host_sizes_.begin(), host_sizes_.end()), host_sizes_.end());
+  SortUnique(host_sizes_);
 }
 
 UnitShards TableLayouts::Shards(ShardTable& shard_table, int table, const TableLayout& layout,

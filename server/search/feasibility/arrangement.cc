@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 
 namespace neuroshard {
@@ -13,8 +14,7 @@ namespace {
 std::vector<int> RanksOf(const std::vector<Shard>& shards) {
   std::vector<int> ranks;
   for (const Shard& shard : shards) ranks.push_back(shard.rank);
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  SortUnique(ranks);
   return ranks;
 }
 

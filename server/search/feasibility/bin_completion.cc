@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "common/base/positions.h"
+
 namespace neuroshard {
 namespace {
 
@@ -52,11 +54,8 @@ BinCompletion::BinCompletion(const PackingTask& task, const Filler& filler, cons
       }
     }
   }
-  order_.resize(task.things.size());
-  std::iota(order_.begin(), order_.end(), 0);
-  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
-    return task.things[static_cast<std::size_t>(a)].bytes >
-           task.things[static_cast<std::size_t>(b)].bytes;
+  order_ = PositionsDescending<int>(task.things.size(), [&](int thing) {
+    return task.things[static_cast<std::size_t>(thing)].bytes;
   });
 }
 

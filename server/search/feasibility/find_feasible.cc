@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <numeric>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/search/feasibility/bin_completion.h"
 #include "server/search/feasibility/ejection_search.h"
 
@@ -81,8 +81,7 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
                       const StopSignal& outer) {
   TurnStop stop(outer);
   EjectionSearch search(request, rules, stop);
-  std::vector<int> all(search.bundles().size());
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = Positions<int>(search.bundles().size());
   const auto waiting = [&] {
     std::vector<int> bundles;
     std::copy_if(all.begin(), all.end(), std::back_inserter(bundles),

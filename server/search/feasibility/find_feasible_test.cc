@@ -6,7 +6,7 @@
 
 #include "common/base/random.h"
 #include "server/evaluate/check_plan.h"
-#include "server/search/exhaustive/all_plans.h"
+#include "server/search/testing/all_plans.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <numeric>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "server/evaluate/rules/rule_state.h"
 #include "server/search/feasibility/ejection_search.h"
@@ -161,8 +161,7 @@ class Repair {
         const std::vector<int>& cover = covers[i][i == other_at ? other : 0];
         leaving.insert(leaving.end(), cover.begin(), cover.end());
       }
-      std::sort(leaving.begin(), leaving.end());
-      leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
+      SortUnique(leaving);
       all.push_back(std::move(leaving));
     };
     add(0, 0);
@@ -227,11 +226,8 @@ std::optional<Plan> RepairPrevious(const PlanRequest& request, const CompiledRul
 std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& bytes,
                                              const std::vector<std::int64_t>& costs,
                                              std::int64_t needed, std::size_t most) {
-  std::vector<int> order(bytes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
-  });
+  const std::vector<int> order = PositionsDescending<int>(
+      bytes.size(), [&](int i) { return bytes[static_cast<std::size_t>(i)]; });
   std::vector<std::int64_t> rest(order.size() + 1, 0);  // bytes of order[i] and later
   for (std::size_t i = order.size(); i-- > 0;) {
     rest[i] = rest[i + 1] + bytes[static_cast<std::size_t>(order[i])];

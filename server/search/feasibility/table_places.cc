@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 
+#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "server/evaluate/lay_out.h"
 #include "server/search/core/spread.h"
@@ -147,8 +147,7 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
       for (const int host : ranks.whole_hosts()) {
         sizes.push_back(hosts[static_cast<std::size_t>(host)].count);
       }
-      std::sort(sizes.begin(), sizes.end());
-      sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+      SortUnique(sizes);
       return std::any_of(sizes.begin(), sizes.end(), [&](int size) {
         std::vector<int> of_size = ranks.whole_hosts();
         std::erase_if(

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <set>
 #include <utility>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 
@@ -60,8 +61,7 @@ bool HugeCtrPlanner::DoubleFirst() {
 
 std::optional<HugeCtrCandidate> HugeCtrPlanner::Uniform() const {
   HugeCtrCandidate candidate;
-  std::vector<int> all(problem_.bucket_capacity.size());
-  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> all = Positions<int>(problem_.bucket_capacity.size());
   double memory = 0;
   for (std::size_t t = 0; t < problem_.tables.size(); ++t) {
     memory += problem_.shard_memory(static_cast<int>(t), num_buckets());

@@ -1,8 +1,9 @@
 #include "server/search/neuroshard/split_sequence.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 
@@ -35,19 +36,15 @@ std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_
   const std::size_t num_pieces = sequence.pieces.size();
   const std::size_t kept = std::min(num_pieces, static_cast<std::size_t>(num_candidates));
   std::vector<std::size_t> candidates;
-  std::vector<std::size_t> order(num_pieces);
   const auto add_largest = [&](const auto& key) {
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return key(sequence.shards[a]) > key(sequence.shards[b]);
-    });
+    const std::vector<std::size_t> order =
+        PositionsDescending(num_pieces, [&](std::size_t i) { return key(sequence.shards[i]); });
     candidates.insert(candidates.end(), order.begin(),
                       order.begin() + static_cast<std::ptrdiff_t>(kept));
   };
   add_largest([&](int shard) { return shard_table.bytes(shard); });
   add_largest([&](int shard) { return shard_table.single_cost_ms(shard); });
-  std::sort(candidates.begin(), candidates.end());
-  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+  SortUnique(candidates);
   std::erase_if(candidates, [&](std::size_t i) { return !CanHalve(sequence.pieces[i]); });
   return candidates;
 }

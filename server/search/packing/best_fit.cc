@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <numeric>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -20,11 +21,7 @@ std::vector<std::int64_t> WholeBytes(const PlanRequest& request) {
 }
 
 std::vector<std::size_t> Descending(const std::vector<std::int64_t>& keys) {
-  std::vector<std::size_t> order(keys.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return keys[a] > keys[b]; });
-  return order;
+  return PositionsDescending(keys.size(), [&](std::size_t i) { return keys[i]; });
 }
 
 std::optional<std::size_t> TightestFit(const std::vector<std::int64_t>& free, std::int64_t bytes) {

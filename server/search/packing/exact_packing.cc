@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <vector>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -23,10 +24,7 @@ class ExactPacker {
     for (std::size_t t = 0; t < num_tables; ++t) {
       bytes_.push_back(PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim));
     }
-    order_.resize(num_tables);
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::size_t a, std::size_t b) { return bytes_[a] > bytes_[b]; });
+    order_ = PositionsDescending(num_tables, [&](std::size_t t) { return bytes_[t]; });
     remaining_bytes_.resize(num_tables + 1, 0);
     for (std::size_t i = num_tables; i-- > 0;) {
       remaining_bytes_[i] = std::min(remaining_bytes_[i + 1] + bytes_[order_[i]], kMaxSum);

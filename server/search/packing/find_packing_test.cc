@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "server/evaluate/check_plan.h"
-#include "server/search/exhaustive/exhaustive_search.h"
 #include "server/search/packing/best_fit.h"
 #include "server/search/packing/exact_packing.h"
+#include "server/search/testing/exhaustive_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"

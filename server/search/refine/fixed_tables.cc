@@ -1,11 +1,10 @@
 #include "server/search/refine/fixed_tables.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <numeric>
 #include <string>
 
+#include "common/base/positions.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/migration_report.h"
@@ -35,8 +34,7 @@ std::vector<std::size_t> FaultyTables(const PlanRequest& request, const Plan& pl
     std::from_chars(begin, violation.field.data() + violation.field.size(), position);
     faulty.push_back(position);
   }
-  std::sort(faulty.begin(), faulty.end());
-  faulty.erase(std::unique(faulty.begin(), faulty.end()), faulty.end());
+  SortUnique(faulty);
   return faulty;
 }
 
@@ -99,16 +97,11 @@ FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
     if (stay[t] != nullptr) spare -= WeightBytes(request.tables[t]) - paid[t];
   }
   const bool frees_all = spare >= 0;
-  std::vector<std::size_t> order(stay.size());
-  std::iota(order.begin(), order.end(), 0U);
   const auto lookups_a_byte = [&](std::size_t t) {
     const Table& table = request.tables[t];
     return table.pooling_factor / static_cast<double>(table.num_embeddings);
   };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return lookups_a_byte(a) > lookups_a_byte(b);
-  });
-  for (const std::size_t t : order) {
+  for (const std::size_t t : PositionsDescending(stay.size(), lookups_a_byte)) {
     if (stay[t] == nullptr) continue;
     const double once = WeightBytes(request.tables[t]);
     const double copies = once * MostCopies(rules, t);

@@ -1,4 +1,4 @@
-#include "kernels/cuda/sequential_gpu.h"
+#include "kernels/cuda/testing/sequential_gpu.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "server/search/exhaustive/all_plans.h"
+#include "server/search/testing/all_plans.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/search/exhaustive/exhaustive_search.h"
+#include "server/search/testing/exhaustive_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"

@@ -1,4 +1,4 @@
-#include "server/search/exhaustive/all_plans.h"
+#include "server/search/testing/all_plans.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "server/search/neuroshard/reference_search.h"
+#include "server/search/testing/reference_search.h"
 
 #include <algorithm>
 #include <map>

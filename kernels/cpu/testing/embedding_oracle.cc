@@ -1,4 +1,4 @@
-#include "kernels/cpu/embedding_oracle.h"
+#include "kernels/cpu/testing/embedding_oracle.h"
 
 #include <cmath>
 #include <functional>

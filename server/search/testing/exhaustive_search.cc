@@ -1,4 +1,4 @@
-#include "server/search/exhaustive/exhaustive_search.h"
+#include "server/search/testing/exhaustive_search.h"
 
 #include <algorithm>
 #include <cstddef>
