@@ -17,5 +17,8 @@ void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddInitCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddCompletionCommand(CLI::App& app, const Console& console, int* exit_code);
 
 }  // namespace neuroshard

@@ -7,9 +7,8 @@
 
 namespace neuroshard {
 
-std::string PlanAsTable(const v1::ShardPlanResponse& response) {
-  std::string text = CostTable(response.cost());
-  text += fmt::format(
+std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style) {
+  std::string text = fmt::format(
       "{}, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
       "tables on {} ranks\n",
       CostText(response.cost()), response.search().splits(),
@@ -20,12 +19,15 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response) {
       response.plan().world_size());
   text += MeasuredWithLine(DecodeMeasuredWith(response.cost().measured_with()));
   text += ShardingLine(response.plan());
-  if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
+  if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
   if (response.has_migration()) text += MigrationLine(response.migration());
+  text = CostTable(response.cost(), style) + Lines(text, style);
   if (!response.explanations().empty()) {
-    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms());
+    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms(), style);
   }
-  for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
+  for (const std::string& warning : response.warnings()) {
+    text += Lines("warning: " + warning + '\n', style);
+  }
   return text;
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
+#include "common/base/violations.h"
+#include "common/text/config_reader.h"
 
 namespace neuroshard {
 
@@ -30,6 +33,17 @@ struct ListeningSocket {
 // A listening TCP socket. UNAVAILABLE with the system's reason ("Address already in use") when
 // there can be none.
 StatusOr<ListeningSocket> ListenOn(const ListenAddress& address);
+
+// Whether a server may do without the address.
+enum class EmptyAddress { kIsAFault, kMeansNone };
+
+// Key `key` of a server's options, HOST:PORT. Anything else is a fault.
+void ReadListenAddress(ConfigReader& reader, std::string_view key, EmptyAddress empty,
+                       std::string* address);
+
+// The fault of a server's address that somebody else listens on now, as a violation of `key`. Nothing
+// for malformed ones and for port 0.
+void AddFaultIfTaken(std::string_view key, const std::string& address, Violations& faults);
 
 // After a third-party server failed to listen without saying why: the reason, found by listening
 // once more, or "unknown reason" when that succeeds.

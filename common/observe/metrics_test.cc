@@ -3,6 +3,7 @@
 #include <prometheus/registry.h>
 
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "common/observe/listen_address.h"
@@ -51,6 +52,23 @@ TEST(MetricsTest, OnlyMetricsAreServedAndNobodyCanKeepOthersOut) {
   EXPECT_THAT(HttpGet(address.port, "/metrics?name=x"), HasSubstr("200 OK"));
   EXPECT_THAT(HttpGet(address.port, "/" + std::string(100'000, 'x')), Not(HasSubstr("200 OK")));
   EXPECT_THAT(HttpGet(address.port, "/metrics"), HasSubstr("200 OK"));
+}
+
+TEST(MetricsTest, APortThatNobodyAskedForMayBeAnotherOne) {
+  const auto registry = std::make_shared<prometheus::Registry>();
+  NS_ASSERT_OK_AND_ASSIGN(const auto first, MetricsExporter::Start("127.0.0.1:0", registry));
+  std::ostringstream log;
+  const auto logger = Logger::ToStream(&log);
+  NS_ASSERT_OK_AND_ASSIGN(const auto second, MetricsExporter::StartForServer(
+                                                 first->address(), false, registry, *logger));
+  EXPECT_NE(second->address(), first->address());
+  EXPECT_THAT(log.str(), AllOf(HasSubstr("warning metrics_port_taken address=" + first->address()),
+                               HasSubstr("info metrics_listening address=" + second->address())));
+  EXPECT_THAT(MetricsExporter::StartForServer(first->address(), true, registry, *logger),
+              StatusIs(absl::StatusCode::kUnavailable));
+  NS_ASSERT_OK_AND_ASSIGN(const auto none,
+                          MetricsExporter::StartForServer("", true, registry, *logger));
+  EXPECT_EQ(none, nullptr);
 }
 
 TEST(MetricsTest, BusyPortAndBadAddressAreErrorsThatSayWhy) {

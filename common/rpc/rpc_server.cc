@@ -36,7 +36,7 @@ constexpr int kConnectionGraceMs = 600'000;
 
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
   constexpr std::int64_t kHourMs = 3'600'000;
-  root.Read("listen", &options->listen);
+  ReadListenAddress(root, "listen", EmptyAddress::kIsAFault, &options->listen);
   ConfigReader rpc = root.Section("rpc");
   rpc.Read("max_in_flight", &options->max_in_flight, {1, 10'000});
   // gRPC takes the limit as an int.
