@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the figures of bench/README.md, and the headline figures and the sample answer of README.md, each between the lines that
+"""Writes the figures of bench/README.md, and the headline figures of README.md, each between the lines that
 name this script.
 
     readme_tables.py bench/results/CPU             shows them
@@ -293,7 +293,6 @@ def blocks(parts, rows):
     """(file, name of the block, text) of everything that this script writes."""
     machine, commits = parts["tasks"]["cpu"], dict.fromkeys(parts[name]["commit"] for name in PARTS)
     readme, bench = ROOT / "README.md", ROOT / "bench/README.md"
-    yield readme, "answer", f"```\n{parts['validate']['results']['answer']}\n```\n"
     yield readme, "headline", f"Run on {machine}, at commit {' and '.join(commits)}. `B` is `build/release/bin`.\n\n" + headline(parts, rows)
     yield bench, "model", model(rows)
     for name, part in parts.items():

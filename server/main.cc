@@ -6,6 +6,7 @@
 #include <memory>
 #include <variant>
 
+#include "common/base/build_info.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/process_signals.h"
 #include "common/rpc/rpc_server.h"
@@ -23,17 +24,17 @@ namespace neuroshard {
 namespace {
 
 Status RunPlanner(const PlannerOptions& options) {
+  NS_RETURN_IF_ERROR(FaultsOfStart(options).ToStatus());
   NS_ASSIGN_OR_RETURN(const auto logger, Logger::Create(options.log));
+  logger->Info("starting", {{"version", BuildVersion()}, {"commit", BuildGitCommit()}});
   LogOptionsInForce(options, *logger);
   const SteadyClock clock;
   const auto registry = std::make_shared<prometheus::Registry>();
   RpcMetrics rpc_metrics(*registry);
   PlannerMetrics planner_metrics(*registry);
-  std::unique_ptr<MetricsExporter> exporter;
-  if (!options.metrics_listen.empty()) {
-    NS_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(options.metrics_listen, registry));
-    logger->Info("metrics_listening", {{"address", exporter->address()}});
-  }
+  NS_ASSIGN_OR_RETURN(const auto exporter,
+                      MetricsExporter::StartForServer(options.metrics_listen,
+                                                      options.metrics_stated, registry, *logger));
   NS_ASSIGN_OR_RETURN(const auto models, ModelRepository::Create({options.models_root,
                                                                   options.default_model,
                                                                   {MakeAnalyticCostModel()},

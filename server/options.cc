@@ -1,26 +1,21 @@
 #include "server/options.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
-#include <utility>
+#include <system_error>
 
-#include "common/base/build_info.h"
+#include "common/base/printable_text.h"
+#include "common/cli/command_line_parse.h"
+#include "common/cli/exit_code.h"
+#include "common/cli/server_command_line.h"
 #include "common/observe/listen_address.h"
 
 namespace neuroshard {
 namespace {
 
-// Refuses what no start could use, before anything is started.
-void CheckAddress(ConfigReader& reader, std::string_view key, const std::string& address) {
-  if (const auto parsed = ParseListenAddress(address); !parsed.ok()) {
-    reader.AddViolation(key, Message(parsed.status()));
-  }
-}
-
-}  // namespace
-
-StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
-  PlannerOptions options;
+// What could be read is in `options` even where there are faults.
+Status ReadFile(const std::string& path, PlannerOptions& options) {
   NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
   ConfigReader rpc = ReadRpcServerOptions(reader, &options.rpc);
   rpc.Read("max_search_threads_in_flight", &options.service_limits.max_search_threads_in_flight,
@@ -30,11 +25,8 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   std::int64_t write_timeout_ms = options.service_limits.write_timeout.count();
   rpc.Read("write_timeout_ms", &write_timeout_ms, {100, 3'600'000});
   options.service_limits.write_timeout = std::chrono::milliseconds(write_timeout_ms);
-  CheckAddress(reader, "listen", options.rpc.listen);
-  reader.Read("metrics_listen", &options.metrics_listen);
-  if (!options.metrics_listen.empty()) {
-    CheckAddress(reader, "metrics_listen", options.metrics_listen);
-  }
+  ReadListenAddress(reader, "metrics_listen", EmptyAddress::kMeansNone, &options.metrics_listen);
+  options.metrics_stated = reader.Has("metrics_listen");
   ReadLogOptions(reader, &options.log);
   ConfigReader models = reader.Section("models");
   models.Read("root", &options.models_root);
@@ -50,58 +42,63 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
   limits.Read("max_prediction_shards", &options.limits.max_prediction_shards, {1, 100'000'000});
   limits.Read("max_search_ms", &options.max_search_ms, {1, 86'400'000});
   limits.Read("max_request_values", &options.service_limits.max_request_values, {1, 1'000'000'000});
-  NS_RETURN_IF_ERROR(reader.Finish());
+  return reader.Finish();
+}
+
+}  // namespace
+
+StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
+  PlannerOptions options;
+  NS_RETURN_IF_ERROR(ReadFile(path, options));
   return options;
 }
 
-std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* const* argv) {
-  constexpr int kFailure = 1;
-  constexpr int kUsage = 2;
-  CLI::App app(
-      "NeuroShard planner: answers ShardPlan RPCs with plans searched against cost models.\n"
-      "SIGTERM or SIGINT drains, SIGHUP looks for new models at once.",
-      "neuroshard-planner");
-  app.set_version_flag("--version", BuildText());
-  std::string config;
-  std::string models;
-  std::string listen;
-  std::string metrics;
-  std::string log_level;
-  app.add_option("--config", config, "YAML file with options; configs/planner.yaml has them all")
-      ->type_name("FILE");
-  const auto* models_flag =
-      app.add_option("--models", models, "root of the model repository")->type_name("ROOT");
-  const auto* listen_flag =
-      app.add_option("--listen", listen, "address of the RPC server; port 0: choose one")
-          ->type_name("HOST:PORT");
-  const auto* metrics_flag =
-      app.add_option("--metrics", metrics, "address of /metrics; port 0: choose one")
-          ->type_name("HOST:PORT");
-  const auto* log_flag = app.add_option("--log-level", log_level, "what is written to stderr")
-                             ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
-  bool accept_unusable = false;
-  app.add_flag("--accept-unusable-models", accept_unusable,
-               "serve cost models that are marked as unusable, with a warning");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
+Violations FaultsOfStart(const PlannerOptions& options) {
+  Violations faults;
+  AddFaultIfTaken("listen", options.rpc.listen, faults);
+  if (options.metrics_stated) {
+    AddFaultIfTaken("metrics_listen", options.metrics_listen, faults);
   }
+  std::error_code error;
+  if (!std::filesystem::is_directory(options.models_root, error)) {
+    faults.Add("models.root", fmt::format("no such directory: {} (an empty one will do)",
+                                          Quoted(options.models_root)));
+  }
+  return faults;
+}
+
+std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* const* argv) {
+  CLI::App app(
+      "NeuroShard planner: answers ShardPlan RPCs with plans searched against cost models. SIGTERM "
+      "or "
+      "SIGINT drains, SIGHUP looks for new models at once.",
+      "neuroshard-planner");
+  app.footer(kExitCodesText);
+  ServerCommandLine line;
+  std::string models;
+  bool accept_unusable = false;
+  AddServerOptions(app, line);
+  const auto* models_flag = app.add_option("--models", models, "Root of the model repository")
+                                ->type_name("ROOT")
+                                ->envname("NEUROSHARD_MODELS");
+  app.add_flag("--accept-unusable-models", accept_unusable,
+               "Serve cost models that are marked as unusable, with a warning");
+  if (const auto ended = ParseCommandLine(app, argc, argv, std::cout, std::cerr)) return *ended;
 
   PlannerOptions options;
-  if (!config.empty()) {
-    auto read = ReadPlannerOptions(config);
-    if (!read.ok()) {
-      std::cerr << "neuroshard-planner: " << Message(read.status()) << '\n';
-      return kFailure;
-    }
-    options = *std::move(read);
-  }
+  const Status read = line.config.empty() ? absl::OkStatus() : ReadFile(line.config, options);
   if (models_flag->count() > 0) options.models_root = models;
   if (accept_unusable) options.accept_unusable_models = true;
-  if (listen_flag->count() > 0) options.rpc.listen = listen;
-  if (metrics_flag->count() > 0) options.metrics_listen = metrics;
-  if (log_flag->count() > 0) options.log.level = log_level;
+  if (!line.listen.empty()) options.rpc.listen = line.listen;
+  if (line.metrics) {
+    options.metrics_listen = *line.metrics;
+    options.metrics_stated = true;
+  }
+  if (!line.log_level.empty()) options.log.level = line.log_level;
+  if (const auto ended =
+          CheckServerStart(app.get_name(), line, read, [&] { return FaultsOfStart(options); })) {
+    return *ended;
+  }
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/base/status.h"
+#include "common/base/violations.h"
 #include "common/codec/request_codec.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
@@ -17,6 +18,7 @@ namespace neuroshard {
 struct PlannerOptions {
   RpcServerOptions rpc{.listen = "127.0.0.1:50051"};
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics are served
+  bool metrics_stated = false;                    // else another port will do
   LogOptions log;
   std::string models_root = "configs/models";
   std::string default_model;            // empty: the only name on disk, else analytic
@@ -30,8 +32,11 @@ struct PlannerOptions {
 // Keys as in configs/planner.yaml. NOT_FOUND or INVALID_ARGUMENT with every fault.
 StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path);
 
-// The options, or the exit code after --help (0) or a wrong command line or file (2, 1), about
-// which everything has been printed.
+// What keeps a planner with these options from starting on this host now, by keys of the file.
+Violations FaultsOfStart(const PlannerOptions& options);
+
+// The options, or the exit code after --help and --check-config (0) or for a wrong command line or
+// file (2), about which everything has been printed.
 std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* const* argv);
 
 // The options in force, for the log.

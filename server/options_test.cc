@@ -94,7 +94,11 @@ TEST(PlannerOptionsTest, ExitCodesOfTheCommandLine) {
   EXPECT_EQ(std::get<int>(Parse({"--help"})), 0);
   EXPECT_EQ(std::get<int>(Parse({"--no-such-flag"})), 2);
   EXPECT_EQ(std::get<int>(Parse({"--log-level", "loud"})), 2);
-  EXPECT_EQ(std::get<int>(Parse({"--config", "/no/such/file.yaml"})), 1);
+  EXPECT_EQ(std::get<int>(Parse({"--config", "/no/such/file.yaml"})), 2);
+  EXPECT_EQ(std::get<int>(Parse({"--listen", "nowhere"})), 2);
+  EXPECT_EQ(std::get<int>(Parse(
+                {"--check-config", "--models", NEUROSHARD_SOURCE_DIR, "--listen", "127.0.0.1:0"})),
+            0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "common/base/build_info.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/process_signals.h"
 #include "worker/process/device_server.h"
@@ -14,18 +15,16 @@ namespace neuroshard {
 namespace {
 
 Status Serve(const WorkerOptions& options) {
+  NS_RETURN_IF_ERROR(FaultsOfStart(options).ToStatus());
   NS_ASSIGN_OR_RETURN(const std::unique_ptr<Logger> logger, Logger::Create(options.log));
-  logger->Info("starting", {{"version", IdentifyHost().worker_version},
-                            {"commit", IdentifyHost().git_commit},
-                            {"options", Describe(options)}});
+  logger->Info("starting", {{"version", BuildVersion()}, {"commit", BuildGitCommit()}});
+  LogOptionsInForce(options, *logger);
   const auto registry = std::make_shared<prometheus::Registry>();
   RpcMetrics rpc_metrics(*registry);
   WorkerMetrics metrics(*registry);
-  std::unique_ptr<MetricsExporter> exporter;
-  if (!options.metrics_listen.empty()) {
-    NS_ASSIGN_OR_RETURN(exporter, MetricsExporter::Start(options.metrics_listen, registry));
-    logger->Info("metrics_listening", {{"address", exporter->address()}});
-  }
+  NS_ASSIGN_OR_RETURN(const auto exporter,
+                      MetricsExporter::StartForServer(options.metrics_listen,
+                                                      options.metrics_stated, registry, *logger));
 
   const SteadyClock clock;
   NS_ASSIGN_OR_RETURN(StartedDevices started,
@@ -51,15 +50,18 @@ Status Serve(const WorkerOptions& options) {
   NS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
       RpcServer::Start(options.rpc, {{v1::WorkerService::service_full_name(), &service}}, gate));
-  const SignalThread signals(
-      {.on_terminate = [&server] { server->RequestDrain(); }, .on_hangup = nullptr});
-
+  const SignalThread signals({.on_terminate =
+                                  [&] {
+                                    logger->Info("draining", {{"in_flight", gate.in_flight()}});
+                                    server->RequestDrain();
+                                  },
+                              .on_hangup = nullptr});
   WarnIfOpen(options.rpc, *logger);
-  std::cout << "listening on " << server->address() << std::endl;
   logger->Info("serving", {{"address", server->address()},
                            {"devices", inventory.size()},
                            {"backend", inventory.properties(0).backend},
                            {"collective_backend", inventory.properties(0).collective_backend}});
+  std::cout << "listening on " << server->address() << std::endl;
   server->Wait();
   logger->Info("stopped");
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 
 #include "common/base/ip_network.h"
 #include "common/base/status.h"
+#include "common/base/violations.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
 #include "worker/device/cpu_devices.h"
@@ -36,6 +37,7 @@ struct WorkerOptions {
   WorkerBackend backend = WorkerBackend::kAuto;
   RpcServerOptions rpc{.listen = "127.0.0.1:50061", .max_connection_age_ms = 0};
   std::string metrics_listen = "127.0.0.1:9465";  // empty: no metrics are served
+  bool metrics_stated = false;                    // else another port will do
   LogOptions log;
   CpuDevicesOptions cpu;
   CollectiveOptions collective;
@@ -46,8 +48,11 @@ struct WorkerOptions {
 // such file.
 StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path);
 
-// The effective options in one line, for the log.
-std::string Describe(const WorkerOptions& options);
+// What keeps a worker with these options from starting on this host now, by keys of the file.
+Violations FaultsOfStart(const WorkerOptions& options);
+
+// The options in force, for the log.
+void LogOptionsInForce(const WorkerOptions& options, const Logger& logger);
 
 // The parsed command line.
 struct WorkerCommand {
@@ -57,7 +62,7 @@ struct WorkerCommand {
 };
 
 // Flags override the file named by --config, which overrides the defaults. Exit code 2 for a wrong
-// command line, 1 for a wrong file.
+// command line or file.
 WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv);
 
 }  // namespace neuroshard

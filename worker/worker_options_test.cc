@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,12 @@ TEST(WorkerOptionsTest, ShippedFileHoldsTheDefaults) {
   NS_ASSERT_OK_AND_ASSIGN(
       const WorkerOptions options,
       ReadWorkerOptions(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/worker.yaml"));
-  EXPECT_EQ(Describe(options), Describe(WorkerOptions{}));
+  const auto logged = [](const WorkerOptions& of) {
+    std::ostringstream out;
+    LogOptionsInForce(of, *Logger::ToStream(&out));
+    return out.str().substr(out.str().find(" options "));
+  };
+  EXPECT_EQ(logged(options), logged(WorkerOptions{}));
 }
 
 TEST(WorkerOptionsTest, FlagsOverrideTheFile) {
@@ -76,7 +82,9 @@ TEST(WorkerOptionsTest, ExitCodes) {
   EXPECT_EQ(Parse({"--no-such-flag"}).exit_code, 2);
   EXPECT_EQ(Parse({"--backend", "tpu"}).exit_code, 2);
   EXPECT_EQ(Parse({"--cpu-devices", "0"}).exit_code, 2);
-  EXPECT_EQ(Parse({"--config", "/no/such/file.yaml"}).exit_code, 1);
+  EXPECT_EQ(Parse({"--config", "/no/such/file.yaml"}).exit_code, 2);
+  EXPECT_EQ(Parse({"--listen", "nowhere"}).exit_code, 2);
+  EXPECT_EQ(Parse({"--check-config", "--listen", "127.0.0.1:0"}).exit_code, 0);
 }
 
 }  // namespace

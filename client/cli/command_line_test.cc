@@ -1,8 +1,12 @@
 #include "client/cli/command_line.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <prometheus/registry.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -12,6 +16,7 @@
 #include "common/base/build_info.h"
 #include "common/base/violations.h"
 #include "common/codec/text_file.h"
+#include "common/observe/metrics_exporter.h"
 #include "common/rpc/status_mapping.h"
 #include "common/store/profile_store.h"
 #include "tests/support/fake_planner.h"
@@ -34,6 +39,13 @@ using testing::kRequest;
 using ::testing::Not;
 using testing::SilentPort;
 
+std::size_t LongestLine(const std::string& text) {
+  std::size_t longest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
 TEST_F(CommandLineTest, SaysItsVersion) {
   EXPECT_EQ(Run({"--version"}), 0);
   EXPECT_EQ(out_, BuildText() + "\n");
@@ -55,12 +67,16 @@ TEST_F(CommandLineTest, EveryCommandHasHelp) {
                                              {"models", "list"},
                                              {"models", "show"},
                                              {"devices"},
-                                             {"diff"}}) {
+                                             {"diff"},
+                                             {"init"},
+                                             {"doctor"},
+                                             {"completion"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     EXPECT_EQ(Run(arguments), 0);
     EXPECT_THAT(out_, HasSubstr("Usage:"));
     EXPECT_THAT(err_, IsEmpty());
+    EXPECT_THAT(LongestLine(out_), ::testing::Le(80u)) << out_;
   }
 }
 
@@ -108,7 +124,7 @@ TEST_F(CommandLineTest, AMisspeltCommandIsNamedBesideThoseThereAre) {
   EXPECT_EQ(Run({"fly", "a", "b"}), 2);
   EXPECT_THAT(err_, AllOf(HasSubstr("\"fly\" is no command"), Not(HasSubstr("did you mean"))));
   EXPECT_EQ(Run({"models", "lst"}), 2);
-  EXPECT_THAT(err_, HasSubstr("\"lst\" is no command of models; did you mean list?"));
+  EXPECT_THAT(err_, HasSubstr("\"lst\" is no command of neuroshard models; did you mean list?"));
 }
 
 TEST_F(CommandLineTest, TheEnvironmentNamesAPlannerAndTheFlagWins) {
@@ -121,6 +137,103 @@ TEST_F(CommandLineTest, TheEnvironmentNamesAPlannerAndTheFlagWins) {
   ASSERT_EQ(unsetenv("NEUROSHARD_PLANNER"), 0);
   EXPECT_EQ(Run({"plan", "--help"}), 0);
   EXPECT_THAT(out_, HasSubstr("NEUROSHARD_PLANNER"));
+}
+
+TEST_F(CommandLineTest, TheEnvironmentNamesWorkersAndAStore) {
+  ASSERT_EQ(setenv("NEUROSHARD_WORKERS", "a:1,a:1", 1), 0);
+  ASSERT_EQ(setenv("NEUROSHARD_STORE", "/nowhere/s.db", 1), 0);
+  EXPECT_EQ(Run({"sweep", "comm", "c.yaml"}), 2);
+  EXPECT_THAT(err_, HasSubstr("a:1 is listed more than once"));
+  ASSERT_EQ(setenv("NEUROSHARD_WORKERS", "a", 1), 0);
+  EXPECT_EQ(Run({"sweep", "comm", "c.yaml"}), 2);
+  EXPECT_THAT(err_, HasSubstr("must be HOST:PORT, got \"a\" (from NEUROSHARD_WORKERS)"));
+  ASSERT_EQ(unsetenv("NEUROSHARD_WORKERS"), 0);
+  EXPECT_EQ(Run({"sweep", "comm",
+                 Write("c.yaml",
+                       "kind: comm\nnum_samples: 1\nnum_ranks: [2]\n"
+                       "batch_size: 64\n"),
+                 "--workers", "a:1"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("/nowhere/s.db"));
+  ASSERT_EQ(unsetenv("NEUROSHARD_STORE"), 0);
+}
+
+// Standard input holds `text` while it lives.
+class StandardInput {
+ public:
+  explicit StandardInput(const std::string& file) : saved_(dup(STDIN_FILENO)) {
+    const int opened = open(file.c_str(), O_RDONLY);
+    dup2(opened, STDIN_FILENO);
+    close(opened);
+  }
+  ~StandardInput() {
+    dup2(saved_, STDIN_FILENO);
+    close(saved_);
+  }
+
+ private:
+  int saved_;
+};
+
+TEST_F(CommandLineTest, AMinusIsStandardInputAndOutput) {
+  {
+    const StandardInput input(request_);
+    EXPECT_EQ(Run({"plan", "-", "--planner", planner_.address(), "--format", "json", "--out", "-"}),
+              0)
+        << err_;
+  }
+  EXPECT_EQ(planner_.requests().back().tables_size(), 2);
+  planner_.evaluation.set_legal(true);
+  const StandardInput input(Write("response", out_));  // JSON, by its first character
+  EXPECT_EQ(Run({"evaluate", request_, "-", "--planner", planner_.address()}), 0) << err_;
+}
+
+TEST_F(CommandLineTest, FilesInTheWrongPlacesAreCalledWhatTheyAre) {
+  EXPECT_EQ(Run({"evaluate", plan_, request_, "--planner", planner_.address()}), 1);
+  EXPECT_EQ(err_, "error: " + plan_ +
+                      ": this is a plan; a request is wanted here\nerror: " + request_ +
+                      ": this is a request; a plan, as `neuroshard plan --format json` "
+                      "writes it, is wanted here\n");
+  EXPECT_EQ(Run({"plan", Write("c.yaml", "kind: comm\nnum_samples: 1\n"), "--planner",
+                 planner_.address()}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("c.yaml: this is a sweep's configuration"));
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(CommandLineTest, MisspeltFieldsStrategiesAndOptionsAreToldWhichWasMeant) {
+  EXPECT_EQ(Run({"plan", Write("bad.yaml", "tabels: []\n"), "--planner", planner_.address()}), 1);
+  EXPECT_THAT(err_, HasSubstr("tabels: unknown field; did you mean tables? (line 1)"));
+  EXPECT_EQ(Run({"plan", request_, "--strategy", "refin"}), 2);
+  EXPECT_THAT(err_, HasSubstr("got \"refin\"; did you mean refine?"));
+  EXPECT_EQ(Run({"plan", request_, "--stategy", "refine"}), 2);
+  EXPECT_THAT(err_,
+              HasSubstr("neuroshard plan has no option \"--stategy\"; did you mean --strategy?"));
+}
+
+TEST_F(CommandLineTest, DurationsMayHaveAUnit) {
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--timeout-s", "1h",
+                 "--time-budget-ms", "1.5s"}),
+            0)
+      << err_;
+  EXPECT_EQ(planner_.requests().back().search().time_budget_ms(), 1500);
+}
+
+TEST_F(CommandLineTest, AnUnwritableOutputIsFoundBeforeThePlannerIsAsked) {
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--out", "/nowhere/p.json"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("/nowhere/p.json"));
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(CommandLineTest, AServerThatSpeaksNoGrpcIsCalledThat) {
+  const auto exporter =
+      MetricsExporter::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>());
+  ASSERT_THAT(exporter, IsOk());
+  EXPECT_EQ(Run({"models", "list", "--planner", (*exporter)->address(), "--timeout-s", "20"}), 1);
+  EXPECT_THAT(err_, HasSubstr("speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps"));
+  EXPECT_EQ(Run({"models", "list", "--planner", "127.0.0.1:1"}), 1);
+  EXPECT_THAT(err_, HasSubstr("nothing listens there (Connection refused)"));
 }
 
 TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {
@@ -290,7 +403,7 @@ TEST_F(CommandLineTest, BadFilesAreNamed) {
     EXPECT_THAT(err_, AllOf(HasSubstr("/nowhere.yaml"), HasSubstr("/nowhere.json")));
   }
   EXPECT_EQ(Run({"eval-tasks", "--tables", request_, "--tasks", plan_, "--devices", "4",
-                 "--memory-gib", "4", "--model", "m", "--strategy", "s"}),
+                 "--memory-gib", "4", "--model", "m", "--strategy", "refine"}),
             1);
   EXPECT_THAT(err_, AllOf(HasSubstr("request.yaml: line 1: must be"),
                           HasSubstr("plan.json: line 1.parts")));

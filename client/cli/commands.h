@@ -19,5 +19,8 @@ void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddDevicesCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddInitCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddCompletionCommand(CLI::App& app, const Console& console, int* exit_code);
 
 }  // namespace neuroshard

@@ -4,8 +4,8 @@
 #include <ostream>
 #include <vector>
 
-#include "client/cli/exit_code.h"
 #include "common/base/violations.h"
+#include "common/cli/exit_code.h"
 #include "common/codec/text_file.h"
 
 namespace neuroshard {
@@ -37,7 +37,7 @@ int ReportFailures(const Console& console, std::initializer_list<Status> statuse
 }
 
 int WriteResult(const Console& console, const std::string& path, const std::string& text) {
-  if (path.empty()) {
+  if (path.empty() || path == "-") {
     console.out << text;
     console.out.flush();
     if (console.out.good()) return kExitSuccess;

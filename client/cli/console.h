@@ -1,19 +1,26 @@
 // Output of a command: results go to `out`, everything else for a person to `err`.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <iosfwd>
 #include <string>
 
+#include "client/cli/text_table.h"
 #include "common/base/status.h"
 
 namespace neuroshard {
 
-// The two streams of a command, and whether a person watches the second. The streams outlive it.
+// The two streams of a command, and whether a person watches them. The streams outlive it.
 struct Console {
   std::ostream& out;
   std::ostream& err;
   bool err_is_terminal = false;
+  // Of `out`, where it is a terminal.
+  std::size_t columns = kTextColumns;
+  bool colour = false;
+
+  TextStyle Style(Detail detail) const { return {detail, columns, colour}; }
 };
 
 // Prints a failure, each violation on a line of its own, and returns kExitFailure.

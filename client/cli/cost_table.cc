@@ -16,36 +16,62 @@ std::string IntervalText(const v1::CostInterval& interval) {
   return fmt::format("{:.3f}..{:.3f}", interval.low_ms(), interval.high_ms());
 }
 
-std::string CostTable(const v1::PlanCost& cost) {
+std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
+  const bool wide = style.detail == Detail::kWide;
   // Shown only where some rank has one.
   const bool intervals = std::any_of(cost.ranks().begin(), cost.ranks().end(),
                                      [](const auto& rank) { return rank.has_total_interval(); });
-  std::vector<TextTable::Column> columns = {
-      {"rank"}, {"compute_ms"}, {"forward_comm_ms"}, {"backward_comm_ms"}, {"total_ms"}};
-  if (intervals) {
-    columns.push_back({fmt::format("total_ms {:.0f}%", 100 * cost.interval_coverage())});
+  std::vector<TextTable::Column> columns = {{"rank"}, {"compute_ms"}};
+  for (const char* title : wide ? std::vector{"forward_comm_ms", "backward_comm_ms", "total_ms"}
+                                : std::vector{"comm_ms", "total_ms"}) {
+    columns.push_back({title});
   }
-  for (const char* title : {"dims", "memory", "of", "used"}) columns.push_back({title});
+  if (intervals) columns.push_back({fmt::format("{:.0f}% within", 100 * cost.interval_coverage())});
+  if (wide) columns.push_back({"dims"});
+  columns.push_back({"memory"});
+  if (wide) columns.push_back({"of"});
+  columns.push_back({"used"});
+  columns.push_back({"", TextTable::Align::kLeft});
   TextTable table(std::move(columns));
-  for (const v1::RankCost& rank : cost.ranks()) {
-    const v1::MemoryUse& memory = rank.memory();
+
+  const auto costliest =
+      std::max_element(cost.ranks().begin(), cost.ranks().end(),
+                       [](const auto& a, const auto& b) { return a.total_ms() < b.total_ms(); });
+  bool over_memory = false;
+  for (auto rank = cost.ranks().begin(); rank != cost.ranks().end(); ++rank) {
+    const v1::MemoryUse& memory = rank->memory();
     const double share = memory.capacity_bytes() > 0
                              ? static_cast<double>(memory.total_bytes()) /
                                    static_cast<double>(memory.capacity_bytes())
                              : 0;
-    std::vector<std::string> cells = {
-        fmt::format("{}", rank.rank()), fmt::format("{:.3f}", rank.compute_ms()),
-        fmt::format("{:.3f}", rank.forward_comm_ms()),
-        fmt::format("{:.3f}", rank.backward_comm_ms()), fmt::format("{:.3f}", rank.total_ms())};
-    if (intervals) {
-      cells.push_back(rank.has_total_interval() ? IntervalText(rank.total_interval()) : "-");
+    const bool is_costliest = rank == costliest && cost.ranks_size() > 1;
+    const bool is_over = memory.capacity_bytes() > 0 && share > 1;
+    over_memory = over_memory || is_over;
+    std::vector<std::string> cells = {fmt::format("{}", rank->rank()),
+                                      fmt::format("{:.3f}", rank->compute_ms())};
+    if (wide) {
+      cells.push_back(fmt::format("{:.3f}", rank->forward_comm_ms()));
+      cells.push_back(fmt::format("{:.3f}", rank->backward_comm_ms()));
+    } else {
+      cells.push_back(fmt::format("{:.3f}", rank->forward_comm_ms() + rank->backward_comm_ms()));
     }
-    cells.insert(cells.end(),
-                 {fmt::format("{}", rank.dim_sum()), FormatBytes(memory.total_bytes()),
-                  FormatBytes(memory.capacity_bytes()), fmt::format("{:.1f}%", share * 100)});
-    table.AddRow(std::move(cells));
+    cells.push_back(fmt::format("{:.3f}", rank->total_ms()));
+    if (intervals) {
+      cells.push_back(rank->has_total_interval() ? IntervalText(rank->total_interval()) : "-");
+    }
+    if (wide) cells.push_back(fmt::format("{}", rank->dim_sum()));
+    cells.push_back(FormatBytes(memory.total_bytes()));
+    if (wide) cells.push_back(FormatBytes(memory.capacity_bytes()));
+    cells.push_back(fmt::format("{:.1f}%", share * 100));
+    cells.push_back(fmt::format("{}{}", is_costliest ? "*" : "", is_over ? "!" : ""));
+    table.AddRow(std::move(cells), is_over        ? TextTable::Mark::kRed
+                                   : is_costliest ? TextTable::Mark::kBold
+                                                  : TextTable::Mark::kNone);
   }
-  return table.ToString();
+  std::string text = table.ToString(style);
+  if (cost.ranks_size() > 1) text += "* the costliest rank";
+  if (over_memory) text += cost.ranks_size() > 1 ? "; ! over its memory" : "! over its memory";
+  return text.ends_with('\n') ? text : text + '\n';
 }
 
 std::string CostText(const v1::PlanCost& cost) {

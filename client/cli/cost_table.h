@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "client/cli/text_table.h"
 #include "neuroshard/v1/cost.pb.h"
 
 namespace neuroshard {
@@ -10,9 +11,10 @@ namespace neuroshard {
 // "7.100..8.000".
 std::string IntervalText(const v1::CostInterval& interval);
 
-// One line a rank: compute, communication forward and backward, total (and its interval, where a
-// rank has one), memory used of capacity.
-std::string CostTable(const v1::PlanCost& cost);
+// One line a rank: compute, communication (kWide: forward and backward), total (and its interval, where
+// a rank has one), memory used of capacity. The costliest rank and those over their memory are marked,
+// and a line below says so.
+std::string CostTable(const v1::PlanCost& cost, const TextStyle& style);
 
 // "cost 7.500 ms", and ", 90% within 7.100..8.000" where the model has intervals; scripts read the
 // first part up to its comma.

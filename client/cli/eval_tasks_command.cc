@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
-#include "client/cli/option_check.h"
 #include "client/cli/planner_options.h"
 #include "client/cli/task_results.h"
 #include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
+#include "common/cli/option_values.h"
 #include "common/codec/request_codec.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/task_file.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 namespace {
@@ -38,6 +38,7 @@ struct EvalTasksOptions {
   std::uint64_t seed = 0;
   PlannerOptions planner;
   std::string format;
+  Detail detail = Detail::kShort;
 };
 
 v1::ShardPlanRequest RequestOf(const EvalTasksOptions& options, std::int64_t batch_size,
@@ -160,7 +161,7 @@ int RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
                                    task.error);
     }
   }
-  return WriteResult(console, "", TaskResultsAsTable(*results));
+  return WriteResult(console, "", TaskResultsAsTable(*results, console.Style(options.detail)));
 }
 
 }  // namespace
@@ -173,37 +174,31 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
   command
       ->add_option("--tasks", options->tasks_file, "Tasks, one a line: table indices, space, dims")
       ->required();
-  command->add_option("--devices", options->num_devices, "Devices of each task")
-      ->required()
-      ->check(CLI::Range(1, 16'384));
-  command
-      ->add_option("--memory-gib", options->memory_gib,
-                   "Memory of each device; weights alone count against it")
-      ->required()
-      ->check(CLI::Range(1e-6, 1e6))
-      ->check(CheckNotNan);
+  InRange(command->add_option("--devices", options->num_devices, "Devices of each task"), 1, 16'384)
+      ->required();
+  InRange(command->add_option("--memory-gib", options->memory_gib,
+                              "Memory of each device; weights alone count against it"),
+          1e-6, 1e6)
+      ->required();
   AddModelOption(*command, options->model, "Cost model")->required();
   command->add_option("--strategy", options->strategies, "Strategies, comma-separated")
       ->required()
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check([](const std::string& name) {
-        return name.empty() ? std::string("a strategy has a name") : std::string();
-      });
-  command
-      ->add_option("--time-budget-ms", options->time_budget_ms,
-                   "Time for optimising each plan; default: the strategy's")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
-  command->add_option("--limit", options->limit, "Only the first so many tasks")
-      ->check(CLI::Range(1, 1'000'000));
-  command
-      ->add_option("--batch-size", options->batch_size, "Global batch size; default: the model's")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  command->add_option("--seed", options->seed, "Seed of everything random")
-      ->check(CheckNotNegative)
+      ->check(OneOf({kStrategyNames.begin(), kStrategyNames.end()}));
+  InRange(command->add_option("--time-budget-ms", options->time_budget_ms,
+                              "Time for optimising each plan; default: the strategy's"),
+          std::int64_t{0}, std::int64_t{3'600'000});
+  InRange(command->add_option("--limit", options->limit, "Only the first so many tasks"), 1,
+          1'000'000);
+  InRange(command->add_option("--batch-size", options->batch_size,
+                              "Global batch size; default: the model's"),
+          std::int64_t{1}, std::int64_t{1} << 30);
+  NotNegative(command->add_option("--seed", options->seed, "Seed of everything random"))
       ->capture_default_str();
   AddPlannerOptions(*command, options->planner);
   AddFormatOption(*command, options->format);
+  AddWideOption(*command, options->detail);
   command->callback(
       [options, &console, exit_code] { *exit_code = RunEvalTasks(*options, console); });
 }

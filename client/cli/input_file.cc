@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/cli/document_kind.h"
 #include "client/cli/input_faults.h"
 #include "common/base/in_file.h"
 #include "common/codec/message_text.h"
@@ -23,13 +24,23 @@ RequestLimits LocalLimits() {
   return {kAny, std::int64_t{1} << 20, kAny, kAny, kAny, kAny};
 }
 
+// Standard input has no name that says its format.
+TextFormat FormatOf(const std::string& path, const std::string& text) {
+  if (path != "-") return TextFormatOfPath(path);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' ? TextFormat::kJson : TextFormat::kYaml;
+}
+
 // Reads `text` into `message`. What `decode` says of it counts only beside faults of the text:
 // whether a message that can be sent is right is the planner's to say.
 template <typename Message, typename Decode>
 Status ReadMessage(const std::string& path, const std::string& text, const Decode& decode,
                    Message& message) {
-  const Status read = ReadMessageText(text, TextFormatOfPath(path), &message);
+  const Status read = ReadMessageText(text, FormatOf(path, text), &message);
   if (read.ok()) return absl::OkStatus();
+  if (const Status other = OtherDocument(text, DocumentKind::kRequest); !other.ok()) {
+    return InFile(path, other);
+  }
   return InFile(path, FaultsOfTextAndValues(read, decode(message)));
 }
 
@@ -68,7 +79,7 @@ StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path) {
 
 StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  if (HasSets(text, TextFormatOfPath(path))) {
+  if (HasSets(text, FormatOf(path, text))) {
     v1::PredictComputeRequest request;
     const auto decode = [](const v1::PredictComputeRequest& sets) {
       return DecodePredictionRequest(sets, LocalLimits()).status();
@@ -89,12 +100,15 @@ StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
 StatusOr<PlanFile> ReadPlanFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   PlanFile file;
-  if (!IsResponse(text)) {
-    NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, TextFormat::kJson, &file.plan)));
-    return file;
-  }
   v1::ShardPlanResponse response;
-  NS_RETURN_IF_ERROR(InFile(path, ParseMessageText(text, TextFormat::kJson, &response)));
+  const bool is_response = IsResponse(text);
+  const Status read = is_response ? ParseMessageText(text, TextFormat::kJson, &response)
+                                  : ParseMessageText(text, TextFormat::kJson, &file.plan);
+  if (!read.ok()) {
+    const Status other = OtherDocument(text, DocumentKind::kPlan);
+    return InFile(path, other.ok() ? read : other);
+  }
+  if (!is_response) return file;
   file.plan = std::move(*response.mutable_plan());
   if (response.has_cost()) file.cost = std::move(*response.mutable_cost());
   file.cost_model = std::move(*response.mutable_cost_model());

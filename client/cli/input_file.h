@@ -10,6 +10,9 @@
 
 namespace neuroshard {
 
+// "-" is standard input everywhere here; of its text the first character says whether it is JSON.
+// A file that is something else (a plan, a sweep) is called that.
+//
 // A ShardPlanRequest in YAML, or in JSON when the name ends in ".json". Beside faults of the text
 // are those of the values that could be read; the values of a text without faults are left to the
 // server.

@@ -4,14 +4,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/planner_options.h"
 #include "client/cli/text_table.h"
 #include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
+#include "common/cli/option_values.h"
 #include "common/codec/message_text.h"
 
 namespace neuroshard {
@@ -22,6 +24,7 @@ struct ModelsOptions {
   std::string name;
   int version = 0;
   std::string format;
+  Detail detail = Detail::kShort;
 };
 
 std::string RankCounts(const v1::CostModelSummary& model) {
@@ -30,22 +33,24 @@ std::string RankCounts(const v1::CostModelSummary& model) {
   return fmt::format("{}", fmt::join(model.num_devices(), ","));
 }
 
-std::string ModelsAsTable(const v1::ListCostModelsResponse& response) {
+std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
-  TextTable table({{"name", kLeft},
-                   {"version"},
-                   {"default", kLeft},
-                   {"kind", kLeft},
-                   {"backend", kLeft},
-                   {"ranks", kLeft},
-                   {"device", kLeft}});
+  const bool wide = style.detail == Detail::kWide;
+  std::vector<TextTable::Column> columns = {
+      {"name", kLeft}, {"version"}, {"default", kLeft}, {"kind", kLeft}};
+  if (wide) columns.push_back({"backend", kLeft});
+  columns.insert(columns.end(), {{"ranks", kLeft}, {"device", kLeft}});
+  TextTable table(std::move(columns));
   for (const v1::CostModelSummary& model : response.models()) {
-    table.AddRow({model.name(), fmt::format("{}", model.version()), model.is_default() ? "yes" : "",
-                  model.kind(), model.backend(), RankCounts(model), model.device()});
+    std::vector<std::string> cells = {model.name(), fmt::format("{}", model.version()),
+                                      model.is_default() ? "yes" : "", model.kind()};
+    if (wide) cells.push_back(model.backend());
+    cells.insert(cells.end(), {RankCounts(model), model.device()});
+    table.AddRow(std::move(cells));
   }
-  std::string text = table.ToString();
+  std::string text = table.ToString(style);
   for (const v1::RefusedCostModel& refused : response.refused()) {
-    text += fmt::format("refused: {}: {}\n", refused.path(), refused.reason());
+    text += Lines(fmt::format("refused: {}: {}\n", refused.path(), refused.reason()), style);
   }
   return text;
 }
@@ -67,7 +72,7 @@ void AddRanges(const v1::MeasuredRanges& ranges, TextTable& table) {
   }
 }
 
-std::string ModelAsTable(const v1::GetCostModelResponse& response) {
+std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextStyle& style) {
   const v1::CostModelSummary& summary = response.summary();
   TextTable table({{"field", TextTable::Align::kLeft}, {"value", TextTable::Align::kLeft}});
   table.AddRow({"name", summary.name()});
@@ -107,16 +112,17 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response) {
        std::map<std::string, std::string>(response.details().begin(), response.details().end())) {
     table.AddRow({name, value});
   }
-  return table.ToString();
+  return table.ToString(style);
 }
 
 int RunList(const ModelsOptions& options, const Console& console) {
   const auto response =
       PlannerClient(options.planner.address, options.planner.policy()).ListCostModels();
   if (!response.ok()) return ReportFailure(console, response.status());
-  return WriteResult(
-      console, "",
-      options.format == "json" ? MessageToJson(*response) + '\n' : ModelsAsTable(*response));
+  return WriteResult(console, "",
+                     options.format == "json"
+                         ? MessageToJson(*response) + '\n'
+                         : ModelsAsTable(*response, console.Style(options.detail)));
 }
 
 int RunShow(const ModelsOptions& options, const Console& console) {
@@ -125,14 +131,16 @@ int RunShow(const ModelsOptions& options, const Console& console) {
   const auto response =
       PlannerClient(options.planner.address, options.planner.policy()).GetCostModel(model);
   if (!response.ok()) return ReportFailure(console, response.status());
-  return WriteResult(
-      console, "",
-      options.format == "json" ? MessageToJson(*response) + '\n' : ModelAsTable(*response));
+  return WriteResult(console, "",
+                     options.format == "json"
+                         ? MessageToJson(*response) + '\n'
+                         : ModelAsTable(*response, console.Style(options.detail)));
 }
 
 void AddCommonOptions(CLI::App& command, ModelsOptions& options) {
   AddPlannerOptions(command, options.planner);
   AddFormatOption(command, options.format);
+  AddWideOption(command, options.detail);
 }
 
 }  // namespace
@@ -145,11 +153,11 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddCommonOptions(*list, *options);
   list->callback([options, &console, exit_code] { *exit_code = RunList(*options, console); });
   CLI::App* show = models->add_subcommand("show", "One of them, with its metrics and provenance");
-  show->add_option("NAME", options->name, "Name of the model, or NAME/VERSION")
+  show->add_option("NAME[/VERSION]", options->name, "The model; without a version its newest")
       ->required()
       ->check(CheckModelReference);
-  show->add_option("--version", options->version, "Version; default: the newest")
-      ->check(CLI::Range(1, 1'000'000'000));
+  // The version's old spelling.
+  InRange(show->add_option("--version", options->version), 1, 1'000'000'000)->group("");
   AddCommonOptions(*show, *options);
   show->callback([options, &console, exit_code] { *exit_code = RunShow(*options, console); });
 }

@@ -9,11 +9,4 @@ namespace neuroshard {
 // is wrong. For CLI::Option::check.
 std::string CheckAddress(const std::string& text);
 
-// Says what is wrong when `text` has a minus, which unsigned options take for a large number. For
-// CLI::Option::check.
-std::string CheckNotNegative(const std::string& text);
-
-// Says what is wrong when `text` is NaN, which CLI::Range lets pass. For CLI::Option::check.
-std::string CheckNotNan(const std::string& text);
-
 }  // namespace neuroshard

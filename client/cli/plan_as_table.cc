@@ -7,10 +7,8 @@
 
 namespace neuroshard {
 
-std::string PlanAsTable(const v1::ShardPlanResponse& response) {
-  std::string text = BasisLine(response.price_basis(), response.cost().measured_with());
-  text += CostTable(response.cost());
-  text += fmt::format(
+std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style) {
+  std::string text = fmt::format(
       "{}, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
       "tables on {} ranks\n",
       CostText(response.cost()), response.search().splits(),
@@ -20,13 +18,17 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response) {
       response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
       response.plan().world_size());
   text += ShardingLine(response.plan());
-  if (response.has_lower_bound()) text += BoundLine(response.lower_bound());
+  if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
   if (response.has_migration()) text += MigrationLine(response.migration());
+  text = Lines(BasisLine(response.price_basis(), response.cost().measured_with()), style) +
+         CostTable(response.cost(), style) + Lines(text, style);
   if (!response.explanations().empty()) {
-    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms());
+    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms(), style);
   }
   text += ComparisonText(response);
-  for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
+  for (const std::string& warning : response.warnings()) {
+    text += Lines("warning: " + warning + '\n', style);
+  }
   return text;
 }
 

@@ -1,9 +1,8 @@
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -12,15 +11,15 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/exit_code.h"
+#include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
-#include "client/cli/option_check.h"
 #include "client/cli/plan_comparison.h"
 #include "client/cli/plan_output.h"
 #include "client/cli/plan_report_text.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
+#include "common/cli/option_values.h"
 #include "common/codec/message_text.h"
 #include "common/codec/text_file.h"
 #include "common/domain/backend_names.h"
@@ -38,6 +37,7 @@ struct PlanOptions {
   std::optional<std::int64_t> steps;
   std::string model;
   std::string format = "table";
+  Detail detail = Detail::kShort;
   std::string device_type;
   std::string out_file;
   bool stream = false;
@@ -120,7 +120,7 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
   if (options.format == "distributed_embeddings") {
     return PlanAsDistributedEmbeddings(response.plan(), request.tables());
   }
-  return PlanAsTable(response);
+  return PlanAsTable(response, console.Style(options.detail));
 }
 
 int RunPlan(const PlanOptions& options, const Console& console) {
@@ -159,38 +159,35 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
   CLI::App* command = app.add_subcommand("plan", "Ask a planner for a sharding plan");
   command
       ->add_option("REQUEST", options->request_file,
-                   "Request in YAML, or in JSON when the name ends in .json")
+                   "Request in YAML, or in JSON when the name ends in .json; -: stdin")
       ->required();
   AddPlannerOptions(*command, options->planner);
-  command->add_option(
-      "--strategy", options->strategy,
-      fmt::format("Search strategy: {}; default: the request's", fmt::join(kStrategyNames, ", ")));
-  command
-      ->add_option("--time-budget-ms", options->time_budget_ms,
-                   "Time for optimising after the first plan; default: the request's")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{3'600'000}));
-  command
-      ->add_option("--steps", options->steps,
-                   "Steps of local search after which refine ends; default: the request's, or an "
-                   "amount of work that depends on the request alone")
-      ->check(CheckNotNegative);
-  command->add_option("--seed", options->seed, "Seed of everything random; default: the request's")
-      ->check(CheckNotNegative);
+  command->add_option("--strategy", options->strategy, "Search strategy; default: the request's")
+      ->check(OneOf({kStrategyNames.begin(), kStrategyNames.end()}));
+  InRange(command->add_option("--time-budget-ms", options->time_budget_ms,
+                              "Time for optimising after the first plan; default: the request's"),
+          std::int64_t{0}, std::int64_t{3'600'000});
+  InRange(command->add_option(
+              "--steps", options->steps,
+              "Steps of local search after which refine ends; default: the request's, or an "
+              "amount of work that depends on the request alone"),
+          std::int64_t{0}, std::numeric_limits<std::int64_t>::max());
+  NotNegative(command->add_option("--seed", options->seed,
+                                  "Seed of everything random; default: the request's"));
   AddModelOption(*command, options->model, "Cost model; default: the request's");
   command
-      ->add_option("--format", options->format,
-                   "table, json (ShardPlanResponse), torchrec, neuroshard, hugectr or "
-                   "distributed_embeddings")
-      ->check(CLI::IsMember(
-          {"table", "json", "torchrec", "neuroshard", "hugectr", "distributed_embeddings"}))
+      ->add_option("--format", options->format, "Form of the plan; json is the ShardPlanResponse")
+      ->check(
+          OneOf({"table", "json", "torchrec", "neuroshard", "hugectr", "distributed_embeddings"}))
       ->capture_default_str();
+  AddWideOption(*command, options->detail);
   command
       ->add_option("--device-type", options->device_type,
                    "Device in torchrec placements; default: the request's topology.compute_device, "
                    "or what the cost model was measured on")
-      ->check(CLI::IsMember({"cuda", "cpu"}));
+      ->check(OneOf({"cuda", "cpu"}));
   command->add_option("--out", options->out_file,
-                      "Write to this file, all or nothing, instead of stdout");
+                      "Write to this file, all or nothing, instead of stdout; -: stdout");
   command->add_flag("--explain", options->explain,
                     "Also say why each table got its type: the alternatives and what they cost");
   command
@@ -198,12 +195,11 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Plan in place, to move little away from: JSON, output of plan --format json, "
                    "or a bare plan; default: the request's")
       ->type_name("PLAN.json");
-  command
-      ->add_option("--migration-budget-gib", options->migration_budget_gib,
-                   "Most GiB of weights that may move away from the previous plan; 0: nothing; "
-                   "default: the request's, or any amount")
-      ->check(CLI::Range(0.0, 1e6))
-      ->check(CheckNotNan);
+  InRange(command->add_option(
+              "--migration-budget-gib", options->migration_budget_gib,
+              "Most GiB of weights that may move away from the previous plan; 0: nothing; "
+              "default: the request's, or any amount"),
+          0.0, 1e6);
   AddCompareOption(*command, options->compared);
   command->add_flag("--stream", options->stream, "Show the progress of the search on stderr");
   command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });

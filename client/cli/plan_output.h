@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/text_table.h"
 #include "common/base/status.h"
 #include "neuroshard/v1/planner.pb.h"
 
@@ -11,7 +12,7 @@ namespace neuroshard {
 
 // For a person: the cost of every rank, a summary, types and shards, the bound, what moves, why,
 // and the warnings; as much of it as the response has.
-std::string PlanAsTable(const v1::ShardPlanResponse& response);
+std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style = {});
 
 // TorchRec's ShardingPlan as its _serialize() writes it (torchrec 1.4, distributed/types.py):
 //   {"plan": {module: {table: {sharding_type, compute_kernel, ranks,

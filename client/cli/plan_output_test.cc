@@ -72,7 +72,7 @@ TEST(PlanAsTableTest, ShowsHowSureTheModelIsWhereItSaysSo) {
   cost.add_ranks()->set_total_ms(2.5);
   cost.add_ranks()->set_rank(1);
   EXPECT_THAT(PlanAsTable(response), AllOf(HasSubstr("cost 2.500 ms, 0"), Not(HasSubstr("%:")),
-                                           HasSubstr("total_ms  dims")));
+                                           HasSubstr("total_ms  memory")));
 
   cost.set_interval_coverage(0.9);
   cost.mutable_interval()->set_low_ms(2);
@@ -80,7 +80,7 @@ TEST(PlanAsTableTest, ShowsHowSureTheModelIsWhereItSaysSo) {
   *cost.mutable_ranks(0)->mutable_total_interval() = cost.interval();
   EXPECT_THAT(PlanAsTable(response),
               AllOf(HasSubstr("cost 2.500 ms, 90% within 2.000..3.250, 0"),
-                    HasSubstr("total_ms  total_ms 90%  dims"), HasSubstr("2.500  2.000..3.250")));
+                    HasSubstr("total_ms    90% within  memory"), HasSubstr("2.500  2.000..3.250")));
 }
 
 TEST(PlanAsTableTest, BeginsWithWhatItsPricesRestOn) {
@@ -276,7 +276,7 @@ cost:
   - {rank: 0, compute_ms: 10, forward_comm_ms: 1.25, backward_comm_ms: 1.25, total_ms: 12.5, dim_sum: 64,
      memory: {total_bytes: 536870912, capacity_bytes: 1073741824}}
   - {rank: 1, compute_ms: 9, forward_comm_ms: 1, backward_comm_ms: 1, total_ms: 11, dim_sum: 128,
-     memory: {total_bytes: 1024, capacity_bytes: 1073741824}}
+     memory: {total_bytes: 1610612736, capacity_bytes: 1073741824}}
 search: {strategy: neuroshard, search_ms: 3.21, splits: 2}
 cost_model: {name: cpu, version: 3}
 warnings: [pooling assumed]
@@ -296,24 +296,31 @@ explanations:
   - {sharding_type: grid_shard, reason: a rule}
 )");
   EXPECT_EQ(PlanAsTable(response),
-            "rank  compute_ms  forward_comm_ms  backward_comm_ms  total_ms  dims      memory       "
-            " of   used\n"
-            "   0      10.000            1.250             1.250    12.500    64  512.00 MiB  1.00 "
-            "GiB  50.0%\n"
-            "   1       9.000            1.000             1.000    11.000   128    1.00 KiB  1.00 "
-            "GiB   0.0%\n"
-            "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu "
-            "version 3, 2 tables on 2 ranks\n"
+            "rank  compute_ms  comm_ms  total_ms      memory    used\n"
+            "   0      10.000    2.500    12.500  512.00 MiB   50.0%  *\n"
+            "   1       9.000    2.000    11.000    1.50 GiB  150.0%  !\n"
+            "* the costliest rank; ! over its memory\n"
+            "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu\n"
+            "  version 3, 2 tables on 2 ranks\n"
             "sharding: 1 table_wise, 1 row_wise (2 shards)\n"
-            "lower bound 12.000 ms, the plan costs 4.2% more (certified: all plans)\n"
+            "lower bound 12.000 ms, the plan costs 4.2% more (certified)\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
-            "table  type        alternative                 shards  plan_ms  change  not possible "
-            "because\n"
+            "table  type        alternative  shards  plan_ms  change\n"
             "a      table_wise  -\n"
-            "b      row_wise    table_wise                       1   15.000  +20.0%\n"
-            "                   column_wise, data_parallel                -       -  1 KiB short\n"
+            "b      row_wise    table_wise        1   15.000  +20.0%\n"
+            "not for b: column_wise, data_parallel, because of 1 KiB short\n"
             "for none of these tables: grid_shard, because of a rule\n"
             "warning: pooling assumed\n");
+  const std::string wide = PlanAsTable(response, {.detail = Detail::kWide});
+  EXPECT_THAT(wide,
+              HasSubstr("rank  compute_ms  forward_comm_ms  backward_comm_ms  total_ms  dims  "
+                        "    memory        of    used\n"
+                        "   0      10.000            1.250             1.250    12.500    64  "
+                        "512.00 MiB  1.00 GiB   50.0%  *\n"));
+  EXPECT_THAT(wide, AllOf(HasSubstr("model cpu version 3"),
+                          HasSubstr("the plan costs 4.2% more (certified: all plans)\n")));
+  EXPECT_THAT(PlanAsTable(response, {.colour = true}),
+              AllOf(HasSubstr("\n\033[1m   0 "), HasSubstr("\n\033[31m   1 ")));
 }
 
 // Every type that HugeCTR's embedding collection can hold, on two hosts of two devices.

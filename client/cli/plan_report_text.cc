@@ -76,7 +76,7 @@ std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measu
   return MeasuredWithLine(DecodeMeasuredWith(measured_with));
 }
 
-std::string BoundLine(const v1::LowerBound& bound) {
+std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
   // A reference bounds nothing, and is not called a bound.
   const bool certified = bound.kind() == ToText(BoundKind::kCertified);
   std::string line =
@@ -86,6 +86,8 @@ std::string BoundLine(const v1::LowerBound& bound) {
                 ? fmt::format(", the plan costs {:.1f}% more", bound.gap_percent())
                 : fmt::format(", the plan costs {:.1f}% less", -bound.gap_percent());
   }
+  // README.md explains the two kinds.
+  if (detail == Detail::kShort) return line + (certified ? " (certified)\n" : " (no bound)\n");
   return line + fmt::format(" ({}: {})\n", bound.kind(), bound.scope());
 }
 
@@ -109,23 +111,23 @@ std::string MigrationLine(const v1::MigrationReport& report) {
 
 std::string ExplanationTable(
     const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
-    double plan_cost_ms) {
+    double plan_cost_ms, const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   TextTable table({{"table", kLeft},
                    {"type", kLeft},
                    {"alternative", kLeft},
                    {"shards"},
                    {"plan_ms"},
-                   {"change"},
-                   {"not possible because", kLeft}});
+                   {"change"}});
   const ImpossibleTypes common = ImpossibleForAll(explanations);
+  std::string impossible;
   for (const v1::TableExplanation& explanation : explanations) {
     std::string name = explanation.table();
     std::string type = explanation.sharding_type();
     const auto add_row = [&](std::string alternative, std::string shards, std::string cost,
-                             std::string change, std::string reason) {
+                             std::string change) {
       table.AddRow({name, type, std::move(alternative), std::move(shards), std::move(cost),
-                    std::move(change), std::move(reason)});
+                    std::move(change)});
       name.clear();  // once a table
       type.clear();
     };
@@ -134,23 +136,22 @@ std::string ExplanationTable(
       const double change =
           plan_cost_ms > 0 ? 100 * (other.embedding_cost_ms() / plan_cost_ms - 1) : 0;
       add_row(other.sharding_type(), fmt::format("{}", other.num_shards()),
-              fmt::format("{:.3f}", other.embedding_cost_ms()), fmt::format("{:+.1f}%", change),
-              "");
+              fmt::format("{:.3f}", other.embedding_cost_ms()), fmt::format("{:+.1f}%", change));
     }
     for (const auto& [reason, types] : ImpossibleFor(explanation)) {
       const auto left = common.find(reason);
       if (left == common.end() || left->second != types) {
-        add_row(fmt::format("{}", fmt::join(types, ", ")), "", "-", "-", reason);
+        impossible += fmt::format("not for {}: {}, because of {}\n", explanation.table(),
+                                  fmt::join(types, ", "), reason);
       }
     }
-    if (!name.empty()) add_row("-", "", "", "", "");
+    if (!name.empty()) add_row("-", "", "", "");
   }
-  std::string text = table.ToString();
   for (const auto& [reason, types] : common) {
-    text += fmt::format("for none of these tables: {}, because of {}\n", fmt::join(types, ", "),
-                        reason);
+    impossible += fmt::format("for none of these tables: {}, because of {}\n",
+                              fmt::join(types, ", "), reason);
   }
-  return text;
+  return table.ToString(style) + Lines(impossible, style);
 }
 
 }  // namespace neuroshard

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "client/cli/text_table.h"
 #include "common/domain/plan_cost.h"
 #include "neuroshard/v1/cost.pb.h"
 #include "neuroshard/v1/plan.pb.h"
@@ -23,16 +24,17 @@ std::string MeasuredWithLine(const MeasuredWith& with);
 // With the line's end; empty where neither is stated.
 std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measured_with);
 
-// The bound, its kind and scope, and how much more the plan costs; with the line's end.
-std::string BoundLine(const v1::LowerBound& bound);
+// The bound, its kind, and how much more the plan costs; with the line's end. kWide: also what it
+// bounds.
+std::string BoundLine(const v1::LowerBound& bound, Detail detail);
 
 // How many bytes move, and of which tables: the ones that move most are named.
 std::string MigrationLine(const v1::MigrationReport& report);
 
-// A line for every alternative of every table, those that are not possible grouped by their reason;
-// what is not possible for all tables stands below. Changes are against `plan_cost_ms`.
+// A line for every alternative of every table; below those that are not possible, by table and reason,
+// and once what is not possible for all tables. Changes are against `plan_cost_ms`.
 std::string ExplanationTable(
     const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
-    double plan_cost_ms);
+    double plan_cost_ms, const TextStyle& style);
 
 }  // namespace neuroshard

@@ -4,6 +4,7 @@
 
 #include "client/cli/option_check.h"
 #include "client/stub/model_reference.h"
+#include "common/cli/option_values.h"
 
 namespace neuroshard {
 
@@ -29,9 +30,9 @@ void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
       ->check(CheckAddress)
       ->capture_default_str()
       ->envname("NEUROSHARD_PLANNER");
-  command
-      .add_option("--timeout-s", options.timeout_s, "Give up on an answer after so many seconds")
-      ->check(CLI::Range(1, 86'400))
+  InRange(command.add_option("--timeout-s", options.timeout_s,
+                             "Give up on an answer after so many seconds"),
+          1, 86'400)
       ->capture_default_str();
 }
 

@@ -11,6 +11,7 @@
 #include "client/cli/prediction_sets.h"
 #include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
+#include "common/cli/option_values.h"
 
 namespace neuroshard {
 namespace {
@@ -23,6 +24,7 @@ struct PredictOptions {
   std::vector<std::int64_t> batch_sizes;
   std::string optimizer;
   std::string format;
+  Detail detail = Detail::kShort;
 };
 
 StatusOr<std::string> Predict(const PredictOptions& options, const Console& console) {
@@ -43,7 +45,8 @@ StatusOr<std::string> Predict(const PredictOptions& options, const Console& cons
   for (const std::string& warning : question.warnings) {
     console.err << "warning: " << warning << '\n';
   }
-  if (options.format != "json") return PredictionsAsTable(question.request, response);
+  if (options.format != "json")
+    return PredictionsAsTable(question.request, response, console.Style(options.detail));
   for (const std::string& warning : response.warnings()) {
     console.err << "warning: " << warning << '\n';
   }
@@ -67,23 +70,22 @@ void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code) {
   command
       ->add_option("FILE", options->file,
                    "Request whose tables are priced, or a PredictComputeRequest (`sets`); YAML, or "
-                   "JSON when the name ends in .json")
+                   "JSON when the name ends in .json; -: stdin")
       ->required();
   AddPlannerOptions(*command, options->planner);
   AddModelOption(*command, options->model, "Cost model; default: the file's");
   command->add_flag("--together", options->together,
                     "All tables of the request as one set, instead of each alone");
-  command
-      ->add_option("--batch-size", options->batch_sizes,
-                   "Batch sizes, comma-separated; default: the file's")
+  InRange(command->add_option("--batch-size", options->batch_sizes,
+                              "Batch sizes, comma-separated; default: the file's"),
+          std::int64_t{1}, std::int64_t{1} << 30)
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  std::vector<std::string> optimizers;
-  for (const auto& word : kWords<Optimizer>) optimizers.emplace_back(word.text);
+      ->allow_extra_args(false);
   command->add_option("--optimizer", options->optimizer, "Optimizer; default: the file's")
-      ->check(CLI::IsMember(optimizers));
-  AddFormatOption(*command, options->format, "table or json (PredictComputeResponse and the sets)");
+      ->check(OneWordOf<Optimizer>());
+  AddFormatOption(*command, options->format,
+                  "Form of the answer; json is the PredictComputeResponse and the sets");
+  AddWideOption(*command, options->detail);
   command->callback([options, &console, exit_code] { *exit_code = RunPredict(*options, console); });
 }
 

@@ -33,37 +33,43 @@ std::string PartText(bool known, double ms) { return known ? fmt::format("{:.3f}
 }  // namespace
 
 std::string PredictionsAsTable(const PredictionRequest& request,
-                               const v1::PredictComputeResponse& response) {
+                               const v1::PredictComputeResponse& response, const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   const bool intervals = response.interval_coverage() > 0;
-  std::vector<TextTable::Column> columns = {
-      {"set"},        {"tables", kLeft}, {"batch_size"}, {"optimizer", kLeft},
-      {"forward_ms"}, {"backward_ms"},   {"total_ms"}};
+  const bool wide = style.detail == Detail::kWide;
+  std::vector<TextTable::Column> columns = {{"set"}, {"batch_size"}, {"optimizer", kLeft}};
+  if (wide) columns.insert(columns.end(), {{"forward_ms"}, {"backward_ms"}});
+  columns.push_back({"total_ms"});
   if (intervals) {
-    columns.push_back({fmt::format("total_ms {:.0f}%", 100 * response.interval_coverage())});
+    columns.push_back({fmt::format("{:.0f}% within", 100 * response.interval_coverage())});
   }
+  columns.push_back({"tables", kLeft});
   TextTable table(std::move(columns));
   for (std::size_t i = 0; i < request.sets.size(); ++i) {
     const ComputeSample& set = request.sets[i];
     const v1::ComputePrediction& prediction = response.predictions(static_cast<int>(i));
-    std::vector<std::string> cells = {
-        fmt::format("{}", i),
-        NamesOf(set),
-        fmt::format("{}", set.batch_size),
-        std::string(ToText(set.optimizer)),
-        PartText(prediction.has_forward_ms(), prediction.forward_ms()),
-        PartText(prediction.has_backward_ms(), prediction.backward_ms()),
-        fmt::format("{:.3f}", prediction.total_ms())};
+    std::vector<std::string> cells = {fmt::format("{}", i), fmt::format("{}", set.batch_size),
+                                      std::string(ToText(set.optimizer))};
+    if (wide) {
+      cells.push_back(PartText(prediction.has_forward_ms(), prediction.forward_ms()));
+      cells.push_back(PartText(prediction.has_backward_ms(), prediction.backward_ms()));
+    }
+    cells.push_back(fmt::format("{:.3f}", prediction.total_ms()));
     if (intervals) {
       cells.push_back(prediction.has_total_interval() ? IntervalText(prediction.total_interval())
                                                       : "-");
     }
+    cells.push_back(NamesOf(set));
     table.AddRow(std::move(cells));
   }
-  std::string text = BasisLine(response.price_basis(), response.measured_with()) + table.ToString();
+  std::string text =
+      Lines(BasisLine(response.price_basis(), response.measured_with()), style) +
+      table.ToString(style);
   text += fmt::format("model {} version {}\n", response.cost_model().name(),
                       response.cost_model().version());
-  for (const std::string& warning : response.warnings()) text += "warning: " + warning + '\n';
+  for (const std::string& warning : response.warnings()) {
+    text += Lines("warning: " + warning + '\n', style);
+  }
   return text;
 }
 

@@ -11,7 +11,6 @@
 
 #include "client/cli/active_sweep.h"
 #include "client/cli/commands.h"
-#include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/option_check.h"
 #include "client/cli/planner_options.h"
@@ -25,6 +24,9 @@
 #include "client/sweep/sweep_hash.h"
 #include "common/base/in_file.h"
 #include "common/base/stop_signal.h"
+#include "common/cli/exit_code.h"
+#include "common/cli/option_values.h"
+#include "common/cli/store_option.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/process_signals.h"
@@ -245,21 +247,21 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
       ->required();
   AddWorkersOption(*command, options->workers);
-  command
-      ->add_option("--store", options->store_file,
-                   "Profile store; made when missing. The same command again resumes")
-      ->required();
-  command
-      ->add_option("--reconnect-s,--reconnect", options->reconnect_s,
-                   "Try so many seconds to reach a worker (again) before doing without it")
-      ->check(CLI::Range(0, 86'400))
+  AddStoreOption(*command, options->store_file,
+                 "Profile store; made when missing. The same command again resumes");
+  InRange(command->add_option("--reconnect-s", options->reconnect_s,
+                              "Try so many seconds to reach a worker (again) before doing without "
+                              "it"),
+          0, 86'400)
       ->capture_default_str();
+  InRange(command->add_option("--reconnect", options->reconnect_s), 0, 86'400)
+      ->group("");  // its old name
   if (kind == SweepKind::kCompute) {
-    command
-        ->add_option("--devices-per-worker", options->devices_per_worker,
-                     "Measure on so many devices of each worker at a time, 0 for all; CPU devices "
-                     "that share cores disturb each other")
-        ->check(CLI::Range(0, 1024))
+    InRange(command->add_option(
+                "--devices-per-worker", options->devices_per_worker,
+                "Measure on so many devices of each worker at a time, 0 for all; CPU devices "
+                "that share cores disturb each other"),
+            0, 1024)
         ->capture_default_str();
     command
         ->add_option("--planner", options->planner,
@@ -269,10 +271,9 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
     AddModelOption(*command, options->model,
                    "Its cost model, with intervals: what this model is least sure of is measured");
   }
-  command
-      ->add_option("--sample-timeout-s", options->sample_timeout_s,
-                   "A worker that takes longer for a sample is treated as broken")
-      ->check(CLI::Range(1, 86'400))
+  InRange(command->add_option("--sample-timeout-s", options->sample_timeout_s,
+                              "A worker that takes longer for a sample is treated as broken"),
+          1, 86'400)
       ->capture_default_str();
   AddFormatOption(*command, options->format);
   command->callback([options, kind, &console, exit_code] {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "client/cli/text_table.h"
 
@@ -87,25 +88,31 @@ std::string TaskResultsAsJson(const std::vector<StrategyResult>& results) {
   return nlohmann::ordered_json{{"results", list}}.dump(2) + '\n';
 }
 
-std::string TaskResultsAsTable(const std::vector<StrategyResult>& results) {
-  TextTable table({{"strategy", TextTable::Align::kLeft},
-                   {"solved"},
-                   {"mean_cost_ms"},
-                   {"cost_ratio"},
-                   {"mean_search_ms"},
-                   {"p50_search_ms"},
-                   {"max_search_ms"}});
+std::string TaskResultsAsTable(const std::vector<StrategyResult>& results, const TextStyle& style) {
+  const bool wide = style.detail == Detail::kWide;
+  std::vector<TextTable::Column> columns = {{"strategy", TextTable::Align::kLeft},
+                                            {"solved"},
+                                            {"mean_cost_ms"},
+                                            {"cost_ratio"},
+                                            {"p50_search_ms"}};
+  if (wide) columns.insert(columns.end(), {{"mean_search_ms"}, {"max_search_ms"}});
+  TextTable table(std::move(columns));
   for (const StrategyResult& result : results) {
     const Statistics statistics = Summarize(result);
     const auto shown = [&](double value) {
       return statistics.solved > 0 ? fmt::format("{:.3f}", value) : std::string("-");
     };
-    table.AddRow({result.strategy, fmt::format("{}/{}", statistics.solved, result.tasks.size()),
-                  shown(statistics.mean_cost_ms), CostRatio(result, results.front()),
-                  shown(statistics.mean_search_ms), shown(statistics.p50_search_ms),
-                  shown(statistics.max_search_ms)});
+    std::vector<std::string> cells = {
+        result.strategy, fmt::format("{}/{}", statistics.solved, result.tasks.size()),
+        shown(statistics.mean_cost_ms), CostRatio(result, results.front()),
+        shown(statistics.p50_search_ms)};
+    if (wide) {
+      cells.push_back(shown(statistics.mean_search_ms));
+      cells.push_back(shown(statistics.max_search_ms));
+    }
+    table.AddRow(std::move(cells));
   }
-  return table.ToString();
+  return table.ToString(style);
 }
 
 }  // namespace neuroshard

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/text_table.h"
+
 namespace neuroshard {
 
 // The plan of one task by one strategy, or why there is none. Costs and times in ms.
@@ -33,6 +35,6 @@ std::string TaskResultsAsJson(const std::vector<StrategyResult>& results);
 
 // Strategies side by side. `cost_ratio` compares with the first strategy over the tasks that both
 // solved.
-std::string TaskResultsAsTable(const std::vector<StrategyResult>& results);
+std::string TaskResultsAsTable(const std::vector<StrategyResult>& results, const TextStyle& style);
 
 }  // namespace neuroshard

@@ -8,35 +8,67 @@
 #include <utility>
 
 namespace neuroshard {
+namespace {
 
-void TextTable::AddRow(std::vector<std::string> cells) {
-  assert(cells.size() == columns_.size());
-  rows_.push_back(std::move(cells));
+// Less room than this for a last column is none: it is not wrapped then.
+constexpr std::size_t kLeastColumns = 16;
+
+const char* Begin(TextTable::Mark mark) {
+  switch (mark) {
+    case TextTable::Mark::kNone:
+      break;
+    case TextTable::Mark::kBold:
+      return "\033[1m";
+    case TextTable::Mark::kRed:
+      return "\033[31m";
+  }
+  return "";
 }
 
-std::string TextTable::ToString() const {
+}  // namespace
+
+std::string Lines(std::string_view text, const TextStyle& style) {
+  return style.detail == Detail::kWide ? std::string(text) : Wrapped(text, style.columns, 2);
+}
+
+void TextTable::AddRow(std::vector<std::string> cells, Mark mark) {
+  assert(cells.size() == columns_.size());
+  rows_.push_back({std::move(cells), mark});
+}
+
+std::string TextTable::ToString(const TextStyle& style) const {
   std::vector<std::string> titles;
   std::vector<std::size_t> widths;
   for (const Column& column : columns_) {
     titles.push_back(column.title);
-    widths.push_back(column.title.size());
+    widths.push_back(ColumnsOf(column.title));
   }
-  for (const auto& row : rows_) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  for (const Row& row : rows_) {
+    for (std::size_t c = 0; c < row.cells.size(); ++c) {
+      widths[c] = std::max(widths[c], ColumnsOf(row.cells[c]));
+    }
   }
+  std::size_t before_last = 0;
+  for (std::size_t c = 0; c + 1 < columns_.size(); ++c) before_last += widths[c] + 2;
+  const bool wraps = style.detail == Detail::kShort && columns_.back().align == Align::kLeft &&
+                     before_last + kLeastColumns <= style.columns;
   std::string text;
-  const auto add_line = [&](const std::vector<std::string>& cells) {
+  const auto add_line = [&](const std::vector<std::string>& cells, Mark mark) {
     std::string line;
     for (std::size_t c = 0; c < cells.size(); ++c) {
       if (c > 0) line += "  ";
-      line += columns_[c].align == Align::kLeft ? fmt::format("{:<{}}", cells[c], widths[c])
-                                                : fmt::format("{:>{}}", cells[c], widths[c]);
+      const std::string padding(widths[c] - ColumnsOf(cells[c]), ' ');
+      line += columns_[c].align == Align::kRight ? padding + cells[c]
+              : c + 1 < cells.size()             ? cells[c] + padding
+              : wraps ? Wrapped(cells[c], style.columns, before_last, before_last)
+                      : cells[c];
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
+    const bool coloured = style.colour && mark != Mark::kNone;
+    text += coloured ? Begin(mark) + line + "\033[0m\n" : line + '\n';
   };
-  add_line(titles);
-  for (const auto& row : rows_) add_line(row);
+  add_line(titles, Mark::kNone);
+  for (const Row& row : rows_) add_line(row.cells, row.mark);
   return text;
 }
 

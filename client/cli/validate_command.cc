@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/option_check.h"
@@ -27,6 +26,8 @@
 #include "common/base/clock.h"
 #include "common/base/stop_signal.h"
 #include "common/base/violations.h"
+#include "common/cli/exit_code.h"
+#include "common/cli/option_values.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/request_codec.h"
 #include "common/rpc/process_signals.h"
@@ -44,6 +45,7 @@ struct ValidateOptions {
   std::string store_file;
   std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
   std::string format;
+  Detail detail = Detail::kShort;
 };
 
 // What the planner says about the plan now, or what the plan's file says it said when it made it.
@@ -136,8 +138,9 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   const Status recorded = Record(options, *request, *report, console);
   const int written =
       WriteResult(console, "",
-                  options.format == "json" ? ValidationAsJson(*report, *predicted)
-                                           : ValidationAsTable(*report, *predicted));
+                  options.format == "json"
+                      ? ValidationAsJson(*report, *predicted)
+                      : ValidationAsTable(*report, *predicted, console.Style(options.detail)));
   if (!recorded.ok()) return ReportFailure(console, recorded);
   for (const MeasuredRank& rank : report->ranks) {
     if (!rank.problem.empty()) return kExitFailure;
@@ -152,9 +155,11 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "validate",
       "Run a plan on workers; predicted against measured. Exit 1 when a rank cannot run");
-  command->add_option("REQUEST", options->request_file, "Request that the plan is for")->required();
+  command->add_option("REQUEST", options->request_file, "Request that the plan is for; -: stdin")
+      ->required();
   command
-      ->add_option("PLAN", options->plan_file, "JSON: output of plan --format json, or a bare plan")
+      ->add_option("PLAN", options->plan_file,
+                   "JSON: output of plan --format json, or a bare plan; -: stdin")
       ->required();
   AddWorkersOption(*command, options->workers);
   command
@@ -163,14 +168,15 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->type_name("HOST:PORT")
       ->check(CheckAddress);
   AddModelOption(*command, options->model, "Cost model of --planner; default: the request's");
-  command
-      ->add_option("--max-time-ms", options->max_time_ms, "Longest time for each measured series")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{600'000}))
+  InRange(command->add_option("--max-time-ms", options->max_time_ms,
+                              "Longest time for each measured series"),
+          std::int64_t{1}, std::int64_t{600'000})
       ->capture_default_str();
   command->add_option("--store", options->store_file,
                       "Profile store that gets what was measured, as sweeps named \"validation\"; "
                       "made when missing");
   AddFormatOption(*command, options->format);
+  AddWideOption(*command, options->detail);
   command->callback([options, &console, exit_code] {
     CheckDistinctWorkers(options->workers);
     *exit_code = RunValidate(*options, console);

@@ -79,7 +79,7 @@ TEST_F(ValidateCommandTest, SaysWhenThePredictionIsOfOtherKernelsOrCollectives) 
   with.set_collective_backend("torch-gloo");
   EXPECT_EQ(Run(command), 0) << err_;
   EXPECT_THAT(out_, HasSubstr("note: the prediction forecasts fake-kernels kernels and torch-gloo "
-                              "collectives on fake, measured were fake-kernels kernels and "
+                              "collectives\n  on fake, measured were fake-kernels kernels and "
                               "fake-rings collectives on fake\n"));
 }
 

@@ -150,12 +150,14 @@ nlohmann::ordered_json AsJson(const Comparison& comparison) {
 }  // namespace
 
 std::string ValidationAsTable(const ValidationReport& report,
-                              const std::optional<PlanCost>& predicted) {
+                              const std::optional<PlanCost>& predicted, const TextStyle& style) {
+  const bool wide = style.detail == Detail::kWide;
   const bool intervals = predicted && predicted->interval_coverage > 0;
   std::vector<TextTable::Column> columns = {
       {"rank"}, {"stage", TextTable::Align::kLeft}, {"predicted_ms"}};
   if (intervals) columns.push_back({fmt::format("{:.0f}% ", 100 * predicted->interval_coverage)});
-  columns.insert(columns.end(), {{"measured_ms"}, {"error"}, {"device", TextTable::Align::kLeft}});
+  columns.insert(columns.end(), {{"measured_ms"}, {"error"}});
+  if (wide) columns.push_back({"device", TextTable::Align::kLeft});
   TextTable table(std::move(columns));
   std::string problems;
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {
@@ -164,22 +166,23 @@ std::string ValidationAsTable(const ValidationReport& report,
       std::vector<std::string> cells = {fmt::format("{}", r), stage.name,
                                         Shown(stage.comparison.predicted_ms)};
       if (intervals) cells.push_back(ShownInterval(stage.comparison));
-      cells.insert(cells.end(), {Shown(stage.comparison.measured_ms), ShownError(stage.comparison),
-                                 fmt::format("{} device {}", rank.worker, rank.device)});
+      cells.insert(cells.end(),
+                   {Shown(stage.comparison.measured_ms), ShownError(stage.comparison)});
+      if (wide) cells.push_back(fmt::format("{} device {}", rank.worker, rank.device));
       table.AddRow(std::move(cells));
     }
     if (!rank.problem.empty()) problems += fmt::format("rank {}: {}\n", r, rank.problem);
   }
   const Comparison cost = Costs(report, predicted);
-  std::string text = table.ToString();
-  text += fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
-                      Shown(cost.predicted_ms), Shown(cost.measured_ms), ShownError(cost));
+  std::string text =
+      fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
+                  Shown(cost.predicted_ms), Shown(cost.measured_ms), ShownError(cost));
   text += MeasuredWithLine(report.measured_with());
   text += CoverageLine(report, predicted);
   text += CollectiveLines(report);
   text += problems;
   for (const std::string& note : report.notes) text += "note: " + note + '\n';
-  return text;
+  return table.ToString(style) + Lines(text, style);
 }
 
 std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "client/cli/text_table.h"
 #include "client/validate/validation.h"
 #include "common/domain/plan_cost.h"
 
@@ -11,10 +12,10 @@ namespace neuroshard {
 
 // A line for each rank and stage: predicted, measured, relative error = (predicted - measured) /
 // measured; then the plan's cost (max over ranks), what its collectives took where there are others
-// than all-to-alls, and the notes. "-" for what is not known. Where the model has intervals, those
+// than all-to-alls, and the notes. kWide: also the device of each rank. "-" for what is not known. Where the model has intervals, those
 // too, with "!" where the measured value is outside, and the number inside.
 std::string ValidationAsTable(const ValidationReport& report,
-                              const std::optional<PlanCost>& predicted);
+                              const std::optional<PlanCost>& predicted, const TextStyle& style);
 
 // Says that what ran is not what the prediction forecasts: other kernels, or other collectives.
 // Nothing where they are the same or one of the two does not say. A note of the report.

@@ -19,6 +19,8 @@ ValidationReport SomeReport() {
   return report;
 }
 
+const TextStyle kWide{.detail = Detail::kWide};
+
 PlanCost SomePrediction() {
   PlanCost cost;
   cost.embedding_cost_ms = 18;
@@ -31,7 +33,7 @@ PlanCost SomePrediction() {
 }
 
 TEST(ValidationOutputTest, TableGolden) {
-  EXPECT_EQ(ValidationAsTable(SomeReport(), SomePrediction()),
+  EXPECT_EQ(ValidationAsTable(SomeReport(), SomePrediction(), kWide),
             "rank  stage          predicted_ms  measured_ms    error  device\n"
             "   0  compute              12.000       10.000   +20.0%  h:1 device 0\n"
             "   0  backward_comm         1.000        2.000   -50.0%  h:1 device 0\n"
@@ -53,7 +55,7 @@ TEST(ValidationOutputTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
   cost.ranks[0].intervals.compute = CostInterval{9, 14};
   cost.ranks[0].intervals.backward_comm = CostInterval{0.5, 1.5};
   EXPECT_EQ(
-      ValidationAsTable(SomeReport(), cost),
+      ValidationAsTable(SomeReport(), cost, kWide),
       "rank  stage          predicted_ms            90%   measured_ms    error  device\n"
       "   0  compute              12.000  9.000..14.000        10.000   +20.0%  h:1 device 0\n"
       "   0  backward_comm         1.000   0.500..1.500!        2.000   -50.0%  h:1 device 0\n"
@@ -86,10 +88,10 @@ TEST(ValidationOutputTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
     measured.measurements[1].outcome = Outcome::kOutOfMemory;
   };
   add(Collective::kAllToAll, 1.5);
-  EXPECT_EQ(ValidationAsTable(report, SomePrediction()),
-            ValidationAsTable(SomeReport(), SomePrediction()));
+  EXPECT_EQ(ValidationAsTable(report, SomePrediction(), kWide),
+            ValidationAsTable(SomeReport(), SomePrediction(), kWide));
   add(Collective::kReduceScatter, 2.5);
-  EXPECT_THAT(ValidationAsTable(report, SomePrediction()),
+  EXPECT_THAT(ValidationAsTable(report, SomePrediction(), kWide),
               HasSubstr("forward_comm: all_to_all 1.500 ms on its slowest rank\n"
                         "forward_comm: reduce_scatter 2.500 ms on its slowest rank\n"));
   const auto json = nlohmann::json::parse(ValidationAsJson(report, std::nullopt))["collectives"];

@@ -7,13 +7,14 @@
 
 namespace neuroshard {
 
-void AddWorkersOption(CLI::App& command, std::vector<std::string>& workers) {
-  command.add_option("--workers", workers, "Workers to measure on, comma-separated")
+CLI::Option* AddWorkersOption(CLI::App& command, std::vector<std::string>& workers) {
+  return command.add_option("--workers", workers, "Workers to measure on, comma-separated")
       ->required()
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("HOST:PORT")
-      ->check(CheckAddress);
+      ->type_name("HOST:PORT,...")
+      ->check(CheckAddress)
+      ->envname("NEUROSHARD_WORKERS");
 }
 
 void CheckDistinctWorkers(const std::vector<std::string>& workers) {

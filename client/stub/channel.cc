@@ -1,5 +1,7 @@
 #include "client/stub/channel.h"
 
+#include <string_view>
+
 #include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
@@ -11,9 +13,23 @@ constexpr int kLongestReconnectMs = 1'000;
 // than the backoff. (gRPC has one argument for it, whose name speaks of the backoff.)
 constexpr int kConnectMs = 10'000;
 
+// What gRPC says when there is no connection, in words for whoever has to mend it.
+std::string Plainer(const std::string& message) {
+  const auto has = [&message](std::string_view part) {
+    return message.find(part) != std::string::npos;
+  };
+  if (has("http1.x server")) {
+    return "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps";
+  }
+  if (has("Connection refused")) return "nothing listens there (Connection refused)";
+  if (has("DNS resolution failed")) return "there is no host of that name (DNS resolution failed)";
+  if (message == "Deadline Exceeded") return "no answer within the time that the caller allowed";
+  return message;
+}
+
 // gRPC itself answers calls that a server does not know, without a word.
 std::string ReasonOf(const Status& status, const std::string& role) {
-  if (!status.message().empty()) return Message(status);
+  if (!status.message().empty()) return Plainer(Message(status));
   if (status.code() == absl::StatusCode::kUnimplemented) {
     return fmt::format("what listens there does not know this call: no {}, or an older one", role);
   }

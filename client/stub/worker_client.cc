@@ -22,7 +22,8 @@ constexpr milliseconds kQuickDeadline{5'000};
 constexpr milliseconds kConnectDeadline{60'000};
 
 WorkerDescription Describe(const v1::WorkerInfo& info) {
-  WorkerDescription description{info.version(), info.git_commit(), info.hostname(), {}};
+  WorkerDescription description{
+      info.version(), info.git_commit(), info.hostname(), {}, info.now_unix_ms()};
   for (const v1::WorkerDevice& device : info.devices()) {
     description.devices.push_back({device.index(), device.name(), device.backend(),
                                    device.collective_backend(), device.memory_bytes(),

@@ -30,6 +30,7 @@ struct WorkerDescription {
   std::string git_commit;
   std::string hostname;
   std::vector<WorkerDeviceDescription> devices;
+  std::int64_t now_unix_ms = 0;  // its clock; 0: it does not say
 };
 
 // A communicator to open on one worker: all ranks by number, this worker's ranks with their

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace neuroshard {
 
@@ -19,6 +20,13 @@ class SteadyClock final : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 };
+
+// The wall clock, in ms since 1970; it may jump.
+inline std::int64_t UnixMillisecondsNow() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 inline double MillisecondsBetween(TimePoint begin, TimePoint end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();

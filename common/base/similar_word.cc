@@ -1,8 +1,13 @@
 #include "common/base/similar_word.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <vector>
+
+#include "common/base/printable_text.h"
 
 namespace neuroshard {
 namespace {
@@ -28,18 +33,28 @@ std::size_t Distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string SimilarWord(std::string_view text, std::span<const std::string> words) {
+std::string SimilarWord(std::string_view text, std::span<const std::string_view> words) {
   constexpr std::size_t kLongest = 64;
   std::string nearest;
   std::size_t least = kLongest;
   if (text.size() > kLongest) return nearest;
-  for (const std::string& word : words) {
+  for (const std::string_view word : words) {
     const std::size_t distance = Distance(text, word);
     if (distance >= least || distance > std::max<std::size_t>(1, word.size() / 3)) continue;
     least = distance;
     nearest = word;
   }
   return nearest;
+}
+
+std::string DidYouMean(std::string_view text, std::span<const std::string_view> words) {
+  const std::string similar = SimilarWord(text, words);
+  return similar.empty() ? "" : fmt::format("; did you mean {}?", similar);
+}
+
+std::string NotOneOf(std::string_view text, std::span<const std::string_view> words) {
+  return fmt::format("must be one of {}, got {}{}", fmt::join(words, ", "), Quoted(text),
+                     DidYouMean(text, words));
 }
 
 }  // namespace neuroshard

@@ -8,7 +8,7 @@ namespace neuroshard {
 namespace {
 
 TEST(SimilarWordTest, IsTheNearestThatIsNearEnough) {
-  const std::vector<std::string> words = {"plan", "evaluate", "eval-tasks", "sweep", "models"};
+  const std::vector<std::string_view> words = {"plan", "evaluate", "eval-tasks", "sweep", "models"};
   EXPECT_EQ(SimilarWord("plna", words), "plan");
   EXPECT_EQ(SimilarWord("pln", words), "plan");
   EXPECT_EQ(SimilarWord("evalaute", words), "evaluate");

@@ -44,8 +44,7 @@ std::vector<E> DecodeWords(const FieldCheck& check, std::string_view field, cons
   for (int i = 0; i < words.size(); ++i) {
     const std::optional<E> value = FromText<E>(words[i]);
     if (!value) {
-      check.Fail(fmt::format("{}[{}]", field, i),
-                 fmt::format("must be one of {}, got {}", AllWords<E>(), Quoted(words[i])));
+      check.Fail(fmt::format("{}[{}]", field, i), NotAWord<E>(words[i]));
     } else if (once.Note(*value, i)) {
       values.push_back(*value);
     }

@@ -51,7 +51,7 @@ class FieldCheck {
   template <typename E>
   E WordOf(std::string_view field, std::string_view text, E absent) const {
     if (const std::optional<E> value = FromText<E>(text)) return *value;
-    Fail(field, fmt::format("must be one of {}, got {}", AllWords<E>(), Quoted(text)));
+    Fail(field, NotAWord<E>(text));
     return absent;
   }
   template <typename E>

@@ -1,11 +1,14 @@
 #include "common/codec/message_text.h"
 
+#include <fmt/ranges.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
 #include <set>
+#include <vector>
 
 #include "common/base/printable_text.h"
+#include "common/base/similar_word.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/scalar_text.h"
@@ -28,13 +31,13 @@ const FieldDescriptor* FindField(const Descriptor& type, const std::string& name
   return nullptr;
 }
 
-std::string FieldNames(const Descriptor& type) {
-  std::string names;
-  for (int i = 0; i < type.field_count(); ++i) {
-    if (i > 0) names += ", ";
-    names += type.field(i)->name();
-  }
-  return names;
+std::string UnknownField(const Descriptor& type, std::string_view key) {
+  std::vector<std::string_view> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  const std::string similar = SimilarWord(key, names);
+  // With the one that was meant, the others are noise.
+  return similar.empty() ? fmt::format("unknown field; known: {}", fmt::join(names, ", "))
+                         : fmt::format("unknown field; did you mean {}?", similar);
 }
 
 // Fills messages from values and collects what does not fit.
@@ -53,8 +56,7 @@ class Filler {
       const TextValue& item = value.items[i];
       const FieldDescriptor* field = FindField(type, value.keys[i]);
       if (field == nullptr) {
-        Fail(Join(path, PrintableKey(value.keys[i])), item,
-             fmt::format("unknown field; known: {}", FieldNames(type)));
+        Fail(Join(path, PrintableKey(value.keys[i])), item, UnknownField(type, value.keys[i]));
         continue;
       }
       const std::string field_path = Join(path, field->name());

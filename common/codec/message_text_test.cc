@@ -19,6 +19,7 @@ namespace neuroshard {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
+using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kTestdata = std::string(NEUROSHARD_SOURCE_DIR) + "/common/codec/testdata/";
@@ -124,9 +125,7 @@ TEST(MessageTextTest, ListsEveryFaultWithItsPath) {
   EXPECT_THAT(
       lines,
       testing::ElementsAre(
-          "tables[0].num_embedings: unknown field; known: name, num_embeddings, embedding_dim, "
-          "pooling_factor, reuse_histogram, zipf_exponent, weight_dtype, pooling_mode, weighted, "
-          "features, module, kind, pooling_factors (line 2)",
+          "tables[0].num_embedings: unknown field; did you mean num_embeddings? (line 2)",
           "tables[0].embedding_dim: must be an integer, got \"x\" (line 2)",
           "tables[1].name: must be text, got a list (line 3)",
           "tables[1].num_embeddings: must be an integer, got \"1.5\" (line 3)",
@@ -152,6 +151,29 @@ TEST(MessageTextTest, JsonTypesAreChecked) {
   EXPECT_THAT(fields, testing::ElementsAre("tables[0].name", "tables[0].weighted",
                                            "tables[0].num_embeddings", "tables[0].features",
                                            "request_id", "search.seed"));
+}
+
+TEST(MessageTextTest, NumbersMayHaveAUnit) {
+  v1::ShardPlanRequest request;
+  ASSERT_TRUE(
+      ParseYaml("tables: [{num_embeddings: 1_000_000}]\n"
+                "topology: {hosts: [{memory_bytes: 80GiB, device_memory_bytes: [1MB, 2]}],\n"
+                "  bandwidths: {intra_host_bytes_per_s: 450GB/s}}\n"
+                "search: {time_budget_ms: 1.5s}\n",
+                request)
+          .ok());
+  EXPECT_EQ(request.tables(0).num_embeddings(), 1'000'000);
+  EXPECT_EQ(request.topology().hosts(0).memory_bytes(), std::int64_t{80} << 30);
+  EXPECT_EQ(request.topology().hosts(0).device_memory_bytes(0), 1'000'000);
+  EXPECT_EQ(request.topology().bandwidths().intra_host_bytes_per_s(), 450e9);
+  EXPECT_EQ(request.search().time_budget_ms(), 1500);
+  ASSERT_TRUE(ParseJson(R"({"memory": {"reserve_bytes": "2GiB"}})", request).ok());
+  EXPECT_EQ(request.memory().reserve_bytes(), std::int64_t{2} << 30);
+  EXPECT_THAT(Message(YamlStatus("topology: {hosts: [{memory_bytes: 80G}]}\n"
+                                 "tables: [{num_embeddings: 1MB}]")),
+              AllOf(HasSubstr("memory_bytes: must be an integer (or with a unit: 80GiB, 80GB), got "
+                              "\"80G\""),
+                    HasSubstr("num_embeddings: must be an integer, got \"1MB\"")));
 }
 
 TEST(MessageTextTest, OneofTakesOneMember) {

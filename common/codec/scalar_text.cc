@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/base/printable_text.h"
+#include "common/text/quantity.h"
 
 namespace neuroshard {
 namespace {
@@ -15,14 +16,14 @@ using ProtoMessage = google::protobuf::Message;
 using google::protobuf::Reflection;
 
 template <typename T, typename Setter>
-std::string SetInteger(const TextValue& value, Setter set) {
+std::string SetInteger(const TextValue& value, std::string_view name, Setter set) {
   bool out_of_range = false;
   const std::optional<T> parsed = IntegerOf<T>(value, &out_of_range);
   if (parsed) {
     set(*parsed);
     return "";
   }
-  if (!out_of_range) return "must be an integer";
+  if (!out_of_range) return fmt::format("must be an integer{}", UnitHint(name));
   return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
                      std::numeric_limits<T>::max());
 }
@@ -55,30 +56,44 @@ std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoM
   return "";
 }
 
+bool IsNumber(const FieldDescriptor& field) {
+  return field.cpp_type() != FieldDescriptor::CPPTYPE_BOOL &&
+         field.cpp_type() != FieldDescriptor::CPPTYPE_STRING;
+}
+
 }  // namespace
 
-std::string SetScalar(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
+std::string SetScalar(const TextValue& written, const FieldDescriptor& field,
+                      ProtoMessage& message) {
+  TextValue number;
+  const std::optional<std::string> plain =
+      IsNumber(field) ? PlainNumber(written.text, field.name()) : std::nullopt;
+  if (plain) {
+    number = written;
+    number.text = *plain;
+  }
+  const TextValue& value = plain ? number : written;
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return SetInteger<std::int32_t>(
-          value,
+          value, field.name(),
           Setter<std::int32_t>(field, message, &Reflection::SetInt32, &Reflection::AddInt32));
     case FieldDescriptor::CPPTYPE_INT64:
       return SetInteger<std::int64_t>(
-          value,
+          value, field.name(),
           Setter<std::int64_t>(field, message, &Reflection::SetInt64, &Reflection::AddInt64));
     case FieldDescriptor::CPPTYPE_UINT32:
       return SetInteger<std::uint32_t>(
-          value,
+          value, field.name(),
           Setter<std::uint32_t>(field, message, &Reflection::SetUInt32, &Reflection::AddUInt32));
     case FieldDescriptor::CPPTYPE_UINT64:
       return SetInteger<std::uint64_t>(
-          value,
+          value, field.name(),
           Setter<std::uint64_t>(field, message, &Reflection::SetUInt64, &Reflection::AddUInt64));
     case FieldDescriptor::CPPTYPE_DOUBLE:
     case FieldDescriptor::CPPTYPE_FLOAT: {
       const std::optional<double> real = RealOf(value);
-      if (!real) return "must be a number";
+      if (!real) return fmt::format("must be a number{}", UnitHint(field.name()));
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
         Setter<double>(field, message, &Reflection::SetDouble, &Reflection::AddDouble)(*real);
       } else {

@@ -84,7 +84,8 @@ int CreateBeside(const std::string& target, std::string& beside) {
 }  // namespace
 
 StatusOr<std::string> ReadTextFile(const std::string& path, std::size_t max_bytes) {
-  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const File file(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                              : open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return FileError(errno, "open", path);
   std::string content;
   std::string chunk(std::size_t{1} << 16, '\0');

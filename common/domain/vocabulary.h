@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/similar_word.h"
+
 namespace neuroshard {
 
 // Type of stored weights.
@@ -130,15 +132,12 @@ constexpr std::optional<E> FromText(std::string_view text) {
   return std::nullopt;
 }
 
-// "sgd, adagrad, ...", for error messages.
+// What is wrong with a text that spells no E: "must be one of sgd, adagrad, ...".
 template <typename E>
-std::string AllWords() {
-  std::string all;
-  for (const auto& word : kWords<E>) {
-    if (!all.empty()) all += ", ";
-    all += word.text;
-  }
-  return all;
+std::string NotAWord(std::string_view text) {
+  std::array<std::string_view, kWords<E>.size()> words;
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = kWords<E>[i].text;
+  return NotOneOf(text, words);
 }
 
 // Whether TorchRec runs tables of the kind in this type (1.9.2, distributed/embedding.py: its

@@ -10,7 +10,9 @@ TEST(VocabularyTest, TextRoundTrips) {
     EXPECT_EQ(FromText<Optimizer>(ToText(word.value)), word.value);
   }
   EXPECT_EQ(FromText<DataType>("fp8"), std::nullopt);
-  EXPECT_EQ(AllWords<PoolingMode>(), "sum, mean");
+  EXPECT_EQ(NotAWord<PoolingMode>("men"),
+            "must be one of sum, mean, got \"men\"; did you mean mean?");
+  EXPECT_EQ(NotAWord<PoolingMode>("x"), "must be one of sum, mean, got \"x\"");
 }
 
 }  // namespace

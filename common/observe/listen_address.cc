@@ -137,4 +137,25 @@ StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address
   return Unavailable("{}", reason);
 }
 
+void ReadListenAddress(ConfigReader& reader, std::string_view key, EmptyAddress empty,
+                       std::string* address) {
+  reader.Read(key, address);
+  if (address->empty() && empty == EmptyAddress::kMeansNone) return;
+  if (const auto parsed = ParseListenAddress(*address); !parsed.ok()) {
+    reader.AddViolation(key, Message(parsed.status()));
+  }
+}
+
+void AddFaultIfTaken(std::string_view key, const std::string& address, Violations& faults) {
+  const auto parsed = ParseListenAddress(address);
+  if (!parsed.ok() || parsed->port == 0) return;
+  const auto socket = ListenOn(*parsed);
+  if (socket.ok()) {
+    close(socket->fd);
+    return;
+  }
+  faults.Add(std::string(key),
+             fmt::format("cannot listen on {}: {}", address, Message(socket.status())));
+}
+
 }  // namespace neuroshard

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/violations.h"
+#include "common/text/config_reader.h"
 
 namespace neuroshard {
 
@@ -40,5 +43,16 @@ StatusOr<ListeningSocket> ListenOn(const ListenAddress& address);
 // Addresses of a family that the machine does not have are left out; a port that is taken on one of
 // them is UNAVAILABLE.
 StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address);
+
+// Whether a server may do without the address.
+enum class EmptyAddress { kIsAFault, kMeansNone };
+
+// Key `key` of a server's options, HOST:PORT. Anything else is a fault.
+void ReadListenAddress(ConfigReader& reader, std::string_view key, EmptyAddress empty,
+                       std::string* address);
+
+// The fault of a server's address that somebody else listens on now, as a violation of `key`. Nothing
+// for malformed ones and for port 0.
+void AddFaultIfTaken(std::string_view key, const std::string& address, Violations& faults);
 
 }  // namespace neuroshard

@@ -62,6 +62,24 @@ StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::Start(
       new MetricsExporter(socket->fd, wake_fd, ToText(socket->address), std::move(registry)));
 }
 
+StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::StartForServer(
+    const std::string& address, bool stated, std::shared_ptr<prometheus::Registry> registry,
+    const Logger& logger) {
+  if (address.empty()) return std::unique_ptr<MetricsExporter>();
+  auto exporter = Start(address, registry);
+  if (!stated && absl::IsUnavailable(exporter.status())) {
+    logger.Warn("metrics_port_taken", {{"address", address},
+                                       {"reason", Message(exporter.status())},
+                                       {"instead", "another port"}});
+    NS_ASSIGN_OR_RETURN(ListenAddress other, ParseListenAddress(address));
+    other.port = 0;
+    exporter = Start(ToText(other), registry);
+  }
+  NS_RETURN_IF_ERROR(exporter.status());
+  logger.Info("metrics_listening", {{"address", (*exporter)->address()}});
+  return exporter;
+}
+
 MetricsExporter::MetricsExporter(int listening_fd, int wake_fd, std::string address,
                                  std::shared_ptr<prometheus::Registry> registry)
     : listening_fd_(listening_fd),

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <ctime>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -120,6 +121,23 @@ TEST(MetricsTest, SilentClientsKeepNoScraperWaiting) {
   EXPECT_THAT(HttpGet(address.port, "/metrics"), HasSubstr("200 OK"));
   EXPECT_EQ(recv(silent.front(), &byte, 1, 0), 0) << "the oldest made room";
   for (const int fd : silent) close(fd);
+}
+
+TEST(MetricsTest, APortThatNobodyAskedForMayBeAnotherOne) {
+  const auto registry = std::make_shared<prometheus::Registry>();
+  NS_ASSERT_OK_AND_ASSIGN(const auto first, MetricsExporter::Start("127.0.0.1:0", registry));
+  std::ostringstream log;
+  const auto logger = Logger::ToStream(&log);
+  NS_ASSERT_OK_AND_ASSIGN(const auto second, MetricsExporter::StartForServer(
+                                                 first->address(), false, registry, *logger));
+  EXPECT_NE(second->address(), first->address());
+  EXPECT_THAT(log.str(), AllOf(HasSubstr("warning metrics_port_taken address=" + first->address()),
+                               HasSubstr("info metrics_listening address=" + second->address())));
+  EXPECT_THAT(MetricsExporter::StartForServer(first->address(), true, registry, *logger),
+              StatusIs(absl::StatusCode::kUnavailable));
+  NS_ASSERT_OK_AND_ASSIGN(const auto none,
+                          MetricsExporter::StartForServer("", true, registry, *logger));
+  EXPECT_EQ(none, nullptr);
 }
 
 TEST(MetricsTest, BusyPortAndBadAddressAreErrorsThatSayWhy) {

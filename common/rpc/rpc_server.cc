@@ -51,7 +51,7 @@ void DeclareMethods(const std::string& service, RpcMetrics* metrics) {
 
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
   constexpr std::int64_t kHourMs = 3'600'000;
-  root.Read("listen", &options->listen);
+  ReadListenAddress(root, "listen", EmptyAddress::kIsAFault, &options->listen);
   root.Read("insecure", &options->insecure);
   if (std::optional<ConfigReader> tls = root.SectionIfGiven("tls")) {
     options->tls = ReadServerTls(*tls);

@@ -403,6 +403,25 @@ StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords() const {
                                         });
 }
 
+Status ProfileStore::CheckIntegrity() const {
+  constexpr const char* kChecks[] = {
+      "SELECT integrity_check FROM pragma_integrity_check(5) WHERE integrity_check <> 'ok'",
+      "SELECT 'a row of ' || \"table\" || ' refers to none of ' || parent "
+      "FROM pragma_foreign_key_check LIMIT 5"};
+  const MutexLock lock(database_->mutex());
+  std::string faults;
+  for (const char* check : kChecks) {
+    NS_ASSIGN_OR_RETURN(SqliteStatement statement, database_->Prepare(check));
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool row, statement.Step());
+      if (!row) break;
+      faults += (faults.empty() ? "" : "; ") + statement.Text(0);
+    }
+  }
+  if (faults.empty()) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("{} is damaged: {}", database_->path(), faults));
+}
+
 StatusOr<std::vector<SweepStatistics>> ProfileStore::Statistics() const {
   const MutexLock lock(database_->mutex());
   return SelectStatistics(*database_);

@@ -139,6 +139,10 @@ class ProfileStore {
   StatusOr<std::vector<ComputeRecord>> ReadComputeRecords() const;
   StatusOr<std::vector<CommRecord>> ReadCommRecords() const;
 
+  // DATA_LOSS with the first faults when the file is damaged: SQLite's integrity_check, and foreign keys.
+  // Reads the whole file.
+  Status CheckIntegrity() const;
+
   // All sweeps, oldest first.
   StatusOr<std::vector<SweepStatistics>> Statistics() const;
 

@@ -558,6 +558,16 @@ TEST_F(ProfileStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
   EXPECT_EQ(MustOpen()->ReadCommRecords()->size(), 2u);
 }
 
+TEST_F(ProfileStoreTest, RowsThatReferToNothingAreDamage) {
+  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2));
+  EXPECT_GT(sweep, 0);
+  EXPECT_TRUE(MustOpen()->CheckIntegrity().ok());
+  ExecuteSql(Path(), "DELETE FROM sweeps");
+  const Status status = MustOpen()->CheckIntegrity();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), HasSubstr("a row of compute_samples refers to none of sweeps"));
+}
+
 TEST_F(ProfileStoreTest, DamageIsAnErrorNotACrash) {
   {
     auto store = MustOpen();
@@ -566,6 +576,7 @@ TEST_F(ProfileStoreTest, DamageIsAnErrorNotACrash) {
       ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c" + std::to_string(i))).ok());
     }
   }
+  EXPECT_TRUE(MustOpen()->CheckIntegrity().ok());
   const auto size = std::filesystem::file_size(Path());
   ASSERT_GT(size, 40'000u);
   std::string noise(static_cast<std::size_t>(size - 4096), '\0');

@@ -126,7 +126,7 @@ StatusOr<Header> ReadHeader(SqliteDatabase& database) {
 
 Status CheckHeader(const Header& header, const std::string& path) {
   if (header.application_id != kApplicationId) {
-    return FailedPrecondition("{} is not a profile store", path);
+    return FailedPrecondition("{} is not a profile store but another program's database", path);
   }
   if (header.version < 1 || header.version > kVersion) {
     return FailedPrecondition(

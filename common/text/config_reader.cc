@@ -12,11 +12,13 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/in_file.h"
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
+#include "common/text/quantity.h"
 
 namespace neuroshard {
 namespace {
@@ -47,8 +49,28 @@ struct ScalarType<std::string> {
   static std::optional<std::string> Parse(const TextValue& value) { return TextOf(value); }
 };
 
-std::string NotOfType(std::string_view type, const TextValue& value) {
-  return fmt::format("must be {}, got {}", type, Shown(value));
+std::string NotOfType(std::string_view type, const TextValue& value, std::string_view hint = "") {
+  return fmt::format("must be {}{}, got {}", type, hint, Shown(value));
+}
+
+// The scalar of field `key`, which says the unit of a number.
+template <typename T>
+std::optional<T> Parsed(std::string_view key, const TextValue& value) {
+  if constexpr (!std::is_arithmetic_v<T> || std::is_same_v<T, bool>) {
+    return ScalarType<T>::Parse(value);
+  } else {
+    const auto plain = PlainNumber(value.text, key);
+    if (!plain) return ScalarType<T>::Parse(value);
+    TextValue number = value;
+    number.text = *plain;
+    return ScalarType<T>::Parse(number);
+  }
+}
+
+template <typename T>
+std::string NotParsed(std::string_view key, const TextValue& value) {
+  const bool number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+  return NotOfType(ScalarType<T>::kName, value, number ? UnitHint(key) : "");
 }
 
 // Of a key that may be anything.
@@ -78,14 +100,14 @@ std::string Describe(const RealRange& range) {
 }  // namespace
 
 struct ConfigReader::Mapping {
-  std::string prefix;                // "" or "rpc." or "models[2]."
-  const TextValue* value = nullptr;  // of the document; null: an absent mapping
-  std::set<std::string, std::less<>> read;
+  std::string prefix;                        // "" or "rpc." or "models[2]."
+  const TextValue* value = nullptr;          // of the document; null: an absent mapping
+  std::set<std::string, std::less<>> known;  // that were asked for
 
   const TextValue* Find(std::string_view key) {
+    known.insert(std::string(key));
     for (std::size_t i = 0; value != nullptr && i < value->keys.size(); ++i) {
       if (value->keys[i] != key) continue;
-      read.insert(std::string(key));
       // An explicit null ("key:" or "key: ~") is the same as no key.
       const TextValue& item = value->items[i];
       return item.kind == TextValue::Kind::kNull ? nullptr : &item;
@@ -176,8 +198,8 @@ template <typename T>
 void ConfigReader::ReadScalar(std::string_view key, std::optional<T>* value) {
   const TextValue* found = mapping_->Find(key);
   if (found == nullptr) return;
-  *value = ScalarType<T>::Parse(*found);
-  if (!*value) AddViolation(key, NotOfType(ScalarType<T>::kName, *found));
+  *value = Parsed<T>(key, *found);
+  if (!*value) AddViolation(key, NotParsed<T>(key, *found));
 }
 
 template <typename T, typename Check>
@@ -190,8 +212,8 @@ void ConfigReader::ReadList(std::string_view key, std::vector<T>* values, const 
   }
   std::vector<T> parsed;
   for (const TextValue& item : found->items) {
-    const auto element = ScalarType<T>::Parse(item);
-    const std::string fault = element ? fault_of(*element) : NotOfType(ScalarType<T>::kName, item);
+    const auto element = Parsed<T>(key, item);
+    const std::string fault = element ? fault_of(*element) : NotParsed<T>(key, item);
     if (!fault.empty()) AddViolation(fmt::format("{}[{}]", key, parsed.size()), fault);
     parsed.push_back(element.value_or(T{}));
   }
@@ -353,8 +375,10 @@ Status ConfigReader::Finish() {
   for (const auto& mapping : document_->mappings) {
     for (std::size_t i = 0; mapping->value != nullptr && i < mapping->value->keys.size(); ++i) {
       const std::string& name = mapping->value->keys[i];
-      if (mapping->read.contains(name)) continue;
-      document_->violations.Add(mapping->prefix + ShownKey(name), "unknown key");
+      if (mapping->known.contains(name)) continue;
+      const std::vector<std::string_view> known(mapping->known.begin(), mapping->known.end());
+      document_->violations.Add(mapping->prefix + ShownKey(name),
+                                "unknown key" + DidYouMean(name, known));
     }
   }
   const Status status = document_->violations.ToStatus();

@@ -10,7 +10,7 @@
 // A key that is absent (or null) leaves its field alone. A key that nobody has read by the time of
 // Finish is a fault, so misspelled keys do not pass silently. A value that is not of its field's
 // type, or out of range, is a fault and leaves the field alone, but for lists, which keep their
-// length. Copies and sections share one document and one list of faults; not for concurrent use.
+// length. Numbers may have a unit (quantity.h). Copies and sections share one document and one list of faults; not for concurrent use.
 #pragma once
 
 #include <cstddef>
@@ -90,7 +90,7 @@ class ConfigReader {
     if (const auto word = ::neuroshard::FromText<E>(text)) {
       *value = *word;
     } else {
-      AddViolation(key, "must be one of " + AllWords<E>() + ", got \"" + text + "\"");
+      AddViolation(key, NotAWord<E>(text));
     }
   }
 
@@ -104,8 +104,7 @@ class ConfigReader {
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const auto word = ::neuroshard::FromText<E>(texts[i]);
       if (!word) {
-        AddViolation(std::string(key) + "[" + std::to_string(i) + "]",
-                     "must be one of " + AllWords<E>() + ", got \"" + texts[i] + "\"");
+        AddViolation(std::string(key) + "[" + std::to_string(i) + "]", NotAWord<E>(texts[i]));
       }
       values->push_back(word.value_or(E{}));
     }

@@ -115,20 +115,48 @@ rpc2: 3
 
   EXPECT_THAT(
       reader.Finish(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("test.yaml: "), HasSubstr("lisen: unknown key"),
-                     HasSubstr("rpc.max_in_flight: must be in [1, 10], got 0"),
-                     HasSubstr("rpc.drain_grace_ms: must be an integer, got \"soon\""),
-                     HasSubstr("rpc.extra: unknown key"), HasSubstr("rpc.share: must be in"),
-                     HasSubstr("names: must be a list, got a mapping"),
-                     HasSubstr("counts[1]: must be an integer, got \"x\""),
-                     HasSubstr("counts[2]: must be in [1, 10], got 99"),
-                     Not(HasSubstr("counts[1]: must be in")),
-                     HasSubstr("dtype: must be one of fp32, fp16, bf16, got \"fp31\""),
-                     HasSubstr("rpc2: must be a mapping, got \"3\""))));
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          AllOf(HasSubstr("test.yaml: "), HasSubstr("lisen: unknown key"),
+                HasSubstr("rpc.max_in_flight: must be in [1, 10], got 0"),
+                HasSubstr("rpc.drain_grace_ms: must be an integer (or with a unit: 500ms, 90s, "
+                          "1h), got \"soon\""),
+                HasSubstr("rpc.extra: unknown key"), HasSubstr("rpc.share: must be in"),
+                HasSubstr("names: must be a list, got a mapping"),
+                HasSubstr("counts[1]: must be an integer, got \"x\""),
+                HasSubstr("counts[2]: must be in [1, 10], got 99"),
+                Not(HasSubstr("counts[1]: must be in")),
+                HasSubstr("dtype: must be one of fp32, fp16, bf16, got \"fp31\""),
+                HasSubstr("rpc2: must be a mapping, got \"3\""))));
   EXPECT_EQ(max_in_flight, 5);
   EXPECT_EQ(grace_ms, 6);
   EXPECT_EQ(share, 0.25);
+}
+
+TEST(ConfigReaderTest, AMisspeltKeyIsToldWhichWasMeant) {
+  ConfigReader reader = Reader("lisen: typo");
+  std::string listen;
+  reader.Read("listen", &listen);
+  EXPECT_THAT(reader.Finish(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("lisen: unknown key; did you mean listen?")));
+}
+
+TEST(ConfigReaderTest, NumbersMayHaveAUnit) {
+  ConfigReader reader =
+      Reader("max_message_bytes: 64MiB\ngrace_ms: 1.5s\nlatency_us: 2ms\nsizes_bytes: [1kB, 2]\n");
+  std::int64_t bytes = 0;
+  int grace_ms = 0;
+  double latency_us = 0;
+  std::vector<std::int64_t> sizes;
+  reader.Read("max_message_bytes", &bytes);
+  reader.Read("grace_ms", &grace_ms, {0, 2000});
+  reader.Read("latency_us", &latency_us);
+  reader.Read("sizes_bytes", &sizes);
+  EXPECT_THAT(reader.Finish(), IsOk());
+  EXPECT_EQ(bytes, std::int64_t{64} << 20);
+  EXPECT_EQ(grace_ms, 1500);
+  EXPECT_EQ(latency_us, 2000);
+  EXPECT_THAT(sizes, ElementsAre(1000, 2));
 }
 
 TEST(ConfigReaderTest, ReadsListsOfSections) {

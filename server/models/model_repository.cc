@@ -12,6 +12,7 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/printable_text.h"
+#include "common/base/similar_word.h"
 #include "common/devices/device_table.h"
 
 namespace neuroshard {
@@ -90,15 +91,19 @@ bool IsFaultOfFiles(const Status& status) {
          status.code() == absl::StatusCode::kNotFound;
 }
 
-std::string DescribeAvailable(const std::vector<std::shared_ptr<const CostModel>>& models) {
+std::string DescribeAvailable(const std::vector<std::shared_ptr<const CostModel>>& models,
+                              std::string_view name) {
   if (models.empty()) return "no cost model is loaded";
   std::string text;
+  std::vector<std::string_view> names;
   for (const auto& model : models) {
     const CostModelInfo& info = model->info();
     text +=
         fmt::format("{}{} version {}", text.empty() ? "there is " : ", ", info.name, info.version);
+    names.push_back(info.name);
   }
-  return text;
+  return std::find(names.begin(), names.end(), name) == names.end() ? text + DidYouMean(name, names)
+                                                                    : text;
 }
 
 std::string DescribeNames(const std::set<std::string>& names) {
@@ -131,7 +136,7 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
     return WithReason(
         FailedPrecondition("no cost model {}{}; {}", name,
                            ref.version == 0 ? "" : fmt::format(" version {}", ref.version),
-                           DescribeAvailable(models_)),
+                           DescribeAvailable(models_, name)),
         FailureReason::kNoModel);
   }
   return found;

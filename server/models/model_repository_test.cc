@@ -118,6 +118,10 @@ TEST_F(ModelRepositoryTest, SaysWhatThereIsWhenNothingMatches) {
   EXPECT_THAT(refusal(*repository->Current(), {}), HasSubstr("name one of a, b"));
   EXPECT_THAT(refusal(*repository->Current(), {"c", 0}),
               HasSubstr("no cost model c; there is a version 1, b version 2"));
+  AddModel("long-name", 1);
+  repository->Reload();
+  EXPECT_THAT(refusal(*repository->Current(), {"logn-name", 0}),
+              HasSubstr("; did you mean long-name?"));
   EXPECT_THAT(refusal(*repository->Current(), {"b", 1}), HasSubstr("no cost model b version 1;"));
 }
 

@@ -1,11 +1,21 @@
 // neuroshard-pretrain: profile store in, cost model out.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <iostream>
 #include <string>
+#include <system_error>
+#include <vector>
 
-#include "common/base/build_info.h"
+#include "common/base/printable_text.h"
+#include "common/cli/command_line_parse.h"
+#include "common/cli/exit_code.h"
+#include "common/cli/option_values.h"
+#include "common/cli/store_option.h"
 #include "server/pretrain/interrupt_signal.h"
 #include "server/pretrain/pretrain_commands.h"
 
@@ -13,34 +23,63 @@ namespace {
 
 using namespace neuroshard;  // NOLINT(google-build-using-namespace): wiring only
 
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
-
 void AddFormat(CLI::App* command, OutputFormat* format) {
   const auto set = [format](const std::string& word) {
     *format = word == "json" ? OutputFormat::kJson : OutputFormat::kTable;
   };
-  command->add_option_function<std::string>("--format", set, "table, or json: one document")
-      ->check(CLI::IsMember({"table", "json"}));
+  command->add_option_function<std::string>("--format", set, "Form of the result")
+      ->check(OneOf({"table", "json"}));
+}
+
+// Of a directory that shall hold a cost model; empty: it does.
+std::string WhyNoModel(const std::string& directory) {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::path(directory) / "model.yaml", error)) return "";
+  std::vector<std::string> versions;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (std::filesystem::exists(entry.path() / "model.yaml", error)) {
+      versions.push_back(entry.path().string());
+    }
+  }
+  std::sort(versions.begin(), versions.end());
+  if (!versions.empty()) {
+    return fmt::format("must be ROOT/NAME/VERSION, got {}, which holds {}", Quoted(directory),
+                       fmt::join(versions, ", "));
+  }
+  return fmt::format("must be ROOT/NAME/VERSION with a model.yaml, got {}", Quoted(directory));
+}
+
+void AddModel(CLI::App* command, std::string* directory) {
+  command->add_option("--model", *directory, "Cost model")
+      ->type_name("ROOT/NAME/VERSION")
+      ->required()
+      ->check(WhyNoModel);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Turns measurements of real hardware into NeuroShard cost models");
-  app.set_version_flag("--version", BuildText());
+  CLI::App app("Turns measurements of real hardware into NeuroShard cost models.",
+               "neuroshard-pretrain");
+  app.footer(kExitCodesText);
   app.require_subcommand(1);
 
   TrainCommand train;
   auto* train_app = app.add_subcommand("train", "Train a cost model on a profile store");
-  train_app->add_option("--store", train.store, "Profile store (FILE.db)")->required();
+  AddStoreOption(*train_app, train.store, "Profile store");
   train_app->add_option("--config", train.config, "Training configuration (configs/pretrain.yaml)");
-  train_app->add_option("--out", train.model_directory, "ROOT/NAME/VERSION to write")->required();
-  train_app->add_option("--batch-size", train.batch_size, "Learn from this batch size only");
+  train_app->add_option("--out", train.model_directory, "Model to write")
+      ->type_name("ROOT/NAME/VERSION")
+      ->required();
+  InRange(
+      train_app->add_option("--batch-size", train.batch_size, "Learn from this batch size only"),
+      std::int64_t{1}, std::int64_t{1} << 40);
   train_app->add_flag_callback(
       "--overwrite", [&] { train.existing = ExistingVersion::kReplace; }, "Replace the version");
-  auto* resume = train_app->add_option("--resume-from", train.resume_from,
-                                       "Go on from this universal model (ROOT/NAME/VERSION)");
+  auto* resume =
+      train_app->add_option("--resume-from", train.resume_from, "Go on from this universal model")
+          ->type_name("ROOT/NAME/VERSION")
+          ->check(WhyNoModel);
   train_app
       ->add_option("--replay-store", train.replay_store,
                    "Learn again from what that model was trained on, so that it is not forgotten")
@@ -56,31 +95,30 @@ int main(int argc, char** argv) {
   auto* compute = import_app->add_option("--compute", import.compute_directory,
                                          "Folder with table_configs.json and data.txt");
   auto* comm = import_app->add_option("--comm", import.comm_directory, "Folder with data.txt");
-  import_app->add_option("--store", import.store, "Profile store (FILE.db)")->required();
-  import_app->add_option("--batch-size", import.batch_size, "Batch size it was measured at")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  AddStoreOption(*import_app, import.store, "Profile store");
+  InRange(
+      import_app->add_option("--batch-size", import.batch_size, "Batch size it was measured at"),
+      std::int64_t{1}, std::int64_t{1} << 40)
+      ->capture_default_str();
   AddFormat(import_app, &import.format);
 
   EvaluateCommand evaluate;
   auto* evaluate_app = app.add_subcommand("evaluate", "Predict every sample of a profile store");
-  evaluate_app->add_option("--model", evaluate.model_directory, "ROOT/NAME/VERSION")->required();
-  evaluate_app->add_option("--store", evaluate.store, "Profile store (FILE.db)")->required();
+  AddModel(evaluate_app, &evaluate.model_directory);
+  AddStoreOption(*evaluate_app, evaluate.store, "Profile store");
   AddFormat(evaluate_app, &evaluate.format);
 
   DriftCommand drift;
   auto* drift_app = app.add_subcommand(
       "drift", "Compare a model with measurements made after it, and note it beside the model");
-  drift_app->add_option("--model", drift.model_directory, "ROOT/NAME/VERSION")->required();
-  drift_app->add_option("--store", drift.store, "Profile store (FILE.db)")->required();
+  AddModel(drift_app, &drift.model_directory);
+  AddStoreOption(*drift_app, drift.store, "Profile store");
   AddFormat(drift_app, &drift.format);
 
-  try {
-    app.parse(argc, argv);
-    if (*import_app && !*compute && !*comm) throw CLI::RequiredError("--compute or --comm");
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  import_app->callback([&] {
+    if (!*compute && !*comm) throw CLI::RequiredError("--compute or --comm");
+  });
+  if (const auto ended = ParseCommandLine(app, argc, argv, std::cout, std::cerr)) return *ended;
 
   const SteadyClock clock;
   const InterruptSignal stop;
@@ -94,5 +132,5 @@ int main(int argc, char** argv) {
                                       : RunEvaluate(evaluate, context);
   if (status.ok()) return 0;
   fmt::print(stderr, "error: {}\n", Message(status));
-  return kFailure;
+  return kExitFailure;
 }

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/build_info.h"
+#include "common/base/clock.h"
 #include "common/base/failure_reason.h"
 #include "common/codec/fingerprint.h"
 #include "common/codec/prediction_codec.h"
@@ -281,6 +283,9 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServe
       entry.set_path(refused.directory);
       entry.set_reason(refused.reason);
     }
+    response->set_server_version(BuildVersion());
+    response->set_server_git_commit(BuildGitCommit());
+    response->set_now_unix_ms(UnixMillisecondsNow());
     return absl::OkStatus();
   });
 }

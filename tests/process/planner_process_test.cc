@@ -124,7 +124,7 @@ TEST_F(PlannerProcessTest, BadInputNamesTheFieldAndTheServiceGoesOn) {
 
   const ProcessResult strategy = Cli({"plan", dir_.Write("request.yaml", kRequest), "--strategy",
                                       "best", "--planner", planner.address()});
-  EXPECT_EQ(strategy.exit_code, 1);
+  EXPECT_EQ(strategy.exit_code, 2);
   EXPECT_THAT(strategy.err, HasSubstr("neuroshard"));  // the known ones are listed
 
   const ProcessResult model =

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -55,14 +56,54 @@ TEST(WorkerProcessTest, WrongCommandLinesAndFiles) {
   EXPECT_EQ(Worker({"--help"}).exit_code, 0);
   EXPECT_EQ(Worker({"--backend", "tpu"}).exit_code, 2);
   const ProcessResult missing = Worker({"--config", "/no/such/worker.yaml"});
-  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.exit_code, 2);
   EXPECT_THAT(missing.err, HasSubstr("/no/such/worker.yaml"));
   const TempDir dir;
   const ProcessResult faulty =
       Worker({"--config", dir.Write("worker.yaml", "cpu: {devices: -1}\nlisten_address: x\n")});
-  EXPECT_EQ(faulty.exit_code, 1);
+  EXPECT_EQ(faulty.exit_code, 2);
   EXPECT_THAT(faulty.err, HasSubstr("cpu.devices"));
   EXPECT_THAT(faulty.err, HasSubstr("listen_address"));
+}
+
+TEST(WorkerProcessTest, CheckConfigNamesAllFaultsAndStartsNothing) {
+  ServerProcess taken = StartWorker(1);
+  const TempDir dir;
+  const std::string config = dir.Write(
+      "worker.yaml", "listen: " + taken.address() + "\nmetrics_listen: " + taken.address() +
+                         "\ncpu: {device: 2}\nrpc: {drain_grace_ms: soon}\n");
+  // Without --check-config, too: a port that is taken does not hide the other faults.
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--check-config"}}) {
+    std::vector<std::string> arguments = {"--config", config};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProcessResult faulty = Worker(arguments);
+    EXPECT_EQ(faulty.exit_code, 2);
+    EXPECT_EQ(faulty.out, "");
+    EXPECT_THAT(faulty.err,
+                AllOf(HasSubstr("neuroshard-worker: 4 faults\n"),
+                      HasSubstr("  listen: cannot listen on " + taken.address()),
+                      HasSubstr("  metrics_listen: cannot listen on " + taken.address()),
+                      HasSubstr("cpu.device: unknown key; did you mean devices?"),
+                      HasSubstr("rpc.drain_grace_ms: must be an integer")));
+  }
+  const ProcessResult good = Worker({"--check-config", "--listen", "127.0.0.1:0", "--metrics", ""});
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_EQ(good.out, "neuroshard-worker could start with these options\n");
+  EXPECT_EQ(taken.Stop(), 0);
+}
+
+TEST(WorkerProcessTest, TwoWorkersOfOneHostNeedOnlyTwoPorts) {
+  std::vector<std::unique_ptr<ServerProcess>> workers;
+  for (int i = 0; i < 2; ++i) {
+    workers.push_back(std::make_unique<ServerProcess>(std::vector<std::string>{
+        Binary("neuroshard-worker"), "--cpu-devices", "1", "--listen", "127.0.0.1:0"}));
+  }
+  std::set<std::string> metrics;
+  for (const auto& worker : workers) {
+    metrics.insert(*worker->process().WaitForError("metrics_listening address="));
+    EXPECT_EQ(worker->Stop(), 0);
+  }
+  EXPECT_EQ(metrics.size(), 2u);
 }
 
 // The processes that a process started and that still run.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
@@ -127,6 +128,7 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorkerInfo(grpc::CallbackServerC
     response->set_version(host.worker_version);
     response->set_git_commit(host.git_commit);
     response->set_hostname(host.hostname);
+    response->set_now_unix_ms(UnixMillisecondsNow());
     for (const DeviceDescription& device : profiler_.Devices()) {
       EncodeDevice(device, response->add_devices());
       response->mutable_environment()->insert(device.properties.details.begin(),

@@ -71,7 +71,8 @@ class WorkerService(WorkerServiceServicer):
 
     async def GetWorkerInfo(self, request: v1.GetWorkerInfoRequest, context: Any) -> v1.WorkerInfo:
         async with self._serving("GetWorkerInfo", context):
-            info = v1.WorkerInfo(version=self._version, git_commit="unknown", hostname=host.hostname(), environment=self._environment)
+            info = v1.WorkerInfo(version=self._version, git_commit="unknown", hostname=host.hostname(), environment=self._environment,
+                                 now_unix_ms=int(time.time() * 1000))
             for device in self._inventory.devices:
                 info.devices.add(index=device.index, name=device.name, backend=device.backend, collective_backend=device.collective_backend,
                                  memory_bytes=device.memory_bytes, running_job=device.running_job)

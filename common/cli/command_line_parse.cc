@@ -1,0 +1,149 @@
+#include "common/cli/command_line_parse.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/build_info.h"
+#include "common/base/printable_text.h"
+#include "common/base/similar_word.h"
+#include "common/cli/exit_code.h"
+#include "common/cli/help_formatter.h"
+
+namespace neuroshard {
+namespace {
+
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+void Prepare(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter, bool is_program) {
+  app.formatter(formatter);
+  if (app.get_option_no_throw("--version") == nullptr) {
+    CLI::Option* version = app.set_version_flag("--version", BuildText(), "Print the version");
+    if (!is_program) version->group("");  // once is enough
+  }
+  app.get_help_ptr()->description("Print this help");
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    Prepare(*command, formatter, false);
+  }
+}
+
+// "neuroshard models show".
+std::string NameOf(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : NameOf(*app.get_parent()) + ' ' + app.get_name();
+}
+
+template <typename List, typename Text>
+std::vector<std::string> Names(const List& list, const Text& text) {
+  std::vector<std::string> names;
+  for (const auto* item : list) names.push_back(text(*item));
+  return names;
+}
+
+std::string Suggestion(std::string_view text, const std::vector<std::string>& words) {
+  return DidYouMean(text, std::vector<std::string_view>(words.begin(), words.end()));
+}
+
+// The command that `argv` names, and where its own arguments begin.
+struct Chosen {
+  const CLI::App* app;
+  int next;
+};
+
+Chosen Choose(const CLI::App& app, int argc, const char* const* argv) {
+  Chosen chosen{&app, 1};
+  while (chosen.next < argc) {
+    const auto commands = CommandsOf(*chosen.app);
+    const auto found = std::find_if(commands.begin(), commands.end(), [&](const CLI::App* command) {
+      return command->get_name() == argv[chosen.next];
+    });
+    if (found == commands.end()) break;
+    chosen = {*found, chosen.next + 1};
+  }
+  return chosen;
+}
+
+// What is wrong with a word where the name of a command belongs; empty: nothing.
+std::string WhyNoCommand(const Chosen& chosen, int argc, const char* const* argv) {
+  if (chosen.app->get_require_subcommand_min() == 0) return "";
+  const std::string name = NameOf(*chosen.app);
+  const auto commands =
+      Names(CommandsOf(*chosen.app), [](const CLI::App& app) { return app.get_name(); });
+  if (chosen.next == argc) {
+    return fmt::format("{} needs a command: {}", name, fmt::join(commands, ", "));
+  }
+  const std::string_view word = argv[chosen.next];
+  if (word.starts_with('-')) return "";
+  return fmt::format("{} is no command of {}{}; there are {}", Quoted(word), name,
+                     Suggestion(word, commands), fmt::join(commands, ", "));
+}
+
+// The first argument that looks like an option and is none of the command; empty: there is none.
+std::string WhyNoOption(const Chosen& chosen, int argc, const char* const* argv) {
+  std::vector<std::string> shown;
+  for (const CLI::Option* option : chosen.app->get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) shown.push_back("--" + name);
+  }
+  for (int i = chosen.next; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--") return "";
+    if (!argument.starts_with("--")) continue;
+    const std::string name(argument.substr(0, argument.find('=')));
+    if (chosen.app->get_option_no_throw(name) != nullptr) continue;
+    return fmt::format("{} has no option {}{}", NameOf(*chosen.app), Quoted(name),
+                       Suggestion(name, shown));
+  }
+  return "";
+}
+
+// The variable of the environment that a wrong value is from; empty: it is from the command line.
+std::string Variable(const CLI::App& app, const std::string& message) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& name = option->get_envname();
+    if (!name.empty() && message.starts_with(option->get_name() + ":") &&
+        std::getenv(name.c_str()) != nullptr) {
+      return name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv,
+                                    std::ostream& out, std::ostream& err) {
+  Prepare(app, std::make_shared<HelpFormatter>(), true);
+  const Chosen chosen = Choose(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::Success& success) {
+    app.exit(success, out, err);
+    return kExitSuccess;
+  } catch (const CLI::ParseError& error) {
+    std::string what = WhyNoCommand(chosen, argc, argv);
+    if (what.empty()) what = WhyNoOption(chosen, argc, argv);
+    if (what.empty()) {
+      what = error.what();
+      const std::string variable = Variable(*chosen.app, what);
+      const bool given = std::any_of(argv + chosen.next, argv + argc, [&](std::string_view word) {
+        return what.starts_with(std::string(word.substr(0, word.find('='))) + ":");
+      });
+      if (!variable.empty() && !given) what += fmt::format(" (from {})", variable);
+    }
+    err << what << "\nRun `" << NameOf(*chosen.app) << " --help` for more information.\n";
+    return kExitUsage;
+  }
+}
+
+}  // namespace neuroshard

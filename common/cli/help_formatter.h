@@ -1,0 +1,23 @@
+// --help in eighty columns.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace neuroshard {
+
+// Options at the left, what they mean at the right, wrapped; behind it the words that an option
+// takes, its default and the environment variable that stands in for it.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_footer(const CLI::App* app) const override;
+};
+
+// The words that an option's OneOf allows ("table", "json"); none: anything.
+std::vector<std::string> WordsOf(const CLI::Option& option);
+
+}  // namespace neuroshard

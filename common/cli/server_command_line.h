@@ -1,0 +1,32 @@
+// What the command lines of our servers share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/base/violations.h"
+
+namespace neuroshard {
+
+// Empty, or absent: not given.
+struct ServerCommandLine {
+  std::string config;
+  std::string listen;
+  std::optional<std::string> metrics;  // "" serves none
+  std::string log_level;
+  bool check_config = false;
+};
+
+// --config, --listen, --metrics, --log-level and --check-config. `line` must outlive the parse.
+void AddServerOptions(CLI::App& app, ServerCommandLine& line);
+
+// After the parse: `read` tells what is wrong with the file, `start` what else keeps the server from
+// starting. Prints all faults at once when the file is wrong, or with --check-config, whatever it
+// finds. Returns the exit code when the process is to end; otherwise nothing was asked of `start`.
+std::optional<int> CheckServerStart(const std::string& program, const ServerCommandLine& line,
+                                    const Status& read, const std::function<Violations()>& start);
+
+}  // namespace neuroshard
