@@ -124,7 +124,8 @@ StatusOr<TrainingOutcome> TrainCostModel(const SelectedRecords& records,
   }
   if (manifest.forward_comm.empty() && manifest.backward_comm.empty()) {
     context.observer->OnWarning(
-        "no communication network: the model can price plans for one device only");
+        "no communication network: the model prices plans for one device, and for devices that a "
+        "request names by their published links");
   } else {
     manifest.collective_backend = records.conditions.collective_backend;
   }

@@ -138,8 +138,9 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
     NS_RETURN_IF_ERROR(TrainUniversalComm(comm, config, start, context, outcome));
   } else {
     context.observer->OnWarning(
-        comm.empty() ? "no communication samples, so no communication is learned: without it a "
-                       "model prices plans for one device only"
+        comm.empty() ? "no communication samples, so no communication is learned: the model prices "
+                       "plans for one device, and for devices that a request names by their "
+                       "published links"
                      : fmt::format("communication is left out: {} samples, at least {} are needed",
                                    comm.size(), config.min_samples));
     comm.clear();
