@@ -121,15 +121,13 @@ bool IsEachOf(std::string_view reported, std::span<const std::string> names) {
 }
 
 std::string DescribeUnknownDevice(std::string_view name) {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const PublishedDevice& device : PublishedDevices()) names.push_back(device.name);
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  const std::string similar = SimilarWord(lower, names);
   return fmt::format("{} is no device of the planner's table{}; there are {}", Quoted(name),
-                     similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
-                     fmt::join(names, ", "));
+                     DidYouMean(lower, names), fmt::join(names, ", "));
 }
 
 std::vector<std::string> DeviceNames(const Topology& topology) {

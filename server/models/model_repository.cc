@@ -171,7 +171,7 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
   }
   if (!found.empty()) return found;
   return WithReason(FailedPrecondition("no cost model was measured on {}; {}",
-                                       fmt::join(devices, " and "), DescribeAvailable(models_)),
+                                       fmt::join(devices, " and "), DescribeAvailable(models_, "")),
                     FailureReason::kNoModel);
 }
 
