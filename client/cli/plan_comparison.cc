@@ -19,11 +19,8 @@ std::string CheckStrategy(const std::string& name) {
   if (std::find(kStrategyNames.begin(), kStrategyNames.end(), name) != kStrategyNames.end()) {
     return "";
   }
-  const std::vector<std::string> names(kStrategyNames.begin(), kStrategyNames.end());
-  const std::string similar = SimilarWord(name, names);
   return fmt::format("{} is no strategy{}; there are {}", Quoted(name),
-                     similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
-                     fmt::join(names, ", "));
+                     DidYouMean(name, kStrategyNames), fmt::join(kStrategyNames, ", "));
 }
 
 // The plan of `asked` held against the request that it was made without the constraints of.

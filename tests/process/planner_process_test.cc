@@ -386,6 +386,11 @@ TEST_F(PlannerProcessTest, UsageErrorsExitWithTwo) {
   EXPECT_EQ(Cli({"plan", "x.yaml", "--no-such-flag"}).exit_code, 2);
   EXPECT_EQ(Cli({"--help"}).exit_code, 0);
   EXPECT_EQ(RunProcess({Binary("neuroshard-planner"), "--no-such-flag"}).exit_code, 2);
+  const ProcessResult unversioned = RunProcess({Binary("neuroshard-pretrain"), "drift", "--model",
+                                                dir_.Path("models/fixture"), "--store", "s.db"});
+  EXPECT_EQ(unversioned.exit_code, 2);
+  EXPECT_THAT(unversioned.err, ::testing::AllOf(HasSubstr("must be ROOT/NAME/VERSION"),
+                                                HasSubstr(dir_.Path("models/fixture/1"))));
 }
 
 TEST_F(PlannerProcessTest, FailuresToStartAreClear) {
