@@ -1,0 +1,84 @@
+// An ensemble of a network: its fit, its predictions, the report on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/models/safetensors.h"
+#include "server/pretrain/data/training_problem.h"
+#include "server/pretrain/fit/fit_run.h"
+#include "server/pretrain/report/network_report.h"
+#include "server/pretrain/train/interval_calibration.h"
+#include "server/pretrain/training_config.h"
+
+namespace neuroshard {
+
+// The probability that intervals are made for.
+inline constexpr double kIntervalCoverage = 0.9;
+
+// The purpose of a fit: the model, or a point of its learning curve.
+enum class FitPurpose { kModel, kLearningCurve };
+
+// `config` for so many training samples: fewer epochs for very many and smaller batches for few
+// (configs/pretrain.yaml).
+OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t samples);
+
+struct EnsembleOptions {
+  OptimizationConfig config;
+  std::int64_t members = 1;
+  FitPurpose purpose = FitPurpose::kModel;
+  const TensorFile* start = nullptr;  // of a model to go on from; null: random weights
+  int start_members = 0;              // of that model
+};
+
+// An ensemble of one network, fitted to one problem.
+struct EnsembleFit {
+  TrainingProblem problem;  // standardised
+  NetworkDefinition network;
+  std::vector<std::vector<float>> starts;   // weights that it went on from; empty: random ones
+  std::vector<std::vector<float>> members;  // weights by validation loss, the best first
+  std::int64_t epochs = 0;                  // of the first member
+  std::int64_t best_epoch = 0;
+
+  EnsemblePredictions Predict(const std::vector<std::int64_t>& samples) const;
+  // By the model that it went on from.
+  EnsemblePredictions PredictBefore(const std::vector<std::int64_t>& samples) const;
+  // Standardisation and members, as serving reads them.
+  TensorFile File() const;
+};
+
+// Fits options.members members to split.train. Rows are standardised by what split.train shows; or
+// as the model to go on from does, but for columns that have never varied for it. Warns of columns
+// that the network ignores. FAILED_PRECONDITION when the model to go on from has other layers;
+// otherwise the errors of RunFit.
+StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,
+                                  const SampleSplit& split, const EnsembleOptions& options,
+                                  const FitContext& context);
+
+// The weights of one more network for each split, fitted as the ensemble was. Errors of RunFit.
+StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
+                                                       const EnsembleFit& ensemble,
+                                                       const OptimizationConfig& config,
+                                                       const std::vector<SampleSplit>& splits,
+                                                       const FitContext& context);
+
+// Total costs of samples in ms by each of `members` (weights), and as measured.
+EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
+                                    const NetworkDefinition& network,
+                                    const std::vector<std::vector<float>>& members,
+                                    const std::vector<std::int64_t>& samples);
+
+// `samples`: how many the predictions are of. `num_ranks` of each prediction, where they are of
+// collectives.
+NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& predictions,
+                       const std::optional<IntervalManifest>& interval, std::int64_t samples,
+                       const std::vector<int>& num_ranks = {});
+
+// The report on the model to go on from, on the samples of `now`.
+NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& before);
+
+}  // namespace neuroshard
