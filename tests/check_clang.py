@@ -50,7 +50,8 @@ def include_flags(build):
                 flags[(word, next(words))] = True
             elif word.startswith(("-I", "-D")) and not word.startswith("-DNEUROSHARD_"):
                 flags[(word,)] = True
-    return [word for flag in flags for word in flag] + ['-DNEUROSHARD_BIN_DIR=""', '-DNEUROSHARD_SOURCE_DIR=""']
+    own = [f'-DNEUROSHARD_{name}=""' for name in ("BIN_DIR", "SOURCE_DIR", "VERSION", "GIT_COMMIT")]
+    return [word for flag in flags for word in flag] + own
 
 
 def first_include(path):
