@@ -42,7 +42,7 @@ namespace {
 constexpr int kTables = 60;
 constexpr int kRanks = 16;
 constexpr int kRanksPerHost = 8;
-constexpr std::size_t kMostTablesOfARank = 5;
+constexpr std::size_t kMaxTablesOfARank = 5;
 
 template <typename T>
 T ValueOrExit(StatusOr<T> value) {
@@ -89,7 +89,7 @@ Made MakeTables(Random& random) {
     table.embedding_dim = 16 << random.Below(4);
     table.pooling_factor = 1 + static_cast<double>(random.Below(30));
     std::size_t rank = random.Below(kRanks);
-    while (count[rank] == kMostTablesOfARank) rank = random.Below(kRanks);
+    while (count[rank] == kMaxTablesOfARank) rank = random.Below(kRanks);
     ++count[rank];
     made.rank_of.push_back(static_cast<int>(rank));
   }
@@ -157,7 +157,7 @@ void AddGroups(Random& random, Made& made) {
     }
     add(std::move(group), constraints.separate);
   }
-  constraints.max_tables_per_rank = static_cast<int>(kMostTablesOfARank);
+  constraints.max_tables_per_rank = static_cast<int>(kMaxTablesOfARank);
 }
 
 void AddMigration(Random& random, Made& made) {

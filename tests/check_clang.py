@@ -5,7 +5,7 @@
     check_clang.py BUILD headers         every header compiles alone
     check_clang.py BUILD locks           guarded data is touched with its mutex held (common/base/mutex.h)
     check_clang.py BUILD tidy            the checks of .clang-tidy, on what changed since --since, --most files of it
-    check_clang.py BUILD tidy --all      on everything (most of an hour on two cores)
+    check_clang.py BUILD tidy --all      on everything
 
 BUILD is a configured build folder: its generated headers and its compiler flags are used. A header whose .cc includes it first is
 compiled alone by that .cc, so only the others are compiled here. Exits 1 when there are faults.
@@ -27,6 +27,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = ("common", "kernels", "worker", "server", "client", "tests", "bench")
 # In clang's way: g++ checks warnings.
 FLAGS = ["-std=c++20", "-fsyntax-only", "-w", "-Wno-unknown-warning-option"]
+# Files that clang-tidy reads as one: parsing what they include takes most of its time.
+TIDY_AT_ONCE = 12
+
+
+def run(command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def sources(suffix):
@@ -44,7 +50,8 @@ def include_flags(build):
                 flags[(word, next(words))] = True
             elif word.startswith(("-I", "-D")) and not word.startswith("-DNEUROSHARD_"):
                 flags[(word,)] = True
-    return [word for flag in flags for word in flag] + ['-DNEUROSHARD_BIN_DIR=""', '-DNEUROSHARD_SOURCE_DIR=""']
+    own = [f'-DNEUROSHARD_{name}=""' for name in ("BIN_DIR", "SOURCE_DIR", "VERSION", "GIT_COMMIT")]
+    return [word for flag in flags for word in flag] + own
 
 
 def first_include(path):
@@ -63,26 +70,61 @@ def files_with_locks():
     return sorted(uses | {path.with_suffix(".cc") for path in uses if (ROOT / path.with_suffix(".cc")).exists()})
 
 
-def changed_since(reference):
-    known = subprocess.run(["git", "rev-parse", "--verify", "--quiet", reference + "^{commit}"], cwd=ROOT, capture_output=True)
-    if known.returncode != 0:
-        print(f"clang-tidy: there is no commit {reference}; nothing is checked")
+def exists(commit):
+    return run(["git", "rev-parse", "--verify", "--quiet", commit + "^{commit}"]).returncode == 0
+
+
+def changed_since(commit, most):
+    """Up to `most` files, tests last, that differ from that commit; or from the last one where there is no such commit here."""
+    since = commit if exists(commit) else "HEAD~1"
+    if not exists(since):
+        print(f"clang-tidy: SKIPPED, there is no {commit} here to compare with, and no HEAD~1")
         return []
-    names = subprocess.run(["git", "diff", "--name-only", "--diff-filter=d", reference, "--", "*.h", "*.cc"], cwd=ROOT, check=True,
-                           capture_output=True, text=True).stdout.split()
-    return [pathlib.Path(name) for name in names if name.split("/")[0] in LAYERS]
+    names = run(["git", "diff", "--name-only", "--diff-filter=d", since, "--", "*.h", "*.cc"]).stdout.split()
+    files = [pathlib.Path(name) for name in names if name.split("/")[0] in LAYERS]
+    files.sort(key=lambda path: (path.name.endswith("_test.cc"), LAYERS.index(path.parts[0]), path))
+    print(f"clang-tidy: {len(files)} files differ from {since}")
+    if len(files) > most:
+        print(f"clang-tidy: more than {most}; LEFT OUT: {' '.join(map(str, files[most:]))}")
+    return files[:most]
 
 
-def run_on(title, files, command, jobs):
-    """Runs command(file) for each file; returns how many failed, and prints why."""
+def folder_of_target(path):
+    return next(folder for folder in path.parents if (ROOT / folder / "CMakeLists.txt").exists())
+
+
+def read_at_once(files):
+    """Lists of files of one CMakeLists.txt, tests and products apart: unity builds keep their names apart too."""
+    groups = {}
+    for path in files:
+        groups.setdefault((folder_of_target(path), path.name.endswith("_test.cc")), []).append(path)
+    return [group[i : i + TIDY_AT_ONCE] for group in groups.values() for i in range(0, len(group), TIDY_AT_ONCE)]
+
+
+def tidy(files, flags, build):
+    """clang-tidy on a file that includes them all; on each of them where that does not compile."""
+    source = build / "tidy" / (re.sub(r"\W", "_", str(files[0])) + ".cc")
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("".join(f'#include "{path}"\n' for path in files))
+    done = run(["clang-tidy", "--quiet", "--warnings-as-errors=*", f"--config-file={ROOT / '.clang-tidy'}",
+                "--checks=-bugprone-suspicious-include", source, "--", *flags, "-x", "c++"])
+    if len(files) > 1 and "clang-diagnostic-error" in done.stdout:
+        each = [tidy([path], flags, build) for path in files]
+        return next((one for one in each if one.returncode != 0), each[0])
+    return done
+
+
+def run_on(title, groups, run, jobs):
+    """Runs run(files), a finished process, for each list of files; returns how many failed, and prints why."""
     started = time.monotonic()
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for path, done in zip(files, pool.map(lambda path: subprocess.run(command(path), cwd=ROOT, capture_output=True, text=True), files)):
+        for files, done in zip(groups, pool.map(run, groups)):
             if done.returncode != 0:
                 failed += 1
-                print(f"{title}: {path}\n{done.stdout}{done.stderr}".rstrip(), file=sys.stderr)
-    print(f"{title}: {len(files)} files, {failed} with faults, {time.monotonic() - started:.0f} s", flush=True)
+                print(f"{title}: {' '.join(map(str, files))}\n{done.stdout}{done.stderr}".rstrip(), file=sys.stderr, flush=True)
+    print(f"{title}: {sum(map(len, groups))} files, {failed} of {len(groups)} runs with faults, {time.monotonic() - started:.0f} s",
+          flush=True)
     return failed
 
 
@@ -90,7 +132,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("checks", nargs="*", default=["headers", "locks", "tidy"], help="headers, locks, tidy")
-    parser.add_argument("--since", default="HEAD~1", help="tidy: a commit (default: %(default)s)")
+    parser.add_argument("--since", default=os.environ.get("NEUROSHARD_SINCE") or "HEAD~1",
+                        help="tidy: a commit (default: $NEUROSHARD_SINCE, else the last one)")
     parser.add_argument("--most", type=int, default=40, help="tidy: this many of the changed files at most (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="tidy: every file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -101,22 +144,21 @@ def main():
     for tool in ("clang++", "clang-tidy"):
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is missing; deploy/install_packages.sh installs it")
-    flags = FLAGS + include_flags(options.build.resolve())
+    build = options.build.resolve()
+    flags = FLAGS + include_flags(build)
 
     failed = 0
     if "headers" in options.checks:
-        failed += run_on("header alone", headers_without_own_source(), lambda path: ["clang++", *flags, "-x", "c++", path], options.jobs)
+        alone = [[path] for path in headers_without_own_source()]
+        failed += run_on("header alone", alone, lambda files: run(["clang++", *flags, "-x", "c++", *files]), options.jobs)
     if "locks" in options.checks:
         lock_flags = [*flags, "-Wthread-safety", "-Werror=thread-safety"]
         lock_flags.remove("-w")
-        failed += run_on("locks", files_with_locks(), lambda path: ["clang++", *lock_flags, "-x", "c++", path], options.jobs)
+        locked = [[path] for path in files_with_locks()]
+        failed += run_on("locks", locked, lambda files: run(["clang++", *lock_flags, "-x", "c++", *files]), options.jobs)
     if "tidy" in options.checks:
-        files = sources(".cc") if options.all else changed_since(options.since)
-        if not options.all and len(files) > options.most:
-            print(f"clang-tidy: {len(files)} files changed since {options.since}; the first {options.most} are checked")
-            files = files[: options.most]
-        failed += run_on("clang-tidy", files, lambda path: ["clang-tidy", "--quiet", "--warnings-as-errors=*", path, "--", *flags, "-x", "c++"],
-                         options.jobs)
+        files = sources(".cc") if options.all else changed_since(options.since, options.most)
+        failed += run_on("clang-tidy", read_at_once(files), lambda files: tidy(files, flags, build), options.jobs)
     sys.exit(1 if failed else 0)
 
 

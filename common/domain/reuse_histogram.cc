@@ -12,12 +12,12 @@ namespace {
 // From this mean on a normal distribution stands for Poisson's.
 constexpr double kNormalFrom = 64;
 // Past so many terms, a Poisson distribution with a lower mean has less than 1e-18 left.
-constexpr int kMostTerms = 160;
+constexpr int kMaxTerms = 160;
 
-const std::array<double, kMostTerms + 1>& Reciprocals() {
+const std::array<double, kMaxTerms + 1>& Reciprocals() {
   static const auto reciprocals = [] {
-    std::array<double, kMostTerms + 1> values{};
-    for (int i = 1; i <= kMostTerms; ++i) values[i] = 1.0 / i;
+    std::array<double, kMaxTerms + 1> values{};
+    for (int i = 1; i <= kMaxTerms; ++i) values[i] = 1.0 / i;
     return values;
   }();
   return reciprocals;
@@ -39,7 +39,7 @@ class PoissonCdf {
       return z > 6 ? 1 : 0.5 * std::erfc(-z);
     }
     while (summed_ < count) {
-      if (summed_ >= kMostTerms || (summed_ > mean_ && term_ < 1e-18)) return 1;
+      if (summed_ >= kMaxTerms || (summed_ > mean_ && term_ < 1e-18)) return 1;
       ++summed_;
       term_ *= mean_ * Reciprocals()[summed_];
       sum_ += term_;

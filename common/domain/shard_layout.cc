@@ -40,14 +40,12 @@ std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition) {
   return dim;
 }
 
-ShardLayout LayoutOf(const TablePlan& plan) {
-  ShardLayout layout{plan.sharding_type, plan.compute_kernel, 1};
-  if (!CutsRows(plan.sharding_type) || plan.shards.empty()) return layout;
-  const std::int64_t first = plan.shards.front().col_offset;
-  layout.row_shards =
-      static_cast<int>(std::count_if(plan.shards.begin(), plan.shards.end(),
-                                     [&](const Shard& s) { return s.col_offset == first; }));
-  return layout;
+ShardLayout LayoutOf(ShardingType type, ComputeKernel kernel, std::span<const Shard> shards) {
+  if (!CutsRows(type) || shards.empty()) return {type, kernel, 1};
+  const std::int64_t first = shards.front().col_offset;
+  return {type, kernel,
+          static_cast<int>(std::count_if(shards.begin(), shards.end(),
+                                         [&](const Shard& s) { return s.col_offset == first; }))};
 }
 
 }  // namespace neuroshard

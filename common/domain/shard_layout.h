@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/domain/plan.h"
@@ -66,8 +67,11 @@ std::vector<Block> WidthBlocks(std::int64_t total, std::int64_t width);
 // in [min(min_partition, dim), dim) that divides dim and is a multiple of 4; else dim).
 std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition);
 
-// Of a table that a plan lays out: row_shards counts the shards of its first column block. Any
-// plan; an illegal one gives something, never a fault.
-ShardLayout LayoutOf(const TablePlan& plan);
+// Of the shards of a table: row_shards counts those of the first column block. Any shards; illegal
+// ones give something, never a fault.
+ShardLayout LayoutOf(ShardingType type, ComputeKernel kernel, std::span<const Shard> shards);
+inline ShardLayout LayoutOf(const TablePlan& plan) {
+  return LayoutOf(plan.sharding_type, plan.compute_kernel, plan.shards);
+}
 
 }  // namespace neuroshard

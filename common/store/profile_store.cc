@@ -365,13 +365,13 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
   return transaction.Commit();
 }
 
-StatusOr<std::int64_t> ProfileStore::ImportComputeCosts(
-    const SweepInfo& info, const std::vector<ImportedComputeCost>& costs) {
+StatusOr<std::int64_t> ProfileStore::ImportComputeCosts(const SweepInfo& info,
+                                                        const std::vector<ComputeRecord>& costs) {
   return Import<ComputeSample>(info, costs);
 }
 
 StatusOr<std::int64_t> ProfileStore::ImportCommCosts(const SweepInfo& info,
-                                                     const std::vector<ImportedCommCost>& costs) {
+                                                     const std::vector<CommRecord>& costs) {
   return Import<CommSample>(info, costs);
 }
 

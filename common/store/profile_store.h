@@ -40,18 +40,7 @@ struct CommRecord {
   CommSample sample;
   std::vector<double> cost_ms;  // by rank
   bool imported = false;
-  std::vector<MeasurementEnvironment> environments;  // by rank; empty when imported
-};
-
-// Foreign data: a cost without a raw series.
-struct ImportedComputeCost {
-  ComputeSample sample;
-  double total_ms = 0;
-};
-// A collective with its costs, of somebody else's measurements.
-struct ImportedCommCost {
-  CommSample sample;
-  std::vector<double> cost_ms;  // by rank
+  std::vector<MeasurementEnvironment> environments = {};  // by rank; empty when imported
 };
 
 // A sample with its record, whatever the outcome.
@@ -127,12 +116,12 @@ class ProfileStore {
   Status RecordMeasured(const SweepInfo& info, const std::vector<MeasuredComputeSample>& compute,
                         const std::vector<MeasuredCommSample>& comm);
 
-  // Samples and costs in one go. The same import again (config_hash) changes nothing. Returns the
-  // sweep's id.
+  // Foreign data, costs without a raw series, in one go: `sample` and `total_ms`, or `cost_ms`, of
+  // each record. The same import again (config_hash) changes nothing. Returns the sweep's id.
   StatusOr<std::int64_t> ImportComputeCosts(const SweepInfo& info,
-                                            const std::vector<ImportedComputeCost>& costs);
+                                            const std::vector<ComputeRecord>& costs);
   StatusOr<std::int64_t> ImportCommCosts(const SweepInfo& info,
-                                         const std::vector<ImportedCommCost>& costs);
+                                         const std::vector<CommRecord>& costs);
 
   // Every record with outcome ok of every sweep, in the order of sweeps and samples; Statistics()
   // tells how many are left out.

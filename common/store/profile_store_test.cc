@@ -288,9 +288,14 @@ TEST_F(ProfileStoreTest, RecordsWhatWasMeasuredOnceAndWholeOrNotAtAll) {
 }
 
 TEST_F(ProfileStoreTest, ImportsCostsOnce) {
-  std::vector<ImportedComputeCost> costs;
-  for (int i = 0; i < 4; ++i) costs.push_back({MakeComputeSample(i), 1.5 * i});
-  std::vector<ImportedCommCost> comm_costs = {{MakeCommSample(0), {1, 2, 3}}};
+  std::vector<ComputeRecord> costs;
+  for (int i = 0; i < 4; ++i) {
+    costs.emplace_back().sample = MakeComputeSample(i);
+    costs.back().total_ms = 1.5 * i;
+  }
+  std::vector<CommRecord> comm_costs(1);
+  comm_costs[0].sample = MakeCommSample(0);
+  comm_costs[0].cost_ms = {1, 2, 3};
   auto store = MustOpen();
   const std::int64_t sweep = *store->ImportComputeCosts(Info("h"), costs);
   EXPECT_EQ(*store->ImportComputeCosts(Info("h"), costs), sweep);

@@ -114,16 +114,14 @@ Status InsertRecord(SqliteDatabase& database, std::int64_t row,
   return insert.Bind(environment).Bind(measurement.environment.measured_at_unix_ms).Run();
 }
 
-Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row,
-                            const ImportedComputeCost& cost) {
+Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row, const ComputeRecord& cost) {
   NS_RETURN_IF_ERROR(CheckCost(cost.sample.sample_id, cost.total_ms));
   NS_ASSIGN_OR_RETURN(SqliteStatement insert, database.Prepare(kInsertCompute));
   insert.Bind(row).Bind(ToText(Outcome::kOk)).Bind("").Bind(cost.total_ms);
   return insert.BindNull().BindNull().BindNull().BindNull().BindNull().BindNull().Run();
 }
 
-Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row,
-                            const ImportedCommCost& cost) {
+Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row, const CommRecord& cost) {
   if (cost.cost_ms.size() != cost.sample.dim_sums.size()) {
     return InvalidArgument("sample {}: {} costs for {} ranks", cost.sample.sample_id,
                            cost.cost_ms.size(), cost.sample.dim_sums.size());

@@ -16,10 +16,8 @@ namespace neuroshard {
 Status InsertRecord(SqliteDatabase& database, std::int64_t row,
                     const ComputeMeasurement& measurement);
 Status InsertRecord(SqliteDatabase& database, std::int64_t row, const CommMeasurement& measurement);
-Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row,
-                            const ImportedComputeCost& cost);
-Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row,
-                            const ImportedCommCost& cost);
+Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row, const ComputeRecord& cost);
+Status InsertImportedRecord(SqliteDatabase& database, std::int64_t row, const CommRecord& cost);
 
 // The usable records of one sweep.
 StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqliteDatabase& database,

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "server/evaluate/check_plan.h"
-#include "server/evaluate/lay_out.h"
+#include "server/evaluate/testing/lay_out_table.h"
 #include "server/evaluate/violation_is.h"
 
 namespace neuroshard {

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 
-#include "server/evaluate/rules/compiled_rules.h"
-
 namespace neuroshard {
 namespace {
 
@@ -55,12 +53,6 @@ std::vector<Shard> LayOut(const Table& table, ShardingType type, std::span<const
     }
   }
   return shards;
-}
-
-TablePlan LayOutTable(const Table& table, ShardingType type, std::span<const Block> columns,
-                      std::span<const int> places, const std::vector<HostRanks>& hosts) {
-  return {table.name, table.module, type, KernelOf(type),
-          LayOut(table, type, columns, places, hosts)};
 }
 
 }  // namespace neuroshard

@@ -20,8 +20,4 @@ namespace neuroshard {
 std::vector<Shard> LayOut(const Table& table, ShardingType type, std::span<const Block> columns,
                           std::span<const int> places, const std::vector<HostRanks>& hosts);
 
-// A plan's entry for the table, with those shards and the type's kernel.
-TablePlan LayOutTable(const Table& table, ShardingType type, std::span<const Block> columns,
-                      std::span<const int> places, const std::vector<HostRanks>& hosts);
-
 }  // namespace neuroshard

@@ -92,17 +92,17 @@ MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan) {
   const PreviousPlacement previous(request);
   const std::vector<int> table_of = TablesOf(plan, request.tables);
   const TableNames names(request.tables);
-  constexpr std::int64_t kMost = std::int64_t{1} << 60;
+  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
   MigrationReport report;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     if (table_of[t] < 0) continue;
     std::int64_t bytes = 0;
     for (const Shard& shard : plan.tables[t].shards) {
-      bytes = std::min(kMost, bytes + previous.MovedBytes(table_of[t], shard));
+      bytes = std::min(kMaxBytes, bytes + previous.MovedBytes(table_of[t], shard));
     }
     if (bytes == 0) continue;
     report.tables.push_back({names.ReferenceTo(table_of[t]), bytes});
-    report.moved_bytes = std::min(kMost, report.moved_bytes + bytes);
+    report.moved_bytes = std::min(kMaxBytes, report.moved_bytes + bytes);
   }
   return report;
 }

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "common/base/random.h"
-#include "server/evaluate/lay_out.h"
+#include "server/evaluate/testing/lay_out_table.h"
 
 namespace neuroshard {
 namespace {

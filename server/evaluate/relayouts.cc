@@ -102,18 +102,21 @@ class RelayoutFinder::Proposals {
   }
 
  private:
+  // Whether the shards have a place beside all others, which they take then.
+  bool Put(const ShardLayout& layout, std::span<const Shard> shards) {
+    const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
+    if (answer != PlacementLedger::Answer::kYes) obstacle_ = answer;
+    return answer == PlacementLedger::Answer::kYes;
+  }
+
   bool Try(std::span<const Block> columns, std::span<const int> places) {
     std::vector<Shard> shards = LayOut(of_, found_.type, columns, places, finder_.rules_.hosts());
     if (shards.size() > static_cast<std::size_t>(rules_.max_shards)) {
       obstacle_ = PlacementLedger::Answer::kAgainstRules;
       return false;
     }
-    const ShardLayout layout = LayoutOf({"", "", found_.type, KernelOf(found_.type), shards});
-    const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
-    if (answer != PlacementLedger::Answer::kYes) {
-      obstacle_ = answer;
-      return false;
-    }
+    const ShardLayout layout = LayoutOf(found_.type, KernelOf(found_.type), shards);
+    if (!Put(layout, shards)) return false;
     finder_.ledger_.Take(table_, layout, shards);
     found_.layouts.push_back(std::move(shards));
     return true;
@@ -158,12 +161,8 @@ class RelayoutFinder::Proposals {
            PositionsDescending(places.size(), [&](std::size_t at) { return -times[at]; })) {
         std::vector<Shard> shards = LayOut(of_, found_.type, std::span(&block, 1),
                                            std::span(&places[i], 1), finder_.rules_.hosts());
-        const ShardLayout layout = LayoutOf({"", "", found_.type, KernelOf(found_.type), shards});
-        const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
-        if (answer != PlacementLedger::Answer::kYes) {
-          obstacle_ = answer;
-          continue;
-        }
+        const ShardLayout layout = LayoutOf(found_.type, KernelOf(found_.type), shards);
+        if (!Put(layout, shards)) continue;
         put.emplace_back(layout, std::move(shards));
         chosen.push_back(places[i]);
         ++times[i];
@@ -185,12 +184,7 @@ class RelayoutFinder::Proposals {
         const Shard part = {0, (of_.num_embeddings + parts - 1) / parts, 0, of_.embedding_dim,
                             rank};
         const ShardLayout layout = {found_.type, ComputeKernel::kFused, parts};
-        const PlacementLedger::Answer answer =
-            finder_.ledger_.Put(table_, layout, std::span(&part, 1));
-        if (answer != PlacementLedger::Answer::kYes) {
-          obstacle_ = answer;
-          continue;
-        }
+        if (!Put(layout, std::span(&part, 1))) continue;
         finder_.ledger_.Take(table_, layout, std::span(&part, 1));
         holders.push_back(rank);
       }

@@ -129,4 +129,11 @@ Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const Tensor
   return violations.ToStatus();
 }
 
+StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& path,
+                                     const std::vector<TensorSpec>& expected) {
+  NS_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
+  NS_RETURN_IF_ERROR(CheckNetworkTensors(expected, file, path.string()));
+  return file;
+}
+
 }  // namespace neuroshard

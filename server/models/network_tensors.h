@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +44,9 @@ std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& networ
 // or a feature_std that is not positive.
 Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const TensorFile& file,
                            std::string_view file_name);
+
+// A file of such tensors. The errors of ReadTensorFile and CheckNetworkTensors.
+StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& path,
+                                     const std::vector<TensorSpec>& expected);
 
 }  // namespace neuroshard

@@ -34,7 +34,7 @@ struct IntervalManifest {
 
 // Number of members, the first ones, whose mean prices: most of the gain of the mean of all, at
 // half of its time (server/cost/DECISIONS.md).
-inline constexpr int kMostPricingMembers = 2;
+inline constexpr int kMaxPricingMembers = 2;
 
 // kind universal_table_sum. Several members are one model: the mean of the first ones prices, and
 // the differences between all of them give the intervals.
@@ -48,7 +48,7 @@ struct UniversalComputeManifest {
   int members = 1;
   std::optional<IntervalManifest> interval;
 
-  int pricing_members() const { return std::min(members, kMostPricingMembers); }
+  int pricing_members() const { return std::min(members, kMaxPricingMembers); }
   bool operator==(const UniversalComputeManifest&) const = default;
 };
 
@@ -61,7 +61,7 @@ struct UniversalCommManifest {
   std::optional<IntervalManifest> interval;           // of collectives that have none of their own
   std::map<std::string, IntervalManifest> intervals;  // by CollectiveName
 
-  int pricing_members() const { return std::min(members, kMostPricingMembers); }
+  int pricing_members() const { return std::min(members, kMaxPricingMembers); }
   // Null where the model has no interval for a collective.
   const IntervalManifest* IntervalOf(const std::string& collective) const {
     const auto own = intervals.find(collective);

@@ -8,7 +8,7 @@
 
 #include "common/base/random.h"
 #include "common/domain/plan_request.h"
-#include "server/evaluate/lay_out.h"
+#include "server/evaluate/testing/lay_out_table.h"
 
 namespace neuroshard::testing {
 

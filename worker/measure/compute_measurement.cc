@@ -97,7 +97,7 @@ class ComputeLoop {
     NS_ASSIGN_OR_RETURN(op_, device_.CreateEmbeddingOp(OpSpec(sample_)));
     NS_RETURN_IF_ERROR(PrepareInputs());
     for (int i = 0; i < settings_.warmup_iterations; ++i) {
-      NS_RETURN_IF_ERROR(Iterate(i, /*timed=*/nullptr, nullptr));
+      NS_RETURN_IF_ERROR(Iterate(i, /*forward=*/nullptr, /*backward=*/nullptr));
     }
     for (int i = settings_.warmup_iterations; !Finished(); ++i) {
       NS_RETURN_IF_ERROR(Iterate(i, &forward_, &backward_));

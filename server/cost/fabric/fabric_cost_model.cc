@@ -7,7 +7,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMostFabricRanks = 16384;
+constexpr int kMaxFabricRanks = 16384;
 
 PricingConditions OfOneRank(const PricingConditions& conditions) {
   PricingConditions one = conditions;
@@ -21,7 +21,7 @@ CostModelInfo InfoWithFabric(CostModelInfo info, const Fabric& fabric) {
   ModelCoverage& coverage = info.coverage;
   coverage.comm_fabric = fabric.name;
   coverage.num_devices.clear();
-  coverage.max_ranks = kMostFabricRanks;
+  coverage.max_ranks = kMaxFabricRanks;
   coverage.ranges.min_ranks = 0;
   coverage.ranges.max_ranks = 0;
   coverage.ranges.max_hosts = 0;
@@ -44,9 +44,9 @@ class FabricCostModel final : public CostModel {
 
   StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const override {
     const int num_ranks = conditions.num_ranks;
-    if (num_ranks > kMostFabricRanks) {
+    if (num_ranks > kMaxFabricRanks) {
       return FailedPrecondition("cost model {} version {} prices up to {} devices, got {}",
-                                info().name, info().version, kMostFabricRanks, num_ranks);
+                                info().name, info().version, kMaxFabricRanks, num_ranks);
     }
     NS_ASSIGN_OR_RETURN(const BoundCostModel one_rank, compute_->Bind(OfOneRank(conditions)));
     std::vector<HostRanks> hosts = conditions.hosts;

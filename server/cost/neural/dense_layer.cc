@@ -148,7 +148,7 @@ HWY_EXPORT(MultiplyNarrowHere);
 
 constexpr std::int64_t kPadding = 16;
 // Outputs up to which dot products are faster than a vector of outputs.
-constexpr std::int64_t kMostNarrow = 4;
+constexpr std::int64_t kMaxNarrow = 4;
 
 std::int64_t Padded(std::int64_t count) { return (count + kPadding - 1) / kPadding * kPadding; }
 
@@ -158,7 +158,7 @@ DenseLayer::DenseLayer(std::int64_t in, std::int64_t out, std::span<const float>
                        std::span<const float> bias, DenseActivation activation, bool padded_input)
     : in_(in),
       out_(out),
-      narrow_(padded_input && out <= kMostNarrow),
+      narrow_(padded_input && out <= kMaxNarrow),
       relu_(activation == DenseActivation::kRelu) {
   stride_ = narrow_ ? out : Padded(out);
   bias_.assign(static_cast<std::size_t>(stride_), 0.0F);

@@ -215,31 +215,26 @@ class NeuralCostModel final : public CostModel {
   const CommNetworks backward_;
 };
 
-StatusOr<TensorFile> ReadChecked(const std::filesystem::path& path,
-                                 const std::vector<TensorSpec>& expected) {
-  NS_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
-  NS_RETURN_IF_ERROR(CheckNetworkTensors(expected, file, path.string()));
-  return file;
-}
-
 StatusOr<CommNetworks> LoadCommNetworks(const std::vector<CommNetworkManifest>& manifests,
                                         const std::filesystem::path& directory) {
   CommNetworks networks;
   for (const CommNetworkManifest& manifest : manifests) {
     NS_ASSIGN_OR_RETURN(const TensorFile file,
-                        ReadChecked(directory / manifest.file, CommNetworkTensors(manifest)));
+                        ReadNetworkFile(directory / manifest.file, CommNetworkTensors(manifest)));
     networks.emplace(manifest.num_devices, std::make_shared<const CommNetwork>(manifest, file));
   }
   return networks;
 }
 
-StatusOr<std::shared_ptr<const CostModel>> Load(const ModelManifest& manifest,
-                                                const std::filesystem::path& directory) {
+}  // namespace
+
+StatusOr<std::shared_ptr<const CostModel>> LoadNeuralCostModel(
+    const ModelManifest& manifest, const std::filesystem::path& directory) {
   const ComputeNetworkManifest& compute = manifest.compute;
   NS_ASSIGN_OR_RETURN(FeatureColumns columns,
                       FeatureColumns::Create(compute.features, compute.transforms));
   NS_ASSIGN_OR_RETURN(const TensorFile file,
-                      ReadChecked(directory / compute.file, ComputeNetworkTensors(compute)));
+                      ReadNetworkFile(directory / compute.file, ComputeNetworkTensors(compute)));
   NS_ASSIGN_OR_RETURN(CommNetworks forward, LoadCommNetworks(manifest.forward_comm, directory));
   NS_ASSIGN_OR_RETURN(CommNetworks backward, LoadCommNetworks(manifest.backward_comm, directory));
   auto model = std::make_shared<const NeuralCostModel>(
@@ -247,13 +242,6 @@ StatusOr<std::shared_ptr<const CostModel>> Load(const ModelManifest& manifest,
       std::move(forward), std::move(backward));
   NS_RETURN_IF_ERROR(Annotate(model->WarmUp(), directory.string()));
   return model;
-}
-
-}  // namespace
-
-StatusOr<std::shared_ptr<const CostModel>> LoadNeuralCostModel(
-    const ModelManifest& manifest, const std::filesystem::path& directory) {
-  return Load(manifest, directory);
 }
 
 }  // namespace neuroshard

@@ -34,7 +34,6 @@ struct UniversalCommNetworks {
 
 namespace {
 
-constexpr int kMostRanks = 16384;
 constexpr double kWireElementBytes = 4;
 constexpr double kReferenceColumns = 128;
 
@@ -273,8 +272,8 @@ UniversalComm::UniversalComm(const UniversalCommManifest& manifest,
 
 StatusOr<std::shared_ptr<const CommModel>> UniversalComm::Bind(
     const PricingConditions& conditions) const {
-  if (conditions.num_ranks > kMostRanks) {
-    return FailedPrecondition("the communication network takes 2 to {} devices, got {}", kMostRanks,
+  if (conditions.num_ranks > kMaxRanks) {
+    return FailedPrecondition("the communication network takes 2 to {} devices, got {}", kMaxRanks,
                               conditions.num_ranks);
   }
   return std::make_shared<const BoundUniversalComm>(networks_, conditions);

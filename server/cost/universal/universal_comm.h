@@ -30,6 +30,8 @@ struct UniversalCommNetworks;
 // with every rank's load; never negative.
 class UniversalComm {
  public:
+  static constexpr int kMaxRanks = 16384;
+
   // `file` has passed CheckNetworkTensors with UniversalCommTensors.
   UniversalComm(const UniversalCommManifest& manifest, const TrainedOnManifest& trained_on,
                 const TensorFile& file);

@@ -11,13 +11,12 @@
 namespace neuroshard {
 namespace {
 
-constexpr double kLeastExponent = -20;
-constexpr double kMostExponent = 10;
+constexpr double kMinExponent = -20;
+constexpr double kMaxExponent = 10;
 
 // NaN is the largest: what overflows is no reason to pick a shard.
 float BoundedExp(double x) {
-  const double bounded =
-      x < kLeastExponent ? kLeastExponent : (x < kMostExponent ? x : kMostExponent);
+  const double bounded = x < kMinExponent ? kMinExponent : (x < kMaxExponent ? x : kMaxExponent);
   return static_cast<float>(std::exp(bounded));
 }
 

@@ -16,8 +16,6 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMostModelRanks = 16384;
-
 bool Lists(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -56,7 +54,7 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
                      trained_on.optimizers,     trained_on.min_ranks,      trained_on.max_ranks,
                      trained_on.max_hosts};
   coverage.features = manifest.universal->features;
-  coverage.max_ranks = manifest.comm ? kMostModelRanks : 1;
+  coverage.max_ranks = manifest.comm ? UniversalComm::kMaxRanks : 1;
   coverage.measured_types = MeasuredTypes(trained_on);
   if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
   info.properties.splits_compute = manifest.universal->outputs.size() == 2;
@@ -128,25 +126,18 @@ class UniversalCostModel final : public CostModel {
   const std::unique_ptr<const UniversalComm> comm_;
 };
 
-StatusOr<TensorFile> ReadTensorsOf(const std::filesystem::path& path,
-                                   const std::vector<TensorSpec>& expected) {
-  NS_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
-  NS_RETURN_IF_ERROR(CheckNetworkTensors(expected, file, path.string()));
-  return file;
-}
-
 }  // namespace
 
 StatusOr<std::shared_ptr<const CostModel>> LoadUniversalCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory) {
   const UniversalComputeManifest& compute = manifest.universal.value();
   NS_ASSIGN_OR_RETURN(const TensorFile file,
-                      ReadTensorsOf(directory / compute.file, UniversalComputeTensors(compute)));
+                      ReadNetworkFile(directory / compute.file, UniversalComputeTensors(compute)));
   std::unique_ptr<const UniversalComm> comm;
   if (manifest.comm) {
     NS_ASSIGN_OR_RETURN(
         const TensorFile comm_file,
-        ReadTensorsOf(directory / manifest.comm->file, UniversalCommTensors(*manifest.comm)));
+        ReadNetworkFile(directory / manifest.comm->file, UniversalCommTensors(*manifest.comm)));
     comm = std::make_unique<const UniversalComm>(
         *manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()), comm_file);
   }

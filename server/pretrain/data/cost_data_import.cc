@@ -95,20 +95,19 @@ Status ForEachLine(const std::filesystem::path& path, ImportCount& count, Parse 
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<ImportedComputeCost>> ReadComputeCosts(const std::filesystem::path& directory,
-                                                            std::int64_t batch_size,
-                                                            ImportCount& count) {
+StatusOr<std::vector<ComputeRecord>> ReadComputeCosts(const std::filesystem::path& directory,
+                                                      std::int64_t batch_size, ImportCount& count) {
   const std::filesystem::path tables_path = directory / "table_configs.json";
   NS_ASSIGN_OR_RETURN(const std::string tables_text, ReadFile(tables_path));
   const auto tables = ParseTableConfigs(tables_text);
   if (!tables.ok()) return Annotate(tables.status(), tables_path.string());
   const auto num_tables = static_cast<std::int64_t>(tables->size());
   SampleIds ids;
-  std::vector<ImportedComputeCost> costs;
+  std::vector<ComputeRecord> costs;
   NS_RETURN_IF_ERROR(ForEachLine(directory / "data.txt", count, [&](std::string_view line) {
     const auto parsed = ParseComputeCostLine(line, num_tables);
     if (!parsed) return false;
-    ImportedComputeCost cost;
+    ComputeRecord cost;
     cost.total_ms = parsed->cost_ms;
     cost.sample.batch_size = batch_size;
     std::string content = fmt::format("compute {} {}", batch_size, parsed->cost_ms);
@@ -125,10 +124,10 @@ StatusOr<std::vector<ImportedComputeCost>> ReadComputeCosts(const std::filesyste
   return costs;
 }
 
-StatusOr<std::vector<ImportedCommCost>> ReadCommCosts(const std::filesystem::path& directory,
-                                                      std::int64_t batch_size, ImportCount& count) {
+StatusOr<std::vector<CommRecord>> ReadCommCosts(const std::filesystem::path& directory,
+                                                std::int64_t batch_size, ImportCount& count) {
   SampleIds ids;
-  std::vector<ImportedCommCost> costs;
+  std::vector<CommRecord> costs;
   NS_RETURN_IF_ERROR(ForEachLine(directory / "data.txt", count, [&](std::string_view line) {
     const auto parsed = ParseCommCostLine(line);
     if (!parsed) return false;
@@ -148,8 +147,8 @@ StatusOr<std::vector<ImportedCommCost>> ReadCommCosts(const std::filesystem::pat
     forward.sample_id = id + "f";
     forward.direction = CommDirection::kForward;
     forward.start_offsets_ms = parsed->start_offsets_ms;
-    costs.push_back({std::move(backward), parsed->backward_ms});
-    costs.push_back({std::move(forward), parsed->forward_ms});
+    costs.push_back({.sample = std::move(backward), .cost_ms = parsed->backward_ms});
+    costs.push_back({.sample = std::move(forward), .cost_ms = parsed->forward_ms});
     return true;
   }));
   return costs;

@@ -27,8 +27,8 @@ struct ImportCount {
 
 // The samples of the files, and counts of what could not be read.
 struct CostData {
-  std::vector<ImportedComputeCost> compute;
-  std::vector<ImportedCommCost> comm;  // two of a line: backward, forward
+  std::vector<ComputeRecord> compute;
+  std::vector<CommRecord> comm;  // two of a line: backward, forward
   std::optional<ImportCount> compute_count;
   std::optional<ImportCount> comm_count;
 };

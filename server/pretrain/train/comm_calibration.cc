@@ -30,8 +30,10 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
   }
   std::vector<SampleSplit> of_ranks;
   for (const SampleSplit& fold : folds) of_ranks.push_back(ranks.RanksOf(fold));
-  NS_ASSIGN_OR_RETURN(const auto weights,
-                      FitOneToEach("comm, intervals", ensemble, config, of_ranks, context));
+  NS_ASSIGN_OR_RETURN(
+      const auto weights,
+      FitOneToEach("comm, intervals", ensemble,
+                   ConfigForSamples(config, of_ranks.front().train.size()), of_ranks, context));
   UnseenCollectives unseen;
   for (std::size_t f = 0; f < kFolds; ++f) {
     const std::vector<std::int64_t>& left_out = folds[f].validation;

@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 #include "server/pretrain/data/universal_problem.h"
-#include "server/pretrain/train/universal_ensemble.h"
+#include "server/pretrain/train/ensemble.h"
 
 namespace neuroshard {
 

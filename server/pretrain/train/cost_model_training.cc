@@ -1,11 +1,13 @@
 #include "server/pretrain/train/cost_model_training.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "server/cost/feature_columns.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/training_set.h"
+#include "server/pretrain/fit/cost_prediction.h"
 #include "server/pretrain/train/network_trainer.h"
 
 namespace neuroshard {
@@ -18,7 +20,21 @@ std::vector<double> Totals(const std::vector<double>& values, int outputs) {
   return totals;
 }
 
-NetworkReport ReportOn(const FittedNetwork& fit, const SampleSplit& split, std::string key) {
+// What the network puts below 0 becomes 0, as the server has it.
+std::vector<double> Predict(const EnsembleFit& fit, const std::vector<std::int64_t>& samples) {
+  std::vector<double> costs = PredictCosts(fit.problem, fit.network, fit.members.front(), samples);
+  for (double& cost : costs) cost = std::max(0.0, cost);
+  return costs;
+}
+
+TensorFile FileOf(const EnsembleFit& fit) {
+  TensorFile file = fit.problem.standardisation.File();
+  AddNetwork(fit.network, fit.members.front(), fit.problem.scale, fit.problem.standardisation, "",
+             file);
+  return file;
+}
+
+NetworkReport ReportOn(const EnsembleFit& fit, const SampleSplit& split, std::string key) {
   const TrainingProblem& problem = fit.problem;
   NetworkReport report;
   report.name = problem.name;
@@ -27,7 +43,7 @@ NetworkReport ReportOn(const FittedNetwork& fit, const SampleSplit& split, std::
   report.validation_samples = static_cast<std::int64_t>(split.validation.size());
   report.epochs = fit.epochs;
   report.best_epoch = fit.best_epoch;
-  report.predicted_ms = fit.Predict(split.test);
+  report.predicted_ms = Predict(fit, split.test);
   for (const auto sample : split.test) {
     for (int o = 0; o < problem.outputs; ++o) {
       report.measured_ms.push_back(problem.targets[sample * problem.outputs + o]);
@@ -49,9 +65,9 @@ Status AddTrained(TrainingProblem problem, const NetworkManifest& manifest, std:
                   TrainingOutcome& outcome) {
   const SampleSplit split = SplitSamples(problem.num_samples(), config.seed);
   NS_ASSIGN_OR_RETURN(
-      const FittedNetwork fit,
+      const EnsembleFit fit,
       TrainNetwork(std::move(problem), DefinitionOf(manifest), split, config, context));
-  outcome.files[manifest.file] = fit.File();
+  outcome.files[manifest.file] = FileOf(fit);
   outcome.reports.push_back(ReportOn(fit, split, std::move(key)));
   return absl::OkStatus();
 }

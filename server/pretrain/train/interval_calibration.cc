@@ -19,8 +19,8 @@ constexpr std::size_t kMinGroups = 20;
 // Of a normal distribution: standard deviation over median absolute deviation.
 constexpr double kDeviationOfMedian = 1.4826;
 // A model that is exact where it was calibrated still gets an interval.
-constexpr double kLeastNoise = 1e-4;
-constexpr double kLeastFactor = 1e-3;
+constexpr double kMinNoise = 1e-4;
+constexpr double kMinFactor = 1e-3;
 constexpr double kRounding = 1e-9;  // of sums of weights
 
 struct Miss {
@@ -93,8 +93,7 @@ void AddNoise(const std::vector<Miss>& misses, std::size_t groups, IntervalManif
     const double cost = MedianOf(std::move(costs));
     if (!interval.noise_cost_ms.empty() && cost <= interval.noise_cost_ms.back()) continue;
     interval.noise_cost_ms.push_back(cost);
-    interval.noise.push_back(
-        std::max(kLeastNoise, kDeviationOfMedian * MedianOf(std::move(ratios))));
+    interval.noise.push_back(std::max(kMinNoise, kDeviationOfMedian * MedianOf(std::move(ratios))));
   }
 }
 
@@ -105,7 +104,7 @@ double FactorOf(const std::vector<Miss>& misses, const IntervalRule& rule, doubl
     scores.push_back({miss.log_ratio / deviation, miss.weight});
   }
   const auto groups = static_cast<double>(GroupsOf(misses));
-  return std::max(kLeastFactor, QuantileOf(std::move(scores), (groups + 1) * coverage));
+  return std::max(kMinFactor, QuantileOf(std::move(scores), (groups + 1) * coverage));
 }
 
 }  // namespace
@@ -115,7 +114,7 @@ std::vector<double> EnsemblePredictions::Model() const {
   model.reserve(members_ms.size());
   for (const auto& members : members_ms) {
     const std::size_t pricing =
-        std::min(members.size(), static_cast<std::size_t>(kMostPricingMembers));
+        std::min(members.size(), static_cast<std::size_t>(kMaxPricingMembers));
     model.push_back(std::accumulate(members.begin(), members.begin() + pricing, 0.0) /
                     static_cast<double>(pricing));
   }

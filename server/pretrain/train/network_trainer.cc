@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
-
-#include "server/pretrain/fit/cost_prediction.h"
+#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -62,37 +63,16 @@ std::vector<double> TargetScale(const TrainingProblem& problem, const SampleSpli
 
 }  // namespace
 
-std::vector<double> FittedNetwork::Predict(const std::vector<std::int64_t>& samples) const {
-  std::vector<double> costs = PredictCosts(problem, network, weights, samples);
-  for (double& cost : costs) cost = std::max(0.0, cost);
-  return costs;
-}
-
-TensorFile FittedNetwork::File() const {
-  TensorFile file = problem.standardisation.File();
-  AddNetwork(network, weights, problem.scale, problem.standardisation, "", file);
-  return file;
-}
-
-StatusOr<FittedNetwork> TrainNetwork(TrainingProblem problem, NetworkDefinition network,
-                                     const SampleSplit& split, const OptimizationConfig& config,
-                                     const FitContext& context) {
+StatusOr<EnsembleFit> TrainNetwork(TrainingProblem problem, NetworkDefinition network,
+                                   const SampleSplit& split, const OptimizationConfig& config,
+                                   const FitContext& context) {
   if (split.train.size() < 2 || split.validation.empty()) {
     return InvalidArgument("{}: {} training and {} validation samples are too few to learn from",
                            problem.name, split.train.size(), split.validation.size());
   }
   problem.weights = TargetWeights(problem, split, config.loss);
   problem.scale = TargetScale(problem, split, config);
-  problem.Standardise(split.train);
-  WarnOfConstantColumns(problem, *context.observer);
-  Random random(config.seed);
-  const FitTask task{problem.name, &problem, &network,
-                     &config,      {&split}, {InitialParameters(network, random)}};
-  NS_ASSIGN_OR_RETURN(const std::vector<MemberState> members, RunFit(task, context));
-  const MemberState& member = members.front();
-  std::vector<float> weights = WeightsOf(network, member.best_parameters);
-  return FittedNetwork{std::move(problem), std::move(network), std::move(weights),
-                       member.epoch,       member.best_epoch,  member.best_validation_loss};
+  return FitEnsemble(std::move(problem), std::move(network), split, {.config = config}, context);
 }
 
 }  // namespace neuroshard

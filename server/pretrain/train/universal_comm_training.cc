@@ -7,7 +7,7 @@
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/comm_calibration.h"
-#include "server/pretrain/train/universal_ensemble.h"
+#include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_stages.h"
 
 namespace neuroshard {
@@ -45,15 +45,17 @@ StatusOr<CommFit> FitComm(const std::string& name, const std::vector<CommRecord>
   UniversalCommProblem comm = MakeUniversalComm(records);
   comm.problem.name = name;
   NetworkDefinition network = DefinitionOf(ManifestOf(comm.problem, config));
-  EnsembleOptions options{config.comm_optimization, config.members, purpose};
+  CommFit fit;
+  fit.ranks = std::move(comm.ranks);
+  const SampleSplit split = fit.ranks.RanksOf(by_record);
+  EnsembleOptions options{ConfigForSamples(config.comm_optimization, split.train.size()),
+                          config.members, purpose};
   if (start != nullptr && start->manifest.comm) {
     options.start = &start->comm;
     options.start_members = start->manifest.comm->members;
   }
-  CommFit fit;
-  fit.ranks = std::move(comm.ranks);
-  NS_ASSIGN_OR_RETURN(fit.ensemble, FitEnsemble(std::move(comm.problem), std::move(network),
-                                                fit.ranks.RanksOf(by_record), options, context));
+  NS_ASSIGN_OR_RETURN(fit.ensemble, FitEnsemble(std::move(comm.problem), std::move(network), split,
+                                                options, context));
   return fit;
 }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <span>
@@ -7,7 +6,7 @@
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/report/measurement_drift.h"
-#include "server/pretrain/train/universal_ensemble.h"
+#include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_stages.h"
 
 namespace neuroshard {
@@ -34,7 +33,8 @@ StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<Comp
   TrainingProblem problem = MakeUniversalCompute(records, split.train, cache_bytes);
   problem.name = name;
   NetworkDefinition network = DefinitionOf(ManifestOf(problem, cache_bytes, config));
-  EnsembleOptions options{config.optimization, config.members, purpose};
+  EnsembleOptions options{ConfigForSamples(config.optimization, split.train.size()), config.members,
+                          purpose};
   if (start != nullptr) {
     options.start = &start->compute;
     options.start_members = start->manifest.universal->members;

@@ -53,6 +53,11 @@ class Prover {
   int num_tables() const { return static_cast<int>(request_.tables.size()); }
   const std::string& Name(int table) const { return names_.ReferenceTo(table); }
   const LeastDemand& Least(int table) const { return least_[static_cast<std::size_t>(table)]; }
+  std::vector<TypeSet> TypesLeft() const {
+    std::vector<TypeSet> types;
+    for (const LeastDemand& least : least_) types.push_back(least.types);
+    return types;
+  }
   bool OnEachRank(int table) const { return !Least(table).on_each_rank.empty(); }
 
   std::optional<Infeasibility> Types() {
@@ -251,18 +256,14 @@ class Prover {
     if (!request_.migration.has_value() || !request_.migration->budget_bytes.has_value()) {
       return std::nullopt;
     }
-    std::vector<TypeSet> types;
-    for (const LeastDemand& least : least_) types.push_back(least.types);
-    const LeastMoves moves = LeastMovesOf(request_, rules_, types);
+    const LeastMoves moves = LeastMovesOf(request_, rules_, TypesLeft());
     if (moves.bytes <= *request_.migration->budget_bytes) return std::nullopt;
     return Infeasibility{fmt::format("{} bytes move at the least", moves.bytes),
                          WithCompany(moves.tables)};
   }
 
   std::optional<Infeasibility> EveryPlan() {
-    std::vector<TypeSet> types;
-    for (const LeastDemand& least : least_) types.push_back(least.types);
-    if (!TryEveryPlan(request_, rules_, types).all_tried) return std::nullopt;
+    if (!TryEveryPlan(request_, rules_, TypesLeft()).all_tried) return std::nullopt;
     return Infeasibility{"every plan was tried, and none keeps them all",
                          Positions<int>(request_.tables.size())};
   }

@@ -8,12 +8,10 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
+#include "server/search/conflict/flow_limits.h"
 
 namespace neuroshard {
 namespace {
-
-// Where sums stop, so that sums of them still fit.
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 61;
 
 std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -78,7 +76,7 @@ class DemandOfTypes {
     return whole.weights_bytes + whole.optimizer_bytes;
   }
   static std::int64_t ToAll(std::int64_t bytes, int ranks) {
-    return bytes > kMaxBytes / ranks ? kMaxBytes : bytes * ranks;
+    return bytes > kMaxFlow / ranks ? kMaxFlow : bytes * ranks;
   }
 
   // Blocks of columns there must be, and may be.
@@ -171,7 +169,7 @@ class DemandOfTypes {
       if (bytes > 0 && bytes > room_.available[demand.on_each_rank.size()]) return {};
       demand.on_each_rank.push_back(bytes);
       demand.piece = std::max(demand.piece, bytes);
-      demand.bytes = std::min(kMaxBytes, demand.bytes + bytes);
+      demand.bytes = CappedSum(demand.bytes, bytes);
     }
     demand.types.Add(type);
     return demand;

@@ -1,6 +1,5 @@
 #include "server/search/feasibility/arrangement.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -20,15 +19,11 @@ std::vector<int> RanksOf(const std::vector<Shard>& shards) {
 
 }  // namespace
 
-ShardLayout LayoutOf(const Laid& laid) {
-  int row_shards = 1;
-  if (CutsRows(laid.type)) {
-    row_shards =
-        static_cast<int>(std::count_if(laid.shards.begin(), laid.shards.end(), [&](const Shard& s) {
-          return s.col_offset == laid.shards.front().col_offset;
-        }));
-  }
-  return {laid.type, KernelOf(laid.type), row_shards};
+std::int64_t ShardBytes(const PlanRequest& request, int table, const Laid& laid,
+                        const Shard& shard) {
+  return ShardMemory(request, request.tables[static_cast<std::size_t>(table)], laid.layout(),
+                     shard.rows, shard.cols)
+      .total_bytes();
 }
 
 Arrangement::Arrangement(const PlanRequest& request, const CompiledRules& rules)
@@ -38,7 +33,7 @@ Arrangement::Arrangement(const PlanRequest& request, const CompiledRules& rules)
       tables_on_(request.topology.devices.size()) {}
 
 bool Arrangement::Put(int table, Laid laid) {
-  if (ledger_.Put(table, LayoutOf(laid), laid.shards) != PlacementLedger::Answer::kYes) {
+  if (ledger_.Put(table, laid.layout(), laid.shards) != PlacementLedger::Answer::kYes) {
     return false;
   }
   for (const int rank : RanksOf(laid.shards)) {
@@ -50,7 +45,7 @@ bool Arrangement::Put(int table, Laid laid) {
 
 Laid Arrangement::Take(int table) {
   Laid laid = std::exchange(laid_[static_cast<std::size_t>(table)], {});
-  ledger_.Take(table, LayoutOf(laid), laid.shards);
+  ledger_.Take(table, laid.layout(), laid.shards);
   for (const int rank : RanksOf(laid.shards)) {
     std::erase(tables_on_[static_cast<std::size_t>(rank)], table);
   }
@@ -61,10 +56,7 @@ std::int64_t Arrangement::BytesOn(int table, int rank) const {
   const Laid& laid = of(table);
   std::int64_t bytes = 0;
   for (const Shard& shard : laid.shards) {
-    if (shard.rank != rank) continue;
-    bytes += ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)], LayoutOf(laid),
-                         shard.rows, shard.cols)
-                 .total_bytes();
+    if (shard.rank == rank) bytes += ShardBytes(request_, table, laid, shard);
   }
   return bytes;
 }

@@ -19,6 +19,7 @@ struct Laid {
   std::vector<Shard> shards;
 
   bool placed() const { return !shards.empty(); }
+  ShardLayout layout() const { return LayoutOf(type, KernelOf(type), shards); }
   bool operator==(const Laid&) const = default;
 };
 
@@ -53,7 +54,8 @@ class Arrangement {
   std::vector<std::vector<int>> tables_on_;
 };
 
-// Of a table in a plan.
-ShardLayout LayoutOf(const Laid& laid);
+// Of a table laid out so: what one of its shards takes.
+std::int64_t ShardBytes(const PlanRequest& request, int table, const Laid& laid,
+                        const Shard& shard);
 
 }  // namespace neuroshard

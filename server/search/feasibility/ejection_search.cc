@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -75,10 +74,8 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
         ways.clear();
         break;
       }
-      const Table& of = request.tables[static_cast<std::size_t>(table)];
       for (const Shard& shard : ways.back().shards) {
-        bytes +=
-            ShardMemory(request, of, LayoutOf(ways.back()), shard.rows, shard.cols).total_bytes();
+        bytes += ShardBytes(request, table, ways.back(), shard);
       }
     }
     on_rank_.push_back(std::move(ways));
@@ -175,7 +172,7 @@ std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t
   std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, Ways>> all;
   const auto add = [&](Ways ways, std::int64_t left) {
     const std::int64_t moved = MovedBytes(bundle, ways);
-    all.push_back({{moved, -left}, std::move(ways)});
+    all.emplace_back(std::pair(moved, -left), std::move(ways));
   };
   const int table = tables_of(bundle).front();
   for (const int rank : rules_.of(table).ranks->ranks()) {
@@ -316,10 +313,7 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
     entry.ways = {laid};
     std::vector<std::pair<int, std::int64_t>> needed;  // by rank
     for (const Shard& shard : laid.shards) {
-      const std::int64_t bytes =
-          ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)], LayoutOf(laid),
-                      shard.rows, shard.cols)
-              .total_bytes();
+      const std::int64_t bytes = ShardBytes(request_, table, laid, shard);
       const auto at = std::find_if(needed.begin(), needed.end(),
                                    [&](const auto& n) { return n.first == shard.rank; });
       if (at == needed.end()) {

@@ -71,9 +71,7 @@ class Repair {
   }
 
   std::int64_t Bytes(int table, const Shard& shard) const {
-    return ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)],
-                       LayoutOf(search_.home(table)), shard.rows, shard.cols)
-        .total_bytes();
+    return ShardBytes(request_, table, search_.home(table), shard);
   }
 
   // Whether the rules allow all of the bundle at home beside what stays already.

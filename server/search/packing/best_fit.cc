@@ -125,13 +125,7 @@ class WholePacker {
 std::int64_t ColumnsThatFit(const PlanRequest& request, int table, std::int64_t remaining,
                             std::int64_t bytes) {
   if (PieceBytes(request, table, remaining) <= bytes) return remaining;
-  std::int64_t fits = 0;
-  std::int64_t too_many = (remaining + kColumnAlignment - 1) / kColumnAlignment;
-  while (too_many - fits > 1) {
-    const std::int64_t middle = fits + (too_many - fits) / 2;
-    (PieceBytes(request, table, middle * kColumnAlignment) <= bytes ? fits : too_many) = middle;
-  }
-  return fits * kColumnAlignment;
+  return AlignedColumnsIn(request, table, remaining - 1, bytes);
 }
 
 }  // namespace

@@ -23,19 +23,6 @@ std::string Quote(std::int64_t bytes) {
   return fmt::format("{} bytes ({})", bytes, FormatBytes(bytes));
 }
 
-// Most columns of a table that fit into `bytes`, in multiples of the alignment; the table's ragged
-// rest, which only one rank can have, is not counted.
-std::int64_t MostColumns(const PlanRequest& request, int table, std::int64_t bytes) {
-  const std::int64_t dim = request.tables[static_cast<std::size_t>(table)].embedding_dim;
-  std::int64_t fits = 0;
-  std::int64_t too_many = dim / kColumnAlignment + 1;
-  while (too_many - fits > 1) {
-    const std::int64_t middle = fits + (too_many - fits) / 2;
-    (PieceBytes(request, table, middle * kColumnAlignment) <= bytes ? fits : too_many) = middle;
-  }
-  return fits * kColumnAlignment;
-}
-
 // The bounds one after the other; says the first that is broken.
 class BoundsChecker {
  public:
@@ -85,7 +72,8 @@ class BoundsChecker {
     if (whole || PieceBytes(request_, table, of.embedding_dim) <= largest) return "";
     std::int64_t columns = of.embedding_dim % kColumnAlignment;
     for (const auto& [available, ranks] : ranks_with_) {
-      columns += ranks * MostColumns(request_, table, available);
+      // The ragged rest, which only one rank can have, is counted above.
+      columns += ranks * AlignedColumnsIn(request_, table, of.embedding_dim, available);
     }
     if (columns >= of.embedding_dim) return "";
     return fmt::format(

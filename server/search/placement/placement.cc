@@ -19,6 +19,17 @@ std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols
   return ShardMemory(request, of, of.num_embeddings, cols).total_bytes();
 }
 
+std::int64_t AlignedColumnsIn(const PlanRequest& request, int table, std::int64_t most_cols,
+                              std::int64_t bytes) {
+  std::int64_t fits = 0;
+  std::int64_t too_many = most_cols / kColumnAlignment + 1;
+  while (too_many - fits > 1) {
+    const std::int64_t middle = fits + (too_many - fits) / 2;
+    (PieceBytes(request, table, middle * kColumnAlignment) <= bytes ? fits : too_many) = middle;
+  }
+  return fits * kColumnAlignment;
+}
+
 std::vector<std::int64_t> AvailableBytes(const PlanRequest& request) {
   std::vector<std::int64_t> available;
   available.reserve(request.topology.devices.size());

@@ -31,6 +31,11 @@ std::vector<Piece> WholeTables(const PlanRequest& request);
 // Bytes that `cols` columns of a table take under the request's memory rule.
 std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols);
 
+// The most columns of a table that fit into `bytes`, a multiple of kColumnAlignment from 0 to
+// `most_cols`. O(log most_cols).
+std::int64_t AlignedColumnsIn(const PlanRequest& request, int table, std::int64_t most_cols,
+                              std::int64_t bytes);
+
 // Bytes of each rank that shards may take: its capacity less its reserve. Negative where the
 // reserve alone is too much.
 std::vector<std::int64_t> AvailableBytes(const PlanRequest& request);

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "server/evaluate/check_plan.h"
-#include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
+#include "server/evaluate/testing/lay_out_table.h"
 
 namespace neuroshard {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "server/evaluate/check_plan.h"
-#include "server/evaluate/lay_out.h"
 #include "server/evaluate/price_plan.h"
+#include "server/evaluate/testing/lay_out_table.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"

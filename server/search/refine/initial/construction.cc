@@ -4,9 +4,9 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <ranges>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "server/search/refine/lowest_place.h"
 
 namespace neuroshard {
@@ -19,7 +19,11 @@ constexpr std::size_t kPricedTogether = 32;
 
 Construction::Construction(SearchContext& context, const CompiledRules& rules,
                            const TableLayouts& layouts, ShardTable& shard_table)
-    : context_(context), rules_(rules), layouts_(layouts), shard_table_(shard_table) {}
+    : context_(context),
+      rules_(rules),
+      layouts_(layouts),
+      shard_table_(shard_table),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {}
 
 double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
   const CommLoad& load = shard_table_.load(shard);
@@ -181,12 +185,12 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
   switch (unit.spread()) {
     case Spread::kRank:
       unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1);
-      placed = OnLowestRank(unit, std::views::iota(within.first, within.first + within.count),
+      placed = OnLowestRank(unit, std::span(numbers_).subspan(within.first, within.count),
                             price_ms_, allowed);
       break;
     case Spread::kHost:
-      placed = OnLowestHost(unit, std::views::iota(0, solution.num_hosts()), price_ms_, solution,
-                            shard_table_, [&](const Unit& at) {
+      placed = OnLowestHost(unit, std::span(numbers_).first(solution.num_hosts()), price_ms_,
+                            solution, shard_table_, [&](const Unit& at) {
                               const HostRanks& ranks = solution.host(at.place);
                               return ranks.first >= within.first &&
                                      ranks.first + ranks.count <= within.first + within.count &&

@@ -76,6 +76,7 @@ class Construction {
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
+  const std::vector<int> numbers_;  // of all ranks, and of hosts
   CommSurrogate surrogate_;
   std::vector<double> price_ms_;  // by rank
   std::vector<int> added_;        // unit ids in order

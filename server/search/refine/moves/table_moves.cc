@@ -86,7 +86,8 @@ void TableMoves::Relayout(Solution& solution, const MovePricer& pricer, int tabl
   const std::span<const int> units = solution.units_of_table(table);
   removed_.assign(units.begin(), units.end());
   for (const TableLayout& layout : LayoutsOf(table)) {
-    context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks * layout.holders));
+    context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
+                                          static_cast<std::size_t>(layout.holders));
     placer_.Without(removed_);
     if (placer_.Place(table, layout)) Estimate(solution, pricer, placer_.added(), list);
   }

@@ -1,11 +1,10 @@
 #include "server/search/refine/moves/table_placer.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
-#include <ranges>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "server/search/refine/lowest_place.h"
 
 namespace neuroshard {
@@ -18,7 +17,11 @@ constexpr std::size_t kLowest = 64;
 
 TablePlacer::TablePlacer(const CompiledRules& rules, const TableLayouts& layouts,
                          ShardTable& shard_table)
-    : rules_(rules), layouts_(layouts), shard_table_(shard_table), estimator_(shard_table) {}
+    : rules_(rules),
+      layouts_(layouts),
+      shard_table_(shard_table),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))),
+      estimator_(shard_table) {}
 
 void TablePlacer::Reset(Solution& solution, const MovePricer& pricer) {
   solution_ = &solution;
@@ -32,8 +35,7 @@ void TablePlacer::Reset(Solution& solution, const MovePricer& pricer) {
   more_bytes_.assign(ranks, 0);
   counted_.clear();
   added_.clear();
-  lowest_.resize(ranks);
-  std::iota(lowest_.begin(), lowest_.end(), 0);
+  lowest_ = numbers_;
   now_lowest_ = std::min(ranks, kLowest);
   if (ranks <= kLowest) return;
   std::nth_element(lowest_.begin(), lowest_.begin() + kLowest, lowest_.end(), [&](int a, int b) {
@@ -125,7 +127,7 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
         placed = on(std::span(&rank, 1));
       } else if (host >= 0) {
         const HostRanks& within = solution_->host(host);
-        placed = on(std::views::iota(within.first, within.first + within.count));
+        placed = on(std::span(numbers_).subspan(within.first, within.count));
       } else {
         placed = on(rules.ranks->all() ? lowest_ : rules.ranks->ranks());
       }

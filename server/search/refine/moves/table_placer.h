@@ -54,6 +54,7 @@ class TablePlacer {
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
+  const std::vector<int> numbers_;  // of all ranks
   const MoveEstimator estimator_;
   Solution* solution_ = nullptr;
   const MovePricer* pricer_ = nullptr;

@@ -105,11 +105,7 @@ std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const 
     }
     touched_end_.push_back(touched_.size());
   }
-  for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot = rank_costs_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
-                                        sum_changes_.data() + t * shard_table_.width());
-  }
-  rank_costs_.EvaluateQueued();
+  PriceTouched(solution);
   if (separable_) {
     PriceSeparately();
   } else {
@@ -151,6 +147,14 @@ void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std
   }
 }
 
+void MovePricer::PriceTouched(const Solution& solution) {
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    touched_[t].slot = rank_costs_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
+                                        sum_changes_.data() + t * shard_table_.width());
+  }
+  rank_costs_.EvaluateQueued();
+}
+
 void MovePricer::PriceTogether() {
   compute_ms_.clear();
   forward_loads_.clear();
@@ -177,11 +181,7 @@ void MovePricer::PriceTogether() {
   context_.AddWork(Work::kRankPrice, rows * num_ranks_);
   context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
   for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].allowed) continue;
-    RankPricesAfter(i, trial_prices_);
-    const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights_);
-    priced_[i].cost_ms = value.cost_ms;
-    priced_[i].value_ms = value.value_ms;
+    if (priced_[i].allowed) PriceTrial(i);
   }
 }
 
@@ -205,11 +205,15 @@ void MovePricer::PriceSeparately() {
     if (!priced_[i].allowed) continue;
     ++context_.statistics().plans_evaluated;
     context_.AddWork(Work::kRankPrice, num_ranks_);
-    RankPricesAfter(i, trial_prices_);
-    const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights_);
-    priced_[i].cost_ms = value.cost_ms;
-    priced_[i].value_ms = value.value_ms;
+    PriceTrial(i);
   }
+}
+
+void MovePricer::PriceTrial(std::size_t trial) {
+  RankPricesAfter(trial, trial_prices_);
+  const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights_);
+  priced_[trial].cost_ms = value.cost_ms;
+  priced_[trial].value_ms = value.value_ms;
 }
 
 void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank_prices) const {
@@ -259,11 +263,7 @@ void MovePricer::Anticipate(const Solution& solution, const MoveList& list, cons
   touched_.clear();
   sum_changes_.clear();
   Collect(solution, list, move);
-  for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot = rank_costs_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
-                                        sum_changes_.data() + t * shard_table_.width());
-  }
-  rank_costs_.EvaluateQueued();
+  PriceTouched(solution);
   const CommSurrogate& c = surrogate_;
   const auto largest = [&](const auto& value) {
     double most = 0;

@@ -73,8 +73,11 @@ class MovePricer {
   void FitSurrogate();
   void Collect(const Solution& solution, const MoveList& list, const Move& move);
   void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
+  // Computes of the ranks in `touched_`.
+  void PriceTouched(const Solution& solution);
   void PriceTogether();
   void PriceSeparately();
+  void PriceTrial(std::size_t trial);
   std::span<const Touched> touched(std::size_t trial) const {
     return std::span(touched_).subspan(touched_end_[trial],
                                        touched_end_[trial + 1] - touched_end_[trial]);

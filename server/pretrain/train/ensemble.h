@@ -1,6 +1,7 @@
-// An ensemble of a universal network: its fit, its predictions, the report on it.
+// An ensemble of a network: its fit, its predictions, the report on it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ inline constexpr double kIntervalCoverage = 0.9;
 
 // The purpose of a fit: the model, or a point of its learning curve.
 enum class FitPurpose { kModel, kLearningCurve };
+
+// `config` for so many training samples: fewer epochs for very many and smaller batches for few
+// (configs/pretrain.yaml).
+OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t samples);
 
 struct EnsembleOptions {
   OptimizationConfig config;
@@ -46,9 +51,8 @@ struct EnsembleFit {
   TensorFile File() const;
 };
 
-// Fits options.members members to split.train, with fewer epochs for very many samples and smaller
-// batches for few (configs/pretrain.yaml). Rows are standardised by what split.train shows; or as
-// the model to go on from does, but for columns that have never varied for it. Warns of columns
+// Fits options.members members to split.train. Rows are standardised by what split.train shows; or
+// as the model to go on from does, but for columns that have never varied for it. Warns of columns
 // that the network ignores. FAILED_PRECONDITION when the model to go on from has other layers;
 // otherwise the errors of RunFit.
 StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,

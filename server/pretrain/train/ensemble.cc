@@ -1,4 +1,4 @@
-#include "server/pretrain/train/universal_ensemble.h"
+#include "server/pretrain/train/ensemble.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -19,15 +19,6 @@ constexpr std::int64_t kMinEpochs = 60;
 // unless batches would be smaller than the least.
 constexpr std::int64_t kStepsPerEpoch = 40;
 constexpr std::int64_t kMinBatch = 8;
-
-OptimizationConfig ForSamples(OptimizationConfig config, std::size_t samples) {
-  const auto count = static_cast<std::int64_t>(samples);
-  const std::int64_t affordable = kSampleVisits / std::max<std::int64_t>(1, count);
-  config.max_epochs = std::min(config.max_epochs, std::max(kMinEpochs, affordable));
-  config.batch_samples =
-      std::min(config.batch_samples, std::max(kMinBatch, count / kStepsPerEpoch));
-  return config;
-}
 
 std::string MemberPrefix(std::size_t member) { return fmt::format("member.{}.", member); }
 
@@ -82,10 +73,9 @@ StatusOr<std::vector<std::vector<float>>> ReadStarts(const TrainingProblem& prob
 
 // A member for each split.
 StatusOr<std::vector<MemberState>> FitMembers(const std::string& name, const EnsembleFit& ensemble,
-                                              const OptimizationConfig& for_any,
+                                              const OptimizationConfig& config,
                                               const std::vector<const SampleSplit*>& splits,
                                               const FitContext& context) {
-  const OptimizationConfig config = ForSamples(for_any, splits.front()->train.size());
   FitTask fit{name, &ensemble.problem, &ensemble.network, &config, splits, {}};
   for (std::size_t m = 0; m < splits.size(); ++m) {
     Random random(config.seed + m);
@@ -107,6 +97,15 @@ std::vector<std::vector<float>> BestWeights(const std::vector<MemberState>& stat
 }
 
 }  // namespace
+
+OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t samples) {
+  const auto count = static_cast<std::int64_t>(samples);
+  const std::int64_t affordable = kSampleVisits / std::max<std::int64_t>(1, count);
+  config.max_epochs = std::min(config.max_epochs, std::max(kMinEpochs, affordable));
+  config.batch_samples =
+      std::min(config.batch_samples, std::max(kMinBatch, count / kStepsPerEpoch));
+  return config;
+}
 
 EnsemblePredictions EnsembleFit::Predict(const std::vector<std::int64_t>& samples) const {
   return PredictEnsemble(problem, network, members, samples);
