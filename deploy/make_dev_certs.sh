@@ -23,14 +23,18 @@ trap 'rm -rf "$work"' EXIT
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }; }
 new_key() { quietly openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1"; }
 
-if [ ! -f ca.pem ] || [ ! -f ca.key ]; then
+if [ -f ca.pem ] && [ ! -f ca.key ]; then
+  echo "make_dev_certs.sh: $folder/ca.pem is an authority whose key is not there: take another folder" >&2
+  exit 1
+fi
+if [ ! -f ca.pem ]; then
   new_key ca.key
   quietly openssl req -x509 -new -key ca.key -out ca.pem -days "$days" -subj "/CN=neuroshard development authority" \
     -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign,cRLSign
 fi
 for entry in "$@"; do
   name=${entry%%=*}
-  [ "$name" != "$entry" ] && [ -n "$name" ] || { echo "make_dev_certs.sh: $entry is not NAME=SAN,..." >&2; exit 2; }
+  [ "$name" != "$entry" ] && [ -n "$name" ] && [ "$name" != ca ] || { echo "make_dev_certs.sh: $entry is not NAME=SAN,..." >&2; exit 2; }
   new_key "$work/key"
   quietly openssl req -new -key "$work/key" -out "$work/request" -subj "/CN=$name"
   printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\nkeyUsage=digitalSignature\n' "${entry#*=}" >"$work/extensions"

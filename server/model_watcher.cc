@@ -23,6 +23,7 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
   metrics.ModelsLoaded(snapshot.loaded().size());
   metrics.ModelsRefused(snapshot.refused().size());
   metrics.ModelsNow(snapshot);
+  metrics.ModelRootRead();
 }
 
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
@@ -33,6 +34,7 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
   metrics.ModelsLoaded(report.loaded.size());
   metrics.ModelsRefused(report.refused.size());
   metrics.ModelsNow(snapshot);
+  if (report.root_status.ok()) metrics.ModelRootRead();
 }
 
 }  // namespace

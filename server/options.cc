@@ -90,6 +90,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
   if (models_flag->count() > 0) options.models_root = models;
   if (accept_unusable) options.accept_unusable_models = true;
   if (!line.listen.empty()) options.rpc.listen = line.listen;
+  if (line.insecure) options.rpc.insecure = true;
   if (line.metrics) {
     options.metrics_listen = *line.metrics;
     options.metrics_stated = true;

@@ -120,6 +120,7 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
   const Status read = line.config.empty() ? absl::OkStatus() : ReadFile(line.config, options);
   if (backend.has_value()) options.backend = *FromText<WorkerBackend>(*backend);
   if (!line.listen.empty()) options.rpc.listen = line.listen;
+  if (line.insecure) options.rpc.insecure = true;
   if (line.metrics) {
     options.metrics_listen = *line.metrics;
     options.metrics_stated = true;

@@ -36,7 +36,7 @@ StatusOr<std::vector<ChosenSweep>> SweepsInStore(const ActivePool& pool, const s
 StatusOr<CostModelRef> Resolve(const ActiveOptions& options,
                                const std::vector<ChosenSweep>& before) {
   if (!options.planner.empty()) {
-    return ResolveChoosingModel(PlannerClient(options.planner), options.model);
+    return ResolveChoosingModel(PlannerClient(options.planner, options.policy), options.model);
   }
   std::string known;
   for (const ChosenSweep& sweep : before) {
@@ -85,9 +85,10 @@ StatusOr<ActiveSweep> BeginActiveSweep(const ActivePool& pool, const ActiveOptio
 
   log << fmt::format("asking {} which {} of {} samples it is least sure of\n",
                      ModelReferenceText(model), pool.num_samples, pool.candidates.size());
-  NS_ASSIGN_OR_RETURN(std::vector<ComputeSample> samples,
-                      ChooseLeastSure(PlannerClient(options.planner), model, pool.candidates,
-                                      static_cast<std::size_t>(pool.num_samples), stop));
+  NS_ASSIGN_OR_RETURN(
+      std::vector<ComputeSample> samples,
+      ChooseLeastSure(PlannerClient(options.planner, options.policy), model, pool.candidates,
+                      static_cast<std::size_t>(pool.num_samples), stop));
   samples = InPasses(std::move(samples), pool.repeats);
   SweepInfo info = pool.info;
   info.config_hash = HashOf(pool, model);

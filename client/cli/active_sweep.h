@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/stub/call_policy.h"
 #include "client/sweep/active_sampling.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
@@ -25,6 +26,7 @@ struct ActivePool {
 // The planner and the cost model that choose the samples of an active sweep.
 struct ActiveOptions {
   std::string planner;  // HOST:PORT; may be empty when the sweep is in the store
+  CallPolicy policy;
   CostModelRef model;
 };
 

@@ -34,6 +34,7 @@ void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
                              "Give up on an answer after so many seconds"),
           1, 86'400)
       ->capture_default_str();
+  AddTlsOptions(command, options.tls);
 }
 
 }  // namespace neuroshard

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "client/cli/tls_options.h"
 #include "client/stub/call_policy.h"
 #include "neuroshard/v1/planner.pb.h"
 
@@ -20,9 +21,11 @@ inline constexpr char kDefaultPlanner[] = "127.0.0.1:50051";
 struct PlannerOptions {
   std::string address = kDefaultPlanner;
   int timeout_s = 600;  // a search may take long; commands that only look something up set less
+  TlsFiles tls;
 
   CallPolicy policy() const {
     CallPolicy policy;
+    policy.tls = tls.Read();
     policy.deadline = std::chrono::seconds(timeout_s);
     return policy;
   }
@@ -39,7 +42,7 @@ CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::st
 // names none.
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request);
 
-// --planner and --timeout-s. `options` must outlive the parse.
+// --planner, --timeout-s and those of AddTlsOptions. `options` must outlive the parse.
 void AddPlannerOptions(CLI::App& command, PlannerOptions& options);
 
 }  // namespace neuroshard

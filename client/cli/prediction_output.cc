@@ -62,9 +62,8 @@ std::string PredictionsAsTable(const PredictionRequest& request,
     cells.push_back(NamesOf(set));
     table.AddRow(std::move(cells));
   }
-  std::string text =
-      Lines(BasisLine(response.price_basis(), response.measured_with()), style) +
-      table.ToString(style);
+  std::string text = Lines(BasisLine(response.price_basis(), response.measured_with()), style) +
+                     table.ToString(style);
   text += fmt::format("model {} version {}\n", response.cost_model().name(),
                       response.cost_model().version());
   for (const std::string& warning : response.warnings()) {

@@ -14,6 +14,7 @@
 #include "client/cli/format_option.h"
 #include "client/cli/option_check.h"
 #include "client/cli/planner_options.h"
+#include "client/cli/tls_options.h"
 #include "client/cli/worker_options.h"
 #include "client/stub/model_reference.h"
 #include "client/sweep/comm_sampling.h"
@@ -43,8 +44,15 @@ struct SweepOptions {
   int sample_timeout_s = 300;
   int devices_per_worker = 0;
   std::string planner;
+  TlsFiles tls;
   std::string model;
   std::string format;
+
+  CallPolicy policy() const {
+    CallPolicy policy;
+    policy.tls = tls.Read();
+    return policy;
+  }
 };
 
 using Samples = std::variant<std::vector<ComputeSample>, std::vector<CommSample>>;
@@ -147,9 +155,11 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
                                   ProfileStore& store, const StopSignal& stop, std::ostream& log) {
   const ActivePool pool{plan.info, std::get<std::vector<ComputeSample>>(plan.samples),
                         plan.num_chosen, plan.repeats};
-  NS_ASSIGN_OR_RETURN(const ActiveSweep sweep,
-                      BeginActiveSweep(pool, {options.planner, *ParseModelReference(options.model)},
-                                       store, stop, log));
+  NS_ASSIGN_OR_RETURN(
+      const ActiveSweep sweep,
+      BeginActiveSweep(pool,
+                       {options.planner, options.policy(), *ParseModelReference(options.model)},
+                       store, stop, log));
   NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep.sweep_id));
   return StoredSweep{plan.label, sweep.sweep_id, sweep.num_samples, plan.settings,
                      std::move(pending)};
@@ -213,6 +223,7 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
 
   FleetOptions fleet;
   fleet.workers = options.workers;
+  fleet.tls = options.tls.Read();
   fleet.devices_per_worker = options.devices_per_worker;
   fleet.reconnect_window = std::chrono::seconds(options.reconnect_s);
   fleet.sample_deadline = std::chrono::seconds(options.sample_timeout_s);
@@ -247,6 +258,7 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
       ->required();
   AddWorkersOption(*command, options->workers);
+  AddTlsOptions(*command, options->tls);
   AddStoreOption(*command, options->store_file,
                  "Profile store; made when missing. The same command again resumes");
   InRange(command->add_option("--reconnect-s", options->reconnect_s,

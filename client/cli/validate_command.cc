@@ -17,6 +17,7 @@
 #include "client/cli/input_file.h"
 #include "client/cli/option_check.h"
 #include "client/cli/planner_options.h"
+#include "client/cli/tls_options.h"
 #include "client/cli/validation_output.h"
 #include "client/cli/worker_options.h"
 #include "client/stub/planner_client.h"
@@ -41,6 +42,7 @@ struct ValidateOptions {
   std::string plan_file;
   std::vector<std::string> workers;
   std::string planner;
+  TlsFiles tls;
   std::string model;
   std::string store_file;
   std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
@@ -60,7 +62,10 @@ StatusOr<std::optional<PlanCost>> Predict(const ValidateOptions& options,
   *question.mutable_request() = request;
   *question.mutable_plan() = file.plan;
   OverrideModel(options.model, *question.mutable_request());
-  NS_ASSIGN_OR_RETURN(const auto response, PlannerClient(options.planner).EvaluatePlan(question));
+  CallPolicy policy;
+  policy.tls = options.tls.Read();
+  NS_ASSIGN_OR_RETURN(const auto response,
+                      PlannerClient(options.planner, policy).EvaluatePlan(question));
   if (!response.legal()) {
     Violations violations;
     for (const v1::PlanViolation& violation : response.violations())
@@ -79,6 +84,7 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   for (const std::string& warning : request.warnings) console.err << "warning: " << warning << '\n';
   ValidationOptions validation;
   validation.workers = options.workers;
+  validation.tls = options.tls.Read();
   validation.settings.max_time_ms = options.max_time_ms;
   CatchProcessSignals();  // not earlier: waiting for the planner may simply be ended
   ManualStop stop;
@@ -162,6 +168,7 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "JSON: output of plan --format json, or a bare plan; -: stdin")
       ->required();
   AddWorkersOption(*command, options->workers);
+  AddTlsOptions(*command, options->tls);
   command
       ->add_option("--planner", options->planner,
                    "Planner that predicts and checks; default: the prediction in PLAN")

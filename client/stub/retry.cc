@@ -1,6 +1,5 @@
 #include "client/stub/retry.h"
 
-#include <algorithm>
 #include <chrono>
 #include <random>
 #include <thread>
@@ -23,7 +22,7 @@ Status Retry(const CallPolicy& policy, const std::function<Status()>& attempt) {
     const auto asked = RetryAfterOf(status);
     const bool may_help = status.code() == absl::StatusCode::kUnavailable || asked.has_value();
     if (!may_help || left <= 1 || asked > policy.deadline) return status;
-    std::this_thread::sleep_for(std::max(backoff.Next(), asked.value_or(kNone)));
+    std::this_thread::sleep_for(asked.value_or(kNone) + backoff.Next());
   }
 }
 

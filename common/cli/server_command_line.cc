@@ -32,6 +32,8 @@ void AddServerOptions(CLI::App& app, ServerCommandLine& line) {
       });
   app.add_option("--log-level", line.log_level, "What is written to stderr")
       ->check(OneOf({"debug", "info", "warn", "error", "off"}));
+  app.add_flag("--insecure", line.insecure,
+               "Serve without TLS also where other hosts reach the address");
   app.add_flag("--check-config", line.check_config,
                "Only say what is wrong with the options, the file and the ports; start nothing");
 }

@@ -17,6 +17,7 @@ struct ServerCommandLine {
   std::string listen;
   std::optional<std::string> metrics;  // "" serves none
   std::string log_level;
+  bool insecure = false;
   bool check_config = false;
 };
 

@@ -38,7 +38,8 @@ StatusOr<AddressList> Resolve(const ListenAddress& address) {
 
 // The socket; -1 with errno.
 int Listen(const addrinfo& address, int port) {
-  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol);
+  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                        address.ai_protocol);
   if (fd < 0) return -1;
   sockaddr_storage name{};
   std::memcpy(&name, address.ai_addr, address.ai_addrlen);
@@ -90,6 +91,8 @@ std::string ToText(const ListenAddress& address) {
              ? fmt::format("{}:{}", address.host, address.port)
              : fmt::format("[{}]:{}", address.host, address.port);
 }
+
+Status Resolves(const ListenAddress& address) { return Resolve(address).status(); }
 
 bool IsLoopback(const ListenAddress& address) {
   const auto found = Resolve(address);

@@ -25,6 +25,9 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // The inverse; IPv6 hosts get their brackets back.
 std::string ToText(const ListenAddress& address);
 
+// OK, or UNAVAILABLE with the resolver's reason.
+Status Resolves(const ListenAddress& address);
+
 // Whether only this host reaches every address that the host stands for. A name that cannot be
 // resolved is not.
 bool IsLoopback(const ListenAddress& address);
@@ -40,8 +43,8 @@ struct ListeningSocket {
 StatusOr<ListeningSocket> ListenOn(const ListenAddress& address);
 
 // One on every address that the host stands for ("localhost": 127.0.0.1 and ::1), all on one port.
-// Addresses of a family that the machine does not have are left out; a port that is taken on one of
-// them is UNAVAILABLE.
+// Addresses of a family that the machine does not have are left out; a stated port that is taken on
+// one of them is UNAVAILABLE.
 StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address);
 
 // Whether a server may do without the address.

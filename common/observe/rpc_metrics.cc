@@ -18,7 +18,7 @@ const prometheus::Histogram::BucketBoundaries kDurationSeconds = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
     0.5,    1,     2.5,    5,     10,   30,    60,   300, 1800};
 
-// Calls with them are refused before anything is done for them.
+// Their times say how busy the server is, not how long its work takes.
 constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureReason::kDraining};
 
 // The same family for the same registry.

@@ -1,7 +1,8 @@
 // Metrics that every RPC server has. Labels are bounded: rpc is a method name of ours, code a gRPC
 // status code.
 //   neuroshard_rpc_requests_total{rpc,code}   calls answered, shed ones too
-//   neuroshard_rpc_shed_total{rpc,reason}     calls refused for the server's sake: OVERLOADED,
+//   neuroshard_rpc_shed_total{rpc,reason}     calls refused or ended for the server's sake:
+//                                             OVERLOADED (of a worker also: the device is leased),
 //                                             DRAINING
 //   neuroshard_rpc_duration_seconds{rpc}      histogram, from the handler's begin to its end, of
 //                                             calls that were not shed

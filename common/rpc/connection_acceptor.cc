@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -45,13 +46,27 @@ int RaiseDescriptorLimit() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()));
 }
 
+StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
+    std::vector<int> listening, int max_connections, std::function<void(int)> take,
+    RpcMetrics* metrics) {
+  const int wake_fd = eventfd(0, EFD_CLOEXEC);
+  if (wake_fd < 0) {
+    const std::string reason = std::strerror(errno);
+    for (const int fd : listening) close(fd);
+    return Unavailable("cannot accept connections: eventfd: {}", reason);
+  }
+  return std::unique_ptr<ConnectionAcceptor>(new ConnectionAcceptor(
+      std::move(listening), max_connections, std::move(take), metrics, wake_fd));
+}
+
 ConnectionAcceptor::ConnectionAcceptor(std::vector<int> listening, int max_connections,
-                                       std::function<void(int)> take, RpcMetrics* metrics)
+                                       std::function<void(int)> take, RpcMetrics* metrics,
+                                       int wake_fd)
     : listening_(std::move(listening)),
       max_connections_(max_connections),
       take_(std::move(take)),
       metrics_(metrics),
-      wake_fd_(eventfd(0, EFD_CLOEXEC)),
+      wake_fd_(wake_fd),
       thread_([this] { Run(); }) {}
 
 ConnectionAcceptor::~ConnectionAcceptor() {
@@ -65,7 +80,12 @@ void ConnectionAcceptor::Run() {
   std::vector<pollfd> polled = {{wake_fd_, POLLIN, 0}};
   for (const int fd : listening_) polled.push_back({fd, POLLIN, 0});
   while (true) {
-    if (poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) return;
+    if (poll(polled.data(), polled.size(), -1) < 0) {
+      // A signal, or no memory at the moment.
+      if (errno != EINTR)
+        std::this_thread::sleep_for(std::chrono::milliseconds(kWaitAfterFailureMs));
+      continue;
+    }
     if (polled[0].revents != 0) return;
     for (std::size_t i = 1; i < polled.size(); ++i) {
       if (polled[i].revents != 0) Accept(polled[i].fd);

@@ -9,10 +9,12 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/observe/rpc_metrics.h"
 
 namespace neuroshard {
@@ -24,16 +26,20 @@ int RaiseDescriptorLimit();
 // connections wait in the kernel's queue.
 class ConnectionAcceptor {
  public:
-  // Owns `listening`, sockets that listen. `take` owns the descriptor that it is called with, from
+  // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is called with, from
   // the acceptor's thread. At most `max_connections` of them are open at a time. `metrics` may be
-  // null, else outlives this.
-  ConnectionAcceptor(std::vector<int> listening, int max_connections,
-                     std::function<void(int fd)> take, RpcMetrics* metrics);
+  // null, else outlives this. UNAVAILABLE when descriptors have run out.
+  static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<int> listening,
+                                                             int max_connections,
+                                                             std::function<void(int fd)> take,
+                                                             RpcMetrics* metrics);
   ~ConnectionAcceptor();
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
 
  private:
+  ConnectionAcceptor(std::vector<int> listening, int max_connections,
+                     std::function<void(int fd)> take, RpcMetrics* metrics, int wake_fd);
   void Run();
   void Accept(int listening_fd);
   // Whether one more connection may be open. Amortised O(1): connections that were closed are found
@@ -45,8 +51,8 @@ class ConnectionAcceptor {
   const std::function<void(int)> take_;
   RpcMetrics* const metrics_;
   const int wake_fd_;  // an eventfd: readable once the thread shall end
-  // Connections handed over: descriptor -> inode of its socket. Whoever took one closes it without
-  // a word; then the descriptor is gone or has another inode.
+  // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one is
+  // closed; its descriptor is then gone or has another inode.
   std::unordered_map<int, ino_t> handed_over_;
   std::chrono::steady_clock::time_point last_look_;
   std::thread thread_;  // last: starts when everything else is there

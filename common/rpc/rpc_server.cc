@@ -34,6 +34,9 @@ constexpr int kKeepaliveTimeoutMs = 10'000;
 // Files, metrics, processes of devices: what connections leave of the descriptors.
 constexpr int kDescriptorsForOthers = 100;
 
+// For TLS and HTTP/2 together; a client on the same continent needs less than one.
+constexpr int kHandshakeTimeoutMs = 10'000;
+
 // Longer than a search may take.
 constexpr int kConnectionGraceMs = 600'000;
 
@@ -89,6 +92,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls.has_value()) {
     NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls));
+  } else if (const Status found = Resolves(address); !found.ok()) {
+    return Unavailable("cannot listen on {}: {}", options.listen, Message(found));
   } else if (!options.insecure && !IsLoopback(address)) {
     return FailedPrecondition(
         "{} can be reached from other hosts, and without TLS everybody there may call this server: "
@@ -112,6 +117,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // A connection that is silent from the start does not keep its place.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   // A worker that measures sends nothing for minutes; pings go on all the same.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
@@ -150,14 +157,16 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   server->address_ = ToText(address);
   server->entry_ = std::move(entry);
   const int descriptors = std::max(1, RaiseDescriptorLimit() - kDescriptorsForOthers);
-  server->acceptor_ = std::make_unique<ConnectionAcceptor>(
-      std::move(listening), std::min(options.max_connections, descriptors),
-      [entry = server->entry_.get()](int fd) {
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-        connection.fd = fd;
-        entry->HandleNewConnection(&connection);
-      },
-      gate.metrics());
+  NS_ASSIGN_OR_RETURN(
+      server->acceptor_,
+      ConnectionAcceptor::Start(
+          std::move(listening), std::min(options.max_connections, descriptors),
+          [entry = server->entry_.get()](int fd) {
+            grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+            connection.fd = fd;
+            entry->HandleNewConnection(&connection);
+          },
+          gate.metrics()));
   return server;
 }
 

@@ -21,7 +21,7 @@ constexpr char kAlternativeName[] = "x509_subject_alternative_name";
 // A method and who may call it. Every role of a longer list is named on its own: a table of what is
 // allowed, not of what is left out.
 struct MethodRule {
-  std::string_view prefix;  // of a path
+  std::string_view path;  // ends in / for all methods of a service
   std::vector<CallerRole> roles;
   bool everybody = false;
 };
@@ -43,7 +43,8 @@ const std::vector<MethodRule>& MethodRules() {
 const MethodRule& RuleFor(std::string_view path) {
   static const MethodRule& otherwise = *new MethodRule{"", {CallerRole::kAdmin}};
   for (const MethodRule& rule : MethodRules()) {
-    if (path.starts_with(rule.prefix)) return rule;
+    const bool fits = rule.path.ends_with('/') ? path.starts_with(rule.path) : path == rule.path;
+    if (fits) return rule;
   }
   return otherwise;
 }
@@ -111,8 +112,11 @@ Status CheckFiles(const ServerTls& tls) {
   if (const File file = Open(tls.key); file == nullptr) {
     check("key", fmt::format("cannot read {}", tls.key));
   } else {
-    key = PEM_read_PrivateKey(file.get(), nullptr, nullptr, nullptr);
-    if (key == nullptr) check("key", fmt::format("{} has no private key in PEM", tls.key));
+    // An empty pass phrase, as gRPC has: nobody is asked for one.
+    key = PEM_read_PrivateKey(file.get(), nullptr, nullptr, const_cast<char*>(""));
+    if (key == nullptr) {
+      check("key", fmt::format("{} has no private key in PEM without a pass phrase", tls.key));
+    }
   }
   if (certificate != nullptr && key != nullptr && X509_check_private_key(certificate, key) != 1) {
     check("key", fmt::format("{} is not the key of {}", tls.key, tls.certificate));
@@ -138,7 +142,7 @@ ServerTls ReadServerTls(ConfigReader& section) {
 }
 
 bool MatchesPattern(std::string_view pattern, std::string_view text) {
-  // Linear but for the last star, to which it returns: O(pattern * text).
+  // Greedy; after a mismatch the last star takes one character more. O(pattern * text).
   std::size_t p = 0, t = 0;
   std::optional<std::size_t> star;
   std::size_t star_text = 0;

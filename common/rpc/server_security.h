@@ -36,17 +36,21 @@ struct ServerTls {
   std::string certificate;  // the server's, with its chain
   std::string key;
   std::string client_ca;  // callers without a certificate of these are refused
-  // How often the files are read again, so that certificates rotate without a restart.
+  // How often the files are read again, so that certificates rotate without a restart. Key and
+  // certificate have to be exchanged together (a link to their folder, say): with a key that is not
+  // the certificate's, new connections are refused until the next read. Connections that are open
+  // stay.
   int reload_s = 60;
-  // By role, patterns of a caller's subject alternative names (URI, DNS, IP, e-mail); `*` is any
-  // run of characters. A role without patterns is nobody's.
+  // By role, patterns of a caller's subject alternative names (URI, DNS, IP, e-mail, all in one
+  // list); `*` is any run of characters, `/` and `.` too. Nobody has a role without patterns, and a
+  // caller without such names has none. Not read again.
   std::map<CallerRole, std::vector<std::string>> roles;
 };
 
 // Keys certificate, key, client_ca, reload_s and roles of a section `tls`.
 ServerTls ReadServerTls(ConfigReader& section);
 
-// Whether `text` is what `pattern` says.
+// Whether `*` in `pattern` can stand for runs of characters so that it becomes `text`.
 bool MatchesPattern(std::string_view pattern, std::string_view text);
 
 // OK when one of `names` has a role that may call `path`, "/package.Service/Method"; else

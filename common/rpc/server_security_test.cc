@@ -22,7 +22,7 @@ using testing::IsOk;
 using testing::StatusIs;
 using ::testing::UnorderedElementsAre;
 
-// By recursion, without a thought for time.
+// By recursion, in exponential time.
 bool MatchesSlowly(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   if (pattern[0] == '*') {
@@ -88,6 +88,7 @@ TEST(CheckRoleTest, DeniesWhatIsNotAllowed) {
   EXPECT_EQ(roles_of("/grpc.health.v1.Health/Check"), "11111");
   EXPECT_EQ(roles_of("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"), "00010");
   EXPECT_EQ(roles_of("/neuroshard.v2.PlannerService/ShardPlan"), "00010");
+  EXPECT_EQ(roles_of("/neuroshard.v1.PlannerService/ListCostModelsX"), "01010");
   EXPECT_EQ(roles_of(""), "00010");
   EXPECT_THAT(CheckRole(tls, "/neuroshard.v1.PlannerService/ShardPlan", {"operator"}),
               StatusIs(absl::StatusCode::kPermissionDenied,

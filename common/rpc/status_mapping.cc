@@ -1,5 +1,7 @@
 #include "common/rpc/status_mapping.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,7 +85,8 @@ std::optional<std::chrono::milliseconds> RetryAfterOf(const Status& status) {
   const auto payload = status.GetPayload(kRetryInfo);
   google::rpc::RetryInfo info;
   if (!payload.has_value() || !info.ParseFromString(std::string(*payload))) return std::nullopt;
-  return std::chrono::seconds(info.retry_delay().seconds()) +
+  constexpr std::int64_t kDayS = 86'400;
+  return std::chrono::seconds(std::clamp<std::int64_t>(info.retry_delay().seconds(), 0, kDayS)) +
          std::chrono::ceil<std::chrono::milliseconds>(
              std::chrono::nanoseconds(info.retry_delay().nanos()));
 }

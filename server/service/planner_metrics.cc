@@ -113,7 +113,6 @@ void PlannerMetrics::ModelsRefused(std::size_t count) {
 void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
   models_serving_.Set(static_cast<double>(models.loaded().size()));
   models_refused_.Set(static_cast<double>(models.refused().size()));
-  last_poll_.SetToCurrentTime();
   const auto labels_of = [](const CostModel& model) {
     return Labels{{"model", model.info().name}, {"version", std::to_string(model.info().version)}};
   };
@@ -131,6 +130,8 @@ void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
   Replace(drift_, drift_gauges_, drifts);
   Replace(default_model_, default_gauges_, defaults);
 }
+
+void PlannerMetrics::ModelRootRead() { last_poll_.SetToCurrentTime(); }
 
 void PlannerMetrics::Replace(prometheus::Family<prometheus::Gauge>& family, Gauges& gauges,
                              const std::map<Labels, double>& values) {

@@ -52,6 +52,7 @@ class PlannerMetrics {
   void ModelsRefused(std::size_t count);
   // Numbers, drift and default of what is served; gauges of what is not go.
   void ModelsNow(const ModelSnapshot& models);
+  void ModelRootRead();
 
  private:
   using Labels = std::map<std::string, std::string>;

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import os
 import pathlib
 import re
 import resource
@@ -23,7 +24,7 @@ PLANNER, WORKER = sys.argv[1:]
 SERVICE = "/neuroshard.v1.PlannerService/"
 MIB = 1 << 20
 # What a server has at its busiest: gRPC's threads, its own, and those of a search. The attacks made thousands.
-MOST_THREADS = 250
+MOST_THREADS = 250 + 20 * os.cpu_count()
 
 
 def status(pid, key):
@@ -81,10 +82,8 @@ class ConnectionsTest(AttackTest):
         planner = self.start("rpc: {max_connections: 20}")
         crowd = [http2.Connection(planner.address) for _ in range(20)]
         planner.wait_for_metric('neuroshard_rpc_connections_total{outcome="accepted"} 20')
-        one_more = socket.create_connection(planner.address.rsplit(":", 1))
-        with self.assertRaises(ConnectionResetError):
+        with self.assertRaises(ConnectionResetError), socket.create_connection(planner.address.rsplit(":", 1)) as one_more:
             one_more.recv(1)
-        one_more.close()
         for connection in crowd:
             connection.close()
         self.assert_serves(planner)

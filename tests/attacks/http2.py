@@ -32,7 +32,7 @@ class Connection:
 
     def __init__(self, address, window=65535):
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)))
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window)))
 
     def begin(self, stream, method, request=None):

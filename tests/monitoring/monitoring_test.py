@@ -42,13 +42,17 @@ def find_tools():
         return {name: shutil.which(name) for name in names}
     unpacked = CACHE / "usr/bin"
     if not (unpacked / "promtool").exists():
-        with tempfile.TemporaryDirectory() as folder:
-            fetched = subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True)
+        if not (shutil.which("apt-get") and shutil.which("dpkg")):
+            return None
+        CACHE.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
+            fetched = subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True, timeout=120)
             packages = list(pathlib.Path(folder).glob("*.deb"))
-            if fetched.returncode != 0 or not packages or not shutil.which("dpkg"):
+            if fetched.returncode != 0 or not packages:
                 return None
-            CACHE.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["dpkg", "-x", packages[0], CACHE], check=True)
+            subprocess.run(["dpkg", "-x", packages[0], f"{folder}/unpacked"], check=True)
+            shutil.rmtree(CACHE, ignore_errors=True)
+            pathlib.Path(folder, "unpacked").rename(CACHE)
     return {name: str(unpacked / name) for name in names}
 
 

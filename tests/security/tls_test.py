@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real servers under TLS: who gets in, who may do what, and certificates that change under way.
 
-    tls_test.py NEUROSHARD_PLANNER NEUROSHARD_WORKER
+    tls_test.py NEUROSHARD_PLANNER NEUROSHARD_WORKER NEUROSHARD
 """
 
 import json
@@ -19,7 +19,7 @@ from neuroshard import PlannerClient, errors, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
 from planner_process import MODELS, PlannerProcess
 
-PLANNER, WORKER = sys.argv[1:]
+PLANNER, WORKER, NEUROSHARD = sys.argv[1:]
 MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
 ROLES = {"read": ["dashboard-*"], "plan": ["spiffe://example.org/trainer/*"], "profile": ["operator.example.org"], "admin": ["root.example.org"]}
 NAMES = {
@@ -79,6 +79,26 @@ class TlsTest(unittest.TestCase):
             self.assertEqual(caught.exception.code, grpc.StatusCode.PERMISSION_DENIED)
         self.client(planner, "root").plan(request())
 
+    def test_the_command_line(self):
+        planner = self.start()
+        address = "localhost:" + planner.address.rsplit(":")[-1]
+        files = {"NEUROSHARD_TLS_CA": "ca.pem", "NEUROSHARD_TLS_CERT": "trainer.pem", "NEUROSHARD_TLS_KEY": "trainer.key"}
+
+        def run(*options, environment=None):
+            command = [NEUROSHARD, "models", "list", "--planner", address, *options]
+            return subprocess.run(command, capture_output=True, text=True, env=os.environ | (environment or {}), timeout=60)
+
+        by_flags = run("--tls-ca", self.folder / "ca.pem", "--tls-cert", self.folder / "trainer.pem", "--tls-key", self.folder / "trainer.key")
+        self.assertIn("cpu-amd-epyc", by_flags.stdout, by_flags.stderr)
+        by_environment = run(environment={name: str(self.folder / file) for name, file in files.items()})
+        self.assertIn("cpu-amd-epyc", by_environment.stdout, by_environment.stderr)
+        self.assertEqual(run().returncode, 1)
+        alone = run("--tls-ca", self.folder / "ca.pem")
+        self.assertEqual((alone.returncode, "--tls-" in alone.stderr), (2, True), alone.stderr)
+        none = run("--tls-ca", self.folder / "none.pem", "--tls-cert", self.folder / "ca.key", "--tls-key", self.folder / "ca.key")
+        self.assertEqual(none.returncode, 2)
+        self.assertIn("none.pem", none.stderr)
+
     def test_who_does_not_get_in(self):
         planner = self.start()
         other = self.folder / "other"
@@ -92,11 +112,11 @@ class TlsTest(unittest.TestCase):
             with self.subTest(folder=folder.name, ca=ca), self.assertRaises(errors.PlannerError) as caught:
                 self.client(planner, "trainer", folder, ca).models()
             self.assertEqual(caught.exception.code, grpc.StatusCode.UNAVAILABLE)
-        with self.assertRaises(errors.PlannerError):  # in the clear
-            PlannerClient(planner.address, timeout_s=10, retries=0).models()
-        with self.assertRaises(errors.PlannerError):  # no certificate at all
-            PlannerClient("localhost:" + planner.address.rsplit(":")[-1], timeout_s=10, retries=0,
-                          credentials=grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())).models()
+        only_trusting = grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())
+        for credential in (None, only_trusting):  # in the clear; no certificate at all
+            with self.subTest(credential=credential), self.assertRaises(errors.PlannerError) as caught:
+                PlannerClient("localhost:" + planner.address.rsplit(":")[-1], timeout_s=10, retries=0, credentials=credential).models()
+            self.assertIn(caught.exception.code, (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
         self.client(planner, "trainer").models()
 
     def test_certificates_rotate_under_a_stream(self):
@@ -124,8 +144,9 @@ class TlsTest(unittest.TestCase):
                 time.sleep(0.1)
         stream.join()
         self.assertTrue(results and results[0], "the stream of before ended well")
-        with self.assertRaises(errors.PlannerError):  # that authority's server does not take the old ones
-            self.client(planner, "operator", self.folder, fresh / "ca.pem").models()
+        with self.assertRaises(errors.PlannerError) as caught:  # those of the old authority are strangers now
+            self.client(planner, "trainer", self.folder, fresh / "ca.pem").models()
+        self.assertEqual(caught.exception.code, grpc.StatusCode.UNAVAILABLE)
 
     def test_a_worker(self):
         config = self.folder / "worker.yaml"
@@ -154,6 +175,8 @@ class TlsTest(unittest.TestCase):
         status, said = self.run_planner("0.0.0.0:0", "{}")
         self.assertEqual(status, 1)
         self.assertRegex(said, "0.0.0.0:0 can be reached from other hosts, and without TLS everybody there may call this server")
+        status, said = self.run_planner("no.such.host.invalid:0", "{}")
+        self.assertEqual((status, "reached from other hosts" in said), (1, False), said)
         planner = PlannerProcess(PLANNER, listen="0.0.0.0:0", config="insecure: true")
         self.addCleanup(planner.stop)
         self.assertIn("warning insecure", planner.log())

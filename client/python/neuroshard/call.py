@@ -91,8 +91,8 @@ class Attempts:
     """The attempts of one call. Calls are repeatable (plans are functions of the request), so UNAVAILABLE is retried, and so is whatever the
     server asks to be tried again (google.rpc.RetryInfo, as an overloaded planner does), within the call's deadline.
 
-    The n-th wait is uniform in [c/2, c] with c = min(0.1 s * 2^n, 1 s), so that clients that failed together do not come back together; longer where the
-    server asks for it. Not thread-safe.
+    The n-th wait is uniform in [c/2, c] with c = min(0.1 s * 2^n, 1 s), so that clients that failed together do not come back together; it comes on top of
+    what the server asks for. Not thread-safe.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Attempts:
         if not may_help or self._left <= 0:
             raise error
         self._left -= 1
-        wait = max(self._uniform(self._ceiling_s / 2, self._ceiling_s), error.retry_delay_s or 0.0)
+        wait = self._uniform(self._ceiling_s / 2, self._ceiling_s) + (error.retry_delay_s or 0.0)
         self._ceiling_s = min(2 * self._ceiling_s, LONGEST_BACKOFF_S)
         if wait >= self.remaining_s():
             raise error

@@ -1,0 +1,50 @@
+#include "client/cli/tls_options.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iterator>
+
+namespace neuroshard {
+namespace {
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The fault of a file; empty: none.
+std::string CheckPem(const std::string& path) {
+  const std::ifstream file(path);
+  if (!file.good()) return "cannot open " + path;
+  return Contents(path).find("-----BEGIN ") == std::string::npos ? path + " is not in PEM" : "";
+}
+
+}  // namespace
+
+std::optional<ClientTls> TlsFiles::Read() const {
+  if (ca.empty()) return std::nullopt;
+  return ClientTls{Contents(ca), Contents(certificate), Contents(key)};
+}
+
+void AddTlsOptions(CLI::App& command, TlsFiles& files) {
+  if (command.get_option_no_throw("--tls-ca") != nullptr) return;
+  const auto add = [&command](const char* name, std::string& path, const char* what,
+                              const char* variable) {
+    return command.add_option(name, path, what)
+        ->type_name("FILE.pem")
+        ->check(CheckPem)
+        ->envname(variable);
+  };
+  CLI::Option* const ca = add("--tls-ca", files.ca, "TLS: certificate of who the servers' are from",
+                              "NEUROSHARD_TLS_CA");
+  CLI::Option* const certificate =
+      add("--tls-cert", files.certificate, "TLS: certificate to show to servers",
+          "NEUROSHARD_TLS_CERT");
+  CLI::Option* const key =
+      add("--tls-key", files.key, "TLS: key of that certificate", "NEUROSHARD_TLS_KEY");
+  ca->needs(certificate)->needs(key);
+  certificate->needs(ca)->needs(key);
+  key->needs(ca)->needs(certificate);
+}
+
+}  // namespace neuroshard

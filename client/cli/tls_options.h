@@ -1,0 +1,29 @@
+// --tls-ca, --tls-cert and --tls-key of the commands that call a server.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "client/stub/call_policy.h"
+
+namespace CLI {
+class App;
+}
+
+namespace neuroshard {
+
+// Files in PEM; all empty: plaintext.
+struct TlsFiles {
+  std::string ca;           // whose servers are trusted
+  std::string certificate;  // the caller's
+  std::string key;
+
+  // Their contents; nothing where none is stated.
+  std::optional<ClientTls> Read() const;
+};
+
+// Nothing where the command has them already: one set is for every server that it calls. A file that
+// cannot be read, or one or two of three, is a usage error. `files` must outlive the parse.
+void AddTlsOptions(CLI::App& command, TlsFiles& files);
+
+}  // namespace neuroshard
