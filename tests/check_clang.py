@@ -4,7 +4,7 @@
     check_clang.py BUILD                 all of what follows
     check_clang.py BUILD headers         every header compiles alone
     check_clang.py BUILD locks           guarded data is touched with its mutex held (common/base/mutex.h)
-    check_clang.py BUILD tidy            the checks of .clang-tidy, on what changed since --since, --most files of it
+    check_clang.py BUILD tidy            the checks of .clang-tidy, on product files that changed since --since, --most of them
     check_clang.py BUILD tidy --all      on everything
 
 BUILD is a configured build folder: its generated headers and its compiler flags are used. A header whose .cc includes it first is
@@ -24,7 +24,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LAYERS = ("common", "kernels", "worker", "server", "client", "tests", "bench")
+PRODUCT = ("common", "kernels", "worker", "server", "client")
+LAYERS = (*PRODUCT, "tests", "bench")
 # In clang's way: g++ checks warnings.
 FLAGS = ["-std=c++20", "-fsyntax-only", "-w", "-Wno-unknown-warning-option"]
 # Files that clang-tidy reads as one: parsing what they include takes most of its time.
@@ -75,15 +76,14 @@ def exists(commit):
 
 
 def changed_since(commit, most):
-    """Up to `most` files, tests last, that differ from that commit; or from the last one where there is no such commit here."""
+    """Up to `most` product files that differ from that commit; or from the last one where there is no such commit here."""
     since = commit if exists(commit) else "HEAD~1"
     if not exists(since):
         print(f"clang-tidy: SKIPPED, there is no {commit} here to compare with, and no HEAD~1")
         return []
     names = run(["git", "diff", "--name-only", "--diff-filter=d", since, "--", "*.h", "*.cc"]).stdout.split()
-    files = [pathlib.Path(name) for name in names if name.split("/")[0] in LAYERS]
-    files.sort(key=lambda path: (path.name.endswith("_test.cc"), LAYERS.index(path.parts[0]), path))
-    print(f"clang-tidy: {len(files)} files differ from {since}")
+    files = [pathlib.Path(name) for name in names if name.split("/")[0] in PRODUCT and not name.endswith("_test.cc")]
+    print(f"clang-tidy: {len(files)} product files differ from {since}")
     if len(files) > most:
         print(f"clang-tidy: more than {most}; LEFT OUT: {' '.join(map(str, files[most:]))}")
     return files[:most]
