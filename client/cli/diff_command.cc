@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "client/cli/exit_code.h"
+#include "common/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_diff.h"

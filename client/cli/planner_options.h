@@ -21,7 +21,7 @@ inline constexpr char kDefaultPlanner[] = "127.0.0.1:50051";
 struct PlannerOptions {
   std::string address = kDefaultPlanner;
   int timeout_s = 600;  // a search may take long; commands that only look something up set less
-  TlsFiles tls;
+  TlsFiles tls = {};
 
   CallPolicy policy() const {
     CallPolicy policy;

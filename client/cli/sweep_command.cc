@@ -44,7 +44,7 @@ struct SweepOptions {
   int sample_timeout_s = 300;
   int devices_per_worker = 0;
   std::string planner;
-  TlsFiles tls;
+  TlsFiles tls = {};
   std::string model;
   std::string format;
 

@@ -42,7 +42,7 @@ struct ValidateOptions {
   std::string plan_file;
   std::vector<std::string> workers;
   std::string planner;
-  TlsFiles tls;
+  TlsFiles tls = {};
   std::string model;
   std::string store_file;
   std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
