@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "common/cli/exit_code.h"
 #include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_diff.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/base/in_file.h"
+#include "common/cli/exit_code.h"
 #include "common/codec/plan_codec.h"
 
 namespace neuroshard {

@@ -323,7 +323,7 @@ class ClientTests:
             if isinstance(details, dict):
                 details = status_with(status, **details)
             with self.subTest(details=details), ScriptedPlanner((status, "why", details)).serve() as address:
-                async with self.client(address) as client:
+                async with self.client(address, retries=0) as client:
                     error = await self.assert_fails(kind, client.models())
                 self.assertEqual((error.code, error.message, error.reason, error.retry_delay_s, error.violations), (status, "why", reason, delay, []))
 
