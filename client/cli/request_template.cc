@@ -36,7 +36,7 @@ const std::set<std::string_view> kLeftOut = {"init_fn",
                                              "virtual_table_eviction_policy"};
 
 // "DataType.FP32" and "PoolingType.SUM" as a request has them.
-std::string Word(std::string text) {
+std::string InLowerCase(std::string text) {
   text.erase(0, text.rfind('.') + 1);
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -78,9 +78,9 @@ std::string Entry(const TextValue& table, std::int64_t embedding_dim) {
     if (key == "feature_names") {
       fields.push_back("features: " + Value(value));
     } else if (key == "data_type") {
-      fields.push_back("weight_dtype: " + Word(value.text));
+      fields.push_back("weight_dtype: " + InLowerCase(value.text));
     } else if (key == "pooling") {
-      fields.push_back("pooling_mode: " + Word(value.text));
+      fields.push_back("pooling_mode: " + InLowerCase(value.text));
     } else {
       fields.push_back(key + ": " + Value(value));
     }

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <regex>
-
 #include "client/cli/command_line_fixture.h"
 #include "common/codec/message_text.h"
 #include "common/codec/request_codec.h"
@@ -31,8 +29,13 @@ TEST(RequestTemplateTest, IsALegalRequestWithAndWithoutItsOptions) {
   EXPECT_EQ(request->topology.devices.size(), 8u);
   EXPECT_EQ(request->tables.size(), 2u);
 
-  const std::regex option("\n#(?=[^ ])");
-  const std::string with_options = std::regex_replace(yaml, option, "\n");
+  // Without the # of lines that are a field, not a comment: "#name: value".
+  std::string with_options;
+  for (std::size_t i = 0; i < yaml.size(); ++i) {
+    const bool at_line = i > 0 && yaml[i - 1] == '\n' && yaml[i] == '#';
+    if (at_line && i + 1 < yaml.size() && yaml[i + 1] != ' ') continue;
+    with_options += yaml[i];
+  }
   EXPECT_NE(with_options, yaml);
   const auto all = Decoded(with_options);
   ASSERT_THAT(all, IsOk());
