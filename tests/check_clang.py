@@ -4,7 +4,7 @@
     check_clang.py BUILD                 all of what follows
     check_clang.py BUILD headers         every header compiles alone
     check_clang.py BUILD locks           guarded data is touched with its mutex held (common/base/mutex.h)
-    check_clang.py BUILD tidy            the checks of .clang-tidy, on product files that changed since --since, --most of them
+    check_clang.py BUILD tidy            the checks of .clang-tidy, on product files that changed since --since, unless they are more than --most
     check_clang.py BUILD tidy --all      on everything
 
 BUILD is a configured build folder: its generated headers and its compiler flags are used. A header whose .cc includes it first is
@@ -76,7 +76,7 @@ def exists(commit):
 
 
 def changed_since(commit, most):
-    """Up to `most` product files that differ from that commit; or from the last one where there is no such commit here."""
+    """The product files that differ from that commit, or from the last one where there is no such commit here; none where they are more than `most`."""
     since = commit if exists(commit) else "HEAD~1"
     if not exists(since):
         print(f"clang-tidy: SKIPPED, there is no {commit} here to compare with, and no HEAD~1")
@@ -85,8 +85,9 @@ def changed_since(commit, most):
     files = [pathlib.Path(name) for name in names if name.split("/")[0] in PRODUCT and not name.endswith("_test.cc")]
     print(f"clang-tidy: {len(files)} product files differ from {since}")
     if len(files) > most:
-        print(f"clang-tidy: more than {most}; LEFT OUT: {' '.join(map(str, files[most:]))}")
-    return files[:most]
+        print(f"clang-tidy: SKIPPED, more than {most}; by hand: --most {len(files)}")
+        return []
+    return files
 
 
 def folder_of_target(path):
@@ -134,7 +135,7 @@ def main():
     parser.add_argument("checks", nargs="*", default=["headers", "locks", "tidy"], help="headers, locks, tidy")
     parser.add_argument("--since", default=os.environ.get("NEUROSHARD_SINCE") or "HEAD~1",
                         help="tidy: a commit (default: $NEUROSHARD_SINCE, else the last one)")
-    parser.add_argument("--most", type=int, default=40, help="tidy: this many of the changed files at most (default: %(default)s)")
+    parser.add_argument("--most", type=int, default=40, help="tidy: nothing is looked at where more files changed (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="tidy: every file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
