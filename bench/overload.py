@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import grpc
+from google.protobuf import json_format
 from neuroshard import errors, v1
 from neuroshard.call import CHANNEL_OPTIONS
 
@@ -33,11 +34,7 @@ PLAN, LIST, HEALTH = "/neuroshard.v1.PlannerService/ShardPlan", "/neuroshard.v1.
 
 
 def request_bytes():
-    request = v1.ShardPlanRequest()
-    from google.protobuf import json_format
-
-    json_format.ParseDict(make_requests.request(26, 128, 1), request)
-    return request.SerializeToString()
+    return json_format.ParseDict(make_requests.request(26, 128, 1), v1.ShardPlanRequest()).SerializeToString()
 
 
 async def caller(plan, body, until, outcomes):

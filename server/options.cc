@@ -55,7 +55,7 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
 
 Violations FaultsOfStart(const PlannerOptions& options) {
   Violations faults;
-  AddFaultIfTaken("listen", options.rpc.listen, faults);
+  AddFaultsOfStart(options.rpc, faults);
   if (options.metrics_stated) {
     AddFaultIfTaken("metrics_listen", options.metrics_listen, faults);
   }

@@ -63,7 +63,7 @@ StatusOr<WorkerOptions> ReadWorkerOptions(const std::string& path) {
 
 Violations FaultsOfStart(const WorkerOptions& options) {
   Violations faults;
-  AddFaultIfTaken("listen", options.rpc.listen, faults);
+  AddFaultsOfStart(options.rpc, faults);
   if (options.metrics_stated) {
     AddFaultIfTaken("metrics_listen", options.metrics_listen, faults);
   }

@@ -64,7 +64,7 @@ class PlannerClient::Impl {
 };
 
 PlannerClient::PlannerClient(std::string address, CallPolicy policy)
-    : impl_(std::make_unique<Impl>(std::move(address), policy)) {}
+    : impl_(std::make_unique<Impl>(std::move(address), std::move(policy))) {}
 PlannerClient::~PlannerClient() = default;
 
 StatusOr<v1::ShardPlanResponse> PlannerClient::ShardPlan(

@@ -57,7 +57,7 @@ class WorkerClient::Impl {
 };
 
 WorkerClient::WorkerClient(std::string address, CallPolicy policy)
-    : impl_(std::make_unique<Impl>(std::move(address), policy)) {}
+    : impl_(std::make_unique<Impl>(std::move(address), std::move(policy))) {}
 WorkerClient::~WorkerClient() = default;
 
 const std::string& WorkerClient::address() const { return impl_->address(); }

@@ -13,7 +13,7 @@ namespace neuroshard {
 class Patience {
  public:
   Patience(const Clock& clock, std::chrono::milliseconds window, Backoff backoff)
-      : clock_(clock), window_(window), backoff_(std::move(backoff)), last_success_(clock.Now()) {}
+      : clock_(clock), window_(window), backoff_(backoff), last_success_(clock.Now()) {}
 
   void Success() {
     last_success_ = clock_.Now();

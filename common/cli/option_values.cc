@@ -57,7 +57,8 @@ CLI::Validator OneOf(std::vector<std::string> words) {
   return {check, all};
 }
 
-CLI::Validator internal::IntegerBetween(std::string name, std::int64_t min, std::int64_t max) {
+CLI::Validator internal::IntegerBetween(const std::string& name, std::int64_t min,
+                                        std::int64_t max) {
   const bool unbounded = max == std::numeric_limits<std::int64_t>::max();
   const std::string bounds =
       unbounded ? fmt::format("of at least {}", min) : fmt::format("from {} to {}", min, max);
@@ -66,12 +67,12 @@ CLI::Validator internal::IntegerBetween(std::string name, std::int64_t min, std:
       [](const TextValue& value) { return IntegerOf<std::int64_t>(value); });
 }
 
-CLI::Validator internal::RealBetween(std::string name, double min, double max) {
+CLI::Validator internal::RealBetween(const std::string& name, double min, double max) {
   return NumberBetween<double>(name, "a number", fmt::format("from {} to {}", min, max), min, max,
                                [](const TextValue& value) { return RealOf(value); });
 }
 
-CLI::Validator internal::Unsigned(std::string name) {
+CLI::Validator internal::Unsigned(const std::string& name) {
   return NumberBetween<std::uint64_t>(
       name, "an integer", "of at least 0", 0, std::numeric_limits<std::uint64_t>::max(),
       [](const TextValue& value) { return IntegerOf<std::uint64_t>(value); });

@@ -25,9 +25,9 @@ CLI::Validator OneWordOf() {
 }
 
 namespace internal {
-CLI::Validator IntegerBetween(std::string name, std::int64_t min, std::int64_t max);
-CLI::Validator RealBetween(std::string name, double min, double max);
-CLI::Validator Unsigned(std::string name);
+CLI::Validator IntegerBetween(const std::string& name, std::int64_t min, std::int64_t max);
+CLI::Validator RealBetween(const std::string& name, double min, double max);
+CLI::Validator Unsigned(const std::string& name);
 }  // namespace internal
 
 // Lets `option` take numbers in [min, max], written as in YAML files: --timeout-s takes 1h, a number

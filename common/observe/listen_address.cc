@@ -92,12 +92,9 @@ std::string ToText(const ListenAddress& address) {
              : fmt::format("[{}]:{}", address.host, address.port);
 }
 
-Status Resolves(const ListenAddress& address) { return Resolve(address).status(); }
-
-bool IsLoopback(const ListenAddress& address) {
-  const auto found = Resolve(address);
-  if (!found.ok()) return false;
-  for (const addrinfo* one = found->get(); one != nullptr; one = one->ai_next) {
+StatusOr<bool> IsLoopback(const ListenAddress& address) {
+  NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
+  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     if (one->ai_family == AF_INET6) {
       const auto& name = *reinterpret_cast<const sockaddr_in6*>(one->ai_addr);
       if (!IN6_IS_ADDR_LOOPBACK(&name.sin6_addr)) return false;

@@ -25,12 +25,9 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // The inverse; IPv6 hosts get their brackets back.
 std::string ToText(const ListenAddress& address);
 
-// OK, or UNAVAILABLE with the resolver's reason.
-Status Resolves(const ListenAddress& address);
-
-// Whether only this host reaches every address that the host stands for. A name that cannot be
-// resolved is not.
-bool IsLoopback(const ListenAddress& address);
+// Whether only this host reaches every address that the host stands for. UNAVAILABLE with the
+// resolver's reason.
+StatusOr<bool> IsLoopback(const ListenAddress& address);
 
 // A TCP socket that listens.
 struct ListeningSocket {

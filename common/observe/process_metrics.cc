@@ -82,9 +82,12 @@ std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
     families.push_back(Family("process_threads", "Threads", MetricType::Gauge, stat.threads));
   }
   std::error_code error;
-  std::filesystem::directory_iterator descriptors("/proc/self/fd", error);
+  int count = 0;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    ++count;
+  }
   if (!error) {
-    const auto count = std::distance(begin(descriptors), end(descriptors));
     families.push_back(Family("process_open_fds", "Open descriptors", MetricType::Gauge,
                               static_cast<double>(count)));
   }

@@ -29,7 +29,7 @@ std::optional<ino_t> SocketInode(int fd) {
   return status.st_ino;
 }
 
-// The client sees a reset instead of a connection that ends without a word.
+// The client sees a reset instead of a connection that just ends.
 void Reset(int fd) {
   const linger now{.l_onoff = 1, .l_linger = 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);

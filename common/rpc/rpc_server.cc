@@ -50,6 +50,20 @@ void DeclareMethods(const std::string& service, RpcMetrics* metrics) {
   }
 }
 
+// A server without TLS stays on loopback unless it was told otherwise.
+Status CheckNotOpen(const RpcServerOptions& options, const ListenAddress& address) {
+  if (options.tls.has_value() || options.insecure) return absl::OkStatus();
+  const StatusOr<bool> loopback = IsLoopback(address);
+  if (!loopback.ok()) {
+    return Unavailable("cannot listen on {}: {}", options.listen, Message(loopback.status()));
+  }
+  if (*loopback) return absl::OkStatus();
+  return FailedPrecondition(
+      "{} can be reached from other hosts, and without TLS everybody there may call this server: "
+      "state tls in the configuration, listen on 127.0.0.1, or say --insecure",
+      options.listen);
+}
+
 }  // namespace
 
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
@@ -75,9 +89,21 @@ ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options)
   return rpc;
 }
 
+void AddFaultsOfStart(const RpcServerOptions& options, Violations& faults) {
+  AddFaultIfTaken("listen", options.listen, faults);
+  if (const auto address = ParseListenAddress(options.listen); address.ok()) {
+    const Status open = CheckNotOpen(options, *address);
+    if (open.code() == absl::StatusCode::kFailedPrecondition) faults.Add("listen", Message(open));
+  }
+  if (!options.tls.has_value()) return;
+  for (const Violation& fault : Violations::FromStatus(CheckTlsFiles(*options.tls))) {
+    faults.Add(fault.field, fault.description);
+  }
+}
+
 void WarnIfOpen(const RpcServerOptions& options, const Logger& logger) {
   const auto address = ParseListenAddress(options.listen);
-  if (options.tls.has_value() || !address.ok() || IsLoopback(*address)) return;
+  if (options.tls.has_value() || !address.ok() || IsLoopback(*address).value_or(false)) return;
   logger.Warn("insecure", {{"address", options.listen},
                            {"reason", "no TLS: whoever reaches this address may call the server"}});
 }
@@ -89,16 +115,10 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
                                                       const std::vector<HostedService>& services,
                                                       RpcGate& gate) {
   NS_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(options.listen));
+  NS_RETURN_IF_ERROR(CheckNotOpen(options, address));
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls.has_value()) {
     NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls));
-  } else if (const Status found = Resolves(address); !found.ok()) {
-    return Unavailable("cannot listen on {}: {}", options.listen, Message(found));
-  } else if (!options.insecure && !IsLoopback(address)) {
-    return FailedPrecondition(
-        "{} can be reached from other hosts, and without TLS everybody there may call this server: "
-        "state tls in the configuration, listen on 127.0.0.1, or say --insecure",
-        options.listen);
   }
   const auto sockets = ListenOnEach(address);
   if (!sockets.ok()) {

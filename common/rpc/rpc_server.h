@@ -11,6 +11,7 @@
 #include "common/base/bytes.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/base/violations.h"
 #include "common/observe/logger.h"
 #include "common/rpc/connection_acceptor.h"
 #include "common/rpc/rpc_gate.h"
@@ -65,6 +66,10 @@ struct RpcServerOptions {
 // of its section `rpc`.
 // Returns that section, for options that only one of our servers has.
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
+
+// What keeps a server with these options from starting now: an address that is taken, files of TLS
+// that cannot be used, an address beyond loopback without TLS.
+void AddFaultsOfStart(const RpcServerOptions& options, Violations& faults);
 
 // Logs a warning where everybody who reaches the server may call it.
 void WarnIfOpen(const RpcServerOptions& options, const Logger& logger);

@@ -32,6 +32,7 @@ const std::vector<MethodRule>& MethodRules() {
       {"/grpc.health.v1.Health/", {}, true},
       {"/neuroshard.v1.PlannerService/ListCostModels", {kRead, kPlan, kAdmin}},
       {"/neuroshard.v1.PlannerService/GetCostModel", {kRead, kPlan, kAdmin}},
+      {"/neuroshard.v1.PlannerService/ListDevices", {kRead, kPlan, kAdmin}},
       {"/neuroshard.v1.PlannerService/", {kPlan, kAdmin}},
       {"/neuroshard.v1.WorkerService/GetWorkerInfo", {kRead, kProfile, kAdmin}},
       {"/neuroshard.v1.WorkerService/", {kProfile, kAdmin}},
@@ -98,35 +99,6 @@ std::string CertificateFault(const std::string& path, X509** certificate) {
   return *certificate == nullptr ? fmt::format("{} has no certificate in PEM", path) : "";
 }
 
-// gRPC itself would start, and fail every handshake.
-Status CheckFiles(const ServerTls& tls) {
-  Violations violations;
-  const auto check = [&](const char* field, const std::string& fault) {
-    if (!fault.empty()) violations.Add(std::string("tls.") + field, fault);
-  };
-  X509* certificate = nullptr;
-  X509* authority = nullptr;
-  check("certificate", CertificateFault(tls.certificate, &certificate));
-  check("client_ca", CertificateFault(tls.client_ca, &authority));
-  EVP_PKEY* key = nullptr;
-  if (const File file = Open(tls.key); file == nullptr) {
-    check("key", fmt::format("cannot read {}", tls.key));
-  } else {
-    // An empty pass phrase, as gRPC has: nobody is asked for one.
-    key = PEM_read_PrivateKey(file.get(), nullptr, nullptr, const_cast<char*>(""));
-    if (key == nullptr) {
-      check("key", fmt::format("{} has no private key in PEM without a pass phrase", tls.key));
-    }
-  }
-  if (certificate != nullptr && key != nullptr && X509_check_private_key(certificate, key) != 1) {
-    check("key", fmt::format("{} is not the key of {}", tls.key, tls.certificate));
-  }
-  X509_free(certificate);
-  X509_free(authority);
-  EVP_PKEY_free(key);
-  return violations.ToStatus();
-}
-
 }  // namespace
 
 ServerTls ReadServerTls(ConfigReader& section) {
@@ -179,8 +151,36 @@ Status CheckRole(const ServerTls& tls, std::string_view path,
       names.empty() ? "the caller (without alternative names)" : absl::StrJoin(names, ", ")));
 }
 
+Status CheckTlsFiles(const ServerTls& tls) {
+  Violations violations;
+  const auto check = [&](const char* field, const std::string& fault) {
+    if (!fault.empty()) violations.Add(std::string("tls.") + field, fault);
+  };
+  X509* certificate = nullptr;
+  X509* authority = nullptr;
+  check("certificate", CertificateFault(tls.certificate, &certificate));
+  check("client_ca", CertificateFault(tls.client_ca, &authority));
+  EVP_PKEY* key = nullptr;
+  if (const File file = Open(tls.key); file == nullptr) {
+    check("key", fmt::format("cannot read {}", tls.key));
+  } else {
+    // An empty pass phrase, as gRPC has: nobody is asked for one.
+    key = PEM_read_PrivateKey(file.get(), nullptr, nullptr, const_cast<char*>(""));
+    if (key == nullptr) {
+      check("key", fmt::format("{} has no private key in PEM without a pass phrase", tls.key));
+    }
+  }
+  if (certificate != nullptr && key != nullptr && X509_check_private_key(certificate, key) != 1) {
+    check("key", fmt::format("{} is not the key of {}", tls.key, tls.certificate));
+  }
+  X509_free(certificate);
+  X509_free(authority);
+  EVP_PKEY_free(key);
+  return violations.ToStatus();
+}
+
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls) {
-  NS_RETURN_IF_ERROR(CheckFiles(tls));
+  NS_RETURN_IF_ERROR(CheckTlsFiles(tls));
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
           tls.key, tls.certificate, tls.client_ca, static_cast<unsigned>(tls.reload_s)));

@@ -17,7 +17,7 @@
 namespace neuroshard {
 
 // What a caller may be; the identities of one are listed in the configuration.
-//   read      which models, which devices
+//   read      which models, which devices a planner knows or a worker has
 //   plan      all of a planner, read included
 //   profile   all of a worker, read included
 //   admin     everything, reflection included
@@ -59,8 +59,12 @@ bool MatchesPattern(std::string_view pattern, std::string_view text);
 Status CheckRole(const ServerTls& tls, std::string_view path,
                  const std::vector<std::string>& names);
 
+// INVALID_ARGUMENT names every file that cannot be used, under "tls": gRPC itself would start, and fail
+// every handshake.
+Status CheckTlsFiles(const ServerTls& tls);
+
 // For TLS 1.2 and later with a verified certificate of the caller; every call is checked by
-// CheckRole before its handler runs. INVALID_ARGUMENT names every file that cannot be used.
+// CheckRole before its handler runs. Errors as CheckTlsFiles has them.
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls);
 
 }  // namespace neuroshard

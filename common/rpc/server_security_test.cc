@@ -79,8 +79,8 @@ TEST(CheckRoleTest, DeniesWhatIsNotAllowed) {
     const bool planner = std::string(service) == v1::PlannerService::service_full_name();
     for (int i = 0; i < descriptor->method_count(); ++i) {
       const std::string& method = descriptor->method(i)->name();
-      const bool read =
-          method == "ListCostModels" || method == "GetCostModel" || method == "GetWorkerInfo";
+      const bool read = method == "ListCostModels" || method == "GetCostModel" ||
+                        method == "ListDevices" || method == "GetWorkerInfo";
       const std::string expected = std::string(read ? "1" : "0") + (planner ? "10" : "01") + "10";
       EXPECT_EQ(roles_of(fmt::format("/{}/{}", service, method)), expected) << method;
     }

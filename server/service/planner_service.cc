@@ -72,7 +72,7 @@ int DefaultSearchThreadsInFlight() {
 }
 
 PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
-    : parts_(std::move(parts)),
+    : parts_(parts),
       wire_limits_{
           .counted_type = v1::Table::descriptor()->full_name(),
           // Requests a little over the limit are decoded, so that all their faults are named.

@@ -10,7 +10,6 @@ import pathlib
 import re
 import resource
 import socket
-import subprocess
 import sys
 import unittest
 
@@ -18,7 +17,7 @@ import grpc
 import http2
 from neuroshard import PlannerClient, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
-from planner_process import PlannerProcess
+from planner_process import NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER = sys.argv[1:]
 SERVICE = "/neuroshard.v1.PlannerService/"
@@ -149,21 +148,16 @@ class StreamsTest(AttackTest):
 
 class WorkerTest(unittest.TestCase):
     def test_streams_without_a_header(self):
-        with subprocess.Popen([WORKER, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--cpu-devices", "1"],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
-            try:
-                address = worker.stdout.readline().split()[-1]
-                attackers = [http2.Connection(address) for _ in range(4)]
-                for connection in attackers:
-                    connection.socket.sendall(b"".join(connection.begin(1 + 2 * i, "/neuroshard.v1.WorkerService/ProfileCompute") for i in range(100)))
-                with grpc.insecure_channel(address) as channel:
-                    info = WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=60)
-                self.assertEqual(info.devices[0].running_job, "")
-                self.assertLess(threads(worker.pid), MOST_THREADS)
-                for connection in attackers:
-                    connection.close()
-            finally:
-                worker.kill()
+        with NativeWorkerProcess(WORKER) as worker:
+            attackers = [http2.Connection(worker.address) for _ in range(4)]
+            for connection in attackers:
+                connection.socket.sendall(b"".join(connection.begin(1 + 2 * i, "/neuroshard.v1.WorkerService/ProfileCompute") for i in range(100)))
+            with grpc.insecure_channel(worker.address) as channel:
+                info = WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=60)
+            self.assertEqual(info.devices[0].running_job, "")
+            self.assertLess(threads(worker.process.pid), MOST_THREADS)
+            for connection in attackers:
+                connection.close()
 
 
 if __name__ == "__main__":

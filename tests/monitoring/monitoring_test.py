@@ -24,7 +24,7 @@ import urllib.request
 import grpc
 from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
-from planner_process import MODELS, PlannerProcess
+from planner_process import MODELS, NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER, CACHE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]).resolve()
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
@@ -72,29 +72,17 @@ class MonitoringTest(unittest.TestCase):
         (models / "cpu-amd-epyc/4/drift.yaml").write_text(DRIFT)
         cls.planner = PlannerProcess(PLANNER, models=str(models))
         cls.addClassCleanup(cls.planner.stop)
-        cls.start_worker()
+        cls.worker = NativeWorkerProcess(WORKER)
+        cls.addClassCleanup(cls.worker.stop)
         cls.start_prometheus()
         cls.use_both()
         cls.wait_for_two_scrapes()
 
     @classmethod
-    def start_worker(cls):
-        log = open(cls.folder / "worker.log", "w+", encoding="utf-8")  # noqa: SIM115
-        cls.addClassCleanup(log.close)
-        worker = subprocess.Popen([WORKER, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--cpu-devices", "1"], stdout=subprocess.PIPE, stderr=log, text=True)
-        cls.addClassCleanup(worker.wait)
-        cls.addClassCleanup(worker.kill)
-        cls.addClassCleanup(worker.stdout.close)
-        cls.worker_address = worker.stdout.readline().split()[-1]
-        log.seek(0)
-        cls.worker_metrics = next(line for line in log if "metrics_listening" in line).split("address=")[1].split()[0]
-        cls.planner_metrics = next(line for line in cls.planner.log().splitlines() if "metrics_listening" in line).split("address=")[1].split()[0]
-
-    @classmethod
     def start_prometheus(cls):
         """With the configuration of deploy/, but for the targets and how often they are scraped."""
         text = (DEPLOY / "prometheus/prometheus.yml").read_text()
-        for old, new in (("planner-1:9464", cls.planner_metrics), ("gpu-host-1:9465", cls.worker_metrics), ("15s", "1s")):
+        for old, new in (("planner-1:9464", cls.planner.metrics_address), ("gpu-host-1:9465", cls.worker.metrics_address), ("15s", "1s")):
             assert old in text, old
             text = text.replace(old, new)
         (cls.folder / "prometheus.yml").write_text(text)
@@ -126,7 +114,7 @@ class MonitoringTest(unittest.TestCase):
         header = v1.ProfileComputeHeader(device=0, settings=v1.MeasurementSettings(warmup_iterations=1, min_iterations=2, max_iterations=3, max_time_ms=1000))
         shard = v1.MeasuredShard(table="t", rows=1000, cols=16, pooling_factor=4, reuse_histogram=[1.0] + [0.0] * 16, weight_dtype="fp32", pooling_mode="sum")
         sample = v1.ComputeSample(sample_id="one", shards=[shard], batch_size=64, optimizer="sgd")
-        with grpc.insecure_channel(cls.worker_address) as channel:
+        with grpc.insecure_channel(cls.worker.address) as channel:
             requests = [v1.ProfileComputeRequest(header=header), v1.ProfileComputeRequest(sample=sample)]
             answers = list(WorkerServiceStub(channel).ProfileCompute(iter(requests), timeout=60))
         assert answers[0].measurement.outcome == "ok", answers
@@ -153,8 +141,8 @@ class MonitoringTest(unittest.TestCase):
             time.sleep(0.2)
 
     def test_promtool_accepts_every_metric(self):
-        for address in (self.planner_metrics, self.worker_metrics):
-            checked = subprocess.run([TOOLS["promtool"], "check", "metrics"], input=get(f"http://{address}/metrics"), capture_output=True, text=True)
+        for server in (self.planner, self.worker):
+            checked = subprocess.run([TOOLS["promtool"], "check", "metrics"], input=server.metrics(), capture_output=True, text=True)
             self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
 
     def test_configuration_and_rules(self):

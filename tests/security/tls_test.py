@@ -17,7 +17,7 @@ import unittest
 import grpc
 from neuroshard import PlannerClient, errors, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
-from planner_process import MODELS, PlannerProcess
+from planner_process import MODELS, NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER, NEUROSHARD = sys.argv[1:]
 MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
@@ -149,26 +149,20 @@ class TlsTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, grpc.StatusCode.UNAVAILABLE)
 
     def test_a_worker(self):
-        config = self.folder / "worker.yaml"
-        config.write_text(self.configuration())
-        with subprocess.Popen([WORKER, "--config", config, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--cpu-devices", "1"],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
-            try:
-                address = "localhost:" + worker.stdout.readline().split(":")[-1].strip()
-                for name, allowed in (("operator", True), ("trainer", False)):
-                    with grpc.secure_channel(address, credentials(self.folder, name)) as channel:
-                        try:
-                            WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=30)
-                            self.assertTrue(allowed)
-                        except grpc.RpcError as fault:
-                            self.assertEqual((fault.code(), allowed), (grpc.StatusCode.PERMISSION_DENIED, False))
-            finally:
-                worker.kill()
+        with NativeWorkerProcess(WORKER, config=self.configuration()) as worker:
+            address = "localhost:" + worker.address.rsplit(":")[-1]
+            for name, allowed in (("operator", True), ("trainer", False)):
+                with grpc.secure_channel(address, credentials(self.folder, name)) as channel:
+                    try:
+                        WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=30)
+                        self.assertTrue(allowed)
+                    except grpc.RpcError as fault:
+                        self.assertEqual((fault.code(), allowed), (grpc.StatusCode.PERMISSION_DENIED, False))
 
-    def run_planner(self, listen, config):
+    def run_planner(self, listen, config, *more):
         path = self.folder / "planner.yaml"
         path.write_text(config)
-        done = subprocess.run([PLANNER, "--config", path, "--models", MODELS, "--listen", listen, "--metrics", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([PLANNER, "--config", path, "--models", MODELS, "--listen", listen, "--metrics", "127.0.0.1:0", *more], capture_output=True, text=True, timeout=60)
         return done.returncode, done.stderr
 
     def test_a_server_that_would_be_open_does_not_start(self):
@@ -183,6 +177,16 @@ class TlsTest(unittest.TestCase):
         status, said = self.run_planner("127.0.0.1:0", self.configuration(key=str(self.folder / "trainer.key")))
         self.assertEqual(status, 1)
         self.assertRegex(said, "tls.key: .*trainer.key is not the key of .*server.pem")
+
+    def test_check_config_knows_what_keeps_it_from_starting(self):
+        for listen, config, fault in (
+            ("0.0.0.0:0", "{}", "listen: 0.0.0.0:0 can be reached from other hosts"),
+            ("127.0.0.1:0", self.configuration(key="none.key"), "tls.key: cannot read none.key"),
+        ):
+            status, said = self.run_planner(listen, config, "--check-config")
+            self.assertEqual((status, fault in said), (2, True), said)
+        self.assertEqual(self.run_planner("0.0.0.0:0", "{}", "--check-config", "--insecure")[0], 0)
+        self.assertEqual(self.run_planner("0.0.0.0:0", self.configuration(), "--check-config")[0], 0)
 
 
 if __name__ == "__main__":

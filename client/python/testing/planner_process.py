@@ -1,4 +1,4 @@
-"""A real planner process for tests."""
+"""Real servers, planner and neuroshard-worker, as processes for tests."""
 
 import os
 import re
@@ -11,32 +11,37 @@ import urllib.request
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "configs", "models")
 
 
-class PlannerProcess:
-    """neuroshard-planner with the models that the project ships, on a port that the system chose unless told otherwise. A context manager that kills it."""
+class ServerProcess:
+    """A server with this configuration. A context manager that kills it."""
 
-    def __init__(self, binary, listen="127.0.0.1:0", config="", models=MODELS):
-        self._folder = tempfile.TemporaryDirectory(prefix="neuroshard-planner-")
-        path = os.path.join(self._folder.name, "planner.yaml")
+    def __init__(self, binary, *arguments, config=""):
+        self._folder = tempfile.TemporaryDirectory(prefix="neuroshard-server-")
+        path = os.path.join(self._folder.name, "config.yaml")
         with open(path, "w", encoding="utf-8") as file:
             file.write(config or "{}\n")
         self._log = os.path.join(self._folder.name, "log")
-        command = [binary, "--config", path, "--models", models, "--listen", listen, "--metrics", "127.0.0.1:0"]
+        command = [binary, "--config", path, "--metrics", "127.0.0.1:0", *arguments]
         with open(self._log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
+            self.process.wait()
+            log = self.log()
             self.stop()
-            raise RuntimeError(f"the planner did not start: {self.log()}")
+            raise RuntimeError(f"{binary} did not start: {log}")
         self.address = line.split()[-1]
 
     def log(self):
         with open(self._log, encoding="utf-8") as file:
             return file.read()
 
+    @property
+    def metrics_address(self):
+        return re.search(r"metrics_listening address=(\S+)", self.log())[1]
+
     def metrics(self):
         """What a scrape of /metrics says."""
-        address = re.search(r"metrics_listening address=(\S+)", self.log())[1]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics", timeout=10) as answer:
             return answer.read().decode()
 
     def wait_for_metric(self, line):
@@ -66,3 +71,17 @@ class PlannerProcess:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class PlannerProcess(ServerProcess):
+    """neuroshard-planner with the models that the project ships, on a port that the system chose unless told otherwise."""
+
+    def __init__(self, binary, listen="127.0.0.1:0", config="", models=MODELS):
+        super().__init__(binary, "--listen", listen, "--models", models, config=config)
+
+
+class NativeWorkerProcess(ServerProcess):
+    """neuroshard-worker with one CPU device; worker_process.py has the package's own."""
+
+    def __init__(self, binary, config=""):
+        super().__init__(binary, "--listen", "127.0.0.1:0", "--cpu-devices", "1", config=config)

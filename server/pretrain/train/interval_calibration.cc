@@ -121,7 +121,7 @@ std::vector<double> EnsemblePredictions::Model() const {
   return model;
 }
 
-std::optional<IntervalManifest> CalibrateInterval(std::vector<CalibrationValue> values,
+std::optional<IntervalManifest> CalibrateInterval(const std::vector<CalibrationValue>& values,
                                                   double coverage) {
   const std::vector<Miss> misses = MissesOf(values);
   const std::size_t groups = GroupsOf(misses);
@@ -150,7 +150,7 @@ std::optional<IntervalManifest> CalibrateInterval(const EnsemblePredictions& pre
     values.push_back({predictions.measured_ms[i], model_ms[i], predictions.members_ms[i],
                       static_cast<std::int64_t>(i), 0});
   }
-  return CalibrateInterval(std::move(values), coverage);
+  return CalibrateInterval(values, coverage);
 }
 
 double IntervalCoverage(const IntervalManifest& interval, const EnsemblePredictions& predictions,

@@ -34,7 +34,7 @@ struct CalibrationValue {
 // All groups weigh the same: their values are not independent. rank_factors: the same of each rank
 // count that 20 groups or more have, where there are two such counts. Values that are not above 0
 // are left out; nothing where fewer than 20 groups are left.
-std::optional<IntervalManifest> CalibrateInterval(std::vector<CalibrationValue> values,
+std::optional<IntervalManifest> CalibrateInterval(const std::vector<CalibrationValue>& values,
                                                   double coverage);
 
 // Of values that stand alone and that no member had learned from.
