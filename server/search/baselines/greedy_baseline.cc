@@ -1,10 +1,10 @@
 #include "server/search/baselines/greedy_baseline.h"
 
 #include <cmath>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "common/base/positions.h"
@@ -29,6 +29,14 @@ double LoadOf(const Table& table, TableLoad load) {
   return 0;
 }
 
+// Ordered by what a greedy placement looks at: the load, of equal ones the bytes.
+struct RankContent {
+  double load = 0;
+  std::int64_t used_bytes = 0;
+
+  auto operator<=>(const RankContent&) const = default;
+};
+
 }  // namespace
 
 std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
@@ -37,8 +45,7 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
   std::vector<double> loads;
   for (const Table& table : request.tables) loads.push_back(LoadOf(table, load));
   const std::vector<std::int64_t> available = AvailableBytes(request);
-  std::vector<std::int64_t> used(available.size(), 0);
-  std::vector<double> sums(available.size(), 0);
+  std::vector<RankContent> ranks(available.size());
   Placement placement{WholeTables(request), std::vector<int>(num_tables, 0)};
   for (const std::size_t t :
        PositionsDescending(num_tables, [&](std::size_t table) { return loads[table]; })) {
@@ -47,12 +54,12 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
         PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim);
     std::optional<std::size_t> best;
     for (std::size_t r = 0; r < available.size(); ++r) {
-      if (used[r] + bytes > available[r]) continue;
-      if (!best || std::tie(sums[r], used[r]) < std::tie(sums[*best], used[*best])) best = r;
+      if (ranks[r].used_bytes + bytes > available[r]) continue;
+      if (!best || ranks[r] < ranks[*best]) best = r;
     }
     if (!best) return std::nullopt;
-    used[*best] += bytes;
-    sums[*best] += loads[t];
+    ranks[*best].load += loads[t];
+    ranks[*best].used_bytes += bytes;
     placement.rank_of_piece[t] = static_cast<int>(*best);
   }
   return placement;
