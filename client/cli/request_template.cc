@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
@@ -51,12 +52,7 @@ std::string Scalar(const TextValue& value) {
       });
   if (plain && value.text.front() != '-') return value.text;
   if (value.kind == TextValue::Kind::kNumber) return value.text;
-  std::string quoted = "\"";
-  for (const char c : value.text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
+  return nlohmann::json(value.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string Value(const TextValue& value) {
@@ -148,7 +144,8 @@ global_batch_size: 65_536
 # sgd, adagrad, rowwise_adagrad or adam: how much state a table has besides its weights.
 optimizer: rowwise_adagrad
 
-# Hosts that are alike are one entry. memory_bytes is what a device has for embeddings.
+# Hosts that are alike are one entry. memory_bytes is what a device has for embeddings. `device:
+# h100-sxm` in its place brings memory, bandwidths and links; `neuroshard devices` lists the names.
 topology:
   hosts:
     - {{count: {}, num_devices: {}, memory_bytes: {}}}

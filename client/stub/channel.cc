@@ -22,6 +22,10 @@ std::string Plainer(const std::string& message) {
     return "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps";
   }
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
+  if (has("Socket closed")) {
+    return "the connection was closed: a server with TLS, perhaps, which takes a certificate "
+           "(--tls-ca, --tls-cert, --tls-key)";
+  }
   if (has("DNS resolution failed")) return "there is no host of that name (DNS resolution failed)";
   if (message == "Deadline Exceeded") return "no answer within the time that the caller allowed";
   return message;

@@ -38,6 +38,8 @@ struct ModelCoverage {
   std::vector<std::string> features;  // columns of the compute network's input, in order
   std::vector<int> num_devices;       // rank counts it can price communication for, ascending
   int max_ranks = 0;                  // any rank count up to this besides; 0: num_devices are all
+  // Whether it prices communication, measured or by a fabric.
+  bool prices_comm() const { return max_ranks > 1 || !num_devices.empty(); }
   // What a search tries where the caller does not say.
   std::vector<ShardingType> sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
   // Types whose collectives it was measured on, whether a search tries them unasked or not.

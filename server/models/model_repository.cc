@@ -159,8 +159,7 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
     found.push_back(model);
   }
   const auto rank = [this](const CostModelInfo& info) {
-    const bool measured_comm = info.coverage.comm_fabric.empty() &&
-                               (info.coverage.max_ranks > 1 || !info.coverage.num_devices.empty());
+    const bool measured_comm = info.coverage.comm_fabric.empty() && info.coverage.prices_comm();
     return std::pair(info.name != default_model_, !measured_comm);
   };
   std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {

@@ -112,9 +112,8 @@ struct Pricing {
 // The model with the links of the request's devices, where it has measured none of its own.
 std::shared_ptr<const CostModel> WithLinksOf(const Topology& topology,
                                              std::shared_ptr<const CostModel> model) {
-  const ModelCoverage& coverage = model->info().coverage;
-  const bool prices_comm = model->info().kind == kAnalyticKind || coverage.max_ranks > 1 ||
-                           !coverage.num_devices.empty();
+  const bool prices_comm =
+      model->info().kind == kAnalyticKind || model->info().coverage.prices_comm();
   if (prices_comm || !topology.fabric || topology.num_ranks() == 1) return model;
   return MakeFabricCostModel(std::move(model), *topology.fabric);
 }
