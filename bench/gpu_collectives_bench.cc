@@ -48,7 +48,7 @@ Status Measure(Communicator& rank, Row& row) {
                                 : rank.ReserveBlocks(row.collective, block));
   for (int i = 0; i < kWarmups + kIterations; ++i) {
     NS_RETURN_IF_ERROR(rank.Barrier());
-    rank.StartNextWhen([] {});
+    rank.StartNextWhen(std::chrono::nanoseconds(0), [] {});
     NS_RETURN_IF_ERROR(all_to_all ? rank.AllToAll({even, even})
                                   : rank.RunBlocks(row.collective, block));
     NS_ASSIGN_OR_RETURN(const double slowest, rank.Max(*rank.LastExchangeMs()));

@@ -71,7 +71,12 @@ std::vector<Case> Cases() {
     }
     cases.push_back({"mixed4..256_" + ids, mixed, zipf});
   }
-  cases.push_back({"dim128_uniform_fp16", std::vector<std::int64_t>(8, 128), 0, DataType::kFp16});
+  for (const DataType type : {DataType::kFp16, DataType::kBf16}) {
+    for (const std::int64_t cols : {32, 128}) {
+      cases.push_back(
+          {fmt::format("dim{}_uniform_{}", cols, ToText(type)), std::vector(8, cols), 0, type});
+    }
+  }
   cases.push_back({"dim128_uniform_sgd", std::vector<std::int64_t>(8, 128), 0, DataType::kFp32,
                    Optimizer::kSgd});
   return cases;

@@ -40,6 +40,10 @@ std::vector<Target> Targets(const Json& result) {
   return {
       {"forward, dim 128, uniform: of copying", forward("dim128_uniform"), 0.8},
       {"forward, dim 32, uniform: of copying", forward("dim32_uniform"), 0.6},
+      {"forward, dim 128, fp16: of copying", forward("dim128_uniform_fp16"), 0.8},
+      {"forward, dim 128, bf16: of copying", forward("dim128_uniform_bf16"), 0.8},
+      {"forward, dim 32, fp16: of copying", forward("dim32_uniform_fp16"), 0.6},
+      {"forward, dim 32, bf16: of copying", forward("dim32_uniform_bf16"), 0.6},
       {"backward with row-wise Adagrad, dim 128, uniform: of copying",
        figure("dim128_uniform", "backward", "distinct"), 0.4},
       {"forward, dims 4 to 256 in one launch: of the best single dim",

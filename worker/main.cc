@@ -1,7 +1,9 @@
 // neuroshard-worker: the wiring, nothing else.
 #include <prometheus/registry.h>
 
+#include <filesystem>
 #include <iostream>
+#include <string>
 #include <string_view>
 
 #include "common/base/build_info.h"
@@ -32,8 +34,12 @@ Status Serve(const WorkerOptions& options) {
                         metrics.DeviceProcessDied(device);
                         logger->Error("device_process_died", {{"device", device}, {"how", how}});
                       }));
+  for (const std::string& fault : started.left_out) {
+    logger->Error("device_left_out", {{"reason", fault}});
+  }
   if (!started.why_not_cuda.empty()) {
-    logger->Info("cuda_not_used", {{"reason", started.why_not_cuda}});
+    const auto log = std::filesystem::exists("/dev/nvidia0") ? &Logger::Warn : &Logger::Info;
+    ((*logger).*log)("cuda_not_used", {{"reason", started.why_not_cuda}});
   }
   DeviceInventory inventory(std::move(started.devices), [&metrics](int device, bool busy) {
     metrics.SetDeviceBusy(device, busy);

@@ -29,20 +29,26 @@ if(NEUROSHARD_BUILD_BENCH)
   find_package(benchmark CONFIG REQUIRED)
 endif()
 
-# CUDA code is compiled wherever nvcc is found: for sm_80 and sm_90, and as PTX for what comes later. The runtime is linked
+# CUDA code is compiled wherever nvcc is found: from Turing (T4) on to what nvcc knows, and as PTX for what comes later; the preset
+# dev takes sm_80 and sm_90 alone, which are quicker to compile (tests/machine_code looks at those). The runtime is linked
 # statically, and the driver, NCCL and NVML are looked for when a worker starts: one binary serves hosts with and without them.
 # Sanitizer builds leave it out: the kernels' bodies run in kernels_gpu_op_test there, and the rest needs a GPU.
 include(CheckLanguage)
 check_language(CUDA)
 set(NEUROSHARD_WITH_CUDA OFF)
 if(CMAKE_CUDA_COMPILER AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
-  endif()
+  set(architectures ${CMAKE_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_ARCHITECTURES 80)  # of the compiler's own test
   if(CCACHE_PROGRAM)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
   enable_language(CUDA)
+  if(NOT architectures AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+    set(architectures 75-real 80-real 90-real 100-real 120)
+  elseif(NOT architectures)
+    set(architectures 75-real 80-real 90)
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   # CMake 3.25 does not know nvcc's option for C++20.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA_STANDARD 20)

@@ -16,10 +16,6 @@ namespace {
 // Longer than any enqueueing; ends what would otherwise wait for work that waits for the device.
 constexpr std::chrono::milliseconds kLongestEnqueueing{20};
 
-std::string VersionText(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
@@ -75,8 +71,8 @@ Status CudaDevice::Prepare() {
   properties_.details["l2_cache_bytes"] = std::to_string(device.l2CacheSize);
   properties_.details["ecc"] = device.ECCEnabled != 0 ? "on" : "off";
   properties_.details["pci_bus_id"] = bus;
-  properties_.details["cuda_runtime"] = VersionText(runtime);
-  properties_.details["cuda_driver_api"] = VersionText(driver);
+  properties_.details["cuda_runtime"] = cuda::VersionText(runtime);
+  properties_.details["cuda_driver_api"] = cuda::VersionText(driver);
   return absl::OkStatus();
 }
 

@@ -93,11 +93,12 @@ TEST_F(CudaDeviceTest, AGateHoldsWhatIsEnqueuedUntilItOpensOrItsLimitIsOver) {
   (void)cudaGetLastError();
   EXPECT_TRUE(device_->Health().ok()) << "busy is not broken";
   const auto begin = std::chrono::steady_clock::now();
-  gate.Open();
+  EXPECT_TRUE(gate.Open()) << "held until now";
   EXPECT_EQ(cudaStreamSynchronize(gpu->stream()), cudaSuccess);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   gate.Close(std::chrono::milliseconds(1));
   EXPECT_EQ(cudaStreamSynchronize(gpu->stream()), cudaSuccess);
+  EXPECT_FALSE(gate.Open()) << "its limit had passed";
 }
 
 // What bandwidths are compared with moves every byte, also of sizes that fill no block.
@@ -179,6 +180,18 @@ TEST(NvmlTest, ThrottleReasonsInWords) {
 
 TEST(NvmlTest, NothingIsSaidOfAnUnknownDevice) {
   EXPECT_EQ(cuda::Nvml::Open("ffff:ff:1f.7"), nullptr);
+}
+
+TEST(WhyNoDeviceTest, NamesBothVersionsWhereTheDriverIsTooOld) {
+  EXPECT_THAT(
+      cuda::WhyNoDevice(cudaErrorInsufficientDriver, 12040, 13000),
+      ::testing::AllOf(::testing::HasSubstr("up to 12.4"), ::testing::HasSubstr("with 13.0")));
+  EXPECT_THAT(cuda::WhyNoDevice(cudaErrorInsufficientDriver, 0, 13000),
+              ::testing::HasSubstr("no NVIDIA driver"));
+  EXPECT_THAT(cuda::WhyNoDevice(cudaErrorNoDevice, 13000, 13000),
+              ::testing::HasSubstr("no CUDA-capable device"));
+  EXPECT_THAT(cuda::WhyNoDevice(cudaSuccess, 13010, 13000),
+              ::testing::HasSubstr("no CUDA-capable device"));
 }
 
 }  // namespace

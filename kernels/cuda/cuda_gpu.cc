@@ -8,13 +8,30 @@
 
 namespace neuroshard::cuda {
 
+std::string VersionText(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string WhyNoDevice(cudaError_t error, int driver, int runtime) {
+  if (driver == 0) return "there is no NVIDIA driver on this host, no libcuda.so.1 at least";
+  if (driver / 1000 < runtime / 1000) {
+    return fmt::format(
+        "the NVIDIA driver of this host supports CUDA up to {}, and this worker was built with {}: "
+        "update the driver, or build the worker with an older CUDA toolkit",
+        VersionText(driver), VersionText(runtime));
+  }
+  return fmt::format("there is no usable CUDA device on this host: {}",
+                     cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+}
+
 StatusOr<int> CountCudaDevices() {
-  int count = 0;
+  int count = 0, driver = 0, runtime = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   (void)cudaGetLastError();
-  return Unavailable("there is no usable CUDA device on this host: {}",
-                     cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaRuntimeGetVersion(&runtime);
+  return Unavailable("{}", WhyNoDevice(error, driver, runtime));
 }
 
 Status CudaStatus(cudaError_t error, std::string_view what) {

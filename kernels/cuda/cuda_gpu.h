@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "common/base/mutex.h"
@@ -16,14 +17,22 @@ namespace neuroshard::cuda {
 // one older than the runtime, no device).
 StatusOr<int> CountCudaDevices();
 
+// 13.0 of CUDA's 13000.
+std::string VersionText(int version);
+
+// Why cudaGetDeviceCount found nothing with `error`, from the versions of CUDA that the driver
+// supports (0: no driver) and that this program was built with.
+std::string WhyNoDevice(cudaError_t error, int driver, int runtime);
+
 // OK, or INTERNAL with CUDA's words. CUDA's memory of the error is cleared.
 Status CudaStatus(cudaError_t error, std::string_view what);
 
 // Makes its device the calling thread's in every call.
 class CudaGpu final : public Gpu {
  public:
-  // Not given to allocations: what the driver and NCCL take later.
-  static constexpr std::int64_t kReservedBytes = std::int64_t{512} << 20;
+  // Not given to allocations: what the driver takes later, and NCCL, whose buffers for each kind of
+  // exchange come with the first of it.
+  static constexpr std::int64_t kReservedBytes = std::int64_t{2} << 30;
 
   // UNAVAILABLE when the device cannot be used.
   static StatusOr<std::shared_ptr<CudaGpu>> Create(int device);

@@ -25,11 +25,15 @@ Status DeviceGate::Prepare() {
 
 void DeviceGate::Close(std::chrono::nanoseconds limit) {
   std::atomic_ref<int>(*opened_).store(0);
+  opens_by_itself_ = std::chrono::steady_clock::now() + limit;
   gpu_->Use();
   gpu_->Note(LaunchGate(opened_, static_cast<unsigned long long>(limit.count()), gpu_->stream()),
              "holding the device");
 }
 
-void DeviceGate::Open() { std::atomic_ref<int>(*opened_).store(1); }
+bool DeviceGate::Open() {
+  const bool closed = std::atomic_ref<int>(*opened_).exchange(1) == 0;
+  return closed && std::chrono::steady_clock::now() < opens_by_itself_;
+}
 
 }  // namespace neuroshard::cuda

@@ -25,11 +25,14 @@ class DeviceGate {
   // What is enqueued on the device's stream from now on begins when the gate opens, or after
   // `limit`. A gate that was closed before must have been passed.
   void Close(std::chrono::nanoseconds limit);
-  void Open();  // also when it is
+  // Whether the work was held back until now: false when the gate was open, or its limit may have
+  // passed.
+  bool Open();
 
  private:
   std::shared_ptr<CudaGpu> gpu_;
   int* opened_ = nullptr;  // mapped host memory
+  std::chrono::steady_clock::time_point opens_by_itself_;
 };
 
 }  // namespace neuroshard::cuda

@@ -25,9 +25,10 @@ NS_DEVICE_CODE int BytesOf(NumberType type) { return type == NumberType::kFp32 ?
 struct alignas(16) Float4 {
   float x, y, z, w;
 };
-// Four fp16 or bf16 numbers, as bits.
+// Four fp16 or bf16 numbers, as bits, the first in the lower half of xy. Whole registers: with a
+// member a number nvcc unpacks each load before it issues the next (tests/machine_code).
 struct alignas(8) Half4 {
-  std::uint16_t x, y, z, w;
+  std::uint32_t xy, zw;
 };
 
 NS_DEVICE_CODE Float4 operator+(Float4 a, Float4 b) {
@@ -43,6 +44,17 @@ NS_DEVICE_CODE Float4 operator*(float factor, Float4 value) {
 }
 NS_DEVICE_CODE float SumOfSquares(Float4 v) {
   return (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+}
+
+// The two numbers of a register.
+NS_DEVICE_CODE std::uint16_t Lower(std::uint32_t pair) {
+  return static_cast<std::uint16_t>(pair & 0xffffU);
+}
+NS_DEVICE_CODE std::uint16_t Upper(std::uint32_t pair) {
+  return static_cast<std::uint16_t>(pair >> 16);
+}
+NS_DEVICE_CODE std::uint32_t Pair(std::uint16_t lower, std::uint16_t upper) {
+  return lower | static_cast<std::uint32_t>(upper) << 16;
 }
 
 NS_DEVICE_CODE float HalfToFloat(std::uint16_t half) {
@@ -87,10 +99,11 @@ struct Fp16 {
   using Element = std::uint16_t;
   using Raw = Half4;
   static NS_DEVICE_CODE Float4 Widen(Raw raw) {
-    return {HalfToFloat(raw.x), HalfToFloat(raw.y), HalfToFloat(raw.z), HalfToFloat(raw.w)};
+    return {HalfToFloat(Lower(raw.xy)), HalfToFloat(Upper(raw.xy)), HalfToFloat(Lower(raw.zw)),
+            HalfToFloat(Upper(raw.zw))};
   }
   static NS_DEVICE_CODE Raw Narrow(Float4 v) {
-    return {FloatToHalf(v.x), FloatToHalf(v.y), FloatToHalf(v.z), FloatToHalf(v.w)};
+    return {Pair(FloatToHalf(v.x), FloatToHalf(v.y)), Pair(FloatToHalf(v.z), FloatToHalf(v.w))};
   }
 };
 // bfloat16 in memory, fp32 in registers.
@@ -98,10 +111,11 @@ struct Bf16 {
   using Element = std::uint16_t;
   using Raw = Half4;
   static NS_DEVICE_CODE Float4 Widen(Raw raw) {
-    return {Bf16ToFloat(raw.x), Bf16ToFloat(raw.y), Bf16ToFloat(raw.z), Bf16ToFloat(raw.w)};
+    return {Bf16ToFloat(Lower(raw.xy)), Bf16ToFloat(Upper(raw.xy)), Bf16ToFloat(Lower(raw.zw)),
+            Bf16ToFloat(Upper(raw.zw))};
   }
   static NS_DEVICE_CODE Raw Narrow(Float4 v) {
-    return {FloatToBf16(v.x), FloatToBf16(v.y), FloatToBf16(v.z), FloatToBf16(v.w)};
+    return {Pair(FloatToBf16(v.x), FloatToBf16(v.y)), Pair(FloatToBf16(v.z), FloatToBf16(v.w))};
   }
 };
 

@@ -142,11 +142,13 @@ NS_DEVICE_CODE void SumSegments(const SegmentTable& table, std::int64_t block, i
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
     Float4 sum = {0, 0, 0, 0};
     for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
+      const int count = CountWithin(i, end);
+      const Float4* first = partials + i * table.vectors + vector;
       Float4 values[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) {
         values[k] = {0, 0, 0, 0};
-        if (i + k < end) values[k] = LoadConstant(partials + (i + k) * table.vectors + vector);
+        if (k < count) values[k] = LoadConstant(first + k * table.vectors);
       }
       sum = sum + TreeSum(values);
     }

@@ -232,7 +232,7 @@ TEST_F(NcclTest, AHeldExchangeIsTimedFromItsStart) {
     int waits = 0;
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(rank.Barrier().ok());
-      rank.StartNextWhen([&] {
+      rank.StartNextWhen(milliseconds(30), [&] {
         ++waits;
         const auto end = std::chrono::steady_clock::now() + milliseconds(30);
         while (std::chrono::steady_clock::now() < end) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,9 @@
 
 namespace neuroshard {
 namespace {
+
+// Of an exchange, beyond its start offset; a gate that outlasts it would keep the other ranks.
+constexpr std::chrono::milliseconds kLongestEnqueueing{200};
 
 std::int64_t AtLeastOne(std::int64_t bytes) { return std::max<std::int64_t>(bytes, 1); }
 
@@ -74,7 +78,7 @@ Status NcclCommunicator::CheckReserved(const ExchangeBytes& bytes) const {
 }
 
 Status NcclCommunicator::AllToAll(const AllToAllCounts& counts) {
-  const std::function<void()> wait = std::exchange(wait_, nullptr);
+  const Hold hold = std::exchange(hold_, {});
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
   const std::vector<std::int64_t> from = PartOffsets(counts.send_bytes);
@@ -82,16 +86,10 @@ Status NcclCommunicator::AllToAll(const AllToAllCounts& counts) {
   const NcclLibrary& nccl = rank_->library();
   const std::string kind =
       fmt::format("{}|{}", fmt::join(counts.send_bytes, ","), fmt::join(counts.receive_bytes, ","));
-  return RunExchange("all-to-all", kind, wait, [&] {
-    const int self = rank();
-    if (counts.send_bytes[self] > 0) {
-      gpu_->Note(cudaMemcpyAsync(receive_.at(to[self]), send_.at(from[self]),
-                                 counts.send_bytes[self], cudaMemcpyDeviceToDevice, gpu_->stream()),
-                 "copying to itself");
-    }
+  return RunExchange("all-to-all", kind, hold, [&] {
+    // To itself as well, within the group as torch.distributed does: beside the other parts.
     ncclResult_t result = nccl.GroupStart();
     for (int peer = 0; peer < world_size(); ++peer) {
-      if (peer == self) continue;
       if (result == ncclSuccess && counts.send_bytes[peer] > 0) {
         result = nccl.Send(send_.at(from[peer]), counts.send_bytes[peer], ncclInt8, peer,
                            rank_->handle(), gpu_->stream());
@@ -107,14 +105,14 @@ Status NcclCommunicator::AllToAll(const AllToAllCounts& counts) {
 }
 
 Status NcclCommunicator::RunBlocks(Collective collective, std::int64_t block_bytes) {
-  const std::function<void()> wait = std::exchange(wait_, nullptr);
+  const Hold hold = std::exchange(hold_, {});
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
                       BytesOfBlocks(collective, block_bytes, world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
   const NcclLibrary& nccl = rank_->library();
   const auto floats = static_cast<std::size_t>(block_bytes) / sizeof(float);
   const std::string kind = fmt::format("{}|{}", ToText(collective), block_bytes);
-  return RunExchange(ToText(collective), kind, wait, [&] {
+  return RunExchange(ToText(collective), kind, hold, [&] {
     switch (collective) {
       case Collective::kReduceScatter:
         return nccl.ReduceScatter(send_.at(0), receive_.at(0), floats, ncclFloat32, ncclSum,
@@ -136,33 +134,33 @@ StatusOr<double> NcclCommunicator::Max(double value) {
   auto* scalars = reinterpret_cast<double*>(scalar_.at(0));
   NS_RETURN_IF_ERROR(gpu_->CopyIn(scalars, &value, sizeof value));
   const std::optional<double> kept = last_exchange_ms_;
-  NS_RETURN_IF_ERROR(Run("max", [&] {
+  const auto call = [&] {
     return rank_->library().AllReduce(scalars, scalars + 1, 1, ncclFloat64, ncclMax,
                                       rank_->handle(), gpu_->stream());
-  }));
+  };
+  NS_RETURN_IF_ERROR(Run("max", call, Hold()));
   last_exchange_ms_ = kept;
   NS_RETURN_IF_ERROR(gpu_->CopyOut(&value, scalars + 1, sizeof value));
   return value;
 }
 
 Status NcclCommunicator::RunExchange(std::string_view what, const std::string& kind,
-                                     const std::function<void()>& wait,
-                                     const std::function<ncclResult_t()>& call) {
+                                     const Hold& hold, const std::function<ncclResult_t()>& call) {
   const bool known = std::exchange(last_kind_, kind) == kind;
-  if (wait && !known) wait();
-  const Status ran = wait && known ? Run(what, call, wait) : Run(what, call);
+  if (hold.wait && !known) hold.wait();
+  const Status ran = Run(what, call, known ? hold : Hold{});
   if (!ran.ok()) last_kind_.clear();
   return ran;
 }
 
 Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResult_t()>& call,
-                             const std::function<void()>& held) {
+                             const Hold& hold) {
   gpu_->Use();
   NS_RETURN_IF_ERROR(gpu_->status());
   last_exchange_ms_.reset();
   bool recorded = false;
   const auto enqueue = [&] {
-    if (held) gate_.Close(rank_->spec().timeout);
+    if (hold.wait) gate_.Close(hold.takes + kLongestEnqueueing);
     gpu_->Note(cudaEventRecord(begin_, gpu_->stream()), "timing");
     return call();
   };
@@ -170,8 +168,11 @@ Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResu
     // Only now has NCCL put its kernel into the stream.
     if (!std::exchange(recorded, true)) {
       gpu_->Note(cudaEventRecord(end_, gpu_->stream()), "timing");
-      if (held) held();
-      gate_.Open();
+      if (hold.wait) hold.wait();
+      if (!gate_.Open() && hold.wait) {
+        return Unavailable("the host took longer than {} ms to enqueue it, so it began too early",
+                           kLongestEnqueueing.count());
+      }
     }
     const cudaError_t state = cudaEventQuery(end_);
     if (state == cudaErrorNotReady) {

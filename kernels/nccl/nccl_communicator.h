@@ -39,7 +39,9 @@ class NcclCommunicator final : public Communicator {
 
   // A kernel in front of the exchange holds it back until `wait` has returned. Not in front of one
   // that differs from the one before: NCCL may connect ranks then, which can wait for the device.
-  void StartNextWhen(std::function<void()> wait) override { wait_ = std::move(wait); }
+  void StartNextWhen(std::chrono::nanoseconds takes, std::function<void()> wait) override {
+    hold_ = {.takes = takes, .wait = std::move(wait)};
+  }
 
   // Between two events on the device: from when the exchange could begin to when this rank had sent
   // and received everything.
@@ -51,22 +53,27 @@ class NcclCommunicator final : public Communicator {
   cuda::CudaGpu& gpu() const { return *gpu_; }
 
  private:
+  // What the next exchange begins after; nothing without `wait`.
+  struct Hold {
+    std::chrono::nanoseconds takes{0};
+    std::function<void()> wait = nullptr;
+  };
+
   NcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu);
   Status ReserveBytes(const ExchangeBytes& bytes);
   Status CheckReserved(const ExchangeBytes& bytes) const;
   // `kind` tells exchanges apart that NCCL may do in different ways.
-  Status RunExchange(std::string_view what, const std::string& kind,
-                     const std::function<void()>& wait, const std::function<ncclResult_t()>& call);
-  // `held`: called when all is enqueued, which does not begin before it has returned.
-  Status Run(std::string_view what, const std::function<ncclResult_t()>& call,
-             const std::function<void()>& held = nullptr);
+  Status RunExchange(std::string_view what, const std::string& kind, const Hold& hold,
+                     const std::function<ncclResult_t()>& call);
+  // hold.wait: called when all is enqueued, which does not begin before it has returned.
+  Status Run(std::string_view what, const std::function<ncclResult_t()>& call, const Hold& hold);
 
   std::shared_ptr<NcclRank> rank_;
   std::shared_ptr<cuda::CudaGpu> gpu_;
   cuda::GpuBuffer send_, receive_, scalar_;
   cuda::DeviceGate gate_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  std::function<void()> wait_;  // before the next exchange
+  Hold hold_;
   std::string last_kind_;
   std::optional<double> last_exchange_ms_;
 };

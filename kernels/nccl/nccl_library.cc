@@ -7,7 +7,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kOldestVersion = 21400;
+constexpr int kOldestVersion = 21800;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ StatusOr<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load() {
   if (!missing.empty()) return Unavailable("the NCCL found has no {}", missing);
   int version = 0;
   if (library->GetVersion(&version) != ncclSuccess || version < kOldestVersion) {
-    return Unavailable("the NCCL found is older than 2.14");
+    return Unavailable("the NCCL found is older than 2.18");
   }
   return library;
 }

@@ -13,7 +13,7 @@ namespace neuroshard {
 // The functions that are used, under their names without the prefix.
 class NcclLibrary {
  public:
-  // UNAVAILABLE, with the loader's reason, when there is no libnccl.so.2 or it is older than 2.14
+  // UNAVAILABLE, with the loader's reason, when there is no libnccl.so.2 or it is older than 2.18
   // (the first with communicators that do not block).
   static StatusOr<std::shared_ptr<const NcclLibrary>> Load();
   NcclLibrary() = default;  // without functions: for tests, which put in their own

@@ -62,7 +62,9 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
 
 // Not ncclCommDestroy: that waits for peers, which may be gone.
 void NcclRank::Close() {
-  if (handle_ != nullptr) (void)library_->CommAbort(std::exchange(handle_, nullptr));
+  if (handle_ == nullptr) return;
+  (void)library_->CommAbort(handle_);  // NCCL's thread that connects may still read the handle
+  handle_ = nullptr;
 }
 
 }  // namespace neuroshard

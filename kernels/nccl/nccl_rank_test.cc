@@ -26,6 +26,7 @@ struct FakeNccl {
   std::atomic<int> polls = 0;
   int aborts = 0;
   int blocking = -1;
+  ncclComm_t* place = nullptr;  // of the handle; NCCL's thread that connects reads it
 };
 FakeNccl* fake = nullptr;
 
@@ -38,6 +39,7 @@ class NcclRankTest : public ::testing::Test {
     library_->CommInitRankConfig = [](ncclComm_t* handle, int, ncclUniqueId, int,
                                       ncclConfig_t* config) {
       fake->blocking = config->blocking;
+      fake->place = handle;
       if (fake->gives_handle) *handle = Handle();
       return fake->init;
     };
@@ -48,6 +50,7 @@ class NcclRankTest : public ::testing::Test {
     };
     library_->CommAbort = [](ncclComm_t handle) {
       EXPECT_EQ(handle, Handle());
+      EXPECT_EQ(*fake->place, Handle()) << "until NCCL has ended";
       ++fake->aborts;
       return ncclSuccess;
     };

@@ -104,7 +104,7 @@ class FakeCommunicator final : public Communicator {
   Status RunBlocks(Collective collective, std::int64_t) override {
     return Exchange(std::string(ToText(collective)));
   }
-  void StartNextWhen(std::function<void()> wait) override {
+  void StartNextWhen(std::chrono::nanoseconds, std::function<void()> wait) override {
     if (!script_.holds_exchanges) return wait();
     wait_ = std::move(wait);
   }

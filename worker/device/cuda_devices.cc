@@ -6,14 +6,16 @@
 #include <string>
 #include <utility>
 
-#ifdef NEUROSHARD_WITH_NCCL
+#ifdef NEUROSHARD_WITH_CUDA
 #include "kernels/cuda/cuda_device.h"
+#endif
+#ifdef NEUROSHARD_WITH_NCCL
 #include "kernels/nccl/nccl_backend.h"
 #endif
 
 namespace neuroshard {
 
-#ifdef NEUROSHARD_WITH_NCCL
+#ifdef NEUROSHARD_WITH_CUDA
 
 namespace {
 
@@ -33,21 +35,38 @@ class MissingCollectives final : public CollectiveBackend {
   const Status reason_;
 };
 
+#ifdef NEUROSHARD_WITH_NCCL
+// Those of each of `count` devices.
+std::vector<std::shared_ptr<const CollectiveBackend>> Collectives(
+    int count, const std::vector<IpNetwork>& networks) {
+  const StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
+  std::vector<std::shared_ptr<const CollectiveBackend>> made;
+  for (int i = 0; i < count; ++i) {
+    if (nccl.ok()) {
+      made.push_back(std::make_shared<const NcclBackend>(*nccl, i, networks));
+    } else {
+      made.push_back(std::make_shared<const MissingCollectives>(nccl.status()));
+    }
+  }
+  return made;
+}
+#else
+std::vector<std::shared_ptr<const CollectiveBackend>> Collectives(int count,
+                                                                  const std::vector<IpNetwork>&) {
+  return {static_cast<std::size_t>(count), std::make_shared<const MissingCollectives>(Unavailable(
+                                               "this neuroshard-worker was built without NCCL"))};
+}
+#endif
+
 }  // namespace
 
 StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs(const std::vector<IpNetwork>& networks) {
   NS_ASSIGN_OR_RETURN(const int count, cuda::CountCudaDevices());
-  const StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
   std::vector<DeviceSpec> specs;
-  for (int i = 0; i < count; ++i) {
-    std::shared_ptr<const CollectiveBackend> collectives;
-    if (nccl.ok()) {
-      collectives = std::make_shared<const NcclBackend>(*nccl, i, networks);
-    } else {
-      collectives = std::make_shared<const MissingCollectives>(nccl.status());
-    }
-    specs.push_back({.create = [i, collectives]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
-                       return CudaDevice::Create(i, collectives);
+  for (const auto& collectives : Collectives(count, networks)) {
+    const int device = static_cast<int>(specs.size());
+    specs.push_back({.create = [device, collectives]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
+                       return CudaDevice::Create(device, collectives);
                      },
                      .core = std::nullopt});
   }

@@ -99,7 +99,7 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
     NS_RETURN_IF_ERROR(communicator.Barrier());
     const TimePoint together = time.Now();
     TimePoint start = together;
-    communicator.StartNextWhen([&] {
+    communicator.StartNextWhen(offset, [&] {
       time.WaitUntil(together + offset, stop);
       start = time.Now();
     });

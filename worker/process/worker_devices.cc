@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <utility>
@@ -22,26 +23,50 @@ std::int64_t UnixTimeMs() {
 }  // namespace
 
 StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
-                                      DeviceProcess::DeathObserver observer) {
+                                      const DeviceProcess::DeathObserver& observer) {
   NS_ASSIGN_OR_RETURN(const ChosenDevices chosen, ChooseDevices(options));
+  // By the number among the chosen: the one among the usable.
+  auto numbers = std::make_shared<std::vector<std::atomic<int>>>(chosen.specs.size());
+  const DeviceProcess::DeathObserver renumbered = [observer, numbers](int device,
+                                                                      const std::string& how) {
+    if (observer) observer((*numbers)[static_cast<std::size_t>(device)], how);
+  };
   std::vector<std::future<StatusOr<std::unique_ptr<DeviceProcess>>>> starting;
   for (std::size_t i = 0; i < chosen.specs.size(); ++i) {
     starting.push_back(std::async(std::launch::async, [&, i] {
       return DeviceProcess::Start({.device = EncodeOpenDevice(chosen.options, static_cast<int>(i))},
-                                  observer);
+                                  renumbered);
     }));
   }
-  StartedDevices started{.devices = {}, .why_not_cuda = chosen.why_not_cuda};
-  Status first;
+  std::vector<StatusOr<std::unique_ptr<DeviceSession>>> opened;
+  int usable = 0;
   for (std::size_t i = 0; i < starting.size(); ++i) {
     auto device = starting[i].get();
-    if (device.ok()) {
-      started.devices.push_back(*std::move(device));
-    } else if (first.ok()) {
-      first = Annotate(device.status(), fmt::format("device {}", i));
-    }
+    (*numbers)[i] = usable;
+    if (device.ok()) ++usable;
+    opened.emplace_back(std::move(device));
   }
-  NS_RETURN_IF_ERROR(first);
+  NS_ASSIGN_OR_RETURN(
+      StartedDevices started,
+      KeepUsable(std::move(opened), chosen.options.backend == WorkerBackend::kCuda));
+  started.why_not_cuda = chosen.why_not_cuda;
+  return started;
+}
+
+StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceSession>>> opened,
+                                    bool may_leave_out) {
+  StartedDevices started;
+  Status first;
+  for (std::size_t i = 0; i < opened.size(); ++i) {
+    if (opened[i].ok()) {
+      started.devices.push_back(*std::move(opened[i]));
+      continue;
+    }
+    const Status fault = Annotate(opened[i].status(), fmt::format("device {}", i));
+    if (first.ok()) first = fault;
+    started.left_out.push_back(Message(fault));
+  }
+  if (!first.ok() && (started.devices.empty() || !may_leave_out)) return first;
   return started;
 }
 

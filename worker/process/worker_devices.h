@@ -11,16 +11,22 @@
 
 namespace neuroshard {
 
-// Devices that are open.
+// Devices that are open. Their numbers are their places here, also where others were left out.
 struct StartedDevices {
   std::vector<std::unique_ptr<DeviceSession>> devices;
-  std::string why_not_cuda;  // where `auto` took the CPU
+  std::vector<std::string> left_out;  // what is wrong with each
+  std::string why_not_cuda;           // where `auto` took the CPU
 };
 
-// In the worker: chooses the devices (ChooseDevices) and starts their processes, all at once. The
-// first failure, with its device's number.
+// In the worker: chooses the devices (ChooseDevices) and starts their processes, all at once. A GPU
+// that cannot be used is left out as long as there is another; otherwise the first failure, with
+// its device's number. The observer is told the numbers of StartedDevices.
 StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
-                                      DeviceProcess::DeathObserver observer);
+                                      const DeviceProcess::DeathObserver& observer);
+
+// What StartDevices makes of devices that opened or did not.
+StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceSession>>> opened,
+                                    bool may_leave_out);
 
 // In a device's process: opens the device on a thread. For RunDeviceProcess.
 StatusOr<std::unique_ptr<DeviceSession>> OpenDeviceHere(const internal::OpenDevice& request);
