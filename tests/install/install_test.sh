@@ -20,6 +20,7 @@ programs=(neuroshard neuroshard-planner neuroshard-worker neuroshard-pretrain)
 
 # start COMMAND...: starts a planner and sets `planner` and `address`.
 start() {
+  : >"$work/out"
   "$@" >"$work/out" 2>"$work/err" &
   planner=$!
   address=
