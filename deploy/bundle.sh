@@ -2,7 +2,8 @@
 # Packs the worker and the client with every library they need, except libc and what NVIDIA's driver brings, into one tar.gz that runs
 # on a stock Debian 12 or Ubuntu 24.04 host (x86-64, glibc 2.36 or newer) with nothing installed:
 #   deploy/bundle.sh [--bin build/release/bin] [--out build/neuroshard-worker.tar.gz] [MORE_BINARIES...]
-# Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu}, and BUNDLE.txt with the commit and the libraries' versions.
+# Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu}, BUNDLE.txt with the commit, and SPDX.json, which lists every file and where the
+# libraries are from: package, version, licence. The same programs, libraries and commit give the same bytes.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,13 +15,13 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --bin) bin=${2:?--bin needs a folder}; shift 2 ;;
     --out) out=${2:?--out needs a file}; shift 2 ;;
-    --help | -h) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
     -*) echo "unknown option: $1 (try --help)" >&2; exit 2 ;;
     *) more+=("$1"); shift ;;
   esac
 done
 binaries=("$bin/neuroshard-worker" "$bin/neuroshard" "${more[@]}")
-for tool in patchelf ldd strip; do
+for tool in patchelf ldd strip python3; do
   command -v "$tool" >/dev/null || { echo "$tool is missing; deploy/install_packages.sh installs it" >&2; exit 1; }
 done
 for binary in "${binaries[@]}"; do
@@ -35,6 +36,7 @@ mkdir -p "$bundle/bin" "$bundle/lib"
 # glibc's own libraries must match the host's loader; the driver's match the host's kernel module.
 host_library='^(ld-linux-x86-64|libc|libm|libpthread|libdl|librt|libresolv|libutil|libanl|libnss_.*|libcuda|libnvidia-.*)\.so'
 
+libraries=()
 for binary in "${binaries[@]}"; do
   missing=$(ldd "$binary" | sed -n 's/^\s*\(\S*\) => not found$/\1/p')
   [ -z "$missing" ] || { echo "$binary needs libraries that this machine lacks: $missing" >&2; exit 1; }
@@ -44,7 +46,7 @@ for binary in "${binaries[@]}"; do
   # RPATH, not RUNPATH: the libraries find each other by it too.
   patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$target"
   while read -r name path; do
-    [[ $name =~ $host_library ]] || cp -nL "$path" "$bundle/lib/$name"
+    [[ $name =~ $host_library ]] || [ -e "$bundle/lib/$name" ] || { cp -L "$path" "$bundle/lib/$name" && libraries+=("$path"); }
   done < <(ldd "$binary" | awk '$2 == "=>" { print $1, $3 }')
 done
 for library in "$bundle"/lib/*; do
@@ -60,17 +62,20 @@ if [ -d "$root/bench/gpu" ]; then
   mkdir -p "$bundle/bench"
   cp -r "$root/bench/gpu" "$bundle/bench/"
 fi
+commit=$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)
+[ "$commit" = unknown ] || git -C "$root" diff --quiet HEAD || commit+=' with changes'
+created_s=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)}
 {
-  echo "commit: $(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)$(git -C "$root" diff --quiet HEAD 2>/dev/null || echo ' with changes')"
+  echo "commit: $commit"
   echo "made on: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
   echo "needs: x86-64, $(getconf GNU_LIBC_VERSION) or newer"
-  echo "libraries of these packages:"
-  for library in "$bundle"/lib/*; do echo "*/$(basename "$library")"; done | xargs dpkg -S 2>/dev/null | cut -d: -f1 | sort -u |
-    xargs -r dpkg-query -W -f '  ${Package} ${Version}\n' || true
 } >"$bundle/BUNDLE.txt"
+find "$bundle" -name __pycache__ -prune -exec rm -r {} +
+"$root/deploy/spdx.py" "$bundle" "$commit" "$created_s" "${libraries[@]}" >"$work/SPDX.json"
+mv "$work/SPDX.json" "$bundle/"
 
 mkdir -p "$(dirname "$out")"
-tar -C "$work" --owner=0 --group=0 --numeric-owner --sort=name -czf "$out.part" neuroshard-worker
+tar -C "$work" --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$created_s" --sort=name -c neuroshard-worker | gzip -n >"$out.part"
 bytes=$(stat -c %s "$out.part")
 if [ "$bytes" -gt "$max_bytes" ]; then
   rm -f "$out.part"

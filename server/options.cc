@@ -45,6 +45,16 @@ Status ReadFile(const std::string& path, PlannerOptions& options) {
   return reader.Finish();
 }
 
+// The models that were installed beside this program (PREFIX/bin, PREFIX/share), wherever that is; else
+// those of a checkout.
+std::string DefaultModelsRoot() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto installed = program.parent_path().parent_path() / "share/neuroshard/models";
+  if (!error && std::filesystem::is_directory(installed, error)) return installed.string();
+  return PlannerOptions().models_root;
+}
+
 }  // namespace
 
 StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path) {
@@ -86,6 +96,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
   if (const auto ended = ParseCommandLine(app, argc, argv, std::cout, std::cerr)) return *ended;
 
   PlannerOptions options;
+  options.models_root = DefaultModelsRoot();
   const Status read = line.config.empty() ? absl::OkStatus() : ReadFile(line.config, options);
   if (models_flag->count() > 0) options.models_root = models;
   if (accept_unusable) options.accept_unusable_models = true;

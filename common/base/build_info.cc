@@ -4,6 +4,9 @@ namespace neuroshard {
 
 std::string BuildVersion() { return NEUROSHARD_VERSION; }
 std::string BuildGitCommit() { return NEUROSHARD_GIT_COMMIT; }
-std::string BuildText() { return BuildVersion() + " (" + BuildGitCommit() + ")"; }
+std::string BuildType() { return NEUROSHARD_BUILD_TYPE; }
+std::string BuildText() {
+  return BuildVersion() + " (" + BuildGitCommit() + ", " + BuildType() + ")";
+}
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// Version and commit of this binary; fixed when CMake configured the build.
+// Version, commit and type of this binary; fixed when CMake configured the build.
 #pragma once
 
 #include <string>
@@ -8,7 +8,9 @@ namespace neuroshard {
 std::string BuildVersion();  // "0.1.0"
 // "a8fe7431c02d", "-dirty" behind it when files differed, or "unknown" (a build from an archive).
 std::string BuildGitCommit();
-// For --version: "0.1.0 (a8fe7431c02d)".
+// CMake's build type: "Release"; "None" for builds that state their own flags (presets of developers).
+std::string BuildType();
+// For --version: "0.1.0 (a8fe7431c02d, Release)".
 std::string BuildText();
 
 }  // namespace neuroshard

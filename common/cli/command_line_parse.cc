@@ -16,6 +16,7 @@
 #include "common/base/similar_word.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/help_formatter.h"
+#include "common/cli/manual_page.h"
 
 namespace neuroshard {
 namespace {
@@ -29,6 +30,12 @@ void Prepare(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter, boo
   if (app.get_option_no_throw("--version") == nullptr) {
     CLI::Option* version = app.set_version_flag("--version", BuildText(), "Print the version");
     if (!is_program) version->group("");  // once is enough
+  }
+  if (is_program) {
+    // For whoever makes packages; --help does not show it.
+    app.add_flag_callback("--man",
+                          [&app] { throw CLI::CallForVersion(ManualPage(app, BuildVersion()), 0); })
+        ->group("");
   }
   app.get_help_ptr()->description("Print this help");
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {

@@ -33,24 +33,28 @@ std::vector<std::string> WordsOf(const CLI::Option& option) {
   return CLI::detail::split(type.substr(begin + 2, end - begin - 2), ',');
 }
 
+std::string HelpFormatter::Meaning(const CLI::Option& option) {
+  std::vector<std::string> notes;
+  const std::vector<std::string> words = WordsOf(option);
+  if (!words.empty()) notes.push_back(fmt::format("one of {}", fmt::join(words, ", ")));
+  if (const std::string value = option.get_default_str(); !value.empty()) {
+    notes.push_back("default: " + value);
+  }
+  if (!option.get_envname().empty()) notes.push_back("environment: " + option.get_envname());
+  if (option.get_required() && !option.get_positional()) notes.push_back("required");
+  std::string text = option.get_description();
+  if (!notes.empty())
+    text += fmt::format("{}[{}]", text.empty() ? "" : " ", fmt::join(notes, "; "));
+  return text;
+}
+
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   std::string left = make_option_name(option, is_positional);
   const std::string type = option->get_type_name();
   if (!is_positional && option->get_type_size() != 0 && !type.empty()) {
     left += ' ' + type.substr(0, WordsBegin(type));
   }
-  std::vector<std::string> notes;
-  const std::vector<std::string> words = WordsOf(*option);
-  if (!words.empty()) notes.push_back(fmt::format("one of {}", fmt::join(words, ", ")));
-  if (const std::string value = option->get_default_str(); !value.empty()) {
-    notes.push_back("default: " + value);
-  }
-  if (!option->get_envname().empty()) notes.push_back("environment: " + option->get_envname());
-  if (option->get_required() && !is_positional) notes.push_back("required");
-  std::string right = option->get_description();
-  if (!notes.empty())
-    right += fmt::format("{}[{}]", right.empty() ? "" : " ", fmt::join(notes, "; "));
-  return Entry(left, right);
+  return Entry(left, Meaning(*option));
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {

@@ -11,6 +11,9 @@ namespace neuroshard {
 // takes, its default and the environment variable that stands in for it.
 class HelpFormatter final : public CLI::Formatter {
  public:
+  // What an option does, and behind it its words, default and variable.
+  static std::string Meaning(const CLI::Option& option);
+
   std::string make_option(const CLI::Option* option, bool is_positional) const override;
   std::string make_subcommand(const CLI::App* command) const override;
   std::string make_description(const CLI::App* app) const override;

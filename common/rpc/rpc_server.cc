@@ -2,6 +2,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
@@ -208,11 +209,40 @@ void RpcServer::RequestDrain() {
   drain_was_requested_.notify_all();
 }
 
+bool RpcServer::HealthAnswers(milliseconds limit) {
+  grpc::GenericStub stub(server_->InProcessChannel({}));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + limit);
+  grpc::CompletionQueue queue;
+  grpc::Slice of_the_server;  // an empty message: no service is named
+  const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                          grpc::ByteBuffer(&of_the_server, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  return queue.Next(&tag, &ok) && ok && status.ok();
+}
+
 void RpcServer::Wait() {
+  manager_.Tell("READY=1");
+  const auto period = manager_.watchdog_period();
   {
     MutexLock lock(mutex_);
-    while (!drain_requested_) lock.Wait(drain_was_requested_);
+    while (!drain_requested_) {
+      if (!period.has_value()) {
+        lock.Wait(drain_was_requested_);
+      } else if (!lock.WaitUntil(drain_was_requested_,
+                                 std::chrono::steady_clock::now() + *period)) {
+        lock.Unlock();
+        if (HealthAnswers(*period)) manager_.Tell("WATCHDOG=1");
+        lock.Lock();
+      }
+    }
   }
+  manager_.Tell("STOPPING=1");
   server_->GetHealthCheckService()->Shutdown();
   std::this_thread::sleep_for(milliseconds(options_.drain_notice_ms));
   gate_.StopAdmitting();

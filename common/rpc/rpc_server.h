@@ -1,6 +1,7 @@
 // Hosts gRPC services: listening, health, reflection, limits and the drain.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "common/rpc/connection_acceptor.h"
 #include "common/rpc/rpc_gate.h"
 #include "common/rpc/server_security.h"
+#include "common/rpc/service_manager.h"
 #include "common/text/config_reader.h"
 
 namespace grpc {
@@ -113,6 +115,7 @@ class RpcServer {
   // Starts the drain and returns at once. Idempotent; any thread, but not a signal handler.
   void RequestDrain();
 
+  // Tells the service manager that the server serves, and while health answers, that it is alive.
   // Blocks until a drain was requested and is over: health NOT_SERVING, drain_notice_ms, refuse new
   // calls, stop running searches with their best so far, drain_grace_ms for running calls, then
   // cancel what is left.
@@ -120,8 +123,11 @@ class RpcServer {
 
  private:
   RpcServer(const RpcServerOptions& options, RpcGate& gate);
+  // Whether gRPC's health service answers within `limit`, asked without a socket.
+  bool HealthAnswers(std::chrono::milliseconds limit);
 
   const RpcServerOptions options_;
+  const ServiceManager manager_ = ServiceManager::FromEnvironment();
   RpcGate& gate_;
   std::string address_;
   int port_ = 0;

@@ -20,6 +20,8 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 "$root/deploy/bundle.sh" --bin "$bin" --out "$work/bundle.tar.gz"
+(umask 027 && "$root/deploy/bundle.sh" --bin "$bin" --out "$work/again.tar.gz" >/dev/null)
+cmp "$work/bundle.tar.gz" "$work/again.tar.gz" || { echo "the same programs made another bundle"; exit 1; }
 
 # What a stock host has: the loader and libc's libraries, nothing else.
 mkdir -p "$work/host/tmp" "$work/host/lib/x86_64-linux-gnu" "$work/host/lib64"
@@ -29,6 +31,23 @@ for library in libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libreso
 done
 tar -C "$work/host" -xzf "$work/bundle.tar.gz"
 grep -q '^commit: ' "$work/host/neuroshard-worker/BUNDLE.txt"
+# Every library is of a package with a version and a licence; checksums are of what is inside.
+python3 - "$work/host/neuroshard-worker" <<'PYTHON'
+import hashlib, json, pathlib, sys
+bundle = pathlib.Path(sys.argv[1])
+listed = json.loads((bundle / "SPDX.json").read_text())
+files = {file["fileName"]: file for file in listed["files"]}
+inside = {"./" + str(path.relative_to(bundle)) for path in bundle.rglob("*") if path.is_file()}
+assert set(files) == inside - {"./SPDX.json"}, set(files) ^ inside
+for name, file in files.items():
+    assert file["checksums"][1]["checksumValue"] == hashlib.sha256((bundle / name).read_bytes()).hexdigest(), name
+packages = {package["SPDXID"]: package for package in listed["packages"]}
+origins = {link["spdxElementId"]: packages[link["relatedSpdxElement"]] for link in listed["relationships"] if link["relationshipType"] == "GENERATED_FROM"}
+for name, file in files.items():
+    if name.startswith("./lib/"):
+        origin = origins[file["SPDXID"]]
+        assert origin["versionInfo"] and origin["licenseDeclared"] != "NOASSERTION", origin
+PYTHON
 programs=/neuroshard-worker/bin
 # The loader asks /proc/self/exe where a program lives. Mounting the real one takes privileges that a container may lack.
 mkdir -p "$work/host/proc/self"

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# install_test.sh BUILD: what BUILD installs. Below a prefix: programs that find their models wherever that is, manual pages, completions.
+# As Debian packages: contents, dependencies, and what systemd thinks of the units.
+# install_test.sh BUILD --debian CACHE: the same packages in a fresh Debian 12, made once with Debian's mmdebstrap and kept in CACHE: apt installs
+# them, the planner gives a plan, and a purge leaves nothing but an operator's models. Needs root and Debian's mirrors.
+set -euo pipefail
+
+build=$(realpath "$1")
+cache=
+if [ "${2:-}" = --debian ]; then mkdir -p "$3"; cache=$(realpath "$3"); fi
+work=$(mktemp -d)
+planner=
+finish() {
+  [ -z "$planner" ] || kill -9 "$planner" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+fail() { echo "$*" >&2; exit 1; }
+programs=(neuroshard neuroshard-planner neuroshard-worker neuroshard-pretrain)
+
+# start COMMAND...: starts a planner and sets `planner` and `address`.
+start() {
+  : >"$work/out"
+  "$@" >"$work/out" 2>"$work/err" &
+  planner=$!
+  address=
+  for _ in $(seq 600); do
+    address=$(sed -n 's/^listening on //p' "$work/out")
+    [ -z "$address" ] || return 0
+    kill -0 "$planner" 2>/dev/null || { cat "$work/err"; fail "the planner ended"; }
+    sleep 0.1
+  done
+  cat "$work/err"
+  fail "the planner does not listen"
+}
+stop() {
+  kill -TERM "$planner"
+  wait "$planner" || fail "the planner ended with $?"
+  planner=
+}
+
+prefix() {
+  local prefix=$work/prefix file program
+  cmake --install "$build" --prefix "$prefix" >/dev/null
+  for file in share/neuroshard/configs/{planner,worker,pretrain}.yaml share/neuroshard/configs/{sweeps,workloads,fabrics} share/neuroshard/models/cpu-amd-epyc \
+    share/neuroshard/grafana/planner.json share/neuroshard/prometheus/alerts.yml share/bash-completion/completions/neuroshard \
+    share/zsh/vendor-completions/_neuroshard share/fish/vendor_completions.d/neuroshard.fish share/doc/neuroshard-client/{README.md,copyright}; do
+    [ -s "$prefix/$file" ] || fail "$file was not installed"
+  done
+  [ "$(ls "$prefix")" = $'bin\nshare' ] || fail "more than bin and share was installed: $(ls "$prefix")"
+  [ "$(ls "$prefix/bin" | wc -l)" = ${#programs[@]} ] || fail "other programs than ours: $(ls "$prefix/bin")"
+  bash -n "$prefix/share/bash-completion/completions/neuroshard"
+  for program in "${programs[@]}"; do
+    [[ $("$prefix/bin/$program" --version) =~ ^[0-9.]+\ \([0-9a-z-]+,\ [A-Za-z]+\)$ ]] || fail "$program has no version: $("$prefix/bin/$program" --version)"
+    [[ $(zcat "$prefix/share/man/man1/$program.1.gz") == ".TH "* ]] || fail "$program has no manual page"
+    if command -v groff >/dev/null; then
+      [ -z "$(zcat "$prefix/share/man/man1/$program.1.gz" | groff -man -Tutf8 -ww -z 2>&1)" ] || fail "troff has complaints about the page of $program"
+    fi
+  done
+  # Another folder than it was installed into, from another working directory.
+  mv "$prefix" "$work/elsewhere"
+  start env -C / "$work/elsewhere/bin/neuroshard-planner" --listen 127.0.0.1:0 --metrics ""
+  grep -q "models.root=$work/elsewhere/share/neuroshard/models" "$work/err" || { cat "$work/err"; fail "other models than those beside it"; }
+  "$work/elsewhere/bin/neuroshard" plan "$work/elsewhere/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml" --planner "$address" --steps 1 >"$work/plan"
+  grep -q "model cpu-amd-epyc" "$work/plan" || { cat "$work/plan"; fail "no plan by the model that was installed"; }
+  stop
+}
+
+# field FILE FIELD: of a package.
+field() { dpkg-deb --field "$1" "$2"; }
+
+packages() {
+  (cd "$build" && cpack -B "$work/packages" >"$work/cpack" 2>&1) || { cat "$work/cpack"; fail "cpack failed"; }
+  local name deb root=$work/unpacked
+  for name in planner worker client pretrain models; do
+    deb=$(ls "$work/packages/neuroshard-${name}_"*.deb)
+    dpkg-deb --extract "$deb" "$root"
+    if [ "$name" = models ]; then
+      [ -z "$(field "$deb" Depends)" ] || fail "models depend on $(field "$deb" Depends)"
+    else
+      [[ $(field "$deb" Depends) == *libgrpc++1*libstdc++6* || $name = pretrain ]] || fail "$deb depends on $(field "$deb" Depends)"
+    fi
+    [ -z "$(dpkg-deb --contents "$deb" | awk '$2 != "root/root"')" ] || fail "$deb has files that are not root's"
+    case "$name" in
+      planner | worker)
+        [ "$(dpkg-deb --info "$deb" conffiles)" = "/etc/neuroshard/$name.yaml" ] || fail "$deb: conffiles"
+        for script in postinst prerm postrm; do dpkg-deb --info "$deb" $script | sh -n; done ;;
+    esac
+  done
+  [ "$(readlink "$root/var/lib/neuroshard/models/cpu-amd-epyc")" = /usr/share/neuroshard/models/cpu-amd-epyc ] || fail "models are not linked to"
+  grep -q '^  root: /var/lib/neuroshard/models$' "$root/etc/neuroshard/planner.yaml" || fail "planner.yaml has another models.root"
+  if command -v systemd-analyze >/dev/null; then
+    # Verified where the programs are; systemd 252 has --root for neither.
+    for name in planner worker; do
+      sed "s|/usr/bin/neuroshard|$root/usr/bin/neuroshard|; /^Documentation=/d" "$root/usr/lib/systemd/system/neuroshard-$name.service" >"$work/neuroshard-$name.service"
+      systemd-analyze verify "$work/neuroshard-$name.service" 2>"$work/verify" || { cat "$work/verify"; fail "neuroshard-$name.service"; }
+      ! grep -q "neuroshard-$name" "$work/verify" || { cat "$work/verify"; fail "neuroshard-$name.service"; }
+      systemd-analyze security --offline=true --threshold=30 "$work/neuroshard-$name.service" >"$work/security" || { cat "$work/security"; fail "more exposed than 3.0"; }
+      tail -n 1 "$work/security"
+    done
+  fi
+}
+
+# mmdebstrap's package, unpacked; it is a script.
+fresh_debian() {
+  [ "$(id -u)" = 0 ] || fail "a root of Debian needs root"
+  if [ ! -e "$cache/root.tar" ]; then
+    (cd "$work" && apt-get download -qq mmdebstrap && dpkg --extract mmdebstrap_*.deb "$work/mmdebstrap")
+    perl "$work/mmdebstrap/usr/bin/mmdebstrap" --quiet --variant=minbase --include=init-system-helpers bookworm "$work/root.tar"
+    mv "$work/root.tar" "$cache/root.tar"
+  fi
+  mkdir -p "$work/root" "$cache/archives"
+  tar -C "$work/root" -xf "$cache/root.tar"
+  cp /etc/resolv.conf "$work/root/etc/resolv.conf"
+  cp "$cache"/archives/*.deb "$work/root/var/cache/apt/archives/" 2>/dev/null || true
+  echo 'Binary::apt::APT::Keep-Downloaded-Packages "true";' >"$work/root/etc/apt/apt.conf.d/keep"
+}
+
+debian() {
+  local root=$work/root inside=(chroot "$work/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive) left
+  fresh_debian
+  mkdir "$root/packages"
+  cp "$work"/packages/neuroshard-{planner,worker,client,models}_*.deb "$root/packages/"
+  "${inside[@]}" apt-get update -qq
+  "${inside[@]}" sh -c 'apt-get install -qq --no-install-recommends /packages/*.deb' >"$work/apt" 2>&1 || { cat "$work/apt"; fail "apt refuses the packages"; }
+  cp "$root"/var/cache/apt/archives/*.deb "$cache/archives/"
+  for server in planner worker; do
+    [ -L "$root/etc/systemd/system/multi-user.target.wants/neuroshard-$server.service" ] || fail "neuroshard-$server.service is not enabled"
+  done
+  start "${inside[@]}" setpriv --reuid 65534 --regid 65534 --clear-groups neuroshard-planner --config /etc/neuroshard/planner.yaml --listen 127.0.0.1:0 --metrics ""
+  "${inside[@]}" neuroshard plan /usr/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml --planner "$address" --steps 1 >"$work/plan"
+  grep -q "model cpu-amd-epyc" "$work/plan" || { cat "$work/plan"; fail "no plan by the model that was installed"; }
+  stop
+  "${inside[@]}" neuroshard-worker --config /etc/neuroshard/worker.yaml --check-config --listen 127.0.0.1:0 --metrics 127.0.0.1:0
+
+  mkdir -p "$root/var/lib/neuroshard/models/mine/1"
+  "${inside[@]}" apt-get purge -qq 'neuroshard-*' >"$work/apt" 2>&1 || { cat "$work/apt"; fail "apt cannot purge the packages"; }
+  grep -q "while removing neuroshard-planner, directory '/var/lib/neuroshard/models' not empty" "$work/apt" || { cat "$work/apt"; fail "the purge does not say what stays"; }
+  left=$(find "$root" -xdev -path "$root/proc" -prune -o -path "$root/packages" -prune -o -iname '*neuroshard*' -print)
+  [ "$left" = "$root/var/lib/neuroshard" ] || fail "left after the purge: $left"
+  [ "$(find "$left" -type d -o -print)" = "" ] || fail "left after the purge: $(find "$left")"
+  "${inside[@]}" dpkg --audit
+  [ -z "$("${inside[@]}" dpkg-query --show 'neuroshard-*' 2>/dev/null)" ] || fail "dpkg still knows them"
+}
+
+prefix
+packages
+[ -z "$cache" ] || debian
+echo "installed programs work"
