@@ -40,9 +40,25 @@ std::string Describe(const TextValue& document, DocumentKind wanted) {
   }
   if (Has(document, "kind") && Has(document, "num_samples")) return "a sweep's configuration";
   if (Has(document, "listen") || Has(document, "metrics_listen")) return "a server's configuration";
+  if (Has(document, "topologies")) {
+    return wanted == DocumentKind::kWhatIf ? ""
+                                           : "a list of topologies for `neuroshard plan --what-if`";
+  }
   if (Has(document, "sets")) return "a question of `neuroshard predict compute`";
   if (Has(document, "topology") || Has(document, "global_batch_size")) {
     return wanted == DocumentKind::kRequest ? "" : "a request";
+  }
+  return "";
+}
+
+const char* Wanted(DocumentKind kind) {
+  switch (kind) {
+    case DocumentKind::kRequest:
+      return "a request";
+    case DocumentKind::kPlan:
+      return "a plan, as `neuroshard plan --format json` writes it,";
+    case DocumentKind::kWhatIf:
+      return "a list of topologies";
   }
   return "";
 }
@@ -71,10 +87,7 @@ Status OtherDocument(std::string_view text, DocumentKind wanted) {
     }
   }
   if (what.empty()) return absl::OkStatus();
-  return InvalidArgument("this is {}; {} is wanted here", what,
-                         wanted == DocumentKind::kPlan
-                             ? "a plan, as `neuroshard plan --format json` writes it,"
-                             : "a request");
+  return InvalidArgument("this is {}; {} is wanted here", what, Wanted(wanted));
 }
 
 }  // namespace neuroshard

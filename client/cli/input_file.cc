@@ -24,28 +24,17 @@ RequestLimits LocalLimits() {
   return {kAny, std::int64_t{1} << 20, kAny, kAny, kAny, kAny};
 }
 
-// Standard input has no name that says its format.
-TextFormat FormatOf(const std::string& path, const std::string& text) {
-  if (path != "-") return TextFormatOfPath(path);
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string::npos && text[first] == '{' ? TextFormat::kJson : TextFormat::kYaml;
-}
-
 // Reads `text` into `message`. What `decode` says of it counts only beside faults of the text:
 // whether a message that can be sent is right is the planner's to say.
 template <typename Message, typename Decode>
 Status ReadMessage(const std::string& path, const std::string& text, const Decode& decode,
                    Message& message) {
-  const Status read = ReadMessageText(text, FormatOf(path, text), &message);
+  const Status read = ReadMessageText(text, TextFormatOf(path, text), &message);
   if (read.ok()) return absl::OkStatus();
   if (const Status other = OtherDocument(text, DocumentKind::kRequest); !other.ok()) {
     return InFile(path, other);
   }
   return InFile(path, FaultsOfTextAndValues(read, decode(message)));
-}
-
-Status DecodeRequest(const v1::ShardPlanRequest& request) {
-  return DecodePlanRequest(request, LocalLimits()).status();
 }
 
 // Where there is no topology: one that is legal.
@@ -70,16 +59,27 @@ bool IsResponse(const std::string& text) {
 
 }  // namespace
 
+TextFormat TextFormatOf(const std::string& path, const std::string& text) {
+  if (path != "-") return TextFormatOfPath(path);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' ? TextFormat::kJson : TextFormat::kYaml;
+}
+
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   v1::ShardPlanRequest request;
-  NS_RETURN_IF_ERROR(ReadMessage(path, text, DecodeRequest, request));
+  const auto decode = [](const v1::ShardPlanRequest& plan) { return DecodeRequest(plan).status(); };
+  NS_RETURN_IF_ERROR(ReadMessage(path, text, decode, request));
   return request;
+}
+
+StatusOr<PlanRequest> DecodeRequest(const v1::ShardPlanRequest& request) {
+  return DecodePlanRequest(request, LocalLimits());
 }
 
 StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  if (HasSets(text, FormatOf(path, text))) {
+  if (HasSets(text, TextFormatOf(path, text))) {
     v1::PredictComputeRequest request;
     const auto decode = [](const v1::PredictComputeRequest& sets) {
       return DecodePredictionRequest(sets, LocalLimits()).status();
@@ -90,7 +90,7 @@ StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
   v1::ShardPlanRequest request;
   const auto decode = [](v1::ShardPlanRequest tables) {
     SetOneDevice(tables);
-    return DecodeRequest(tables);
+    return DecodeRequest(tables).status();
   };
   NS_RETURN_IF_ERROR(ReadMessage(path, text, decode, request));
   SetOneDevice(request);

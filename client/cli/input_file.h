@@ -6,17 +6,24 @@
 #include <variant>
 
 #include "common/base/status.h"
+#include "common/codec/message_text.h"
+#include "common/domain/plan_request.h"
 #include "neuroshard/v1/planner.pb.h"
 
 namespace neuroshard {
 
-// "-" is standard input everywhere here; of its text the first character says whether it is JSON.
+// By the path; of "-", which is standard input everywhere here, by the text's first character.
+TextFormat TextFormatOf(const std::string& path, const std::string& text);
+
 // A file that is something else (a plan, a sweep) is called that.
 //
 // A ShardPlanRequest in YAML, or in JSON when the name ends in ".json". Beside faults of the text
 // are those of the values that could be read; the values of a text without faults are left to the
 // server.
 StatusOr<v1::ShardPlanRequest> ReadRequestFile(const std::string& path);
+
+// The request as this client understands it, within no server's limits.
+StatusOr<PlanRequest> DecodeRequest(const v1::ShardPlanRequest& request);
 
 // What `predict` is asked about: the tables of a request, or sets of shards.
 using PredictionInput = std::variant<v1::ShardPlanRequest, v1::PredictComputeRequest>;

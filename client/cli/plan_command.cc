@@ -14,13 +14,17 @@
 #include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_comparison.h"
+#include "client/cli/plan_moves.h"
 #include "client/cli/plan_output.h"
 #include "client/cli/plan_report_text.h"
 #include "client/cli/planner_options.h"
+#include "client/cli/what_if.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
+#include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/codec/message_text.h"
+#include "common/codec/plan_codec.h"
 #include "common/codec/text_file.h"
 #include "common/domain/backend_names.h"
 #include "common/domain/vocabulary.h"
@@ -45,6 +49,8 @@ struct PlanOptions {
   std::string previous_file;
   std::optional<double> migration_budget_gib;
   std::vector<std::string> compared;
+  std::string what_if_file;
+  std::string moves_file;
 };
 
 // The plan in place and its budget, from the command line over the request's.
@@ -123,22 +129,69 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
   return PlanAsTable(response, console.Style(options.detail));
 }
 
+// Exit code 1 when no topology has a plan.
+int RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& request,
+              const v1::WhatIf& what_if, const Console& console) {
+  const PlannerClient planner(options.planner.address, options.planner.policy());
+  const auto answer = AskWhatIf(planner, request, what_if);
+  if (!answer.ok()) return ReportFailure(console, answer.status());
+  const int written =
+      WriteResult(console, options.out_file,
+                  options.format == "json" ? MessageToJson(*answer) + '\n'
+                                           : WhatIfAsTable(*answer, console.Style(options.detail)));
+  const bool planned = std::any_of(answer->rows().begin(), answer->rows().end(),
+                                   [](const v1::WhatIfRow& row) { return row.failure().empty(); });
+  return planned ? written : kExitFailure;
+}
+
+// Writes what has to travel from the plan in place, and says it in a sentence.
+Status EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request,
+                 const v1::ShardPlanResponse& response, const Console& console) {
+  if (options.moves_file.empty()) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const PlanRequest decoded, DecodeRequest(request));
+  NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(response.plan()));
+  NS_ASSIGN_OR_RETURN(const PlanMoves moves, MovesOf(decoded, plan));
+  NS_RETURN_IF_ERROR(WriteTextFile(options.moves_file, MovesAsJson(decoded, moves)));
+  console.err << Lines(MovesAsText(decoded, moves), console.Style(options.detail));
+  return absl::OkStatus();
+}
+
 int RunPlan(const PlanOptions& options, const Console& console) {
+  const bool several = !options.what_if_file.empty();
+  if (several && options.format != "table" && options.format != "json") {
+    console.err << "--what-if writes table or json, not " << options.format << '\n';
+    return kExitUsage;
+  }
   auto request = ReadRequestFile(options.request_file);
   auto previous = options.previous_file.empty() ? StatusOr<PlanFile>(PlanFile())
                                                 : ReadPlanFile(options.previous_file);
+  const auto what_if =
+      several ? ReadWhatIfFile(options.what_if_file) : StatusOr<v1::WhatIf>(v1::WhatIf());
   const Status writable =
       options.out_file.empty() ? absl::OkStatus() : CheckTextFileWritable(options.out_file);
-  if (!request.ok() || !previous.ok() || !writable.ok()) {
-    return ReportFailures(console, {request.status(), previous.status(), writable});
+  const Status moves_writable =
+      options.moves_file.empty() ? absl::OkStatus() : CheckTextFileWritable(options.moves_file);
+  if (!request.ok() || !previous.ok() || !what_if.ok() || !writable.ok() || !moves_writable.ok()) {
+    return ReportFailures(
+        console, {request.status(), previous.status(), what_if.status(), writable, moves_writable});
   }
   if (const Status status = Override(options, std::move(previous->plan), *request); !status.ok())
     return ReportFailure(console, status);
+  if (!options.moves_file.empty() && !request->has_migration()) {
+    return ReportFailure(console,
+                         InvalidArgument("--emit-moves needs a plan to move from: --previous, or a "
+                                         "migration in {}",
+                                         options.request_file));
+  }
+  if (several) return RunWhatIf(options, *request, *what_if, console);
   auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
   const PlannerClient planner(options.planner.address, options.planner.policy());
   if (const Status status = ComparePlans(planner, *request, options.compared, *response);
       !status.ok()) {
+    return ReportFailure(console, status);
+  }
+  if (const Status status = EmitMoves(options, *request, *response, console); !status.ok()) {
     return ReportFailure(console, status);
   }
   const auto text = Format(options, *request, *response, console);
@@ -186,10 +239,18 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Device in torchrec placements; default: the request's topology.compute_device, "
                    "or what the cost model was measured on")
       ->check(OneOf({"cuda", "cpu"}));
+  CLI::Option* what_if =
+      command
+          ->add_option("--what-if", options->what_if_file,
+                       "Plan for each topology of this file in place of the request's, and say "
+                       "what each costs (proto/neuroshard/v1/what_if.proto); -: stdin")
+          ->type_name("FILE");
   command->add_option("--out", options->out_file,
                       "Write to this file, all or nothing, instead of stdout; -: stdout");
-  command->add_flag("--explain", options->explain,
-                    "Also say why each table got its type: the alternatives and what they cost");
+  command
+      ->add_flag("--explain", options->explain,
+                 "Also say why each table got its type: the alternatives and what they cost")
+      ->excludes(what_if);
   command
       ->add_option("--previous", options->previous_file,
                    "Plan in place, to move little away from: JSON, output of plan --format json, "
@@ -200,8 +261,16 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
               "Most GiB of weights that may move away from the previous plan; 0: nothing; "
               "default: the request's, or any amount"),
           0.0, 1e6);
-  AddCompareOption(*command, options->compared);
-  command->add_flag("--stream", options->stream, "Show the progress of the search on stderr");
+  command
+      ->add_option(
+          "--emit-moves", options->moves_file,
+          "Write to this file the shards that must travel from the previous plan, in steps "
+          "that keep within every rank's memory (JSON)")
+      ->type_name("FILE.json")
+      ->excludes(what_if);
+  AddCompareOption(*command, options->compared)->excludes(what_if);
+  command->add_flag("--stream", options->stream, "Show the progress of the search on stderr")
+      ->excludes(what_if);
   command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });
 }
 

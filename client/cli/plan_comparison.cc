@@ -78,8 +78,8 @@ std::vector<std::string> Row(const std::string& strategy, double cost_ms, const 
 
 }  // namespace
 
-void AddCompareOption(CLI::App& command, std::vector<std::string>& strategies) {
-  command
+CLI::Option* AddCompareOption(CLI::App& command, std::vector<std::string>& strategies) {
+  return command
       .add_option("--compare", strategies,
                   "Also say what the plans of these strategies cost; those that obey no "
                   "constraints are asked without them and then held against them")

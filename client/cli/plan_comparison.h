@@ -10,13 +10,14 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace neuroshard {
 
 // --compare NAME[,NAME...]; a usage error for what is no strategy. `strategies` must outlive the
 // parse.
-void AddCompareOption(CLI::App& command, std::vector<std::string>& strategies);
+CLI::Option* AddCompareOption(CLI::App& command, std::vector<std::string>& strategies);
 
 // Asks for the plan of each strategy, all by the model that priced `response`, and adds what came
 // of it to response.comparison. A strategy that obeys no constraints is asked without them, and its

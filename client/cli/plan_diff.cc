@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "client/cli/text_table.h"
 #include "common/base/bytes.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
@@ -42,26 +44,17 @@ TablePlaces PlacesOf(const TablePlan& plan) {
   return places;
 }
 
-double Cells(const Shard& shard) {
-  return static_cast<double>(shard.rows) * static_cast<double>(shard.cols);
-}
-
-double CommonCells(const Shard& a, const Shard& b) {
-  const std::int64_t rows =
-      std::min(a.row_offset + a.rows, b.row_offset + b.rows) - std::max(a.row_offset, b.row_offset);
-  const std::int64_t cols =
-      std::min(a.col_offset + a.cols, b.col_offset + b.cols) - std::max(a.col_offset, b.col_offset);
-  return rows > 0 && cols > 0 ? static_cast<double>(rows) * static_cast<double>(cols) : 0;
-}
-
-// Cells of `after` on ranks that did not hold them. Shards of one rank do not overlap in a plan.
+// Cells of `after` on ranks that did not hold them. Shards of one rank do not overlap in a plan, but
+// are laid out as somebody likes (HeldShards takes legal ones).
 double MovedCells(const TablePlan& before, const TablePlan& after) {
   std::map<int, std::vector<const Shard*>> held;
   for (const Shard& shard : before.shards) held[shard.rank].push_back(&shard);
   double moved = 0;
   for (const Shard& shard : after.shards) {
     double cells = Cells(shard);
-    for (const Shard* old : held[shard.rank]) cells -= CommonCells(shard, *old);
+    for (const Shard* old : held[shard.rank]) {
+      if (const auto common = Overlap(shard, *old)) cells -= Cells(*common);
+    }
     moved += std::max(cells, 0.0);
   }
   return moved;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/domain/held_shards.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
@@ -29,8 +30,7 @@ class PreviousPlacement {
 
  private:
   const PlanRequest& request_;
-  // By table; ascending (rank, col_offset), without common columns on a rank.
-  std::vector<std::vector<Shard>> held_;
+  std::vector<HeldShards> held_;  // by table
 };
 
 // Of any plan; tables and shards that are none are passed over. The request must have a migration.

@@ -1,0 +1,229 @@
+#include "client/cli/what_if.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "client/cli/command_line_fixture.h"
+#include "common/base/random.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using testing::CommandLineTest;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kTopologies[] = R"(
+topologies:
+- name: two
+  topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}
+  price_per_device_hour: 3.6
+- name: eight
+  topology: {hosts: [{count: 2, num_devices: 4, memory_bytes: 100000}]}
+  batch_size_per_device: 32
+  price_per_device_hour: 7.2
+- name: free
+  topology: {hosts: [{device: a100-sxm-80gb, num_devices: 4}]}
+  cost_model: {name: analytic}
+- name: none
+  topology: {hosts: [{num_devices: 1, memory_bytes: 10}]}
+)";
+
+class WhatIfTest : public CommandLineTest {
+ protected:
+  WhatIfTest() {
+    topologies_ = Write("topologies.yaml", kTopologies);
+    // The cost is the batch / (8 x devices) ms.
+    planner_.plan = [](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
+      if (request.topology().hosts(0).memory_bytes() == 10) {
+        return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "90 bytes short");
+      }
+      std::int64_t devices = 0;
+      for (const auto& group : request.topology().hosts()) {
+        devices += (group.has_count() ? group.count() : 1) * group.num_devices();
+      }
+      v1::PlanCost& cost = *response->mutable_cost();
+      cost.set_embedding_cost_ms(static_cast<double>(request.global_batch_size()) /
+                                 static_cast<double>(8 * devices));
+      for (int rank = 0; rank < devices; ++rank) {
+        v1::RankCost& of_rank = *cost.add_ranks();
+        of_rank.set_rank(rank);
+        of_rank.mutable_memory()->set_total_bytes(rank == 1 ? 512 : 256);
+        of_rank.mutable_memory()->set_capacity_bytes(1024);
+      }
+      response->mutable_lower_bound()->set_kind("certified");
+      response->mutable_lower_bound()->set_gap_percent(2.5);
+      response->mutable_price_basis()->set_kind("published");
+      response->mutable_price_basis()->set_text("priced by figures");
+      response->mutable_cost_model()->set_name("analytic");
+      return grpc::Status::OK;
+    };
+  }
+
+  int Ask(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"plan",      request_,   "--planner", planner_.address(),
+                                          "--what-if", topologies_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(std::move(arguments));
+  }
+
+  std::string topologies_;
+};
+
+TEST_F(WhatIfTest, EachTopologyIsARow) {
+  ASSERT_EQ(Ask({"--seed", "7"}), 0) << err_;
+  EXPECT_THAT(
+      out_,
+      HasSubstr("topology  devices  cost_ms  samples/s  fullest   gap  basis      price_per_M\n"
+                "two             2    4.000     16.0 k      50%  2.5%  published        0.125  *\n"
+                "eight           8    4.000     64.0 k      50%  2.5%  published         0.25  *\n"
+                "free            4    2.000     32.0 k      50%  2.5%  published            -\n"
+                "none            1        -          -        -     -  no plan              -\n"));
+  EXPECT_THAT(out_, AllOf(HasSubstr("none: 90 bytes short\n"),
+                          HasSubstr("two, eight, free: priced by figures")));
+  for (const v1::ShardPlanRequest& request : planner_.requests()) {
+    EXPECT_EQ(request.search().seed(), 7u);
+    EXPECT_EQ(request.tables_size(), 2);
+    if (!request.topology().hosts(0).device().empty()) {
+      EXPECT_EQ(request.cost_model().name(), "analytic");
+    }
+  }
+  EXPECT_EQ(planner_.requests().size(), 4u);
+}
+
+TEST_F(WhatIfTest, WideHasBatchesAndBytes) {
+  ASSERT_EQ(Ask({"--wide"}), 0) << err_;
+  EXPECT_THAT(out_,
+              AllOf(HasSubstr("topology  devices  batch  cost_ms"),
+                    HasSubstr("eight           8    256    4.000     64.0 k  512 B of 1.00 KiB")));
+}
+
+TEST_F(WhatIfTest, AsJson) {
+  ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;
+  const auto rows = nlohmann::json::parse(out_)["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1]["hosts"], 2);
+  EXPECT_EQ(rows[1]["global_batch_size"], 256);
+  EXPECT_EQ(rows[1]["samples_per_second"], 64e3);
+  EXPECT_EQ(rows[1]["fullest_rank"], 1);
+  // 8 x 7.2 an hour is 0.016 a second, for 64,000 samples.
+  EXPECT_NEAR(rows[1]["price_per_million_samples"], 0.25, 1e-12);
+  EXPECT_EQ(rows[0]["pareto"], true);
+  EXPECT_FALSE(rows[2].contains("pareto"));
+  EXPECT_THAT(rows[3]["failure"], HasSubstr("90 bytes short"));
+  EXPECT_FALSE(rows[3].contains("price_per_million_samples"));
+}
+
+TEST_F(WhatIfTest, AllFaultsOfTheFileAtOnce) {
+  topologies_ = Write("faulty.yaml", R"(
+topologies:
+- name: a
+  topology: {hosts: [{num_devices: 0, memory_bytes: 1}]}
+  price_per_device_hour: -1
+- name: a
+  topology: {hosts: [{num_devices: 2, device: h1000}]}
+  global_batch_size: 64
+  batch_size_per_device: 8
+- topology: {hosts: [{num_devices: 4, memory_bytes: 80GiB}]}
+  batch_size_per_device: 1_000_000_000
+  gpus: 4
+)");
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(
+      err_,
+      AllOf(HasSubstr("faulty.yaml: topologies[0].topology.hosts[0].num_devices: "),
+            HasSubstr("topologies[0].price_per_device_hour: "), HasSubstr("topologies[1].name: "),
+            HasSubstr("topologies[1].topology.hosts[0].device: "),
+            HasSubstr("topologies[1].batch_size_per_device: must not be given beside"),
+            HasSubstr("topologies[2].name: "), HasSubstr("topologies[2].batch_size_per_device: "),
+            HasSubstr("topologies[2].gpus: unknown field")));
+  EXPECT_THAT(out_, IsEmpty());
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(WhatIfTest, AnEmptyListAndFilesThatAreSomethingElse) {
+  topologies_ = Write("empty.yaml", "topologies: []\n");
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(err_, HasSubstr("topologies: must have 1 to 1000 entries, got 0"));
+  topologies_ = request_;
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(err_, HasSubstr("this is a request; a list of topologies is wanted here"));
+  EXPECT_EQ(Run({"plan", Write("t.yaml", kTopologies), "--planner", planner_.address()}), 1);
+  EXPECT_THAT(err_, HasSubstr("this is a list of topologies for `neuroshard plan --what-if`"));
+}
+
+TEST_F(WhatIfTest, WhatIsSaidOfAllAlikeFailsTheCommand) {
+  planner_.plan = [](const v1::ShardPlanRequest&, v1::ShardPlanResponse*) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "tables[0].pooling_factor: is wrong");
+  };
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(out_, IsEmpty());
+  EXPECT_THAT(err_, HasSubstr("tables[0].pooling_factor"));
+}
+
+TEST_F(WhatIfTest, APlannerThatGoesAwayFailsTheCommand) {
+  auto plan = planner_.plan;
+  planner_.plan = [plan](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
+    if (request.has_cost_model()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    return plan(request, response);
+  };
+  EXPECT_EQ(Ask({"--timeout-s", "1"}), 1);
+  EXPECT_THAT(out_, IsEmpty());
+  EXPECT_THAT(err_, HasSubstr("gone"));
+}
+
+TEST_F(WhatIfTest, FormatsOfOnePlanAndCommandsOfOnePlanAreUsageErrors) {
+  EXPECT_EQ(Ask({"--format", "torchrec"}), 2);
+  EXPECT_EQ(Ask({"--stream"}), 2);
+  EXPECT_EQ(Ask({"--compare", "random"}), 2);
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST(MarkParetoTest, IsTheFrontOfRowsInTheOrderOfSpeed) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    v1::WhatIfAnswer answer;
+    std::vector<std::pair<double, double>> points;  // speed, price
+    for (int i = 0; i < static_cast<int>(random.Between(1, 12)); ++i) {
+      v1::WhatIfRow& row = *answer.add_rows();
+      row.set_samples_per_second(static_cast<double>(random.Between(1, 5)));
+      if (random.Below(5) == 0) continue;
+      row.set_price_per_million_samples(static_cast<double>(random.Between(1, 5)));
+      points.emplace_back(row.samples_per_second(), row.price_per_million_samples());
+    }
+    MarkPareto(answer);
+    // Fastest first, of those the cheapest first: a row is on the front if it is cheaper than all
+    // faster ones, and as cheap as any that is as fast.
+    std::sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
+      return a.first > b.first || (a.first == b.first && a.second < b.second);
+    });
+    std::map<std::pair<double, double>, bool> on_front;
+    double speed = 0;
+    double cheapest = 1e9;
+    bool front = false;
+    for (const auto& point : points) {
+      if (point.first != speed) front = point.second < cheapest;
+      const bool as_cheap = point.first != speed || point.second == cheapest;
+      on_front[point] = front && as_cheap;
+      cheapest = std::min(cheapest, point.second);
+      speed = point.first;
+    }
+    for (const v1::WhatIfRow& row : answer.rows()) {
+      ASSERT_EQ(row.has_pareto(), row.has_price_per_million_samples());
+      if (!row.has_pareto()) continue;
+      ASSERT_EQ(row.pareto(),
+                (on_front[{row.samples_per_second(), row.price_per_million_samples()}]))
+          << row.ShortDebugString();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace neuroshard

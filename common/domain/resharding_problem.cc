@@ -1,0 +1,214 @@
+#include "common/domain/resharding_problem.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "common/base/bytes.h"
+#include "common/base/positions.h"
+#include "common/domain/held_shards.h"
+#include "common/domain/memory_use.h"
+#include "common/domain/table_names.h"
+
+namespace neuroshard {
+namespace {
+
+std::size_t Index(int position) { return static_cast<std::size_t>(position); }
+
+std::int64_t HeldBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                       const Shard& shard) {
+  const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
+  return use.weights_bytes + use.optimizer_bytes;
+}
+
+// `shard` without `cut`, which is inside it.
+void AddRest(const Shard& shard, const Shard& cut, std::vector<Shard>& rest) {
+  const std::int64_t cut_rows_end = cut.row_offset + cut.rows;
+  const std::int64_t cut_cols_end = cut.col_offset + cut.cols;
+  const Shard pieces[] = {
+      {shard.row_offset, cut.row_offset - shard.row_offset, shard.col_offset, shard.cols,
+       shard.rank},
+      {cut_rows_end, shard.row_offset + shard.rows - cut_rows_end, shard.col_offset, shard.cols,
+       shard.rank},
+      {cut.row_offset, cut.rows, shard.col_offset, cut.col_offset - shard.col_offset, shard.rank},
+      {cut.row_offset, cut.rows, cut_cols_end, shard.col_offset + shard.cols - cut_cols_end,
+       shard.rank}};
+  for (const Shard& piece : pieces) {
+    if (piece.rows > 0 && piece.cols > 0) rest.push_back(piece);
+  }
+}
+
+class ProblemMaker {
+ public:
+  ProblemMaker(const PlanRequest& request, const Plan& plan)
+      : request_(request), plan_(plan), sent_bytes_(request.topology.devices.size()) {
+    state_only_.optimizer = request.optimizer;
+    state_only_.topology.devices.resize(1);
+  }
+
+  StatusOr<ReshardingProblem> Make() {
+    const std::vector<Device>& devices = request_.topology.devices;
+    for (const Device& device : devices) {
+      problem_.capacity_bytes.push_back(device.memory_bytes -
+                                        ReserveBytes(request_.memory, device.memory_bytes));
+    }
+    const std::vector<const TablePlan*> before = PlansOf(request_.migration->previous);
+    const std::vector<const TablePlan*> after = PlansOf(plan_);
+    NS_RETURN_IF_ERROR(CheckRoom(after));
+    for (std::size_t t = 0; t < after.size(); ++t) {
+      if (before[t] != nullptr && after[t] != nullptr) {
+        AddTable(static_cast<int>(t), *before[t], *after[t]);
+      }
+    }
+    problem_.free_bytes = problem_.capacity_bytes;
+    for (const HeldShard& held : problem_.held) {
+      problem_.free_bytes[Index(held.held.shard.rank)] -= held.bytes;
+    }
+    return std::move(problem_);
+  }
+
+ private:
+  // By table of the request; null: the plan has none such. Of entries for one table, the first.
+  std::vector<const TablePlan*> PlansOf(const Plan& plan) const {
+    std::vector<const TablePlan*> plans(request_.tables.size());
+    const std::vector<int> table_of = TablesOf(plan, request_.tables);
+    for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+      if (table_of[t] >= 0 && plans[Index(table_of[t])] == nullptr) {
+        plans[Index(table_of[t])] = &plan.tables[t];
+      }
+    }
+    return plans;
+  }
+
+  Status CheckRoom(const std::vector<const TablePlan*>& after) const {
+    std::vector<std::int64_t> bytes(problem_.capacity_bytes.size());
+    for (std::size_t t = 0; t < after.size(); ++t) {
+      if (after[t] == nullptr) continue;
+      for (const Shard& shard : after[t]->shards) {
+        bytes[Index(shard.rank)] +=
+            HeldBytes(request_, request_.tables[t], LayoutOf(*after[t]), shard);
+      }
+    }
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      if (bytes[rank] > problem_.capacity_bytes[rank]) {
+        return FailedPrecondition("rank {}: the plan's weights and optimizer states take {} of {}",
+                                  rank, FormatBytes(bytes[rank]),
+                                  FormatBytes(problem_.capacity_bytes[rank]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool HasRank(int rank) const {
+    return rank >= 0 && rank < static_cast<int>(request_.topology.devices.size());
+  }
+
+  PartLink LinkBetween(int from, int to) const {
+    if (!HasRank(from)) return PartLink::kOutside;
+    if (from == to) return PartLink::kSameRank;
+    const std::vector<Device>& devices = request_.topology.devices;
+    return devices[Index(from)].host == devices[Index(to)].host ? PartLink::kIntraHost
+                                                                : PartLink::kInterHost;
+  }
+
+  // Where the table is in place and in its size, what of it is new.
+  void AddTable(int index, const TablePlan& before, const TablePlan& after) {
+    const Table& table = request_.tables[Index(index)];
+    const HeldShards held(before.shards, table.num_embeddings, table.embedding_dim);
+    if (held.empty()) return;
+    const auto key = [](const Shard& shard) {
+      return std::tuple(shard.rank, shard.row_offset, shard.rows, shard.col_offset, shard.cols);
+    };
+    // Holders by place, and each shard's number among the problem's; -1: outside.
+    std::map<decltype(key(Shard())), std::size_t> place_of;
+    std::vector<int> holders;
+    for (const Shard& shard : held.shards()) {
+      place_of[key(shard)] = holders.size();
+      holders.push_back(HasRank(shard.rank) ? static_cast<int>(problem_.held.size()) : -1);
+      if (!HasRank(shard.rank)) continue;
+      problem_.held.push_back(
+          {{index, shard}, HeldBytes(request_, table, LayoutOf(before), shard), false, 0});
+    }
+    std::vector<const Shard*> wanted;
+    for (const Shard& shard : after.shards) {
+      if (shard.rows == 0) continue;
+      const auto place = place_of.find(key(shard));
+      if (place != place_of.end()) {
+        HeldShard& same = problem_.held[Index(holders[place->second])];
+        const std::int64_t bytes = HeldBytes(request_, table, LayoutOf(after), shard);
+        // A kernel that takes other memory is another tensor.
+        if (same.bytes == bytes) {
+          same.stays = true;
+          continue;
+        }
+      }
+      wanted.push_back(&shard);
+    }
+    for (const Shard* shard : wanted) {
+      ShardToMake job{{index, *shard}, HeldBytes(request_, table, LayoutOf(after), *shard), {}, {}};
+      FindParts(table, held.shards(), holders, job);
+      problem_.jobs.push_back(std::move(job));
+    }
+  }
+
+  // Parts of the new shard: what its rank has, then from the nearest, of those from who sends least.
+  void FindParts(const Table& table, const std::vector<Shard>& held,
+                 const std::vector<int>& holders, ShardToMake& job) {
+    const Shard& wanted = job.made.shard;
+    std::vector<std::size_t> sources;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      if (Overlap(wanted, held[i])) sources.push_back(i);
+    }
+    std::stable_sort(sources.begin(), sources.end(), [&](std::size_t a, std::size_t b) {
+      return Preference(held[a], wanted.rank) < Preference(held[b], wanted.rank);
+    });
+    std::vector<Shard> missing = {wanted};
+    for (const std::size_t source : sources) {
+      std::vector<Shard> rest;
+      for (const Shard& piece : missing) {
+        if (const auto common = Overlap(piece, held[source])) {
+          AddRest(piece, *common, rest);
+          AddPart(table, *common, held[source].rank, holders[source], job);
+        } else {
+          rest.push_back(piece);
+        }
+      }
+      missing = std::move(rest);
+      if (missing.empty()) break;
+    }
+    // No rank had it, whatever the plan in place says.
+    for (const Shard& piece : missing) AddPart(table, piece, -1, -1, job);
+    SortUnique(job.holders);
+    for (const int holder : job.holders) ++problem_.held[Index(holder)].users;
+  }
+
+  std::pair<PartLink, std::int64_t> Preference(const Shard& source, int to) const {
+    return {LinkBetween(source.rank, to),
+            HasRank(source.rank) ? sent_bytes_[Index(source.rank)] : 0};
+  }
+
+  void AddPart(const Table& table, const Shard& part, int from, int holder, ShardToMake& job) {
+    const MemoryUse use = ShardMemory(state_only_, table, part.rows, part.cols);
+    job.parts.push_back(
+        {{part, from, LinkBetween(from, part.rank), use.weights_bytes, use.optimizer_bytes},
+         holder});
+    if (HasRank(from) && from != part.rank) AddBytes(sent_bytes_[Index(from)], use.weights_bytes);
+    if (holder >= 0 && !problem_.held[Index(holder)].stays) job.holders.push_back(holder);
+  }
+
+  const PlanRequest& request_;
+  const Plan& plan_;
+  PlanRequest state_only_;  // whose memory rule counts what travels
+  std::vector<std::int64_t> sent_bytes_;
+  ReshardingProblem problem_;
+};
+
+}  // namespace
+
+StatusOr<ReshardingProblem> MakeReshardingProblem(const PlanRequest& request, const Plan& plan) {
+  return ProblemMaker(request, plan).Make();
+}
+
+}  // namespace neuroshard
