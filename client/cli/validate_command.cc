@@ -111,9 +111,10 @@ Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& reques
 // not leave an empty store. So one that is missing is made when there is something to record.
 Status CheckStore(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  if (std::filesystem::exists(path)) {
-    return ProfileStore::Open(path, StoreMode::kReadWrite).status();
-  }
+  const Status found = ProfileStore::Open(path, StoreMode::kReadOnly).status();
+  if (found.ok()) return ProfileStore::Open(path, StoreMode::kReadWrite).status();
+  if (!absl::IsNotFound(found)) return found;
+  if (ProfileStore::IsRemote(path)) return absl::OkStatus();
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const std::string directory = parent.empty() ? "." : parent.string();
   if (::access(directory.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();

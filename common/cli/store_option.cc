@@ -6,7 +6,7 @@ namespace neuroshard {
 
 CLI::Option* AddStoreOption(CLI::App& command, std::string& store, const std::string& description) {
   return command.add_option("--store", store, description)
-      ->type_name("FILE.db")
+      ->type_name("FILE.db|postgresql://...")
       ->required()
       ->envname("NEUROSHARD_STORE");
 }

@@ -1,12 +1,15 @@
 #include "common/store/profile_store.h"
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "common/store/postgres_database.h"
 #include "common/store/record_rows.h"
 #include "common/store/sample_rows.h"
+#include "common/store/sql_database.h"
 #include "common/store/sqlite_database.h"
 #include "common/store/store_schema.h"
 
@@ -19,7 +22,7 @@ template <>
 constexpr std::string_view kKindText<CommSample> = "comm";
 
 template <typename Sample>
-StatusOr<std::vector<StoredSample<Sample>>> SelectSamples(SqliteDatabase& database,
+StatusOr<std::vector<StoredSample<Sample>>> SelectSamples(SqlDatabase& database,
                                                           std::int64_t sweep_id,
                                                           SampleFilter filter) {
   if constexpr (std::is_same_v<Sample, ComputeSample>) {
@@ -29,29 +32,50 @@ StatusOr<std::vector<StoredSample<Sample>>> SelectSamples(SqliteDatabase& databa
   }
 }
 
-// nullopt when there is none.
-StatusOr<std::optional<std::int64_t>> FindSweep(SqliteDatabase& database, std::string_view kind,
-                                                const std::string& config_hash) {
-  NS_ASSIGN_OR_RETURN(
-      SqliteStatement find,
-      database.Prepare("SELECT sweep_id FROM sweeps WHERE kind = ? AND config_hash = ?"));
-  NS_ASSIGN_OR_RETURN(const bool found, find.Bind(kind).Bind(config_hash).Step());
-  if (!found) return std::optional<std::int64_t>();
-  return std::optional(find.Integer(0));
+// Runs body(again) as one transaction; `again` is whether it was run before, in which case what it
+// did then may have been committed without an answer. A lost connection is made again, and the
+// server waited for, for up to ProfileStore::kReconnectMs.
+template <typename Body>
+Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
+  const auto once = [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
+    NS_RETURN_IF_ERROR(body(again));
+    return transaction.Commit();
+  };
+  const MutexLock lock(database.mutex());
+  Status status = once(false);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(ProfileStore::kReconnectMs);
+  while (!status.ok()) {
+    NS_RETURN_IF_ERROR(database.Recover(status, deadline));
+    status = once(true);
+  }
+  return status;
 }
 
-StatusOr<std::int64_t> InsertSweep(SqliteDatabase& database, std::string_view kind,
+// nullopt when there is none.
+StatusOr<std::optional<std::int64_t>> FindSweep(SqlDatabase& database, std::string_view kind,
+                                                const std::string& config_hash) {
+  NS_ASSIGN_OR_RETURN(
+      const auto find,
+      database.Prepare("SELECT sweep_id FROM sweeps WHERE kind = ? AND config_hash = ?"));
+  NS_ASSIGN_OR_RETURN(const bool found, find->Bind(kind).Bind(config_hash).Step());
+  if (!found) return std::optional<std::int64_t>();
+  return std::optional(find->Integer(0));
+}
+
+StatusOr<std::int64_t> InsertSweep(SqlDatabase& database, std::string_view kind,
                                    const SweepInfo& info, bool imported) {
-  NS_ASSIGN_OR_RETURN(SqliteStatement insert,
+  NS_ASSIGN_OR_RETURN(const auto insert,
                       database.Prepare("INSERT INTO sweeps (kind, name, config_hash, config_text, "
-                                       "imported) VALUES (?, ?, ?, ?, ?)"));
-  insert.Bind(kind).Bind(info.name).Bind(info.config_hash).Bind(info.config_text);
-  NS_RETURN_IF_ERROR(insert.Bind(std::int64_t{imported}).Run());
-  return database.LastInsertedId();
+                                       "imported) VALUES (?, ?, ?, ?, ?) RETURNING sweep_id"));
+  insert->Bind(kind).Bind(info.name).Bind(info.config_hash).Bind(info.config_text);
+  NS_RETURN_IF_ERROR(insert->Bind(std::int64_t{imported}).Step().status());
+  return insert->Integer(0);
 }
 
 template <typename Sample>
-Status CheckSameSamples(SqliteDatabase& database, std::int64_t sweep_id, const SweepInfo& info,
+Status CheckSameSamples(SqlDatabase& database, std::int64_t sweep_id, const SweepInfo& info,
                         const std::vector<Sample>& samples) {
   NS_ASSIGN_OR_RETURN(const auto stored,
                       SelectSamples<Sample>(database, sweep_id, SampleFilter::kAll));
@@ -62,14 +86,13 @@ Status CheckSameSamples(SqliteDatabase& database, std::int64_t sweep_id, const S
       "{}: sweep {} ({}) has the config hash {} but other samples: its samples were made by "
       "another "
       "version of the program; use another store or change the sweep's seed",
-      database.path(), sweep_id, info.name, info.config_hash);
+      database.name(), sweep_id, info.name, info.config_hash);
 }
 
 // Finds or makes a sweep; `add_records(rows)` runs when it is made. Within a transaction.
 template <typename Sample, typename AddRecords>
-StatusOr<std::int64_t> FindOrMakeSweep(SqliteDatabase& database, const SweepInfo& info,
-                                       bool imported, const std::vector<Sample>& samples,
-                                       AddRecords add_records) {
+StatusOr<std::int64_t> FindOrMakeSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
+                                       const std::vector<Sample>& samples, AddRecords add_records) {
   NS_ASSIGN_OR_RETURN(const std::optional<std::int64_t> found,
                       FindSweep(database, kKindText<Sample>, info.config_hash));
   if (found) {
@@ -86,15 +109,17 @@ StatusOr<std::int64_t> FindOrMakeSweep(SqliteDatabase& database, const SweepInfo
 
 // In a transaction of its own.
 template <typename Sample, typename AddRecords>
-StatusOr<std::int64_t> BeginSweep(SqliteDatabase& database, const SweepInfo& info, bool imported,
+StatusOr<std::int64_t> BeginSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
                                   const std::vector<Sample>& samples, AddRecords add_records) {
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(samples));
-  const MutexLock lock(database.mutex());
-  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(database));
-  NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id,
-                      FindOrMakeSweep(database, info, imported, samples, add_records));
-  NS_RETURN_IF_ERROR(transaction.Commit());
+  std::int64_t sweep_id = 0;
+  NS_RETURN_IF_ERROR(
+      InTransaction(database, TransactionKind::kExclusive, [&](bool /*again*/) -> Status {
+        NS_ASSIGN_OR_RETURN(sweep_id,
+                            FindOrMakeSweep(database, info, imported, samples, add_records));
+        return absl::OkStatus();
+      }));
   return sweep_id;
 }
 
@@ -106,47 +131,56 @@ auto SamplesOf(const std::vector<Measured>& measured) {
 }
 
 template <typename Sample>
-StatusOr<std::vector<Sample>> PendingSamples(SqliteDatabase& database, std::int64_t sweep_id) {
-  const MutexLock lock(database.mutex());
-  NS_ASSIGN_OR_RETURN(SqliteStatement sweep,
-                      database.Prepare("SELECT 1 FROM sweeps WHERE sweep_id = ? AND kind = ?"));
-  NS_ASSIGN_OR_RETURN(const bool found, sweep.Bind(sweep_id).Bind(kKindText<Sample>).Step());
-  if (!found) {
-    return NotFound("{} has no {} sweep {}", database.path(), kKindText<Sample>, sweep_id);
-  }
-  NS_ASSIGN_OR_RETURN(auto stored,
-                      SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
+StatusOr<std::vector<Sample>> PendingSamples(SqlDatabase& database, std::int64_t sweep_id) {
   std::vector<Sample> samples;
-  for (StoredSample<Sample>& pending : stored) samples.push_back(std::move(pending.sample));
+  const auto read = [&](bool /*again*/) -> Status {
+    NS_ASSIGN_OR_RETURN(const auto sweep,
+                        database.Prepare("SELECT 1 FROM sweeps WHERE sweep_id = ? AND kind = ?"));
+    NS_ASSIGN_OR_RETURN(const bool found, sweep->Bind(sweep_id).Bind(kKindText<Sample>).Step());
+    if (!found) {
+      return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
+    }
+    NS_ASSIGN_OR_RETURN(auto stored,
+                        SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
+    samples.clear();
+    for (StoredSample<Sample>& pending : stored) samples.push_back(std::move(pending.sample));
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
   return samples;
 }
 
-// The row of a sample that has no record yet, and how many ranks it is over (1 for compute).
-struct OpenRow {
+// The row of a sample, how many ranks it is over (1 for compute), and whether it has a record.
+struct SampleRow {
   std::int64_t row = 0;
   std::int64_t num_ranks = 1;
+  bool measured = false;
 };
 
 template <typename Sample>
-StatusOr<OpenRow> FindOpenRow(SqliteDatabase& database, std::int64_t sweep_id,
-                              const std::string& sample_id) {
+StatusOr<SampleRow> FindSample(SqlDatabase& database, std::int64_t sweep_id,
+                               const std::string& sample_id) {
   constexpr std::string_view kKind = kKindText<Sample>;
   NS_ASSIGN_OR_RETURN(
-      SqliteStatement find,
+      const auto find,
       database.Prepare(fmt::format(
-          "SELECT sample, EXISTS (SELECT 1 FROM {0}_measurements m WHERE m.sample = s.sample), {1} "
+          "SELECT sample, {1}, (SELECT count(*) FROM {0}_measurements m WHERE m.sample = s.sample) "
           "FROM {0}_samples s WHERE sweep_id = ? AND sample_id = ?",
           kKind, std::is_same_v<Sample, CommSample> ? "num_ranks" : "1")));
-  NS_ASSIGN_OR_RETURN(const bool found, find.Bind(sweep_id).Bind(sample_id).Step());
+  NS_ASSIGN_OR_RETURN(const bool found, find->Bind(sweep_id).Bind(sample_id).Step());
   if (!found) {
-    return NotFound("{}: {} sweep {} has no sample {}", database.path(), kKind, sweep_id,
+    return NotFound("{}: {} sweep {} has no sample {}", database.name(), kKind, sweep_id,
                     sample_id);
   }
-  if (find.Integer(1) != 0) {
-    return absl::AlreadyExistsError(fmt::format("{}: sample {} of {} sweep {} has a record already",
-                                                database.path(), sample_id, kKind, sweep_id));
-  }
-  return OpenRow{find.Integer(0), find.Integer(2)};
+  return SampleRow{find->Integer(0), find->Integer(1), find->Integer(2) > 0};
+}
+
+template <typename Sample>
+Status MeasuredAlready(const SqlDatabase& database, std::int64_t sweep_id,
+                       const std::string& sample_id) {
+  return absl::AlreadyExistsError(fmt::format("{}: sample {} of {} sweep {} has a record already",
+                                              database.name(), sample_id, kKindText<Sample>,
+                                              sweep_id));
 }
 
 Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
@@ -169,56 +203,55 @@ Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
                          num_ranks);
 }
 
-StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqliteDatabase& database) {
+StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
   NS_ASSIGN_OR_RETURN(
-      SqliteStatement rows,
+      const auto rows,
       database.Prepare(
           "WITH outcomes (kind, sweep_id, sample, measured, failed) AS ("
-          " SELECT 'compute', sweep_id, s.sample, m.outcome IS NOT NULL, m.outcome <> 'ok'"
+          " SELECT 'compute', sweep_id, s.sample, CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END,"
+          " CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END"
           " FROM compute_samples s LEFT JOIN compute_measurements m USING (sample)"
           " UNION ALL"
-          " SELECT 'comm', sweep_id, s.sample, count(m.outcome) > 0, max(m.outcome <> 'ok')"
+          " SELECT 'comm', sweep_id, s.sample, max(CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END),"
+          " max(CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END)"
           " FROM comm_samples s LEFT JOIN comm_measurements m USING (sample) GROUP BY s.sample)"
           " SELECT w.sweep_id, w.kind, name, config_hash, imported, count(sample),"
-          " ifnull(sum(measured), 0), ifnull(sum(failed), 0)"
+          " coalesce(sum(measured), 0), coalesce(sum(failed), 0)"
           " FROM sweeps w LEFT JOIN outcomes o ON o.kind = w.kind AND o.sweep_id = w.sweep_id"
           " GROUP BY w.sweep_id ORDER BY w.sweep_id"));
   std::vector<SweepStatistics> sweeps;
   while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows.Step());
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return sweeps;
     SweepStatistics& sweep = sweeps.emplace_back();
-    sweep.sweep_id = rows.Integer(0);
-    sweep.kind = rows.Text(1) == "compute" ? SweepKind::kCompute : SweepKind::kComm;
-    sweep.name = rows.Text(2);
-    sweep.config_hash = rows.Text(3);
-    sweep.imported = rows.Integer(4) != 0;
-    sweep.samples = rows.Integer(5);
-    sweep.out_of_memory = rows.Integer(7);
-    sweep.ok = rows.Integer(6) - sweep.out_of_memory;
+    sweep.sweep_id = rows->Integer(0);
+    sweep.kind = rows->Text(1) == "compute" ? SweepKind::kCompute : SweepKind::kComm;
+    sweep.name = rows->Text(2);
+    sweep.config_hash = rows->Text(3);
+    sweep.imported = rows->Integer(4) != 0;
+    sweep.samples = rows->Integer(5);
+    sweep.out_of_memory = rows->Integer(7);
+    sweep.ok = rows->Integer(6) - sweep.out_of_memory;
   }
 }
 
 // The records of all sweeps of one kind, by `select(sweep_id, imported)`.
 template <typename Record, typename Select>
-StatusOr<std::vector<Record>> RecordsOfAllSweeps(SqliteDatabase& database, SweepKind kind,
+StatusOr<std::vector<Record>> RecordsOfAllSweeps(SqlDatabase& database, SweepKind kind,
                                                  Select select) {
-  const MutexLock lock(database.mutex());
-  // One read transaction, so that a writer between two statements does not show.
-  NS_RETURN_IF_ERROR(database.Execute("BEGIN"));
-  const auto read = [&]() -> StatusOr<std::vector<Record>> {
+  std::vector<Record> all;
+  const auto read = [&](bool /*again*/) -> Status {
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
-    std::vector<Record> all;
+    all.clear();
     for (const SweepStatistics& sweep : sweeps) {
       if (sweep.kind != kind) continue;
       NS_ASSIGN_OR_RETURN(std::vector<Record> records, select(sweep.sweep_id, sweep.imported));
       all.insert(all.end(), std::make_move_iterator(records.begin()),
                  std::make_move_iterator(records.end()));
     }
-    return all;
+    return absl::OkStatus();
   };
-  StatusOr<std::vector<Record>> all = read();
-  NS_RETURN_IF_ERROR(database.Execute("COMMIT"));
+  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
   return all;
 }
 
@@ -235,7 +268,7 @@ Status CheckPath(const std::string& path, StoreMode mode) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadOnly(const std::string& path) {
+StatusOr<std::unique_ptr<SqlDatabase>> OpenReadOnly(const std::string& path) {
   NS_ASSIGN_OR_RETURN(auto database, SqliteDatabase::Open(path, SqliteDatabase::Access::kReadOnly,
                                                           ProfileStore::kBusyTimeoutMs));
   const Status status = CheckSchema(*database);
@@ -253,7 +286,7 @@ StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadOnly(const std::string& path) 
   return database;
 }
 
-StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadWrite(const std::string& path) {
+StatusOr<std::unique_ptr<SqlDatabase>> OpenReadWrite(const std::string& path) {
   NS_ASSIGN_OR_RETURN(auto database, SqliteDatabase::Open(path, SqliteDatabase::Access::kReadWrite,
                                                           ProfileStore::kBusyTimeoutMs));
   // SQLite falls back to reading where it may not write.
@@ -264,24 +297,38 @@ StatusOr<std::unique_ptr<SqliteDatabase>> OpenReadWrite(const std::string& path)
   return database;
 }
 
+StatusOr<std::unique_ptr<SqlDatabase>> OpenPostgres(const std::string& address, StoreMode mode) {
+  const bool read_only = mode == StoreMode::kReadOnly;
+  NS_ASSIGN_OR_RETURN(auto database,
+                      PostgresDatabase::Open(address, read_only, ProfileStore::kBusyTimeoutMs));
+  NS_RETURN_IF_ERROR(read_only ? CheckSchema(*database) : PrepareSchema(*database));
+  return database;
+}
+
+StatusOr<std::unique_ptr<SqlDatabase>> OpenFile(const std::string& path, StoreMode mode) {
+  NS_RETURN_IF_ERROR(CheckPath(path, mode));
+  return mode == StoreMode::kReadOnly ? OpenReadOnly(path) : OpenReadWrite(path);
+}
+
 }  // namespace
 
-StatusOr<std::unique_ptr<ProfileStore>> ProfileStore::Open(const std::string& path,
+StatusOr<std::unique_ptr<ProfileStore>> ProfileStore::Open(const std::string& name,
                                                            StoreMode mode) {
-  NS_RETURN_IF_ERROR(CheckPath(path, mode));
   NS_ASSIGN_OR_RETURN(auto database,
-                      mode == StoreMode::kReadOnly ? OpenReadOnly(path) : OpenReadWrite(path));
+                      IsPostgresAddress(name) ? OpenPostgres(name, mode) : OpenFile(name, mode));
   return std::unique_ptr<ProfileStore>(new ProfileStore(std::move(database), mode));
 }
 
-ProfileStore::ProfileStore(std::unique_ptr<SqliteDatabase> database, StoreMode mode)
+ProfileStore::ProfileStore(std::unique_ptr<SqlDatabase> database, StoreMode mode)
     : database_(std::move(database)), mode_(mode) {}
 
 ProfileStore::~ProfileStore() = default;
 
+bool ProfileStore::IsRemote(const std::string& name) { return IsPostgresAddress(name); }
+
 Status ProfileStore::CheckWritable() const {
   if (mode_ == StoreMode::kReadWrite) return absl::OkStatus();
-  return FailedPrecondition("{} is opened for reading only", database_->path());
+  return FailedPrecondition("{} is opened for reading only", database_->name());
 }
 
 StatusOr<std::int64_t> ProfileStore::BeginComputeSweep(const SweepInfo& info,
@@ -308,25 +355,33 @@ StatusOr<std::vector<CommSample>> ProfileStore::PendingCommSamples(std::int64_t 
 Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
                                            const ComputeMeasurement& measurement) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  const MutexLock lock(database_->mutex());
-  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
-  NS_ASSIGN_OR_RETURN(const OpenRow open,
-                      FindOpenRow<ComputeSample>(*database_, sweep_id, measurement.sample_id));
-  NS_RETURN_IF_ERROR(InsertRecord(*database_, open.row, measurement));
-  return transaction.Commit();
+  return InTransaction(*database_, TransactionKind::kWrite, [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(const SampleRow row,
+                        FindSample<ComputeSample>(*database_, sweep_id, measurement.sample_id));
+    if (!row.measured) return InsertRecord(*database_, row.row, measurement);
+    return again ? IsStored(*database_, row.row, measurement)
+                 : MeasuredAlready<ComputeSample>(*database_, sweep_id, measurement.sample_id);
+  });
 }
 
 Status ProfileStore::AddCommMeasurements(std::int64_t sweep_id, const std::string& sample_id,
                                          const std::vector<CommMeasurement>& measurements) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  const MutexLock lock(database_->mutex());
-  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
-  NS_ASSIGN_OR_RETURN(const OpenRow open, FindOpenRow<CommSample>(*database_, sweep_id, sample_id));
-  NS_RETURN_IF_ERROR(CheckRanks(sample_id, open.num_ranks, measurements));
-  for (const CommMeasurement& measurement : measurements) {
-    NS_RETURN_IF_ERROR(InsertRecord(*database_, open.row, measurement));
-  }
-  return transaction.Commit();
+  return InTransaction(*database_, TransactionKind::kWrite, [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(const SampleRow row,
+                        FindSample<CommSample>(*database_, sweep_id, sample_id));
+    NS_RETURN_IF_ERROR(CheckRanks(sample_id, row.num_ranks, measurements));
+    for (const CommMeasurement& measurement : measurements) {
+      if (!row.measured) {
+        NS_RETURN_IF_ERROR(InsertRecord(*database_, row.row, measurement));
+      } else if (again) {
+        NS_RETURN_IF_ERROR(IsStored(*database_, row.row, measurement));
+      } else {
+        return MeasuredAlready<CommSample>(*database_, sweep_id, sample_id);
+      }
+    }
+    return absl::OkStatus();
+  });
 }
 
 Status ProfileStore::RecordMeasured(const SweepInfo& info,
@@ -336,33 +391,33 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(compute)));
   NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(comm)));
-  const MutexLock lock(database_->mutex());
-  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(*database_));
-  if (!compute.empty()) {
-    const auto add = [&](const std::vector<std::int64_t>& rows) -> Status {
-      for (std::size_t i = 0; i < compute.size(); ++i) {
-        NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], compute[i].measurement));
+  const auto add_compute = [&](const std::vector<std::int64_t>& rows) -> Status {
+    for (std::size_t i = 0; i < compute.size(); ++i) {
+      NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], compute[i].measurement));
+    }
+    return absl::OkStatus();
+  };
+  const auto add_comm = [&](const std::vector<std::int64_t>& rows) -> Status {
+    for (std::size_t i = 0; i < comm.size(); ++i) {
+      const CommSample& sample = comm[i].sample;
+      NS_RETURN_IF_ERROR(CheckRanks(sample.sample_id,
+                                    static_cast<std::int64_t>(sample.dim_sums.size()),
+                                    comm[i].measurements));
+      for (const CommMeasurement& measurement : comm[i].measurements) {
+        NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], measurement));
       }
-      return absl::OkStatus();
-    };
-    NS_RETURN_IF_ERROR(FindOrMakeSweep(*database_, info, false, SamplesOf(compute), add).status());
-  }
-  if (!comm.empty()) {
-    const auto add = [&](const std::vector<std::int64_t>& rows) -> Status {
-      for (std::size_t i = 0; i < comm.size(); ++i) {
-        const CommSample& sample = comm[i].sample;
-        NS_RETURN_IF_ERROR(CheckRanks(sample.sample_id,
-                                      static_cast<std::int64_t>(sample.dim_sums.size()),
-                                      comm[i].measurements));
-        for (const CommMeasurement& measurement : comm[i].measurements) {
-          NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], measurement));
-        }
-      }
-      return absl::OkStatus();
-    };
-    NS_RETURN_IF_ERROR(FindOrMakeSweep(*database_, info, false, SamplesOf(comm), add).status());
-  }
-  return transaction.Commit();
+    }
+    return absl::OkStatus();
+  };
+  return InTransaction(*database_, TransactionKind::kExclusive, [&](bool /*again*/) -> Status {
+    SqlDatabase& database = *database_;
+    if (!compute.empty()) {
+      NS_RETURN_IF_ERROR(
+          FindOrMakeSweep(database, info, false, SamplesOf(compute), add_compute).status());
+    }
+    if (comm.empty()) return absl::OkStatus();
+    return FindOrMakeSweep(database, info, false, SamplesOf(comm), add_comm).status();
+  });
 }
 
 StatusOr<std::int64_t> ProfileStore::ImportComputeCosts(const SweepInfo& info,
@@ -404,27 +459,21 @@ StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords() const {
 }
 
 Status ProfileStore::CheckIntegrity() const {
-  constexpr const char* kChecks[] = {
-      "SELECT integrity_check FROM pragma_integrity_check(5) WHERE integrity_check <> 'ok'",
-      "SELECT 'a row of ' || \"table\" || ' refers to none of ' || parent "
-      "FROM pragma_foreign_key_check LIMIT 5"};
   const MutexLock lock(database_->mutex());
-  std::string faults;
-  for (const char* check : kChecks) {
-    NS_ASSIGN_OR_RETURN(SqliteStatement statement, database_->Prepare(check));
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool row, statement.Step());
-      if (!row) break;
-      faults += (faults.empty() ? "" : "; ") + statement.Text(0);
-    }
-  }
+  NS_ASSIGN_OR_RETURN(const std::vector<std::string> faults, database_->FindDamage());
   if (faults.empty()) return absl::OkStatus();
-  return absl::DataLossError(fmt::format("{} is damaged: {}", database_->path(), faults));
+  return absl::DataLossError(
+      fmt::format("{} is damaged: {}", database_->name(), fmt::join(faults, "; ")));
 }
 
 StatusOr<std::vector<SweepStatistics>> ProfileStore::Statistics() const {
-  const MutexLock lock(database_->mutex());
-  return SelectStatistics(*database_);
+  std::vector<SweepStatistics> statistics;
+  NS_RETURN_IF_ERROR(
+      InTransaction(*database_, TransactionKind::kSnapshot, [&](bool /*again*/) -> Status {
+        NS_ASSIGN_OR_RETURN(statistics, SelectStatistics(*database_));
+        return absl::OkStatus();
+      }));
+  return statistics;
 }
 
 }  // namespace neuroshard

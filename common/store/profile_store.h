@@ -1,5 +1,5 @@
 // The profile store: sweeps, their planned samples, and one measurement record per sample, in one
-// SQLite file (README.md here).
+// SQLite file or one PostgreSQL database (README.md here).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-class SqliteDatabase;
+class SqlDatabase;
 
 // Mode of opening; only kReadWrite makes, upgrades and writes the file.
 enum class StoreMode { kReadWrite, kReadOnly };
@@ -74,18 +74,23 @@ struct SweepStatistics {
 // Every call that changes something is one transaction: when it returns OK the change survives
 // SIGKILL and power loss, otherwise nothing of it is there. Any thread may call any method; several
 // processes may have the same store open, writers wait for each other up to kBusyTimeoutMs and are
-// then UNAVAILABLE. Writing to a store opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file
+// then UNAVAILABLE. A connection that is lost during a call is made again, for up to kReconnectMs,
+// and the call finds out whether it was carried out; then it is UNAVAILABLE too. Writing to a store opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file
 // is damaged.
 class ProfileStore {
  public:
   static constexpr int kSchemaVersion = 2;
   static constexpr int kBusyTimeoutMs = 10'000;
+  static constexpr int kReconnectMs = 30'000;
 
+  // `name` is a file, or postgresql://user@host:port/database (no password: PGPASSFILE, PGPASSWORD).
   // kReadWrite creates a missing file, not a missing directory, and brings a store of an older
   // version up to date, which programs of before then refuse. NOT_FOUND, PERMISSION_DENIED,
   // FAILED_PRECONDITION (not a profile store, or one of a newer version) and DATA_LOSS name the
   // file and the reason.
-  static StatusOr<std::unique_ptr<ProfileStore>> Open(const std::string& path, StoreMode mode);
+  static StatusOr<std::unique_ptr<ProfileStore>> Open(const std::string& name, StoreMode mode);
+  // Whether `name` is an address rather than a file.
+  static bool IsRemote(const std::string& name);
   ~ProfileStore();
   ProfileStore(const ProfileStore&) = delete;
   ProfileStore& operator=(const ProfileStore&) = delete;
@@ -136,13 +141,13 @@ class ProfileStore {
   StatusOr<std::vector<SweepStatistics>> Statistics() const;
 
  private:
-  ProfileStore(std::unique_ptr<SqliteDatabase> database, StoreMode mode);
+  ProfileStore(std::unique_ptr<SqlDatabase> database, StoreMode mode);
 
   Status CheckWritable() const;
   template <typename Sample, typename Cost>
   StatusOr<std::int64_t> Import(const SweepInfo& info, const std::vector<Cost>& costs);
 
-  std::unique_ptr<SqliteDatabase> database_;
+  std::unique_ptr<SqlDatabase> database_;
   StoreMode mode_;
 };
 

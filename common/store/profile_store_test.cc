@@ -8,15 +8,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "common/domain/backend_names.h"
+#include "common/store/test_database.h"
+#include "common/store/test_samples.h"
 
 namespace neuroshard {
 namespace {
@@ -24,16 +28,21 @@ namespace {
 using testing::HasSubstr;
 
 // A directory of its own for every test.
-class ProfileStoreTest : public testing::Test {
+class SqliteStoreTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    directory_ = testing::TempDir() + "store_" + test->name() + "_" + std::to_string(getpid());
+    directory_ = testing::TempDir() + "store_" + TestName() + "_" + std::to_string(getpid());
     std::filesystem::create_directories(directory_);
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  std::string Path() const { return directory_ + "/store.db"; }
+  // Of a file or a database.
+  static std::string TestName() {
+    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::replace(name.begin(), name.end(), '/', '_');
+    return name;
+  }
+  virtual std::string Path() const { return directory_ + "/store.db"; }
   std::unique_ptr<ProfileStore> MustOpen(StoreMode mode = StoreMode::kReadWrite) const {
     auto store = ProfileStore::Open(Path(), mode);
     EXPECT_TRUE(store.ok()) << Message(store.status());
@@ -46,82 +55,31 @@ class ProfileStoreTest : public testing::Test {
   std::string directory_;
 };
 
-SweepInfo Info(const std::string& hash) { return {"test", hash, "seed: 1\n"}; }
-
-ComputeSample MakeComputeSample(int i) {
-  ComputeSample sample;
-  sample.sample_id = "c" + std::to_string(i);
-  for (int k = 0; k < 1 + i % 3; ++k) {
-    MeasuredShard shard;
-    shard.table = "table_" + std::to_string(k);
-    shard.rows = 1000 + k;
-    shard.cols = 4 << k;
-    shard.pooling_factor = 1.0 / 3 + k;
-    shard.reuse_histogram[0] = 0.1;
-    shard.reuse_histogram[16] = 0.9;
-    shard.weighted = k == 1;
-    sample.shards.push_back(shard);
+// What every kind of store promises. PostgreSQL takes part where there is one:
+// tests/support/postgres_server.py starts it.
+class ProfileStoreTest : public SqliteStoreTest, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    SqliteStoreTest::SetUp();
+    if (IsPostgres()) database_.emplace(TestName());
   }
-  sample.batch_size = 512;
-  sample.optimizer = Optimizer::kRowwiseAdagrad;
-  sample.seed = std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(i);
-  return sample;
-}
-
-CommSample MakeCommSample(int i) {
-  CommSample sample;
-  sample.sample_id = "m" + std::to_string(i);
-  sample.direction = i % 2 == 0 ? CommDirection::kForward : CommDirection::kBackward;
-  sample.dim_sums = {64 + i, 0, 128};
-  if (i % 2 == 0) sample.start_offsets_ms = {0.1, 0, 2.5};
-  sample.batch_size = 768;
-  if (i >= 3) sample.collective = kWords<Collective>[i % kWords<Collective>.size()].value;
-  return sample;
-}
-
-std::vector<ComputeSample> ComputeSamples(int n) {
-  std::vector<ComputeSample> samples;
-  for (int i = 0; i < n; ++i) samples.push_back(MakeComputeSample(i));
-  return samples;
-}
-
-std::vector<CommSample> CommSamples(int n) {
-  std::vector<CommSample> samples;
-  for (int i = 0; i < n; ++i) samples.push_back(MakeCommSample(i));
-  return samples;
-}
-
-TimedSeries Series(double median_ms) {
-  return {{median_ms, median_ms * 1.1, median_ms * 0.9}, median_ms, 0.2, StopReason::kMaxTime, 3};
-}
-
-MeasurementEnvironment Environment(std::int64_t at) {
-  return {"1.0", "abc", "host", "CPU \xE2\x84\xA2", "neuroshard-cpu", {{"os", "Debian"}}, at};
-}
-
-ComputeMeasurement ComputeResult(const std::string& id, Outcome outcome = Outcome::kOk) {
-  ComputeMeasurement result;
-  result.sample_id = id;
-  result.outcome = outcome;
-  if (outcome == Outcome::kOk) {
-    result.forward = Series(0.1);
-    result.backward = Series(0.2);
-  } else {
-    result.detail = "needs 3 GiB";
+  bool IsPostgres() const { return GetParam() == std::string_view("postgresql"); }
+  std::string Path() const override {
+    return IsPostgres() ? database_->address() : SqliteStoreTest::Path();
   }
-  result.environment = Environment(1234);
-  return result;
-}
 
-std::vector<CommMeasurement> CommResults(const std::string& id, int ranks = 3) {
-  std::vector<CommMeasurement> results;
-  for (int rank = ranks - 1; rank >= 0; --rank) {
-    results.push_back({id, rank, Outcome::kOk, "", Series(1.0 + rank), Environment(rank)});
-  }
-  return results;
-}
+  std::optional<TestDatabase> database_;
+};
 
-TEST_F(ProfileStoreTest, SamplesComeBackAsTheyWere) {
+std::vector<const char*> Kinds() {
+  std::vector<const char*> kinds = {"sqlite"};
+  if (TestDatabase::Available()) kinds.push_back("postgresql");
+  return kinds;
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, ProfileStoreTest, testing::ValuesIn(Kinds()),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+TEST_P(ProfileStoreTest, SamplesComeBackAsTheyWere) {
   const auto compute = ComputeSamples(7);
   const auto comm = CommSamples(5);
   auto store = MustOpen();
@@ -138,7 +96,7 @@ TEST_F(ProfileStoreTest, SamplesComeBackAsTheyWere) {
   EXPECT_EQ(store->PendingCommSamples(*compute_sweep).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
+TEST_P(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
   ComputeMeasurement compute = ComputeResult("c0");
   compute.environment.backend = "cpu";
   std::vector<CommMeasurement> comm = CommResults("m0");
@@ -161,7 +119,7 @@ TEST_F(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
   }
 }
 
-TEST_F(ProfileStoreTest, ASweepIsFoundAgainAndOnlyWhatIsMissingIsPending) {
+TEST_P(ProfileStoreTest, ASweepIsFoundAgainAndOnlyWhatIsMissingIsPending) {
   const auto samples = ComputeSamples(3);
   auto store = MustOpen();
   const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
@@ -181,7 +139,7 @@ TEST_F(ProfileStoreTest, ASweepIsFoundAgainAndOnlyWhatIsMissingIsPending) {
   EXPECT_NE(*store->BeginComputeSweep(Info("other"), changed), sweep);
 }
 
-TEST_F(ProfileStoreTest, ASampleIsMeasuredOnce) {
+TEST_P(ProfileStoreTest, ASampleIsMeasuredOnce) {
   auto store = MustOpen();
   const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(2));
   ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0", Outcome::kOutOfMemory)).ok());
@@ -198,7 +156,7 @@ TEST_F(ProfileStoreTest, ASampleIsMeasuredOnce) {
   EXPECT_EQ(store->PendingComputeSamples(sweep)->size(), 1u);
 }
 
-TEST_F(ProfileStoreTest, ACollectiveIsRecordedOnAllRanksOrNotAtAll) {
+TEST_P(ProfileStoreTest, ACollectiveIsRecordedOnAllRanksOrNotAtAll) {
   auto store = MustOpen();
   const std::int64_t sweep = *store->BeginCommSweep(Info("h"), CommSamples(1));
   auto twice = CommResults("m0");
@@ -221,7 +179,7 @@ TEST_F(ProfileStoreTest, ACollectiveIsRecordedOnAllRanksOrNotAtAll) {
   EXPECT_TRUE(store->PendingCommSamples(sweep)->empty());
 }
 
-TEST_F(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
+TEST_P(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
   auto store = MustOpen();
   const auto samples = ComputeSamples(3);
   const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
@@ -260,7 +218,7 @@ TEST_F(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
   EXPECT_EQ(statistics[1].out_of_memory, 1);
 }
 
-TEST_F(ProfileStoreTest, RecordsWhatWasMeasuredOnceAndWholeOrNotAtAll) {
+TEST_P(ProfileStoreTest, RecordsWhatWasMeasuredOnceAndWholeOrNotAtAll) {
   const std::vector<MeasuredComputeSample> compute = {
       {MakeComputeSample(0), ComputeResult("c0")},
       {MakeComputeSample(1), ComputeResult("c1", Outcome::kOutOfMemory)}};
@@ -287,7 +245,7 @@ TEST_F(ProfileStoreTest, RecordsWhatWasMeasuredOnceAndWholeOrNotAtAll) {
   EXPECT_EQ(store->Statistics()->size(), 3u);
 }
 
-TEST_F(ProfileStoreTest, ImportsCostsOnce) {
+TEST_P(ProfileStoreTest, ImportsCostsOnce) {
   std::vector<ComputeRecord> costs;
   for (int i = 0; i < 4; ++i) {
     costs.emplace_back().sample = MakeComputeSample(i);
@@ -315,7 +273,7 @@ TEST_F(ProfileStoreTest, ImportsCostsOnce) {
   EXPECT_EQ(store->Statistics()->size(), 2u);  // nothing of the failed import
 }
 
-TEST_F(ProfileStoreTest, RefusesSamplesItCannotKeep) {
+TEST_P(ProfileStoreTest, RefusesSamplesItCannotKeep) {
   auto store = MustOpen();
   auto twice = ComputeSamples(2);
   twice[1].sample_id = twice[0].sample_id;
@@ -329,7 +287,7 @@ TEST_F(ProfileStoreTest, RefusesSamplesItCannotKeep) {
 }
 
 // Whatever a killed writer was told is stored is there, once, and the rest is still pending.
-TEST_F(ProfileStoreTest, KillLosesNothingAcknowledged) {
+TEST_P(ProfileStoreTest, KillLosesNothingAcknowledged) {
   constexpr int kSamples = 400;
   const auto samples = ComputeSamples(kSamples);
   const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), samples);
@@ -388,7 +346,7 @@ TEST_F(ProfileStoreTest, KillLosesNothingAcknowledged) {
   EXPECT_GT(acknowledged.size(), 100u);
 }
 
-TEST_F(ProfileStoreTest, TwoProcessesCreateAndWriteTogether) {
+TEST_P(ProfileStoreTest, TwoProcessesCreateAndWriteTogether) {
   const auto samples = ComputeSamples(60);
   std::vector<pid_t> children;
   for (int parity = 0; parity < 2; ++parity) {
@@ -415,7 +373,7 @@ TEST_F(ProfileStoreTest, TwoProcessesCreateAndWriteTogether) {
   EXPECT_EQ(MustOpen(StoreMode::kReadOnly)->ReadComputeRecords()->size(), samples.size());
 }
 
-TEST_F(ProfileStoreTest, ThreadsShareAStore) {
+TEST_P(ProfileStoreTest, ThreadsShareAStore) {
   const auto samples = ComputeSamples(40);
   auto store = MustOpen();
   const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
@@ -432,7 +390,7 @@ TEST_F(ProfileStoreTest, ThreadsShareAStore) {
   EXPECT_TRUE(store->PendingComputeSamples(sweep)->empty());
 }
 
-TEST_F(ProfileStoreTest, ReadOnlyReadsAndRefusesToWrite) {
+TEST_P(ProfileStoreTest, ReadOnlyReadsAndRefusesToWrite) {
   const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(1));
   auto store = MustOpen(StoreMode::kReadOnly);
   EXPECT_EQ(store->PendingComputeSamples(sweep)->size(), 1u);
@@ -455,7 +413,7 @@ int AsNobody(const std::function<bool()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-TEST_F(ProfileStoreTest, ReadOnlyMediaCanBeReadButNotWritten) {
+TEST_F(SqliteStoreTest, ReadOnlyMediaCanBeReadButNotWritten) {
   ASSERT_TRUE(MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2)).ok());
   chmod(Path().c_str(), 0444);
   chmod(directory_.c_str(), 0555);
@@ -477,7 +435,7 @@ TEST_F(ProfileStoreTest, ReadOnlyMediaCanBeReadButNotWritten) {
   EXPECT_EQ(create_is_refused, 0);
 }
 
-TEST_F(ProfileStoreTest, OpenErrorsSayWhat) {
+TEST_F(SqliteStoreTest, OpenErrorsSayWhat) {
   EXPECT_THAT(Message(OpenStatus(directory_ + "/no/store.db")), HasSubstr("no directory"));
   EXPECT_EQ(OpenStatus(directory_ + "/absent.db", StoreMode::kReadOnly).code(),
             absl::StatusCode::kNotFound);
@@ -497,7 +455,7 @@ void ExecuteSql(const std::string& path, const char* sql) {
   sqlite3_close(database);
 }
 
-TEST_F(ProfileStoreTest, LeavesForeignAndNewerDatabasesAlone) {
+TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
   const std::string foreign = directory_ + "/foreign.db";
   ExecuteSql(foreign, "CREATE TABLE t (x)");
   const auto size = std::filesystem::file_size(foreign);
@@ -534,7 +492,7 @@ std::int64_t VersionOf(const std::string& path) {
   return version;
 }
 
-TEST_F(ProfileStoreTest, AStoreOfVersion1IsReadAsItIs) {
+TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   const std::int64_t sweep = MakeVersion1(Path());
   auto reader = MustOpen(StoreMode::kReadOnly);
   const auto records = reader->ReadCommRecords();
@@ -553,7 +511,7 @@ TEST_F(ProfileStoreTest, AStoreOfVersion1IsReadAsItIs) {
   EXPECT_THAT(*reader->PendingCommSamples(*other), testing::ElementsAre(gather));
 }
 
-TEST_F(ProfileStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
+TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
   const std::int64_t sweep = MakeVersion1(Path());
   auto store = MustOpen();
   EXPECT_EQ(VersionOf(Path()), 2);
@@ -563,7 +521,7 @@ TEST_F(ProfileStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
   EXPECT_EQ(MustOpen()->ReadCommRecords()->size(), 2u);
 }
 
-TEST_F(ProfileStoreTest, RowsThatReferToNothingAreDamage) {
+TEST_F(SqliteStoreTest, RowsThatReferToNothingAreDamage) {
   const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2));
   EXPECT_GT(sweep, 0);
   EXPECT_TRUE(MustOpen()->CheckIntegrity().ok());
@@ -573,7 +531,7 @@ TEST_F(ProfileStoreTest, RowsThatReferToNothingAreDamage) {
   EXPECT_THAT(Message(status), HasSubstr("a row of compute_samples refers to none of sweeps"));
 }
 
-TEST_F(ProfileStoreTest, DamageIsAnErrorNotACrash) {
+TEST_F(SqliteStoreTest, DamageIsAnErrorNotACrash) {
   {
     auto store = MustOpen();
     const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(200));

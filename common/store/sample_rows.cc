@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "common/store/row_text.h"
 
@@ -52,41 +54,39 @@ Status CheckAll(const std::vector<Sample>& samples) {
 }
 
 // Samples draw from few distinct shards (5136 augmented tables for 100,000 samples), so a shard is
-// one row that samples refer to.
+// one row that samples refer to. Within one transaction.
 class ShardRows {
  public:
-  static StatusOr<ShardRows> Prepare(SqliteDatabase& database) {
-    NS_ASSIGN_OR_RETURN(
-        SqliteStatement find,
-        database.Prepare(
-            "SELECT shard_id FROM shards WHERE table_name = ? AND num_rows = ? AND cols "
-            "= ? AND pooling_factor = ? AND reuse_histogram = ? AND weight_dtype = ? AND "
-            "pooling_mode = ? AND weighted = ?"));
-    NS_ASSIGN_OR_RETURN(
-        SqliteStatement insert,
-        database.Prepare("INSERT INTO shards (table_name, num_rows, cols, "
-                         "pooling_factor, reuse_histogram, weight_dtype, "
-                         "pooling_mode, weighted) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));
-    return ShardRows(database, std::move(find), std::move(insert));
-  }
+  explicit ShardRows(SqlDatabase& database) : database_(database) {}
 
   StatusOr<std::int64_t> IdOf(const MeasuredShard& shard) {
-    find_.Reset();
-    BindShard(find_, shard);
-    NS_ASSIGN_OR_RETURN(const bool found, find_.Step());
-    if (found) return find_.Integer(0);
-    insert_.Reset();
-    BindShard(insert_, shard);
-    NS_RETURN_IF_ERROR(insert_.Run());
-    return database_.LastInsertedId();
+    const ShardKey key{
+        shard.table,           shard.rows,         shard.cols,         shard.pooling_factor,
+        shard.reuse_histogram, shard.weight_dtype, shard.pooling_mode, shard.weighted};
+    if (const auto known = ids_.find(key); known != ids_.end()) return known->second;
+    NS_ASSIGN_OR_RETURN(std::optional<std::int64_t> id, Query(kFind, shard));
+    if (!id) {
+      NS_ASSIGN_OR_RETURN(id, Query(kInsert, shard));
+    }
+    return ids_[key] = id.value_or(0);
   }
 
  private:
-  ShardRows(SqliteDatabase& database, SqliteStatement find, SqliteStatement insert)
-      : database_(database), find_(std::move(find)), insert_(std::move(insert)) {}
+  using ShardKey = std::tuple<std::string, std::int64_t, std::int64_t, double, ReuseHistogram,
+                              DataType, PoolingMode, bool>;
 
-  static void BindShard(SqliteStatement& statement, const MeasuredShard& shard) {
-    statement.Bind(shard.table)
+  static constexpr char kFind[] =
+      "SELECT shard_id FROM shards WHERE table_name = ? AND num_rows = ? AND cols = ? AND "
+      "pooling_factor = ? AND reuse_histogram = ? AND weight_dtype = ? AND pooling_mode = ? AND "
+      "weighted = ?";
+  static constexpr char kInsert[] =
+      "INSERT INTO shards (table_name, num_rows, cols, pooling_factor, reuse_histogram, "
+      "weight_dtype, pooling_mode, weighted) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING shard_id";
+
+  // The id in the first row, if there is one.
+  StatusOr<std::optional<std::int64_t>> Query(const char* sql, const MeasuredShard& shard) {
+    NS_ASSIGN_OR_RETURN(const auto statement, database_.Prepare(sql));
+    statement->Bind(shard.table)
         .Bind(shard.rows)
         .Bind(shard.cols)
         .Bind(shard.pooling_factor)
@@ -94,12 +94,29 @@ class ShardRows {
         .Bind(ToText(shard.weight_dtype))
         .Bind(ToText(shard.pooling_mode))
         .Bind(std::int64_t{shard.weighted});
+    NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
+    return row ? std::optional(statement->Integer(0)) : std::nullopt;
   }
 
-  SqliteDatabase& database_;
-  SqliteStatement find_;
-  SqliteStatement insert_;
+  SqlDatabase& database_;
+  std::map<ShardKey, std::int64_t> ids_;
 };
+
+// The keys of a sweep's rows, by position.
+StatusOr<std::vector<std::int64_t>> RowsOf(SqlDatabase& database, std::int64_t sweep_id,
+                                           std::string_view kind) {
+  NS_ASSIGN_OR_RETURN(
+      const auto rows,
+      database.Prepare(
+          fmt::format("SELECT sample FROM {}_samples WHERE sweep_id = ? ORDER BY position", kind)));
+  rows->Bind(sweep_id);
+  std::vector<std::int64_t> keys;
+  while (true) {
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if (!more) return keys;
+    keys.push_back(rows->Integer(0));
+  }
+}
 
 template <typename E>
 StatusOr<E> WordFromText(const std::string& text) {
@@ -108,35 +125,36 @@ StatusOr<E> WordFromText(const std::string& text) {
   return *value;
 }
 
-StatusOr<std::map<std::int64_t, MeasuredShard>> SelectShards(SqliteDatabase& database) {
+StatusOr<std::map<std::int64_t, MeasuredShard>> SelectShards(SqlDatabase& database) {
   NS_ASSIGN_OR_RETURN(
-      SqliteStatement rows,
+      const auto rows,
       database.Prepare("SELECT shard_id, table_name, num_rows, cols, pooling_factor, "
                        "reuse_histogram, weight_dtype, pooling_mode, weighted FROM "
                        "shards"));
   std::map<std::int64_t, MeasuredShard> shards;
   while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows.Step());
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return shards;
-    MeasuredShard& shard = shards[rows.Integer(0)];
-    shard.table = rows.Text(1);
-    shard.rows = rows.Integer(2);
-    shard.cols = rows.Integer(3);
-    shard.pooling_factor = rows.Real(4);
-    NS_ASSIGN_OR_RETURN(shard.reuse_histogram, HistogramFromText(rows.Text(5)));
-    NS_ASSIGN_OR_RETURN(shard.weight_dtype, WordFromText<DataType>(rows.Text(6)));
-    NS_ASSIGN_OR_RETURN(shard.pooling_mode, WordFromText<PoolingMode>(rows.Text(7)));
-    shard.weighted = rows.Integer(8) != 0;
+    MeasuredShard& shard = shards[rows->Integer(0)];
+    shard.table = rows->Text(1);
+    shard.rows = rows->Integer(2);
+    shard.cols = rows->Integer(3);
+    shard.pooling_factor = rows->Real(4);
+    NS_ASSIGN_OR_RETURN(shard.reuse_histogram, HistogramFromText(rows->Text(5)));
+    NS_ASSIGN_OR_RETURN(shard.weight_dtype, WordFromText<DataType>(rows->Text(6)));
+    NS_ASSIGN_OR_RETURN(shard.pooling_mode, WordFromText<PoolingMode>(rows->Text(7)));
+    shard.weighted = rows->Integer(8) != 0;
   }
 }
 
 std::string SelectFrom(std::string_view columns, std::string_view kind, SampleFilter filter) {
   return fmt::format(
-      "SELECT sample, sample_id, batch_size, {} FROM {}_samples WHERE sweep_id = ?{} ORDER BY "
+      "SELECT sample, sample_id, batch_size, {} FROM {}_samples s WHERE sweep_id = ?{} ORDER BY "
       "position",
       columns, kind,
       filter == SampleFilter::kPending
-          ? fmt::format(" AND sample NOT IN (SELECT sample FROM {}_measurements)", kind)
+          ? fmt::format(
+                " AND NOT EXISTS (SELECT 1 FROM {}_measurements m WHERE m.sample = s.sample)", kind)
           : "");
 }
 
@@ -145,47 +163,41 @@ std::string SelectFrom(std::string_view columns, std::string_view kind, SampleFi
 Status CheckSamples(const std::vector<ComputeSample>& samples) { return CheckAll(samples); }
 Status CheckSamples(const std::vector<CommSample>& samples) { return CheckAll(samples); }
 
-StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std::int64_t sweep_id,
+StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<ComputeSample>& samples) {
-  NS_ASSIGN_OR_RETURN(ShardRows shard_rows, ShardRows::Prepare(database));
-  NS_ASSIGN_OR_RETURN(
-      SqliteStatement insert,
-      database.Prepare("INSERT INTO compute_samples (sweep_id, position, sample_id, "
-                       "shard_ids, batch_size, optimizer, seed) VALUES (?, ?, ?, ?, "
-                       "?, ?, ?)"));
-  std::vector<std::int64_t> rows;
+  ShardRows shard_rows(database);
+  RowInserter insert(database,
+                     "compute_samples (sweep_id, position, sample_id, shard_ids, batch_size, "
+                     "optimizer, seed)");
+  std::int64_t position = 0;
   for (const ComputeSample& sample : samples) {
     std::vector<std::int64_t> shard_ids;
     for (const MeasuredShard& shard : sample.shards) {
       NS_ASSIGN_OR_RETURN(const std::int64_t id, shard_rows.IdOf(shard));
       shard_ids.push_back(id);
     }
-    insert.Reset();
     insert.Bind(sweep_id)
-        .Bind(static_cast<std::int64_t>(rows.size()))
+        .Bind(position++)
         .Bind(sample.sample_id)
         .Bind(IntegersToText(shard_ids))
         .Bind(sample.batch_size)
         .Bind(ToText(sample.optimizer))
         .Bind(std::bit_cast<std::int64_t>(sample.seed));
-    NS_RETURN_IF_ERROR(insert.Run());
-    rows.push_back(database.LastInsertedId());
+    NS_RETURN_IF_ERROR(insert.EndRow());
   }
-  return rows;
+  NS_RETURN_IF_ERROR(insert.Flush());
+  return RowsOf(database, sweep_id, "compute");
 }
 
-StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std::int64_t sweep_id,
+StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<CommSample>& samples) {
-  NS_ASSIGN_OR_RETURN(SqliteStatement insert,
-                      database.Prepare("INSERT INTO comm_samples (sweep_id, position, sample_id, "
-                                       "direction, num_ranks, dim_sums, start_offsets_ms, "
-                                       "batch_size, element_bytes, collective) "
-                                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-  std::vector<std::int64_t> rows;
+  RowInserter insert(database,
+                     "comm_samples (sweep_id, position, sample_id, direction, num_ranks, dim_sums, "
+                     "start_offsets_ms, batch_size, element_bytes, collective)");
+  std::int64_t position = 0;
   for (const CommSample& sample : samples) {
-    insert.Reset();
     insert.Bind(sweep_id)
-        .Bind(static_cast<std::int64_t>(rows.size()))
+        .Bind(position++)
         .Bind(sample.sample_id)
         .Bind(ToText(sample.direction))
         .Bind(static_cast<std::int64_t>(sample.dim_sums.size()))
@@ -194,28 +206,28 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std:
         .Bind(sample.batch_size)
         .Bind(sample.element_bytes)
         .Bind(ToText(sample.collective));
-    NS_RETURN_IF_ERROR(insert.Run());
-    rows.push_back(database.LastInsertedId());
+    NS_RETURN_IF_ERROR(insert.EndRow());
   }
-  return rows;
+  NS_RETURN_IF_ERROR(insert.Flush());
+  return RowsOf(database, sweep_id, "comm");
 }
 
-StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqliteDatabase& database,
+StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatabase& database,
                                                                         std::int64_t sweep_id,
                                                                         SampleFilter filter) {
   NS_ASSIGN_OR_RETURN(const auto shards, SelectShards(database));
-  NS_ASSIGN_OR_RETURN(SqliteStatement rows, database.Prepare(SelectFrom(
-                                                "shard_ids, optimizer, seed", "compute", filter)));
-  rows.Bind(sweep_id);
+  NS_ASSIGN_OR_RETURN(const auto rows, database.Prepare(SelectFrom("shard_ids, optimizer, seed",
+                                                                   "compute", filter)));
+  rows->Bind(sweep_id);
   std::vector<StoredSample<ComputeSample>> samples;
   while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows.Step());
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return samples;
     StoredSample<ComputeSample>& stored = samples.emplace_back();
-    stored.row = rows.Integer(0);
-    stored.sample.sample_id = rows.Text(1);
-    stored.sample.batch_size = rows.Integer(2);
-    NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shard_ids, IntegersFromText(rows.Text(3)));
+    stored.row = rows->Integer(0);
+    stored.sample.sample_id = rows->Text(1);
+    stored.sample.batch_size = rows->Integer(2);
+    NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shard_ids, IntegersFromText(rows->Text(3)));
     for (const std::int64_t id : shard_ids) {
       const auto shard = shards.find(id);
       if (shard == shards.end()) {
@@ -224,32 +236,32 @@ StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqliteDa
       }
       stored.sample.shards.push_back(shard->second);
     }
-    NS_ASSIGN_OR_RETURN(stored.sample.optimizer, WordFromText<Optimizer>(rows.Text(4)));
-    stored.sample.seed = std::bit_cast<std::uint64_t>(rows.Integer(5));
+    NS_ASSIGN_OR_RETURN(stored.sample.optimizer, WordFromText<Optimizer>(rows->Text(4)));
+    stored.sample.seed = std::bit_cast<std::uint64_t>(rows->Integer(5));
   }
 }
 
-StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqliteDatabase& database,
+StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& database,
                                                                   std::int64_t sweep_id,
                                                                   SampleFilter filter) {
   NS_ASSIGN_OR_RETURN(
-      SqliteStatement rows,
+      const auto rows,
       database.Prepare(SelectFrom(
           "direction, dim_sums, start_offsets_ms, element_bytes, collective", "comm", filter)));
-  rows.Bind(sweep_id);
+  rows->Bind(sweep_id);
   std::vector<StoredSample<CommSample>> samples;
   while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows.Step());
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return samples;
     StoredSample<CommSample>& stored = samples.emplace_back();
-    stored.row = rows.Integer(0);
-    stored.sample.sample_id = rows.Text(1);
-    stored.sample.batch_size = rows.Integer(2);
-    NS_ASSIGN_OR_RETURN(stored.sample.direction, WordFromText<CommDirection>(rows.Text(3)));
-    NS_ASSIGN_OR_RETURN(stored.sample.dim_sums, IntegersFromText(rows.Text(4)));
-    NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms, RealsFromText(rows.Text(5)));
-    stored.sample.element_bytes = rows.Integer(6);
-    NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows.Text(7)));
+    stored.row = rows->Integer(0);
+    stored.sample.sample_id = rows->Text(1);
+    stored.sample.batch_size = rows->Integer(2);
+    NS_ASSIGN_OR_RETURN(stored.sample.direction, WordFromText<CommDirection>(rows->Text(3)));
+    NS_ASSIGN_OR_RETURN(stored.sample.dim_sums, IntegersFromText(rows->Text(4)));
+    NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms, RealsFromText(rows->Text(5)));
+    stored.sample.element_bytes = rows->Integer(6);
+    NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
   }
 }
 

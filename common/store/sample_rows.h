@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
-#include "common/store/sqlite_database.h"
+#include "common/store/sql_database.h"
 
 namespace neuroshard {
 
@@ -27,16 +27,16 @@ Status CheckSamples(const std::vector<ComputeSample>& samples);
 Status CheckSamples(const std::vector<CommSample>& samples);
 
 // In the given order; the keys of the rows come back in it.
-StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std::int64_t sweep_id,
+StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<ComputeSample>& samples);
-StatusOr<std::vector<std::int64_t>> InsertSamples(SqliteDatabase& database, std::int64_t sweep_id,
+StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<CommSample>& samples);
 
 // Samples of one sweep in their order.
-StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqliteDatabase& database,
+StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatabase& database,
                                                                         std::int64_t sweep_id,
                                                                         SampleFilter filter);
-StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqliteDatabase& database,
+StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& database,
                                                                   std::int64_t sweep_id,
                                                                   SampleFilter filter);
 

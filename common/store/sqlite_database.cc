@@ -50,85 +50,73 @@ std::string UriPath(const std::string& path) {
   return escaped;
 }
 
+class SqliteStatement final : public SqlStatement {
+ public:
+  SqliteStatement(sqlite3* database, sqlite3_stmt* statement, const std::string& path)
+      : database_(database), statement_(statement), path_(path) {}
+  SqliteStatement(const SqliteStatement&) = delete;
+  SqliteStatement& operator=(const SqliteStatement&) = delete;
+  ~SqliteStatement() override { sqlite3_finalize(statement_); }
+
+  SqliteStatement& Bind(std::int64_t value) override {
+    bind_error_ |= sqlite3_bind_int64(statement_, ++bound_, value);
+    return *this;
+  }
+  SqliteStatement& Bind(double value) override {
+    bind_error_ |= sqlite3_bind_double(statement_, ++bound_, value);
+    return *this;
+  }
+  SqliteStatement& Bind(std::string_view text) override {
+    // A null pointer would bind NULL.
+    bind_error_ |= sqlite3_bind_text64(statement_, ++bound_, text.empty() ? "" : text.data(),
+                                       text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+    return *this;
+  }
+  SqliteStatement& BindNull() override {
+    bind_error_ |= sqlite3_bind_null(statement_, ++bound_);
+    return *this;
+  }
+
+  StatusOr<bool> Step() override {
+    if (bind_error_ != SQLITE_OK) {
+      return ResourceExhausted("{}: a value is too large to be stored", path_);
+    }
+    const int code = sqlite3_step(statement_);
+    if (code == SQLITE_ROW) return true;
+    if (code == SQLITE_DONE) return false;
+    return SqliteError(code, database_, path_);
+  }
+  void Reset() override {
+    sqlite3_reset(statement_);
+    bound_ = 0;
+    bind_error_ = 0;
+  }
+
+  std::int64_t Integer(int column) const override {
+    return sqlite3_column_int64(statement_, column);
+  }
+  double Real(int column) const override {
+    return IsNull(column) ? std::numeric_limits<double>::quiet_NaN()
+                          : sqlite3_column_double(statement_, column);
+  }
+  std::string Text(int column) const override {
+    const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+    const int bytes = sqlite3_column_bytes(statement_, column);
+    return text == nullptr ? std::string() : std::string(text, static_cast<std::size_t>(bytes));
+  }
+  bool IsNull(int column) const override {
+    return sqlite3_column_type(statement_, column) == SQLITE_NULL;
+  }
+
+ private:
+  sqlite3* database_;
+  sqlite3_stmt* statement_;
+  const std::string& path_;
+  int bound_ = 0;
+  int bind_error_ = 0;
+};
+
 }  // namespace
-
-SqliteStatement::SqliteStatement(sqlite3* database, sqlite3_stmt* statement,
-                                 const std::string* path)
-    : database_(database), statement_(statement), path_(path) {}
-
-SqliteStatement::SqliteStatement(SqliteStatement&& other) noexcept
-    : database_(other.database_),
-      statement_(std::exchange(other.statement_, nullptr)),
-      path_(other.path_),
-      bound_(other.bound_),
-      bind_error_(other.bind_error_) {}
-
-SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
-
-SqliteStatement& SqliteStatement::Bind(std::int64_t value) {
-  bind_error_ |= sqlite3_bind_int64(statement_, ++bound_, value);
-  return *this;
-}
-
-SqliteStatement& SqliteStatement::Bind(double value) {
-  bind_error_ |= sqlite3_bind_double(statement_, ++bound_, value);
-  return *this;
-}
-
-SqliteStatement& SqliteStatement::Bind(std::string_view text) {
-  // A null pointer would bind NULL.
-  bind_error_ |= sqlite3_bind_text64(statement_, ++bound_, text.empty() ? "" : text.data(),
-                                     text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
-  return *this;
-}
-
-SqliteStatement& SqliteStatement::BindNull() {
-  bind_error_ |= sqlite3_bind_null(statement_, ++bound_);
-  return *this;
-}
-
-StatusOr<bool> SqliteStatement::Step() {
-  if (bind_error_ != SQLITE_OK) {
-    return ResourceExhausted("{}: a value is too large to be stored", *path_);
-  }
-  const int code = sqlite3_step(statement_);
-  if (code == SQLITE_ROW) return true;
-  if (code == SQLITE_DONE) return false;
-  return SqliteError(code, database_, *path_);
-}
-
-Status SqliteStatement::Run() {
-  bool row = true;
-  while (row) {
-    NS_ASSIGN_OR_RETURN(row, Step());
-  }
-  return absl::OkStatus();
-}
-
-void SqliteStatement::Reset() {
-  sqlite3_reset(statement_);
-  bound_ = 0;
-  bind_error_ = 0;
-}
-
-std::int64_t SqliteStatement::Integer(int column) const {
-  return sqlite3_column_int64(statement_, column);
-}
-
-double SqliteStatement::Real(int column) const {
-  return IsNull(column) ? std::numeric_limits<double>::quiet_NaN()
-                        : sqlite3_column_double(statement_, column);
-}
-
-std::string SqliteStatement::Text(int column) const {
-  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-  const int bytes = sqlite3_column_bytes(statement_, column);
-  return text == nullptr ? std::string() : std::string(text, static_cast<std::size_t>(bytes));
-}
-
-bool SqliteStatement::IsNull(int column) const {
-  return sqlite3_column_type(statement_, column) == SQLITE_NULL;
-}
 
 StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path,
                                                                Access access, int busy_timeout_ms) {
@@ -151,46 +139,44 @@ StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string
 
 SqliteDatabase::~SqliteDatabase() { sqlite3_close_v2(database_); }
 
-StatusOr<SqliteStatement> SqliteDatabase::Prepare(std::string_view sql) {
+StatusOr<std::unique_ptr<SqlStatement>> SqliteDatabase::Prepare(std::string_view sql) {
   sqlite3_stmt* statement = nullptr;
   const int code =
       sqlite3_prepare_v2(database_, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
-  if (code != SQLITE_OK) return SqliteError(code, database_, path_);
-  return SqliteStatement(database_, statement, &path_);
+  if (code != SQLITE_OK) return SqliteError(code, database_, name());
+  return std::make_unique<SqliteStatement>(database_, statement, name());
 }
 
-Status SqliteDatabase::Execute(const char* sql) {
-  const int code = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
-  return code == SQLITE_OK ? absl::OkStatus() : SqliteError(code, database_, path_);
+Status SqliteDatabase::Execute(const std::string& sql) {
+  const int code = sqlite3_exec(database_, sql.c_str(), nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : SqliteError(code, database_, name());
 }
 
-StatusOr<std::int64_t> SqliteDatabase::QueryInteger(std::string_view sql) {
-  NS_ASSIGN_OR_RETURN(SqliteStatement statement, Prepare(sql));
-  NS_ASSIGN_OR_RETURN(const bool row, statement.Step());
-  return row ? statement.Integer(0) : 0;
+Status SqliteDatabase::Begin(TransactionKind kind) {
+  return Execute(kind == TransactionKind::kSnapshot ? "BEGIN" : "BEGIN IMMEDIATE");
 }
 
-std::int64_t SqliteDatabase::LastInsertedId() const { return sqlite3_last_insert_rowid(database_); }
+StatusOr<std::vector<std::string>> SqliteDatabase::FindDamage() {
+  constexpr const char* kChecks[] = {
+      "SELECT integrity_check FROM pragma_integrity_check(5) WHERE integrity_check <> 'ok'",
+      "SELECT 'a row of ' || \"table\" || ' refers to none of ' || parent "
+      "FROM pragma_foreign_key_check LIMIT 5"};
+  std::vector<std::string> faults;
+  for (const char* check : kChecks) {
+    NS_ASSIGN_OR_RETURN(const auto rows, Prepare(check));
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool row, rows->Step());
+      if (!row) break;
+      faults.push_back(rows->Text(0));
+    }
+  }
+  return faults;
+}
+
+StatusOr<std::int64_t> SqliteDatabase::Bytes() {
+  return QueryInteger("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
+}
 
 bool SqliteDatabase::CanWrite() const { return sqlite3_db_readonly(database_, "main") == 0; }
-
-StatusOr<SqliteTransaction> SqliteTransaction::Begin(SqliteDatabase& database) {
-  NS_RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
-  return SqliteTransaction(database);
-}
-
-SqliteTransaction::SqliteTransaction(SqliteTransaction&& other) noexcept
-    : database_(std::exchange(other.database_, nullptr)) {}
-
-SqliteTransaction::~SqliteTransaction() {
-  // The connection rolls back by itself when even this fails.
-  if (database_ != nullptr) database_->Execute("ROLLBACK").IgnoreError();
-}
-
-Status SqliteTransaction::Commit() {
-  NS_RETURN_IF_ERROR(database_->Execute("COMMIT"));
-  database_ = nullptr;
-  return absl::OkStatus();
-}
 
 }  // namespace neuroshard

@@ -32,27 +32,27 @@ TEST_F(SqliteDatabaseTest, ValuesComeBack) {
   auto database = MustOpen();
   ASSERT_TRUE(database->Execute("CREATE TABLE t (i, r, s, n)").ok());
   const std::string text("a\0b", 3);
-  auto insert = *database->Prepare("INSERT INTO t VALUES (?, ?, ?, ?)");
-  ASSERT_TRUE(insert.Bind(std::int64_t{-1}).Bind(0.1).Bind(text).Bind(std::nan("")).Run().ok());
+  const auto insert = *database->Prepare("INSERT INTO t VALUES (?, ?, ?, ?)");
+  ASSERT_TRUE(insert->Bind(std::int64_t{-1}).Bind(0.1).Bind(text).Bind(std::nan("")).Run().ok());
 
-  auto row = *database->Prepare("SELECT i, r, s, n FROM t");
-  ASSERT_TRUE(*row.Step());
-  EXPECT_EQ(row.Integer(0), -1);
-  EXPECT_EQ(row.Real(1), 0.1);
-  EXPECT_EQ(row.Text(2), text);
-  EXPECT_TRUE(row.IsNull(3) && std::isnan(row.Real(3)));
-  EXPECT_FALSE(*row.Step());
+  const auto row = *database->Prepare("SELECT i, r, s, n FROM t");
+  ASSERT_TRUE(*row->Step());
+  EXPECT_EQ(row->Integer(0), -1);
+  EXPECT_EQ(row->Real(1), 0.1);
+  EXPECT_EQ(row->Text(2), text);
+  EXPECT_TRUE(row->IsNull(3) && std::isnan(row->Real(3)));
+  EXPECT_FALSE(*row->Step());
 }
 
 TEST_F(SqliteDatabaseTest, ATransactionThatIsNotCommittedNeverWas) {
   auto database = MustOpen();
   ASSERT_TRUE(database->Execute("CREATE TABLE t (i)").ok());
   {
-    auto transaction = SqliteTransaction::Begin(*database);
+    auto transaction = SqlTransaction::Begin(*database, TransactionKind::kWrite);
     ASSERT_TRUE(database->Execute("INSERT INTO t VALUES (1)").ok());
   }
   EXPECT_EQ(*database->QueryInteger("SELECT count(*) FROM t"), 0);
-  auto transaction = SqliteTransaction::Begin(*database);
+  auto transaction = SqlTransaction::Begin(*database, TransactionKind::kWrite);
   ASSERT_TRUE(database->Execute("INSERT INTO t VALUES (1)").ok());
   ASSERT_TRUE(transaction->Commit().ok());
   EXPECT_EQ(*database->QueryInteger("SELECT count(*) FROM t"), 1);
@@ -61,9 +61,9 @@ TEST_F(SqliteDatabaseTest, ATransactionThatIsNotCommittedNeverWas) {
 TEST_F(SqliteDatabaseTest, ASecondWriterIsToldWhoIsInTheWay) {
   auto first = MustOpen();
   auto second = MustOpen();
-  const auto held = SqliteTransaction::Begin(*first);
+  const auto held = SqlTransaction::Begin(*first, TransactionKind::kWrite);
   ASSERT_TRUE(held.ok());
-  const Status refused = SqliteTransaction::Begin(*second).status();
+  const Status refused = SqlTransaction::Begin(*second, TransactionKind::kWrite).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(refused), testing::HasSubstr("another process is writing"));
 }

@@ -1,6 +1,9 @@
 #include "common/store/store_schema.h"
 
+#include <functional>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "common/store/profile_store.h"
 
@@ -116,40 +119,90 @@ struct Header {
 // One statement: another process that makes the file a store is seen whole or not at all.
 StatusOr<Header> ReadHeader(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(
-      SqliteStatement statement,
+      const auto statement,
       database.Prepare("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
                        "FROM pragma_application_id, pragma_user_version"));
-  NS_ASSIGN_OR_RETURN(const bool row, statement.Step());
+  NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
   if (!row) return Header();
-  return Header{statement.Integer(0), statement.Integer(1), statement.Integer(2)};
+  return Header{statement->Integer(0), statement->Integer(1), statement->Integer(2)};
+}
+
+Status CheckVersion(std::int64_t version, const std::string& name) {
+  if (version >= 1 && version <= kVersion) return absl::OkStatus();
+  return FailedPrecondition(
+      "{} is a profile store of version {}, written by a newer program; this one knows versions up "
+      "to {}",
+      name, version, kVersion);
 }
 
 Status CheckHeader(const Header& header, const std::string& path) {
   if (header.application_id != kApplicationId) {
     return FailedPrecondition("{} is not a profile store but another program's database", path);
   }
-  if (header.version < 1 || header.version > kVersion) {
-    return FailedPrecondition(
-        "{} is a profile store of version {}, written by a newer program; this one knows versions "
-        "up "
-        "to {}",
-        path, header.version, kVersion);
+  return CheckVersion(header.version, path);
+}
+
+// To this program's version, from `version` (0: nothing is there). Within a transaction. `dialect`
+// makes SQLite's statements the database's own.
+Status Migrate(SqlDatabase& database, std::int64_t version,
+               const std::function<std::string(std::string)>& dialect) {
+  if (version == 0) {
+    NS_RETURN_IF_ERROR(database.Execute(dialect(kSchemaV1)));
+    version = 1;
+  }
+  for (; version < kVersion; ++version) {
+    NS_RETURN_IF_ERROR(database.Execute(dialect(kMigrations[version - 1])));
   }
   return absl::OkStatus();
 }
 
-// To this program's version, from `version` (0: nothing is there). Within a transaction.
-Status Migrate(SqliteDatabase& database, std::int64_t version) {
-  if (version == 0) {
-    NS_RETURN_IF_ERROR(database.Execute(kSchemaV1));
-    NS_RETURN_IF_ERROR(
-        database.Execute(fmt::format("PRAGMA application_id = {}", kApplicationId).c_str()));
-    version = 1;
+// The same tables in PostgreSQL: other words for the types, and keys that count by themselves.
+// Environments are longer than a B-tree's entries may be, so a hash index keeps them distinct.
+std::string ToPostgres(std::string sql) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"environment TEXT NOT NULL UNIQUE",
+       "environment TEXT NOT NULL, EXCLUDE USING hash (environment WITH =)"},
+      {"INTEGER PRIMARY KEY AUTOINCREMENT", "INTEGER PRIMARY KEY"},
+      {"INTEGER PRIMARY KEY REFERENCES", "BIGINT PRIMARY KEY REFERENCES"},
+      {"INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"},
+      {" INTEGER", " BIGINT"},
+      {" REAL", " DOUBLE PRECISION"},
+      {" WITHOUT ROWID", ""}};
+  for (const auto& [from, to] : kWords) {
+    for (std::size_t at = sql.find(from); at != std::string::npos;
+         at = sql.find(from, at + to.size())) {
+      sql.replace(at, from.size(), to);
+    }
   }
-  for (; version < kVersion; ++version) {
-    NS_RETURN_IF_ERROR(database.Execute(kMigrations[version - 1]));
+  return sql;
+}
+
+struct PostgresHeader {
+  bool exists = false;  // the schema of this name, whoever made it
+  std::int64_t version = 0;
+};
+
+StatusOr<PostgresHeader> ReadHeader(PostgresDatabase& database) {
+  NS_ASSIGN_OR_RETURN(const std::int64_t objects,
+                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
+                                            "to_regnamespace('neuroshard')"));
+  NS_ASSIGN_OR_RETURN(const std::int64_t has_version,
+                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
+                                            "to_regnamespace('neuroshard') AND relname = "
+                                            "'store_version'"));
+  PostgresHeader header{objects > 0, 0};
+  if (has_version > 0) {
+    NS_ASSIGN_OR_RETURN(header.version,
+                        database.QueryInteger("SELECT version FROM neuroshard.store_version"));
   }
-  return database.Execute(fmt::format("PRAGMA user_version = {}", kVersion).c_str());
+  return header;
+}
+
+Status CheckHeader(const PostgresHeader& header, const std::string& name) {
+  if (header.version == 0) {
+    return FailedPrecondition("{}: the schema neuroshard is another program's", name);
+  }
+  return CheckVersion(header.version, name);
 }
 
 // SQLite does not wait when two processes switch the same new file at once: each holds the read
@@ -162,7 +215,7 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     switched = database.Execute("PRAGMA journal_mode = WAL");
     if (!absl::IsUnavailable(switched)) return switched;
-    NS_RETURN_IF_ERROR(SqliteTransaction::Begin(database).status());
+    NS_RETURN_IF_ERROR(SqlTransaction::Begin(database, TransactionKind::kExclusive).status());
   }
   return switched;
 }
@@ -171,14 +224,14 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 
 Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
-  NS_RETURN_IF_ERROR(CheckHeader(header, database.path()));
+  NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
   return header.version == 1 ? database.Execute(kViewOfV1) : absl::OkStatus();
 }
 
 Status PrepareSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header before, ReadHeader(database));
   // Before anything is written: the file may be somebody else's.
-  if (!before.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(before, database.path()));
+  if (!before.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(before, database.name()));
   // FULL syncs the log at every commit: an acknowledged record survives a power cut too, and a sync
   // takes far less time than the measurement that it follows.
   NS_RETURN_IF_ERROR(UseWriteAheadLog(database));
@@ -187,10 +240,47 @@ Status PrepareSchema(SqliteDatabase& database) {
   if (before.version == kVersion) return absl::OkStatus();
   // Another process may make the same file a store, or bring it up to date, at this moment: only
   // what is seen under the write lock counts.
-  NS_ASSIGN_OR_RETURN(SqliteTransaction transaction, SqliteTransaction::Begin(database));
+  NS_ASSIGN_OR_RETURN(SqlTransaction transaction,
+                      SqlTransaction::Begin(database, TransactionKind::kExclusive));
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
-  if (!header.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(header, database.path()));
-  NS_RETURN_IF_ERROR(Migrate(database, header.version));
+  if (!header.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
+  const auto as_it_is = [](std::string sql) { return sql; };
+  NS_RETURN_IF_ERROR(Migrate(database, header.version, as_it_is));
+  NS_RETURN_IF_ERROR(database.Execute(fmt::format(
+      "PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, kVersion)));
+  return transaction.Commit();
+}
+
+Status CheckSchema(PostgresDatabase& database) {
+  NS_ASSIGN_OR_RETURN(const PostgresHeader header, ReadHeader(database));
+  if (!header.exists) return NotFound("there is no profile store in {}", database.name());
+  NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
+  if (header.version == kVersion) return absl::OkStatus();
+  return FailedPrecondition(
+      "{} is a profile store of version {}; a sweep of this program brings it to version {}",
+      database.name(), header.version, kVersion);
+}
+
+Status PrepareSchema(PostgresDatabase& database) {
+  NS_ASSIGN_OR_RETURN(const PostgresHeader before, ReadHeader(database));
+  if (before.exists) NS_RETURN_IF_ERROR(CheckHeader(before, database.name()));
+  if (before.version == kVersion) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(SqlTransaction transaction,
+                      SqlTransaction::Begin(database, TransactionKind::kExclusive));
+  NS_ASSIGN_OR_RETURN(const PostgresHeader header, ReadHeader(database));
+  if (header.exists) NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
+  if (!header.exists) {
+    NS_ASSIGN_OR_RETURN(const std::int64_t schemas,
+                        database.QueryInteger("SELECT count(*) FROM pg_namespace WHERE nspname = "
+                                              "'neuroshard'"));
+    if (schemas == 0) NS_RETURN_IF_ERROR(database.Execute("CREATE SCHEMA neuroshard"));
+    NS_RETURN_IF_ERROR(
+        database.Execute("CREATE TABLE store_version (version BIGINT NOT NULL);"
+                         "INSERT INTO store_version VALUES (0)"));
+  }
+  NS_RETURN_IF_ERROR(Migrate(database, header.version, ToPostgres));
+  NS_RETURN_IF_ERROR(
+      database.Execute(fmt::format("UPDATE store_version SET version = {}", kVersion)));
   return transaction.Commit();
 }
 

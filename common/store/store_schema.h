@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/base/status.h"
+#include "common/store/postgres_database.h"
 #include "common/store/sqlite_database.h"
 
 namespace neuroshard {
@@ -14,5 +15,10 @@ Status PrepareSchema(SqliteDatabase& database);
 // The same check without making anything. A file of an older version then reads as if it were of
 // this one, through this connection.
 Status CheckSchema(SqliteDatabase& database);
+
+// The same in a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema: NOT_FOUND
+// when there is none; one of an older version is FAILED_PRECONDITION, as nothing may be changed.
+Status PrepareSchema(PostgresDatabase& database);
+Status CheckSchema(PostgresDatabase& database);
 
 }  // namespace neuroshard

@@ -1,0 +1,371 @@
+#include "common/store/postgres_database.h"
+
+#include <libpq-fe.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <pqxx/pqxx>
+#include <thread>
+#include <utility>
+
+#include "common/base/printable_text.h"
+
+namespace neuroshard {
+namespace {
+
+// Of all stores in one database server, for the transactions that make or remove sweeps.
+constexpr std::int64_t kExclusiveLock = 0x4E537066;
+
+// Messages of libpq and the server may have several lines, the last of which show the statement.
+std::string OneLine(std::string_view text) {
+  text = text.substr(0, text.find("\nLINE "));
+  std::string line;
+  for (const char c : text) {
+    const bool space = c == '\n' || c == '\t' || c == ' ';
+    if (!space) {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+bool HasClass(std::string_view sqlstate, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return sqlstate.starts_with(prefix); });
+}
+
+template <typename Kind>
+bool Is(const pqxx::sql_error& error) {
+  return dynamic_cast<const Kind*>(&error) != nullptr;
+}
+
+// Some kinds have classes of their own, others a code only
+// (https://www.postgresql.org/docs/15/errcodes-appendix.html).
+Status SqlError(const std::string& name, const pqxx::sql_error& error) {
+  const std::string text = OneLine(error.what());
+  const std::string message = fmt::format("{}: {}", name, text);
+  const std::string& code = error.sqlstate();
+  // Somebody else has just stored the same.
+  if (Is<pqxx::unique_violation>(error)) return absl::AbortedError(message);
+  if (Is<pqxx::integrity_constraint_violation>(error)) {
+    return absl::InternalError(message);
+  }
+  if (Is<pqxx::insufficient_privilege>(error)) {
+    return absl::PermissionDeniedError(message);
+  }
+  if (Is<pqxx::insufficient_resources>(error)) {
+    return absl::ResourceExhaustedError(message);
+  }
+  if (Is<pqxx::data_exception>(error) || HasClass(code, {"54"})) {
+    return absl::InvalidArgumentError(message);
+  }
+  if (HasClass(code, {"55P03", "57014"})) {
+    return Unavailable("{}: another process is writing to it and did not finish in time ({})", name,
+                       text);
+  }
+  if (HasClass(code, {"08", "57P"})) return absl::UnavailableError(message);
+  if (HasClass(code, {"XX001", "XX002"})) return absl::DataLossError(message);
+  return absl::FailedPreconditionError(message);
+}
+
+// `?` as $1, $2...; statements have no other question marks.
+std::string WithNumbers(std::string_view sql) {
+  std::string numbered;
+  int parameter = 0;
+  for (const char c : sql) {
+    if (c == '?') {
+      numbered += fmt::format("${}", ++parameter);
+    } else {
+      numbered += c;
+    }
+  }
+  return numbered;
+}
+
+// libpq's settings for `address` as one string, with limits on how long a silent network is waited
+// for where the address says nothing.
+StatusOr<std::string> SettingsFor(const std::string& address) {
+  const std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption*)> options(
+      PQconninfoParse(address.c_str(), nullptr), PQconninfoFree);
+  // libpq's own message repeats the address, and what is wrong with it may be the password's place.
+  if (options == nullptr) {
+    return InvalidArgument(
+        "not an address of a PostgreSQL database: expected "
+        "postgresql://USER@HOST:PORT/DATABASE, with anything unusual percent-encoded");
+  }
+  std::map<std::string, std::string> settings = {
+      {"connect_timeout", "10"},  {"tcp_user_timeout", "30000"},
+      {"keepalives_idle", "10"},  {"keepalives_interval", "5"},
+      {"keepalives_count", "4"},  {"application_name", "neuroshard"},
+      {"client_encoding", "UTF8"}};
+  for (const PQconninfoOption* option = options.get(); option->keyword != nullptr; ++option) {
+    if (option->val == nullptr) continue;
+    const std::string_view keyword = option->keyword;
+    if (keyword == "password" || keyword == "sslpassword") {
+      return InvalidArgument(
+          "an address of a PostgreSQL database must not contain a password, which others could "
+          "read in the list of processes: put it into the file that PGPASSFILE names (~/.pgpass), "
+          "or into PGPASSWORD");
+    }
+    settings[option->keyword] = option->val;
+  }
+  std::string text;
+  for (const auto& [keyword, value] : settings) {
+    text += keyword + "='";
+    for (const char c : value) {
+      if (c == '\'' || c == '\\') text += '\\';
+      text += c;
+    }
+    text += "' ";
+  }
+  return text;
+}
+
+}  // namespace
+
+bool IsPostgresAddress(const std::string& store) {
+  return store.starts_with("postgresql://") || store.starts_with("postgres://");
+}
+
+// Every statement is sent on its own; transactions are begun and ended by statements too.
+struct PostgresDatabase::Connection {
+  explicit Connection(const std::string& settings) : server(settings), quiet(server) {
+    // A connection that is made again behind our back would have lost its transaction.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // later versions never do so
+    server.inhibit_reactivation(true);
+#pragma GCC diagnostic pop
+    session.emplace(server);
+  }
+
+  pqxx::connection server;
+  pqxx::quiet_errorhandler quiet;
+  std::optional<pqxx::nontransaction> session;
+  std::map<std::string, std::string, std::less<>> prepared;  // names, by their text
+};
+
+class PostgresDatabase::Statement final : public SqlStatement {
+ public:
+  Statement(PostgresDatabase& database, std::string prepared)
+      : database_(database), prepared_(std::move(prepared)) {}
+
+  SqlStatement& Bind(std::int64_t value) override { return Add(fmt::format("{}", value)); }
+  SqlStatement& Bind(double value) override {
+    if (std::isnan(value)) return BindNull();
+    return Add(fmt::format("{}", value));  // the shortest text that is this number again
+  }
+  SqlStatement& Bind(std::string_view text) override {
+    storable_ = storable_ && IsUtf8(text) && text.find('\0') == std::string_view::npos;
+    return Add(std::string(text));
+  }
+  SqlStatement& BindNull() override { return Add(std::nullopt); }
+
+  StatusOr<bool> Step() override {
+    if (!result_) {
+      if (!storable_) {
+        return InvalidArgument(
+            "{}: PostgreSQL keeps text in UTF-8 without zero bytes; a name is not such a text",
+            database_.name());
+      }
+      NS_RETURN_IF_ERROR(Execute());
+    }
+    if (next_ >= result_->size()) return false;
+    row_ = next_++;
+    return true;
+  }
+
+  void Reset() override {
+    values_.clear();
+    result_.reset();
+    storable_ = true;
+    next_ = 0;
+  }
+
+  std::int64_t Integer(int column) const override { return Number<std::int64_t>(column, 0); }
+  double Real(int column) const override {
+    return Number<double>(column, std::numeric_limits<double>::quiet_NaN());
+  }
+  std::string Text(int column) const override {
+    return IsNull(column) ? std::string() : std::string(View(column));
+  }
+  bool IsNull(int column) const override { return Field(column).is_null(); }
+
+ private:
+  SqlStatement& Add(std::optional<std::string> value) {
+    values_.push_back(std::move(value));
+    return *this;
+  }
+
+  Status Execute() {
+    std::vector<const char*> values;
+    for (const auto& value : values_) values.push_back(value ? value->c_str() : nullptr);
+    try {
+      result_ = database_.connection_->session->exec_prepared(
+          prepared_, pqxx::prepare::make_dynamic_params(values));
+      return absl::OkStatus();
+    } catch (...) {
+      return database_.Failure();
+    }
+  }
+
+  pqxx::field Field(int column) const { return (*result_)[row_][column]; }
+  std::string_view View(int column) const {
+    const pqxx::field field = Field(column);
+    return {field.c_str(), field.size()};
+  }
+  template <typename T>
+  T Number(int column, T otherwise) const {
+    if (IsNull(column)) return otherwise;
+    const std::string_view text = View(column);
+    T value = otherwise;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  }
+
+  PostgresDatabase& database_;
+  std::string prepared_;
+  std::vector<std::optional<std::string>> values_;
+  bool storable_ = true;
+  std::optional<pqxx::result> result_;
+  pqxx::result::size_type row_ = 0;
+  pqxx::result::size_type next_ = 0;
+};
+
+PostgresDatabase::PostgresDatabase(std::string address, std::string settings, bool read_only,
+                                   int lock_timeout_ms)
+    : SqlDatabase(std::move(address)),
+      settings_(std::move(settings)),
+      read_only_(read_only),
+      lock_timeout_ms_(lock_timeout_ms) {}
+
+PostgresDatabase::~PostgresDatabase() = default;
+
+StatusOr<std::unique_ptr<PostgresDatabase>> PostgresDatabase::Open(const std::string& address,
+                                                                   bool read_only,
+                                                                   int lock_timeout_ms) {
+  NS_ASSIGN_OR_RETURN(std::string settings, SettingsFor(address));
+  std::unique_ptr<PostgresDatabase> database(
+      new PostgresDatabase(address, std::move(settings), read_only, lock_timeout_ms));
+  NS_RETURN_IF_ERROR(database->Connect());
+  return database;
+}
+
+Status PostgresDatabase::Connect() {
+  connection_.reset();
+  try {
+    connection_ = std::make_unique<Connection>(settings_);
+  } catch (...) {
+    return Failure();
+  }
+  lost_ = false;
+  // An acknowledged record survives a power cut of the server, whatever its default is.
+  NS_RETURN_IF_ERROR(Execute(fmt::format(
+      "SET search_path = neuroshard; SET client_min_messages = warning; SET lock_timeout = {}; "
+      "SET default_transaction_read_only = {}; SELECT set_config('synchronous_commit', 'on', "
+      "false) WHERE current_setting('synchronous_commit') = 'off'",
+      lock_timeout_ms_, read_only_ ? "on" : "off")));
+  NS_ASSIGN_OR_RETURN(const std::int64_t utf8,
+                      QueryInteger("SELECT (current_setting('server_encoding') = 'UTF8')::int"));
+  if (utf8 == 1) return absl::OkStatus();
+  return FailedPrecondition("{}: the database must have the encoding UTF8", name());
+}
+
+Status PostgresDatabase::Failure() {
+  try {
+    throw;
+  } catch (const pqxx::broken_connection& error) {
+    lost_ = true;
+    const std::string text = OneLine(error.what());
+    // libpq has no code for these.
+    if (text.find("authentication failed") != std::string::npos ||
+        text.find("no password supplied") != std::string::npos ||
+        text.find("permission denied for database") != std::string::npos ||
+        text.find("no pg_hba.conf entry") != std::string::npos) {
+      return absl::PermissionDeniedError(fmt::format("{}: {}", name(), text));
+    }
+    if (text.find("does not exist") != std::string::npos) {
+      return FailedPrecondition("{}: {}", name(), text);
+    }
+    return Unavailable("{}: {}", name(), text);
+  } catch (const pqxx::transaction_rollback& error) {
+    // A deadlock, or a snapshot that another transaction has overtaken.
+    return absl::AbortedError(fmt::format("{}: {}", name(), OneLine(error.what())));
+  } catch (const pqxx::sql_error& error) {
+    lost_ = HasClass(error.sqlstate(), {"08", "57P"}) || !connection_->server.is_open();
+    return SqlError(name(), error);
+  } catch (const std::exception& error) {
+    lost_ = !connection_ || !connection_->server.is_open();
+    const std::string text = fmt::format("{}: {}", name(), OneLine(error.what()));
+    return lost_ ? absl::UnavailableError(text) : absl::InternalError(text);
+  }
+}
+
+Status PostgresDatabase::Recover(const Status& failure,
+                                 std::chrono::steady_clock::time_point deadline) {
+  using Clock = std::chrono::steady_clock;
+  if (!lost_) {
+    const bool again = absl::IsAborted(failure) && Clock::now() < deadline;
+    return again ? absl::OkStatus() : failure;
+  }
+  Status connected = failure;
+  for (auto pause = std::chrono::milliseconds(50); Clock::now() < deadline;
+       pause = std::min(pause * 2, std::chrono::milliseconds(1000))) {
+    connected = Connect();
+    if (!absl::IsUnavailable(connected)) return connected;
+    std::this_thread::sleep_for(pause);
+  }
+  return connected;
+}
+
+StatusOr<std::unique_ptr<SqlStatement>> PostgresDatabase::Prepare(std::string_view sql) {
+  if (connection_ == nullptr) return Unavailable("{}: the connection is lost", name());
+  auto& prepared = connection_->prepared;
+  auto found = prepared.find(sql);
+  if (found == prepared.end()) {
+    const std::string statement = fmt::format("s{}", prepared.size());
+    try {
+      connection_->server.prepare(statement, WithNumbers(sql));
+    } catch (...) {
+      return Failure();
+    }
+    found = prepared.emplace(std::string(sql), statement).first;
+  }
+  return std::make_unique<Statement>(*this, found->second);
+}
+
+Status PostgresDatabase::Execute(const std::string& sql) {
+  if (connection_ == nullptr) return Unavailable("{}: the connection is lost", name());
+  try {
+    connection_->session->exec(sql);
+    return absl::OkStatus();
+  } catch (...) {
+    return Failure();
+  }
+}
+
+Status PostgresDatabase::Begin(TransactionKind kind) {
+  if (kind == TransactionKind::kSnapshot) {
+    return Execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+  }
+  if (kind == TransactionKind::kWrite) return Execute("BEGIN");
+  return Execute(fmt::format("BEGIN; SELECT pg_advisory_xact_lock({})", kExclusiveLock));
+}
+
+StatusOr<std::vector<std::string>> PostgresDatabase::FindDamage() {
+  return std::vector<std::string>();  // the server checks its pages whenever they are read
+}
+
+StatusOr<std::int64_t> PostgresDatabase::Bytes() {
+  return QueryInteger(
+      "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE "
+      "relnamespace = to_regnamespace('neuroshard') AND relkind = 'r'");
+}
+
+}  // namespace neuroshard

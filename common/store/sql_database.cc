@@ -1,0 +1,71 @@
+#include "common/store/sql_database.h"
+
+#include <utility>
+
+namespace neuroshard {
+
+Status SqlStatement::Run() {
+  bool row = true;
+  while (row) {
+    NS_ASSIGN_OR_RETURN(row, Step());
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::int64_t> SqlDatabase::QueryInteger(std::string_view sql) {
+  NS_ASSIGN_OR_RETURN(const auto statement, Prepare(sql));
+  NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
+  return row ? statement->Integer(0) : 0;
+}
+
+StatusOr<SqlTransaction> SqlTransaction::Begin(SqlDatabase& database, TransactionKind kind) {
+  NS_RETURN_IF_ERROR(database.Begin(kind));
+  return SqlTransaction(database);
+}
+
+SqlTransaction::SqlTransaction(SqlTransaction&& other) noexcept
+    : database_(std::exchange(other.database_, nullptr)) {}
+
+SqlTransaction::~SqlTransaction() {
+  // The connection rolls back by itself when even this fails.
+  if (database_ != nullptr) database_->Execute("ROLLBACK").IgnoreError();
+}
+
+Status SqlTransaction::Commit() {
+  NS_RETURN_IF_ERROR(database_->Execute("COMMIT"));
+  database_ = nullptr;
+  return absl::OkStatus();
+}
+
+RowInserter::RowInserter(SqlDatabase& database, std::string table_and_columns)
+    : database_(database), table_and_columns_(std::move(table_and_columns)) {}
+
+RowInserter& RowInserter::Add(Value value) {
+  values_.push_back(std::move(value));
+  return *this;
+}
+
+Status RowInserter::EndRow() {
+  // Few enough for SQLite's and PostgreSQL's limits on parameters, 32,766 and 65,535.
+  constexpr std::size_t kRowsAStatement = 200;
+  ++rows_;
+  return rows_ < kRowsAStatement ? absl::OkStatus() : Flush();
+}
+
+Status RowInserter::Flush() {
+  if (rows_ == 0) return absl::OkStatus();
+  std::string row = "(";
+  for (std::size_t i = 0; i < values_.size() / rows_; ++i) row += i == 0 ? "?" : ", ?";
+  row += ')';
+  std::string sql = "INSERT INTO " + table_and_columns_ + " VALUES ";
+  for (std::size_t i = 0; i < rows_; ++i) sql += (i == 0 ? "" : ", ") + row;
+  NS_ASSIGN_OR_RETURN(const auto insert, database_.Prepare(sql));
+  for (const Value& value : values_) {
+    std::visit([&](const auto& bound) { insert->Bind(bound); }, value);
+  }
+  values_.clear();
+  rows_ = 0;
+  return insert->Run();
+}
+
+}  // namespace neuroshard

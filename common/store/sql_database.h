@@ -1,0 +1,128 @@
+// A database under a profile store as values and Status: what SQLite and PostgreSQL have in common.
+// Statements are SQL that both understand, with `?` for parameters.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+// A prepared statement with its parameters bound. Step until it says no row.
+class SqlStatement {
+ public:
+  virtual ~SqlStatement() = default;
+
+  // Parameters in order, from 1. What is wrong with a value the next Step reports.
+  virtual SqlStatement& Bind(std::int64_t value) = 0;
+  virtual SqlStatement& Bind(double value) = 0;  // NaN becomes NULL
+  virtual SqlStatement& Bind(std::string_view text) = 0;
+  virtual SqlStatement& BindNull() = 0;
+
+  // Whether there is a row.
+  virtual StatusOr<bool> Step() = 0;
+  // For statements without rows.
+  Status Run();
+  // Ready for other parameters.
+  virtual void Reset() = 0;
+
+  // Columns of the row, from 0.
+  virtual std::int64_t Integer(int column) const = 0;
+  virtual double Real(int column) const = 0;  // NaN for NULL
+  virtual std::string Text(int column) const = 0;
+  virtual bool IsNull(int column) const = 0;
+};
+
+// kSnapshot reads what was there when it began. kWrite changes records; kExclusive also makes or
+// removes sweeps, one such transaction at a time (in SQLite every writer is).
+enum class TransactionKind { kSnapshot, kWrite, kExclusive };
+
+// One connection. Not thread-safe by itself: hold mutex() around anything.
+class SqlDatabase {
+ public:
+  explicit SqlDatabase(std::string name) : name_(std::move(name)) {}
+  virtual ~SqlDatabase() = default;
+  SqlDatabase(const SqlDatabase&) = delete;
+  SqlDatabase& operator=(const SqlDatabase&) = delete;
+
+  Mutex& mutex() NS_THREAD_ANNOTATION(lock_returned(mutex_)) { return mutex_; }
+
+  virtual StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) = 0;
+  // Any number of statements without parameters; rows are ignored.
+  virtual Status Execute(const std::string& sql) = 0;
+  StatusOr<std::int64_t> QueryInteger(std::string_view sql);
+
+  // Use SqlTransaction.
+  virtual Status Begin(TransactionKind kind) = 0;
+
+  // After a transaction that failed: OK when it may be run again, as its like can succeed now (the
+  // connection was lost and is there again, or another transaction was in the way); otherwise why
+  // not. Waits for a lost server until `deadline`.
+  virtual Status Recover(const Status& failure,
+                         std::chrono::steady_clock::time_point /*deadline*/) {
+    return failure;
+  }
+
+  // What the database itself finds wrong with its files, at most ten lines; empty when nothing.
+  virtual StatusOr<std::vector<std::string>> FindDamage() = 0;
+  // Bytes that the store takes.
+  virtual StatusOr<std::int64_t> Bytes() = 0;
+
+  // The file, or the address; in messages.
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  Mutex mutex_;
+};
+
+// Everything until Commit, or nothing.
+class SqlTransaction {
+ public:
+  static StatusOr<SqlTransaction> Begin(SqlDatabase& database, TransactionKind kind);
+  SqlTransaction(SqlTransaction&& other) noexcept;
+  SqlTransaction& operator=(SqlTransaction&&) = delete;
+  ~SqlTransaction();
+
+  Status Commit();
+
+ private:
+  explicit SqlTransaction(SqlDatabase& database) : database_(&database) {}
+
+  SqlDatabase* database_;
+};
+
+// Many rows of one table in few statements: a row a statement would cost a network's round trip
+// each. Rows are in the table after Flush.
+class RowInserter {
+ public:
+  // `columns` as in "samples (a, b)".
+  RowInserter(SqlDatabase& database, std::string table_and_columns);
+
+  RowInserter& Bind(std::int64_t value) { return Add(value); }
+  RowInserter& Bind(std::string value) { return Add(std::move(value)); }
+  RowInserter& Bind(std::string_view value) { return Add(std::string(value)); }
+  // After the last value of a row.
+  Status EndRow();
+  Status Flush();
+
+ private:
+  using Value = std::variant<std::int64_t, std::string>;
+
+  RowInserter& Add(Value value);
+
+  SqlDatabase& database_;
+  std::string table_and_columns_;
+  std::vector<Value> values_;
+  std::size_t rows_ = 0;
+};
+
+}  // namespace neuroshard
