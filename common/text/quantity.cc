@@ -83,6 +83,7 @@ std::optional<std::string> PlainNumber(std::string_view text, std::string_view f
   for (const Unit& unit : quantity->units) {
     if (unit.name != name) continue;
     const long double value = number * unit.factor / quantity->factor;
+    if (!std::isfinite(static_cast<double>(value))) return std::nullopt;
     const long double whole = std::round(value);
     // A size is a number of bytes. Of the others, what a double cannot tell from a whole number is one.
     const bool in_bytes = quantity->units.data() == kSizes && quantity->factor == 1;

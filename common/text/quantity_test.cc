@@ -46,6 +46,7 @@ TEST(QuantityTest, LeavesEverythingElseAsItIs) {
     EXPECT_EQ(PlainNumber(text, "memory_bytes"), std::nullopt) << text;
   }
   EXPECT_EQ(PlainNumber("80GiB", "timeout_ms"), std::nullopt);
+  EXPECT_EQ(PlainNumber("1e308s", "timeout_ms"), std::nullopt);  // of no double
   EXPECT_EQ(PlainNumber("80GiB", "num_embeddings"), std::nullopt);
   EXPECT_EQ(PlainNumber("80GB", "intra_host_bytes_per_s"), std::nullopt);
   EXPECT_EQ(PlainNumber(std::string(1'000'000, '1') + "B", "memory_bytes"), std::nullopt);

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""What kill -9 and disks do to real processes.
+
+    faults.py kill BIN [--moments N] [--seed S]     kill -9 at N random moments (200)
+    faults.py disk BIN PRELOAD [--points N]         every change to a file fails once, in four ways; N: at most so many of each program
+    faults.py short BIN PRELOAD                     a little of both, for CI
+
+BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so. Exits 1 when a promise was broken, and says which.
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import time
+
+from disk import ERRORS, DiskSuite, make_shared, programs_under_test
+from kill import KillSuite
+from setting import Programs, planner, worker
+
+
+def run_disk(programs, folder, points, errors, names=None):
+    shared = folder / "shared"
+    shared.mkdir()
+    make_shared(programs, shared)
+    suite = DiskSuite(programs, folder)
+    with worker(programs, folder, "--cpu-devices", "1") as measuring, planner(programs, folder, folder / "none") as planning:
+        for program in programs_under_test(programs, shared, measuring, planning):
+            if names is None or program.name in names:
+                suite.run(program, errors, points)
+    print(f"disk: {suite.runs} faults, {len(suite.broken)} promises broken", flush=True)
+    return suite.broken
+
+
+def run_kill(programs, folder, moments, seed):
+    suite = KillSuite(programs, folder, seed)
+    suite.run(moments)
+    print(f"kill -9: {sum(suite.moments.values())} moments, {len(suite.broken)} promises broken", flush=True)
+    return suite.broken
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=("kill", "disk", "short"))
+    parser.add_argument("bin", type=pathlib.Path)
+    parser.add_argument("preload", type=pathlib.Path, nargs="?")
+    parser.add_argument("--moments", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--programs", help="disk: only these, comma-separated")
+    arguments = parser.parse_args()
+    programs = Programs(arguments.bin, arguments.preload)
+    if arguments.suite in ("disk", "short") and arguments.preload is None:
+        parser.error("PRELOAD is missing")
+    started = time.monotonic()
+    broken = []
+    with tempfile.TemporaryDirectory(prefix="neuroshard-faults-") as name:
+        folder = pathlib.Path(name).resolve()
+        if arguments.suite == "disk":
+            broken = run_disk(programs, folder, arguments.points, ERRORS, arguments.programs and arguments.programs.split(","))
+        elif arguments.suite == "kill":
+            broken = run_kill(programs, folder, arguments.moments, arguments.seed)
+        else:
+            for part in ("disk", "kill"):
+                (folder / part).mkdir()
+            broken = run_disk(programs, folder / "disk", 2, ("ENOSPC", "KILL"), ("plan", "import", "train_overwrite"))
+            broken += run_kill(programs, folder / "kill", 6, arguments.seed)
+    print(f"{arguments.suite}: {time.monotonic() - started:.0f} s", flush=True)
+    for line in broken:
+        print(f"broken: {line}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
