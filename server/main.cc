@@ -44,9 +44,7 @@ Status RunPlanner(const PlannerOptions& options) {
                        planner_metrics);
   const ThreadRunner threads;
   const Planner planner(
-      [&models](const CostModelRef& ref, const Topology& topology) {
-        return models->Current()->FindFor(ref, topology);
-      },
+      [&models](const PlanRequest& request) { return models->Current()->FindFor(request); },
       SearchOn(threads), clock);
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
   PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,

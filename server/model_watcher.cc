@@ -18,6 +18,9 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
     logger.Info("model_loaded",
                 {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
   }
+  for (const auto& [name, channel] : snapshot.channels()) {
+    logger.Info("model_channel", {{"model", name}, {"serves", channel.ToText()}});
+  }
   for (const RefusedModel& refused : snapshot.refused()) LogRefusal(refused, logger);
   if (snapshot.loaded().empty()) logger.Warn("no_models");
   metrics.ModelsLoaded(snapshot.loaded().size());
@@ -30,6 +33,9 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
                   PlannerMetrics& metrics) {
   for (const std::string& model : report.loaded) logger.Info("model_loaded", {{"model", model}});
   for (const std::string& model : report.removed) logger.Info("model_removed", {{"model", model}});
+  for (const auto& [name, text] : report.channels) {
+    logger.Info("model_channel", {{"model", name}, {"serves", text}});
+  }
   for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
   metrics.ModelsLoaded(report.loaded.size());
   metrics.ModelsRefused(report.refused.size());

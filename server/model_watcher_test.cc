@@ -94,16 +94,57 @@ TEST_F(ModelWatcherTest, TellsWhetherRequestsThatNameNoModelHaveOne) {
     ++told;
   });
   EXPECT_TRUE(there);
-  // A second name: which one is the default is no longer said.
-  EXPECT_THAT(WriteModelFixture(root_, {.name = "other", .version = 1}), IsOk());
+  std::filesystem::rename(root_ / "fixture", root_ / "away~");
   watcher.ReloadNow();
   while (told < 2) std::this_thread::yield();
   EXPECT_FALSE(there);
-  std::filesystem::remove_all(root_ / "other");
+  std::filesystem::rename(root_ / "away~", root_ / "fixture");
   watcher.ReloadNow();
   while (told < 3) std::this_thread::yield();
   EXPECT_TRUE(there);
   watcher.OnDefaultModel(nullptr);
+}
+
+TEST_F(ModelWatcherTest, AChannelThatThisReplicaCannotObeyIsSaidAndDisturbsNothing) {
+  const auto shares = [&] {
+    std::map<std::string, double> values;
+    for (const auto& family : registry_.Collect()) {
+      if (family.name != "neuroshard_model_share") continue;
+      for (const auto& metric : family.metric) {
+        for (const auto& label : metric.label) {
+          if (label.name == "version") values[label.value] = metric.gauge.value;
+        }
+      }
+    }
+    return values;
+  };
+  EXPECT_THAT(WriteModelChannel(root_ / "fixture", {1}), IsOk());
+  repository_->Reload();
+  {
+    ModelWatcher watcher(*repository_, std::chrono::milliseconds(0), *logger_, metrics_);
+    std::atomic<bool> there{false};
+    watcher.OnDefaultModel([&](bool now) { there = now; });
+    // Version 13 cannot be loaded here.
+    EXPECT_THAT(WriteModelFixture(root_, {.version = 13}), IsOk());
+    EXPECT_THAT(WriteModelChannel(root_ / "fixture", {13}), IsOk());
+    watcher.ReloadNow();
+    WaitFor(1, 2);
+    EXPECT_THAT(shares(), ::testing::ElementsAre(::testing::Pair("1", 1)));
+    EXPECT_THAT(WriteModelFixture(root_, {.version = 2}), IsOk());
+    EXPECT_THAT(WriteModelChannel(root_ / "fixture", {1, StagedVersion{2, 0.25}}), IsOk());
+    watcher.ReloadNow();
+    WaitFor(2, 1);
+    while (shares().size() != 2) std::this_thread::yield();
+    EXPECT_THAT(shares(),
+                ::testing::ElementsAre(::testing::Pair("1", 0.75), ::testing::Pair("2", 0.25)));
+    EXPECT_TRUE(there);
+    watcher.OnDefaultModel(nullptr);
+  }
+  EXPECT_THAT(log_.str(), AllOf(HasSubstr("model_channel model=fixture serves=\"version 1\""),
+                                HasSubstr("directory=fixture/channel.yaml"),
+                                HasSubstr("version 13 is not served"),
+                                HasSubstr("previous_content_serving=true"),
+                                HasSubstr("version 2 for 25% of the requests")));
 }
 
 TEST_F(ModelWatcherTest, DriftIsAMetricAsLongAsTheModelIsThere) {

@@ -10,6 +10,7 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/server_command_line.h"
 #include "common/observe/listen_address.h"
+#include "server/models/model_repository.h"
 
 namespace neuroshard {
 namespace {
@@ -31,6 +32,9 @@ Status ReadFile(const std::string& path, PlannerOptions& options) {
   ConfigReader models = reader.Section("models");
   models.Read("root", &options.models_root);
   models.Read("default", &options.default_model);
+  if (const auto model = ParseDefaultModel(options.default_model); !model.ok()) {
+    models.AddViolation("default", Message(model.status()));
+  }
   models.Read("accept_unusable", &options.accept_unusable_models);
   models.Read("poll_ms", &options.model_poll_ms, {0, 3'600'000});
   ConfigReader limits = reader.Section("limits");

@@ -550,6 +550,20 @@ TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   EXPECT_THAT(out_, AllOf(HasSubstr("metrics.compute.kendall_tau"), HasSubstr("fake-rings")));
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address(), "--format", "json"}), 0);
   EXPECT_TRUE(nlohmann::json::accept(out_));
+
+  // While a rollout is staged.
+  model = planner_.models.mutable_models(0);
+  model->set_share(0.75);
+  v1::CostModelSummary* const staged = planner_.models.add_models();
+  *staged = *model;
+  staged->set_version(3);
+  staged->set_is_default(false);
+  staged->set_share(0.25);
+  EXPECT_EQ(Run({"models", "list", "--planner", planner_.address()}), 0);
+  EXPECT_THAT(out_, AllOf(HasSubstr("75%"), HasSubstr("25%")));
+  *planner_.model.mutable_summary() = *staged;
+  EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address()}), 0);
+  EXPECT_THAT(out_, HasSubstr("25% of the requests for cpu without a version"));
 }
 
 constexpr char kTables[] =

@@ -33,6 +33,14 @@ std::string RankCounts(const v1::CostModelSummary& model) {
   return fmt::format("{}", fmt::join(model.num_devices(), ","));
 }
 
+bool IsStaged(const v1::CostModelSummary& model) { return model.share() > 0 && model.share() < 1; }
+
+// Whether requests that name no model get this one; how many of them, while a rollout is staged.
+std::string DefaultText(const v1::CostModelSummary& model, bool of_default_name) {
+  if (of_default_name && IsStaged(model)) return fmt::format("{:g}%", 100 * model.share());
+  return model.is_default() ? "yes" : "";
+}
+
 std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   const bool wide = style.detail == Detail::kWide;
@@ -41,9 +49,14 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const Text
   if (wide) columns.push_back({"backend", kLeft});
   columns.insert(columns.end(), {{"ranks", kLeft}, {"device", kLeft}});
   TextTable table(std::move(columns));
+  std::string default_name;
+  for (const v1::CostModelSummary& model : response.models()) {
+    if (model.is_default()) default_name = model.name();
+  }
   for (const v1::CostModelSummary& model : response.models()) {
     std::vector<std::string> cells = {model.name(), fmt::format("{}", model.version()),
-                                      model.is_default() ? "yes" : "", model.kind()};
+                                      DefaultText(model, model.name() == default_name),
+                                      model.kind()};
     if (wide) cells.push_back(model.backend());
     cells.insert(cells.end(), {RankCounts(model), model.device()});
     table.AddRow(std::move(cells));
@@ -78,6 +91,10 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextSty
   table.AddRow({"name", summary.name()});
   table.AddRow({"version", fmt::format("{}", summary.version())});
   table.AddRow({"default", summary.is_default() ? "yes" : "no"});
+  if (IsStaged(summary)) {
+    table.AddRow({"share", fmt::format("{:g}% of the requests for {} without a version",
+                                       100 * summary.share(), summary.name())});
+  }
   table.AddRow({"kind", summary.kind()});
   table.AddRow({"device", summary.device()});
   table.AddRow({"backend", summary.backend()});

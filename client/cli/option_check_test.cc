@@ -17,5 +17,17 @@ TEST(CheckAddressTest, RefusesTheRest) {
   }
 }
 
+TEST(CheckReplicaAddressTest, AcceptsOneOrAListOfIps) {
+  for (const char* good : {"planner:50051", "10.0.0.1:1,10.0.0.2:2", "[::1]:1,[fe80::2]:2"})
+    EXPECT_EQ(CheckReplicaAddress(good), "") << good;
+}
+
+TEST(CheckReplicaAddressTest, RefusesTheRest) {
+  for (const char* bad : {"host", "10.0.0.1:1,", ",10.0.0.1:1", "10.0.0.1:1,10.0.0.2", "a:1,b:2",
+                          "10.0.0.1:1,[::1]:1", "[::1]:1,10.0.0.1:1", "10.0.0.1:1,,10.0.0.2:1"}) {
+    EXPECT_NE(CheckReplicaAddress(bad), "") << bad;
+  }
+}
+
 }  // namespace
 }  // namespace neuroshard

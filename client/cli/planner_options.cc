@@ -25,9 +25,13 @@ CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::st
 }
 
 void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
-  command.add_option("--planner", options.address, "Planner to ask")
+  command
+      .add_option(
+          "--planner", options.address,
+          "Planner to ask: HOST:PORT, or replicas: IP:PORT,IP:PORT,... or a name of several "
+          "addresses")
       ->type_name("HOST:PORT")
-      ->check(CheckAddress)
+      ->check(CheckReplicaAddress)
       ->capture_default_str()
       ->envname("NEUROSHARD_PLANNER");
   InRange(command.add_option("--timeout-s", options.timeout_s,

@@ -279,7 +279,7 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
         ->add_option("--planner", options->planner,
                      "Planner that is asked what to measure, when CONFIG has an `active` section")
         ->type_name("HOST:PORT")
-        ->check(CheckAddress);
+        ->check(CheckReplicaAddress);
     AddModelOption(*command, options->model,
                    "Its cost model, with intervals: what this model is least sure of is measured");
   }

@@ -12,6 +12,9 @@ constexpr int kLongestReconnectMs = 1'000;
 // What one attempt to connect may take, TCP and HTTP/2 handshake together: a busy host needs more
 // than the backoff. (gRPC has one argument for it, whose name speaks of the backoff.)
 constexpr int kConnectMs = 10'000;
+// Connections are let go when nothing was asked for so long, as servers do with those that have no
+// call at all; the health of a replica is one.
+constexpr int kIdleMs = 300'000;
 
 // What gRPC says when there is no connection, in words for whoever has to mend it.
 std::string Plainer(const std::string& message) {
@@ -40,10 +43,7 @@ std::string ReasonOf(const Status& status, const std::string& role) {
   return absl::StatusCodeToString(status.code());
 }
 
-}  // namespace
-
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
-                                           const std::optional<ClientTls>& tls) {
+grpc::ChannelArguments CommonArguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
@@ -51,10 +51,38 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
-  const auto credentials = tls.has_value()
-                               ? grpc::SslCredentials({tls->ca, tls->key, tls->certificate})
-                               : grpc::InsecureChannelCredentials();
-  return grpc::CreateCustomChannel(address, credentials, arguments);
+  return arguments;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<ClientTls>& tls) {
+  return tls.has_value() ? grpc::SslCredentials({tls->ca, tls->key, tls->certificate})
+                         : grpc::InsecureChannelCredentials();
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const std::optional<ClientTls>& tls) {
+  return grpc::CreateCustomChannel(address, CredentialsOf(tls), CommonArguments());
+}
+
+std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
+                                                  const std::optional<ClientTls>& tls,
+                                                  const std::string& service) {
+  const std::size_t comma = address.find(',');
+  grpc::ChannelArguments arguments = CommonArguments();
+  if (comma == std::string::npos) {
+    arguments.SetServiceConfigJSON(R"({"loadBalancingConfig": [{"round_robin": {}}]})");
+    return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
+  }
+  arguments.SetServiceConfigJSON(
+      fmt::format(R"({{"loadBalancingConfig": [{{"round_robin": {{}}}}],)"
+                  R"( "healthCheckConfig": {{"serviceName": "{}"}}}})",
+                  service));
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleMs);
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.substr(0, comma));
+  return grpc::CreateCustomChannel((address.front() == '[' ? "ipv6:" : "ipv4:") + address,
+                                   CredentialsOf(tls), arguments);
 }
 
 Status CallStatus(const grpc::Status& status, const std::string& role, const std::string& address) {

@@ -13,7 +13,8 @@ class PlannerClient::Impl {
   Impl(std::string address, CallPolicy policy)
       : address_(std::move(address)),
         policy_(std::move(policy)),
-        stub_(v1::PlannerService::NewStub(OpenChannel(address_, policy_.tls))) {}
+        stub_(v1::PlannerService::NewStub(
+            OpenReplicaChannel(address_, policy_.tls, v1::PlannerService::service_full_name()))) {}
 
   template <typename Request, typename Response>
   StatusOr<Response> Call(grpc::Status (v1::PlannerService::Stub::*method)(grpc::ClientContext*,

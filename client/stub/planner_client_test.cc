@@ -43,6 +43,18 @@ TEST(PlannerClientTest, AsksForPredictions) {
   EXPECT_EQ(response->predictions(0).total_ms(), 1);
 }
 
+TEST(PlannerClientTest, ReplicasTakeTurnsAndOneThatIsGoneTakesNone) {
+  FakePlanner first;
+  FakePlanner second;
+  const PlannerClient client(first.address() + "," + second.address() + ",127.0.0.1:1",
+                             QuickPolicy());
+  // Until both are connected, one may take all of them.
+  while (first.calls() == 0 || second.calls() == 0) ASSERT_THAT(client.ShardPlan({}), IsOk());
+  const int before = first.calls();
+  for (int i = 0; i < 10; ++i) ASSERT_THAT(client.ShardPlan({}), IsOk());
+  EXPECT_EQ(first.calls() - before, 5);
+}
+
 TEST(PlannerClientTest, UnavailableIsTriedAgainAndThenAnswered) {
   FakePlanner planner;
   planner.failures = {Draining(), Draining()};

@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
+#include "common/codec/fingerprint.h"
 #include "common/devices/device_table.h"
 
 namespace neuroshard {
@@ -112,55 +116,118 @@ std::string DescribeNames(const std::set<std::string>& names) {
 
 }  // namespace
 
+double PlaceInRollout(const PlanRequest& request, const std::string& name, int version) {
+  constexpr std::size_t kDigits = 13;  // what a double holds exactly
+  const std::string fingerprint = RequestFingerprint(request, name, version);
+  std::uint64_t place = 0;
+  std::from_chars(fingerprint.data(), fingerprint.data() + kDigits, place, 16);
+  return std::ldexp(static_cast<double>(place), -4 * static_cast<int>(kDigits));
+}
+
+StatusOr<CostModelRef> ParseDefaultModel(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  if (slash == std::string::npos) return CostModelRef{text, 0};
+  const auto version = VersionFromName(text.substr(slash + 1));
+  if (slash == 0 || !version) {
+    return InvalidArgument("must be NAME or NAME/VERSION with a version of at least 1, got {}",
+                           Quoted(text));
+  }
+  return CostModelRef{text.substr(0, slash), *version};
+}
+
+bool ModelSnapshot::Serves(const std::string& name, int version) const {
+  return std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
+    return model->info().name == name && model->info().version == version;
+  });
+}
+
+int ModelSnapshot::ServingVersion(const std::string& name) const {
+  if (const auto channel = channels_.find(name); channel != channels_.end()) {
+    return channel->second.version;
+  }
+  int newest = 0;
+  for (const auto& model : models_) {
+    if (model->info().name == name) newest = std::max(newest, model->info().version);
+  }
+  return newest;
+}
+
+int ModelSnapshot::ServingVersion(const std::string& name, const PlanRequest& request) const {
+  const auto channel = channels_.find(name);
+  if (channel != channels_.end() && channel->second.rollout && !request.tables.empty()) {
+    const StagedVersion& staged = *channel->second.rollout;
+    if (Serves(name, staged.version) &&
+        PlaceInRollout(request, name, staged.version) < staged.share) {
+      return staged.version;
+    }
+  }
+  return ServingVersion(name);
+}
+
+double ModelSnapshot::ShareOf(const CostModelInfo& model) const {
+  const auto channel = channels_.find(model.name);
+  double staged = 0;
+  if (channel != channels_.end() && channel->second.rollout &&
+      Serves(model.name, channel->second.rollout->version)) {
+    staged = channel->second.rollout->share;
+    if (channel->second.rollout->version == model.version) return staged;
+  }
+  return model.version == ServingVersion(model.name) ? 1 - staged : 0;
+}
+
 StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRef& ref) const {
-  std::string name = ref.name.empty() ? default_model_ : ref.name;
+  const std::string& name = ref.name.empty() ? default_name_ : ref.name;
   if (name.empty()) {
-    // A built-in model stands in only where there is nothing else.
     std::set<std::string> names;
     for (const auto& model : loaded_.empty() ? models_ : loaded_) names.insert(model->info().name);
-    if (names.size() != 1) {
-      return WithReason(
-          FailedPrecondition(
-              "no cost model is named and the server has no default; {}",
-              names.empty() ? "no cost model is loaded" : "name one of " + DescribeNames(names)),
-          FailureReason::kNoModel);
-    }
-    name = *names.begin();
+    return WithReason(FailedPrecondition("no cost model is named and the server has no default; {}",
+                                         names.empty() ? "no cost model is loaded"
+                                                       : "name one of " + DescribeNames(names)),
+                      FailureReason::kNoModel);
   }
-  std::shared_ptr<const CostModel> found;  // versions ascend: the last match is the newest
+  const int version = ref.version != 0 ? ref.version : ServingVersion(name);
   for (const auto& model : models_) {
-    const CostModelInfo& info = model->info();
-    if (info.name == name && (ref.version == 0 || info.version == ref.version)) found = model;
+    if (model->info().name == name && model->info().version == version) return model;
   }
-  if (found == nullptr) {
-    return WithReason(
-        FailedPrecondition("no cost model {}{}; {}", name,
-                           ref.version == 0 ? "" : fmt::format(" version {}", ref.version),
-                           DescribeAvailable(models_, name)),
-        FailureReason::kNoModel);
-  }
-  return found;
+  const bool by_channel = ref.version == 0 && channels_.contains(name);
+  return WithReason(
+      FailedPrecondition("no cost model {}{}; {}", name,
+                         !by_channel    ? version == 0 ? "" : fmt::format(" version {}", version)
+                            : version == 0 ? fmt::format(" ({} is refused)", kChannelFileName)
+                                        : fmt::format(" version {}, which requests without a "
+                                                      "version get",
+                                                      version),
+                         DescribeAvailable(models_, name)),
+      FailureReason::kNoModel);
 }
 
 StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
-    const CostModelRef& ref, const Topology& topology) const {
-  const std::vector<std::string> devices = DeviceNames(topology);
+    const PlanRequest& request) const {
+  const CostModelRef& ref = request.cost_model;
+  const std::vector<std::string> devices = DeviceNames(request.topology);
   std::vector<std::shared_ptr<const CostModel>> found;
   if (!ref.name.empty() || devices.empty()) {
-    NS_ASSIGN_OR_RETURN(auto model, Find(ref));
+    const std::string& name = ref.name.empty() ? default_name_ : ref.name;
+    const int version =
+        ref.version == 0 && channels_.contains(name) ? ServingVersion(name, request) : ref.version;
+    NS_ASSIGN_OR_RETURN(auto model, Find({ref.name, version}));
     found.push_back(std::move(model));
     return found;
   }
   for (const auto& model : loaded_) {
     if (!IsEachOf(model->info().measured_with.device, devices)) continue;
-    if (ref.version != 0 && model->info().version != ref.version) continue;
+    const auto& [name, version] = std::tie(model->info().name, model->info().version);
+    if (ref.version != 0 && version != ref.version) continue;
+    if (ref.version == 0 && channels_.contains(name) && version != ServingVersion(name, request)) {
+      continue;
+    }
     // Versions ascend.
     if (!found.empty() && found.back()->info().name == model->info().name) found.pop_back();
     found.push_back(model);
   }
   const auto rank = [this](const CostModelInfo& info) {
     const bool measured_comm = info.coverage.comm_fabric.empty() && info.coverage.prices_comm();
-    return std::pair(info.name != default_model_, !measured_comm);
+    return std::pair(info.name != default_name_, !measured_comm);
   };
   std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
     return rank(a->info()) < rank(b->info());
@@ -174,15 +241,23 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
                     FailureReason::kNoModel);
 }
 
-ModelRepository::ModelRepository(ModelRepositoryOptions options, CostModelLoader loader)
-    : options_(std::move(options)), loader_(std::move(loader)) {}
+ModelRepository::ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
+                                 CostModelLoader loader)
+    : options_(std::move(options)),
+      default_(std::move(default_model)),
+      loader_(std::move(loader)) {}
 
 StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelRepositoryOptions options,
                                                                    CostModelLoader loader) {
+  NS_ASSIGN_OR_RETURN(CostModelRef default_model, ParseDefaultModel(options.default_model));
   std::unique_ptr<ModelRepository> repository(
-      new ModelRepository(std::move(options), std::move(loader)));
+      new ModelRepository(std::move(options), std::move(default_model), std::move(loader)));
   const ReloadReport report = repository->Reload();
   if (!report.root_status.ok()) return Annotate(report.root_status, "model repository");
+  if (!repository->options_.default_model.empty()) {
+    const auto found = repository->Current()->Find({});
+    if (!found.ok()) return Annotate(found.status(), "models.default");
+  }
   return repository;
 }
 
@@ -223,6 +298,7 @@ ReloadReport ModelRepository::Reload() {
     if (it->second.model != nullptr) report.removed.push_back(it->first);
     it = entries_.erase(it);
   }
+  ReloadChannels(*names, report);
   Publish();
   return report;
 }
@@ -247,6 +323,65 @@ void ModelRepository::ReloadEntry(const std::string& key, Entry& entry, ReloadRe
   if (reason == entry.refusal) return;
   entry.refusal = reason;
   report.refused.push_back(Refused(key, entry));
+}
+
+std::string ModelRepository::FaultOf(const std::string& name, int version) const {
+  const auto entry = entries_.find(fmt::format("{}/{}", name, version));
+  if (entry == entries_.end()) return fmt::format("there is no version {} here", version);
+  if (entry->second.model != nullptr) return "";
+  return fmt::format("version {} is not served: {}", version, entry->second.refusal);
+}
+
+void ModelRepository::ReloadChannels(const std::vector<std::string>& names, ReloadReport& report) {
+  for (const std::string& name : names) {
+    const fs::path folder = options_.root / name;
+    std::string fingerprint;
+    AppendStat(folder / kChannelFileName, fingerprint);
+    ChannelEntry& entry = channels_[name];
+    if (fingerprint != entry.fingerprint) entry.wanted = ReadModelChannel(folder);
+    entry.fingerprint = std::move(fingerprint);
+    if (absl::IsNotFound(entry.wanted.status())) {
+      const bool was_there = entry.in_force.version != 0;
+      channels_.erase(name);
+      if (was_there) report.channels[name] = "newest version";
+      continue;
+    }
+    std::string refusal;
+    if (entry.wanted.ok()) {
+      refusal = FaultOf(name, entry.wanted->version);
+      if (refusal.empty() && entry.wanted->rollout) {
+        refusal = FaultOf(name, entry.wanted->rollout->version);
+      }
+    } else {
+      refusal = Printable(Message(entry.wanted.status()), kMaxReasonBytes);
+      // Not of the content: tried again.
+      if (!IsFaultOfFiles(entry.wanted.status())) entry.fingerprint.clear();
+    }
+    const ModelChannel before = entry.in_force;
+    if (entry.wanted.ok() && (refusal.empty() || before.version == 0)) {
+      entry.in_force = *entry.wanted;
+    }
+    if (entry.in_force != before) report.channels[name] = entry.in_force.ToText();
+    if (refusal == entry.refusal) continue;
+    entry.refusal = refusal;
+    if (!refusal.empty()) {
+      report.refused.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
+                                refusal, before.version != 0});
+    }
+  }
+  std::erase_if(channels_, [&names](const auto& entry) {
+    return !std::binary_search(names.begin(), names.end(), entry.first);
+  });
+}
+
+std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
+  if (!options_.default_model.empty()) return default_.name;
+  std::set<std::string> names;
+  for (const auto& model : snapshot.loaded_) names.insert(model->info().name);
+  if (!names.contains(only_name_)) only_name_ = names.size() == 1 ? *names.begin() : "";
+  if (!names.empty()) return only_name_;
+  // A built-in model stands in only where there is nothing else.
+  return options_.built_in.size() == 1 ? options_.built_in.front()->info().name : "";
 }
 
 StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path& directory) const {
@@ -278,7 +413,6 @@ RefusedModel ModelRepository::Refused(const std::string& key, const Entry& entry
 
 void ModelRepository::Publish() {
   auto snapshot = std::make_shared<ModelSnapshot>();
-  snapshot->default_model_ = options_.default_model;
   for (const auto& [key, entry] : entries_) {
     if (entry.model != nullptr) snapshot->loaded_.push_back(entry.model);
     if (!entry.refusal.empty()) {
@@ -294,6 +428,15 @@ void ModelRepository::Publish() {
              std::pair(b->info().name, b->info().version);
     });
   }
+  for (const auto& [name, entry] : channels_) {
+    snapshot->channels_[name] = entry.in_force;
+    if (!entry.refusal.empty()) {
+      snapshot->refused_.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
+                                    entry.refusal, entry.in_force.version != 0});
+    }
+  }
+  if (default_.version != 0) snapshot->channels_[default_.name] = {default_.version};
+  snapshot->default_name_ = DefaultName(*snapshot);
   const MutexLock lock(snapshot_mutex_);
   snapshot_ = std::move(snapshot);
 }

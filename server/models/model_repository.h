@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
+#include "server/models/model_channel.h"
 #include "server/models/model_manifest.h"
 
 namespace neuroshard {
@@ -26,8 +27,9 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 // Root, default model and built-in models of a repository.
 struct ModelRepositoryOptions {
   std::filesystem::path root;
-  // The model of requests that name none. Empty: the only name on disk, or the built-in one while
-  // nothing is on disk.
+  // The model of requests that name none: NAME, or NAME/VERSION, which pins that version against
+  // channel.yaml as well. Empty: the only name on disk, which stays the default when others join it,
+  // or the built-in one while nothing is on disk.
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
   std::vector<std::shared_ptr<const CostModel>> built_in;
@@ -35,10 +37,10 @@ struct ModelRepositoryOptions {
   bool accept_unusable = false;
 };
 
-// A directory whose present content is not served. An earlier content of the same NAME/VERSION may
-// still be served.
+// A directory, or a NAME/channel.yaml, whose present content is not served. An earlier content of
+// the same path may still be.
 struct RefusedModel {
-  std::string directory;  // relative to the root
+  std::string directory;  // or file; relative to the root
   std::string reason;     // one line of UTF-8, as `directory`
   bool previous_content_serving = false;
 
@@ -48,29 +50,46 @@ struct RefusedModel {
 // Immutable: every method from any thread.
 class ModelSnapshot {
  public:
-  // Empty name: ModelRepositoryOptions::default_model. Version 0: the newest (highest number).
-  // FAILED_PRECONDITION, saying what there is, when nothing matches.
+  // Empty name: ModelRepositoryOptions::default_model. Version 0: the one of the name's channel,
+  // else the newest (highest number). FAILED_PRECONDITION, saying what there is, when nothing
+  // matches.
   StatusOr<std::shared_ptr<const CostModel>> Find(const CostModelRef& ref) const;
 
-  // Models that may price a request for these devices, best first; never empty. A model that `ref`
-  // names, or any model where no device is named: Find's alone. Otherwise the newest versions of
-  // those that were measured on the devices (the default first, then those whose communication was
-  // measured, then by name), then the formulas over published figures.
-  StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const CostModelRef& ref,
-                                                                  const Topology& topology) const;
+  // Models that may price a request, best first; never empty. For one that names a model, or no
+  // device: Find's alone. Otherwise those that were measured on the devices, a version of each name
+  // (the default first, then those whose communication was measured, then by name), then the
+  // formulas over published figures. Where no version is named, a staged one takes those requests
+  // whose place in its rollout is below its share; a question without tables is never staged.
+  StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const PlanRequest& request) const;
+
+  // Share of the requests for the model's name without a version that this version prices, [0, 1].
+  double ShareOf(const CostModelInfo& model) const;
 
   // By name, then ascending version: all, and those of them that are not built in.
   const std::vector<std::shared_ptr<const CostModel>>& models() const { return models_; }
   const std::vector<std::shared_ptr<const CostModel>>& loaded() const { return loaded_; }
   const std::vector<RefusedModel>& refused() const { return refused_; }
+  // Those in force, by name.
+  const std::map<std::string, ModelChannel>& channels() const { return channels_; }
 
  private:
   friend class ModelRepository;
   std::vector<std::shared_ptr<const CostModel>> models_;
   std::vector<std::shared_ptr<const CostModel>> loaded_;
+  // The version that serves requests for this name where no rollout takes them; 0: none.
+  int ServingVersion(const std::string& name) const;
+  // The same for one request.
+  int ServingVersion(const std::string& name, const PlanRequest& request) const;
+  bool Serves(const std::string& name, int version) const;
+
   std::vector<RefusedModel> refused_;
-  std::string default_model_;
+  std::map<std::string, ModelChannel> channels_;  // in force, by name
+  std::string default_name_;                      // empty: there is none
 };
+
+// Where a request stands in the rollout of a version, [0, 1), uniform over requests: the first 13
+// digits of its RequestFingerprint with that version, as a fraction. The same on every replica.
+double PlaceInRollout(const PlanRequest& request, const std::string& name, int version);
 
 // Changes by one reload, for the log and the metrics; a directory that stays as it was is not named
 // again.
@@ -78,10 +97,13 @@ struct ReloadReport {
   std::vector<std::string> loaded;    // "NAME/VERSION", new or with new content
   std::vector<std::string> removed;   // "NAME/VERSION" that were served
   std::vector<RefusedModel> refused;  // newly, or for another reason than before
+  // "NAME" -> ModelChannel::ToText, or "newest version", where that changed.
+  std::map<std::string, std::string> channels;
   Status root_status;  // not OK: the root could not be read and everything stays as it was
 
   bool changed() const {
-    return !loaded.empty() || !removed.empty() || !refused.empty() || !root_status.ok();
+    return !loaded.empty() || !removed.empty() || !refused.empty() || !channels.empty() ||
+           !root_status.ok();
   }
 };
 
@@ -93,10 +115,15 @@ struct ReloadReport {
 // are passed over; any other folder below a NAME has to be a positive integer without leading
 // zeros. A directory is loaded again when the set of its files, or a file's size, times or inode,
 // has changed.
+//
+// A channel comes into force when all its versions are served here; until then, and while its file
+// is faulty, it is refused and the one before stays in force. At the start, with none before, the
+// versions that it names and that are not there serve nobody: never another one in their place.
 class ModelRepository {
  public:
-  // Loads what is there. NOT_FOUND when `root` is no directory; bad models are refused() and do not
-  // make it fail.
+  // Loads what is there. NOT_FOUND when `root` is no directory; FAILED_PRECONDITION, saying what
+  // there is, when `default_model` is stated and there is no such model; bad models are refused()
+  // and do not make it fail.
   static StatusOr<std::unique_ptr<ModelRepository>> Create(ModelRepositoryOptions options,
                                                            CostModelLoader loader);
 
@@ -113,22 +140,42 @@ class ModelRepository {
     bool try_again = false;
   };
 
-  ModelRepository(ModelRepositoryOptions options, CostModelLoader loader);
+  // What is known of one NAME/channel.yaml.
+  struct ChannelEntry {
+    std::string fingerprint;
+    StatusOr<ModelChannel> wanted = absl::NotFoundError("");  // what the file says
+    ModelChannel in_force;                                    // version 0: none was ever good
+    std::string refusal;                                      // empty when `wanted` is in force
+  };
+
+  ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
+                  CostModelLoader loader);
 
   StatusOr<std::shared_ptr<const CostModel>> Load(const std::filesystem::path& directory) const;
   void ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report);
+  void ReloadChannels(const std::vector<std::string>& names, ReloadReport& report)
+      NS_REQUIRES(reload_mutex_);
+  // Why this version cannot serve; empty: it can.
+  std::string FaultOf(const std::string& name, int version) const NS_REQUIRES(reload_mutex_);
+  std::string DefaultName(const ModelSnapshot& snapshot) NS_REQUIRES(reload_mutex_);
   static RefusedModel Refused(const std::string& key, const Entry& entry);
   void Publish() NS_REQUIRES(reload_mutex_);
 
   const ModelRepositoryOptions options_;
+  const CostModelRef default_;  // as stated
   const CostModelLoader loader_;
 
   Mutex reload_mutex_;
   // By directory relative to the root.
   std::map<std::string, Entry> entries_ NS_GUARDED_BY(reload_mutex_);
+  std::map<std::string, ChannelEntry> channels_ NS_GUARDED_BY(reload_mutex_);  // by name
+  std::string only_name_ NS_GUARDED_BY(reload_mutex_);  // the default where none is stated
 
   mutable Mutex snapshot_mutex_;
   std::shared_ptr<const ModelSnapshot> snapshot_ NS_GUARDED_BY(snapshot_mutex_);
 };
+
+// The NAME or NAME/VERSION of ModelRepositoryOptions::default_model. INVALID_ARGUMENT otherwise.
+StatusOr<CostModelRef> ParseDefaultModel(const std::string& text);
 
 }  // namespace neuroshard

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <thread>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "server/models/model_drift.h"
 #include "server/models/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
+#include "tests/support/random_plan_request.h"
 
 namespace neuroshard {
 namespace {
@@ -115,7 +118,8 @@ TEST_F(ModelRepositoryTest, SaysWhatThereIsWhenNothingMatches) {
 
   AddModel("b", 2);
   repository->Reload();
-  EXPECT_THAT(refusal(*repository->Current(), {}), HasSubstr("name one of a, b"));
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "a");  // still
+  EXPECT_THAT(refusal(*Open()->Current(), {}), HasSubstr("name one of a, b"));
   EXPECT_THAT(refusal(*repository->Current(), {"c", 0}),
               HasSubstr("no cost model c; there is a version 1, b version 2"));
   AddModel("long-name", 1);
@@ -146,10 +150,13 @@ TEST_F(ModelRepositoryTest, ABuiltInModelIsAlwaysThereAndStandsInForNoneAtAll) {
   EXPECT_THAT(repository->Current()->refused()[0].reason,
               HasSubstr("the name formulas belongs to a model that is built in"));
 
-  // Two names on disk are still a choice that a request has to make.
+  // A second name does not take the default away; when the first goes, the second is the only one.
   AddModel("b", 1);
   repository->Reload();
-  EXPECT_FALSE(repository->Current()->Find({}).ok());
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "a");
+  fs::remove_all(root_ / "a");
+  repository->Reload();
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "b");
 }
 
 TEST_F(ModelRepositoryTest, ReloadsOnlyWhatChanged) {
@@ -181,6 +188,166 @@ TEST_F(ModelRepositoryTest, ASnapshotOutlivesWhatHappensToTheDisk) {
   EXPECT_THAT(report.removed, ElementsAre("a/1"));
   EXPECT_THAT(Served(*repository), IsEmpty());
   EXPECT_EQ((*before->Find({"a", 1}))->info().name, "a");
+}
+
+TEST_F(ModelRepositoryTest, AStatedDefaultThatIsNotThereIsAnErrorThatSaysWhatThereIs) {
+  AddModel("a", 1);
+  AddModel("a", 3);
+  const auto refusal = [this](const std::string& default_model) {
+    return Message(
+        ModelRepository::Create({root_, default_model, {}}, [](const ModelManifest& manifest,
+                                                               const fs::path&) {
+          return std::make_shared<const ::neuroshard::testing::FakeCostModel>(FakeInfo(manifest));
+        }).status());
+  };
+  EXPECT_THAT(refusal("b"), HasSubstr("models.default: no cost model b; there is a version 1"));
+  EXPECT_THAT(refusal("a/2"), HasSubstr("models.default: no cost model a version 2"));
+  EXPECT_THAT(refusal("a/x"), HasSubstr("must be NAME or NAME/VERSION"));
+  EXPECT_EQ(refusal("a/1"), "");
+}
+
+TEST_F(ModelRepositoryTest, APinnedDefaultStaysWhateverLands) {
+  AddModel("a", 1);
+  const auto repository = Open("a/1");
+  AddModel("a", 2);
+  ASSERT_TRUE(WriteModelChannel(root_ / "a", {2}).ok());
+  repository->Reload();
+  EXPECT_EQ((*repository->Current()->Find({}))->info().version, 1);
+  EXPECT_EQ((*repository->Current()->Find({"a", 0}))->info().version, 1);
+  EXPECT_EQ((*repository->Current()->Find({"a", 2}))->info().version, 2);
+}
+
+TEST_F(ModelRepositoryTest, AChannelSaysWhichVersionServesAndComesIntoForceWhenItIsThere) {
+  AddModel("a", 1);
+  ASSERT_TRUE(WriteModelChannel(root_ / "a", {1}).ok());
+  const auto repository = Open();
+  const auto serving = [&] { return (*repository->Current()->Find({}))->info().version; };
+  AddModel("a", 2);
+  EXPECT_THAT(repository->Reload().channels, IsEmpty());
+  EXPECT_EQ(serving(), 1);
+
+  // Its versions may come later: until then it is refused, with the reason.
+  ASSERT_TRUE(WriteModelChannel(root_ / "a", {2, StagedVersion{3, 0.5}}).ok());
+  ReloadReport report = repository->Reload();
+  ASSERT_EQ(report.refused.size(), 1U);
+  EXPECT_EQ(report.refused[0].directory, "a/channel.yaml");
+  EXPECT_THAT(report.refused[0].reason, HasSubstr("there is no version 3 here"));
+  EXPECT_TRUE(report.refused[0].previous_content_serving);
+  EXPECT_EQ(repository->Current()->refused(), report.refused);
+  EXPECT_EQ(serving(), 1);
+  EXPECT_FALSE(repository->Reload().changed());
+
+  // A version that this replica cannot load is not there either.
+  AddModel("a", 3);
+  Append("a/3", "colour: red");
+  report = repository->Reload();
+  ASSERT_EQ(report.refused.size(), 2U);
+  EXPECT_THAT(report.refused[1].reason, HasSubstr("version 3 is not served: "));
+  EXPECT_THAT(report.refused[1].reason, HasSubstr("colour: unknown key"));
+  EXPECT_EQ(serving(), 1);
+
+  fs::remove_all(root_ / "a" / "3");
+  AddModel("a", 3);
+  report = repository->Reload();
+  EXPECT_EQ(report.channels.at("a"), "version 2, version 3 for 50% of the requests");
+  EXPECT_EQ(serving(), 2);
+  EXPECT_THAT(repository->Current()->refused(), IsEmpty());
+  const auto info = [](int version) {
+    CostModelInfo of;
+    of.name = "a";
+    of.version = version;
+    return of;
+  };
+  EXPECT_EQ(repository->Current()->ShareOf(info(1)), 0);
+  EXPECT_EQ(repository->Current()->ShareOf(info(2)), 0.5);
+  EXPECT_EQ(repository->Current()->ShareOf(info(3)), 0.5);
+
+  // A faulty file leaves things as they are; no file is the newest version.
+  std::ofstream(root_ / "a/channel.yaml") << "version: 1";
+  report = repository->Reload();
+  ASSERT_EQ(report.refused.size(), 1U);
+  EXPECT_THAT(report.refused[0].reason, HasSubstr("format"));
+  EXPECT_EQ(serving(), 2);
+  fs::remove(root_ / "a/channel.yaml");
+  EXPECT_EQ(repository->Reload().channels.at("a"), "newest version");
+  EXPECT_EQ(serving(), 3);
+  EXPECT_THAT(repository->Current()->refused(), IsEmpty());
+}
+
+TEST_F(ModelRepositoryTest, AtTheStartAChannelThatCannotBeObeyedServesNobody) {
+  AddModel("a", 1);
+  ASSERT_TRUE(WriteModelChannel(root_ / "a", {2}).ok());
+  const auto repository = Open();
+  Status refusal = repository->Current()->Find({}).status();
+  EXPECT_THAT(Message(refusal),
+              HasSubstr("no cost model a version 2, which requests without a version get"));
+  EXPECT_TRUE(repository->Current()->Find({"a", 1}).ok());
+  AddModel("a", 2);
+  repository->Reload();
+  EXPECT_EQ((*repository->Current()->Find({}))->info().version, 2);
+  std::ofstream(root_ / "a/channel.yaml") << "version: 1";
+  EXPECT_THAT(Message(Open()->Current()->Find({}).status()),
+              HasSubstr("(channel.yaml is refused)"));
+}
+
+TEST_F(ModelRepositoryTest, ARolloutTakesItsShareOfRequestsAndGrowingItMovesNoneBack) {
+  AddModel("a", 1);
+  AddModel("a", 2);
+  constexpr int kRequests = 2000;
+  std::vector<PlanRequest> requests;
+  ::neuroshard::Random random(20);
+  for (int i = 0; i < kRequests; ++i) {
+    requests.push_back(::neuroshard::testing::RandomPlanRequest(random));
+    requests.back().search.seed = i;
+  }
+  const auto repository = Open();
+  std::vector<bool> before(requests.size(), false);
+  for (const double share : {0.0, 0.01, 0.1, 0.5, 0.9, 1.0}) {
+    ASSERT_TRUE(WriteModelChannel(root_ / "a", {1, StagedVersion{2, share}}).ok());
+    repository->Reload();
+    const auto replica = Open("a");
+    int taken = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const auto found = repository->Current()->FindFor(requests[i]);
+      ASSERT_TRUE(found.ok()) << found.status();
+      const bool staged = found->front()->info().version == 2;
+      EXPECT_TRUE(staged || !before[i]);
+      before[i] = staged;
+      taken += staged ? 1 : 0;
+      // Another replica, and the same request under another name of its own.
+      requests[i].request_id += "again";
+      EXPECT_EQ((*replica->Current()->FindFor(requests[i])).front()->info().version,
+                staged ? 2 : 1);
+    }
+    // Five standard deviations of a binomial.
+    EXPECT_NEAR(taken, share * kRequests, 5 * std::sqrt(kRequests * share * (1 - share)));
+  }
+  // Whoever names a version gets it, and questions without tables are not staged.
+  requests[0].cost_model = {"a", 1};
+  EXPECT_EQ((*repository->Current()->FindFor(requests[0])).front()->info().version, 1);
+  EXPECT_EQ((*repository->Current()->FindFor({})).front()->info().version, 1);
+}
+
+TEST_F(ModelRepositoryTest, WhatIsBeingCopiedIsNeverServed) {
+  AddModel("a", 1);
+  const auto repository = Open();
+  const auto source = WriteModelFixture(root_.string() + ".source",
+                                        {.name = "a", .version = 2, .device_counts = {2}});
+  ASSERT_TRUE(source.ok());
+  // As `cp -r` or rsync without a temporary name leave it: file by file, each one cut.
+  for (const auto& file : fs::directory_iterator(*source)) {
+    std::ifstream in(file.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    fs::create_directories(root_ / "a" / "2.tmp");
+    std::ofstream(root_ / "a" / "2.tmp" / file.path().filename(), std::ios::binary)
+        << bytes.substr(0, bytes.size() / 2);
+    EXPECT_FALSE(repository->Reload().changed());
+    std::ofstream(root_ / "a" / "2.tmp" / file.path().filename(), std::ios::binary) << bytes;
+    EXPECT_FALSE(repository->Reload().changed());
+  }
+  fs::rename(root_ / "a" / "2.tmp", root_ / "a" / "2");
+  EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/2"));
+  fs::remove_all(root_.string() + ".source");
 }
 
 TEST_F(ModelRepositoryTest, BadContentIsRefusedAndTheGoodOneKeepsServing) {
@@ -357,9 +524,11 @@ class ModelsForDevicesTest : public ModelRepositoryTest {
   static std::vector<std::string> Candidates(const ModelRepository& repository,
                                              const std::string& device,
                                              const CostModelRef& ref = {}) {
-    Topology topology;
-    topology.devices = {{0, 1, device}};
-    const auto found = repository.Current()->FindFor(ref, topology);
+    PlanRequest request;
+    request.cost_model = ref;
+    request.topology.devices = {{0, 1, device}};
+    request.tables.resize(1);
+    const auto found = repository.Current()->FindFor(request);
     if (!found.ok()) return {Message(found.status())};
     std::vector<std::string> names;
     for (const auto& model : *found) {
@@ -381,6 +550,15 @@ TEST_F(ModelsForDevicesTest, MeasuredOnesComeBeforeTheFormulas) {
               ElementsAre("b/2", "c/1", "a-compute/1", "analytic/1"));
   EXPECT_THAT(Candidates(*OpenWithFormulas("c"), "h100-sxm"),
               ElementsAre("c/1", "b/2", "a-compute/1", "analytic/1"));
+}
+
+TEST_F(ModelsForDevicesTest, AChannelChoosesAmongTheVersionsOfItsName) {
+  AddModelOf("b", 1, "NVIDIA H100 80GB HBM3");
+  AddModelOf("b", 2, "NVIDIA H100 80GB HBM3");
+  ASSERT_TRUE(WriteModelChannel(root_ / "b", {1}).ok());
+  EXPECT_THAT(Candidates(*OpenWithFormulas(), "h100-sxm"), ElementsAre("b/1", "analytic/1"));
+  ASSERT_TRUE(WriteModelChannel(root_ / "b", {1, StagedVersion{2, 1}}).ok());
+  EXPECT_THAT(Candidates(*OpenWithFormulas(), "h100-sxm"), ElementsAre("b/2", "analytic/1"));
 }
 
 TEST_F(ModelsForDevicesTest, OneMeasuredOnSomethingElseIsTakenByNameAlone) {

@@ -152,7 +152,7 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
                                        PlanObserver* observer) const {
-  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request.cost_model, request.topology));
+  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request));
   NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
   const auto& [model, bound, basis] = pricing;
 
@@ -182,7 +182,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
-  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request.cost_model, request.topology));
+  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request));
   NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
   const auto& [model, bound, basis] = pricing;
 
@@ -212,7 +212,9 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
 StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
                                             std::span<const ComputeSample> sets,
                                             const StopSignal& stop) const {
-  NS_ASSIGN_OR_RETURN(const auto models, find_model_(ref, Topology()));
+  PlanRequest question;
+  question.cost_model = ref;
+  NS_ASSIGN_OR_RETURN(const auto models, find_model_(question));
   const std::shared_ptr<const CostModel>& model = models.front();
   PredictionAnswer answer;
   NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(*model, sets, stop));

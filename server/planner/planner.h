@@ -74,10 +74,11 @@ class PlanObserver {
   virtual void OnProgress(double share) = 0;
 };
 
-// Models that may price requests with these devices, best first, e.g. ModelSnapshot::FindFor of the
-// newest snapshot. FAILED_PRECONDITION, saying what there is, when there is none. Thread-safe.
+// Models that may price a request, best first, e.g. ModelSnapshot::FindFor of the newest snapshot; a
+// question without a plan is a request with nothing but its cost_model. FAILED_PRECONDITION, saying
+// what there is, when there is none. Thread-safe.
 using ModelFinder = std::function<StatusOr<std::vector<std::shared_ptr<const CostModel>>>(
-    const CostModelRef& ref, const Topology& topology)>;
+    const PlanRequest& request)>;
 
 // RunSearch of server/search, which has the contract.
 using SearchFunction =

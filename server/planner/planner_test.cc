@@ -74,8 +74,9 @@ class PlannerTest : public ::testing::Test {
  protected:
   Planner MakePlanner(SearchFunction search) {
     return Planner(
-        [this](const CostModelRef& ref,
-               const Topology&) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
+        [this](
+            const PlanRequest& request) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
+          const CostModelRef& ref = request.cost_model;
           if (ref.name != "" && ref.name != "fake") {
             return FailedPrecondition("no cost model {}; there is fake", ref.name);
           }

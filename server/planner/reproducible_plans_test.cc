@@ -46,8 +46,7 @@ class BusyMachine {
 // What is planned as it comes: no steps, no budget.
 std::string PlanBytes(const PlanRequest& request, std::shared_ptr<const CostModel> model) {
   const SteadyClock clock;
-  const Planner planner([&](const CostModelRef&, const Topology&) { return std::vector{model}; },
-                        RunSearch, clock);
+  const Planner planner([&](const PlanRequest&) { return std::vector{model}; }, RunSearch, clock);
   const auto answer = planner.MakePlan(request, NeverStop(), nullptr);
   if (!answer.ok()) return Message(answer.status());
   EXPECT_FALSE(answer->statistics.time_limit_reached);

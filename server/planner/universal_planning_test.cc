@@ -50,8 +50,7 @@ class UniversalPlanningTest : public ::testing::Test {
   }
 
   Planner MakePlanner() const {
-    return Planner([this](const CostModelRef&, const Topology&) { return std::vector{model_}; },
-                   RunSearch, clock_);
+    return Planner([this](const PlanRequest&) { return std::vector{model_}; }, RunSearch, clock_);
   }
 
   FakeClock clock_;

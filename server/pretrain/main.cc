@@ -115,6 +115,17 @@ int main(int argc, char** argv) {
   AddStoreOption(*drift_app, drift.store, "Profile store");
   AddFormat(drift_app, &drift.format);
 
+  ServeCommand serve;
+  auto* serve_app = app.add_subcommand(
+      "serve",
+      "Say which version planners use for requests that name none: back, too, in one step");
+  AddModel(serve_app, &serve.model_directory);
+  serve_app
+      ->add_option(
+          "--share", serve.share,
+          "Only for this share of the requests; the version that serves now keeps the rest")
+      ->check(CLI::Range(0.0, 1.0));
+
   import_app->callback([&] {
     if (!*compute && !*comm) throw CLI::RequiredError("--compute or --comm");
   });
@@ -129,6 +140,7 @@ int main(int argc, char** argv) {
   const Status status = *train_app    ? RunTrain(train, context)
                         : *import_app ? RunImport(import, context)
                         : *drift_app  ? RunDrift(drift, context)
+                        : *serve_app  ? RunServe(serve, context)
                                       : RunEvaluate(evaluate, context);
   if (status.ok()) return 0;
   fmt::print(stderr, "error: {}\n", Message(status));

@@ -9,6 +9,7 @@
 #include "common/store/profile_store.h"
 #include "server/cost/universal/universal_cost_model.h"
 #include "server/models/fabric_file.h"
+#include "server/models/model_channel.h"
 #include "server/models/model_drift.h"
 #include "server/models/model_manifest.h"
 #include "server/pretrain/data/cost_data_import.h"
@@ -312,6 +313,29 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
     fmt::print(context.out, "{:<14} {:>8} {:>20.3f} {:>8.3f} {:>8.3f}\n", stage.stage,
                stage.samples, stage.median_ratio, stage.p10_ratio, stage.p90_ratio);
   }
+  return absl::OkStatus();
+}
+
+Status RunServe(const ServeCommand& command, const CommandContext& context) {
+  const std::filesystem::path directory = ModelDirectory(command.model_directory);
+  NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
+  NS_RETURN_IF_ERROR(LoadCostModel(manifest, directory).status());
+  const std::filesystem::path folder = directory.parent_path();
+  ModelChannel channel{manifest.version};
+  if (command.share) {
+    const auto serving = ReadModelChannel(folder);
+    if (absl::IsNotFound(serving.status())) {
+      return FailedPrecondition(
+          "{}: there is no {}, so the newest version serves all requests; say first which one "
+          "keeps "
+          "the rest: neuroshard-pretrain serve --model {}/VERSION",
+          folder.string(), kChannelFileName, folder.string());
+    }
+    if (!serving.ok()) return serving.status();
+    channel = {serving->version, StagedVersion{manifest.version, *command.share}};
+  }
+  NS_RETURN_IF_ERROR(WriteModelChannel(folder, channel));
+  fmt::print(context.out, "{}: {}\n", manifest.name, channel.ToText());
   return absl::OkStatus();
 }
 

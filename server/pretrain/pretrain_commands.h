@@ -61,10 +61,18 @@ struct DriftCommand {
   OutputFormat format = OutputFormat::kTable;
 };
 
+struct ServeCommand {
+  std::string model_directory;
+  std::optional<double> share;  // of the requests; none: all of them, and no rollout
+};
+
 Status RunTrain(const TrainCommand& command, const CommandContext& context);
 Status RunImport(const ImportCommand& command, const CommandContext& context);
 Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context);
 // Writes drift.yaml beside the model's model.yaml.
 Status RunDrift(const DriftCommand& command, const CommandContext& context);
+// Writes channel.yaml beside the model's versions. With a share the version that serves now keeps
+// the rest: FAILED_PRECONDITION where no channel says which.
+Status RunServe(const ServeCommand& command, const CommandContext& context);
 
 }  // namespace neuroshard

@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "server/models/model_channel.h"
+#include "server/models/testing/model_fixture.h"
 #include "server/pretrain/testing/pretrain_fixture.h"
 
 namespace neuroshard {
@@ -178,6 +180,28 @@ TEST_F(PretrainCommandsTest, GoingOnWithCommunicationAloneKeepsCompute) {
   EXPECT_EQ(report["usable"], true);
   EXPECT_EQ(Read("models/cpu/2/compute.safetensors"), Read("models/cpu/1/compute.safetensors"));
   EXPECT_TRUE(fs::exists(Path("models/cpu/2/comm.safetensors")));
+}
+
+TEST_F(PretrainCommandsTest, ServeWritesTheChannelInOneStepAndRefusesWhatPlannersWould) {
+  for (const int version : {3, 4}) {
+    ASSERT_TRUE(WriteModelFixture(Path("models"), {.name = "m", .version = version}).ok());
+  }
+  const ServeCommand all{Path("models/m/3"), std::nullopt};
+  const ServeCommand some{Path("models/m/4"), 0.25};
+  EXPECT_THAT(Message(RunServe(some, context_)), HasSubstr("say first which one keeps the rest"));
+  ASSERT_TRUE(RunServe(all, context_).ok());
+  ASSERT_TRUE(RunServe(some, context_).ok());
+  EXPECT_THAT(Written(out_), HasSubstr("m: version 3, version 4 for 25% of the requests"));
+  EXPECT_EQ(*ReadModelChannel(Path("models/m")), (ModelChannel{3, StagedVersion{4, 0.25}}));
+
+  EXPECT_THAT(Message(RunServe({Path("models/m/3"), 0.5}, context_)),
+              HasSubstr("serves all requests already"));
+  fs::remove(Path("models/m/4/compute.safetensors"));
+  EXPECT_THAT(Message(RunServe({Path("models/m/4"), std::nullopt}, context_)),
+              HasSubstr("compute.safetensors"));
+  EXPECT_EQ(*ReadModelChannel(Path("models/m")), (ModelChannel{3, StagedVersion{4, 0.25}}));
+  ASSERT_TRUE(RunServe(all, context_).ok());
+  EXPECT_EQ(*ReadModelChannel(Path("models/m")), ModelChannel{3});
 }
 
 TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {

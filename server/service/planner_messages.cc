@@ -179,7 +179,7 @@ v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer) {
   return response;
 }
 
-v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default) {
+v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default, double share) {
   v1::CostModelSummary summary;
   summary.set_name(info.name);
   summary.set_version(info.version);
@@ -190,12 +190,13 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   summary.set_collective_backend(info.measured_with.collective_backend);
   for (const int count : info.coverage.num_devices) summary.add_num_devices(count);
   summary.set_max_num_devices(info.coverage.max_ranks);
+  summary.set_share(share);
   return summary;
 }
 
-v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default) {
+v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default, double share) {
   v1::GetCostModelResponse response;
-  *response.mutable_summary() = EncodeModelSummary(info, is_default);
+  *response.mutable_summary() = EncodeModelSummary(info, is_default, share);
   response.set_global_batch_size(info.coverage.global_batch_size);
   response.set_weight_dtype(info.coverage.weight_dtype);
   response.set_optimizer(info.coverage.optimizer);

@@ -20,9 +20,10 @@ v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer);
 // All but the request_id.
 v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);
 
-v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default);
+// `share` as ModelSnapshot::ShareOf.
+v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default, double share);
 
-v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default);
+v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default, double share);
 
 v1::PublishedDevice EncodePublishedDevice(const PublishedDevice& device);
 

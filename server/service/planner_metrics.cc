@@ -62,6 +62,10 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                          .Name("neuroshard_default_model_info")
                          .Help("1 for the cost model of requests that name none")
                          .Register(registry)),
+      share_(prometheus::BuildGauge()
+                 .Name("neuroshard_model_share")
+                 .Help("Share of the requests for a model without a version that this one prices")
+                 .Register(registry)),
       rejected_plans_(OneCounter(registry, "neuroshard_rejected_plans_total",
                                  "Plans that failed the check on their way out: a fault of ours")),
       models_serving_(ModelGauge(registry, "serving")),
@@ -126,9 +130,16 @@ void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
   }
   std::map<Labels, double> defaults;
   if (const auto model = models.Find({}); model.ok()) defaults[labels_of(**model)] = 1;
+  std::map<Labels, double> shares;
+  for (const auto& model : models.models()) {
+    if (const double share = models.ShareOf(model->info()); share > 0) {
+      shares[labels_of(*model)] = share;
+    }
+  }
   const MutexLock lock(mutex_);
   Replace(drift_, drift_gauges_, drifts);
   Replace(default_model_, default_gauges_, defaults);
+  Replace(share_, share_gauges_, shares);
 }
 
 void PlannerMetrics::ModelRootRead() { last_poll_.SetToCurrentTime(); }

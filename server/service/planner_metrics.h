@@ -12,6 +12,9 @@
 //   neuroshard_models{state}                            versions serving, directories refused
 //   neuroshard_default_model_info{model,version}        1 for the model of requests that name none;
 //                                                       no series where there is none
+//   neuroshard_model_share{model,version}               share of the requests for a model without a
+//                                                       version that this version prices; no
+//                                                       series for 0
 //   neuroshard_models_last_poll_timestamp_seconds       when the root was last read
 //   neuroshard_model_drift_ratio{model,version,stage}   measured / predicted since the model was
 //                                                       made
@@ -68,6 +71,7 @@ class PlannerMetrics {
   prometheus::Family<prometheus::Counter>& plan_failures_;
   prometheus::Family<prometheus::Gauge>& drift_;
   prometheus::Family<prometheus::Gauge>& default_model_;
+  prometheus::Family<prometheus::Gauge>& share_;
   prometheus::Counter& rejected_plans_;
   prometheus::Gauge& models_serving_;
   prometheus::Gauge& models_refused_;
@@ -78,6 +82,7 @@ class PlannerMetrics {
   Mutex mutex_;
   Gauges drift_gauges_ NS_GUARDED_BY(mutex_);
   Gauges default_gauges_ NS_GUARDED_BY(mutex_);
+  Gauges share_gauges_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

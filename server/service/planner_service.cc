@@ -276,7 +276,8 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServe
   return AnswerHere("ListCostModels", *context, [&]() -> Status {
     const auto snapshot = parts_.models.Current();
     for (const auto& model : snapshot->models()) {
-      *response->add_models() = EncodeModelSummary(model->info(), IsDefault(*snapshot, *model));
+      *response->add_models() = EncodeModelSummary(model->info(), IsDefault(*snapshot, *model),
+                                                   snapshot->ShareOf(model->info()));
     }
     for (const RefusedModel& refused : snapshot->refused()) {
       v1::RefusedCostModel& entry = *response->add_refused();
@@ -297,7 +298,8 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerC
     const auto snapshot = parts_.models.Current();
     const v1::CostModelRef& ref = message->cost_model();
     NS_ASSIGN_OR_RETURN(const auto model, snapshot->Find({ref.name(), ref.version()}));
-    *response = EncodeModel(model->info(), IsDefault(*snapshot, *model));
+    *response =
+        EncodeModel(model->info(), IsDefault(*snapshot, *model), snapshot->ShareOf(model->info()));
     return absl::OkStatus();
   });
 }

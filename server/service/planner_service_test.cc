@@ -51,9 +51,7 @@ class PlannerServiceTest : public ::testing::Test {
     EXPECT_THAT(repository, IsOk());
     models_ = *std::move(repository);
     planner_ = std::make_unique<Planner>(
-        [this](const CostModelRef& ref, const Topology& topology) {
-          return models_->Current()->FindFor(ref, topology);
-        },
+        [this](const PlanRequest& request) { return models_->Current()->FindFor(request); },
         [this](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                SearchObserver* observer) {
           SearchFunction search;

@@ -72,10 +72,11 @@ class PlannerClient:
         if self._closed:
             raise ValueError("the client is closed")
         if self._channel is None:
+            target, options = call.replica_channel(self.address)
             if self._credentials:
-                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options=call.CHANNEL_OPTIONS)
+                self._channel = grpc.aio.secure_channel(target, self._credentials, options=options)
             else:
-                self._channel = grpc.aio.insecure_channel(self.address, options=call.CHANNEL_OPTIONS)
+                self._channel = grpc.aio.insecure_channel(target, options=options)
         method = getattr(planner_pb2_grpc.PlannerServiceStub(self._channel), name)
 
         def start(request: Any, timeout: float) -> Any:

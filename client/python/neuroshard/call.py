@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
 import time
-from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import grpc
 
@@ -38,6 +39,33 @@ CHANNEL_OPTIONS: List[Tuple[str, int]] = [
     # What one attempt to connect may take; gRPC has no other argument for it.
     ("grpc.min_reconnect_backoff_ms", 10_000),
 ]
+
+
+_SERVICE = "neuroshard.v1.PlannerService"
+# Connections are let go when nothing was asked for so long, as a planner does with those that have no call at all; the health of a replica is one.
+_IDLE_MS = 300_000
+
+
+def replica_channel(address: str) -> Tuple[str, List[Tuple[str, Any]]]:
+    """gRPC's target and options for a planner or its replicas: HOST:PORT, where every address that HOST resolves to is a replica, or
+    IP:PORT,IP:PORT,... of one family.
+
+    Calls go in turn (round_robin) to those that can be reached, and of a list to those alone whose health (grpc.health.v1) is good; what a name stands
+    for is kept up to date by others, and may be a proxy, whose health would be one replica's. What a replica did not answer is repeated by `Attempts`
+    alone. With TLS, the certificates must name HOST, or all of them the list's first address.
+    """
+    replicas = address.split(",")
+    config: Dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
+    if len(replicas) == 1:
+        return address, [*CHANNEL_OPTIONS, ("grpc.service_config", json.dumps(config))]
+    config["healthCheckConfig"] = {"serviceName": _SERVICE}
+    scheme = "ipv6:" if address.startswith("[") else "ipv4:"
+    return scheme + address, [
+        *CHANNEL_OPTIONS,
+        ("grpc.service_config", json.dumps(config)),
+        ("grpc.default_authority", replicas[0]),
+        ("grpc.client_idle_timeout_ms", _IDLE_MS),
+    ]
 
 
 def planner_address(address: Optional[str]) -> str:

@@ -1,10 +1,11 @@
-"""The attempts of a call, on a clock of the test's own."""
+"""The channel to replicas; the attempts of a call, on a clock of the test's own."""
 
+import json
 import unittest
 
 import grpc
 
-from neuroshard.call import Attempts
+from neuroshard.call import Attempts, replica_channel
 from neuroshard.errors import from_status
 
 
@@ -12,6 +13,19 @@ def unavailable(retry_delay_s=None):
     error = from_status(grpc.StatusCode.UNAVAILABLE, "draining", None, "here:1")
     error.retry_delay_s = retry_delay_s
     return error
+
+
+class ReplicaChannelTest(unittest.TestCase):
+    def test_a_list_is_a_target_of_grpc_and_waits_for_readiness(self):
+        for address, target, health, authority in (
+            ("planner:1", "planner:1", None, None),
+            ("10.0.0.1:1,10.0.0.2:2", "ipv4:10.0.0.1:1,10.0.0.2:2", {"serviceName": "neuroshard.v1.PlannerService"}, "10.0.0.1:1"),
+            ("[::1]:1,[::2]:2", "ipv6:[::1]:1,[::2]:2", {"serviceName": "neuroshard.v1.PlannerService"}, "[::1]:1"),
+        ):
+            found, options = replica_channel(address)
+            self.assertEqual(found, target)
+            self.assertEqual(json.loads(dict(options)["grpc.service_config"]).get("healthCheckConfig"), health)
+            self.assertEqual(dict(options).get("grpc.default_authority"), authority)
 
 
 class AttemptsTest(unittest.TestCase):

@@ -17,7 +17,7 @@ R = TypeVar("R")
 class PlannerClient:
     """Calls of a planner. Thread-safe, except for `close`. Connects with the first call; make it after forking.
 
-    address: "HOST:PORT". None: the environment variable NEUROSHARD_PLANNER, else 127.0.0.1:50051.
+    address: "HOST:PORT", or replicas: "IP:PORT,IP:PORT,..." or a HOST of several addresses, which take the calls in turn. None: the environment variable NEUROSHARD_PLANNER, else 127.0.0.1:50051.
     credentials: for TLS, e.g. grpc.ssl_channel_credentials(...). None: plaintext.
     timeout_s: deadline of a call in seconds, retries and the waits between them included. Every method takes another.
     retries: how often a call is repeated while the planner is UNAVAILABLE or overloaded, with backoff; nothing else is repeated.
@@ -37,10 +37,11 @@ class PlannerClient:
         self.address = call.planner_address(address)
         self._timeout_s = call.checked_timeout(timeout_s)
         self._retries = call.checked_retries(retries)
+        target, options = call.replica_channel(self.address)
         if call.checked_credentials(credentials):
-            self._channel = grpc.secure_channel(self.address, credentials, options=call.CHANNEL_OPTIONS)
+            self._channel = grpc.secure_channel(target, credentials, options=options)
         else:
-            self._channel = grpc.insecure_channel(self.address, options=call.CHANNEL_OPTIONS)
+            self._channel = grpc.insecure_channel(target, options=options)
         self._stub = planner_pb2_grpc.PlannerServiceStub(self._channel)
 
     def plan(self, request: call.ShardPlanRequestLike, *, timeout_s: Optional[float] = None) -> v1.ShardPlanResponse:

@@ -1,0 +1,50 @@
+// channel.yaml: which version of a model serves those requests that name no version.
+//
+//   format: neuroshard-channel/1
+//   version: 3
+//   rollout: {version: 4, share: 0.1}    # optional
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace neuroshard {
+
+inline constexpr char kChannelFormat[] = "neuroshard-channel/1";
+inline constexpr char kChannelFileName[] = "channel.yaml";
+
+// A version that takes a share of the requests from another.
+struct StagedVersion {
+  int version = 0;
+  double share = 0;  // of the requests, [0, 1]
+
+  bool operator==(const StagedVersion&) const = default;
+};
+
+// A value.
+struct ModelChannel {
+  int version = 0;  // at least 1; of all requests that no rollout takes
+  std::optional<StagedVersion> rollout = std::nullopt;
+
+  bool operator==(const ModelChannel&) const = default;
+
+  // "version 3, version 4 for 10% of the requests".
+  std::string ToText() const;
+};
+
+// INVALID_ARGUMENT with every fault: unknown keys, versions below 1, a rollout of the version that
+// serves anyway, a share outside [0, 1].
+StatusOr<ModelChannel> ParseModelChannel(std::string_view yaml);
+
+// Of the folder ROOT/NAME. NOT_FOUND where it has none; errors name the path.
+StatusOr<ModelChannel> ReadModelChannel(const std::filesystem::path& folder);
+
+// In one step: whoever reads sees the old file or the new one, also after a crash. Checks only the
+// channel itself, not whether its versions are there.
+Status WriteModelChannel(const std::filesystem::path& folder, const ModelChannel& channel);
+
+}  // namespace neuroshard
