@@ -16,6 +16,7 @@
 #include "common/rpc/connection_acceptor.h"
 #include "common/rpc/rpc_gate.h"
 #include "common/rpc/server_security.h"
+#include "common/rpc/unknown_calls.h"
 #include "common/text/config_reader.h"
 
 namespace grpc {
@@ -123,6 +124,7 @@ class RpcServer {
 
   const RpcServerOptions options_;
   RpcGate& gate_;
+  UnknownCalls unknown_calls_;
   std::string address_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
