@@ -12,12 +12,7 @@
 namespace neuroshard {
 namespace {
 
-// Shed calls come in floods, and are counted.
-bool WasShed(const Status& status) {
-  const auto reason = ReasonOf(status);
-  return reason == FailureReason::kOverloaded || reason == FailureReason::kOverQuota ||
-         reason == FailureReason::kDraining;
-}
+constexpr int kFailureLinesASecond = 100;
 
 bool IsOurFault(const Status& status) {
   return absl::IsInternal(status) || absl::IsUnknown(status) || absl::IsDataLoss(status);
@@ -46,9 +41,27 @@ void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path
                              const Status& status) {
   if (metrics_ != nullptr) metrics_->RefusedOutside(path, status);
   if (logger_ == nullptr) return;
-  identity.Log(*logger_).Info("call_refused", {{"path", Printable(path, 200)},
-                                               {"code", absl::StatusCodeToString(status.code())},
-                                               {"message", Message(status)}});
+  const auto log = LogOfFailure(identity.Log(*logger_));
+  if (!log.has_value()) return;
+  log->Info("call_refused", {{"path", Printable(path, 200)},
+                             {"code", absl::StatusCodeToString(status.code())},
+                             {"message", Message(status)}});
+}
+
+std::optional<Logger> RpcGate::LogOfFailure(const Logger& logger) {
+  const MutexLock lock(failures_mutex_);
+  const TimePoint now = clock_.Now();
+  if (now - failures_since_ >= std::chrono::seconds(1)) {
+    failures_since_ = now;
+    failures_logged_ = 0;
+  }
+  if (failures_logged_ == kFailureLinesASecond) {
+    ++failures_not_logged_;
+    return std::nullopt;
+  }
+  ++failures_logged_;
+  const std::int64_t before = std::exchange(failures_not_logged_, 0);
+  return before == 0 ? logger : logger.With({{"not_logged", before}});
 }
 
 RpcGate::Call::Call(RpcGate& gate, grpc::ServerContextBase& context, std::string rpc, Kind kind)
@@ -104,6 +117,15 @@ Status RpcGate::Call::Run(const std::function<Status()>& handler) {
   }
 }
 
+void RpcGate::Call::LogFailure(const Status& status, double duration_ms) const {
+  const auto log = gate_.LogOfFailure(Log(*gate_.logger_));
+  if (!log.has_value()) return;
+  const Logger::Fields fields = {{"duration_ms", duration_ms},
+                                 {"code", absl::StatusCodeToString(status.code())},
+                                 {"message", Message(status)}};
+  IsOurFault(status) ? log->Error("call_failed", fields) : log->Info("call_failed", fields);
+}
+
 grpc::Status RpcGate::Call::End(const Status& status) {
   ended_ = true;
   const double duration_ms = MillisecondsBetween(begin_, gate_.clock_.Now());
@@ -111,12 +133,8 @@ grpc::Status RpcGate::Call::End(const Status& status) {
   if (gate_.metrics_ != nullptr) gate_.metrics_->Ended(rpc_, status, duration_ms / 1e3);
   if (gate_.logger_ != nullptr && status.ok()) {
     Log(*gate_.logger_).Debug("call_done", {{"duration_ms", duration_ms}});
-  } else if (gate_.logger_ != nullptr && !WasShed(status)) {
-    const Logger log = Log(*gate_.logger_);
-    const Logger::Fields fields = {{"duration_ms", duration_ms},
-                                   {"code", absl::StatusCodeToString(status.code())},
-                                   {"message", Message(status)}};
-    IsOurFault(status) ? log.Error("call_failed", fields) : log.Info("call_failed", fields);
+  } else if (gate_.logger_ != nullptr) {
+    LogFailure(status, duration_ms);
   }
   // An id of the request's own may be one that no header can carry; its caller knows it.
   if (IsRequestId(identity_.request_id)) {

@@ -6,11 +6,14 @@
 #include <grpcpp/support/status.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/observe/logger.h"
@@ -55,12 +58,12 @@ class RpcGate {
     void ChargeSearch(double seconds) const;
     // What `handler` returns, an exception as INTERNAL.
     static Status Run(const std::function<Status()>& handler);
-    // Records the end, logs a failure (but for shed calls, which are in the metrics) and turns the
-    // status into gRPC's. Once.
+    // Records the end, logs a failure and turns the status into gRPC's. Once.
     grpc::Status End(const Status& status);
 
    private:
     Status Admit() const;
+    void LogFailure(const Status& status, double duration_ms) const;
 
     RpcGate& gate_;
     grpc::ServerContextBase& context_;
@@ -99,6 +102,10 @@ class RpcGate {
   void StopRunningCalls() { draining_.Stop(); }
 
  private:
+  // Failures come in floods, so at most a hundred a second are logged; the next line that is has the
+  // number of those that were not.
+  std::optional<Logger> LogOfFailure(const Logger& logger);
+
   const int max_in_flight_;
   const Clock& clock_;
   RpcMetrics* const metrics_;
@@ -107,6 +114,10 @@ class RpcGate {
   std::atomic<int> in_flight_{0};
   std::atomic<bool> admitting_{true};
   ManualStop draining_;
+  Mutex failures_mutex_;
+  TimePoint failures_since_ NS_GUARDED_BY(failures_mutex_);
+  int failures_logged_ NS_GUARDED_BY(failures_mutex_) = 0;
+  std::int64_t failures_not_logged_ NS_GUARDED_BY(failures_mutex_) = 0;
 };
 
 }  // namespace neuroshard

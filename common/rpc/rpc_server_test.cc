@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <future>
@@ -23,6 +24,7 @@
 #include "common/rpc/call_stop.h"
 #include "common/rpc/status_mapping.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
+#include "tests/support/fake_clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -442,6 +444,30 @@ TEST_F(RpcServerTest, AFailureIsLoggedOnceWithItsIds) {
           "[^\n]* info call_failed request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c "
           "caller=127.0.0.1 peer=ipv4:127.0.0.1:[0-9]+ rpc=GetCostModel duration_ms=[^ ]+ "
           "code=NOT_FOUND message=none\n"));
+}
+
+TEST(RpcGateTest, AFloodOfFailuresIsLoggedInPart) {
+  testing::FakeClock clock;
+  std::ostringstream log;
+  const auto logger = Logger::ToStream(&log);
+  RpcGate gate(1, clock, nullptr, logger.get());
+  const auto lines = [&log] {
+    const std::string text = log.str();
+    log.str("");
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const auto fail = [&] {
+    grpc::ServerContext context;
+    std::ignore = gate.Serve(context, "Plan", [](RpcGate::Call&) { return NotFound("none"); });
+  };
+  for (int i = 0; i < 350; ++i) fail();
+  EXPECT_EQ(lines(), 100);
+  clock.Advance(std::chrono::seconds(1));
+  fail();
+  EXPECT_THAT(log.str(), HasSubstr(" not_logged=250 "));
+  EXPECT_EQ(lines(), 1);
+  fail();
+  EXPECT_THAT(log.str(), ::testing::Not(HasSubstr("not_logged")));
 }
 
 TEST_F(RpcServerTest, UnknownCallsAreCountedAndAnsweredWithAnId) {
