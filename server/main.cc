@@ -46,7 +46,8 @@ Status RunPlanner(const PlannerOptions& options) {
   const Planner planner(
       [&models](const PlanRequest& request) { return models->Current()->FindFor(request); },
       SearchOn(threads), clock);
-  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
+  CallerQuotas quotas(options.quotas, clock);
+  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get(), &quotas);
   PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,
                               options.limits, std::chrono::milliseconds(options.max_search_ms),
                               options.service_limits});

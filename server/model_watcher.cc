@@ -15,8 +15,8 @@ void LogRefusal(const RefusedModel& refused, const Logger& logger) {
 // What was there at the start.
 void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMetrics& metrics) {
   for (const auto& model : snapshot.loaded()) {
-    logger.Info("model_loaded",
-                {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
+    logger.Audit("model_loaded",
+                 {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
   }
   for (const auto& [name, channel] : snapshot.channels()) {
     logger.Info("model_channel", {{"model", name}, {"serves", channel.ToText()}});
@@ -31,8 +31,8 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
 
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
                   PlannerMetrics& metrics) {
-  for (const std::string& model : report.loaded) logger.Info("model_loaded", {{"model", model}});
-  for (const std::string& model : report.removed) logger.Info("model_removed", {{"model", model}});
+  for (const std::string& model : report.loaded) logger.Audit("model_loaded", {{"model", model}});
+  for (const std::string& model : report.removed) logger.Audit("model_removed", {{"model", model}});
   for (const auto& [name, text] : report.channels) {
     logger.Info("model_channel", {{"model", name}, {"serves", text}});
   }

@@ -46,6 +46,8 @@ Status ReadFile(const std::string& path, PlannerOptions& options) {
   limits.Read("max_prediction_shards", &options.limits.max_prediction_shards, {1, 100'000'000});
   limits.Read("max_search_ms", &options.max_search_ms, {1, 86'400'000});
   limits.Read("max_request_values", &options.service_limits.max_request_values, {1, 1'000'000'000});
+  ConfigReader quotas = reader.Section("quotas");
+  options.quotas = ReadCallerQuotas(quotas);
   return reader.Finish();
 }
 
@@ -111,6 +113,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
     options.metrics_stated = true;
   }
   if (!line.log_level.empty()) options.log.level = line.log_level;
+  if (!line.log_format.empty()) options.log.format = *FromText<LogFormat>(line.log_format);
   if (const auto ended =
           CheckServerStart(app.get_name(), line, read, [&] { return FaultsOfStart(options); })) {
     return *ended;
@@ -124,6 +127,7 @@ void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
       {{"listen", options.rpc.listen},
        {"metrics_listen", options.metrics_listen},
        {"log_level", options.log.level},
+       {"log_format", ToText(options.log.format)},
        {"rpc.max_in_flight", options.rpc.max_in_flight},
        {"rpc.max_message_bytes", options.rpc.max_message_bytes},
        {"rpc.accept_compressed", options.rpc.accept_compressed},
@@ -148,7 +152,11 @@ void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
        {"limits.max_plan_shards", options.limits.max_plan_shards},
        {"limits.max_request_values", options.service_limits.max_request_values},
        {"limits.max_prediction_shards", options.limits.max_prediction_shards},
-       {"limits.max_search_ms", options.max_search_ms}});
+       {"limits.max_search_ms", options.max_search_ms},
+       {"quotas.requests", options.quotas.requests},
+       {"quotas.search_seconds", options.quotas.search_seconds},
+       {"quotas.window_s", options.quotas.window_s},
+       {"quotas.max_callers", options.quotas.max_callers}});
 }
 
 }  // namespace neuroshard

@@ -27,6 +27,7 @@ struct PlannerOptions {
   RequestLimits limits{.max_search_threads = 8};
   std::int64_t max_search_ms = 300'000;  // then the best plan so far is the answer
   PlannerServiceLimits service_limits;   // of all calls in flight
+  CallerQuotaOptions quotas;             // of one caller
 };
 
 // Keys as in configs/planner.yaml. NOT_FOUND or INVALID_ARGUMENT with every fault.

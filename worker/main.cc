@@ -46,10 +46,13 @@ Status Serve(const WorkerOptions& options) {
   });
   metrics.DeclareDevices(inventory.size());
   CommGroupRegistry groups(inventory, clock, [&metrics](int open) { metrics.SetOpenGroups(open); });
-  const CommGroupReaper reaper(groups, std::chrono::milliseconds(500));
+  const CommGroupReaper reaper(
+      groups, std::chrono::milliseconds(500), [&](const std::string& group) {
+        logger->Audit("comm_group_closed", {{"group", group}, {"reason", "idle"}});
+      });
   Profiler profiler(inventory, groups, IdentifyHost(), clock, &metrics);
 
-  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics);
+  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get());
   WorkerServiceImpl service(
       profiler, gate, clock, *logger,
       {.stream_idle_timeout = std::chrono::milliseconds(options.stream_idle_timeout_ms)});

@@ -75,6 +75,7 @@ void LogOptionsInForce(const WorkerOptions& options, const Logger& logger) {
               {{"listen", options.rpc.listen},
                {"metrics_listen", options.metrics_listen},
                {"log_level", options.log.level},
+               {"log_format", ToText(options.log.format)},
                {"backend", ToText(options.backend)},
                {"rpc.max_in_flight", options.rpc.max_in_flight},
                {"rpc.max_message_bytes", options.rpc.max_message_bytes},
@@ -126,6 +127,7 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
     options.metrics_stated = true;
   }
   if (!line.log_level.empty()) options.log.level = line.log_level;
+  if (!line.log_format.empty()) options.log.format = *FromText<LogFormat>(line.log_format);
   if (cpu_devices.has_value()) {
     options.cpu.count = *cpu_devices;
     if (!backend.has_value()) options.backend = WorkerBackend::kCpu;

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/support/status.h>
 
 #include <chrono>
 #include <list>
 
+#include "client/stub/call_trace.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 
 namespace neuroshard {
 
@@ -16,15 +17,16 @@ class CancellableCalls {
  public:
   // Runs `call` with a context that CancelAll ends.
   template <typename Call>
-  grpc::Status Run(std::chrono::milliseconds deadline, const Call& call) {
+  Status Run(std::chrono::milliseconds deadline, const Call& call) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + deadline);
+    AddTrace(context);
     {
       const MutexLock lock(mutex_);
-      if (cancelled_) return {grpc::StatusCode::CANCELLED, "cancelled"};
+      if (cancelled_) return absl::CancelledError("cancelled");
       contexts_.push_back(&context);
     }
-    grpc::Status status = call(context);
+    Status status = call(context);
     const MutexLock lock(mutex_);
     contexts_.remove(&context);
     return status;

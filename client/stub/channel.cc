@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "common/observe/trace_context.h"
 #include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
@@ -41,6 +42,23 @@ std::string ReasonOf(const Status& status, const std::string& role) {
     return fmt::format("what listens there does not know this call: no {}, or an older one", role);
   }
   return absl::StatusCodeToString(status.code());
+}
+
+// Of failures that are not about the request.
+bool LogTellsMore(absl::StatusCode code) {
+  return code == absl::StatusCode::kInternal || code == absl::StatusCode::kUnknown ||
+         code == absl::StatusCode::kAborted || code == absl::StatusCode::kUnavailable ||
+         code == absl::StatusCode::kDeadlineExceeded ||
+         code == absl::StatusCode::kResourceExhausted;
+}
+
+// What the server said it is; empty where it said nothing.
+std::string RequestIdOf(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(kRequestIdKey);
+  if (found == trailers.end()) return "";
+  std::string id(found->second.data(), found->second.size());
+  return IsRequestId(id) ? id : "";
 }
 
 grpc::ChannelArguments CommonArguments() {
@@ -85,10 +103,15 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                    CredentialsOf(tls), arguments);
 }
 
-Status CallStatus(const grpc::Status& status, const std::string& role, const std::string& address) {
+Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,
+                  const std::string& role, const std::string& address) {
   if (status.ok()) return absl::OkStatus();
   const Status plain = FromGrpc(status);
-  Status named(plain.code(), fmt::format("{} at {}: {}", role, address, ReasonOf(plain, role)));
+  std::string message = fmt::format("{} at {}: {}", role, address, ReasonOf(plain, role));
+  if (const std::string id = RequestIdOf(context); !id.empty() && LogTellsMore(plain.code())) {
+    message += fmt::format(" (request id {})", id);
+  }
+  Status named(plain.code(), message);
   plain.ForEachPayload(
       [&named](auto type, const auto& payload) { named.SetPayload(type, payload); });
   return named;

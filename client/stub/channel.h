@@ -33,7 +33,9 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::string& service);
 
 // A failed call as a Status (violations restored) whose message names the server: "planner at
-// 127.0.0.1:50051: ...". OK stays OK.
-Status CallStatus(const grpc::Status& status, const std::string& role, const std::string& address);
+// 127.0.0.1:50051: ...", and, where the server's log tells more, the id to look for: "(request id
+// ...)". OK stays OK. `context` is the call's, which has ended.
+Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,
+                  const std::string& role, const std::string& address);
 
 }  // namespace neuroshard

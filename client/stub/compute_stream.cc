@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "common/codec/measurement_codec.h"
 
@@ -80,6 +81,7 @@ class AsyncComputeStream final : public ComputeStream {
  private:
   Status Start(system_clock::time_point until) {
     started_ = true;
+    AddTrace(context_);
     stream_ = stub_.PrepareAsyncProfileCompute(&context_, &queue_);
     stream_->StartCall(nullptr);
     NS_RETURN_IF_ERROR(Await(until));
@@ -115,7 +117,7 @@ class AsyncComputeStream final : public ComputeStream {
       context_.TryCancel();
       queue_.Next(&tag, &ok);
     }
-    return CallStatus(status, "worker", address_);
+    return CallStatus(status, context_, "worker", address_);
   }
 
   v1::WorkerService::Stub& stub_;

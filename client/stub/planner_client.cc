@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "client/stub/retry.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
@@ -25,8 +26,10 @@ class PlannerClient::Impl {
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
+      AddTrace(context);
       response.Clear();
-      return CallStatus((*stub_.*method)(&context, request, &response), "planner", address_);
+      const grpc::Status status = (*stub_.*method)(&context, request, &response);
+      return CallStatus(status, context, "planner", address_);
     }));
     return response;
   }
@@ -40,12 +43,13 @@ class PlannerClient::Impl {
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
+      AddTrace(context);
       const auto reader = stub_->ShardPlanStream(&context, request);
       while (reader->Read(&update)) {
         received = true;
         on_update(update);
       }
-      const Status status = CallStatus(reader->Finish(), "planner", address_);
+      const Status status = CallStatus(reader->Finish(), context, "planner", address_);
       if (!received) return status;
       // The caller has seen part of an answer; a second one from the start would contradict it.
       broken_after_start = status;

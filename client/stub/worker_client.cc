@@ -45,8 +45,24 @@ class WorkerClient::Impl {
   const CallPolicy& policy() const { return policy_; }
   v1::WorkerService::Stub& stub() const { return *stub_; }
   CancellableCalls& calls() const { return calls_; }
-  Status ToStatus(const grpc::Status& status) const {
-    return CallStatus(status, "worker", address_);
+  // One call of `method`.
+  template <typename Request, typename Response>
+  Status Call(grpc::ClientContext& context,
+              grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                              Response*),
+              const Request& request, Response& response) const {
+    const grpc::Status status = (*stub_.*method)(&context, request, &response);
+    return CallStatus(status, context, "worker", address_);
+  }
+  // The same, which Cancel ends.
+  template <typename Request, typename Response>
+  Status Call(milliseconds deadline,
+              grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                              Response*),
+              const Request& request, Response& response) const {
+    return calls_.Run(deadline, [&](grpc::ClientContext& context) {
+      return Call(context, method, request, response);
+    });
   }
 
  private:
@@ -66,9 +82,8 @@ StatusOr<WorkerDescription> WorkerClient::GetWorkerInfo() const {
   v1::WorkerInfo info;
   const milliseconds deadline = std::min(kQuickDeadline, impl_->policy().deadline);
   NS_RETURN_IF_ERROR(Retry(impl_->policy(), [&] {
-    return impl_->ToStatus(impl_->calls().Run(deadline, [&](grpc::ClientContext& context) {
-      return impl_->stub().GetWorkerInfo(&context, v1::GetWorkerInfoRequest(), &info);
-    }));
+    return impl_->Call(deadline, &v1::WorkerService::Stub::GetWorkerInfo,
+                       v1::GetWorkerInfoRequest(), info);
   }));
   return Describe(info);
 }
@@ -91,9 +106,7 @@ StatusOr<OpenedCommGroup> WorkerClient::OpenCommGroup(const CommGroupSpec& spec)
   }
   v1::OpenCommGroupResponse response;
   NS_RETURN_IF_ERROR(
-      impl_->ToStatus(impl_->calls().Run(kConnectDeadline, [&](grpc::ClientContext& context) {
-        return impl_->stub().OpenCommGroup(&context, request, &response);
-      })));
+      impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::OpenCommGroup, request, response));
   OpenedCommGroup group{.group_id = spec.group_id, .token = response.token(), .addresses = {}};
   for (const v1::RankAddress& address : response.addresses())
     group.addresses[address.rank()] = address.address();
@@ -115,9 +128,8 @@ Status WorkerClient::ConnectCommGroup(const OpenedCommGroup& group,
     address->set_address(addresses[rank]);
   }
   v1::ConnectCommGroupResponse response;
-  return impl_->ToStatus(impl_->calls().Run(kConnectDeadline, [&](grpc::ClientContext& context) {
-    return impl_->stub().ConnectCommGroup(&context, request, &response);
-  }));
+  return impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::ConnectCommGroup, request,
+                     response);
 }
 
 StatusOr<std::vector<CommMeasurement>> WorkerClient::ProfileComm(
@@ -130,9 +142,7 @@ StatusOr<std::vector<CommMeasurement>> WorkerClient::ProfileComm(
   *request.mutable_sample() = EncodeCommSample(sample);
   v1::ProfileCommResponse response;
   NS_RETURN_IF_ERROR(
-      impl_->ToStatus(impl_->calls().Run(deadline, [&](grpc::ClientContext& context) {
-        return impl_->stub().ProfileComm(&context, request, &response);
-      })));
+      impl_->Call(deadline, &v1::WorkerService::Stub::ProfileComm, request, response));
   std::vector<CommMeasurement> measurements;
   for (const v1::CommMeasurement& message : response.measurements()) {
     NS_ASSIGN_OR_RETURN(CommMeasurement measurement, DecodeCommMeasurement(message));
@@ -154,8 +164,9 @@ Status WorkerClient::CloseCommGroup(const OpenedCommGroup& group) const {
   return Retry(policy, [&] {
     grpc::ClientContext context;
     context.set_deadline(system_clock::now() + kQuickDeadline);
+    AddTrace(context);
     v1::CloseCommGroupResponse response;
-    return impl_->ToStatus(impl_->stub().CloseCommGroup(&context, request, &response));
+    return impl_->Call(context, &v1::WorkerService::Stub::CloseCommGroup, request, response);
   });
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kReasonPayload[] = "neuroshard/reason";
 
-constexpr std::array<std::pair<FailureReason, std::string_view>, 9> kTexts = {{
+constexpr std::array<std::pair<FailureReason, std::string_view>, 10> kTexts = {{
     {FailureReason::kBadInput, "BAD_INPUT"},
     {FailureReason::kOutOfMemory, "OUT_OF_MEMORY"},
     {FailureReason::kConstraintsConflict, "CONSTRAINTS_CONFLICT"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<FailureReason, std::string_view>, 9> kTexts = {{
     {FailureReason::kModelUnfit, "MODEL_UNFIT"},
     {FailureReason::kOverLimit, "OVER_LIMIT"},
     {FailureReason::kOverloaded, "OVERLOADED"},
+    {FailureReason::kOverQuota, "OVER_QUOTA"},
     {FailureReason::kDraining, "DRAINING"},
 }};
 

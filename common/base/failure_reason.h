@@ -18,6 +18,7 @@ enum class FailureReason {
   kModelUnfit,
   kOverLimit,
   kOverloaded,
+  kOverQuota,
   kDraining
 };
 

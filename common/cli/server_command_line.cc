@@ -6,6 +6,7 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/observe/listen_address.h"
+#include "common/observe/logger.h"
 
 namespace neuroshard {
 namespace {
@@ -32,6 +33,8 @@ void AddServerOptions(CLI::App& app, ServerCommandLine& line) {
       });
   app.add_option("--log-level", line.log_level, "What is written to stderr")
       ->check(OneOf({"debug", "info", "warn", "error", "off"}));
+  app.add_option("--log-format", line.log_format, "key=value lines, or one JSON object a line")
+      ->check(OneWordOf<LogFormat>());
   app.add_flag("--insecure", line.insecure,
                "Serve without TLS also where other hosts reach the address");
   app.add_flag("--check-config", line.check_config,

@@ -17,11 +17,12 @@ struct ServerCommandLine {
   std::string listen;
   std::optional<std::string> metrics;  // "" serves none
   std::string log_level;
+  std::string log_format;
   bool insecure = false;
   bool check_config = false;
 };
 
-// --config, --listen, --metrics, --log-level and --check-config. `line` must outlive the parse.
+// --config, --listen, --metrics, --log-level, --log-format and --check-config. `line` must outlive the parse.
 void AddServerOptions(CLI::App& app, ServerCommandLine& line);
 
 // After the parse: `read` tells what is wrong with the file, `start` what else keeps the server from

@@ -5,8 +5,8 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <nlohmann/json.hpp>
 #include <ostream>
-#include <random>
 #include <utility>
 
 namespace neuroshard {
@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::size_t kMaxValueBytes = 2000;
 constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"};
+
+// Of a line; the rest follows: fields, in JSON with its brace.
+constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
+constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
 bool NeedsQuotes(std::string_view text) {
   if (text.empty()) return true;
@@ -25,7 +29,7 @@ bool NeedsQuotes(std::string_view text) {
   return false;
 }
 
-void AppendValue(std::string_view text, std::string& line) {
+void AppendText(std::string_view text, std::string& line) {
   const bool cut = text.size() > kMaxValueBytes;
   text = text.substr(0, kMaxValueBytes);
   if (!cut && !NeedsQuotes(text)) {
@@ -48,29 +52,61 @@ void AppendValue(std::string_view text, std::string& line) {
   line += cut ? "...\"" : "\"";
 }
 
-std::string Line(std::string_view event, Logger::Fields fields) {
-  std::string line(event);
-  for (const LogField& field : fields) {
-    line += ' ';
-    line += field.key;
-    line += '=';
-    AppendValue(field.value, line);
-  }
-  return line;
+std::string JsonString(std::string_view text) {
+  std::string shown(text.substr(0, kMaxValueBytes));
+  if (text.size() > kMaxValueBytes) shown += "...";
+  return nlohmann::json(std::move(shown))
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::shared_ptr<spdlog::logger> MakeSink(spdlog::sink_ptr sink, spdlog::level::level_enum level) {
-  auto logger = std::make_shared<spdlog::logger>("neuroshard", std::move(sink));
-  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-      "%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc));
-  logger->set_level(level);
-  logger->flush_on(spdlog::level::debug);
-  return logger;
+void Append(LogFormat format, const LogField& field, std::string& line) {
+  if (format == LogFormat::kJson) {
+    line += fmt::format(",\"{}\":", field.key);
+    line += field.is_json ? field.value : JsonString(field.value);
+    return;
+  }
+  line += ' ';
+  line += field.key;
+  line += '=';
+  AppendText(field.value, line);
 }
 
 }  // namespace
 
+// Where lines go, and which.
+class Logger::Sink {
+ public:
+  Sink(spdlog::sink_ptr sink, spdlog::level::level_enum least, LogFormat format)
+      : least_(least), format_(format), out_("neuroshard", std::move(sink)) {
+    out_.set_formatter(std::make_unique<spdlog::pattern_formatter>(
+        format == LogFormat::kJson ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::utc));
+    out_.set_level(spdlog::level::debug);
+    out_.flush_on(spdlog::level::debug);
+  }
+
+  LogFormat format() const { return format_; }
+  bool Writes(spdlog::level::level_enum level) const { return level >= least_; }
+  bool off() const { return least_ == spdlog::level::off; }
+
+  void Write(spdlog::level::level_enum level, std::string_view event, std::string_view context,
+             Fields fields, Fields last = {}) const {
+    std::string line =
+        format_ == LogFormat::kJson ? fmt::format("\"event\":\"{}\"", event) : std::string(event);
+    line += context;
+    for (const Fields& some : {fields, last}) {
+      for (const LogField& field : some) Append(format_, field, line);
+    }
+    out_.log(level, "{}", line);
+  }
+
+ private:
+  const spdlog::level::level_enum least_;
+  const LogFormat format_;
+  mutable spdlog::logger out_;  // thread-safe
+};
+
 void ReadLogOptions(ConfigReader& reader, LogOptions* options) {
+  reader.ReadWord("log_format", &options->format);
   reader.Read("log_level", &options->level);
   for (const std::string_view level : kLevels) {
     if (options->level == level) return;
@@ -80,41 +116,47 @@ void ReadLogOptions(ConfigReader& reader, LogOptions* options) {
                                                options->level));
 }
 
-Logger::Logger(std::shared_ptr<spdlog::logger> sink) : sink_(std::move(sink)) {}
-Logger::~Logger() = default;
-
 StatusOr<std::unique_ptr<Logger>> Logger::Create(const LogOptions& options) {
   for (const std::string_view level : kLevels) {
     if (options.level != level) continue;
-    return std::unique_ptr<Logger>(
-        new Logger(MakeSink(std::make_shared<spdlog::sinks::stderr_sink_mt>(),
-                            spdlog::level::from_str(options.level))));
+    return std::unique_ptr<Logger>(new Logger(
+        std::make_shared<const Sink>(std::make_shared<spdlog::sinks::stderr_sink_mt>(),
+                                     spdlog::level::from_str(options.level), options.format)));
   }
   return InvalidArgument("log_level must be one of debug, info, warn, error, off, got \"{}\"",
                          options.level);
 }
 
-std::unique_ptr<Logger> Logger::ToStream(std::ostream* out) {
-  return std::unique_ptr<Logger>(new Logger(
-      MakeSink(std::make_shared<spdlog::sinks::ostream_sink_mt>(*out), spdlog::level::debug)));
+std::unique_ptr<Logger> Logger::ToStream(std::ostream* out, LogFormat format) {
+  return std::unique_ptr<Logger>(new Logger(std::make_shared<const Sink>(
+      std::make_shared<spdlog::sinks::ostream_sink_mt>(*out), spdlog::level::debug, format)));
+}
+
+Logger Logger::With(Fields fields) const {
+  Logger logger = *this;
+  for (const LogField& field : fields) Append(sink_->format(), field, logger.context_);
+  return logger;
 }
 
 void Logger::Debug(std::string_view event, Fields fields) const {
-  if (sink_->should_log(spdlog::level::debug)) sink_->debug("{}", Line(event, fields));
+  if (!sink_->Writes(spdlog::level::debug)) return;
+  sink_->Write(spdlog::level::debug, event, context_, fields);
 }
 void Logger::Info(std::string_view event, Fields fields) const {
-  if (sink_->should_log(spdlog::level::info)) sink_->info("{}", Line(event, fields));
+  if (!sink_->Writes(spdlog::level::info)) return;
+  sink_->Write(spdlog::level::info, event, context_, fields);
 }
 void Logger::Warn(std::string_view event, Fields fields) const {
-  if (sink_->should_log(spdlog::level::warn)) sink_->warn("{}", Line(event, fields));
+  if (!sink_->Writes(spdlog::level::warn)) return;
+  sink_->Write(spdlog::level::warn, event, context_, fields);
 }
 void Logger::Error(std::string_view event, Fields fields) const {
-  if (sink_->should_log(spdlog::level::err)) sink_->error("{}", Line(event, fields));
+  if (!sink_->Writes(spdlog::level::err)) return;
+  sink_->Write(spdlog::level::err, event, context_, fields);
 }
-
-std::string MakeRequestId() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
+void Logger::Audit(std::string_view event, Fields fields) const {
+  if (sink_->off()) return;
+  sink_->Write(spdlog::level::info, event, context_, fields, {{"audit", true}});
 }
 
 }  // namespace neuroshard

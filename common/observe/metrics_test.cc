@@ -39,7 +39,11 @@ TEST(MetricsTest, ScrapeShowsWhatTheRpcsDid) {
   metrics.Ended("ShardPlan", InvalidArgument("no"), 0.0001);
   metrics.Began("ShardPlan");
   metrics.Ended("ShardPlan", WithReason(ResourceExhausted("busy"), FailureReason::kOverloaded), 9);
-  metrics.Declare("EvaluatePlan");
+  metrics.Declare("/p.S/EvaluatePlan", "EvaluatePlan");
+  for (const char* path : {"/p.S/EvaluatePlan", "/p.S/Evaluate", "/x/EvaluatePlan"}) {
+    metrics.RefusedOutside(path, absl::PermissionDeniedError("no role"));
+  }
+  metrics.SetConnections(3, 5);
   metrics.SetLimit(7);
   metrics.Began("ListCostModels");
   NS_ASSERT_OK_AND_ASSIGN(const auto exporter, MetricsExporter::Start("127.0.0.1:0", registry));
@@ -56,6 +60,11 @@ TEST(MetricsTest, ScrapeShowsWhatTheRpcsDid) {
           HasSubstr("neuroshard_rpc_shed_total{reason=\"OVERLOADED\",rpc=\"ShardPlan\"} 1"),
           HasSubstr("neuroshard_rpc_shed_total{reason=\"DRAINING\",rpc=\"EvaluatePlan\"} 0"),
           HasSubstr("neuroshard_rpc_requests_total{code=\"OK\",rpc=\"EvaluatePlan\"} 0"),
+          HasSubstr(
+              "neuroshard_rpc_requests_total{code=\"PERMISSION_DENIED\",rpc=\"EvaluatePlan\"} 1"),
+          HasSubstr("neuroshard_rpc_requests_total{code=\"PERMISSION_DENIED\",rpc=\"other\"} 2"),
+          HasSubstr("neuroshard_rpc_connections 3\n"),
+          HasSubstr("neuroshard_rpc_connections_limit 5\n"),
           HasSubstr("neuroshard_rpc_in_flight_limit 7"),
           HasSubstr("neuroshard_rpc_in_flight{rpc=\"ShardPlan\"} 0"),
           HasSubstr("neuroshard_rpc_in_flight{rpc=\"ListCostModels\"} 1")));

@@ -19,7 +19,11 @@ const prometheus::Histogram::BucketBoundaries kDurationSeconds = {
     0.5,    1,     2.5,    5,     10,   30,    60,   300, 1800};
 
 // Their times say how busy the server is, not how long its work takes.
-constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureReason::kDraining};
+constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureReason::kOverQuota,
+                                          FailureReason::kDraining};
+
+// The label of methods that are not ours.
+constexpr char kOtherRpc[] = "other";
 
 // The same family for the same registry.
 prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& registry) {
@@ -38,7 +42,8 @@ RpcMetrics::RpcMetrics(prometheus::Registry& registry)
                     .Register(registry)),
       shed_(prometheus::BuildCounter()
                 .Name("neuroshard_rpc_shed_total")
-                .Help("RPCs refused because the server is overloaded or drains, by method")
+                .Help("RPCs refused because the server is overloaded, the caller is over its quota "
+                      "or the server drains, by method")
                 .Register(registry)),
       durations_(prometheus::BuildHistogram()
                      .Name("neuroshard_rpc_duration_seconds")
@@ -55,11 +60,26 @@ RpcMetrics::RpcMetrics(prometheus::Registry& registry)
               .Register(registry)
               .Add({})),
       connections_accepted_(Connections(registry).Add({{"outcome", "accepted"}})),
-      connections_refused_(Connections(registry).Add({{"outcome", "refused"}})) {}
+      connections_refused_(Connections(registry).Add({{"outcome", "refused"}})),
+      connections_(prometheus::BuildGauge()
+                       .Name("neuroshard_rpc_connections")
+                       .Help("Connections of clients that are open")
+                       .Register(registry)
+                       .Add({})),
+      connections_limit_(prometheus::BuildGauge()
+                             .Name("neuroshard_rpc_connections_limit")
+                             .Help("Connections that may be open; more are refused")
+                             .Register(registry)
+                             .Add({})) {
+  for (const auto code : {absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnimplemented}) {
+    requests_.Add({{"rpc", kOtherRpc}, {"code", absl::StatusCodeToString(code)}});
+  }
+}
 
 void RpcMetrics::Began(const std::string& rpc) { in_flight_.Add({{"rpc", rpc}}).Increment(); }
 
-void RpcMetrics::Declare(const std::string& rpc) {
+void RpcMetrics::Declare(const std::string& path, const std::string& rpc) {
+  rpc_of_path_[path] = rpc;
   requests_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
   for (const FailureReason reason : kShedReasons) {
     shed_.Add({{"rpc", rpc}, {"reason", std::string(ReasonText(reason))}});
@@ -79,6 +99,19 @@ void RpcMetrics::Ended(const std::string& rpc, const Status& status, double dura
   } else {
     durations_.Add({{"rpc", rpc}}, kDurationSeconds).Observe(duration_seconds);
   }
+}
+
+void RpcMetrics::RefusedOutside(std::string_view path, const Status& status) {
+  const auto known = rpc_of_path_.find(path);
+  requests_
+      .Add({{"rpc", known == rpc_of_path_.end() ? kOtherRpc : known->second},
+            {"code", absl::StatusCodeToString(status.code())}})
+      .Increment();
+}
+
+void RpcMetrics::SetConnections(std::size_t open, int limit) {
+  connections_.Set(static_cast<double>(open));
+  connections_limit_.Set(limit);
 }
 
 void RpcMetrics::Connection(bool accepted) {

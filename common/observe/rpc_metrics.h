@@ -1,18 +1,10 @@
 // Metrics that every RPC server has. Labels are bounded: rpc is a method name of ours, code a gRPC
 // status code.
-//   neuroshard_rpc_requests_total{rpc,code}   calls answered, shed ones too
-//   neuroshard_rpc_shed_total{rpc,reason}     calls refused or ended for the server's sake:
-//                                             OVERLOADED (of a worker also: the device is leased),
-//                                             DRAINING
-//   neuroshard_rpc_duration_seconds{rpc}      histogram, from the handler's begin to its end, of
-//                                             calls that were not shed
-//   neuroshard_rpc_in_flight{rpc}             calls being handled
-//   neuroshard_rpc_in_flight_limit            what counted calls may be together
-//   neuroshard_rpc_connections_total{outcome} connections accepted, and refused beyond the limit
 #pragma once
 
-#include <memory>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
 
@@ -33,12 +25,15 @@ class RpcMetrics {
   // `registry` must outlive this.
   explicit RpcMetrics(prometheus::Registry& registry);
 
-  // The series of a method are there, at 0, before its first call.
-  void Declare(const std::string& rpc);
+  // The series of a method, "/package.Service/Method" and its short name, are there, at 0, before its
+  // first call. Not once there are calls.
+  void Declare(const std::string& path, const std::string& rpc);
   void SetLimit(int max_in_flight);
   void Began(const std::string& rpc);
   void Ended(const std::string& rpc, const Status& status, double duration_seconds);
+  void RefusedOutside(std::string_view path, const Status& status);
   void Connection(bool accepted);
+  void SetConnections(std::size_t open, int limit);
 
  private:
   prometheus::Family<prometheus::Counter>& requests_;
@@ -48,6 +43,9 @@ class RpcMetrics {
   prometheus::Gauge& in_flight_limit_;
   prometheus::Counter& connections_accepted_;
   prometheus::Counter& connections_refused_;
+  prometheus::Gauge& connections_;
+  prometheus::Gauge& connections_limit_;
+  std::map<std::string, std::string, std::less<>> rpc_of_path_;
 };
 
 }  // namespace neuroshard

@@ -5,6 +5,20 @@
 
 namespace neuroshard {
 
+CallBudget::CallBudget(std::int64_t most, std::string what, std::string option, Observer observer)
+    : most_(most),
+      what_(std::move(what)),
+      option_(std::move(option)),
+      observer_(std::move(observer)) {
+  const MutexLock lock(mutex_);
+  Change(0);
+}
+
+void CallBudget::Change(std::int64_t by) {
+  taken_ += by;
+  if (observer_) observer_(taken_, most_);
+}
+
 StatusOr<CallBudget::Share> CallBudget::Take(std::int64_t amount) {
   const MutexLock lock(mutex_);
   if (taken_ > 0 && taken_ + amount > most_) {
@@ -15,7 +29,7 @@ StatusOr<CallBudget::Share> CallBudget::Take(std::int64_t amount) {
                        kRetryAfter),
         FailureReason::kOverloaded);
   }
-  taken_ += amount;
+  Change(amount);
   return Share(this, amount);
 }
 
@@ -26,7 +40,7 @@ std::int64_t CallBudget::taken() const {
 
 void CallBudget::GiveBack(std::int64_t amount) {
   const MutexLock lock(mutex_);
-  taken_ -= amount;
+  Change(-amount);
 }
 
 }  // namespace neuroshard

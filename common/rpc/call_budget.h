@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -35,9 +36,11 @@ class CallBudget {
     std::int64_t amount_ = 0;
   };
 
+  // Told at first and after each change, with the lock held.
+  using Observer = std::function<void(std::int64_t taken, std::int64_t most)>;
+
   // `what` is counted ("threads of searches"), `option` is where `most` comes from; both are quoted.
-  CallBudget(std::int64_t most, std::string what, std::string option)
-      : most_(most), what_(std::move(what)), option_(std::move(option)) {}
+  CallBudget(std::int64_t most, std::string what, std::string option, Observer observer = nullptr);
 
   // RESOURCE_EXHAUSTED when it does not fit beside the others. Alone, a call may take all, and more.
   StatusOr<Share> Take(std::int64_t amount);
@@ -45,10 +48,12 @@ class CallBudget {
 
  private:
   void GiveBack(std::int64_t amount);
+  void Change(std::int64_t by) NS_REQUIRES(mutex_);
 
   const std::int64_t most_;
   const std::string what_;
   const std::string option_;
+  const Observer observer_;
   mutable Mutex mutex_;
   std::int64_t taken_ NS_GUARDED_BY(mutex_) = 0;
 };

@@ -20,6 +20,8 @@ namespace neuroshard {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{100};
+// For the metrics.
+constexpr std::chrono::milliseconds kBetweenReports{1000};
 // After accept failed, which it does for want of descriptors or memory.
 constexpr int kWaitAfterFailureMs = 100;
 
@@ -79,8 +81,15 @@ ConnectionAcceptor::~ConnectionAcceptor() {
 void ConnectionAcceptor::Run() {
   std::vector<pollfd> polled = {{wake_fd_, POLLIN, 0}};
   for (const int fd : listening_) polled.push_back({fd, POLLIN, 0});
+  Report();
   while (true) {
-    if (poll(polled.data(), polled.size(), -1) < 0) {
+    // While there are connections it wakes up to see whether they still are.
+    const int wait_ms = metrics_ == nullptr || handed_over_.empty()
+                            ? -1
+                            : static_cast<int>(kBetweenReports.count());
+    const int ready = poll(polled.data(), polled.size(), wait_ms);
+    if (std::chrono::steady_clock::now() - last_look_ >= kBetweenReports) FindClosed();
+    if (ready < 0) {
       // A signal, or no memory at the moment.
       if (errno != EINTR)
         std::this_thread::sleep_for(std::chrono::milliseconds(kWaitAfterFailureMs));
@@ -111,6 +120,7 @@ void ConnectionAcceptor::Accept(int listening_fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   handed_over_[fd] = *inode;
+  Report();
   take_(fd);
 }
 
@@ -118,14 +128,20 @@ bool ConnectionAcceptor::HasRoom() {
   const auto full = [this] {
     return handed_over_.size() >= static_cast<std::size_t>(max_connections_);
   };
-  const auto now = std::chrono::steady_clock::now();
-  if (full() && now - last_look_ >= kBetweenLooks) {
-    last_look_ = now;
-    std::erase_if(handed_over_, [](const auto& entry) {
-      return SocketInode(entry.first) != std::optional(entry.second);
-    });
-  }
+  if (full() && std::chrono::steady_clock::now() - last_look_ >= kBetweenLooks) FindClosed();
   return !full();
+}
+
+void ConnectionAcceptor::FindClosed() {
+  last_look_ = std::chrono::steady_clock::now();
+  std::erase_if(handed_over_, [](const auto& entry) {
+    return SocketInode(entry.first) != std::optional(entry.second);
+  });
+  Report();
+}
+
+void ConnectionAcceptor::Report() const {
+  if (metrics_ != nullptr) metrics_->SetConnections(handed_over_.size(), max_connections_);
 }
 
 }  // namespace neuroshard

@@ -43,8 +43,10 @@ class ConnectionAcceptor {
   void Run();
   void Accept(int listening_fd);
   // Whether one more connection may be open. Amortised O(1): connections that were closed are found
-  // at most every tenth of a second, in one pass over all.
+  // at most every tenth of a second, in one pass over all, and once a second for the metrics.
   bool HasRoom();
+  void FindClosed();
+  void Report() const;
 
   const std::vector<int> listening_;
   const int max_connections_;

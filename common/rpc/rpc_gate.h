@@ -1,66 +1,94 @@
-// RpcGate: admission, metrics, exceptions and the drain, around every RPC of a process.
+// RpcGate: admission, quotas, metrics, logs of failures, exceptions and the drain, around every RPC of
+// a process.
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "common/observe/logger.h"
 #include "common/observe/rpc_metrics.h"
+#include "common/rpc/call_identity.h"
+#include "common/rpc/caller_quotas.h"
 
 namespace neuroshard {
 
 // Thread-safe. Owned by main, shared by the services and the RpcServer.
 class RpcGate {
  public:
-  // At most `max_in_flight` (>= 1) handlers run at the same time. `clock` and `metrics` must
-  // outlive the gate; metrics may be null.
-  RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics);
+  // At most `max_in_flight` (>= 1) handlers run at the same time. All that is given must outlive the
+  // gate; metrics, logger and quotas may be null.
+  RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics,
+          const Logger* logger = nullptr, CallerQuotas* quotas = nullptr);
 
   // Cheap calls (health, which models, which devices) are not counted against max_in_flight, nor
   // refused for it: they are what an operator asks when a server is overloaded.
   enum class Kind { kCounted, kCheap };
 
   // One call from its admission to its end, for handlers that do not end on the thread where they
-  // begin. Ends by itself, as INTERNAL in the metrics, where End is not called.
+  // begin. Ends by itself, as INTERNAL in the metrics, where End is not called. The caller is told
+  // the request id with the answer (x-request-id of the trailing metadata).
   class Call {
    public:
-    Call(RpcGate& gate, std::string rpc, Kind kind);
+    // `context` must outlive this.
+    Call(RpcGate& gate, grpc::ServerContextBase& context, std::string rpc, Kind kind);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
     // Not OK: the call is refused with it, and nothing else may be done for it.
     const Status& admission() const { return admission_; }
+    grpc::ServerContextBase& context() const { return context_; }
+    const CallIdentity& identity() const { return identity_; }
+    // The request brings an id of its own, unless it is empty.
+    void SetRequestId(const std::string& request_id);
+    // `logger` with the ids, the caller and `rpc` in every line.
+    Logger Log(const Logger& logger) const;
+    // Counts time that the call searched, times its threads, against its caller's quota.
+    void ChargeSearch(double seconds) const;
     // What `handler` returns, an exception as INTERNAL.
     static Status Run(const std::function<Status()>& handler);
-    // Records the end and turns the status into gRPC's. Once.
+    // Records the end, logs a failure and turns the status into gRPC's. Once.
     grpc::Status End(const Status& status);
 
    private:
     Status Admit() const;
+    void LogFailure(const Status& status, double duration_ms) const;
 
     RpcGate& gate_;
+    grpc::ServerContextBase& context_;
     const std::string rpc_;
     const Kind kind_;
     const TimePoint begin_;
+    CallIdentity identity_;
     Status admission_;
     bool ended_ = false;
   };
 
   // The body of an RPC method: runs `handler` if the call is admitted and turns its status into
   // gRPC's. Without running it: RESOURCE_EXHAUSTED quoting the limit when max_in_flight handlers
-  // run, UNAVAILABLE when the server drains. An exception that escapes `handler` becomes INTERNAL.
-  // `rpc` is the method's name, the metrics' label.
-  //   grpc::Status ListThings(grpc::ServerContext*, const Req* request, Resp* response) override {
-  //     return gate_.Serve("ListThings", [&] { return DoListThings(*request, response); });
+  // run or the caller is over its quota, UNAVAILABLE when the server drains. An exception that escapes
+  // `handler` becomes INTERNAL. `rpc` is the method's name, the metrics' label.
+  //   grpc::Status ListThings(grpc::ServerContext* context, const Req* request, Resp* response) {
+  //     return gate_.Serve(*context, "ListThings",
+  //                        [&](RpcGate::Call&) { return DoListThings(*request, response); });
   //   }
-  grpc::Status Serve(const std::string& rpc, const std::function<Status()>& handler,
-                     Kind kind = Kind::kCounted);
+  grpc::Status Serve(grpc::ServerContextBase& context, const std::string& rpc,
+                     const std::function<Status(Call&)>& handler, Kind kind = Kind::kCounted);
+
+  // A call that `status` refused before it came to a handler: no role, no such method, no such
+  // message. `path` is "/package.Service/Method".
+  void RefusedOutside(const CallIdentity& identity, std::string_view path, const Status& status);
 
   int max_in_flight() const { return max_in_flight_; }
   RpcMetrics* metrics() const { return metrics_; }
@@ -74,12 +102,22 @@ class RpcGate {
   void StopRunningCalls() { draining_.Stop(); }
 
  private:
+  // Failures come in floods, so at most a hundred a second are logged; the next line that is has the
+  // number of those that were not.
+  std::optional<Logger> LogOfFailure(const Logger& logger);
+
   const int max_in_flight_;
   const Clock& clock_;
   RpcMetrics* const metrics_;
+  const Logger* const logger_;
+  CallerQuotas* const quotas_;
   std::atomic<int> in_flight_{0};
   std::atomic<bool> admitting_{true};
   ManualStop draining_;
+  Mutex failures_mutex_;
+  TimePoint failures_since_ NS_GUARDED_BY(failures_mutex_);
+  int failures_logged_ NS_GUARDED_BY(failures_mutex_) = 0;
+  std::int64_t failures_not_logged_ NS_GUARDED_BY(failures_mutex_) = 0;
 };
 
 }  // namespace neuroshard

@@ -47,7 +47,8 @@ void DeclareMethods(const std::string& service, RpcMetrics* metrics) {
       google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(service);
   if (metrics == nullptr || descriptor == nullptr) return;
   for (int i = 0; i < descriptor->method_count(); ++i) {
-    metrics->Declare(descriptor->method(i)->name());
+    metrics->Declare(fmt::format("/{}/{}", service, descriptor->method(i)->name()),
+                     descriptor->method(i)->name());
   }
 }
 
@@ -110,7 +111,7 @@ void WarnIfOpen(const RpcServerOptions& options, const Logger& logger) {
 }
 
 RpcServer::RpcServer(const RpcServerOptions& options, RpcGate& gate)
-    : options_(options), gate_(gate) {}
+    : options_(options), gate_(gate), unknown_calls_(gate) {}
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
                                                       const std::vector<HostedService>& services,
@@ -119,7 +120,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   NS_RETURN_IF_ERROR(CheckNotOpen(options, address));
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls.has_value()) {
-    NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls));
+    NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls, gate));
   }
   const auto sockets = ListenOnEach(address);
   if (!sockets.ok()) {
@@ -165,6 +166,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   }
 
   std::unique_ptr<RpcServer> server(new RpcServer(options, gate));
+  builder.RegisterCallbackGenericService(&server->unknown_calls_);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
     for (const int fd : listening) close(fd);

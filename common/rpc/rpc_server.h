@@ -18,6 +18,7 @@
 #include "common/rpc/rpc_gate.h"
 #include "common/rpc/server_security.h"
 #include "common/rpc/service_manager.h"
+#include "common/rpc/unknown_calls.h"
 #include "common/text/config_reader.h"
 
 namespace grpc {
@@ -129,6 +130,7 @@ class RpcServer {
   const RpcServerOptions options_;
   const ServiceManager manager_ = ServiceManager::FromEnvironment();
   RpcGate& gate_;
+  UnknownCalls unknown_calls_;
   std::string address_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

@@ -6,11 +6,14 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -21,6 +24,7 @@
 #include "common/rpc/call_stop.h"
 #include "common/rpc/status_mapping.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
+#include "tests/support/fake_clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -41,7 +45,7 @@ class HeldService final : public v1::PlannerService::Service {
 
   grpc::Status ListCostModels(grpc::ServerContext* context, const v1::ListCostModelsRequest*,
                               v1::ListCostModelsResponse* response) override {
-    return gate_.Serve("ListCostModels", [&]() -> Status {
+    return gate_.Serve(*context, "ListCostModels", [&](RpcGate::Call&) -> Status {
       const CallStop stop(*context, gate_.draining(), clock_);
       std::unique_lock<std::mutex> lock(mutex_);
       ++running_;
@@ -58,15 +62,19 @@ class HeldService final : public v1::PlannerService::Service {
     });
   }
 
-  grpc::Status GetCostModel(grpc::ServerContext*, const v1::GetCostModelRequest*,
+  grpc::Status GetCostModel(grpc::ServerContext* context, const v1::GetCostModelRequest*,
                             v1::GetCostModelResponse*) override {
-    return gate_.Serve("GetCostModel", [&] { return failure_; });
+    return gate_.Serve(*context, "GetCostModel", [&](RpcGate::Call& call) {
+      call.SetRequestId(own_request_id_);
+      return failure_;
+    });
   }
 
-  grpc::Status EvaluatePlan(grpc::ServerContext*, const v1::EvaluatePlanRequest*,
+  grpc::Status EvaluatePlan(grpc::ServerContext* context, const v1::EvaluatePlanRequest*,
                             v1::EvaluatePlanResponse*) override {
-    return gate_.Serve("EvaluatePlan",
-                       []() -> Status { throw std::runtime_error("out of its depth"); });
+    return gate_.Serve(*context, "EvaluatePlan", [](RpcGate::Call&) -> Status {
+      throw std::runtime_error("out of its depth");
+    });
   }
 
   void WaitUntilRunning(int count) {
@@ -88,6 +96,7 @@ class HeldService final : public v1::PlannerService::Service {
   }
 
   Status failure_;
+  std::string own_request_id_;
 
  private:
   RpcGate& gate_;
@@ -102,7 +111,8 @@ class HeldService final : public v1::PlannerService::Service {
 
 class RpcServerTest : public ::testing::Test {
  protected:
-  RpcServerTest() : metrics_(registry_), gate_(2, clock_, &metrics_), service_(gate_) {}
+  RpcServerTest()
+      : metrics_(registry_), gate_(2, clock_, &metrics_, logger_.get()), service_(gate_) {}
 
   void Start(RpcServerOptions options = {}) {
     auto server = RpcServer::Start(options, {{kService, &service_}}, gate_);
@@ -172,6 +182,8 @@ class RpcServerTest : public ::testing::Test {
   SteadyClock clock_;
   prometheus::Registry registry_;
   RpcMetrics metrics_;
+  std::ostringstream log_;
+  std::unique_ptr<Logger> logger_ = Logger::ToStream(&log_);
   RpcGate gate_;
   HeldService service_;
   std::unique_ptr<RpcServer> server_;
@@ -371,17 +383,116 @@ TEST_F(RpcServerTest, CompressedRequestsAreTakenWhereTheOperatorSaysSo) {
 
 TEST_F(RpcServerTest, CheapCallsAreAnsweredWhenTheServerIsFull) {
   RpcGate full(1, clock_, nullptr);
-  RpcGate::Call one(full, "Search", RpcGate::Kind::kCounted);
-  RpcGate::Call two(full, "Search", RpcGate::Kind::kCounted);
+  grpc::ServerContext context;
+  RpcGate::Call one(full, context, "Search", RpcGate::Kind::kCounted);
+  RpcGate::Call two(full, context, "Search", RpcGate::Kind::kCounted);
   EXPECT_THAT(one.admission(), IsOk());
   EXPECT_THAT(two.admission(), StatusIs(absl::StatusCode::kResourceExhausted));
-  const auto ok = [] { return absl::OkStatus(); };
-  EXPECT_TRUE(full.Serve("Health", ok, RpcGate::Kind::kCheap).ok());
+  const auto ok = [](RpcGate::Call&) { return absl::OkStatus(); };
+  EXPECT_TRUE(full.Serve(context, "Health", ok, RpcGate::Kind::kCheap).ok());
   std::ignore = two.End(two.admission());
-  EXPECT_EQ(full.Serve("Search", ok).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(full.Serve(context, "Search", ok).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   std::ignore = one.End(absl::OkStatus());
-  EXPECT_TRUE(full.Serve("Search", ok).ok());
+  EXPECT_TRUE(full.Serve(context, "Search", ok).ok());
   EXPECT_EQ(full.in_flight(), 0);
+}
+
+// The id in an answer, "" where there is none.
+std::string AnsweredId(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(kRequestIdKey);
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+TEST_F(RpcServerTest, EveryAnswerNamesItsRequest) {
+  Start();
+  const auto get = [&](const std::string& request_id) {
+    grpc::ClientContext context;
+    if (!request_id.empty()) context.AddMetadata(kRequestIdKey, request_id);
+    v1::GetCostModelResponse response;
+    std::ignore = stub_->GetCostModel(&context, {}, &response);
+    return AnsweredId(context);
+  };
+  for (const Status& failure : {absl::OkStatus(), NotFound("none"), Internal("ours")}) {
+    service_.failure_ = failure;
+    EXPECT_EQ(get("from/the:caller"), "from/the:caller");
+    EXPECT_THAT(get(""), ::testing::MatchesRegex("[0-9a-f]+"));
+    EXPECT_THAT(get("with a space"), ::testing::MatchesRegex("[0-9a-f]+"));
+    EXPECT_THAT(get(std::string(1000, 'x')), ::testing::MatchesRegex("[0-9a-f]+"));
+  }
+  service_.own_request_id_ = "of the request";  // which no header can carry
+  EXPECT_EQ(get("from/the:caller"), "");
+  service_.own_request_id_ = "of-the-request";
+  EXPECT_EQ(get("from/the:caller"), "of-the-request");
+  gate_.StopAdmitting();
+  service_.own_request_id_ = "";
+  EXPECT_EQ(get("shed"), "shed");
+}
+
+TEST_F(RpcServerTest, AFailureIsLoggedOnceWithItsIds) {
+  Start();
+  service_.failure_ = NotFound("none");
+  grpc::ClientContext context;
+  context.AddMetadata(kRequestIdKey, "r-1");
+  context.AddMetadata(kTraceparentKey, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  v1::GetCostModelResponse response;
+  EXPECT_FALSE(stub_->GetCostModel(&context, {}, &response).ok());
+  server_.reset();
+  EXPECT_THAT(
+      log_.str(),
+      ::testing::MatchesRegex(
+          "[^\n]* info call_failed request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c "
+          "caller=127.0.0.1 peer=ipv4:127.0.0.1:[0-9]+ rpc=GetCostModel duration_ms=[^ ]+ "
+          "code=NOT_FOUND message=none\n"));
+}
+
+TEST(RpcGateTest, AFloodOfFailuresIsLoggedInPart) {
+  testing::FakeClock clock;
+  std::ostringstream log;
+  const auto logger = Logger::ToStream(&log);
+  RpcGate gate(1, clock, nullptr, logger.get());
+  const auto lines = [&log] {
+    const std::string text = log.str();
+    log.str("");
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const auto fail = [&] {
+    grpc::ServerContext context;
+    std::ignore = gate.Serve(context, "Plan", [](RpcGate::Call&) { return NotFound("none"); });
+  };
+  for (int i = 0; i < 350; ++i) fail();
+  EXPECT_EQ(lines(), 100);
+  clock.Advance(std::chrono::seconds(1));
+  fail();
+  EXPECT_THAT(log.str(), HasSubstr(" not_logged=250 "));
+  EXPECT_EQ(lines(), 1);
+  fail();
+  EXPECT_THAT(log.str(), ::testing::Not(HasSubstr("not_logged")));
+}
+
+TEST_F(RpcServerTest, UnknownCallsAreCountedAndAnsweredWithAnId) {
+  Start();
+  grpc::GenericStub stub(channel_);
+  for (const char* method : {"/neuroshard.v1.PlannerService/Nothing", "/x.Y/ListCostModels"}) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::Slice slice("");
+    const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+    call->StartCall();
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_EQ(status.error_message(), "");
+    EXPECT_THAT(AnsweredId(context), ::testing::SizeIs(16));
+  }
+  EXPECT_THAT(prometheus::TextSerializer().Serialize(registry_.Collect()),
+              HasSubstr("neuroshard_rpc_requests_total{code=\"UNIMPLEMENTED\",rpc=\"other\"} 2"));
+  server_.reset();
+  EXPECT_THAT(log_.str(), HasSubstr("path=/x.Y/ListCostModels code=UNIMPLEMENTED"));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ bool HasRole(const ServerTls& tls, CallerRole role, const std::vector<std::strin
 // Called by gRPC for every call, after the handshake and before the handler.
 class RoleCheck final : public grpc::AuthMetadataProcessor {
  public:
-  explicit RoleCheck(ServerTls tls) : tls_(std::move(tls)) {}
+  RoleCheck(ServerTls tls, RpcGate& gate) : tls_(std::move(tls)), gate_(gate) {}
 
   // Nothing here waits.
   bool IsBlocking() const override { return false; }
@@ -76,16 +76,20 @@ class RoleCheck final : public grpc::AuthMetadataProcessor {
     for (const grpc::string_ref& name : context->FindPropertyValues(kAlternativeName)) {
       names.emplace_back(name.data(), name.size());
     }
-    const Status allowed = CheckRole(
-        tls_,
-        path == metadata.end() ? "" : std::string_view(path->second.data(), path->second.size()),
-        names);
+    const std::string_view method =
+        path == metadata.end() ? "" : std::string_view(path->second.data(), path->second.size());
+    const Status allowed = CheckRole(tls_, method, names);
     if (allowed.ok()) return grpc::Status::OK;
-    return {grpc::StatusCode::PERMISSION_DENIED, Message(allowed)};
+    const CallIdentity identity = IdentifyCall(metadata, context, "");
+    gate_.RefusedOutside(identity, method, allowed);
+    // There is no metadata in this answer.
+    return {grpc::StatusCode::PERMISSION_DENIED,
+            fmt::format("{} (request id {})", Message(allowed), identity.request_id)};
   }
 
  private:
   const ServerTls tls_;
+  RpcGate& gate_;
 };
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
@@ -179,7 +183,8 @@ Status CheckTlsFiles(const ServerTls& tls) {
   return violations.ToStatus();
 }
 
-StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls) {
+StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
+                                                                      RpcGate& gate) {
   NS_RETURN_IF_ERROR(CheckTlsFiles(tls));
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
@@ -189,7 +194,7 @@ StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const Serv
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
-  credentials->SetAuthMetadataProcessor(std::make_shared<RoleCheck>(tls));
+  credentials->SetAuthMetadataProcessor(std::make_shared<RoleCheck>(tls, gate));
   return credentials;
 }
 

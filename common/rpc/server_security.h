@@ -12,6 +12,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
+#include "common/rpc/rpc_gate.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {
@@ -64,7 +65,9 @@ Status CheckRole(const ServerTls& tls, std::string_view path,
 Status CheckTlsFiles(const ServerTls& tls);
 
 // For TLS 1.2 and later with a verified certificate of the caller; every call is checked by
-// CheckRole before its handler runs. Errors as CheckTlsFiles has them.
-StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls);
+// CheckRole before its handler runs, and one that is refused is told to `gate`, which must outlive the
+// credentials. Errors as CheckTlsFiles has them.
+StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
+                                                                      RpcGate& gate);
 
 }  // namespace neuroshard

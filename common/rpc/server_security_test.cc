@@ -116,18 +116,17 @@ TEST(ServerTlsTest, IsReadWithAllItsFaults) {
               UnorderedElementsAre("key", "client_ca", "reload_s", "roles.planner", "roles.read"));
 }
 
-TEST(MakeTlsCredentialsTest, NamesEveryFileThatCannotBeUsed) {
+TEST(CheckTlsFilesTest, NamesEveryFileThatCannotBeUsed) {
   const std::string folder = ::testing::TempDir();
   std::ofstream(folder + "/not.pem") << "nothing\n";
   ServerTls tls = SomeRoles();
   tls.certificate = folder + "/none.pem";
   tls.key = folder + "/not.pem";
   tls.client_ca = folder + "/not.pem";
-  const auto credentials = MakeTlsCredentials(tls);
-  EXPECT_THAT(FaultyFields(credentials.status()),
+  const Status files = CheckTlsFiles(tls);
+  EXPECT_THAT(FaultyFields(files),
               UnorderedElementsAre("tls.certificate", "tls.key", "tls.client_ca"));
-  EXPECT_THAT(Message(credentials.status()),
-              AllOf(HasSubstr("cannot read"), HasSubstr("no private key")));
+  EXPECT_THAT(Message(files), AllOf(HasSubstr("cannot read"), HasSubstr("no private key")));
 }
 
 }  // namespace

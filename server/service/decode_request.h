@@ -9,11 +9,6 @@
 
 namespace neuroshard {
 
-// DecodePlanRequest, with an unknown search.strategy among the violations instead of after them,
-// and a request_id made up where there is none.
-StatusOr<PlanRequest> DecodeSearchRequest(const v1::ShardPlanRequest& message,
-                                          const RequestLimits& limits);
-
 // A decoded EvaluatePlanRequest; the plan may break any rule.
 struct EvaluationRequest {
   PlanRequest request;

@@ -31,6 +31,11 @@ prometheus::Gauge& ModelGauge(prometheus::Registry& registry, const char* state)
       .Add({{"state", state}});
 }
 
+prometheus::Gauge& OneGauge(prometheus::Registry& registry, const std::string& name,
+                            const std::string& help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+}
+
 }  // namespace
 
 PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
@@ -78,7 +83,15 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                      .Name("neuroshard_models_last_poll_timestamp_seconds")
                      .Help("When the model root was last read, Unix time")
                      .Register(registry)
-                     .Add({})) {}
+                     .Add({})),
+      search_threads_(OneGauge(registry, "neuroshard_search_threads",
+                               "Threads that the searches in flight may use")),
+      search_threads_limit_(OneGauge(registry, "neuroshard_search_threads_limit",
+                                     "Threads that all searches in flight may use together")),
+      request_memory_(OneGauge(registry, "neuroshard_request_memory_bytes",
+                               "Estimated memory of the requests in flight")),
+      request_memory_limit_(OneGauge(registry, "neuroshard_request_memory_limit_bytes",
+                                     "Memory that all requests in flight may take together")) {}
 
 void PlannerMetrics::PlanMade(const PlanAnswer& answer) {
   const Labels strategy = {{"strategy", answer.statistics.strategy}};
@@ -102,6 +115,16 @@ void PlannerMetrics::PlanFailed(const Status& status) {
       .Add({{"reason", reason.has_value() ? std::string(ReasonText(*reason))
                                           : absl::StatusCodeToString(status.code())}})
       .Increment();
+}
+
+void PlannerMetrics::SetSearchThreads(std::int64_t taken, std::int64_t limit) {
+  search_threads_.Set(static_cast<double>(taken));
+  search_threads_limit_.Set(static_cast<double>(limit));
+}
+
+void PlannerMetrics::SetRequestMemory(std::int64_t taken_bytes, std::int64_t limit_bytes) {
+  request_memory_.Set(static_cast<double>(taken_bytes));
+  request_memory_limit_.Set(static_cast<double>(limit_bytes));
 }
 
 void PlannerMetrics::PlanRejected() { rejected_plans_.Increment(); }

@@ -1,29 +1,8 @@
-// Metrics of a planner, besides those that every RPC server has. Labels are bounded: strategies and
-// reasons are the ones there are, models those that were served.
-//   neuroshard_search_duration_seconds{strategy}        histogram of searches that found a plan
-//   neuroshard_search_plans_evaluated_total{strategy}   complete placements priced
-//   neuroshard_plans_total{strategy,model,version,outcome}
-//                                                       outcome: complete or time_limit
-//   neuroshard_plan_cost_bound_ratio{strategy}          histogram of cost / lower bound
-//   neuroshard_plan_failures_total{reason}              ShardPlan calls without a plan;
-//                                                       ErrorInfo.reason, else the status code
-//   neuroshard_rejected_plans_total                     plans that failed the check before they
-//                                                       were sent
-//   neuroshard_models{state}                            versions serving, directories refused
-//   neuroshard_default_model_info{model,version}        1 for the model of requests that name none;
-//                                                       no series where there is none
-//   neuroshard_model_share{model,version}               share of the requests for a model without a
-//                                                       version that this version prices; no
-//                                                       series for 0
-//   neuroshard_models_last_poll_timestamp_seconds       when the root was last read
-//   neuroshard_model_drift_ratio{model,version,stage}   measured / predicted since the model was
-//                                                       made
-//   neuroshard_model_loads_total                        versions loaded, at the start and by
-//                                                       reloads
-//   neuroshard_model_refusals_total                     directories found bad, once for each
-//                                                       content
+// Metrics of a planner, besides those that every RPC server has; server/README.md lists them. Labels
+// are bounded: strategies and reasons are the ones there are, models those that were served.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -51,6 +30,8 @@ class PlannerMetrics {
   void PlanMade(const PlanAnswer& answer);
   void PlanFailed(const Status& status);
   void PlanRejected();
+  void SetSearchThreads(std::int64_t taken, std::int64_t limit);
+  void SetRequestMemory(std::int64_t taken_bytes, std::int64_t limit_bytes);
   void ModelsLoaded(std::size_t count);
   void ModelsRefused(std::size_t count);
   // Numbers, drift and default of what is served; gauges of what is not go.
@@ -79,6 +60,10 @@ class PlannerMetrics {
   prometheus::Counter& model_refusals_;
 
   prometheus::Gauge& last_poll_;
+  prometheus::Gauge& search_threads_;
+  prometheus::Gauge& search_threads_limit_;
+  prometheus::Gauge& request_memory_;
+  prometheus::Gauge& request_memory_limit_;
   Mutex mutex_;
   Gauges drift_gauges_ NS_GUARDED_BY(mutex_);
   Gauges default_gauges_ NS_GUARDED_BY(mutex_);

@@ -32,16 +32,6 @@ Status ExplainStop(const Status& status, const CallStop& stop, const RpcGate& ga
   return status;
 }
 
-void LogFailure(const Logger& logger, const std::string& rpc, const std::string& request_id,
-                const Status& status) {
-  const Logger::Fields fields = {{"rpc", rpc},
-                                 {"request_id", request_id},
-                                 {"code", absl::StatusCodeToString(status.code())},
-                                 {"message", Message(status)}};
-  absl::IsInternal(status) ? logger.Error("call_failed", fields)
-                           : logger.Info("call_failed", fields);
-}
-
 bool IsDefault(const ModelSnapshot& snapshot, const CostModel& model) {
   const auto found = snapshot.Find({});
   return found.ok() && found->get() == &model;
@@ -81,11 +71,17 @@ PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
           .max_values = parts_.service_limits.max_request_values,
           .values_option = "limits.max_request_values"},
       request_memory_(parts_.service_limits.max_request_memory_bytes,
-                      "bytes of memory for requests", "rpc.max_request_memory_bytes"),
+                      "bytes of memory for requests", "rpc.max_request_memory_bytes",
+                      [&metrics = parts_.metrics](std::int64_t taken, std::int64_t most) {
+                        metrics.SetRequestMemory(taken, most);
+                      }),
       search_threads_(parts_.service_limits.max_search_threads_in_flight > 0
                           ? parts_.service_limits.max_search_threads_in_flight
                           : DefaultSearchThreadsInFlight(),
-                      "threads of searches", "rpc.max_search_threads_in_flight"),
+                      "threads of searches", "rpc.max_search_threads_in_flight",
+                      [&metrics = parts_.metrics](std::int64_t taken, std::int64_t most) {
+                        metrics.SetSearchThreads(taken, most);
+                      }),
       threads_(parts_.gate.max_in_flight()) {}
 
 template <typename Request>
@@ -103,18 +99,18 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
     const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
     grpc::ByteBuffer& response,
-    StatusOr<Response> (PlannerServiceImpl::*handler)(const grpc::ServerContextBase& context,
+    StatusOr<Response> (PlannerServiceImpl::*handler)(RpcGate::Call& call,
                                                       const Request& request)) {
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
-  const auto admitted = std::make_shared<Admitted>(parts_.gate, rpc);
+  const auto admitted = std::make_shared<Admitted>(parts_.gate, context, rpc);
   if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
     reactor->Finish(admitted->call.End(status));
     return reactor;
   }
-  threads_.Run([this, reactor, admitted, &context, &bytes, &response, handler] {
+  threads_.Run([this, reactor, admitted, &bytes, &response, handler] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const Request request, Parse<Request>(bytes));
-      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(context, request));
+      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(admitted->call, request));
       return Serialize(answer, response);
     });
     admitted->memory = {};
@@ -128,57 +124,58 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(const std::string& rpc,
                                                          grpc::CallbackServerContext& context,
                                                          const std::function<Status()>& handler) {
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
-  reactor->Finish(parts_.gate.Serve(rpc, handler, RpcGate::Kind::kCheap));
+  reactor->Finish(parts_.gate.Serve(
+      context, rpc, [&](RpcGate::Call&) { return handler(); }, RpcGate::Kind::kCheap));
   return reactor;
 }
 
-StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(const std::string& rpc,
-                                                             const grpc::ServerContextBase& context,
+StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(RpcGate::Call& call,
                                                              const v1::ShardPlanRequest& message,
                                                              UpdateStream* updates) {
-  auto request = DecodeSearchRequest(message, parts_.limits);
+  call.SetRequestId(message.request_id());
+  auto request = DecodePlanRequest(message, parts_.limits);
   if (!request.ok()) {
     parts_.metrics.PlanFailed(request.status());
-    LogFailure(parts_.logger, rpc, message.request_id(), request.status());
     return request.status();
   }
+  request->request_id = call.identity().request_id;
   const auto threads = search_threads_.Take(request->search.max_threads);
   if (!threads.ok()) {
     parts_.metrics.PlanFailed(threads.status());
-    LogFailure(parts_.logger, rpc, request->request_id, threads.status());
     return threads.status();
   }
-  const CallStop stop(context, parts_.gate.draining(), parts_.clock, parts_.longest_search);
+  const CallStop stop(call.context(), parts_.gate.draining(), parts_.clock, parts_.longest_search);
   std::optional<PlanStream> stream;
   if (updates != nullptr) stream.emplace(*request, parts_.clock, *updates);
+  const TimePoint begin = parts_.clock.Now();
   const auto answer =
       parts_.planner.MakePlan(*request, stop, stream.has_value() ? &*stream : nullptr);
+  call.ChargeSearch(MillisecondsBetween(begin, parts_.clock.Now()) / 1e3 *
+                    request->search.max_threads);
   if (!answer.ok()) {
     if (absl::IsInternal(answer.status())) parts_.metrics.PlanRejected();
     const Status status = ExplainStop(answer.status(), stop, parts_.gate);
     parts_.metrics.PlanFailed(status);
-    LogFailure(parts_.logger, rpc, request->request_id, status);
     return status;
   }
   parts_.metrics.PlanMade(*answer);
-  parts_.logger.Info("plan_made", {{"rpc", rpc},
-                                   {"request_id", request->request_id},
-                                   {"model", answer->model.name},
-                                   {"version", answer->model.version},
-                                   {"strategy", answer->statistics.strategy},
-                                   {"tables", request->tables.size()},
-                                   {"ranks", request->topology.num_ranks()},
-                                   {"cost_ms", answer->cost.embedding_cost_ms},
-                                   {"search_ms", answer->search_ms},
-                                   {"time_limit_reached", answer->statistics.time_limit_reached},
-                                   {"cancelled", stop.cancelled()}});
+  call.Log(parts_.logger)
+      .Info("plan_made", {{"model", answer->model.name},
+                          {"version", answer->model.version},
+                          {"strategy", answer->statistics.strategy},
+                          {"tables", request->tables.size()},
+                          {"ranks", request->topology.num_ranks()},
+                          {"cost_ms", answer->cost.embedding_cost_ms},
+                          {"search_ms", answer->search_ms},
+                          {"time_limit_reached", answer->statistics.time_limit_reached},
+                          {"cancelled", stop.cancelled()}});
   return EncodePlanAnswer(*request, *answer,
                           RequestFingerprint(*request, answer->model.name, answer->model.version));
 }
 
 StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::DoShardPlan(
-    const grpc::ServerContextBase& context, const v1::ShardPlanRequest& message) {
-  return MakePlan("ShardPlan", context, message, nullptr);
+    RpcGate::Call& call, const v1::ShardPlanRequest& message) {
+  return MakePlan(call, message, nullptr);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerContext* context,
@@ -187,11 +184,11 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerCont
   return Answer("ShardPlan", *context, *request, *response, &PlannerServiceImpl::DoShardPlan);
 }
 
-Status PlannerServiceImpl::DoShardPlanStream(const grpc::ServerContextBase& context,
+Status PlannerServiceImpl::DoShardPlanStream(RpcGate::Call& call,
                                              const v1::ShardPlanRequest& message,
                                              UpdateStream& stream) {
   v1::ShardPlanUpdate last;
-  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan("ShardPlanStream", context, message, &stream));
+  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(call, message, &stream));
   last.set_progress(1);
   last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
   last.set_final(true);
@@ -202,15 +199,15 @@ Status PlannerServiceImpl::DoShardPlanStream(const grpc::ServerContextBase& cont
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   auto* const stream = new UpdateStream(*context, parts_.service_limits.write_timeout);  // gRPC's
-  const auto admitted = std::make_shared<Admitted>(parts_.gate, "ShardPlanStream");
+  const auto admitted = std::make_shared<Admitted>(parts_.gate, *context, "ShardPlanStream");
   if (const Status status = Admit<v1::ShardPlanRequest>(*bytes, *admitted); !status.ok()) {
     stream->Close(admitted->call.End(status));
     return stream;
   }
-  threads_.Run([this, stream, admitted, context, bytes] {
+  threads_.Run([this, stream, admitted, bytes] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const auto request, Parse<v1::ShardPlanRequest>(*bytes));
-      return DoShardPlanStream(*context, request, *stream);
+      return DoShardPlanStream(admitted->call, request, *stream);
     });
     admitted->memory = {};
     stream->Close(admitted->call.End(status));
@@ -219,20 +216,16 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
 }
 
 StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
-    const grpc::ServerContextBase&, const v1::EvaluatePlanRequest& message) {
-  const auto decoded = DecodeEvaluationRequest(message, parts_.limits);
-  const auto answer = decoded.ok() ? parts_.planner.EvaluatePlan(decoded->request, decoded->plan)
-                                   : StatusOr<EvaluationAnswer>(decoded.status());
-  if (!answer.ok()) {
-    LogFailure(parts_.logger, "EvaluatePlan", message.request().request_id(), answer.status());
-    return answer.status();
-  }
-  parts_.logger.Info("plan_evaluated", {{"rpc", "EvaluatePlan"},
-                                        {"request_id", decoded->request.request_id},
-                                        {"model", answer->model.name},
-                                        {"version", answer->model.version},
-                                        {"violations", answer->violations.size()}});
-  return EncodeEvaluation(*answer);
+    RpcGate::Call& call, const v1::EvaluatePlanRequest& message) {
+  call.SetRequestId(message.request().request_id());
+  NS_ASSIGN_OR_RETURN(const auto decoded, DecodeEvaluationRequest(message, parts_.limits));
+  NS_ASSIGN_OR_RETURN(const auto answer,
+                      parts_.planner.EvaluatePlan(decoded.request, decoded.plan));
+  call.Log(parts_.logger)
+      .Info("plan_evaluated", {{"model", answer.model.name},
+                               {"version", answer.model.version},
+                               {"violations", answer.violations.size()}});
+  return EncodeEvaluation(answer);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerContext* context,
@@ -242,24 +235,18 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerC
 }
 
 StatusOr<v1::PredictComputeResponse> PlannerServiceImpl::DoPredictCompute(
-    const grpc::ServerContextBase& context, const v1::PredictComputeRequest& message) {
-  const auto request = DecodePredictionRequest(message, parts_.limits);
-  const CallStop stop(context, parts_.gate.draining(), parts_.clock, parts_.longest_search);
-  const auto answer = request.ok()
-                          ? parts_.planner.Predict(request->cost_model, request->sets, stop)
-                          : StatusOr<PredictionAnswer>(request.status());
-  if (!answer.ok()) {
-    const Status status = ExplainStop(answer.status(), stop, parts_.gate);
-    LogFailure(parts_.logger, "PredictCompute", message.request_id(), status);
-    return status;
-  }
+    RpcGate::Call& call, const v1::PredictComputeRequest& message) {
+  call.SetRequestId(message.request_id());
+  NS_ASSIGN_OR_RETURN(const auto request, DecodePredictionRequest(message, parts_.limits));
+  const CallStop stop(call.context(), parts_.gate.draining(), parts_.clock, parts_.longest_search);
+  const auto answer = parts_.planner.Predict(request.cost_model, request.sets, stop);
+  if (!answer.ok()) return ExplainStop(answer.status(), stop, parts_.gate);
   v1::PredictComputeResponse response = EncodePrediction(*answer);
-  response.set_request_id(request->request_id.empty() ? MakeRequestId() : request->request_id);
-  parts_.logger.Info("compute_predicted", {{"rpc", "PredictCompute"},
-                                           {"request_id", response.request_id()},
-                                           {"model", answer->model.name},
-                                           {"version", answer->model.version},
-                                           {"sets", request->sets.size()}});
+  response.set_request_id(call.identity().request_id);
+  call.Log(parts_.logger)
+      .Info("compute_predicted", {{"model", answer->model.name},
+                                  {"version", answer->model.version},
+                                  {"sets", request.sets.size()}});
   return response;
 }
 

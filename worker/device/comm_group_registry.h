@@ -44,8 +44,8 @@ class CommGroupRegistry {
   // Returns when the devices are free. An unknown id is fine.
   Status Close(const CommGroupKey& key);
 
-  // Closes what has been idle for too long. Returns how many.
-  int CloseIdle();
+  // Closes what has been idle for too long. Returns their ids.
+  std::vector<std::string> CloseIdle();
   // CommGroup::CutOffIfOverdue on all.
   void CutOffOverdueCalls();
   void CloseAll();
@@ -76,11 +76,15 @@ class CommGroupRegistry {
 // Calls registry.CloseIdle() and CutOffOverdueCalls() every `period`, until destroyed.
 class CommGroupReaper {
  public:
-  CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period);
+  // Told of each group that was closed, on the reaper's thread.
+  using IdleObserver = std::function<void(const std::string& group_id)>;
+  CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
+                  IdleObserver observer);
   ~CommGroupReaper();
 
  private:
-  void Loop(CommGroupRegistry& registry, std::chrono::milliseconds period);
+  void Loop(CommGroupRegistry& registry, std::chrono::milliseconds period,
+            const IdleObserver& observer);
 
   Mutex mutex_;
   std::condition_variable changed_;

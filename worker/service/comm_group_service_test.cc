@@ -332,7 +332,7 @@ TEST_F(CommGroupServiceTest, AddressesOutsideOfTheNetworksAreNamedAndCostNothing
 TEST_F(CommGroupServiceTest, AnIdleGroupClosesItself) {
   OpenAndConnect();
   workers_[0]->clock().Advance(std::chrono::milliseconds(60'001));
-  EXPECT_EQ(workers_[0]->groups().CloseIdle(), 1);
+  EXPECT_THAT(workers_[0]->groups().CloseIdle(), SizeIs(1));
   ExpectDevicesFree(*workers_[0]);
 }
 

@@ -1,12 +1,4 @@
-// Metrics of measuring, for the operator.
-//   neuroshard_worker_samples_total{kind,outcome}   samples that came to an end; outcome: ok,
-//                                                   out_of_memory, cancelled, error
-//   neuroshard_worker_measurement_seconds{kind}     histogram: one sample from its arrival on the
-//                                                   device to its record
-//   neuroshard_worker_open_comm_groups              gauge
-//   neuroshard_worker_device_busy{device}           gauge: 1 while the device is leased
-//   neuroshard_worker_device_process_deaths_total{device}
-//                                                   processes of the device that ended by themselves
+// Metrics of measuring, besides those that every RPC server has; worker/README.md lists them.
 #pragma once
 
 #include <string>

@@ -84,6 +84,29 @@ CommGroupKey GroupKey(const Request& request) {
   return {.group_id = request.group_id(), .token = request.token()};
 }
 
+// The audit of one lease, from its begin to its end.
+class Lease {
+ public:
+  Lease(Logger logger, int device) : logger_(std::move(logger)), device_(device) {
+    logger_.Audit("device_leased", {{"device", device_}});
+  }
+  ~Lease() { logger_.Audit("device_returned", {{"device", device_}}); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+ private:
+  const Logger logger_;
+  const int device_;
+};
+
+std::string DevicesOf(const v1::OpenCommGroupRequest& request) {
+  std::string devices;
+  for (const v1::LocalRank& local : request.local_ranks()) {
+    devices += fmt::format("{}{}", devices.empty() ? "" : ",", local.device());
+  }
+  return devices;
+}
+
 void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
   message->set_index(device.index);
   message->set_name(device.properties.name);
@@ -99,31 +122,10 @@ WorkerServiceImpl::WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Cl
                                      const Logger& logger, WorkerServiceOptions options)
     : profiler_(profiler), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
 
-grpc::Status WorkerServiceImpl::Serve(const grpc::ServerContextBase& context,
-                                      const std::string& rpc,
-                                      const std::function<Status()>& handler, RpcGate::Kind kind) {
-  const auto logged = [&] {
-    const TimePoint begin = clock_.Now();
-    Status status = handler();
-    const double duration_ms = MillisecondsBetween(begin, clock_.Now());
-    if (status.ok()) {
-      logger_.Debug("rpc_done",
-                    {{"rpc", rpc}, {"peer", context.peer()}, {"duration_ms", duration_ms}});
-    } else {
-      logger_.Warn("rpc_failed", {{"rpc", rpc},
-                                  {"peer", context.peer()},
-                                  {"duration_ms", duration_ms},
-                                  {"status", status}});
-    }
-    return status;
-  };
-  return gate_.Serve(rpc, logged, kind);
-}
-
 grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorkerInfo(grpc::CallbackServerContext* context,
                                                            const v1::GetWorkerInfoRequest*,
                                                            v1::WorkerInfo* response) {
-  const auto handler = [&] {
+  const auto handler = [&](RpcGate::Call&) {
     const HostIdentity& host = profiler_.host();
     response->set_version(host.worker_version);
     response->set_git_commit(host.git_commit);
@@ -138,16 +140,19 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorkerInfo(grpc::CallbackServerC
     return absl::OkStatus();
   };
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(Serve(*context, "GetWorkerInfo", handler, RpcGate::Kind::kCheap));
+  reactor->Finish(gate_.Serve(*context, "GetWorkerInfo", handler, RpcGate::Kind::kCheap));
   return reactor;
 }
 
 grpc::Status WorkerServiceImpl::ProfileCompute(grpc::ServerContext* context,
                                                ComputeStream* stream) {
-  return Serve(*context, "ProfileCompute", [&] { return RunComputeStream(*context, *stream); });
+  return gate_.Serve(*context, "ProfileCompute", [&](RpcGate::Call& call) {
+    return RunComputeStream(call, *context, *stream);
+  });
 }
 
-Status WorkerServiceImpl::RunComputeStream(grpc::ServerContext& context, ComputeStream& stream) {
+Status WorkerServiceImpl::RunComputeStream(RpcGate::Call& call, grpc::ServerContext& context,
+                                           ComputeStream& stream) {
   StreamWatchdog watchdog(context, options_.stream_idle_timeout);
   v1::ProfileComputeRequest request;
   const auto read = [&] {
@@ -168,6 +173,7 @@ Status WorkerServiceImpl::RunComputeStream(grpc::ServerContext& context, Compute
       const std::unique_ptr<Profiler::ComputeJob> job,
       profiler_.StartCompute(header.device, fmt::format("ProfileCompute of {}", context.peer()),
                              header.settings));
+  const Lease lease(call.Log(logger_), header.device);
   // Not the gate's draining signal: a drain lets the running measurement finish.
   const NeverStop never;
   const CallStop stop(context, never, clock_);
@@ -190,9 +196,12 @@ Status WorkerServiceImpl::RunComputeStream(grpc::ServerContext& context, Compute
 grpc::Status WorkerServiceImpl::OpenCommGroup(grpc::ServerContext* context,
                                               const v1::OpenCommGroupRequest* request,
                                               v1::OpenCommGroupResponse* response) {
-  return Serve(*context, "OpenCommGroup", [&]() -> Status {
+  return gate_.Serve(*context, "OpenCommGroup", [&](RpcGate::Call& call) -> Status {
     NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CommGroup> group,
                         profiler_.groups().Open(DecodeGroupSpec(*request)));
+    call.Log(logger_).Audit("comm_group_opened", {{"group", request->group_id()},
+                                                  {"world_size", request->world_size()},
+                                                  {"devices", DevicesOf(*request)}});
     response->set_token(group->token());
     for (const RankAddress& address : group->addresses()) {
       v1::RankAddress* message = response->add_addresses();
@@ -206,7 +215,7 @@ grpc::Status WorkerServiceImpl::OpenCommGroup(grpc::ServerContext* context,
 grpc::Status WorkerServiceImpl::ConnectCommGroup(grpc::ServerContext* context,
                                                  const v1::ConnectCommGroupRequest* request,
                                                  v1::ConnectCommGroupResponse*) {
-  return Serve(*context, "ConnectCommGroup", [&] {
+  return gate_.Serve(*context, "ConnectCommGroup", [&](RpcGate::Call&) {
     std::vector<RankAddress> addresses;
     for (const v1::RankAddress& message : request->addresses()) {
       addresses.push_back({.rank = message.rank(), .address = message.address()});
@@ -220,7 +229,7 @@ grpc::Status WorkerServiceImpl::ConnectCommGroup(grpc::ServerContext* context,
 grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
                                             const v1::ProfileCommRequest* request,
                                             v1::ProfileCommResponse* response) {
-  return Serve(*context, "ProfileComm", [&]() -> Status {
+  return gate_.Serve(*context, "ProfileComm", [&](RpcGate::Call&) -> Status {
     Violations violations;
     StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request->settings());
     AddBelow("settings.", settings.status(), violations);
@@ -245,8 +254,11 @@ grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
 grpc::Status WorkerServiceImpl::CloseCommGroup(grpc::ServerContext* context,
                                                const v1::CloseCommGroupRequest* request,
                                                v1::CloseCommGroupResponse*) {
-  return Serve(*context, "CloseCommGroup",
-               [&] { return profiler_.groups().Close(GroupKey(*request)); });
+  return gate_.Serve(*context, "CloseCommGroup", [&](RpcGate::Call& call) -> Status {
+    NS_RETURN_IF_ERROR(profiler_.groups().Close(GroupKey(*request)));
+    call.Log(logger_).Audit("comm_group_closed", {{"group", request->group_id()}});
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace neuroshard

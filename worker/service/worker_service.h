@@ -21,7 +21,7 @@ struct WorkerServiceOptions {
 
 // A measurement that runs when the server drains is finished if the grace period suffices; the
 // stream then ends with UNAVAILABLE. Calls that measure hold a thread each; GetWorkerInfo holds none,
-// so that it is answered when there are no more.
+// so that it is answered when there are no more. Leases and groups are audited.
 class WorkerServiceImpl final
     : public v1::WorkerService::WithCallbackMethod_GetWorkerInfo<v1::WorkerService::Service> {
  public:
@@ -49,11 +49,7 @@ class WorkerServiceImpl final
  private:
   using ComputeStream =
       grpc::ServerReaderWriter<v1::ProfileComputeResponse, v1::ProfileComputeRequest>;
-  // The gate's Serve, plus one log line a call.
-  grpc::Status Serve(const grpc::ServerContextBase& context, const std::string& rpc,
-                     const std::function<Status()>& handler,
-                     RpcGate::Kind kind = RpcGate::Kind::kCounted);
-  Status RunComputeStream(grpc::ServerContext& context, ComputeStream& stream);
+  Status RunComputeStream(RpcGate::Call& call, grpc::ServerContext& context, ComputeStream& stream);
 
   Profiler& profiler_;
   RpcGate& gate_;

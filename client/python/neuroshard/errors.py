@@ -29,6 +29,7 @@ class PlannerError(Exception):
     reason: why, as proto/README.md lists it (google.rpc.ErrorInfo.reason), e.g. "OUT_OF_MEMORY". None where the server sent none.
     retry_delay_s: google.rpc.RetryInfo.retry_delay in seconds. None where the server sent none.
     address: the planner that was asked. None where the request never left this process.
+    request_id: under which the planner's log has the call (`request_id=...`). None where no planner answered.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class PlannerError(Exception):
         reason: Optional[str] = None,
         retry_delay_s: Optional[float] = None,
         address: Optional[str] = None,
+        request_id: Optional[str] = None,
     ):
         super().__init__(message)
         self.message = message
@@ -48,9 +50,12 @@ class PlannerError(Exception):
         self.reason = reason
         self.retry_delay_s = retry_delay_s
         self.address = address
+        self.request_id = request_id
 
     def __str__(self) -> str:
         head = f"planner at {self.address}: {self.message}" if self.address else self.message
+        if self.request_id and self.code in _LOG_TELLS_MORE:
+            head += f" (request id {self.request_id})"
         # A single fault is the message too.
         faults = [str(violation) for violation in self.violations]
         return "\n  ".join([head, *(fault for fault in faults if fault not in self.message)])
@@ -93,6 +98,16 @@ class Unavailable(PlannerError):
 class Cancelled(PlannerError):
     """CANCELLED: by the caller."""
 
+
+# Failures that are not about the request.
+_LOG_TELLS_MORE = (
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
 
 _KINDS: Dict[grpc.StatusCode, Type[PlannerError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
@@ -138,6 +153,7 @@ def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[S
     violations = [FieldViolation(fault.field, fault.description) for entry in details.get("google.rpc.BadRequest", ()) for fault in entry.field_violations]
     reason = next((info.reason for info in details.get("google.rpc.ErrorInfo", ()) if info.reason), None)
     delays = [info.retry_delay for info in details.get("google.rpc.RetryInfo", ()) if info.HasField("retry_delay")]
+    request_id = next((value for key, value in metadata or () if key == "x-request-id" and isinstance(value, str)), None)
     kind = _KINDS.get(code, PlannerError)
     if kind is Infeasible and reason in ("NO_MODEL", "MODEL_UNFIT"):
         kind = NoModel
@@ -152,4 +168,5 @@ def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[S
         reason=reason,
         retry_delay_s=delays[0].seconds + delays[0].nanos / 1e9 if delays else None,
         address=address,
+        request_id=request_id,
     )

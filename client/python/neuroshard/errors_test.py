@@ -35,6 +35,14 @@ class DetailsTest(unittest.TestCase):
         error = errors.from_status(grpc.StatusCode.INTERNAL, None, None, "here:1")
         self.assertEqual((str(error), error.violations, error.reason, error.retry_delay_s), ("planner at here:1: INTERNAL", [], None, None))
 
+    def test_the_request_id_is_said_where_the_log_tells_more(self):
+        trailers = (("x-request-id", "r-1"),)
+        ours = errors.from_status(grpc.StatusCode.INTERNAL, "broken", trailers, "p:1")
+        self.assertEqual((ours.request_id, str(ours)), ("r-1", "planner at p:1: broken (request id r-1)"))
+        theirs = errors.from_status(grpc.StatusCode.INVALID_ARGUMENT, "wrong", trailers, "p:1")
+        self.assertEqual((theirs.request_id, str(theirs)), ("r-1", "planner at p:1: wrong"))
+        self.assertIsNone(errors.from_status(grpc.StatusCode.UNAVAILABLE, "nobody", None, "p:1").request_id)
+
     def test_another_version_of_google_rpc_in_the_process(self):
         program = textwrap.dedent("""
             import sys

@@ -15,6 +15,7 @@ import grpc
 
 from . import host
 from .faults import Fault
+from .security import ROLES, Tls, reachable_from_elsewhere
 
 _LOG = logging.getLogger("neuroshard.worker")
 _DRAIN_GRACE_S = 10.0
@@ -34,7 +35,14 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
                                      description="Measures FBGEMM's embedding operators and torch.distributed's collectives on this host's devices.")
     parser.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto", help="auto (default): the GPUs that torch finds, else the CPU")
     parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:50061",
-                        help="of the RPC server, which has no authentication; port 0: choose and print (default: %(default)s)")
+                        help="of the RPC server; port 0: choose and print; beyond loopback only with TLS, or --insecure (default: %(default)s)")
+    for word, what in (("certificate", "the worker's, with its chain"), ("key", "the certificate's"), ("client-ca", "callers need a certificate of these")):
+        parser.add_argument(f"--tls-{word}", metavar="FILE", default=None, help=f"PEM: {what}; all three, or plaintext")
+    parser.add_argument("--tls-reload-s", type=_in_range(1, 86_400), default=60, metavar="N", help="how often the files are read again (default: 60)")
+    parser.add_argument("--tls-role", type=_role, action="append", default=[], metavar="ROLE=PATTERN,...",
+                        help="read, profile or admin, and patterns of the subject alternative names of callers that are it; * is any run of characters; nobody by "
+                        "default; may be repeated")
+    parser.add_argument("--insecure", action="store_true", help="serve without TLS also where other hosts reach the address")
     parser.add_argument("--metrics", metavar="HOST:PORT", default="", help="of http /metrics; port 0: choose (default: none)")
     parser.add_argument("--cpu-devices", type=_in_range(1, 1024), default=None, metavar="N",
                         help="devices of the cpu backend (default: 1); implies --backend cpu")
@@ -53,6 +61,15 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.cpu_devices is not None and options.backend == "auto":
         options.backend = "cpu"
+    files = (options.tls_certificate, options.tls_key, options.tls_client_ca)
+    if any(files) and not all(files):
+        parser.error("arguments --tls-certificate, --tls-key, --tls-client-ca: all three, or none")
+    options.tls = None
+    if all(files):
+        roles = {role: [pattern for name, patterns in options.tls_role if name == role for pattern in patterns] for role in ROLES}
+        options.tls = Tls(*files, options.tls_reload_s, roles)
+    elif options.tls_role:
+        parser.error("argument --tls-role: only with --tls-certificate, --tls-key and --tls-client-ca")
     if options.collective_networks is None:
         if not ipaddress.ip_address(options.collective_host).is_loopback:
             parser.error(f"argument --collective-networks: must be given with --collective-host {options.collective_host}")
@@ -84,6 +101,13 @@ def _networks(text: str) -> Tuple[object, ...]:
         raise argparse.ArgumentTypeError(str(fault)) from None
 
 
+def _role(text: str) -> Tuple[str, List[str]]:
+    role, separator, patterns = text.partition("=")
+    if role not in ROLES or not separator or not patterns:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(ROLES)}, '=' and patterns, got {text!r}")
+    return role, patterns.split(",")
+
+
 def _version() -> str:
     import neuroshard
 
@@ -105,8 +129,16 @@ async def serve(options: argparse.Namespace) -> None:
     server = grpc.aio.server(options=_SERVER_OPTIONS)
     where, _, _ = options.listen.rpartition(":")
     try:
-        port = server.add_insecure_port(options.listen)
-    except RuntimeError as fault:
+        if options.tls is not None:
+            port = server.add_secure_port(options.listen, options.tls.credentials())
+        elif not options.insecure and reachable_from_elsewhere(where):
+            raise Fault("FAILED_PRECONDITION", f"--listen {options.listen}: can be reached from other hosts, and without TLS everybody there may call this "
+                        "worker: give --tls-certificate, --tls-key and --tls-client-ca, listen on 127.0.0.1, or say --insecure")
+        else:
+            port = server.add_insecure_port(options.listen)
+            if options.insecure and reachable_from_elsewhere(where):
+                _LOG.warning("insecure address=%s reason=%r", options.listen, "no TLS: whoever reaches this address may call the worker")
+    except (RuntimeError, OSError) as fault:
         raise Fault("UNAVAILABLE", f"--listen {options.listen}: {str(fault).splitlines()[0]}") from None
     registry = CollectorRegistry()
     if options.metrics:
@@ -119,7 +151,7 @@ async def serve(options: argparse.Namespace) -> None:
     metrics = WorkerMetrics(registry)
     inventory = DeviceInventory(devices, processes, options.threads, options.collective_host, metrics.set_busy)
     groups = CommGroups(inventory, options.collective_networks, metrics.set_open_groups)
-    service = WorkerService(inventory, groups, metrics, _version())
+    service = WorkerService(inventory, groups, metrics, _version(), options.tls)
     add_WorkerServiceServicer_to_server(service, server)
     health_service = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)

@@ -1,4 +1,4 @@
-"""Metrics of measuring, by the names of neuroshard-worker (worker/service/worker_metrics.h)."""
+"""Metrics of measuring, by the names of neuroshard-worker (worker/README.md)."""
 
 from __future__ import annotations
 

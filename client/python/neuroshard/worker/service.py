@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Tuple, Union
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Tuple, Union
 
 import grpc
 
@@ -19,6 +19,7 @@ from .devices import Device, DeviceInventory, Lease, OutOfMemory
 from .faults import Fault
 from .metrics import WorkerMetrics
 from .samples import Settings, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
+from .security import Caller, Tls
 
 MAX_IN_FLIGHT = 64
 _LOG = logging.getLogger("neuroshard.worker")
@@ -58,11 +59,12 @@ def _decode_header(request: v1.ProfileComputeRequest, num_devices: int) -> Tuple
 
 
 class WorkerService(WorkerServiceServicer):
-    """stream_idle_timeout_s: how long a ProfileCompute stream may wait for its client before it is cancelled and its device is free again."""
+    """tls: whose roles callers need; None: every caller may do everything. stream_idle_timeout_s: how long a ProfileCompute stream may wait for its client before it is cancelled and its device is free again."""
 
-    def __init__(self, inventory: DeviceInventory, groups: CommGroups, metrics: WorkerMetrics, version: str, stream_idle_timeout_s: float = 60.0) -> None:
+    def __init__(self, inventory: DeviceInventory, groups: CommGroups, metrics: WorkerMetrics, version: str, tls: Optional[Tls] = None,
+                 stream_idle_timeout_s: float = 60.0) -> None:
         self._inventory, self._groups, self._metrics = inventory, groups, metrics
-        self._version, self._stream_idle_timeout_s = version, stream_idle_timeout_s
+        self._version, self._tls, self._stream_idle_timeout_s = version, tls, stream_idle_timeout_s
         self._environment = {**host.environment(), "threads": str(inventory.threads)}
         self._in_flight = 0
         self.draining = False
@@ -79,12 +81,13 @@ class WorkerService(WorkerServiceServicer):
             return info
 
     async def ProfileCompute(self, requests: Any, context: Any) -> None:
-        async with self._serving("ProfileCompute", context):
+        async with self._serving("ProfileCompute", context) as caller:
             first = await self._waiting_for_client(context.read())
             if first is grpc.aio.EOF:
                 raise Fault("INVALID_ARGUMENT", "header: the stream ended before it")
             device, settings = _decode_header(first, len(self._inventory.devices))
             leases = await self._inventory.lease([device], f"ProfileCompute of {context.peer()}")
+            _LOG.info("device_leased %s device=%d audit=true", caller, device)
             try:
                 while (request := await self._waiting_for_client(context.read())) is not grpc.aio.EOF:
                     response = v1.ProfileComputeResponse(measurement=await self._measure_compute(leases[0], request, settings))
@@ -93,10 +96,12 @@ class WorkerService(WorkerServiceServicer):
                         raise Fault("UNAVAILABLE", "the worker is shutting down")
             finally:
                 await self._inventory.release(leases)
+                _LOG.info("device_returned %s device=%d audit=true", caller, device)
 
     async def OpenCommGroup(self, request: v1.OpenCommGroupRequest, context: Any) -> v1.OpenCommGroupResponse:
-        async with self._serving("OpenCommGroup", context):
+        async with self._serving("OpenCommGroup", context) as caller:
             group = await self._groups.open(decode_group_spec(request, len(self._inventory.devices)))
+            _LOG.info("comm_group_opened %s group=%r world_size=%d audit=true", caller, request.group_id, request.world_size)
             response = v1.OpenCommGroupResponse(token=group.token)
             for (rank, _), address in zip(group.spec.local_ranks, group.addresses):
                 response.addresses.add(rank=rank, address=address)
@@ -123,8 +128,9 @@ class WorkerService(WorkerServiceServicer):
             return response
 
     async def CloseCommGroup(self, request: v1.CloseCommGroupRequest, context: Any) -> v1.CloseCommGroupResponse:
-        async with self._serving("CloseCommGroup", context):
+        async with self._serving("CloseCommGroup", context) as caller:
             await self._groups.close(request.group_id, request.token)
+            _LOG.info("comm_group_closed %s group=%r audit=true", caller, request.group_id)
             return v1.CloseCommGroupResponse()
 
     # Their steps.
@@ -173,21 +179,26 @@ class WorkerService(WorkerServiceServicer):
         return task.result()
 
     @contextlib.asynccontextmanager
-    async def _serving(self, rpc: str, context: Any) -> AsyncIterator[None]:
+    async def _serving(self, rpc: str, context: Any) -> AsyncIterator[Caller]:
         """Admits the call, and turns what it raises into its status."""
         begin = time.monotonic()
         self._in_flight += 1
+        caller = Caller(context)
+        told = (("x-request-id", caller.request_id),)
+        context.set_trailing_metadata(told)
         try:
+            if self._tls is not None:
+                self._tls.check_role(rpc, caller.names)
             if self.draining:
                 raise Fault("UNAVAILABLE", "the server is draining; try another replica")
             if self._in_flight > MAX_IN_FLIGHT:
                 raise Fault("RESOURCE_EXHAUSTED", f"{MAX_IN_FLIGHT} calls are in flight, which is this server's limit; try again later")
-            yield
-            _LOG.debug("rpc_done rpc=%s peer=%s duration_ms=%.1f", rpc, context.peer(), 1e3 * (time.monotonic() - begin))
+            yield caller
+            _LOG.debug("call_done %s rpc=%s duration_ms=%.1f", caller, rpc, 1e3 * (time.monotonic() - begin))
         except Exception as error:
             fault = error if isinstance(error, Fault) else Fault("INTERNAL", f"unexpected exception: {error!r}")
-            _LOG.warning("rpc_failed rpc=%s peer=%s duration_ms=%.1f status=%s message=%r", rpc, context.peer(), 1e3 * (time.monotonic() - begin),
+            _LOG.warning("call_failed %s rpc=%s duration_ms=%.1f code=%s message=%r", caller, rpc, 1e3 * (time.monotonic() - begin),
                          fault.code, str(fault), exc_info=None if isinstance(error, Fault) else error)
-            await context.abort(fault.status_code, str(fault), fault.trailers())
+            await context.abort(fault.status_code, str(fault), (*fault.trailers(), *told))
         finally:
             self._in_flight -= 1

@@ -10,16 +10,18 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import urllib.request
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Optional
 
 import grpc
 from worker_process import DEADLINE_S, QUICK, WorkerProcess, wait_for
 
 from neuroshard import v1
 from neuroshard.errors import from_status
+from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
 
 ENDLESS = v1.MeasurementSettings(min_iterations=10_000, max_iterations=10_000, max_time_ms=600_000)
 HISTOGRAM = [0.6, 0.3, 0.1] + [0.0] * 14
@@ -354,7 +356,11 @@ class LifetimeTest(unittest.TestCase):
 
     def test_what_cannot_begin_says_why(self) -> None:
         for arguments, status, message in (
-            (["--listen", "192.0.2.1:1"], 1, "--listen 192.0.2.1:1: "),
+            (["--listen", "192.0.2.1:1", "--insecure"], 1, "--listen 192.0.2.1:1: "),
+            (["--listen", "0.0.0.0:0"], 1, "--listen 0.0.0.0:0: can be reached from other hosts"),
+            (["--tls-key", "a"], 2, "--tls-certificate, --tls-key, --tls-client-ca: all three"),
+            (["--tls-role", "plan=a"], 2, "must be one of read, profile, admin"),
+            (["--tls-key", "a", "--tls-certificate", "b", "--tls-client-ca", "c"], 1, "--tls-certificate b, --tls-key a: "),
             (["--backend", "cuda"], 1, "torch finds no GPU"),
             (["--cpu-devices", "0"], 2, r"must be in \[1, 1024\], got 0"),
             (["--collective-networks", "10.0.0.1/8"], 2, "has host bits set"),
@@ -365,6 +371,76 @@ class LifetimeTest(unittest.TestCase):
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertRegex(done.stderr, message)
             self.assertNotIn("Traceback", done.stderr)
+
+
+class TlsTest(unittest.TestCase):
+    """As tests/security has it for neuroshard-worker."""
+
+    NAMES = ("server=DNS:localhost,IP:127.0.0.1", "operator=DNS:operator.example.org", "dashboard=DNS:dashboard-1", "stranger=DNS:stranger.example.org")
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.make_certs(self.folder)
+        files = (f"--tls-{word}={self.folder / file}" for word, file in (("certificate", "server.pem"), ("key", "server.key"), ("client-ca", "ca.pem")))
+        self.worker = WorkerProcess(*files, "--tls-reload-s=1", "--tls-role=profile=operator.example.org", "--tls-role=read=dashboard-*")
+        self.addCleanup(self.worker.end)
+
+    def make_certs(self, folder: pathlib.Path) -> None:
+        script = pathlib.Path(__file__).resolve().parents[4] / "deploy/make_dev_certs.sh"
+        subprocess.run([script, folder, *self.NAMES], check=True)
+
+    def stub(self, name: str, folder: Optional[pathlib.Path] = None) -> Any:
+        folder = folder or self.folder
+        ca, key, certificate = ((folder / file).read_bytes() for file in ("ca.pem", f"{name}.key", f"{name}.pem"))
+        channel = grpc.secure_channel("localhost:" + self.worker.address.rpartition(":")[2], grpc.ssl_channel_credentials(ca, key, certificate))
+        self.addCleanup(channel.close)
+        return WorkerServiceStub(channel)
+
+    def test_a_role_is_what_a_caller_may_do(self) -> None:
+        info, close = v1.GetWorkerInfoRequest(), v1.CloseCommGroupRequest(group_id="none")
+        self.stub("operator").GetWorkerInfo(info, timeout=DEADLINE_S)
+        self.stub("operator").CloseCommGroup(close, timeout=DEADLINE_S, metadata=(("x-request-id", "r-1"),))
+        self.stub("dashboard").GetWorkerInfo(info, timeout=DEADLINE_S)
+        with fails(self, grpc.StatusCode.PERMISSION_DENIED, "CloseCommGroup needs the role profile or admin, .* certificate of dashboard-1"):
+            self.stub("dashboard").CloseCommGroup(close, timeout=DEADLINE_S)
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.stub("stranger").GetWorkerInfo(info, timeout=DEADLINE_S, metadata=(("x-request-id", "r-2"),))
+        self.assertEqual((caught.exception.code(), dict(caught.exception.trailing_metadata())["x-request-id"]), (grpc.StatusCode.PERMISSION_DENIED, "r-2"))
+        _, log = self.worker.end()
+        self.assertRegex(log, "comm_group_closed request_id=r-1 trace_id=[0-9a-f]{32} caller=operator.example.org peer=[^ ]+ group='none' audit=true")
+        self.assertRegex(log, "call_failed request_id=r-2 .* rpc=GetWorkerInfo .* code=PERMISSION_DENIED")
+
+    def test_who_has_no_certificate_is_not_heard(self) -> None:
+        only_trusting = grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())
+        for channel in (grpc.insecure_channel(self.worker.address), grpc.secure_channel(self.worker.address, only_trusting)):
+            with channel, self.assertRaises(grpc.RpcError) as caught:
+                WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=DEADLINE_S)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        elsewhere = self.folder / "elsewhere"
+        self.make_certs(elsewhere)  # of another authority
+        for kind in ("pem", "key"):
+            (elsewhere / f"operator.{kind}").replace(self.folder / f"false.{kind}")
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.stub("false").GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=DEADLINE_S)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+
+    def test_certificates_rotate(self) -> None:
+        fresh = self.folder / "fresh"
+        self.make_certs(fresh)
+        for file in ("server.key", "server.pem", "ca.pem"):
+            (self.folder / f"{file}.part").write_bytes((fresh / file).read_bytes())
+            (self.folder / f"{file}.part").replace(self.folder / file)
+
+        def served() -> bool:
+            try:
+                self.stub("operator", fresh).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=DEADLINE_S)
+            except grpc.RpcError:
+                return False
+            return True
+
+        wait_for(served)
 
 
 if __name__ == "__main__":

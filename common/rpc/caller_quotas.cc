@@ -1,0 +1,114 @@
+#include "common/rpc/caller_quotas.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "common/base/failure_reason.h"
+#include "common/rpc/status_mapping.h"
+
+namespace neuroshard {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kBetweenPasses{1};
+
+// Who has an IPv6 address has at least the 2^64 of its network.
+std::string KeyOf(const std::string& caller) {
+  in6_addr address{};
+  if (inet_pton(AF_INET6, caller.c_str(), &address) != 1 || IN6_IS_ADDR_V4MAPPED(&address)) {
+    return caller;
+  }
+  std::memset(address.s6_addr + 8, 0, 8);
+  char text[INET6_ADDRSTRLEN] = {};
+  return std::string(inet_ntop(AF_INET6, &address, text, sizeof text)) + "/64";
+}
+
+Status OverQuota(const std::string& caller, std::int64_t amount, std::string_view what,
+                 const CallerQuotaOptions& options, TimePoint::duration wait) {
+  const auto rounded = std::max(milliseconds(1), std::chrono::ceil<milliseconds>(wait));
+  return WithReason(
+      WithRetryAfter(ResourceExhausted("{} has used its quota of {} {} in {} s (quotas of the "
+                                       "server); there is more in {} ms",
+                                       caller, amount, what, options.window_s, rounded.count()),
+                     rounded),
+      FailureReason::kOverQuota);
+}
+
+}  // namespace
+
+CallerQuotaOptions ReadCallerQuotas(ConfigReader& section) {
+  CallerQuotaOptions options;
+  section.Read("requests", &options.requests, {0, 1'000'000'000});
+  section.Read("search_seconds", &options.search_seconds, {0, 1'000'000'000});
+  section.Read("window_s", &options.window_s, {1, 86'400});
+  section.Read("max_callers", &options.max_callers, {1, 10'000'000});
+  return options;
+}
+
+CallerQuotas::CallerQuotas(const CallerQuotaOptions& options, const Clock& clock)
+    : options_(options), clock_(clock), window_(std::chrono::seconds(options.window_s)) {}
+
+CallerQuotas::Buckets& CallerQuotas::Find(const std::string& caller, TimePoint now) {
+  const std::string key = KeyOf(caller);
+  const auto found = callers_.find(key);
+  if (found != callers_.end()) return found->second;
+  const auto is_full = [this] {
+    return callers_.size() >= static_cast<std::size_t>(options_.max_callers);
+  };
+  if (is_full() && (!last_pass_.has_value() || now - *last_pass_ >= kBetweenPasses)) {
+    last_pass_ = now;
+    // One whose buckets are full is like one that never called.
+    std::erase_if(callers_, [now](const auto& entry) {
+      return entry.second.requests_full <= now && entry.second.search_full <= now;
+    });
+  }
+  return is_full() ? others_ : callers_[key];
+}
+
+Status CallerQuotas::Admit(const std::string& caller) {
+  if (options_.requests == 0 && options_.search_seconds == 0) return absl::OkStatus();
+  const MutexLock lock(mutex_);
+  const TimePoint now = clock_.Now();
+  Buckets& buckets = Find(caller, now);
+  // Something is left while less than a window is missing.
+  const TimePoint::duration search_debt = buckets.search_full - now;
+  if (options_.search_seconds > 0 && search_debt >= window_) {
+    return OverQuota(caller, options_.search_seconds, "seconds of search", options_,
+                     search_debt - window_);
+  }
+  if (options_.requests == 0) return absl::OkStatus();
+  // Rounded up: a request less a window, never one more.
+  const TimePoint::duration each =
+      (window_ + TimePoint::duration(options_.requests - 1)) / options_.requests;
+  const TimePoint full = std::max(buckets.requests_full, now) + each;
+  // The last request of a whole bucket may be short of its share by that rounding.
+  if (full - now > each * options_.requests) {
+    return OverQuota(caller, options_.requests, "requests", options_,
+                     full - now - each * options_.requests);
+  }
+  buckets.requests_full = full;
+  return absl::OkStatus();
+}
+
+void CallerQuotas::ChargeSearch(const std::string& caller, double seconds) {
+  if (options_.search_seconds == 0) return;
+  const MutexLock lock(mutex_);
+  const TimePoint now = clock_.Now();
+  Buckets& buckets = Find(caller, now);
+  const double windows = seconds / static_cast<double>(options_.search_seconds);
+  buckets.search_full =
+      std::max(buckets.search_full, now) + std::chrono::duration_cast<TimePoint::duration>(
+                                               std::chrono::duration<double>(window_) * windows);
+}
+
+std::size_t CallerQuotas::callers() const {
+  const MutexLock lock(mutex_);
+  return callers_.size();
+}
+
+}  // namespace neuroshard

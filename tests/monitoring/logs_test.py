@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Logs of real servers: JSON whatever callers send, one request id and trace from the command line to every server, audits, quotas.
+
+    logs_test.py NEUROSHARD_PLANNER NEUROSHARD_WORKER NEUROSHARD
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import grpc
+from neuroshard import PlannerClient, errors, v1
+from neuroshard.v1.planner_pb2_grpc import PlannerServiceStub
+from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
+from planner_process import NativeWorkerProcess, PlannerProcess
+
+PLANNER, WORKER, NEUROSHARD = sys.argv[1:]
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
+HOSTILE = ['"', "\\", "\n", "\r", "\t", "\x00", "\x1b[31m", "\u2028", "\x7f", "é", "😀", "%s", "{}", "a=b", ' "event":"x"}', "\u202e"]
+SWEEP = f"""
+kind: compute
+seed: 1
+num_samples: 8
+tables: {pathlib.Path(__file__).resolve().parents[2]}/configs/workloads/dlrm_2021_tables856.csv
+dims: [16, 8]
+min_tables: 1
+max_tables: 2
+max_weights_bytes: 16777216
+batch_size: 96
+optimizer: sgd
+settings: {{warmup_iterations: 1, min_iterations: 3, max_iterations: 3, flush_cache: false}}
+"""
+REQUEST = """
+tables: [{name: t, num_embeddings: 1000, embedding_dim: 16, pooling_factor: 4}]
+topology: {hosts: [{num_devices: 2, memory_bytes: 1GB}]}
+global_batch_size: 1024
+cost_model: {name: analytic}
+search: {strategy: size_greedy}
+"""
+
+
+def request(**more):
+    return v1.ShardPlanRequest(
+        tables=[v1.Table(name="t", num_embeddings=1000, embedding_dim=16, pooling_factor=4)], global_batch_size=1024,
+        topology=v1.Topology(hosts=[v1.HostGroup(num_devices=2, memory_bytes=1 << 30)]), cost_model=v1.CostModelRef(name="analytic"),
+        search=v1.SearchOptions(strategy="size_greedy"), **more)
+
+
+def events(server, name=None):
+    """The log's lines, each of which has to be an object; of one event alone where it is named."""
+    lines = [json.loads(line) for line in server.log().splitlines()]
+    for line in lines:
+        assert {"time", "level", "event"} <= set(line), line
+    return [line for line in lines if name in (None, line["event"])]
+
+
+class Servers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, kind, binary, config="log_format: json"):
+        server = kind(binary, config=config)
+        self.addCleanup(server.stop)
+        return server
+
+    def run_command(self, *arguments, environment=()):
+        return subprocess.run([NEUROSHARD, *arguments], cwd=self.folder, env={**os.environ, **dict(environment)}, capture_output=True, text=True, timeout=120)
+
+
+# The address of metrics is found in the log by planner_process.py, in text.
+class JsonPlanner(PlannerProcess):
+    @property
+    def metrics_address(self):
+        return events(self, "metrics_listening")[0]["address"]
+
+
+class LogsTest(Servers):
+    def test_every_line_is_json_whatever_callers_send(self):
+        planner = self.start(JsonPlanner, PLANNER)
+        random.seed(5)
+        ids = ["".join(random.choices(HOSTILE, k=random.randint(1, 6))) for _ in range(60)]
+        with grpc.insecure_channel(planner.address) as channel:
+            stub = PlannerServiceStub(channel)
+            for number, text in enumerate(ids):
+                sent = request(request_id=text)
+                if number % 3 == 1:
+                    sent.cost_model.name = text
+                if number % 3 == 2:
+                    sent.tables[0].name = sent.search.strategy = text
+                try:
+                    stub.ShardPlan(sent, timeout=60, metadata=(("x-request-id", 'a"\\b'), ("traceparent", text.encode("unicode_escape").decode())))
+                except grpc.RpcError as fault:
+                    self.assertIn(fault.code(), (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND))
+            for garbage in (b"\xff" * 20, b"\x0a\x7f"):
+                call = channel.unary_unary("/neuroshard.v1.PlannerService/ShardPlan", request_serializer=bytes, response_deserializer=bytes)
+                with self.assertRaises(grpc.RpcError) as caught:
+                    call(garbage, timeout=60, metadata=(("x-request-id", "undecodable"),))
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+            with self.assertRaises(grpc.RpcError):
+                channel.unary_unary('/x"y\\/z', request_serializer=bytes, response_deserializer=bytes)(b"", timeout=60)
+        made = events(planner, "plan_made")
+        self.assertEqual([line["request_id"] for line in made][:20], ids[0::3])
+        self.assertEqual({type(made[0][key]) for key in ("tables", "ranks", "version")}, {int})
+        self.assertIs(made[0]["time_limit_reached"], False)
+        self.assertEqual(len(events(planner, "call_failed")), 40 + 2)
+        self.assertEqual([line["request_id"] for line in events(planner, "call_failed")][-2:], ["undecodable"] * 2)
+        self.assertEqual([line["path"] for line in events(planner, "call_refused")], ['/x"y\\/z'])
+        self.assertIn('neuroshard_rpc_requests_total{code="UNIMPLEMENTED",rpc="other"} 1', planner.metrics())
+        self.assertIn('neuroshard_rpc_requests_total{code="INVALID_ARGUMENT",rpc="ShardPlan"}', planner.metrics())
+
+    def test_one_id_and_trace_from_the_command_to_every_worker(self):
+        workers = [self.start(NativeWorkerProcess, WORKER) for _ in range(2)]
+        (self.folder / "sweep.yaml").write_text(SWEEP)
+        swept = self.run_command("sweep", "compute", "sweep.yaml", "--workers", ",".join(worker.address for worker in workers), "--store", "s.db",
+                                 environment={"TRACEPARENT": TRACEPARENT}.items())
+        self.assertEqual(swept.returncode, 0, swept.stderr)
+        ids = set()
+        for worker in workers:
+            leases = events(worker, "device_leased")
+            self.assertTrue(leases, worker.log())
+            self.assertEqual([line["device"] for line in events(worker, "device_returned")], [line["device"] for line in leases])
+            for line in leases:
+                self.assertEqual((line["trace_id"], line["caller"], line["rpc"], line["audit"]), (TRACE_ID, "127.0.0.1", "ProfileCompute", True))
+                ids.add(line["request_id"])
+        self.assertEqual(len(ids), 1)
+
+    def test_groups_are_audited(self):
+        worker = self.start(NativeWorkerProcess, WORKER, "{log_format: json, log_level: error}")
+        with grpc.insecure_channel(worker.address) as channel:
+            stub = WorkerServiceStub(channel)
+            opened = stub.OpenCommGroup(v1.OpenCommGroupRequest(group_id="g", world_size=1, local_ranks=[v1.LocalRank(rank=0, device=0)]), timeout=60,
+                                        metadata=(("x-request-id", "open"),))
+            stub.CloseCommGroup(v1.CloseCommGroupRequest(group_id="g", token=opened.token), timeout=60, metadata=(("x-request-id", "close"),))
+            stub.OpenCommGroup(v1.OpenCommGroupRequest(group_id="idle", world_size=1, idle_timeout_ms=100, local_ranks=[v1.LocalRank(rank=0, device=0)]), timeout=60)
+            give_up = time.monotonic() + 60
+            while len(events(worker)) < 4 and time.monotonic() < give_up:
+                time.sleep(0.05)
+        said = [(line["event"], line["group"], line.get("request_id"), line.get("caller"), line.get("reason")) for line in events(worker)]
+        self.assertEqual(said[:2], [("comm_group_opened", "g", "open", "127.0.0.1", None), ("comm_group_closed", "g", "close", "127.0.0.1", None)])
+        self.assertEqual(said[3], ("comm_group_closed", "idle", None, None, "idle"))
+
+
+class QuotaTest(Servers):
+    def test_a_caller_is_told_which_quota_and_when_and_can_quote_its_id(self):
+        planner = self.start(JsonPlanner, PLANNER, "{log_format: json, quotas: {requests: 2, window_s: 3600}}")
+        (self.folder / "request.yaml").write_text(REQUEST)
+        with PlannerClient(planner.address, timeout_s=60, retries=0) as client:
+            client.plan(request())
+            client.plan(request())
+            with self.assertRaises(errors.LimitExceeded) as caught:
+                client.plan(request())
+            fault = caught.exception
+            self.assertEqual(fault.reason, "OVER_QUOTA")
+            self.assertTrue(1700 < fault.retry_delay_s <= 1800, fault.retry_delay_s)
+            self.assertRegex(str(fault), r"127.0.0.1 has used its quota of 2 requests in 3600 s .*; there is more in \d+ ms \(request id [0-9a-f]{16}\)$")
+            client.models()  # cheap calls are always answered
+        refused = self.run_command("plan", "request.yaml", "--planner", planner.address)
+        self.assertNotEqual(refused.returncode, 0)
+        quoted = re.search(r"\(request\s+id\s+([0-9a-f]{16})\)", refused.stderr)
+        self.assertTrue(quoted, refused.stderr)
+        self.assertEqual([line["request_id"] for line in events(planner, "call_failed")], [fault.request_id, quoted[1]])
+        self.assertIn('neuroshard_rpc_shed_total{reason="OVER_QUOTA",rpc="ShardPlan"} 2', planner.metrics().replace("ShardPlanStream", "ShardPlan"))
+
+    def test_seconds_of_search(self):
+        planner = self.start(JsonPlanner, PLANNER, "{log_format: json, quotas: {search_seconds: 1, window_s: 3600}}")
+        long = request()
+        long.search.strategy, long.search.time_budget_ms, long.search.refine_steps = "refine", 1500, 1 << 40
+        with PlannerClient(planner.address, timeout_s=60, retries=0) as client:
+            client.plan(long)
+            with self.assertRaises(errors.LimitExceeded) as caught:
+                client.plan(request())
+        self.assertRegex(caught.exception.message, "quota of 1 seconds of search in 3600 s")
+        self.assertGreater(caught.exception.retry_delay_s, 1000)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
