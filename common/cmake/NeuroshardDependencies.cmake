@@ -31,6 +31,9 @@ if(NEUROSHARD_BUILD_BENCH)
   find_package(benchmark CONFIG REQUIRED)
 endif()
 
+# Debian's python3 has Debian's grpcio, protobuf and NumPy (deploy/packages.txt); another one that comes first in PATH need not.
+find_program(NEUROSHARD_PYTHON NAMES python3 HINTS /usr/bin NO_CACHE)
+
 # CUDA code is compiled wherever nvcc is found: from Turing (T4) on to what nvcc knows, and as PTX for what comes later; the preset
 # dev takes sm_80 and sm_90 alone, which are quicker to compile (tests/machine_code looks at those). The runtime is linked
 # statically, and the driver, NCCL and NVML are looked for when a worker starts: one binary serves hosts with and without them.

@@ -13,7 +13,7 @@
 namespace neuroshard::cuda {
 
 // A Gpu in host memory, one thread. Not for concurrent use.
-class SequentialGpu final : public Gpu {
+class SequentialGpu : public Gpu {
  public:
   explicit SequentialGpu(std::int64_t memory_bytes) : available_bytes_(memory_bytes) {}
 

@@ -1,0 +1,41 @@
+// EmulatedGpu, for tests: launches run the CUDA kernels themselves, on the SIMT emulator
+// (simt_emulator.h). The sort is SequentialGpu's, as CUB is not ours.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "kernels/cuda/testing/sequential_gpu.h"
+
+namespace neuroshard::cuda {
+
+// A Gpu whose every allocation ends at a page that cannot be touched: a kernel that leaves it ends
+// the process, with the block and thread that did. One at a time.
+class EmulatedGpu final : public SequentialGpu {
+ public:
+  explicit EmulatedGpu(std::int64_t memory_bytes);
+  ~EmulatedGpu() override;
+
+  StatusOr<std::byte*> Allocate(std::int64_t bytes) override;
+  void Free(std::byte* memory) override;
+  std::int64_t AvailableBytes() const override { return available_bytes_; }
+
+  void Fill(const Batched<FillTable>& batch) override;
+  void Generate(const Batched<LookupTable>& batch) override;
+  void Pool(const Batched<PoolTable>& batch) override;
+  void AddSegments(const Batched<SegmentTable>& batch) override;
+  void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
+                   bool scaled) override;
+  void Update(const UpdateLaunch& launch) override;
+
+ private:
+  struct Mapping {
+    void* begin;
+    std::size_t size;
+    std::int64_t bytes;  // that were asked for
+  };
+  std::map<std::byte*, Mapping> mappings_;  // by the address that was handed out
+  std::int64_t available_bytes_;
+};
+
+}  // namespace neuroshard::cuda

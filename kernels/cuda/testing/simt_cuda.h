@@ -1,0 +1,43 @@
+// What CUDA sources use of the language, for the host's compiler and the SIMT emulator. Included
+// before an emulated source, outside of every namespace.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cuda/testing/simt_emulator.h"
+
+#undef __global__
+#undef __device__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+#define threadIdx ::neuroshard::cuda::simt::thread_index
+#define blockIdx ::neuroshard::cuda::simt::block_index
+
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int distance) {
+  static_assert(sizeof(T) == sizeof(std::uint32_t));
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  bits = ::neuroshard::cuda::simt::ShuffleXor(mask, bits, distance);
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+inline void __syncwarp(unsigned mask = 0xffffffffU) { ::neuroshard::cuda::simt::SyncWarp(mask); }
+
+template <typename T>
+T __ldg(const T* address) {
+  return *address;
+}
+
+// Kernels need no loading here.
+template <typename T>
+cudaError_t EmulatedFuncGetAttributes(cudaFuncAttributes*, T*) {
+  return cudaSuccess;
+}
+#define cudaFuncGetAttributes EmulatedFuncGetAttributes
+#define cudaGetLastError() cudaSuccess
