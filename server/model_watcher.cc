@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "server/cost/model_error.h"
+
 namespace neuroshard {
 namespace {
 
@@ -49,6 +51,10 @@ ModelWatcher::ModelWatcher(ModelRepository& repository, std::chrono::millisecond
                            const Logger& logger, PlannerMetrics& metrics)
     : repository_(repository), interval_(interval), logger_(logger), metrics_(metrics) {
   RecordStart(*repository_.Current(), logger_, metrics_);
+  {
+    const MutexLock lock(mutex_);
+    NoteDefaultModel();
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -84,6 +90,19 @@ void ModelWatcher::TellDefaultModel() {
   tell_(model.ok());
 }
 
+void ModelWatcher::NoteDefaultModel() {
+  const auto model = repository_.Current()->Find({});
+  if (!model.ok()) return;
+  const CostModelInfo& info = (*model)->info();
+  std::string name = fmt::format("{}/{}", info.name, info.version);
+  if (name == noted_) return;
+  noted_ = std::move(name);
+  logger_.Info("default_model", {{"model", noted_}});
+  if (const std::string reason = PoorReason(info); !reason.empty()) {
+    logger_.Warn("poor_default_model", {{"model", noted_}, {"reason", reason}});
+  }
+}
+
 void ModelWatcher::Run() {
   bool root_was_readable = true;
   MutexLock lock(mutex_);
@@ -107,6 +126,7 @@ void ModelWatcher::Run() {
     root_was_readable = report.root_status.ok();
     RecordReload(report, *repository_.Current(), logger_, metrics_);
     lock.Lock();
+    NoteDefaultModel();
     TellDefaultModel();
   }
 }

@@ -35,6 +35,8 @@ class ModelWatcher {
  private:
   void Run();
   void TellDefaultModel() NS_REQUIRES(mutex_);
+  // Logs the model of requests that name none when it becomes another, and whether it is poor.
+  void NoteDefaultModel() NS_REQUIRES(mutex_);
 
   ModelRepository& repository_;
   const std::chrono::milliseconds interval_;
@@ -46,7 +48,8 @@ class ModelWatcher {
   bool stopping_ NS_GUARDED_BY(mutex_) = false;
   std::function<void(bool)> tell_ NS_GUARDED_BY(mutex_);
   std::optional<bool> told_ NS_GUARDED_BY(mutex_);
-  std::thread thread_;  // last: starts when everything else is there
+  std::string noted_ NS_GUARDED_BY(mutex_);  // NAME/VERSION
+  std::thread thread_;                       // last: starts when everything else is there
 };
 
 }  // namespace neuroshard

@@ -40,6 +40,10 @@ class ModelWatcherTest : public ::testing::Test {
           info.name = manifest.name;
           info.version = manifest.version;
           info.drift = manifest.drift;
+          if (manifest.version == 2) {
+            info.details = {{"metrics.compute.mape_percent", "214"},
+                            {"metrics.compute.samples", "30"}};
+          }
           return std::make_shared<const FakeCostModel>(info);
         });
     EXPECT_THAT(created, IsOk());
@@ -83,6 +87,10 @@ TEST_F(ModelWatcherTest, ReloadsWhenToldAndSaysOnceWhatChanged) {
   EXPECT_THAT(log, AllOf(HasSubstr("model_loaded model=fixture/1"),
                          HasSubstr("model_loaded model=fixture/2"), HasSubstr("unlucky")));
   EXPECT_EQ(log.find("model_refused"), log.rfind("model_refused"));
+  EXPECT_THAT(log, AllOf(HasSubstr("default_model model=fixture/1"),
+                         HasSubstr("poor_default_model model=fixture/2"), HasSubstr("214% off"),
+                         HasSubstr("default_model model=fixture/3")));
+  EXPECT_EQ(log.find("poor_default_model"), log.rfind("poor_default_model"));
 }
 
 TEST_F(ModelWatcherTest, TellsWhetherRequestsThatNameNoModelHaveOne) {

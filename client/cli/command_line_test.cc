@@ -616,6 +616,15 @@ TEST_F(CommandLineTest, ASweepOfTheOtherKindOrWithFaultsIsRefused) {
   EXPECT_THAT(err_, HasSubstr("/nowhere/store.db"));
 }
 
+TEST_F(CommandLineTest, TablesOfASweepThatAreNotThereAreNamedWithTheirField) {
+  const std::string config =
+      Write("lost.yaml", "kind: compute\nnum_samples: 4\ntables: nowhere.csv\nmax_tables: 1\n");
+  EXPECT_EQ(Run({"sweep", "compute", config, "--workers", "a:1", "--store",
+                 (folder_ / "store.db").string()}),
+            1);
+  EXPECT_THAT(err_, AllOf(HasSubstr(config + ": tables: "), HasSubstr("nowhere.csv")));
+}
+
 TEST_F(CommandLineTest, AnActiveSweepMeasuresWhatTheModelIsLeastSureOfAndResumesThat) {
   Write("tables.csv", kTables);
   const std::string config =

@@ -77,6 +77,14 @@ TEST_F(DoctorTest, FailuresSayWhatToDo) {
                           HasSubstr("/nowhere/x.db"), HasSubstr("a sweep makes it")));
 }
 
+TEST_F(DoctorTest, APlannerWithTlsThatIsCalledWithoutIsNotToBeStarted) {
+  planner_.failures = {grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed")};
+  EXPECT_THAT(
+      MessagesOf(Doctor({}, 1), "planner", "fail"),
+      AllOf(HasSubstr("a server with TLS, perhaps"),
+            HasSubstr("-> name who vouches for it with --tls-ca"), Not(HasSubstr("start one"))));
+}
+
 TEST_F(DoctorTest, OldVersionsWrongClocksAndRefusedModelsAreNamed) {
   planner_.models.set_server_version("0.0.1");
   planner_.models.set_now_unix_ms(UnixMillisecondsNow() - 60'000);

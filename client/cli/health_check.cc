@@ -90,9 +90,14 @@ std::vector<Finding> CheckPlanner(const std::string& address, const CallPolicy& 
   const auto models = PlannerClient(address, policy).ListCostModels();
   const std::int64_t answered_ms = UnixMillisecondsNow();
   if (!models.ok()) {
+    const std::string reason = Reason(models.status(), "planner", address);
+    const bool wants_tls = reason.find("--tls-ca") != std::string::npos;
     findings.Add(
-        Health::kFailure, Reason(models.status(), "planner", address),
-        "start one (neuroshard-planner --models ROOT), or name its address with --planner");
+        Health::kFailure, reason,
+        wants_tls
+            ? "name who vouches for it with --tls-ca FILE.pem or NEUROSHARD_TLS_CA, and your own "
+              "certificate with --tls-cert and --tls-key"
+            : "start one (neuroshard-planner --models ROOT), or name its address with --planner");
     return std::move(findings).Sorted();
   }
   CheckVersion(models->server_version(), models->server_git_commit(), findings);

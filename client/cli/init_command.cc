@@ -8,6 +8,7 @@
 #include "common/base/in_file.h"
 #include "common/cli/option_values.h"
 #include "common/codec/text_file.h"
+#include "common/devices/device_table.h"
 
 namespace neuroshard {
 namespace {
@@ -57,8 +58,16 @@ void AddInitCommand(CLI::App& app, const Console& console, int* exit_code) {
   InRange(command->add_option("--devices", options->request.devices_per_host, "Devices of a host"),
           1, 16'384)
       ->capture_default_str();
+  command
+      ->add_option("--device", options->request.device,
+                   "What the devices are, as `neuroshard devices` lists them: brings memory, "
+                   "bandwidths and links")
+      ->type_name("NAME")
+      ->check([](const std::string& name) {
+        return FindDevice(name) == nullptr ? DescribeUnknownDevice(name) : "";
+      });
   InRange(command->add_option("--memory-bytes", options->request.memory_bytes,
-                              "Memory of a device; default: 80GiB"),
+                              "Memory of a device; default: the named device's, else 80GiB"),
           std::int64_t{1}, std::int64_t{1} << 50);
   command->add_option("--out", options->out_file, "Write to this new file instead of stdout");
   command->callback([options, &console, exit_code] { *exit_code = RunInit(*options, console); });

@@ -192,7 +192,10 @@ std::string MovesAsJson(const PlanRequest& request, const PlanMoves& moves) {
   }
   MovesJson tables = MovesJson::array();
   for (const TableMove& table : moves.tables) {
+    const Table& of = request.tables[static_cast<std::size_t>(table.table)];
     tables.push_back({{"table", writer.NameOf(table.table)},
+                      {"module", of.module},
+                      {"name", of.name},
                       {"torchrec_live", table.torchrec_fault.empty()},
                       {"reason", table.torchrec_fault}});
   }

@@ -26,7 +26,8 @@ StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan);
 
 // {"format": "neuroshard-moves/1", "order": "fits", "buffer_bytes", "cycle": [{"rank", "wants",
 //  "holds", "next_rank"}], "bytes": {"intra_host", "inter_host", "buffer", "outside"}, "ranks":
-//  [{"rank", "peak_bytes", "capacity_bytes"}], "tables": [{"table", "torchrec_live", "reason"}],
+//  [{"rank", "peak_bytes", "capacity_bytes"}], "tables": [{"table", "module", "name",
+//  "torchrec_live", "reason"}],
 //  "freed_first": [SHARD], "steps": [{"to_buffer": [SHARD], "make": [{SHARD, "parts": [{"from_rank",
 //  "link", "row_offset", "rows", "col_offset", "cols", "weights_bytes", "optimizer_bytes"}]}],
 //  "free": [SHARD]}]}, where SHARD is {"table", "rank", "row_offset", "rows", "col_offset", "cols"};

@@ -134,6 +134,20 @@ StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding
   return entries;
 }
 
+namespace {
+
+// What a device is and has, as fields of a host.
+std::string DeviceFields(const RequestTemplate& request) {
+  std::string fields;
+  if (!request.device.empty()) fields = ", device: " + request.device;
+  if (request.memory_bytes == 0 && !request.device.empty()) return fields;
+  const std::int64_t bytes = request.memory_bytes == 0 ? 80 * kGiB : request.memory_bytes;
+  return fields + (bytes % kGiB == 0 ? fmt::format(", memory_bytes: {}GiB", bytes / kGiB)
+                                     : fmt::format(", memory_bytes: {}", bytes));
+}
+
+}  // namespace
+
 std::string RequestAsYaml(const RequestTemplate& request) {
   return fmt::format(
       R"(# A request for `neuroshard plan THIS_FILE`. proto/neuroshard/v1/planner.proto has every field.
@@ -145,10 +159,11 @@ global_batch_size: 65_536
 optimizer: rowwise_adagrad
 
 # Hosts that are alike are one entry. memory_bytes is what a device has for embeddings. `device:
-# h100-sxm` in its place brings memory, bandwidths and links; `neuroshard devices` lists the names.
+# h100-sxm` in its place brings memory, bandwidths and links (`neuroshard init --device`); `neuroshard
+# devices` lists the names.
 topology:
   hosts:
-    - {{count: {}, num_devices: {}, memory_bytes: {}}}
+    - {{count: {}, num_devices: {}{}}}
 
 # What a device's memory must hold: full (weights, optimizer state, ids, activations), weights_only,
 # or torchrec (TorchRec's estimate). Besides, a share that is kept free.
@@ -167,9 +182,7 @@ tables:
 # What plans must obey; proto/neuroshard/v1/constraints.proto has the rest.
 #constraints: {{sharding_types: [table_wise, column_wise, row_wise]}}
 )",
-      request.num_hosts, request.devices_per_host,
-      request.memory_bytes % kGiB == 0 ? fmt::format("{}GiB", request.memory_bytes / kGiB)
-                                       : fmt::format("{}", request.memory_bytes),
+      request.num_hosts, request.devices_per_host, DeviceFields(request),
       request.tables.empty() ? kSomeTables : request.tables);
 }
 

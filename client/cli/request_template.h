@@ -13,7 +13,8 @@ namespace neuroshard {
 struct RequestTemplate {
   int num_hosts = 1;
   int devices_per_host = 8;
-  std::int64_t memory_bytes = 80 * kGiB;
+  std::string device = {};          // as in HostGroup.device; empty: not stated
+  std::int64_t memory_bytes = 0;    // 0: the device's, without one 80 GiB
   std::int64_t embedding_dim = 64;  // of tables whose file does not say
   std::string tables = {};          // entries of `tables` in YAML; empty: two made-up ones
 };

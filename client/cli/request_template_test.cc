@@ -43,6 +43,25 @@ TEST(RequestTemplateTest, IsALegalRequestWithAndWithoutItsOptions) {
   EXPECT_FALSE(all->constraints.sharding_types.empty());
 }
 
+TEST(RequestTemplateTest, ADeviceBringsItsMemoryUnlessThatIsStated) {
+  const auto named = Decoded(RequestAsYaml({.device = "h100-sxm"}));
+  ASSERT_THAT(named, IsOk());
+  EXPECT_EQ(named->topology.devices[0].name, "h100-sxm");
+  EXPECT_GT(named->topology.devices[0].memory_bytes, 70 * kGiB);
+  EXPECT_TRUE(named->topology.fabric.has_value());
+  const auto less = Decoded(RequestAsYaml({.device = "h100-sxm", .memory_bytes = 40 * kGiB}));
+  ASSERT_THAT(less, IsOk());
+  EXPECT_EQ(less->topology.devices[0].memory_bytes, 40 * kGiB);
+  EXPECT_EQ(Decoded(RequestAsYaml({}))->topology.devices[0].memory_bytes, 80 * kGiB);
+}
+
+TEST_F(CommandLineTest, InitRefusesADeviceThatNobodyKnows) {
+  EXPECT_EQ(Run({"init", "--device", "h100-sxn"}), 2);
+  EXPECT_THAT(err_, HasSubstr("did you mean h100-sxm?"));
+  EXPECT_EQ(Run({"init", "--device", "h100-sxm"}), 0);
+  EXPECT_THAT(out_, HasSubstr("num_devices: 8, device: h100-sxm}"));
+}
+
 TEST(RequestTemplateTest, TablesOfTorchRecAndOfACsvGetOurNames) {
   const auto torchrec = TablesAsYaml(
       R"([{"name": "t0", "num_embeddings": 100, "embedding_dim": 8, "feature_names": ["f0", "f,1"],

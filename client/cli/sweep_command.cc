@@ -25,6 +25,7 @@
 #include "client/sweep/sweep_hash.h"
 #include "common/base/in_file.h"
 #include "common/base/stop_signal.h"
+#include "common/base/violations.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/cli/store_option.h"
@@ -88,13 +89,18 @@ struct StoredSweep {
 StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info,
                                 const std::filesystem::path& config_file) {
   const std::string csv_path = (config_file.parent_path() / config.tables).string();
-  NS_ASSIGN_OR_RETURN(const std::string csv, ReadTextFile(csv_path));
-  const auto tables = ParseTableCsv(csv);
+  const auto csv = ReadTextFile(csv_path);
+  if (!csv.ok()) {
+    Violations violations;
+    violations.Add("tables", Message(csv.status()));
+    return InFile(config_file.string(), violations.ToStatus());
+  }
+  const auto tables = ParseTableCsv(*csv);
   if (!tables.ok()) return InFile(csv_path, tables.status());
   const bool active = config.active_candidates > 0;
   auto samples = active ? MakeCandidates(config, *tables) : MakeComputeSamples(config, *tables);
   if (!samples.ok()) return Annotate(samples.status(), config_file.string());
-  info.config_hash = SweepHash(config, csv);
+  info.config_hash = SweepHash(config, *csv);
   return SweepPlan{"compute",
                    std::move(info),
                    config.settings,

@@ -8,6 +8,8 @@
 #include <set>
 #include <string_view>
 
+#include "server/cost/model_error.h"
+
 namespace neuroshard {
 namespace {
 
@@ -208,24 +210,19 @@ std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
 }
 
 std::vector<std::string> QualityWarnings(const CostModelInfo& model) {
-  // Of models that do not say: about the error of NeuroShard's networks on data that they were not
-  // trained on.
-  constexpr double kTypicalError = 0.25;
   std::vector<std::string> warnings;
   if (!model.unusable_reason.empty()) {
     warnings.push_back(fmt::format("cost model {} version {} is marked as unusable: {}", model.name,
                                    model.version, model.unusable_reason));
   }
   for (const StageDrift& drift : model.drift) {
-    const auto known = model.typical_errors.find(drift.stage);
-    const double error = known == model.typical_errors.end() ? kTypicalError : known->second;
-    if (drift.median_ratio <= 1 + error && drift.median_ratio >= 1 / (1 + error)) continue;
+    if (!HasDrifted(model, drift)) continue;
     warnings.push_back(fmt::format(
         "cost model {} version {} has drifted: since it was made, {} took {:.2f} times what it "
         "predicts (median of {} measurements up to {}; {:.0f}% off is usual for it): measure and "
         "train again",
         model.name, model.version, drift.stage, drift.median_ratio, drift.samples, drift.until,
-        100 * error));
+        100 * UsualError(model, drift.stage)));
   }
   return warnings;
 }

@@ -110,7 +110,8 @@ int main(int argc, char** argv) {
 
   DriftCommand drift;
   auto* drift_app = app.add_subcommand(
-      "drift", "Compare a model with measurements made after it, and note it beside the model");
+      "drift",
+      "Compare a model with like measurements made after it, and note it beside the model");
   AddModel(drift_app, &drift.model_directory);
   AddStoreOption(*drift_app, drift.store, "Profile store");
   AddFormat(drift_app, &drift.format);

@@ -1,5 +1,7 @@
 #include "server/pretrain/pretrain_commands.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "common/store/profile_store.h"
+#include "server/cost/model_error.h"
 #include "server/cost/universal/universal_cost_model.h"
 #include "server/models/fabric_file.h"
 #include "server/models/model_channel.h"
@@ -214,6 +217,14 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
     progress.OnWarning(
         fmt::format("the model is marked unusable: {}", outcome.manifest.unusable_reason));
   }
+  for (const NetworkReport& report : outcome.reports) {
+    if (report.key != "compute") continue;
+    const std::string poor = PoorReason(report.held_out.mape_percent, report.held_out.samples);
+    if (poor.empty()) continue;
+    progress.OnWarning("the model is poor, and planners will serve it as its newest version: " +
+                       poor);
+    outcome.remarks.push_back(fmt::format("The model is poor: {}.", poor));
+  }
   auto provenance = DescribeProvenance(
       *selected, config, std::filesystem::path(command.store).filename(), context.now_unix_ms);
   if (!command.resume_from.empty()) provenance["resumed_from"] = command.resume_from;
@@ -288,22 +299,32 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
         "(provenance.trained_at)",
         directory.string());
   }
-  const std::vector<StageDrift> drift =
+  const DriftMeasurement measured =
       MeasureDrift(*model, std::move(records.compute), std::move(records.comm), *made);
+  const std::vector<StageDrift>& drift = measured.stages;
+  std::vector<std::string> left_out;
+  for (const auto& [reason, samples] : measured.left_out) {
+    left_out.push_back(fmt::format("{} {}", samples, reason));
+  }
   if (drift.empty()) {
     return FailedPrecondition(
         "{} has no measurement of the model's backends made after {}, when the "
-        "model was made",
-        command.store, trained_at->second);
+        "model was made{}",
+        command.store, trained_at->second,
+        left_out.empty() ? "" : fmt::format("; left out: {}", fmt::join(left_out, ", ")));
   }
   NS_RETURN_IF_ERROR(WriteModelDrift(directory, drift));
+  const std::string verdict = DriftVerdict(model->info(), drift);
   if (command.format == OutputFormat::kJson) {
     Json json = Json::object();
+    bool drifted = false;
     for (const StageDrift& stage : drift) {
+      drifted = drifted || HasDrifted(model->info(), stage);
       json[stage.stage] = {{"samples", stage.samples}, {"median_ratio", stage.median_ratio},
                            {"p10", stage.p10_ratio},   {"p90", stage.p90_ratio},
                            {"since", stage.since},     {"until", stage.until}};
     }
+    json["verdict"] = {{"drifted", drifted}, {"text", verdict}, {"left_out", measured.left_out}};
     PrintJson(context, json);
     return absl::OkStatus();
   }
@@ -313,6 +334,10 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
     fmt::print(context.out, "{:<14} {:>8} {:>20.3f} {:>8.3f} {:>8.3f}\n", stage.stage,
                stage.samples, stage.median_ratio, stage.p10_ratio, stage.p90_ratio);
   }
+  if (!left_out.empty()) {
+    fmt::print(context.out, "left out: {}\n", fmt::join(left_out, ", "));
+  }
+  fmt::print(context.out, "{}\n", verdict);
   return absl::OkStatus();
 }
 

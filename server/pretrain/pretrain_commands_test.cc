@@ -215,7 +215,8 @@ TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   FillStore(Slower(512), {});
   const DriftCommand drift{train_.model_directory, train_.store, OutputFormat::kJson};
   const Json stages = Output(RunDrift, drift);
-  EXPECT_EQ(stages.size(), 1u);
+  EXPECT_EQ(stages.size(), 2u);  // compute and the verdict
+  EXPECT_TRUE(stages["verdict"]["drifted"].is_boolean());
   EXPECT_EQ(stages["compute"]["samples"], 250);
   EXPECT_NEAR(stages["compute"]["median_ratio"], 1.3, 0.15);
   EXPECT_TRUE(fs::exists(Path("models/cpu/1/drift.yaml")));

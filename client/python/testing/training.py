@@ -203,6 +203,13 @@ class ShardedTraining:
         dist.all_reduce(total)
         return float(total) / dist.get_world_size()
 
+    def reshard(self, delta, plan, optimizer):
+        """Goes on with `plan`, without being made anew; `delta` is what changes, by module (neuroshard.torchrec.reshard_delta)."""
+        for path, change in delta.items():
+            self.model.reshard({path: change}, path)
+        self.plan = plan
+        self._optimizers = make_optimizers(in_backward_optimizer_filter(self.model.named_parameters()), optimizer)
+
     def whole_weights(self):
         """The state_dict of the unsharded model, gathered from all ranks."""
         pieces = [(key, piece.clone(), part) for key, piece, part in state_pieces(self.model.state_dict())]

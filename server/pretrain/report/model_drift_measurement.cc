@@ -1,12 +1,14 @@
 #include "server/pretrain/report/model_drift_measurement.h"
 
 #include <fmt/chrono.h>
+#include <fmt/ranges.h>
 #include <time.h>
 
 #include <algorithm>
 #include <ctime>
 
 #include "common/domain/backend_names.h"
+#include "server/cost/model_error.h"
 #include "server/pretrain/report/model_comparison.h"
 
 namespace neuroshard {
@@ -33,22 +35,48 @@ std::int64_t MeasuredAt(const CommRecord& record) {
 
 }  // namespace
 
-std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
-                                     std::vector<CommRecord> comm, std::int64_t made_unix_ms) {
-  const std::int64_t batch_size = model.info().coverage.global_batch_size;
-  const auto says_nothing = [&](std::int64_t measured_at, std::int64_t measured_batch_size) {
-    return measured_at <= made_unix_ms || (batch_size > 0 && measured_batch_size != batch_size);
+DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
+                              std::vector<CommRecord> comm, std::int64_t made_unix_ms) {
+  DriftMeasurement result;
+  const CostModelInfo& info = model.info();
+  const std::int64_t batch_size = info.coverage.global_batch_size;
+  const MeasuredWith& with = info.measured_with;
+  const auto flush = info.details.find(std::string("provenance.") + kCacheFlushKey);
+  const std::string flushed = flush == info.details.end() ? "with" : flush->second;
+  // Why a record says nothing; empty: it does.
+  const auto reason = [&](std::int64_t measured_at, std::int64_t measured_batch_size,
+                          const std::string& device) -> std::string {
+    if (measured_at <= made_unix_ms) return "made before the model";
+    if (batch_size > 0 && measured_batch_size != batch_size) return "another batch size";
+    return AreOthers(with.device, device) ? "another device" : "";
   };
-  const MeasuredWith& with = model.info().measured_with;
+  const auto leaves_out = [&result](const std::string& why) {
+    if (!why.empty()) ++result.left_out[why];
+    return !why.empty();
+  };
   std::erase_if(compute, [&](const ComputeRecord& record) {
-    return says_nothing(record.environment.measured_at_unix_ms, record.sample.batch_size) ||
-           AreOthers(with.backend, record.environment.backend);
+    const MeasurementEnvironment& environment = record.environment;
+    std::string why =
+        reason(environment.measured_at_unix_ms, record.sample.batch_size, environment.device);
+    if (why.empty() && AreOthers(with.backend, environment.backend)) why = "other kernels";
+    const std::string own = CacheFlushOf(environment);
+    if (why.empty() && !own.empty() && flushed != kBothFlushes && own != flushed) {
+      why = own + " the cache flushed between iterations";
+    }
+    return leaves_out(why);
   });
   std::erase_if(comm, [&](const CommRecord& record) {
-    return says_nothing(MeasuredAt(record), record.sample.batch_size) ||
-           AreOthers(with.collective_backend, CollectiveBackendOf(record.environments.front()));
+    std::string why = record.environments.empty()
+                          ? "imported"
+                          : reason(MeasuredAt(record), record.sample.batch_size,
+                                   record.environments.front().device);
+    if (why.empty() &&
+        AreOthers(with.collective_backend, CollectiveBackendOf(record.environments.front()))) {
+      why = "other collectives";
+    }
+    return leaves_out(why);
   });
-  std::vector<StageDrift> drift;
+  std::vector<StageDrift>& drift = result.stages;
   for (const StageComparison& stage : CompareModel(model, compute, comm).stages) {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < stage.measured_ms.size(); ++i) {
@@ -64,7 +92,26 @@ std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<Compute
   }
   std::sort(drift.begin(), drift.end(),
             [](const StageDrift& a, const StageDrift& b) { return a.stage < b.stage; });
-  return drift;
+  return result;
+}
+
+std::string CacheFlushOf(const MeasurementEnvironment& environment) {
+  const auto settings = environment.properties.find("settings");
+  if (settings == environment.properties.end()) return "";
+  if (settings->second.find("flush_cache=true") != std::string::npos) return "with";
+  return settings->second.find("flush_cache=false") != std::string::npos ? "without" : "";
+}
+
+std::string DriftVerdict(const CostModelInfo& model, const std::vector<StageDrift>& drift) {
+  std::vector<std::string> off;
+  for (const StageDrift& stage : drift) {
+    if (!HasDrifted(model, stage)) continue;
+    off.push_back(fmt::format("{} takes {:.2f} times what it predicts ({:.0f}% off is usual)",
+                              stage.stage, stage.median_ratio,
+                              100 * UsualError(model, stage.stage)));
+  }
+  if (off.empty()) return "the model still fits: no stage is further off than is usual for it";
+  return fmt::format("the model has drifted: {}: measure and train again", fmt::join(off, ", "));
 }
 
 std::string UtcText(std::int64_t unix_ms) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,13 +14,32 @@
 
 namespace neuroshard {
 
-// Of each stage that was measured after `made_unix_ms`, in the order of the names: median, 10th and
-// 90th percentile of measured / predicted over values predicted and measured above 0. Of a model
-// for one batch size, only what was measured at that: it has no other prediction (a validation
-// looks replicas up for a rank's part of the batch). Measurements of other kernels or collectives
-// than the model's (backend_names.h) are left out.
-std::vector<StageDrift> MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
-                                     std::vector<CommRecord> comm, std::int64_t made_unix_ms);
+// Provenance of a model: what CacheFlushOf says of the records of its compute, or kBothFlushes.
+inline constexpr char kCacheFlushKey[] = "cache_flush";
+inline constexpr char kBothFlushes[] = "with and without";
+
+// What a model was compared with, and what not.
+struct DriftMeasurement {
+  std::vector<StageDrift> stages;                // in the order of the names
+  std::map<std::string, std::int64_t> left_out;  // samples by reason
+};
+
+// Of each stage that was measured after `made_unix_ms`: median, 10th and 90th percentile of measured
+// / predicted over values predicted and measured above 0. Only like is compared with like. Of a
+// model for one batch size, only what was measured at that: it has no other prediction (a validation
+// looks replicas up for a rank's part of the batch). Left out are measurements on other devices, of
+// other kernels or collectives than the model's (backend_names.h), and of compute with the cache
+// flushed where the model's was not, or the other way round; a model that does not say was measured
+// as sweeps do by default, with it.
+DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
+                              std::vector<CommRecord> comm, std::int64_t made_unix_ms);
+
+// Whether caches were flushed between iterations, by the settings of the record ("with", "without");
+// empty: it does not say.
+std::string CacheFlushOf(const MeasurementEnvironment& environment);
+
+// What the verdict of a comparison is, in a sentence: which stages are further off than is usual.
+std::string DriftVerdict(const CostModelInfo& model, const std::vector<StageDrift>& drift);
 
 // "2026-11-21T17:30:00Z"; and back, nothing for other texts.
 std::string UtcText(std::int64_t unix_ms);

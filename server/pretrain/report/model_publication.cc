@@ -146,10 +146,14 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
     commits.insert(environment.git_commit);
     times.insert(environment.measured_at_unix_ms);
   };
+  std::set<std::string> flushes;
   for (const ComputeRecord& record : records.compute) {
     imported += record.imported;
-    if (!record.imported) add(record.environment);
+    if (record.imported) continue;
+    add(record.environment);
+    flushes.insert(CacheFlushOf(record.environment));
   }
+  flushes.erase("");
   for (const CommRecord& record : records.comm) {
     imported += record.imported;
     for (const MeasurementEnvironment& environment : record.environments) add(environment);
@@ -166,6 +170,7 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
       {"hosts", Listed(hosts)},
       {"worker_versions", Listed(versions)},
       {"worker_git_commits", Listed(commits)},
+      {kCacheFlushKey, flushes.size() > 1 ? kBothFlushes : Listed(flushes)},
       {"measured_from", times.empty() ? "" : UtcText(*times.begin())},
       {"measured_to", times.empty() ? "" : UtcText(*times.rbegin())},
   };

@@ -1,12 +1,13 @@
 """Plans of the service train under DistributedModelParallel as the unsharded model does.
 
-  training_test.py PLANNER     path of neuroshard-planner
+  training_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
 """
 
 import datetime
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -22,7 +23,7 @@ from planner_process import PlannerProcess
 from ranks import run_on_ranks
 from training import Model, ShardedTraining, WholeTraining, bags, copies, sequences, train_both
 
-from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan
+from neuroshard.torchrec import NeuroShardPlanner, load_plan, reshard_delta, save_plan
 from neuroshard.torchrec.module_tables import ROW_TYPES
 
 TOLERANCE = 1e-4
@@ -273,6 +274,68 @@ def plan_changed_in_mid_training():
     train_both(reference, continued, range(3, 6), TOLERANCE)
 
 
+def moves_to(folder, model, before, after):
+    """The plan in which tables are so ({name: (type, ranks)}), from the one in which they were, by `neuroshard plan --emit-moves`; and the moves' file."""
+    def request(tables):
+        rules = [{"tables": [name], "sharding_types": [kind], "ranks": ranks, **more} for name, (kind, ranks, more) in tables.items()]
+        return {
+            "global_batch_size": 64, "optimizer": "adagrad", "cost_model": {"name": "analytic"},
+            "topology": {"hosts": [{"num_devices": dist.get_world_size(), "memory_bytes": 1 << 30}], "compute_device": "cpu"},
+            "tables": [
+                {"name": name, "module": "sparse.ebc", "num_embeddings": rows, "embedding_dim": cols, "pooling_factor": 2}
+                for name, rows, cols in LIVE_TABLES
+            ],
+            "constraints": {"min_column_width": 8, "tables": rules},
+        }
+
+    def plan(name, tables, *more):
+        paths = [os.path.join(folder, f"{name}.{kind}") for kind in ("request.json", "json", "plan")]
+        with open(paths[0], "w", encoding="utf-8") as file:
+            json.dump(request(tables), file)
+        for form, path in zip(("json", "torchrec"), paths[1:]):
+            subprocess.run([CLIENT, "plan", paths[0], "--planner", ADDRESS, "--format", form, "--out", path, *more], check=True, capture_output=True)
+        return paths[1], load_plan(paths[2], model, topology(), training.SHARDERS)
+
+    old, old_plan = plan("old", before)
+    moves = os.path.join(folder, "moves.json")
+    return old_plan, plan("new", after, "--previous", old, "--emit-moves", moves)[1], moves
+
+
+LIVE_TABLES = (("a", 50, 16), ("b", 60, 16), ("c", 70, 16))
+
+
+def moved_alive():
+    """TorchRec's reshard takes what `reshard_delta` makes of the moves, and training goes on as if nothing had happened."""
+    def make():
+        return Model(ebc=bags(*LIVE_TABLES))
+
+    last = dist.get_world_size() - 1
+    before = {"a": ("table_wise", [0], {}), "b": ("table_wise", [last], {}), "c": ("table_wise", [0], {})}
+    after = {"a": ("table_wise", [last], {}), "b": ("table_wise", [0], {}), "c": ("table_wise", [0], {})}
+    whole, model = copies(make)
+    reference = WholeTraining(whole, "adagrad")
+    with tempfile.TemporaryDirectory() as folder:
+        plan, new_plan, moves = moves_to(folder, model, before, after)
+        first = ShardedTraining(model, plan, "adagrad", {key: value.clone() for key, value in whole.state_dict().items()})
+        train_both(reference, first, range(3), TOLERANCE)
+        delta = reshard_delta(moves, new_plan)
+        with open(moves, encoding="utf-8") as file:
+            text = file.read().replace('"reason": ""', '"reason": "is nailed down"')
+        with open(moves, "w", encoding="utf-8") as file:
+            file.write(text)
+        try:
+            reshard_delta(moves, new_plan)
+        except PlannerError as error:
+            assert "moves.json: " in str(error) and "a: is nailed down" in str(error) and "b: is nailed down" in str(error), error
+        else:
+            raise AssertionError("a table that cannot be moved is moved")
+    assert {name: set(tables) for name, (_, tables) in delta.items()} == {"sparse.ebc": {"a", "b"}}, delta
+    assert abs(delta["sparse.ebc"][0] - 110 * 16 * 4 / (1 << 20)) < 1e-9, delta
+    first.reshard(delta, new_plan, "adagrad")
+    check_placed(first)
+    train_both(reference, first, range(3, 6), TOLERANCE)
+
+
 def refused(part, address=None, pg=None, local_world_size=None, world_size=None, **arguments):
     """Every rank gets the PlannerError that rank 0 has, with `part` in its text; none waits for another."""
     model = Model(ebc=bags(("a", 50, 8)))
@@ -321,6 +384,7 @@ CASES = {
     **{f"unpooled_{kind}": unpooled(kind) for kind in ("table_wise", "row_wise", "column_wise")},
     "errors_reach_all_ranks": errors_reach_all_ranks,
     "plan_changed_in_mid_training": plan_changed_in_mid_training,
+    "moved_alive": moved_alive,
 }
 
 
@@ -363,5 +427,5 @@ del Trained  # has no tests of its own
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    PLANNER = sys.argv[1]
+    PLANNER, CLIENT = sys.argv[1:3]
     unittest.main(argv=sys.argv[:1], verbosity=2)

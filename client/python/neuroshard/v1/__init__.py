@@ -12,4 +12,5 @@ from neuroshard.v1.report_pb2 import *
 from neuroshard.v1.search_pb2 import *
 from neuroshard.v1.table_pb2 import *
 from neuroshard.v1.topology_pb2 import *
+from neuroshard.v1.what_if_pb2 import *
 from neuroshard.v1.worker_pb2 import *
