@@ -19,8 +19,9 @@ class EndOfCall final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       auto& trailers = *methods->GetSendTrailingMetadata();
       const grpc::Status status = methods->GetSendStatus();
-      // Our handlers name the request.
-      if (!status.ok() && trailers.find(kRequestIdKey) == trailers.end()) {
+      // Our handlers name the request. Who watches health and leaves is no failure.
+      const bool failed = !status.ok() && status.error_code() != grpc::StatusCode::CANCELLED;
+      if (failed && trailers.find(kRequestIdKey) == trailers.end()) {
         const CallIdentity identity = IdentifyCall(*call_.server_context());
         gate_.RefusedOutside(identity, call_.method(), FromGrpc(status));
         trailers.emplace(kRequestIdKey, identity.request_id);
