@@ -55,8 +55,9 @@ void AppendText(std::string_view text, std::string& line) {
 std::string JsonString(std::string_view text) {
   std::string shown(text.substr(0, kMaxValueBytes));
   if (text.size() > kMaxValueBytes) shown += "...";
+  // In ASCII: some readers take U+2028 for the end of a line.
   return nlohmann::json(std::move(shown))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 void Append(LogFormat format, const LogField& field, std::string& line) {

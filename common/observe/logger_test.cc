@@ -128,6 +128,7 @@ TEST(JsonLogTest, IsJsonWhateverAValueContains) {
     logger->With({{"request_id", value}}).Info("event", {{"value", value}});
     const std::string line = out.str();
     ASSERT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    ASSERT_TRUE(std::all_of(line.begin(), line.end() - 1, [](char c) { return c >= ' '; })) << line;
     ASSERT_LT(line.size(), 30'000u);
     const auto read = nlohmann::json::parse(line, nullptr, false);
     ASSERT_TRUE(read.is_object()) << line;

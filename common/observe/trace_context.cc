@@ -60,6 +60,18 @@ bool IsRequestId(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
+std::string RequestIdHeader(std::string_view id) {
+  if (IsRequestId(id)) return std::string(id);
+  std::string header;
+  for (const char c : id) {
+    header += c > ' ' && c <= '~' && c != '%'
+                  ? std::string(1, c)
+                  : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    if (header.size() >= kMaxRequestIdHeaderBytes) break;
+  }
+  return header.substr(0, kMaxRequestIdHeaderBytes);
+}
+
 std::string MakeRequestId() { return RandomId(2); }
 
 }  // namespace neuroshard

@@ -32,6 +32,9 @@ TraceContext NextStep(const TraceContext& trace);
 
 // Whether `text` can be a request id of a header: 1 to 128 visible ASCII characters.
 bool IsRequestId(std::string_view text);
+// `id` as a header's: what no header can carry percent-encoded, cut to 128 characters. `id` is not
+// empty.
+std::string RequestIdHeader(std::string_view id);
 // A fresh one: 16 hexadecimal digits, random.
 std::string MakeRequestId();
 

@@ -65,6 +65,15 @@ TEST(RequestIdTest, IsWhatAHeaderCanCarry) {
     EXPECT_FALSE(IsRequestId(bad)) << bad;
 }
 
+TEST(RequestIdTest, AnyIdHasAFormForAHeader) {
+  EXPECT_EQ(RequestIdHeader("job/7%"), "job/7%");
+  EXPECT_EQ(RequestIdHeader("a b\n%"), "a%20b%0A%25");
+  EXPECT_EQ(RequestIdHeader("\xc3\xa4"), "%C3%A4");
+  for (const std::string& odd : {std::string(1'000'000, 'x'), std::string(500, '\0')}) {
+    EXPECT_TRUE(IsRequestId(RequestIdHeader(odd)));
+  }
+}
+
 TEST(RequestIdTest, IsSixteenDigitsAndDiffers) {
   const std::string id = MakeRequestId();
   EXPECT_THAT(id, MatchesRegex("[0-9a-f]+"));

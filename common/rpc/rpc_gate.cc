@@ -136,10 +136,7 @@ grpc::Status RpcGate::Call::End(const Status& status) {
   } else if (gate_.logger_ != nullptr) {
     LogFailure(status, duration_ms);
   }
-  // An id of the request's own may be one that no header can carry; its caller knows it.
-  if (IsRequestId(identity_.request_id)) {
-    context_.AddTrailingMetadata(kRequestIdKey, identity_.request_id);
-  }
+  context_.AddTrailingMetadata(kRequestIdKey, RequestIdHeader(identity_.request_id));
   return ToGrpc(status);
 }
 

@@ -167,6 +167,9 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
 
   std::unique_ptr<RpcServer> server(new RpcServer(options, gate));
   builder.RegisterCallbackGenericService(&server->unknown_calls_);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<FailuresOfGrpc>(gate));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
     for (const int fd : listening) close(fd);

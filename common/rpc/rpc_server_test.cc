@@ -421,7 +421,7 @@ TEST_F(RpcServerTest, EveryAnswerNamesItsRequest) {
     EXPECT_THAT(get(std::string(1000, 'x')), ::testing::MatchesRegex("[0-9a-f]+"));
   }
   service_.own_request_id_ = "of the request";  // which no header can carry
-  EXPECT_EQ(get("from/the:caller"), "");
+  EXPECT_EQ(get("from/the:caller"), "of%20the%20request");
   service_.own_request_id_ = "of-the-request";
   EXPECT_EQ(get("from/the:caller"), "of-the-request");
   gate_.StopAdmitting();
@@ -444,6 +444,30 @@ TEST_F(RpcServerTest, AFailureIsLoggedOnceWithItsIds) {
           "[^\n]* info call_failed request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c "
           "caller=127.0.0.1 peer=ipv4:127.0.0.1:[0-9]+ rpc=GetCostModel duration_ms=[^ ]+ "
           "code=NOT_FOUND message=none\n"));
+}
+
+TEST_F(RpcServerTest, RequestsThatGrpcCannotDecodeAreCountedAndAnsweredWithAnId) {
+  Start();
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  context.AddMetadata(kRequestIdKey, "r-1");
+  grpc::CompletionQueue queue;
+  grpc::Slice slice("\xff\xff");
+  const auto call = stub.PrepareUnaryCall(&context, "/neuroshard.v1.PlannerService/GetCostModel",
+                                          grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(AnsweredId(context), "r-1");
+  EXPECT_THAT(prometheus::TextSerializer().Serialize(registry_.Collect()),
+              HasSubstr("neuroshard_rpc_requests_total{code=\"INTERNAL\",rpc=\"GetCostModel\"} 1"));
+  server_.reset();
+  EXPECT_THAT(log_.str(), HasSubstr("call_refused request_id=r-1 "));
 }
 
 TEST(RpcGateTest, AFloodOfFailuresIsLoggedInPart) {

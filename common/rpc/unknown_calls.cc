@@ -1,5 +1,7 @@
 #include "common/rpc/unknown_calls.h"
 
+#include "common/rpc/status_mapping.h"
+
 namespace neuroshard {
 namespace {
 
@@ -8,7 +10,37 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
   void OnDone() override { delete this; }
 };
 
+class EndOfCall final : public grpc::experimental::Interceptor {
+ public:
+  EndOfCall(RpcGate& gate, grpc::experimental::ServerRpcInfo& call) : gate_(gate), call_(call) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      auto& trailers = *methods->GetSendTrailingMetadata();
+      const grpc::Status status = methods->GetSendStatus();
+      // Our handlers name the request. Who watches health and leaves is no failure.
+      const bool failed = !status.ok() && status.error_code() != grpc::StatusCode::CANCELLED;
+      if (failed && trailers.find(kRequestIdKey) == trailers.end()) {
+        const CallIdentity identity = IdentifyCall(*call_.server_context());
+        gate_.RefusedOutside(identity, call_.method(), FromGrpc(status));
+        trailers.emplace(kRequestIdKey, identity.request_id);
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  RpcGate& gate_;
+  grpc::experimental::ServerRpcInfo& call_;
+};
+
 }  // namespace
+
+grpc::experimental::Interceptor* FailuresOfGrpc::CreateServerInterceptor(
+    grpc::experimental::ServerRpcInfo* call) {
+  return new EndOfCall(gate_, *call);  // gRPC's
+}
 
 grpc::ServerGenericBidiReactor* UnknownCalls::CreateReactor(
     grpc::GenericCallbackServerContext* context) {

@@ -109,11 +109,11 @@ class LogsTest(Servers):
             with self.assertRaises(grpc.RpcError):
                 channel.unary_unary('/x"y\\/z', request_serializer=bytes, response_deserializer=bytes)(b"", timeout=60)
         made = events(planner, "plan_made")
-        self.assertEqual([line["request_id"] for line in made][:20], ids[0::3])
+        ended = [line for line in events(planner) if line["event"] in ("plan_made", "call_failed")]
+        self.assertEqual([line["request_id"] for line in ended], ids + ["undecodable"] * 2)
+        self.assertTrue(made)
         self.assertEqual({type(made[0][key]) for key in ("tables", "ranks", "version")}, {int})
         self.assertIs(made[0]["time_limit_reached"], False)
-        self.assertEqual(len(events(planner, "call_failed")), 40 + 2)
-        self.assertEqual([line["request_id"] for line in events(planner, "call_failed")][-2:], ["undecodable"] * 2)
         self.assertEqual([line["path"] for line in events(planner, "call_refused")], ['/x"y\\/z'])
         self.assertIn('neuroshard_rpc_requests_total{code="UNIMPLEMENTED",rpc="other"} 1', planner.metrics())
         self.assertIn('neuroshard_rpc_requests_total{code="INVALID_ARGUMENT",rpc="ShardPlan"}', planner.metrics())
