@@ -7,6 +7,15 @@
 #include "neuroshard/v1/planner.grpc.pb.h"
 
 namespace neuroshard {
+namespace {
+
+// Nobody cancels these calls. gRPC's servers answer so to calls that arrive while they shut down.
+Status WithoutCancel(const Status& status) {
+  if (!absl::IsCancelled(status)) return status;
+  return Unavailable("{} (the server ended the call, as one that stops does)", Message(status));
+}
+
+}  // namespace
 
 class PlannerClient::Impl {
  public:
@@ -26,7 +35,8 @@ class PlannerClient::Impl {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
       response.Clear();
-      return CallStatus((*stub_.*method)(&context, request, &response), "planner", address_);
+      return WithoutCancel(
+          CallStatus((*stub_.*method)(&context, request, &response), "planner", address_));
     }));
     return response;
   }
@@ -45,7 +55,7 @@ class PlannerClient::Impl {
         received = true;
         on_update(update);
       }
-      const Status status = CallStatus(reader->Finish(), "planner", address_);
+      const Status status = WithoutCancel(CallStatus(reader->Finish(), "planner", address_));
       if (!received) return status;
       // The caller has seen part of an answer; a second one from the start would contradict it.
       broken_after_start = status;
