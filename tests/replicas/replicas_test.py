@@ -36,7 +36,7 @@ DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 PACKAGES = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 # As haproxy.cfg asks for.
 NOTICE = {"drain_notice_ms": 4000}
-CALLERS = 8
+CALLERS = 6
 PROMPT_S = 30
 
 
@@ -71,7 +71,7 @@ def request(seed=7, model="analytic", strategy="refine"):
         request_id="same",
         tables=[v1.Table(name=f"t{i}", num_embeddings=1000 * (i + 1), embedding_dim=16 << (i % 3), pooling_factor=1 + i % 5) for i in range(12)],
         global_batch_size=4096, topology=v1.Topology(hosts=[v1.HostGroup(num_devices=4, memory_bytes=1 << 30)]), cost_model=v1.CostModelRef(name=model),
-        search=v1.SearchOptions(strategy=strategy, seed=seed, refine_steps=200, max_threads=1))
+        search=v1.SearchOptions(strategy=strategy, seed=seed, refine_steps=50, max_threads=1))
 
 
 def quick_request(seed):
