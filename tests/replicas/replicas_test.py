@@ -178,6 +178,18 @@ class RoundRobinTest(Replicas):
         self.assertEqual((listed.returncode, listed.stderr), (0, ""))
         self.assertIn("analytic", listed.stdout)
 
+    def test_replicas_that_are_not_ready_say_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "ab":  # two, and none is the default
+                shutil.copytree(pathlib.Path(MODELS) / "cpu-amd-epyc/4", pathlib.Path(folder) / name / "4")
+                manifest = pathlib.Path(folder) / name / "4/model.yaml"
+                manifest.write_text(manifest.read_text().replace("name: cpu-amd-epyc\n", f"name: {name}\n", 1))
+            with PlannerProcess(PLANNER, models=folder) as first, PlannerProcess(PLANNER, models=folder) as second:
+                for address, fault in ((f"{first.address},{second.address}", "no replica that answers is ready"), (first.address, "")):
+                    listed = subprocess.run([NEUROSHARD, "models", "list", "--planner", address], capture_output=True, text=True)
+                    self.assertIn(fault, listed.stderr)
+                    self.assertEqual(listed.returncode, 1 if fault else 0)
+
     def test_connections_come_of_age(self):
         (planner,) = self.start(1, max_connection_age_ms=1000)
         connection = http2.Connection(planner.address)
