@@ -30,6 +30,11 @@ std::string Plainer(const std::string& message) {
     return "the connection was closed: a server with TLS, perhaps, which takes a certificate "
            "(--tls-ca, --tls-cert, --tls-key)";
   }
+  if (has("backend unhealthy")) {
+    return "no replica that answers is ready: each drains, or lacks its default model (ask one "
+           "alone: "
+           "neuroshard models list)";
+  }
   if (has("DNS resolution failed")) return "there is no host of that name (DNS resolution failed)";
   if (message == "Deadline Exceeded") return "no answer within the time that the caller allowed";
   return message;

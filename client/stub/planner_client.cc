@@ -8,6 +8,15 @@
 #include "neuroshard/v1/planner.grpc.pb.h"
 
 namespace neuroshard {
+namespace {
+
+// Nobody cancels these calls. gRPC's servers answer so to calls that arrive while they shut down.
+Status WithoutCancel(const Status& status) {
+  if (!absl::IsCancelled(status)) return status;
+  return Unavailable("{} (the server ended the call, as one that stops does)", Message(status));
+}
+
+}  // namespace
 
 class PlannerClient::Impl {
  public:
@@ -29,7 +38,7 @@ class PlannerClient::Impl {
       AddTrace(context);
       response.Clear();
       const grpc::Status status = (*stub_.*method)(&context, request, &response);
-      return CallStatus(status, context, "planner", address_);
+      return WithoutCancel(CallStatus(status, context, "planner", address_));
     }));
     return response;
   }
@@ -49,7 +58,8 @@ class PlannerClient::Impl {
         received = true;
         on_update(update);
       }
-      const Status status = CallStatus(reader->Finish(), context, "planner", address_);
+      const Status status =
+          WithoutCancel(CallStatus(reader->Finish(), context, "planner", address_));
       if (!received) return status;
       // The caller has seen part of an answer; a second one from the start would contradict it.
       broken_after_start = status;

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Replicas of a planner behind one name, by the clients' own round_robin and by deploy/haproxy: no call fails while one of three is killed and one
-drained, all give the same plan byte for byte, and connections come of age.
+drained, all give the same plan byte for byte, connections come of age, and a version of a model is rolled out and back.
 
-    replicas_test.py NEUROSHARD_PLANNER NEUROSHARD_WORKER NEUROSHARD CACHE
+    replicas_test.py NEUROSHARD_PLANNER NEUROSHARD_WORKER NEUROSHARD NEUROSHARD_PRETRAIN CACHE
 
 HAProxy is taken from PATH, else Debian's packages are unpacked into CACHE, not installed. Tests that need it are skipped where there is none and
 Debian's mirrors cannot be reached.
 """
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -22,19 +23,20 @@ import threading
 import time
 import unittest
 
+import grpc
 from neuroshard import PlannerClient, PlannerError, v1
-from planner_process import PlannerProcess
+from planner_process import MODELS, PlannerProcess
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attacks"))
 import http2  # noqa: E402
 
-PLANNER, NEUROSHARD, CACHE = sys.argv[1], sys.argv[3], pathlib.Path(sys.argv[4]).resolve()
-CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "deploy/haproxy/haproxy.cfg"
+PLANNER, NEUROSHARD, PRETRAIN, CACHE = sys.argv[1], *sys.argv[3:5], pathlib.Path(sys.argv[5]).resolve()
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 # HAProxy and the libraries that it links and a base system lacks.
 PACKAGES = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 # As haproxy.cfg asks for.
-RPC = {"drain_notice_ms": 4000}
-CALLERS = 8
+NOTICE = {"drain_notice_ms": 4000}
+CALLERS = 6
 PROMPT_S = 30
 
 
@@ -63,13 +65,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def request(tables=12, steps=200):
+def request(seed=7, model="analytic", strategy="refine"):
     """A search without a clock, so that its plan is a function of the request."""
     return v1.ShardPlanRequest(
         request_id="same",
-        tables=[v1.Table(name=f"t{i}", num_embeddings=1000 * (i + 1), embedding_dim=16 << (i % 3), pooling_factor=1 + i % 5) for i in range(tables)],
-        global_batch_size=4096, topology=v1.Topology(hosts=[v1.HostGroup(num_devices=4, memory_bytes=1 << 30)]), cost_model=v1.CostModelRef(name="analytic"),
-        search=v1.SearchOptions(strategy="refine", seed=7, refine_steps=steps, max_threads=1))
+        tables=[v1.Table(name=f"t{i}", num_embeddings=1000 * (i + 1), embedding_dim=16 << (i % 3), pooling_factor=1 + i % 5) for i in range(12)],
+        global_batch_size=4096, topology=v1.Topology(hosts=[v1.HostGroup(num_devices=4, memory_bytes=1 << 30)]), cost_model=v1.CostModelRef(name=model),
+        search=v1.SearchOptions(strategy=strategy, seed=seed, refine_steps=50, max_threads=1))
+
+
+def quick_request(seed):
+    """For the default model; there are as many as seeds."""
+    return request(seed, "", "size_greedy")
 
 
 def same_part(response):
@@ -80,27 +87,30 @@ def same_part(response):
 
 
 class Load:
-    """Callers that ask for plans until told to stop; what went wrong, and the different plans."""
+    """Callers that ask for plans until told to stop; what went wrong, the different plans, and how many a drain cut."""
 
-    def __init__(self, address, retries=3):
-        self.failures, self.plans, self.calls = [], collections.Counter(), 0
+    def __init__(self, address, retries=3, ask=request, credentials=None):
+        self.failures, self.plans, self.calls, self.cut = [], collections.Counter(), 0, 0
+        self._ask = ask
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._clients = [PlannerClient(address, timeout_s=PROMPT_S, retries=retries) for _ in range(2)]
+        self._clients = [PlannerClient(address, credentials=credentials, timeout_s=PROMPT_S, retries=retries) for _ in range(2)]
         self._threads = [threading.Thread(target=self._run, args=(self._clients[i % 2],)) for i in range(CALLERS)]
 
     def _run(self, client):
         while not self._stop.is_set():
             try:
-                plan, failure = same_part(client.plan(request())), None
+                answer, failure = client.plan(self._ask()), None
             except PlannerError as error:
-                plan, failure = None, str(error)
+                answer, failure = None, str(error)
             with self._lock:
                 self.calls += 1
-                if failure is None:
-                    self.plans[plan] += 1
-                else:
+                if failure is not None:
                     self.failures.append(failure)
+                elif answer.search.time_limit_reached:
+                    self.cut += 1
+                else:
+                    self.plans[same_part(answer)] += 1
 
     def wait_for(self, more):
         """Until that many more calls have ended."""
@@ -123,11 +133,11 @@ class Load:
             client.close()
 
 
-class ReplicasTest(unittest.TestCase):
-    def start(self, count=3, **rpc):
+class Replicas(unittest.TestCase):
+    def start(self, count=3, tls=None, **rpc):
         planners = []
         for _ in range(count):
-            planners.append(PlannerProcess(PLANNER, config=json.dumps({"rpc": RPC | rpc})))
+            planners.append(PlannerProcess(PLANNER, config=json.dumps({"rpc": rpc} | ({"tls": tls} if tls else {}))))
             self.addCleanup(planners[-1].stop)
         return planners
 
@@ -135,13 +145,14 @@ class ReplicasTest(unittest.TestCase):
         found = re.search(r'^neuroshard_rpc_requests_total\{code="OK",rpc="ShardPlan"\} (\d+)', planner.metrics(), re.MULTILINE)
         return int(found[1]) if found else 0
 
-    def lose_two_of_three(self, planners, address, retries=3):
-        """One is killed and one drained under load. Returns the load."""
+    def lose_two_of_three(self, planners, address, credentials=None):
+        """One is killed and one drained under load: no call fails, and all plans are the same."""
         killed, drained, left = planners
-        with Load(address, retries) as load:
+        with Load(address, credentials=credentials) as load:
             load.wait_for(60)
-            for planner in planners:
-                self.assertGreater(self.plans_made(planner), 0)
+            if credentials is None:  # with TLS calls go with their connection, which the notice does not move
+                for planner in planners:
+                    self.assertGreater(self.plans_made(planner), 0)
             killed.kill()
             load.wait_for(60)
             drained.drain()
@@ -149,15 +160,16 @@ class ReplicasTest(unittest.TestCase):
             self.assertEqual(drained.process.returncode, 0, drained.log())
             load.wait_for(60)
         self.assertGreater(self.plans_made(left), 60)
-        return load
-
-    def assert_nothing_failed(self, load):
         self.assertEqual(load.failures, [])
         self.assertEqual(len(load.plans), 1)
+        if credentials is None:
+            self.assertEqual(load.cut, 0)
 
-    def test_round_robin(self):
-        planners = self.start()
-        self.assert_nothing_failed(self.lose_two_of_three(planners, ",".join(planner.address for planner in planners)))
+
+class RoundRobinTest(Replicas):
+    def test_two_of_three_are_lost(self):
+        planners = self.start(drain_notice_ms=1000)
+        self.lose_two_of_three(planners, ",".join(planner.address for planner in planners))
 
     def test_the_command_line_knows_replicas(self):
         planners = self.start(2)
@@ -165,6 +177,18 @@ class ReplicasTest(unittest.TestCase):
         listed = subprocess.run([NEUROSHARD, "models", "list", "--planner", ",".join(planner.address for planner in planners)], capture_output=True, text=True)
         self.assertEqual((listed.returncode, listed.stderr), (0, ""))
         self.assertIn("analytic", listed.stdout)
+
+    def test_replicas_that_are_not_ready_say_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "ab":  # two, and none is the default
+                shutil.copytree(pathlib.Path(MODELS) / "cpu-amd-epyc/4", pathlib.Path(folder) / name / "4")
+                manifest = pathlib.Path(folder) / name / "4/model.yaml"
+                manifest.write_text(manifest.read_text().replace("name: cpu-amd-epyc\n", f"name: {name}\n", 1))
+            with PlannerProcess(PLANNER, models=folder) as first, PlannerProcess(PLANNER, models=folder) as second:
+                for address, fault in ((f"{first.address},{second.address}", "no replica that answers is ready"), (first.address, "")):
+                    listed = subprocess.run([NEUROSHARD, "models", "list", "--planner", address], capture_output=True, text=True)
+                    self.assertIn(fault, listed.stderr)
+                    self.assertEqual(listed.returncode, 1 if fault else 0)
 
     def test_connections_come_of_age(self):
         (planner,) = self.start(1, max_connection_age_ms=1000)
@@ -185,6 +209,86 @@ class ReplicasTest(unittest.TestCase):
         self.assertEqual(load.failures, [])
 
 
+class RolloutTest(unittest.TestCase):
+    NAME = "cpu-amd-epyc"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.name = pathlib.Path(folder.name) / "models" / self.NAME
+        shutil.copytree(pathlib.Path(MODELS) / self.NAME / "4", self.name / "4")
+        self.serve(4)
+        self.planners = []
+        for _ in range(2):
+            self.planners.append(PlannerProcess(PLANNER, models=str(self.name.parent), config=json.dumps({"models": {"poll_ms": 50}})))
+            self.addCleanup(self.planners[-1].stop)
+
+    def serve(self, version, *more):
+        subprocess.run([PRETRAIN, "serve", "--model", self.name / str(version), *more], check=True, capture_output=True)
+
+    def land(self, version):
+        """As deploy/README.md says: beside its place, then renamed."""
+        beside = self.name / f"{version}.tmp"
+        shutil.copytree(self.name / "4", beside)
+        manifest = (beside / "model.yaml").read_text()
+        (beside / "model.yaml").write_text(manifest.replace("version: 4\n", f"version: {version}\n"))
+        beside.rename(self.name / str(version))
+
+    def wait_for_shares(self, **shares):
+        for planner in self.planners:
+            for version, share in shares.items():
+                planner.wait_for_metric(f'neuroshard_model_share{{model="{self.NAME}",version="{version[1:]}"}} {share:g}')
+
+    def versions(self):
+        """Of 40 requests; the same from both."""
+        found = []
+        for planner in self.planners:
+            with PlannerClient(planner.address, timeout_s=PROMPT_S) as client:
+                found.append([client.plan(quick_request(seed)).cost_model.version for seed in range(40)])
+        self.assertEqual(*found)
+        return found[0]
+
+    def test_a_version_is_rolled_out_and_back_while_nothing_fails(self):
+        seeds = itertools.count()
+        with Load(",".join(planner.address for planner in self.planners), ask=lambda: quick_request(next(seeds))) as load:
+            load.wait_for(20)
+            self.land(5)
+            for planner in self.planners:
+                planner.wait_for_metric('neuroshard_models{state="serving"} 2')
+            self.assertEqual(set(self.versions()), {4})  # what lands serves nobody yet
+            self.serve(5, "--share", "0.25")
+            self.wait_for_shares(v4=0.75, v5=0.25)
+            quarter = self.versions()
+            self.serve(5, "--share", "0.75")
+            self.wait_for_shares(v4=0.25, v5=0.75)
+            most = self.versions()
+            self.assertEqual({4, 5}, set(quarter))
+            self.assertLess(quarter.count(5), most.count(5))
+            self.assertNotIn((5, 4), zip(quarter, most))
+            self.serve(5)
+            self.wait_for_shares(v5=1)
+            self.assertEqual(set(self.versions()), {5})
+            self.serve(4)
+            self.wait_for_shares(v4=1)
+            self.assertEqual(set(self.versions()), {4})
+            # A version that cannot be loaded, and a channel that wants it.
+            self.land(6)
+            (self.name / "6/compute.safetensors").write_bytes(b"cut")
+            (self.name / "channel.yaml").write_text("format: neuroshard-channel/1\nversion: 6\n")
+            for planner in self.planners:
+                planner.wait_for_metric('neuroshard_models{state="refused"} 2')
+                self.assertIn("directory=cpu-amd-epyc/channel.yaml", planner.log())
+            self.assertEqual(set(self.versions()), {4})
+            load.wait_for(20)
+        self.assertEqual(load.failures, [])
+
+    def test_a_default_that_is_not_there_keeps_a_planner_from_starting(self):
+        for default, fault in (("h100", "no cost model h100; there is analytic version 1, cpu-amd-epyc version 4"),
+                               (f"{self.NAME}/5", "no cost model cpu-amd-epyc version 5")):
+            with self.assertRaisesRegex(RuntimeError, f"models.default: {fault}"):
+                PlannerProcess(PLANNER, models=str(self.name.parent), config=json.dumps({"models": {"default": default}}))
+
+
 def frame_kinds(received):
     kinds = []
     while len(received) >= 9:
@@ -193,7 +297,7 @@ def frame_kinds(received):
     return kinds
 
 
-class HaproxyTest(ReplicasTest):
+class HaproxyTest(Replicas):
     def setUp(self):
         if HAPROXY is None:
             self.skipTest("no haproxy in PATH, and Debian's package cannot be fetched")
@@ -201,47 +305,55 @@ class HaproxyTest(ReplicasTest):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    test_round_robin = test_the_command_line_knows_replicas = test_connections_come_of_age = None
-
-    def start_haproxy(self, planners):
-        """deploy's configuration with these addresses. Returns HAProxy's."""
+    def start_haproxy(self, planners, configuration="haproxy.cfg"):
+        """deploy's configuration with these addresses. Returns HAProxy's port on localhost."""
         command, environment = HAPROXY
         port = free_port()
-        text = CONFIGURATION.read_text()
-        for old, new in ((":50051 proto", f"127.0.0.1:{port} proto"), *((f" planner-{i}:50051", f" {planner.address}") for i, planner in enumerate(planners, 1))):
+        text = (DEPLOY / "haproxy" / configuration).read_text()
+        for old, new in (("bind :50051", f"bind 127.0.0.1:{port}"), *((f" planner-{i}:50051", f" {planner.address}") for i, planner in enumerate(planners, 1))):
             self.assertIn(old, text)
             text = text.replace(old, new)
-        path = self.folder / "haproxy.cfg"
+        path = self.folder / configuration
         path.write_text(text)
-        checked = subprocess.run([command, "-c", "-f", path], env=environment, capture_output=True, text=True)
+        checked = subprocess.run([command, "-c", "-f", path], env=environment, cwd=self.folder, capture_output=True, text=True)
         self.assertEqual((checked.returncode, checked.stderr), (0, ""))
         log = open(self.folder / "log", "w", encoding="utf-8")  # noqa: SIM115
         self.addCleanup(log.close)
-        process = subprocess.Popen([command, "-db", "-f", path], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen([command, "-db", "-f", path], env=environment, cwd=self.folder, stdout=log, stderr=log)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         give_up = time.monotonic() + PROMPT_S
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
-                return f"127.0.0.1:{port}"
+                return port
             except ConnectionRefusedError:
                 if time.monotonic() > give_up:
                     raise
                 time.sleep(0.01)
 
-    def test_haproxy(self):
-        planners = self.start()
-        address = self.start_haproxy(planners)
-        load = self.lose_two_of_three(planners, address)
-        self.assert_nothing_failed(load)
-        # The checks saw the drain before it began, and so nobody was refused.
-        log = (self.folder / "log").read_text()
-        self.assertRegex(log, r"Server planners/planner-2 is DOWN, reason: Layer7 ")
+    def assert_drain_was_noticed(self):
+        self.assertRegex((self.folder / "log").read_text(), "Server planners/planner-2 is DOWN, reason: Layer7 timeout")
+
+    def test_two_of_three_are_lost(self):
+        planners = self.start(**NOTICE)
+        self.lose_two_of_three(planners, f"127.0.0.1:{self.start_haproxy(planners)}")
+        self.assert_drain_was_noticed()
+
+    def test_two_of_three_are_lost_with_tls(self):
+        names = {"server": "DNS:localhost,IP:127.0.0.1", "haproxy": "DNS:haproxy", "trainer": "URI:spiffe://example.org/trainer/1"}
+        subprocess.run([DEPLOY / "make_dev_certs.sh", self.folder, *(f"{name}={san}" for name, san in names.items())], check=True)
+        (self.folder / "haproxy.pem").write_bytes(b"".join((self.folder / f"haproxy.{part}").read_bytes() for part in ("pem", "key")))
+        tls = {"certificate": str(self.folder / "server.pem"), "key": str(self.folder / "server.key"), "client_ca": str(self.folder / "ca.pem"),
+               "roles": {"plan": ["spiffe://example.org/trainer/*"]}}
+        planners = self.start(tls=tls, **NOTICE)
+        credentials = grpc.ssl_channel_credentials(*((self.folder / file).read_bytes() for file in ("ca.pem", "trainer.key", "trainer.pem")))
+        self.lose_two_of_three(planners, f"localhost:{self.start_haproxy(planners, 'haproxy_tls.cfg')}", credentials)
+        self.assert_drain_was_noticed()
 
     def test_errors_arrive_whole(self):
         (planner,) = self.start(1)
-        address = self.start_haproxy([planner] * 3)
+        address = f"127.0.0.1:{self.start_haproxy([planner] * 3)}"
         bad = request()
         for table in bad.tables:
             table.num_embeddings = -1

@@ -68,6 +68,16 @@ class TlsTest(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
+    def test_replicas_of_a_list_show_certificates_for_its_first_address(self):
+        replicas = [self.start(), self.start()]
+        addresses = ",".join(replica.address for replica in replicas)
+        with PlannerClient(addresses, credentials=credentials(self.folder, "trainer"), timeout_s=30) as client:
+            client.models()
+            replicas[0].kill()
+            client.models()
+        files = [f"--tls-{option}={self.folder / file}" for option, file in (("ca", "ca.pem"), ("cert", "trainer.pem"), ("key", "trainer.key"))]
+        subprocess.run([NEUROSHARD, "models", "list", "--planner", addresses, *files], check=True, capture_output=True)
+
     def test_a_role_is_what_a_caller_may_do(self):
         planner = self.start()
         trainer = self.client(planner, "trainer")

@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from neuroshard.call import Attempts, replica_channel
+from neuroshard.call import Attempts, planner_error, replica_channel
 from neuroshard.errors import from_status
 
 
@@ -26,6 +26,21 @@ class ReplicaChannelTest(unittest.TestCase):
             self.assertEqual(found, target)
             self.assertEqual(json.loads(dict(options)["grpc.service_config"]).get("healthCheckConfig"), health)
             self.assertEqual(dict(options).get("grpc.default_authority"), authority)
+
+
+class PlannerErrorTest(unittest.TestCase):
+    class Fault:
+        def __init__(self, code, details):
+            self.code, self.details, self.trailing_metadata = lambda: code, lambda: details, lambda: ()
+
+    def test_what_a_server_that_stops_cancels_is_unavailable(self):
+        for code, details, expected in (
+            (grpc.StatusCode.CANCELLED, "", grpc.StatusCode.UNAVAILABLE),
+            (grpc.StatusCode.CANCELLED, "CANCELLED", grpc.StatusCode.UNAVAILABLE),
+            (grpc.StatusCode.CANCELLED, "Locally cancelled by application!", grpc.StatusCode.CANCELLED),
+            (grpc.StatusCode.INTERNAL, "", grpc.StatusCode.INTERNAL),
+        ):
+            self.assertIs(planner_error(self.Fault(code, details), "here:1").code, expected)
 
 
 class AttemptsTest(unittest.TestCase):
