@@ -83,10 +83,9 @@ std::string ContentAsText(const std::string& store, const StoreContent& content,
   if (!content.sweeps.empty()) text += '\n' + sweeps.ToString(style);
   if (!content.environments.empty()) text += '\n' + environments.ToString(style);
   if (!ProfileStore::IsRemote(store)) {
-    text += '\n' + Lines(
-                       "a copy of the file alone (cp) lacks what its log beside it holds; "
-                       "`neuroshard store backup` makes a whole copy, also during a sweep\n",
-                       style);
+    text +=
+        "\ncp copies the file without its log, where the latest records are;\n"
+        "`neuroshard store backup` makes a whole copy, also during a sweep\n";
   }
   return text;
 }
