@@ -19,6 +19,7 @@ int RunCommandLine(int argc, const char* const* argv, const Console& console) {
   AddEvaluateCommand(app, console, &exit_code);
   AddEvalTasksCommand(app, console, &exit_code);
   AddSweepCommand(app, console, &exit_code);
+  AddStoreCommand(app, console, &exit_code);
   AddValidateCommand(app, console, &exit_code);
   AddPredictCommand(app, console, &exit_code);
   AddModelsCommand(app, console, &exit_code);

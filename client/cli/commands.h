@@ -14,6 +14,7 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddDevicesCommand(CLI::App& app, const Console& console, int* exit_code);

@@ -1,6 +1,5 @@
 #include "common/store/profile_store.h"
 
-#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -30,27 +29,6 @@ StatusOr<std::vector<StoredSample<Sample>>> SelectSamples(SqlDatabase& database,
   } else {
     return SelectCommSamples(database, sweep_id, filter);
   }
-}
-
-// Runs body(again) as one transaction; `again` is whether it was run before, in which case what it
-// did then may have been committed without an answer. A lost connection is made again, and the
-// server waited for, for up to ProfileStore::kReconnectMs.
-template <typename Body>
-Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
-  const auto once = [&](bool again) -> Status {
-    NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
-    NS_RETURN_IF_ERROR(body(again));
-    return transaction.Commit();
-  };
-  const MutexLock lock(database.mutex());
-  Status status = once(false);
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(ProfileStore::kReconnectMs);
-  while (!status.ok()) {
-    NS_RETURN_IF_ERROR(database.Recover(status, deadline));
-    status = once(true);
-  }
-  return status;
 }
 
 // nullopt when there is none.
@@ -201,38 +179,6 @@ Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
   if (measurements.size() == seen.size()) return absl::OkStatus();
   return InvalidArgument("sample {}: got records of {} of {} ranks", sample_id, measurements.size(),
                          num_ranks);
-}
-
-StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(
-          "WITH outcomes (kind, sweep_id, sample, measured, failed) AS ("
-          " SELECT 'compute', sweep_id, s.sample, CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END,"
-          " CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END"
-          " FROM compute_samples s LEFT JOIN compute_measurements m USING (sample)"
-          " UNION ALL"
-          " SELECT 'comm', sweep_id, s.sample, max(CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END),"
-          " max(CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END)"
-          " FROM comm_samples s LEFT JOIN comm_measurements m USING (sample) GROUP BY s.sample)"
-          " SELECT w.sweep_id, w.kind, name, config_hash, imported, count(sample),"
-          " coalesce(sum(measured), 0), coalesce(sum(failed), 0)"
-          " FROM sweeps w LEFT JOIN outcomes o ON o.kind = w.kind AND o.sweep_id = w.sweep_id"
-          " GROUP BY w.sweep_id ORDER BY w.sweep_id"));
-  std::vector<SweepStatistics> sweeps;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return sweeps;
-    SweepStatistics& sweep = sweeps.emplace_back();
-    sweep.sweep_id = rows->Integer(0);
-    sweep.kind = rows->Text(1) == "compute" ? SweepKind::kCompute : SweepKind::kComm;
-    sweep.name = rows->Text(2);
-    sweep.config_hash = rows->Text(3);
-    sweep.imported = rows->Integer(4) != 0;
-    sweep.samples = rows->Integer(5);
-    sweep.out_of_memory = rows->Integer(7);
-    sweep.ok = rows->Integer(6) - sweep.out_of_memory;
-  }
 }
 
 // The records of all sweeps of one kind, by `select(sweep_id, imported)`.

@@ -74,14 +74,13 @@ struct SweepStatistics {
 // Every call that changes something is one transaction: when it returns OK the change survives
 // SIGKILL and power loss, otherwise nothing of it is there. Any thread may call any method; several
 // processes may have the same store open, writers wait for each other up to kBusyTimeoutMs and are
-// then UNAVAILABLE. A connection that is lost during a call is made again, for up to kReconnectMs,
+// then UNAVAILABLE. A connection that is lost during a call is made again, for up to 30 s,
 // and the call finds out whether it was carried out; then it is UNAVAILABLE too. Writing to a store opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file
 // is damaged.
 class ProfileStore {
  public:
   static constexpr int kSchemaVersion = 2;
   static constexpr int kBusyTimeoutMs = 10'000;
-  static constexpr int kReconnectMs = 30'000;
 
   // `name` is a file, or postgresql://user@host:port/database (no password: PGPASSFILE, PGPASSWORD).
   // kReadWrite creates a missing file, not a missing directory, and brings a store of an older
@@ -139,6 +138,9 @@ class ProfileStore {
 
   // All sweeps, oldest first.
   StatusOr<std::vector<SweepStatistics>> Statistics() const;
+
+  // For store_maintenance.h.
+  SqlDatabase& database() const { return *database_; }
 
  private:
   ProfileStore(std::unique_ptr<SqlDatabase> database, StoreMode mode);

@@ -240,4 +240,36 @@ StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::
   }
 }
 
+StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
+  NS_ASSIGN_OR_RETURN(
+      const auto rows,
+      database.Prepare(
+          "WITH outcomes (kind, sweep_id, sample, measured, failed) AS ("
+          " SELECT 'compute', sweep_id, s.sample, CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END,"
+          " CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END"
+          " FROM compute_samples s LEFT JOIN compute_measurements m USING (sample)"
+          " UNION ALL"
+          " SELECT 'comm', sweep_id, s.sample, max(CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END),"
+          " max(CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END)"
+          " FROM comm_samples s LEFT JOIN comm_measurements m USING (sample) GROUP BY s.sample)"
+          " SELECT w.sweep_id, w.kind, name, config_hash, imported, count(sample),"
+          " coalesce(sum(measured), 0), coalesce(sum(failed), 0)"
+          " FROM sweeps w LEFT JOIN outcomes o ON o.kind = w.kind AND o.sweep_id = w.sweep_id"
+          " GROUP BY w.sweep_id ORDER BY w.sweep_id"));
+  std::vector<SweepStatistics> sweeps;
+  while (true) {
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if (!more) return sweeps;
+    SweepStatistics& sweep = sweeps.emplace_back();
+    sweep.sweep_id = rows->Integer(0);
+    sweep.kind = rows->Text(1) == "compute" ? SweepKind::kCompute : SweepKind::kComm;
+    sweep.name = rows->Text(2);
+    sweep.config_hash = rows->Text(3);
+    sweep.imported = rows->Integer(4) != 0;
+    sweep.samples = rows->Integer(5);
+    sweep.out_of_memory = rows->Integer(7);
+    sweep.ok = rows->Integer(6) - sweep.out_of_memory;
+  }
+}
+
 }  // namespace neuroshard

@@ -35,4 +35,7 @@ StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
 StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::int64_t sweep_id,
                                                     bool imported);
 
+// All sweeps, oldest first, and how far each is.
+StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database);
+
 }  // namespace neuroshard

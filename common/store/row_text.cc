@@ -69,6 +69,18 @@ StatusOr<ReuseHistogram> HistogramFromText(const std::string& text) {
   return histogram;
 }
 
+StatusOr<TimedSeries> SeriesFromText(const std::string& text) {
+  return Parse<TimedSeries>(text, [](const Json& value) {
+    TimedSeries series;
+    series.samples_ms = value.at("samples_ms").get<std::vector<double>>();
+    series.median_ms = value.at("median_ms").get<double>();
+    series.relative_spread = value.at("relative_spread").get<double>();
+    series.stop_reason = FromText<StopReason>(value.at("stop_reason").get<std::string>()).value();
+    series.warmup_iterations = value.at("warmup_iterations").get<int>();
+    return series;
+  });
+}
+
 StatusOr<MeasurementEnvironment> EnvironmentFromText(const std::string& text) {
   return Parse<MeasurementEnvironment>(text, [](const Json& value) {
     MeasurementEnvironment environment;

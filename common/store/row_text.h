@@ -23,6 +23,7 @@ std::string EnvironmentToText(const MeasurementEnvironment& environment);
 StatusOr<std::vector<std::int64_t>> IntegersFromText(const std::string& text);
 StatusOr<std::vector<double>> RealsFromText(const std::string& text);
 StatusOr<ReuseHistogram> HistogramFromText(const std::string& text);
+StatusOr<TimedSeries> SeriesFromText(const std::string& text);
 StatusOr<MeasurementEnvironment> EnvironmentFromText(const std::string& text);
 
 }  // namespace neuroshard

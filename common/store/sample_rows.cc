@@ -181,7 +181,7 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
         .Bind(sample.sample_id)
         .Bind(IntegersToText(shard_ids))
         .Bind(sample.batch_size)
-        .Bind(ToText(sample.optimizer))
+        .Bind(std::string(ToText(sample.optimizer)))
         .Bind(std::bit_cast<std::int64_t>(sample.seed));
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
@@ -199,13 +199,13 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
     insert.Bind(sweep_id)
         .Bind(position++)
         .Bind(sample.sample_id)
-        .Bind(ToText(sample.direction))
+        .Bind(std::string(ToText(sample.direction)))
         .Bind(static_cast<std::int64_t>(sample.dim_sums.size()))
         .Bind(IntegersToText(sample.dim_sums))
         .Bind(RealsToText(sample.start_offsets_ms))
         .Bind(sample.batch_size)
         .Bind(sample.element_bytes)
-        .Bind(ToText(sample.collective));
+        .Bind(std::string(ToText(sample.collective)));
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());

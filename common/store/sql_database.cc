@@ -37,10 +37,12 @@ Status SqlTransaction::Commit() {
   return absl::OkStatus();
 }
 
-RowInserter::RowInserter(SqlDatabase& database, std::string table_and_columns)
-    : database_(database), table_and_columns_(std::move(table_and_columns)) {}
+RowInserter::RowInserter(SqlDatabase& database, std::string table_and_columns, std::string suffix)
+    : database_(database),
+      table_and_columns_(std::move(table_and_columns)),
+      suffix_(std::move(suffix)) {}
 
-RowInserter& RowInserter::Add(Value value) {
+RowInserter& RowInserter::Bind(Value value) {
   values_.push_back(std::move(value));
   return *this;
 }
@@ -59,9 +61,17 @@ Status RowInserter::Flush() {
   row += ')';
   std::string sql = "INSERT INTO " + table_and_columns_ + " VALUES ";
   for (std::size_t i = 0; i < rows_; ++i) sql += (i == 0 ? "" : ", ") + row;
-  NS_ASSIGN_OR_RETURN(const auto insert, database_.Prepare(sql));
+  NS_ASSIGN_OR_RETURN(const auto insert, database_.Prepare(sql + ' ' + suffix_));
   for (const Value& value : values_) {
-    std::visit([&](const auto& bound) { insert->Bind(bound); }, value);
+    std::visit(
+        [&]<typename T>(const T& bound) {
+          if constexpr (std::is_same_v<T, std::monostate>) {
+            insert->BindNull();
+          } else {
+            insert->Bind(bound);
+          }
+        },
+        value);
   }
   values_.clear();
   rows_ = 0;

@@ -100,27 +100,48 @@ class SqlTransaction {
   SqlDatabase* database_;
 };
 
+// How long a lost server is waited for.
+inline constexpr std::chrono::milliseconds kReconnectTime{30'000};
+
+// Runs body(again) as one transaction; `again` is whether it was run before, in which case what it
+// did then may have been committed without an answer. A lost connection is made again, and the
+// server waited for, for up to kReconnectTime.
+template <typename Body>
+Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
+  const auto once = [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
+    NS_RETURN_IF_ERROR(body(again));
+    return transaction.Commit();
+  };
+  const MutexLock lock(database.mutex());
+  Status status = once(false);
+  const auto deadline = std::chrono::steady_clock::now() + kReconnectTime;
+  while (!status.ok()) {
+    NS_RETURN_IF_ERROR(database.Recover(status, deadline));
+    status = once(true);
+  }
+  return status;
+}
+
 // Many rows of one table in few statements: a row a statement would cost a network's round trip
 // each. Rows are in the table after Flush.
 class RowInserter {
  public:
-  // `columns` as in "samples (a, b)".
-  RowInserter(SqlDatabase& database, std::string table_and_columns);
+  using Value = std::variant<std::monostate, std::int64_t, double, std::string>;
 
-  RowInserter& Bind(std::int64_t value) { return Add(value); }
-  RowInserter& Bind(std::string value) { return Add(std::move(value)); }
-  RowInserter& Bind(std::string_view value) { return Add(std::string(value)); }
+  // As in "samples (a, b)", and what follows the values.
+  RowInserter(SqlDatabase& database, std::string table_and_columns, std::string suffix = "");
+
+  // monostate is NULL.
+  RowInserter& Bind(Value value);
   // After the last value of a row.
   Status EndRow();
   Status Flush();
 
  private:
-  using Value = std::variant<std::int64_t, std::string>;
-
-  RowInserter& Add(Value value);
-
   SqlDatabase& database_;
   std::string table_and_columns_;
+  std::string suffix_;
   std::vector<Value> values_;
   std::size_t rows_ = 0;
 };

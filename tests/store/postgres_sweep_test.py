@@ -111,6 +111,19 @@ class PostgresSweepTest(unittest.TestCase):
         self.assertEqual(len(in_sqlite), SAMPLES)
         self.assertEqual([[words.get(value, value) for value in row] for row in self.rows()], [[str(value) for value in row] for row in in_sqlite])
 
+    def test_a_backup_of_a_store_that_is_written_is_whole(self):
+        sweep = self.start(self.workers[0], 31)
+        self.wait_for_records(50, sweep)
+        backup = self.folder / "backup.db"
+        subprocess.run([CLIENT, "store", "backup", "--store", self.store, backup], check=True, capture_output=True)
+        subprocess.run([CLIENT, "store", "verify", "--store", backup], check=True, capture_output=True)
+        self.finish(sweep)
+        with sqlite3.connect(backup) as database:
+            kept = database.execute("SELECT sample_id, total_ms FROM compute_measurements JOIN compute_samples USING (sample)").fetchall()
+        stored = self.sql("SELECT sample_id, total_ms FROM compute_measurements JOIN compute_samples USING (sample)")
+        self.assertGreaterEqual(len(kept), 50)
+        self.assertLessEqual(dict(kept).items(), {line.split("|")[0]: float(line.split("|")[1]) for line in stored.split("\n")}.items())
+
     def test_two_sweeps_go_on_after_the_server_was_killed(self):
         sweeps = [self.start(worker, seed) for seed, worker in enumerate(self.workers, start=11)]
         for kill_at in (60, 240):

@@ -1,0 +1,94 @@
+// `neuroshard store` on files; common/store tests what it does in databases of each kind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "client/cli/command_line_fixture.h"
+#include "common/store/sql_database.h"
+#include "common/store/test_samples.h"
+
+namespace neuroshard {
+namespace {
+
+using ::testing::AllOf;
+using testing::CommandLineTest;
+using ::testing::HasSubstr;
+
+class StoreCommandTest : public CommandLineTest {
+ protected:
+  StoreCommandTest() {
+    store_ = (folder_ / "store.db").string();
+    copy_ = (folder_ / "copy.db").string();
+    const auto store = *ProfileStore::Open(store_, StoreMode::kReadWrite);
+    const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(3));
+    EXPECT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0")).ok());
+    EXPECT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c1")).ok());
+    const std::int64_t comm = *store->BeginCommSweep(Info("h"), CommSamples(1));
+    EXPECT_TRUE(store->AddCommMeasurements(comm, "m0", CommResults("m0")).ok());
+  }
+
+  std::string store_;
+  std::string copy_;
+};
+
+TEST_F(StoreCommandTest, InfoSaysWhatIsInItAndThatCpIsNoBackup) {
+  ASSERT_EQ(Run({"store", "info", "--store", store_}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("2 sweeps, 3 measured samples, 1 environments"),
+                          HasSubstr("neuroshard-cpu"), HasSubstr("host"), HasSubstr("1970-01-01"),
+                          HasSubstr("neuroshard store backup")));
+  ASSERT_EQ(Run({"store", "info", "--store", store_, "--format", "json"}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("\"pending\": 1"));
+  EXPECT_EQ(Run({"store", "info", "--store", copy_}), 1);
+  EXPECT_FALSE(std::filesystem::exists(copy_));
+}
+
+TEST_F(StoreCommandTest, CopiesOnceAndBacksUpIntoNewFilesOnly) {
+  ASSERT_EQ(Run({"store", "copy", "--store", store_, copy_}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("2 sweeps, 3 records copied, 0 already there"));
+  ASSERT_EQ(Run({"store", "copy", "--store", store_, copy_, "--format", "json"}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("\"copied\": 0"), HasSubstr("\"already_there\": 3")));
+  EXPECT_EQ(Run({"store", "backup", "--store", store_, copy_}), 1);
+  EXPECT_THAT(err_, HasSubstr("overwrites nothing"));
+  EXPECT_EQ(Run({"store", "backup", "--store", store_, copy_ + "2"}), 0) << err_;
+  EXPECT_EQ(Run({"store", "verify", "--store", copy_ + "2"}), 0) << out_;
+  EXPECT_THAT(out_, HasSubstr("is whole"));
+}
+
+TEST_F(StoreCommandTest, VerifyExitsWith1AndNamesTheFault) {
+  {
+    const auto store = *ProfileStore::Open(store_, StoreMode::kReadWrite);
+    const MutexLock lock(store->database().mutex());
+    ASSERT_TRUE(store->database().Execute("UPDATE compute_measurements SET forward_ms = 9").ok());
+  }
+  EXPECT_EQ(Run({"store", "verify", "--store", store_}), 1);
+  EXPECT_THAT(out_, HasSubstr("sample c0: the forward cost is 9 ms"));
+  EXPECT_EQ(Run({"store", "verify", "--store", store_, "--format", "json"}), 1);
+  EXPECT_THAT(out_, HasSubstr("\"whole\": false"));
+}
+
+TEST_F(StoreCommandTest, PruneRemovesOnlyWhenTold) {
+  EXPECT_EQ(Run({"store", "prune", "--store", store_}), 2);
+  ASSERT_EQ(Run({"store", "prune", "--store", store_, "--older-than-days", "1"}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("would remove 3 records, with them 2 sweeps; --apply does it"));
+  ASSERT_EQ(Run({"store", "prune", "--store", store_, "--environment", "no-such-host"}), 0);
+  EXPECT_THAT(out_, HasSubstr("would remove 0 records"));
+  ASSERT_EQ(Run({"store", "prune", "--store", store_, "--older-than-days", "1", "--apply"}), 0);
+  EXPECT_THAT(out_, HasSubstr("removed 3 records, with them 2 sweeps"));
+  ASSERT_EQ(Run({"store", "info", "--store", store_}), 0);
+  EXPECT_THAT(out_, HasSubstr("0 sweeps, 0 measured samples"));
+}
+
+TEST_F(StoreCommandTest, ExportsALineASampleOrRank) {
+  ASSERT_EQ(Run({"store", "export", "--store", store_}), 0) << err_;
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 3);
+  EXPECT_THAT(out_, AllOf(HasSubstr("sample_id,batch_size"), HasSubstr("\nc1,512,rowwise_adagrad,"),
+                          HasSubstr("\"[{\"\"table\"\":\"\"table_0\"\""), HasSubstr(",0.1,0.2,")));
+  ASSERT_EQ(Run({"store", "export", "--store", store_, "--kind", "comm"}), 0) << err_;
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 4);
+  EXPECT_THAT(out_, HasSubstr("\nm0,2,3,forward,all_to_all,768,4,128,2.5,3,0,host,"));
+}
+
+}  // namespace
+}  // namespace neuroshard

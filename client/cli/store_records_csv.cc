@@ -1,0 +1,92 @@
+#include "client/cli/store_records_csv.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "common/domain/backend_names.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::string_view kEnvironmentColumns =
+    ",imported,hostname,device,backend,collective_backend,worker_version,git_commit,"
+    "measured_at_unix_ms\n";
+
+// In quotes where it needs them.
+std::string Field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c;
+    if (c == '"') quoted += c;
+  }
+  return quoted + '"';
+}
+
+// The shortest text that is this number again; empty for none.
+std::string Number(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }
+
+std::string EnvironmentFields(const MeasurementEnvironment& environment, bool imported) {
+  if (imported) return ",1,,,,,,,\n";
+  return fmt::format(",0,{},{},{},{},{},{},{}\n", Field(environment.hostname),
+                     Field(environment.device), Field(environment.backend),
+                     Field(CollectiveBackendOf(environment)), Field(environment.worker_version),
+                     Field(environment.git_commit), environment.measured_at_unix_ms);
+}
+
+std::string ShardsText(const std::vector<MeasuredShard>& shards) {
+  auto list = nlohmann::ordered_json::array();
+  for (const MeasuredShard& shard : shards) {
+    list.push_back({{"table", shard.table},
+                    {"rows", shard.rows},
+                    {"cols", shard.cols},
+                    {"pooling_factor", shard.pooling_factor},
+                    {"reuse_histogram", shard.reuse_histogram},
+                    {"weight_dtype", ToText(shard.weight_dtype)},
+                    {"pooling_mode", ToText(shard.pooling_mode)},
+                    {"weighted", shard.weighted}});
+  }
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string RecordsAsCsv(const std::vector<ComputeRecord>& records) {
+  std::string csv = "sample_id,batch_size,optimizer,seed,shards,forward_ms,backward_ms,total_ms";
+  csv += kEnvironmentColumns;
+  for (const ComputeRecord& record : records) {
+    const ComputeSample& sample = record.sample;
+    csv +=
+        fmt::format("{},{},{},{},{},{},{},{}", Field(sample.sample_id), sample.batch_size,
+                    ToText(sample.optimizer), sample.seed, Field(ShardsText(sample.shards)),
+                    Number(record.forward_ms), Number(record.backward_ms), Number(record.total_ms));
+    csv += EnvironmentFields(record.environment, record.imported);
+  }
+  return csv;
+}
+
+std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
+  std::string csv =
+      "sample_id,rank,num_ranks,direction,collective,batch_size,element_bytes,dim_sum,"
+      "start_offset_ms,cost_ms";
+  csv += kEnvironmentColumns;
+  for (const CommRecord& record : records) {
+    const CommSample& sample = record.sample;
+    for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
+      csv +=
+          fmt::format("{},{},{},{},{},{},{},{},{},{}", Field(sample.sample_id), rank,
+                      record.cost_ms.size(), ToText(sample.direction), ToText(sample.collective),
+                      sample.batch_size, sample.element_bytes, sample.dim_sums[rank],
+                      Number(sample.start_offsets_ms.empty() ? 0.0 : sample.start_offsets_ms[rank]),
+                      Number(record.cost_ms[rank]));
+      csv += EnvironmentFields(
+          record.imported ? MeasurementEnvironment() : record.environments[rank], record.imported);
+    }
+  }
+  return csv;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,507 @@
+#include "common/store/store_maintenance.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "common/store/record_rows.h"
+#include "common/store/row_text.h"
+#include "common/store/sample_rows.h"
+#include "common/store/sql_database.h"
+
+namespace neuroshard {
+namespace {
+
+// Columns of a record that are copied as they are; the first is the sample's.
+constexpr std::string_view kComputeColumns =
+    "outcome, detail, total_ms, forward_ms, backward_ms, forward_series, backward_series, "
+    "measured_at_unix_ms";
+constexpr std::string_view kCommColumns =
+    "rank, outcome, detail, cost_ms, series, measured_at_unix_ms";
+
+std::string_view TextOf(SweepKind kind) { return kind == SweepKind::kCompute ? "compute" : "comm"; }
+
+StatusOr<SweepInfo> InfoOf(SqlDatabase& database, std::int64_t sweep_id) {
+  NS_ASSIGN_OR_RETURN(const auto find,
+                      database.Prepare("SELECT name, config_hash, config_text FROM sweeps WHERE "
+                                       "sweep_id = ?"));
+  NS_RETURN_IF_ERROR(find->Bind(sweep_id).Step().status());
+  return SweepInfo{find->Text(0), find->Text(1), find->Text(2)};
+}
+
+// One record of a rank (0 for compute) as its row has it.
+struct RawRecord {
+  std::string sample_id;
+  std::string environment;
+  std::vector<RowInserter::Value> values;  // kComputeColumns or kCommColumns
+};
+
+// The rows of the samples that have no record yet, by sample_id.
+StatusOr<std::map<std::string, std::int64_t>> PendingRows(SqlDatabase& database, SweepKind kind,
+                                                          std::int64_t sweep_id) {
+  NS_ASSIGN_OR_RETURN(
+      const auto rows,
+      database.Prepare(fmt::format("SELECT sample_id, sample FROM {0}_samples s WHERE sweep_id = ? "
+                                   "AND NOT EXISTS (SELECT 1 FROM {0}_measurements m WHERE "
+                                   "m.sample = s.sample)",
+                                   TextOf(kind))));
+  rows->Bind(sweep_id);
+  std::map<std::string, std::int64_t> pending;
+  while (true) {
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if (!more) return pending;
+    pending[rows->Text(0)] = rows->Integer(1);
+  }
+}
+
+RowInserter::Value ValueOf(const SqlStatement& rows, int column, std::string_view name) {
+  if (rows.IsNull(column)) return std::monostate();
+  if (name == "rank" || name == "measured_at_unix_ms") return rows.Integer(column);
+  if (name.ends_with("_ms")) return rows.Real(column);
+  return rows.Text(column);
+}
+
+std::vector<std::string_view> SplitColumns(std::string_view columns) {
+  std::vector<std::string_view> names;
+  while (!columns.empty()) {
+    const std::size_t comma = columns.find(", ");
+    names.push_back(columns.substr(0, comma));
+    columns.remove_prefix(comma == std::string_view::npos ? columns.size() : comma + 2);
+  }
+  return names;
+}
+
+// Copies the records of one sweep that is in both stores.
+class SweepCopy {
+ public:
+  SweepCopy(SqlDatabase& from, SqlDatabase& to, SweepKind kind,
+            const std::function<void()>& on_record, CopyReport& report)
+      : from_(from), to_(to), kind_(kind), on_record_(on_record), report_(report) {}
+
+  // Within a snapshot of `from`.
+  Status Run(std::int64_t from_sweep, std::int64_t to_sweep) {
+    const auto find_pending = [&](bool /*again*/) -> Status {
+      NS_ASSIGN_OR_RETURN(pending_, PendingRows(to_, kind_, to_sweep));
+      return absl::OkStatus();
+    };
+    NS_RETURN_IF_ERROR(InTransaction(to_, TransactionKind::kSnapshot, find_pending));
+    const std::string_view columns = kind_ == SweepKind::kCompute ? kComputeColumns : kCommColumns;
+    const std::vector<std::string_view> names = SplitColumns(columns);
+    NS_ASSIGN_OR_RETURN(
+        const auto rows,
+        from_.Prepare(fmt::format(
+            "SELECT sample_id, environment, {1} FROM {0}_measurements m JOIN {0}_samples s ON "
+            "s.sample = m.sample LEFT JOIN environments e ON e.environment_id = m.environment_id "
+            "WHERE s.sweep_id = ? ORDER BY position{2}",
+            TextOf(kind_), columns, kind_ == SweepKind::kComm ? ", rank" : "")));
+    rows->Bind(from_sweep);
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+      if (!more) return Flush();
+      RawRecord record{rows->Text(0), rows->Text(1), {}};
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        record.values.push_back(ValueOf(*rows, static_cast<int>(i) + 2, names[i]));
+      }
+      NS_RETURN_IF_ERROR(Take(std::move(record)));
+    }
+  }
+
+ private:
+  // Few enough that others wait briefly, enough that a commit's sync is shared by many.
+  static constexpr std::size_t kSamplesATransaction = 500;
+
+  Status Take(RawRecord record) {
+    if (record.sample_id != last_sample_) {
+      if (batch_samples_ == kSamplesATransaction) NS_RETURN_IF_ERROR(Flush());
+      last_sample_ = record.sample_id;
+      const bool missing = pending_.count(record.sample_id) > 0;
+      batch_samples_ += missing ? 1 : 0;
+      ++(missing ? report_.copied : report_.already_there);
+      on_record_();
+    }
+    if (pending_.count(record.sample_id) > 0) batch_.push_back(std::move(record));
+    return absl::OkStatus();
+  }
+
+  Status Flush() {
+    if (batch_.empty()) return absl::OkStatus();
+    const std::string table =
+        fmt::format("{}_measurements (sample, environment_id, {})", TextOf(kind_),
+                    kind_ == SweepKind::kCompute ? kComputeColumns : kCommColumns);
+    const auto store = [&](bool /*again*/) -> Status {
+      std::map<std::string, std::int64_t> environments;
+      // A sweep that measures the same samples at this moment keeps what it has recorded.
+      RowInserter insert(to_, table, "ON CONFLICT DO NOTHING");
+      for (const RawRecord& record : batch_) {
+        insert.Bind(pending_.at(record.sample_id));
+        if (record.environment.empty()) {
+          insert.Bind(std::monostate());
+        } else {
+          auto known = environments.find(record.environment);
+          if (known == environments.end()) {
+            NS_ASSIGN_OR_RETURN(const std::int64_t id, EnvironmentTextId(to_, record.environment));
+            known = environments.emplace(record.environment, id).first;
+          }
+          insert.Bind(known->second);
+        }
+        for (const RowInserter::Value& value : record.values) insert.Bind(value);
+        NS_RETURN_IF_ERROR(insert.EndRow());
+      }
+      return insert.Flush();
+    };
+    NS_RETURN_IF_ERROR(InTransaction(to_, TransactionKind::kWrite, store));
+    batch_.clear();
+    batch_samples_ = 0;
+    return absl::OkStatus();
+  }
+
+  SqlDatabase& from_;
+  SqlDatabase& to_;
+  SweepKind kind_;
+  const std::function<void()>& on_record_;
+  CopyReport& report_;
+  std::map<std::string, std::int64_t> pending_;
+  std::vector<RawRecord> batch_;
+  std::size_t batch_samples_ = 0;
+  std::string last_sample_;
+};
+
+template <typename Sample>
+std::vector<Sample> WithoutRows(std::vector<StoredSample<Sample>> stored) {
+  std::vector<Sample> samples;
+  for (StoredSample<Sample>& one : stored) samples.push_back(std::move(one.sample));
+  return samples;
+}
+
+// The sweep with its samples in `to`; of an imported one with its records.
+StatusOr<std::int64_t> CopySweep(SqlDatabase& from, const SweepStatistics& sweep,
+                                 ProfileStore& to) {
+  NS_ASSIGN_OR_RETURN(const SweepInfo info, InfoOf(from, sweep.sweep_id));
+  const bool compute = sweep.kind == SweepKind::kCompute;
+  if (sweep.imported && compute) {
+    NS_ASSIGN_OR_RETURN(const auto records, SelectComputeRecords(from, sweep.sweep_id, true));
+    return to.ImportComputeCosts(info, records);
+  }
+  if (sweep.imported) {
+    NS_ASSIGN_OR_RETURN(const auto records, SelectCommRecords(from, sweep.sweep_id, true));
+    return to.ImportCommCosts(info, records);
+  }
+  if (compute) {
+    NS_ASSIGN_OR_RETURN(auto samples,
+                        SelectComputeSamples(from, sweep.sweep_id, SampleFilter::kAll));
+    return to.BeginComputeSweep(info, WithoutRows(std::move(samples)));
+  }
+  NS_ASSIGN_OR_RETURN(auto samples, SelectCommSamples(from, sweep.sweep_id, SampleFilter::kAll));
+  return to.BeginCommSweep(info, WithoutRows(std::move(samples)));
+}
+
+Status SyncPath(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
+  if (descriptor >= 0) close(descriptor);
+  return synced ? absl::OkStatus()
+                : absl::UnavailableError(fmt::format("{}: cannot be written to disk", path));
+}
+
+// Every record of one sweep, decoded and compared.
+class SweepCheck {
+ public:
+  SweepCheck(SqlDatabase& database, const SweepStatistics& sweep, std::vector<std::string>& faults)
+      : database_(database), sweep_(sweep), faults_(faults) {}
+
+  Status Run() {
+    const bool compute = sweep_.kind == SweepKind::kCompute;
+    const Status samples =
+        compute ? SelectComputeSamples(database_, sweep_.sweep_id, SampleFilter::kAll).status()
+                : SelectCommSamples(database_, sweep_.sweep_id, SampleFilter::kAll).status();
+    if (absl::IsDataLoss(samples)) {
+      Add("", Message(samples));
+    } else if (!samples.ok()) {
+      return samples;
+    }
+    return compute ? CheckCompute() : CheckComm();
+  }
+
+ private:
+  void Add(const std::string& sample_id, const std::string& fault) {
+    faults_.push_back(fmt::format("{} sweep {} ({}){}: {}", TextOf(sweep_.kind), sweep_.sweep_id,
+                                  sweep_.name, sample_id.empty() ? "" : ", sample " + sample_id,
+                                  fault));
+  }
+
+  // A series that is there has the median that the row says.
+  void CheckSeries(const SqlStatement& rows, int series, int median, const char* what) {
+    if (rows.IsNull(series)) return;
+    const auto decoded = SeriesFromText(rows.Text(series));
+    if (!decoded.ok()) {
+      Add(rows.Text(0), Message(decoded.status()));
+    } else if (decoded->median_ms != rows.Real(median)) {
+      Add(rows.Text(0), fmt::format("{} is {} ms, the median of its series {} ms", what,
+                                    rows.Real(median), decoded->median_ms));
+    }
+  }
+
+  void CheckOutcome(const SqlStatement& rows, int outcome, int cost) {
+    const auto word = FromText<Outcome>(rows.Text(outcome));
+    if (!word) {
+      Add(rows.Text(0), "unknown outcome " + rows.Text(outcome));
+    } else if ((*word == Outcome::kOk) !=
+               (std::isfinite(rows.Real(cost)) && rows.Real(cost) >= 0)) {
+      Add(rows.Text(0), "the cost does not fit the outcome " + rows.Text(outcome));
+    }
+  }
+
+  Status CheckCompute() {
+    NS_ASSIGN_OR_RETURN(
+        const auto rows,
+        database_.Prepare("SELECT sample_id, outcome, total_ms, forward_ms, backward_ms, "
+                          "forward_series, backward_series FROM compute_measurements m JOIN "
+                          "compute_samples s ON s.sample = m.sample WHERE sweep_id = ?"));
+    rows->Bind(sweep_.sweep_id);
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+      if (!more) return absl::OkStatus();
+      CheckOutcome(*rows, 1, 2);
+      CheckSeries(*rows, 5, 3, "the forward cost");
+      CheckSeries(*rows, 6, 4, "the backward cost");
+      if (!rows->IsNull(3) && rows->Real(2) != rows->Real(3) + rows->Real(4)) {
+        Add(rows->Text(0), "the total is not the sum of forward and backward");
+      }
+    }
+  }
+
+  Status CheckComm() {
+    NS_ASSIGN_OR_RETURN(
+        const auto ranks,
+        database_.Prepare("SELECT sample_id, num_ranks, count(*) FROM comm_measurements m JOIN "
+                          "comm_samples s ON s.sample = m.sample WHERE sweep_id = ? GROUP BY "
+                          "sample_id, num_ranks HAVING count(*) <> num_ranks"));
+    ranks->Bind(sweep_.sweep_id);
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool more, ranks->Step());
+      if (!more) break;
+      Add(ranks->Text(0),
+          fmt::format("has records of {} of {} ranks", ranks->Integer(2), ranks->Integer(1)));
+    }
+    NS_ASSIGN_OR_RETURN(
+        const auto rows,
+        database_.Prepare("SELECT sample_id, outcome, cost_ms, series FROM comm_measurements m "
+                          "JOIN comm_samples s ON s.sample = m.sample WHERE sweep_id = ?"));
+    rows->Bind(sweep_.sweep_id);
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+      if (!more) return absl::OkStatus();
+      CheckOutcome(*rows, 1, 2);
+      CheckSeries(*rows, 3, 2, "the cost");
+    }
+  }
+
+  SqlDatabase& database_;
+  const SweepStatistics& sweep_;
+  std::vector<std::string>& faults_;
+};
+
+// Keys of the environments whose text contains `part`, as a list for SQL.
+StatusOr<std::string> MatchingEnvironments(SqlDatabase& database, const std::string& part) {
+  NS_ASSIGN_OR_RETURN(const auto rows,
+                      database.Prepare("SELECT environment_id, environment FROM environments"));
+  std::string ids = "-1";
+  while (true) {
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if (!more) return ids;
+    if (rows->Text(1).find(part) != std::string::npos) {
+      ids += fmt::format(", {}", rows->Integer(0));
+    }
+  }
+}
+
+Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, bool dry_run,
+             PruneReport& report) {
+  struct Affected {
+    std::int64_t sweep_id;
+    bool whole;
+  };
+  std::vector<Affected> affected;
+  NS_ASSIGN_OR_RETURN(
+      const auto rows,
+      database.Prepare(fmt::format(
+          "SELECT s.sweep_id, count(DISTINCT m.sample), count(DISTINCT CASE WHEN {1} THEN m.sample "
+          "END) FROM {0}_measurements m JOIN {0}_samples s ON s.sample = m.sample GROUP BY "
+          "s.sweep_id",
+          TextOf(kind), matches)));
+  while (true) {
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if (!more) break;
+    if (rows->Integer(2) == 0) continue;
+    report.records += rows->Integer(2);
+    affected.push_back({rows->Integer(0), rows->Integer(1) == rows->Integer(2)});
+    report.sweeps += affected.back().whole ? 1 : 0;
+  }
+  if (dry_run) return absl::OkStatus();
+  for (const Affected& sweep : affected) {
+    const std::string samples = fmt::format("(SELECT sample FROM {}_samples WHERE sweep_id = {})",
+                                            TextOf(kind), sweep.sweep_id);
+    NS_RETURN_IF_ERROR(database.Execute(fmt::format(
+        "DELETE FROM {0}_measurements WHERE sample IN {1} AND sample IN (SELECT sample FROM "
+        "{0}_measurements m WHERE {2})",
+        TextOf(kind), samples, matches)));
+    if (!sweep.whole) continue;
+    NS_RETURN_IF_ERROR(database.Execute(
+        fmt::format("DELETE FROM {}_samples WHERE sweep_id = {}; DELETE FROM sweeps WHERE "
+                    "sweep_id = {}",
+                    TextOf(kind), sweep.sweep_id, sweep.sweep_id)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
+  StoreContent content;
+  NS_ASSIGN_OR_RETURN(content.sweeps, store.Statistics());
+  SqlDatabase& database = store.database();
+  const auto describe = [&](bool /*again*/) -> Status {
+    std::map<std::string, EnvironmentUse> uses;
+    for (const SweepKind kind : {SweepKind::kCompute, SweepKind::kComm}) {
+      NS_ASSIGN_OR_RETURN(
+          const auto rows,
+          database.Prepare(fmt::format(
+              "SELECT environment, records, first, last FROM environments e JOIN (SELECT "
+              "environment_id, count(*) AS records, min(measured_at_unix_ms) AS first, "
+              "max(measured_at_unix_ms) AS last FROM {}_measurements GROUP BY environment_id) m ON "
+              "m.environment_id = e.environment_id",
+              TextOf(kind))));
+      while (true) {
+        NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+        if (!more) break;
+        EnvironmentUse& use = uses[rows->Text(0)];
+        const bool first = use.compute_records + use.comm_records == 0;
+        (kind == SweepKind::kCompute ? use.compute_records : use.comm_records) = rows->Integer(1);
+        use.first_unix_ms =
+            first ? rows->Integer(2) : std::min(use.first_unix_ms, rows->Integer(2));
+        use.last_unix_ms = std::max(use.last_unix_ms, rows->Integer(3));
+        NS_ASSIGN_OR_RETURN(use.environment, EnvironmentFromText(rows->Text(0)));
+      }
+    }
+    content.environments.clear();
+    for (auto& [text, use] : uses) content.environments.push_back(std::move(use));
+    NS_ASSIGN_OR_RETURN(content.bytes, database.Bytes());
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, describe));
+  return content;
+}
+
+StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
+                               const std::function<void()>& on_record) {
+  SqlDatabase& source = from.database();
+  if (source.name() == to.database().name()) {
+    return InvalidArgument("{} cannot be copied into itself", source.name());
+  }
+  CopyReport report;
+  const auto copy = [&](bool /*again*/) -> Status {
+    report = {};
+    NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(source));
+    for (const SweepStatistics& sweep : sweeps) {
+      NS_ASSIGN_OR_RETURN(const std::int64_t in_target, CopySweep(source, sweep, to));
+      ++report.sweeps;
+      NS_RETURN_IF_ERROR(SweepCopy(source, to.database(), sweep.kind, on_record, report)
+                             .Run(sweep.sweep_id, in_target));
+    }
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(InTransaction(source, TransactionKind::kSnapshot, copy));
+  return report;
+}
+
+Status BackUpStore(const ProfileStore& from, const std::string& path,
+                   const std::function<void()>& on_record) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    return absl::AlreadyExistsError(fmt::format("{} exists; a backup overwrites nothing", path));
+  }
+  const std::string part = fmt::format("{}.{}.part", path, getpid());
+  const auto make = [&]() -> Status {
+    SqlDatabase& database = from.database();
+    if (ProfileStore::IsRemote(database.name())) {
+      NS_ASSIGN_OR_RETURN(const auto to, ProfileStore::Open(part, StoreMode::kReadWrite));
+      return CopyStore(from, *to, on_record).status();
+    }
+    const MutexLock lock(database.mutex());
+    NS_ASSIGN_OR_RETURN(const auto vacuum, database.Prepare("VACUUM INTO ?"));
+    return vacuum->Bind(part).Run();
+  };
+  Status status = make();
+  if (status.ok()) status = SyncPath(part);
+  if (status.ok() && std::rename(part.c_str(), path.c_str()) != 0) {
+    status = absl::PermissionDeniedError(fmt::format("{}: cannot be renamed to {}", part, path));
+  }
+  if (!status.ok()) {
+    for (const char* suffix : {"", "-wal", "-shm"}) std::remove((part + suffix).c_str());
+    return status;
+  }
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return SyncPath(folder.empty() ? "." : folder);
+}
+
+StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
+                                                   std::size_t max_faults) {
+  SqlDatabase& database = store.database();
+  std::vector<std::string> faults;
+  const auto check = [&](bool /*again*/) -> Status {
+    NS_ASSIGN_OR_RETURN(faults, database.FindDamage());
+    NS_ASSIGN_OR_RETURN(const auto environments,
+                        database.Prepare("SELECT environment_id, environment FROM environments"));
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool more, environments->Step());
+      if (!more) break;
+      const Status decoded = EnvironmentFromText(environments->Text(1)).status();
+      if (!decoded.ok()) {
+        faults.push_back(
+            fmt::format("environment {}: {}", environments->Integer(0), Message(decoded)));
+      }
+    }
+    NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
+    for (const SweepStatistics& sweep : sweeps) {
+      if (faults.size() >= max_faults) break;
+      NS_RETURN_IF_ERROR(SweepCheck(database, sweep, faults).Run());
+    }
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, check));
+  if (faults.size() > max_faults) faults.resize(max_faults);
+  return faults;
+}
+
+StatusOr<PruneReport> PruneStore(ProfileStore& store, const PruneRule& rule, bool dry_run) {
+  if (!rule.before_unix_ms && rule.environment.empty()) {
+    return InvalidArgument("neither an age nor an environment is given");
+  }
+  SqlDatabase& database = store.database();
+  PruneReport report;
+  const auto prune = [&](bool /*again*/) -> Status {
+    report = {};
+    std::string matches = "m.environment_id IS NOT NULL";
+    if (rule.before_unix_ms) {
+      matches += fmt::format(" AND m.measured_at_unix_ms < {}", *rule.before_unix_ms);
+    }
+    if (!rule.environment.empty()) {
+      NS_ASSIGN_OR_RETURN(const std::string ids, MatchingEnvironments(database, rule.environment));
+      matches += fmt::format(" AND m.environment_id IN ({})", ids);
+    }
+    NS_RETURN_IF_ERROR(Prune(database, SweepKind::kCompute, matches, dry_run, report));
+    return Prune(database, SweepKind::kComm, matches, dry_run, report);
+  };
+  NS_RETURN_IF_ERROR(InTransaction(
+      database, dry_run ? TransactionKind::kSnapshot : TransactionKind::kExclusive, prune));
+  return report;
+}
+
+}  // namespace neuroshard
