@@ -51,7 +51,7 @@ def include_flags(build):
                 flags[(word, next(words))] = True
             elif word.startswith(("-I", "-D")) and not word.startswith("-DNEUROSHARD_"):
                 flags[(word,)] = True
-    own = [f'-DNEUROSHARD_{name}=""' for name in ("BIN_DIR", "SOURCE_DIR", "VERSION", "GIT_COMMIT")]
+    own = [f'-DNEUROSHARD_{name}=""' for name in ("BIN_DIR", "SOURCE_DIR", "VERSION", "GIT_COMMIT", "BUILD_TYPE")]
     return [word for flag in flags for word in flag] + own
 
 

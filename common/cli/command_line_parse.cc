@@ -31,12 +31,6 @@ void Prepare(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter, boo
     CLI::Option* version = app.set_version_flag("--version", BuildText(), "Print the version");
     if (!is_program) version->group("");  // once is enough
   }
-  if (is_program) {
-    // For whoever makes packages; --help does not show it.
-    app.add_flag_callback("--man",
-                          [&app] { throw CLI::CallForVersion(ManualPage(app, BuildVersion()), 0); })
-        ->group("");
-  }
   app.get_help_ptr()->description("Print this help");
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     Prepare(*command, formatter, false);
@@ -130,6 +124,11 @@ std::string Variable(const CLI::App& app, const std::string& message) {
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv,
                                     std::ostream& out, std::ostream& err) {
   Prepare(app, std::make_shared<HelpFormatter>(), true);
+  // For whoever makes packages; --help does not show it.
+  if (argc == 2 && std::string_view(argv[1]) == "--man") {
+    out << ManualPage(app, BuildVersion());
+    return kExitSuccess;
+  }
   const Chosen chosen = Choose(app, argc, argv);
   try {
     app.parse(argc, argv);

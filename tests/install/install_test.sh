@@ -2,7 +2,8 @@
 # install_test.sh BUILD: what BUILD installs. Below a prefix: programs that find their models wherever that is, manual pages, completions.
 # As Debian packages: contents, dependencies, and what systemd thinks of the units.
 # install_test.sh BUILD --debian CACHE: the same packages in a fresh Debian 12, made once with Debian's mmdebstrap and kept in CACHE: apt installs
-# them, the planner gives a plan, and a purge leaves nothing but an operator's models. Needs root and Debian's mirrors.
+# them, systemd (in systemd-nspawn) runs both servers, which plan, measure, reload, are restarted by the watchdog and stop; a purge leaves nothing
+# but an operator's models. Needs root and Debian's mirrors.
 set -euo pipefail
 
 build=$(realpath "$1")
@@ -10,8 +11,10 @@ cache=
 if [ "${2:-}" = --debian ]; then mkdir -p "$3"; cache=$(realpath "$3"); fi
 work=$(mktemp -d)
 planner=
+container=
 finish() {
   [ -z "$planner" ] || kill -9 "$planner" 2>/dev/null || true
+  [ -z "$container" ] || { kill -9 "$container" 2>/dev/null; wait "$container" 2>/dev/null; } || true
   rm -rf "$work"
 }
 trap finish EXIT
@@ -101,12 +104,13 @@ packages() {
   fi
 }
 
-# mmdebstrap's package, unpacked; it is a script.
+# mmdebstrap and systemd-nspawn are taken from their packages, not installed.
 fresh_debian() {
   [ "$(id -u)" = 0 ] || fail "a root of Debian needs root"
   if [ ! -e "$cache/root.tar" ]; then
-    (cd "$work" && apt-get download -qq mmdebstrap && dpkg --extract mmdebstrap_*.deb "$work/mmdebstrap")
-    perl "$work/mmdebstrap/usr/bin/mmdebstrap" --quiet --variant=minbase --include=init-system-helpers bookworm "$work/root.tar"
+    (cd "$work" && apt-get download -qq mmdebstrap systemd-container 2>/dev/null)
+    for package in "$work"/{mmdebstrap,systemd-container}_*.deb; do dpkg --extract "$package" "$cache/tools"; done
+    perl "$cache/tools/usr/bin/mmdebstrap" --quiet --variant=minbase --include=systemd-sysv bookworm "$work/root.tar"
     mv "$work/root.tar" "$cache/root.tar"
   fi
   mkdir -p "$work/root" "$cache/archives"
@@ -114,6 +118,51 @@ fresh_debian() {
   cp /etc/resolv.conf "$work/root/etc/resolv.conf"
   cp "$cache"/archives/*.deb "$work/root/var/cache/apt/archives/" 2>/dev/null || true
   echo 'Binary::apt::APT::Keep-Downloaded-Packages "true";' >"$work/root/etc/apt/apt.conf.d/keep"
+}
+
+# becomes WANT COMMAND...: waits until COMMAND prints WANT.
+becomes() {
+  local want=$1 got
+  shift
+  for _ in $(seq 600); do
+    got=$("$@" 2>/dev/null) || true
+    [ "$got" != "$want" ] || return 0
+    sleep 0.1
+  done
+  "${booted[@]}" journalctl --unit 'neuroshard-*' --no-pager | tail -n 40
+  fail "$*: $got instead of $want"
+}
+
+# Both servers as services of a systemd that runs as the first process of a container of its own.
+services() {
+  local root=$work/root override=$work/root/etc/systemd/system/neuroshard-planner.service.d leader=
+  mkdir -p "$override"
+  printf '[Service]\nWatchdogSec=2\n' >"$override/watchdog.conf"
+  "$cache/tools/usr/bin/systemd-nspawn" --quiet --directory="$root" --register=no --keep-unit --private-network --console=read-only --boot \
+    </dev/null >"$work/boot" 2>&1 &
+  container=$!
+  for _ in $(seq 600); do
+    leader=$(awk '{print $1}' "/proc/$container/task/$container/children" 2>/dev/null) && [ -n "$leader" ] && break
+    kill -0 "$container" 2>/dev/null || { cat "$work/boot"; fail "systemd-nspawn ended"; }
+    sleep 0.1
+  done
+  booted=(nsenter --target "$leader" --mount --uts --ipc --pid --net env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin)
+  becomes $'active\nactive' "${booted[@]}" systemctl is-active neuroshard-planner neuroshard-worker
+  "${booted[@]}" neuroshard plan /usr/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml --steps 1 >/dev/null
+  printf '%s\n' 'kind: compute' 'num_samples: 2' 'tables: /usr/share/neuroshard/configs/workloads/dlrm_2021_tables856.csv' 'max_tables: 2' \
+    'max_weights_bytes: 16777216' 'batch_size: 64' 'settings: {warmup_iterations: 1, min_iterations: 1, max_iterations: 1}' >"$root/sweep.yaml"
+  "${booted[@]}" neuroshard sweep compute /sweep.yaml --workers 127.0.0.1:50061 --store /store.db >/dev/null 2>&1 || fail "no sweep on the worker's service"
+  "${booted[@]}" systemctl reload neuroshard-planner
+  # Stopped, it neither answers nor says that it is alive: systemd starts another.
+  "${booted[@]}" sh -c 'kill -STOP $(systemctl show --property MainPID --value neuroshard-planner)'
+  becomes 1 "${booted[@]}" systemctl show --property NRestarts --value neuroshard-planner
+  becomes active "${booted[@]}" systemctl is-active neuroshard-planner
+  "${booted[@]}" systemctl stop neuroshard-planner neuroshard-worker
+  becomes $'Result=success\n\nResult=success' "${booted[@]}" systemctl show --property Result neuroshard-planner neuroshard-worker
+  "${booted[@]}" systemctl poweroff 2>/dev/null
+  wait "$container" || true
+  container=
+  rm -r "$override"
 }
 
 debian() {
@@ -132,6 +181,7 @@ debian() {
   grep -q "model cpu-amd-epyc" "$work/plan" || { cat "$work/plan"; fail "no plan by the model that was installed"; }
   stop
   "${inside[@]}" neuroshard-worker --config /etc/neuroshard/worker.yaml --check-config --listen 127.0.0.1:0 --metrics 127.0.0.1:0
+  services
 
   mkdir -p "$root/var/lib/neuroshard/models/mine/1"
   "${inside[@]}" apt-get purge -qq 'neuroshard-*' >"$work/apt" 2>&1 || { cat "$work/apt"; fail "apt cannot purge the packages"; }
