@@ -23,8 +23,8 @@ std::string Plainer(const std::string& message) {
   }
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
   if (has("Socket closed")) {
-    return "the connection was closed: a server with TLS, perhaps, which takes a certificate "
-           "(--tls-ca, --tls-cert, --tls-key)";
+    return "the connection was closed: the server ended, or is a server with TLS, perhaps, which "
+           "takes a certificate (--tls-ca, --tls-cert, --tls-key)";
   }
   if (has("DNS resolution failed")) return "there is no host of that name (DNS resolution failed)";
   if (message == "Deadline Exceeded") return "no answer within the time that the caller allowed";
