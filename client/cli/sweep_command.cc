@@ -186,21 +186,39 @@ std::string ReportAsJson(const StoredSweep& sweep, const SweepReport& report,
   auto given_up = nlohmann::ordered_json::array();
   for (const GivenUpSample& sample : report.given_up)
     given_up.push_back({{"sample_id", sample.sample_id}, {"reason", sample.reason}});
-  const nlohmann::ordered_json json = {
-      {"kind", sweep.label},          {"sweep_id", sweep.sweep_id},
-      {"samples", sweep.num_samples}, {"done_before", sweep.num_samples - sweep.num_pending()},
-      {"recorded", report.recorded},  {"out_of_memory", report.out_of_memory},
-      {"missing", missing},           {"complete", missing == 0},
-      {"given_up", given_up},         {"error", report.status.ok() ? "" : Message(report.status)}};
+  auto lost = nlohmann::ordered_json::array();
+  for (const LostWorker& worker : report.lost) {
+    nlohmann::ordered_json entry = {{"worker", worker.worker}};
+    if (worker.device.has_value()) entry["device"] = *worker.device;
+    entry["reason"] = worker.reason;
+    lost.push_back(std::move(entry));
+  }
+  const nlohmann::ordered_json json = {{"kind", sweep.label},
+                                       {"sweep_id", sweep.sweep_id},
+                                       {"samples", sweep.num_samples},
+                                       {"done_before", sweep.num_samples - sweep.num_pending()},
+                                       {"recorded", report.recorded},
+                                       {"out_of_memory", report.out_of_memory},
+                                       {"missing", missing},
+                                       {"complete", missing == 0},
+                                       {"given_up", given_up},
+                                       {"lost", lost},
+                                       {"error", report.status.ok() ? "" : Message(report.status)}};
   return json.dump(2) + '\n';
 }
 
 std::string ReportAsText(const StoredSweep& sweep, const SweepReport& report,
                          std::int64_t missing) {
-  return fmt::format(
+  std::string text = fmt::format(
       "{} sweep {}: {} samples, {} measured now ({} out of memory), {} before, {} missing\n",
       sweep.label, sweep.sweep_id, sweep.num_samples, report.recorded, report.out_of_memory,
       sweep.num_samples - sweep.num_pending(), missing);
+  for (const LostWorker& lost : report.lost) {
+    text += fmt::format("away at the end: {}{}: {}\n", lost.worker,
+                        lost.device.has_value() ? fmt::format(" device {}", *lost.device) : "",
+                        lost.reason);
+  }
+  return text;
 }
 
 SweepReport Measure(const SweepRun& run, StoredSweep& sweep) {

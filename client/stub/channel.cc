@@ -27,8 +27,8 @@ std::string Plainer(const std::string& message) {
   }
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
   if (has("Socket closed")) {
-    return "the connection was closed: a server with TLS, perhaps, which takes a certificate "
-           "(--tls-ca, --tls-cert, --tls-key)";
+    return "the connection was closed: the server ended, or is a server with TLS, perhaps, which "
+           "takes a certificate (--tls-ca, --tls-cert, --tls-key)";
   }
   if (has("backend unhealthy")) {
     return "no replica that answers is ready: each drains, or lacks its default model (ask one "

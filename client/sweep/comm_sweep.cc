@@ -53,7 +53,11 @@ class CommSweep {
       latch_.Stop();
       for (const auto& worker : workers_) worker->Cancel();
     });
-    if (stopped && !AllSettled()) tally_.Fail(absl::CancelledError("stopped"));
+    if (stopped && !AllSettled()) {
+      tally_.Fail(absl::CancelledError("stopped"));
+    } else {
+      for (const auto& [worker, reason] : away_) tally_.Lost({worker, std::nullopt, reason});
+    }
     return tally_.report();
   }
 
@@ -119,8 +123,10 @@ class CommSweep {
       const StatusOr<WorkerDescription> info = workers_[w]->GetWorkerInfo();
       if (!info.ok()) {
         unreachable = info.status();
+        away_[workers_[w]->address()] = Message(unreachable);
         continue;
       }
+      away_.erase(workers_[w]->address());
       for (const WorkerDeviceDescription& device : info->devices) {
         ++known_devices;
         if (device.running_job.empty()) {
@@ -185,7 +191,10 @@ class CommSweep {
   const unsigned run_tag_;
   int groups_opened_ = 0;
   std::vector<std::unique_ptr<WorkerClient>> workers_;
-  std::map<int, CommQueue> queues_;  // by number of ranks; touched by the measuring thread alone
+  // Touched by the measuring thread alone.
+  std::map<int, CommQueue> queues_;  // by number of ranks
+  // Workers that the last group was made without, and why.
+  std::map<std::string, std::string> away_;
 };
 
 }  // namespace

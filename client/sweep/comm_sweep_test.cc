@@ -74,6 +74,8 @@ TEST_F(CommSweepTest, TheOthersGoOnWithoutAWorkerThatDied) {
   EXPECT_EQ(report.recorded, 10);
   EXPECT_EQ(Statistics().pending(), 0);
   EXPECT_THAT(a.ranks_seen(), ElementsAre(0, 1));
+  ASSERT_EQ(report.lost.size(), 1u);
+  EXPECT_EQ(report.lost[0].worker, b.address());
 }
 
 TEST_F(CommSweepTest, AWorkerThatComesBackIsUsedAgain) {
@@ -87,6 +89,7 @@ TEST_F(CommSweepTest, AWorkerThatComesBackIsUsedAgain) {
   operator_of_the_worker.join();
   EXPECT_THAT(report.status, IsOk());
   EXPECT_EQ(Statistics().pending(), 0);
+  EXPECT_TRUE(report.lost.empty());
 }
 
 TEST_F(CommSweepTest, WithoutEnoughWorkersLeftItEnds) {

@@ -63,7 +63,8 @@ class ComputeSweep {
     StatusOr<WorkerDescription> info = client.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));
     while (!info.ok()) {
-      if (!patience.WaitToRetry(latch_)) return NoteDropped(address, info.status());
+      if (!patience.WaitToRetry(latch_))
+        return NoteLost({address, std::nullopt, Message(info.status())});
       info = client.GetWorkerInfo();
     }
     if (info->devices.empty())
@@ -84,19 +85,27 @@ class ComputeSweep {
       // Asked first, so that a worker that is away does not use up the attempts of samples.
       Status status = client.GetWorkerInfo().status();
       if (status.ok()) status = MeasureOnStream(client, device, patience, reported);
-      if (status.ok() || latch_.Stopped()) return;
-      if (!reported)
+      if (status.ok()) return;
+      if (!reported && !latch_.Stopped())
         run_.display.Note(fmt::format("device {}: {}; trying again", device, Message(status)));
       reported = true;
       if (!patience.WaitToRetry(latch_))
-        return NoteDropped(fmt::format("{} device {}", client.address(), device), status);
+        return NoteLost({client.address(), device, Message(status)});
     }
   }
 
-  void NoteDropped(const std::string& what, const Status& status) {
-    if (latch_.Stopped()) return;
-    run_.display.Note(fmt::format("{}: dropped after {} s without success: {}", what,
-                                  run_.fleet.reconnect_window.count() / 1000, Message(status)));
+  // Dropped, or still away when the others have measured everything.
+  void NoteLost(LostWorker lost) {
+    if (!latch_.Stopped()) {
+      const std::string device =
+          lost.device.has_value() ? fmt::format(" device {}", *lost.device) : "";
+      run_.display.Note(fmt::format("{}{}: dropped after {} s without success: {}", lost.worker,
+                                    device, run_.fleet.reconnect_window.count() / 1000,
+                                    lost.reason));
+    } else if (queue_.unsettled() > 0) {
+      return;  // the run was stopped: nothing is said about this worker
+    }
+    tally_.Lost(std::move(lost));
   }
 
   // OK: nothing is left to measure.

@@ -62,11 +62,14 @@ TEST_F(ComputeSweepTest, AllDevicesOfAllWorkersShareTheSamples) {
 TEST_F(ComputeSweepTest, SamplesOfAWorkerThatDiesGoToTheOthers) {
   FakeWorker dying({.dies_after_samples = 3});
   FakeWorker healthy;
-  const SweepReport report = Sweep(40, QuickFleet({dying.address(), healthy.address()}));
+  const SweepReport report = Sweep(200, QuickFleet({dying.address(), healthy.address()}));
   EXPECT_THAT(report.status, IsOk());
-  EXPECT_EQ(report.recorded, 40);
+  EXPECT_EQ(report.recorded, 200);
   EXPECT_TRUE(report.given_up.empty());
-  ExpectComplete(40);
+  ExpectComplete(200);
+  ASSERT_EQ(report.lost.size(), 1u);
+  EXPECT_EQ(report.lost[0].worker, dying.address());
+  EXPECT_EQ(report.lost[0].device, 0);
 }
 
 TEST_F(ComputeSweepTest, WithoutWorkersLeftItEndsAndTheNextRunMeasuresOnlyTheRest) {
@@ -77,6 +80,7 @@ TEST_F(ComputeSweepTest, WithoutWorkersLeftItEndsAndTheNextRunMeasuresOnlyTheRes
   EXPECT_THAT(first.status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no worker is left")));
   EXPECT_EQ(first.recorded, 5);
+  EXPECT_EQ(first.lost.size(), 1u);
 
   FakeWorker fresh;
   const SweepReport second = Sweep(20, QuickFleet({fresh.address()}));
@@ -96,6 +100,7 @@ TEST_F(ComputeSweepTest, AWorkerThatComesBackIsUsedAgain) {
   operator_of_the_worker.join();
   EXPECT_THAT(report.status, IsOk());
   ExpectComplete(20);
+  EXPECT_TRUE(report.lost.empty());
 }
 
 TEST_F(ComputeSweepTest, OutOfMemoryIsARecord) {
@@ -164,6 +169,7 @@ TEST_F(ComputeSweepTest, AStopCancelsWhatIsInFlightAndKeepsWhatIsDone) {
   user.join();
   EXPECT_THAT(report.status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(report.recorded, 3);
+  EXPECT_TRUE(report.lost.empty());
   EXPECT_EQ(Statistics().pending(), 7);
 }
 

@@ -57,6 +57,13 @@ struct GivenUpSample {
   std::string reason;
 };
 
+// A worker, or a device of it, that the run had to do without at its end, and why.
+struct LostWorker {
+  std::string worker;         // HOST:PORT
+  std::optional<int> device;  // none: all of them
+  std::string reason;
+};
+
 // The outcome of one run of a sweep.
 struct SweepReport {
   // OK: every pending sample has its record. CANCELLED: stopped. UNAVAILABLE: no worker is left.
@@ -66,6 +73,7 @@ struct SweepReport {
   std::int64_t recorded = 0;  // by this run
   std::int64_t out_of_memory = 0;
   std::vector<GivenUpSample> given_up;
+  std::vector<LostWorker> lost;  // none after a run that was stopped
 };
 
 }  // namespace neuroshard

@@ -38,6 +38,11 @@ class SweepTally {
     return false;
   }
 
+  void Lost(LostWorker lost) {
+    const MutexLock lock(mutex_);
+    report_.lost.push_back(std::move(lost));
+  }
+
   // The first fault stays.
   void Fail(const Status& status) {
     const MutexLock lock(mutex_);

@@ -110,7 +110,7 @@ def free_ports(count):
     return ports
 
 
-def wait_until(condition, what, limit_s=60):
+def wait_until(condition, what, limit_s=120):
     give_up = time.monotonic() + limit_s
     while not (found := condition()):
         if time.monotonic() > give_up:
@@ -155,6 +155,9 @@ class Cluster:
         return subprocess.run(command, env=self.environment, cwd=self.folder, check=check, stdout=subprocess.PIPE, text=True, timeout=60).stdout.strip()
 
     def stop(self):
+        """Jobs too, those of a test that failed."""
+        self.run("scancel", f"--user={getpass.getuser()}", check=False)
+        wait_until(lambda: not self.run("squeue", "-h", check=False), "jobs do not end")
         for process in reversed(self.processes):
             process.terminate()
             process.wait()
@@ -179,7 +182,7 @@ class Job:
 
     def wait_for_end(self):
         states = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"}
-        wait_until(lambda: self.field("JobState") in states, lambda: self.cluster.run("scontrol", "show", "job", self.job_id) + self.output() + self.cluster.log("slurmctld-wlm"), limit_s=60)
+        wait_until(lambda: self.field("JobState") in states, lambda: self.cluster.run("scontrol", "show", "job", self.job_id) + self.output() + self.cluster.log("slurmctld-wlm"), limit_s=120)
         return self.field("JobState")
 
     def records(self):
