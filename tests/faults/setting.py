@@ -179,11 +179,11 @@ def worker(programs: Programs, folder: pathlib.Path, *arguments: str, **options)
     return Server(programs, folder, ["neuroshard-worker", *arguments], **options)
 
 
-def planner(programs: Programs, folder: pathlib.Path, models: pathlib.Path, **options) -> Server:
+def planner(programs: Programs, folder: pathlib.Path, models: pathlib.Path, *arguments: str, **options) -> Server:
     models.mkdir(parents=True, exist_ok=True)
     config = folder / "planner.yaml"
     config.write_text("models: {poll_ms: 100}\n")
-    return Server(programs, folder, ["neuroshard-planner", "--config", str(config), "--models", str(models)], **options)
+    return Server(programs, folder, ["neuroshard-planner", "--config", str(config), "--models", str(models), *arguments], **options)
 
 
 def models_of(programs: Programs, server: Server) -> Dict:
