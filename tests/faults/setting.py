@@ -193,4 +193,4 @@ def models_of(programs: Programs, server: Server) -> Dict:
 
 def left_beside(folder: pathlib.Path) -> List[str]:
     """Hidden files and folders below: what a process made for itself and has not removed."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("*/.*"))
