@@ -1,6 +1,7 @@
 #include "common/rpc/rpc_server.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -118,6 +119,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
                                                       RpcGate& gate) {
   NS_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(options.listen));
   NS_RETURN_IF_ERROR(CheckNotOpen(options, address));
+  // Callers whose texts are not UTF-8 would write lines of protobuf's own into the log.
+  google::protobuf::SetLogHandler(nullptr);
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls.has_value()) {
     NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls, gate));

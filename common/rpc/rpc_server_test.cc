@@ -200,6 +200,14 @@ TEST_F(RpcServerTest, ReportsTheBoundPortAndItsHealth) {
   EXPECT_EQ(Health("neuroshard.v1.NoSuchService"), 0);
 }
 
+TEST_F(RpcServerTest, TextsThatAreNotUtf8AreNotLoggedByProtobuf) {
+  Start();
+  ::testing::internal::CaptureStderr();
+  v1::ShardPlanRequest request;
+  EXPECT_FALSE(request.ParseFromString("\x0a\x03\x0a\x01\xff"));  // tables[0].name
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(RpcServerTest, AServiceThatIsNotReadyDoesNotMakeTheServerDead) {
   Start();
   server_->SetReady(kService, false);

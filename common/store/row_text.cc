@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/domain/backend_names.h"
 
@@ -50,8 +51,17 @@ std::string EnvironmentToText(const MeasurementEnvironment& environment) {
 }
 
 StatusOr<std::vector<std::int64_t>> IntegersFromText(const std::string& text) {
-  return Parse<std::vector<std::int64_t>>(
-      text, [](const Json& value) { return value.get<std::vector<std::int64_t>>(); });
+  using Integers = std::vector<std::int64_t>;
+  return Parse<Integers>(text, [](const Json& value) -> StatusOr<Integers> {
+    // What JSON reads as a real may be beyond every integer, and converting it is then undefined.
+    const bool whole = std::all_of(value.begin(), value.end(), [](const Json& number) {
+      return number.is_number_integer() &&
+             (!number.is_number_unsigned() ||
+              std::in_range<std::int64_t>(number.get<std::uint64_t>()));
+    });
+    if (!whole) return absl::DataLossError("a stored value is damaged: a number is no integer");
+    return value.get<Integers>();
+  });
 }
 
 StatusOr<std::vector<double>> RealsFromText(const std::string& text) {

@@ -42,7 +42,8 @@ StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // of references
   Message message;
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    return InvalidArgument("the request is no {}", Message::descriptor()->full_name());
+    return InvalidArgument("the request is no {}: its bytes are cut, or a text in it is not UTF-8",
+                           Message::descriptor()->full_name());
   }
   return message;
 }

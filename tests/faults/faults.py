@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What kill -9 and disks do to real processes.
+"""What kill -9, disks and networks do to real processes.
 
     faults.py kill BIN [--moments N] [--seed S]     kill -9 at N random moments (200)
     faults.py disk BIN PRELOAD [--points N]         every change to a file fails once, in four ways; N: at most so many of each program
     faults.py short BIN PRELOAD                     a little of both, for CI
+    faults.py soak BIN [--minutes N]                mixed calls for N minutes (30): memory, descriptors and threads have to stay flat
+    faults.py network BIN                           two workers in network namespaces; needs root
 
 BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so. Exits 1 when a promise was broken, and says which.
 """
@@ -14,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import network
+import soak
 from disk import ERRORS, DiskSuite, make_shared, programs_under_test
 from kill import KillSuite
 from setting import Programs, planner, worker
@@ -41,13 +45,14 @@ def run_kill(programs, folder, moments, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=("kill", "disk", "short"))
+    parser.add_argument("suite", choices=("kill", "disk", "short", "soak", "network"))
     parser.add_argument("bin", type=pathlib.Path)
     parser.add_argument("preload", type=pathlib.Path, nargs="?")
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--programs", help="disk: only these, comma-separated")
+    parser.add_argument("--minutes", type=float, default=30)
     arguments = parser.parse_args()
     programs = Programs(arguments.bin, arguments.preload)
     if arguments.suite in ("disk", "short") and arguments.preload is None:
@@ -60,11 +65,15 @@ def main():
             broken = run_disk(programs, folder, arguments.points, ERRORS, arguments.programs and arguments.programs.split(","))
         elif arguments.suite == "kill":
             broken = run_kill(programs, folder, arguments.moments, arguments.seed)
-        else:
+        elif arguments.suite == "short":
             for part in ("disk", "kill"):
                 (folder / part).mkdir()
             broken = run_disk(programs, folder / "disk", 2, ("ENOSPC", "KILL"), ("plan", "import", "train_overwrite"))
             broken += run_kill(programs, folder / "kill", 6, arguments.seed)
+        elif arguments.suite == "soak":
+            broken = soak.run(programs, folder, arguments.minutes)
+        else:
+            broken = network.run(programs, folder)
     print(f"{arguments.suite}: {time.monotonic() - started:.0f} s", flush=True)
     for line in broken:
         print(f"broken: {line}", file=sys.stderr)

@@ -121,7 +121,7 @@ class KillSuite:
                     self.programs.run_well([*command, out])
                 self.check_models(watching, root, out, reference)
                 require(out.exists(), "a training that goes on publishes")
-                self.leftovers = left_beside(root)
+        print(f"training and publishing: {version} versions; left by killed processes: {len(left_beside(root))} hidden files and folders", flush=True)
 
     @staticmethod
     def tensors(model: pathlib.Path) -> Dict[str, str]:

@@ -179,11 +179,11 @@ def worker(programs: Programs, folder: pathlib.Path, *arguments: str, **options)
     return Server(programs, folder, ["neuroshard-worker", *arguments], **options)
 
 
-def planner(programs: Programs, folder: pathlib.Path, models: pathlib.Path, **options) -> Server:
+def planner(programs: Programs, folder: pathlib.Path, models: pathlib.Path, *arguments: str, **options) -> Server:
     models.mkdir(parents=True, exist_ok=True)
     config = folder / "planner.yaml"
     config.write_text("models: {poll_ms: 100}\n")
-    return Server(programs, folder, ["neuroshard-planner", "--config", str(config), "--models", str(models)], **options)
+    return Server(programs, folder, ["neuroshard-planner", "--config", str(config), "--models", str(models), *arguments], **options)
 
 
 def models_of(programs: Programs, server: Server) -> Dict:
@@ -193,4 +193,4 @@ def models_of(programs: Programs, server: Server) -> Dict:
 
 def left_beside(folder: pathlib.Path) -> List[str]:
     """Hidden files and folders below: what a process made for itself and has not removed."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("*/.*"))
