@@ -27,7 +27,7 @@ std::vector<std::string> EvaluationSeeds() {
     v1::EvaluatePlanRequest message;
     *message.mutable_request() = request;
     seeds.push_back(message.SerializeAsString());
-    const auto decoded = DecodeSearchRequest(request, kSmallLimits);
+    const auto decoded = DecodePlanRequest(request, kSmallLimits);
     if (!decoded.ok()) continue;
     const StopAfterLooks stop(100);
     const auto answer = SmallPlanner().MakePlan(*decoded, stop, nullptr);

@@ -14,7 +14,7 @@ constexpr int kLooks = 300;
 void MakePlan(std::string_view input) {
   const auto message = Admitted<v1::ShardPlanRequest>(input);
   if (!message.has_value()) return;
-  auto request = DecodeSearchRequest(*message, kSmallLimits);
+  auto request = DecodePlanRequest(*message, kSmallLimits);
   if (!request.ok()) return;
   // Work that no stop cuts.
   request->search.beam_width = std::min(request->search.beam_width, 3);

@@ -7,8 +7,7 @@ namespace neuroshard::fuzz {
 const Planner& SmallPlanner() {
   static const SteadyClock clock;
   static const Planner planner(
-      [](const CostModelRef&,
-         const Topology&) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
+      [](const PlanRequest&) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
         return std::vector<std::shared_ptr<const CostModel>>{MakeAnalyticCostModel()};
       },
       RunSearch, clock);
