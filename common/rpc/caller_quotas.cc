@@ -57,17 +57,15 @@ CallerQuotas::Buckets& CallerQuotas::Find(const std::string& caller, TimePoint n
   const std::string key = KeyOf(caller);
   const auto found = callers_.find(key);
   if (found != callers_.end()) return found->second;
-  const auto is_full = [this] {
-    return callers_.size() >= static_cast<std::size_t>(options_.max_callers);
-  };
-  if (is_full() && (!last_pass_.has_value() || now - *last_pass_ >= kBetweenPasses)) {
+  const auto most = static_cast<std::size_t>(options_.max_callers);
+  if (callers_.size() >= most && (!last_pass_.has_value() || now - *last_pass_ >= kBetweenPasses)) {
     last_pass_ = now;
     // One whose buckets are full is like one that never called.
     std::erase_if(callers_, [now](const auto& entry) {
       return entry.second.requests_full <= now && entry.second.search_full <= now;
     });
   }
-  return is_full() ? others_ : callers_[key];
+  return callers_.size() >= most ? others_ : callers_[key];
 }
 
 Status CallerQuotas::Admit(const std::string& caller) {
