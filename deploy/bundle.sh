@@ -46,7 +46,9 @@ for binary in "${binaries[@]}"; do
   # RPATH, not RUNPATH: the libraries find each other by it too.
   patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$target"
   while read -r name path; do
-    [[ $name =~ $host_library ]] || [ -e "$bundle/lib/$name" ] || { cp -L "$path" "$bundle/lib/$name" && libraries+=("$path"); }
+    if [[ $name =~ $host_library ]] || [ -e "$bundle/lib/$name" ]; then continue; fi
+    cp -L "$path" "$bundle/lib/$name"
+    libraries+=("$path")
   done < <(ldd "$binary" | awk '$2 == "=>" { print $1, $3 }')
 done
 for library in "$bundle"/lib/*; do

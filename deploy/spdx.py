@@ -32,7 +32,7 @@ IDENTIFIERS = {
 
 
 def reference(kind, text):
-    return f"SPDXRef-{kind}-" + re.sub(r"[^A-Za-z0-9.-]", "-", text)
+    return f"SPDXRef-{kind}-" + re.sub(r"[^A-Za-z0-9.-]", lambda c: f"-{ord(c.group()):x}-", text)
 
 
 def packages_of(libraries):

@@ -21,7 +21,7 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
                  {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
   }
   for (const auto& [name, channel] : snapshot.channels()) {
-    logger.Info("model_channel", {{"model", name}, {"serves", channel.ToText()}});
+    logger.Audit("model_channel", {{"model", name}, {"serves", channel.ToText()}});
   }
   for (const RefusedModel& refused : snapshot.refused()) LogRefusal(refused, logger);
   if (snapshot.loaded().empty()) logger.Warn("no_models");
@@ -36,7 +36,7 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
   for (const std::string& model : report.loaded) logger.Audit("model_loaded", {{"model", model}});
   for (const std::string& model : report.removed) logger.Audit("model_removed", {{"model", model}});
   for (const auto& [name, text] : report.channels) {
-    logger.Info("model_channel", {{"model", name}, {"serves", text}});
+    logger.Audit("model_channel", {{"model", name}, {"serves", text}});
   }
   for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
   metrics.ModelsLoaded(report.loaded.size());
@@ -97,7 +97,7 @@ void ModelWatcher::NoteDefaultModel() {
   std::string name = fmt::format("{}/{}", info.name, info.version);
   if (name == noted_) return;
   noted_ = std::move(name);
-  logger_.Info("default_model", {{"model", noted_}});
+  logger_.Audit("default_model", {{"model", noted_}});
   if (const std::string reason = PoorReason(info); !reason.empty()) {
     logger_.Warn("poor_default_model", {{"model", noted_}, {"reason", reason}});
   }

@@ -38,8 +38,8 @@ std::string CheckModelReference(const std::string& text);
 // and must outlive the parse.
 CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description);
 
-// Puts --model, unless it is empty, in place of the request's model; its newest version where it
-// names none.
+// Puts --model, unless it is empty, in place of the request's model; the version that serves
+// where it names none.
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request);
 
 // --planner, --timeout-s and those of AddTlsOptions. `options` must outlive the parse.

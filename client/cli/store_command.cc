@@ -15,6 +15,7 @@
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/cli/exit_code.h"
+#include "common/cli/option_values.h"
 #include "common/cli/store_option.h"
 #include "common/store/profile_store.h"
 #include "common/store/store_maintenance.h"
@@ -290,8 +291,8 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
                         "when it is run again",
                         RunPrune);
   CLI::Option_group* what = prune->add_option_group("what");
-  what->add_option("--older-than-days", options->older_than_days, "Measured longer ago")
-      ->check(CLI::PositiveNumber);
+  InRange(what->add_option("--older-than-days", options->older_than_days, "Measured longer ago"),
+          1e-3, 1e5);
   what->add_option("--environment", options->environment,
                    "Measured where this is part of host, device, backend, version or a property");
   what->require_option(1, 2);

@@ -94,6 +94,8 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::string& service) {
   const std::size_t comma = address.find(',');
   grpc::ChannelArguments arguments = CommonArguments();
+  // round_robin would renew what the server closes for want of calls.
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleMs);
   if (comma == std::string::npos) {
     arguments.SetServiceConfigJSON(R"({"loadBalancingConfig": [{"round_robin": {}}]})");
     return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
@@ -102,7 +104,6 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
       fmt::format(R"({{"loadBalancingConfig": [{{"round_robin": {{}}}}],)"
                   R"( "healthCheckConfig": {{"serviceName": "{}"}}}})",
                   service));
-  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleMs);
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.substr(0, comma));
   return grpc::CreateCustomChannel((address.front() == '[' ? "ipv6:" : "ipv4:") + address,
                                    CredentialsOf(tls), arguments);

@@ -9,7 +9,7 @@
 
 namespace neuroshard {
 
-// "NAME" (its newest version: 0) or "NAME/VERSION". INVALID_ARGUMENT says what is wrong.
+// "NAME" (the version that serves: 0) or "NAME/VERSION". INVALID_ARGUMENT says what is wrong.
 StatusOr<CostModelRef> ParseModelReference(const std::string& text);
 
 // The inverse.

@@ -19,11 +19,12 @@
 #include "common/cli/manual_page.h"
 
 namespace neuroshard {
-namespace {
 
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
+
+namespace {
 
 void Prepare(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter, bool is_program) {
   app.formatter(formatter);

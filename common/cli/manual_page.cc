@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "common/cli/command_line_parse.h"
 #include "common/cli/help_formatter.h"
 
 namespace neuroshard {
@@ -42,10 +43,6 @@ std::string Plain(const std::string& text) {
     }
   }
   return plain;
-}
-
-std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 // "\fB\-\-format\fR \fITEXT\fR", or the name alone of what has no dashes.

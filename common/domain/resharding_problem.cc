@@ -87,6 +87,10 @@ class ProblemMaker {
     for (std::size_t t = 0; t < after.size(); ++t) {
       if (after[t] == nullptr) continue;
       for (const Shard& shard : after[t]->shards) {
+        if (!HasRank(shard.rank)) {
+          return FailedPrecondition("the plan has rank {}, and there are {}", shard.rank,
+                                    bytes.size());
+        }
         bytes[Index(shard.rank)] +=
             HeldBytes(request_, request_.tables[t], LayoutOf(*after[t]), shard);
       }

@@ -19,12 +19,13 @@ constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"}
 constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
 constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
+// Beyond ASCII there are other ends of lines, and controls that terminals obey.
+bool IsPrintable(char c) { return c >= ' ' && c <= '~'; }
+
 bool NeedsQuotes(std::string_view text) {
   if (text.empty()) return true;
   for (const char c : text) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) {
-      return true;
-    }
+    if (!IsPrintable(c) || c == ' ' || c == '"' || c == '=' || c == '\\') return true;
   }
   return false;
 }
@@ -43,7 +44,7 @@ void AppendText(std::string_view text, std::string& line) {
       line += c;
     } else if (c == '\n') {
       line += "\\n";
-    } else if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) {
+    } else if (!IsPrintable(c)) {
       line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     } else {
       line += c;
@@ -155,6 +156,9 @@ void Logger::Error(std::string_view event, Fields fields) const {
   if (!sink_->Writes(spdlog::level::err)) return;
   sink_->Write(spdlog::level::err, event, context_, fields);
 }
+bool Logger::WritesDebug() const { return sink_->Writes(spdlog::level::debug); }
+bool Logger::WritesInfo() const { return sink_->Writes(spdlog::level::info); }
+bool Logger::WritesError() const { return sink_->Writes(spdlog::level::err); }
 void Logger::Audit(std::string_view event, Fields fields) const {
   if (sink_->off()) return;
   sink_->Write(spdlog::level::info, event, context_, fields, {{"audit", true}});

@@ -35,7 +35,7 @@ struct LogOptions {
 void ReadLogOptions(ConfigReader& reader, LogOptions* options);
 
 // One key and value of a log line. Anything that fmt can print is a value. In text, values with
-// spaces, quotes or control characters are quoted and escaped; in JSON, finite numbers and booleans
+// spaces, quotes or bytes that are no printable ASCII are quoted and escaped; in JSON, finite numbers and booleans
 // are such and everything else is a string, in which bytes that are no UTF-8 become U+FFFD. Long values
 // are cut, so that a line is always one line and bounded.
 struct LogField {
@@ -74,6 +74,10 @@ class Logger {
   void Info(std::string_view event, Fields fields = {}) const;
   void Warn(std::string_view event, Fields fields = {}) const;
   void Error(std::string_view event, Fields fields = {}) const;
+  // Whether Debug, Info and Error write, for lines that are dear to make.
+  bool WritesDebug() const;
+  bool WritesInfo() const;
+  bool WritesError() const;
   // Who did what to what others share, with audit=true: written whatever the level, but for "off".
   void Audit(std::string_view event, Fields fields) const;
 

@@ -88,11 +88,13 @@ void ConnectionAcceptor::Run() {
                             ? -1
                             : static_cast<int>(kBetweenReports.count());
     const int ready = poll(polled.data(), polled.size(), wait_ms);
+    const int error = errno;
     if (std::chrono::steady_clock::now() - last_look_ >= kBetweenReports) FindClosed();
     if (ready < 0) {
       // A signal, or no memory at the moment.
-      if (errno != EINTR)
+      if (error != EINTR) {
         std::this_thread::sleep_for(std::chrono::milliseconds(kWaitAfterFailureMs));
+      }
       continue;
     }
     if (polled[0].revents != 0) return;

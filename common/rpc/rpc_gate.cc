@@ -13,9 +13,15 @@ namespace neuroshard {
 namespace {
 
 constexpr int kFailureLinesASecond = 100;
+constexpr std::size_t kMaxRequestIdBytes = 256;
 
 bool IsOurFault(const Status& status) {
   return absl::IsInternal(status) || absl::IsUnknown(status) || absl::IsDataLoss(status);
+}
+
+// `not_logged` failures came before.
+Logger WithNotLogged(const Logger& logger, std::int64_t not_logged) {
+  return not_logged == 0 ? logger : logger.With({{"not_logged", not_logged}});
 }
 
 }  // namespace
@@ -41,27 +47,29 @@ void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path
                              const Status& status) {
   if (metrics_ != nullptr) metrics_->RefusedOutside(path, status);
   if (logger_ == nullptr) return;
-  const auto log = LogOfFailure(identity.Log(*logger_));
-  if (!log.has_value()) return;
-  log->Info("call_refused", {{"path", Printable(path, 200)},
+  const auto before = CountFailure(false);
+  if (!before.has_value()) return;
+  WithNotLogged(identity.Log(*logger_), *before)
+      .Info("call_refused", {{"path", Printable(path, 200)},
                              {"code", absl::StatusCodeToString(status.code())},
                              {"message", Message(status)}});
 }
 
-std::optional<Logger> RpcGate::LogOfFailure(const Logger& logger) {
+std::optional<std::int64_t> RpcGate::CountFailure(bool ours) {
+  if (!(ours ? logger_->WritesError() : logger_->WritesInfo())) return std::nullopt;
   const MutexLock lock(failures_mutex_);
+  FailureLines& lines = ours ? our_failures_ : callers_failures_;
   const TimePoint now = clock_.Now();
-  if (now - failures_since_ >= std::chrono::seconds(1)) {
-    failures_since_ = now;
-    failures_logged_ = 0;
+  if (now - lines.since >= std::chrono::seconds(1)) {
+    lines.since = now;
+    lines.logged = 0;
   }
-  if (failures_logged_ == kFailureLinesASecond) {
-    ++failures_not_logged_;
+  if (lines.logged == kFailureLinesASecond) {
+    ++lines.not_logged;
     return std::nullopt;
   }
-  ++failures_logged_;
-  const std::int64_t before = std::exchange(failures_not_logged_, 0);
-  return before == 0 ? logger : logger.With({{"not_logged", before}});
+  ++lines.logged;
+  return std::exchange(lines.not_logged, 0);
 }
 
 RpcGate::Call::Call(RpcGate& gate, grpc::ServerContextBase& context, std::string rpc, Kind kind)
@@ -98,7 +106,8 @@ RpcGate::Call::~Call() {
 }
 
 void RpcGate::Call::SetRequestId(const std::string& request_id) {
-  if (!request_id.empty()) identity_.request_id = request_id;
+  // Longer ones are refused later.
+  if (!request_id.empty()) identity_.request_id = request_id.substr(0, kMaxRequestIdBytes);
 }
 
 Logger RpcGate::Call::Log(const Logger& logger) const {
@@ -118,12 +127,14 @@ Status RpcGate::Call::Run(const std::function<Status()>& handler) {
 }
 
 void RpcGate::Call::LogFailure(const Status& status, double duration_ms) const {
-  const auto log = gate_.LogOfFailure(Log(*gate_.logger_));
-  if (!log.has_value()) return;
+  const bool ours = IsOurFault(status);
+  const auto before = gate_.CountFailure(ours);
+  if (!before.has_value()) return;
+  const Logger log = WithNotLogged(Log(*gate_.logger_), *before);
   const Logger::Fields fields = {{"duration_ms", duration_ms},
                                  {"code", absl::StatusCodeToString(status.code())},
                                  {"message", Message(status)}};
-  IsOurFault(status) ? log->Error("call_failed", fields) : log->Info("call_failed", fields);
+  ours ? log.Error("call_failed", fields) : log.Info("call_failed", fields);
 }
 
 grpc::Status RpcGate::Call::End(const Status& status) {
@@ -132,7 +143,9 @@ grpc::Status RpcGate::Call::End(const Status& status) {
   if (kind_ == Kind::kCounted) --gate_.in_flight_;
   if (gate_.metrics_ != nullptr) gate_.metrics_->Ended(rpc_, status, duration_ms / 1e3);
   if (gate_.logger_ != nullptr && status.ok()) {
-    Log(*gate_.logger_).Debug("call_done", {{"duration_ms", duration_ms}});
+    if (gate_.logger_->WritesDebug()) {
+      Log(*gate_.logger_).Debug("call_done", {{"duration_ms", duration_ms}});
+    }
   } else if (gate_.logger_ != nullptr) {
     LogFailure(status, duration_ms);
   }

@@ -102,9 +102,16 @@ class RpcGate {
   void StopRunningCalls() { draining_.Stop(); }
 
  private:
-  // Failures come in floods, so at most a hundred a second are logged; the next line that is has the
-  // number of those that were not.
-  std::optional<Logger> LogOfFailure(const Logger& logger);
+  // Lines about failures, of one kind.
+  struct FailureLines {
+    TimePoint since;
+    int logged = 0;
+    std::int64_t not_logged = 0;
+  };
+
+  // Failures come in floods, so at most a hundred a second are logged of our own, and as many of those
+  // that callers make. How many were not since the last one that was; none: this one is not either.
+  std::optional<std::int64_t> CountFailure(bool ours);
 
   const int max_in_flight_;
   const Clock& clock_;
@@ -115,9 +122,8 @@ class RpcGate {
   std::atomic<bool> admitting_{true};
   ManualStop draining_;
   Mutex failures_mutex_;
-  TimePoint failures_since_ NS_GUARDED_BY(failures_mutex_);
-  int failures_logged_ NS_GUARDED_BY(failures_mutex_) = 0;
-  std::int64_t failures_not_logged_ NS_GUARDED_BY(failures_mutex_) = 0;
+  FailureLines our_failures_ NS_GUARDED_BY(failures_mutex_);
+  FailureLines callers_failures_ NS_GUARDED_BY(failures_mutex_);
 };
 
 }  // namespace neuroshard

@@ -223,8 +223,18 @@ StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::
           "AND f.outcome <> 'ok') ORDER BY position, rank"));
   rows->Bind(sweep_id);
   std::vector<CommRecord> records;
+  const auto last_is_whole = [&records] {
+    if (records.empty()) return true;
+    const CommRecord& last = records.back();
+    const std::size_t ranks = last.sample.dim_sums.size();
+    return last.cost_ms.size() == ranks &&
+           (last.environments.empty() || last.environments.size() == ranks);
+  };
   while (true) {
     NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if ((!more || rows->Integer(1) == 0) && !last_is_whole()) {
+      return absl::DataLossError("a collective lacks the record of a rank");
+    }
     if (!more) return records;
     if (rows->Integer(1) == 0) {
       CommRecord& record = records.emplace_back();

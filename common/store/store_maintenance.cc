@@ -409,9 +409,18 @@ StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
   const auto copy = [&](bool /*again*/) -> Status {
     report = {};
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(source));
+    NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> had, to.Statistics());
     for (const SweepStatistics& sweep : sweeps) {
       NS_ASSIGN_OR_RETURN(const std::int64_t in_target, CopySweep(source, sweep, to));
       ++report.sweeps;
+      const bool is_new = std::none_of(had.begin(), had.end(), [&](const SweepStatistics& other) {
+        return other.kind == sweep.kind && other.config_hash == sweep.config_hash;
+      });
+      if (sweep.imported && is_new) {  // came with its records
+        report.copied += sweep.ok;
+        for (std::int64_t i = 0; i < sweep.ok; ++i) on_record();
+        continue;
+      }
       NS_RETURN_IF_ERROR(SweepCopy(source, to.database(), sweep.kind, on_record, report)
                              .Run(sweep.sweep_id, in_target));
     }
@@ -439,6 +448,10 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
     return vacuum->Bind(part).Run();
   };
   Status status = make();
+  // SQLite does not report a last checkpoint that fails; what stays in its log would be lost.
+  if (status.ok() && std::filesystem::exists(part + "-wal", error)) {
+    status = ResourceExhausted("{}: cannot be written whole", part);
+  }
   if (status.ok()) status = SyncPath(part);
   if (status.ok() && std::rename(part.c_str(), path.c_str()) != 0) {
     status = absl::PermissionDeniedError(fmt::format("{}: cannot be renamed to {}", part, path));

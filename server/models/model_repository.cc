@@ -214,12 +214,16 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
     found.push_back(std::move(model));
     return found;
   }
+  std::string_view asked;  // `loaded_` is by name: one fingerprint of the request a name
+  int serving = 0;
   for (const auto& model : loaded_) {
     if (!IsEachOf(model->info().measured_with.device, devices)) continue;
     const auto& [name, version] = std::tie(model->info().name, model->info().version);
     if (ref.version != 0 && version != ref.version) continue;
-    if (ref.version == 0 && channels_.contains(name) && version != ServingVersion(name, request)) {
-      continue;
+    if (ref.version == 0 && channels_.contains(name)) {
+      if (asked != name) serving = ServingVersion(name, request);
+      asked = name;
+      if (version != serving) continue;
     }
     // Versions ascend.
     if (!found.empty() && found.back()->info().name == model->info().name) found.pop_back();
@@ -337,7 +341,12 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
     const fs::path folder = options_.root / name;
     std::string fingerprint;
     AppendStat(folder / kChannelFileName, fingerprint);
-    ChannelEntry& entry = channels_[name];
+    const auto [known, is_new] = channels_.try_emplace(name);
+    ChannelEntry& entry = known->second;
+    if (is_new) {
+      const auto now = Current();  // null at the start
+      entry.first = now != nullptr && now->ServingVersion(name) != 0;
+    }
     if (fingerprint != entry.fingerprint) entry.wanted = ReadModelChannel(folder);
     entry.fingerprint = std::move(fingerprint);
     if (absl::IsNotFound(entry.wanted.status())) {
@@ -358,15 +367,16 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
       if (!IsFaultOfFiles(entry.wanted.status())) entry.fingerprint.clear();
     }
     const ModelChannel before = entry.in_force;
-    if (entry.wanted.ok() && (refusal.empty() || before.version == 0)) {
+    if (entry.wanted.ok() && (refusal.empty() || (before.version == 0 && !entry.first))) {
       entry.in_force = *entry.wanted;
+      entry.first = false;
     }
     if (entry.in_force != before) report.channels[name] = entry.in_force.ToText();
     if (refusal == entry.refusal) continue;
     entry.refusal = refusal;
     if (!refusal.empty()) {
       report.refused.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
-                                refusal, before.version != 0});
+                                refusal, ServesEarlier(entry)});
     }
   }
   std::erase_if(channels_, [&names](const auto& entry) {
@@ -407,6 +417,11 @@ StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path&
   return loader_(manifest, directory);
 }
 
+bool ModelRepository::ServesEarlier(const ChannelEntry& entry) {
+  if (entry.first) return true;
+  return entry.in_force.version != 0 && (!entry.wanted.ok() || entry.in_force != *entry.wanted);
+}
+
 RefusedModel ModelRepository::Refused(const std::string& key, const Entry& entry) {
   return {Printable(key, kMaxDirectoryBytes), entry.refusal, entry.model != nullptr};
 }
@@ -429,12 +444,14 @@ void ModelRepository::Publish() {
     });
   }
   for (const auto& [name, entry] : channels_) {
-    snapshot->channels_[name] = entry.in_force;
+    if (!entry.first) snapshot->channels_[name] = entry.in_force;
     if (!entry.refusal.empty()) {
       snapshot->refused_.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
-                                    entry.refusal, entry.in_force.version != 0});
+                                    entry.refusal, ServesEarlier(entry)});
     }
   }
+  // A built-in model has one version.
+  for (const auto& model : options_.built_in) snapshot->channels_.erase(model->info().name);
   if (default_.version != 0) snapshot->channels_[default_.name] = {default_.version};
   snapshot->default_name_ = DefaultName(*snapshot);
   const MutexLock lock(snapshot_mutex_);

@@ -146,7 +146,12 @@ class ModelRepository {
     StatusOr<ModelChannel> wanted = absl::NotFoundError("");  // what the file says
     ModelChannel in_force;                                    // version 0: none was ever good
     std::string refusal;                                      // empty when `wanted` is in force
+    // Came while its name served without a channel, which goes on until it can be obeyed.
+    bool first = false;
   };
+
+  // Whether what served before a refused channel still does.
+  static bool ServesEarlier(const ChannelEntry& entry);
 
   ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
                   CostModelLoader loader);

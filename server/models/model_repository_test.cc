@@ -290,6 +290,29 @@ TEST_F(ModelRepositoryTest, AtTheStartAChannelThatCannotBeObeyedServesNobody) {
               HasSubstr("(channel.yaml is refused)"));
 }
 
+TEST_F(ModelRepositoryTest, AFirstChannelThatCannotBeObeyedTakesNothingAway) {
+  AddModel("a", 1);
+  const auto repository = Open();
+  ASSERT_TRUE(WriteModelChannel(root_ / "a", {2}).ok());
+  ReloadReport report = repository->Reload();
+  ASSERT_EQ(report.refused.size(), 1U);
+  EXPECT_TRUE(report.refused[0].previous_content_serving);
+  EXPECT_THAT(report.channels, IsEmpty());
+  EXPECT_EQ((*repository->Current()->Find({}))->info().version, 1);
+
+  std::ofstream(root_ / "a/channel.yaml") << "version: 1";
+  report = repository->Reload();
+  ASSERT_EQ(report.refused.size(), 1U);
+  EXPECT_TRUE(report.refused[0].previous_content_serving);
+  EXPECT_EQ((*repository->Current()->Find({}))->info().version, 1);
+
+  AddModel("a", 2);
+  ASSERT_TRUE(WriteModelChannel(root_ / "a", {2}).ok());
+  report = repository->Reload();
+  EXPECT_EQ(report.channels.at("a"), "version 2");
+  EXPECT_EQ((*repository->Current()->Find({}))->info().version, 2);
+}
+
 TEST_F(ModelRepositoryTest, ARolloutTakesItsShareOfRequestsAndGrowingItMovesNoneBack) {
   AddModel("a", 1);
   AddModel("a", 2);

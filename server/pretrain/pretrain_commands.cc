@@ -345,6 +345,12 @@ Status RunServe(const ServeCommand& command, const CommandContext& context) {
   const std::filesystem::path directory = ModelDirectory(command.model_directory);
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
   NS_RETURN_IF_ERROR(LoadCostModel(manifest, directory).status());
+  if (!manifest.unusable_reason.empty()) {
+    fmt::print(context.err,
+               "warning: {} is marked as unusable ({}); only planners with models.accept_unusable "
+               "serve it\n",
+               directory.string(), manifest.unusable_reason);
+  }
   const std::filesystem::path folder = directory.parent_path();
   ModelChannel channel{manifest.version};
   if (command.share) {

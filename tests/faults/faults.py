@@ -68,8 +68,8 @@ def main():
         elif arguments.suite == "short":
             for part in ("disk", "kill"):
                 (folder / part).mkdir()
-            broken = run_disk(programs, folder / "disk", 2, ("ENOSPC", "KILL"), ("plan", "import", "train_overwrite"))
-            broken += run_kill(programs, folder / "kill", 6, arguments.seed)
+            broken = run_disk(programs, folder / "disk", 1, ("ENOSPC", "KILL"), ("plan", "import"))
+            broken += run_kill(programs, folder / "kill", 2, arguments.seed)
         elif arguments.suite == "soak":
             broken = soak.run(programs, folder, arguments.minutes)
         else:

@@ -4,11 +4,16 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <ostream>
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/mutation.h"
 
 namespace neuroshard::fuzz {
+
+// For GoogleTest: the names of tests.
+void PrintTo(const FuzzTarget& target, std::ostream* out) { *out << target.name; }
+
 namespace {
 
 class FuzzTest : public ::testing::TestWithParam<FuzzTarget> {};

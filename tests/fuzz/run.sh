@@ -17,7 +17,7 @@ read -ra targets <<<"${*:-$("$fuzz" --list | tr '\n' ' ')}"
 fuzz_one() {
   local target=$1 corpus=build/fuzz/corpus/$1 found=build/fuzz/found/$1
   mkdir -p "$corpus" "$found"
-  "$fuzz" --target="$target" --write-seeds="$corpus"
+  "$fuzz" --target="$target" --write-seeds="$corpus" || { echo "$target: its seeds cannot be written" | tee "$found/no-seeds"; return; }
   local findings=tests/fuzz/findings/$target
   [ -d "$findings" ] || findings=
   "$fuzz" --target="$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=20000 -print_final_stats=1 \

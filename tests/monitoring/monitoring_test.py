@@ -22,6 +22,7 @@ import urllib.parse
 import urllib.request
 
 import grpc
+from debian_packages import unpacked
 from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
 from planner_process import MODELS, NativeWorkerProcess, PlannerProcess
@@ -40,20 +41,9 @@ def find_tools():
     names = ("prometheus", "promtool")
     if all(shutil.which(name) for name in names):
         return {name: shutil.which(name) for name in names}
-    unpacked = CACHE / "usr/bin"
-    if not (unpacked / "promtool").exists():
-        if not (shutil.which("apt-get") and shutil.which("dpkg")):
-            return None
-        CACHE.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
-            fetched = subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True, timeout=120)
-            packages = list(pathlib.Path(folder).glob("*.deb"))
-            if fetched.returncode != 0 or not packages:
-                return None
-            subprocess.run(["dpkg", "-x", packages[0], f"{folder}/unpacked"], check=True)
-            shutil.rmtree(CACHE, ignore_errors=True)
-            pathlib.Path(folder, "unpacked").rename(CACHE)
-    return {name: str(unpacked / name) for name in names}
+    if unpacked(CACHE, ["prometheus"], "usr/bin/promtool") is None:
+        return None
+    return {name: str(CACHE / "usr/bin" / name) for name in names}
 
 
 def get(url):

@@ -24,6 +24,7 @@ import time
 import unittest
 
 import grpc
+from debian_packages import unpacked
 from neuroshard import PlannerClient, PlannerError, v1
 from planner_process import MODELS, PlannerProcess
 
@@ -44,19 +45,8 @@ def find_haproxy():
     """The command's beginning and its environment; None where there is none."""
     if found := shutil.which("haproxy"):
         return found, dict(os.environ)
-    if not (CACHE / "usr/sbin/haproxy").exists():
-        if not (shutil.which("apt-get") and shutil.which("dpkg")):
-            return None
-        CACHE.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
-            fetched = subprocess.run(["apt-get", "download", *PACKAGES], cwd=folder, capture_output=True, text=True, timeout=120)
-            packages = list(pathlib.Path(folder).glob("*.deb"))
-            if fetched.returncode != 0 or len(packages) != len(PACKAGES):
-                return None
-            for package in packages:
-                subprocess.run(["dpkg", "-x", package, f"{folder}/unpacked"], check=True)
-            shutil.rmtree(CACHE, ignore_errors=True)
-            pathlib.Path(folder, "unpacked").rename(CACHE)
+    if unpacked(CACHE, PACKAGES, "usr/sbin/haproxy") is None:
+        return None
     return str(CACHE / "usr/sbin/haproxy"), os.environ | {"LD_LIBRARY_PATH": f"{CACHE}/usr/lib/x86_64-linux-gnu"}
 
 
@@ -368,4 +358,6 @@ class HaproxyTest(Replicas):
 
 if __name__ == "__main__":
     HAPROXY = find_haproxy()
+    if HAPROXY is None:
+        print("SKIPPED: no haproxy here, and Debian's mirrors cannot be reached; deploy/haproxy was not tested", flush=True)
     unittest.main(argv=sys.argv[:1])

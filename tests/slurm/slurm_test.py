@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import socket
 import sqlite3
 import subprocess
@@ -21,6 +20,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from debian_packages import unpacked
 
 BIN, CACHE = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -83,23 +84,6 @@ min_tables: 3
 max_tables: 6
 settings: {warmup_iterations: 1, min_iterations: 2, max_iterations: 2, max_time_ms: 1000}
 """
-
-
-def fetch_packages():
-    """False where Debian's packages are neither in the cache nor within reach."""
-    if (CACHE / "usr/sbin/slurmd-wlm").exists():
-        return True
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        return False
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
-        if subprocess.run(["apt-get", "download", *PACKAGES], cwd=folder, capture_output=True, timeout=120).returncode != 0:
-            return False
-        for package in pathlib.Path(folder).glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, f"{folder}/unpacked"], check=True)
-        shutil.rmtree(CACHE, ignore_errors=True)
-        pathlib.Path(folder, "unpacked").rename(CACHE)
-    return True
 
 
 def free_ports(count):
@@ -261,7 +245,7 @@ class SlurmTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not fetch_packages():
+    if not unpacked(CACHE, PACKAGES, "usr/sbin/slurmd-wlm"):
         print("SKIPPED: Debian's Slurm cannot be fetched; deploy/slurm was not tested")
         sys.exit(SKIPPED)
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])

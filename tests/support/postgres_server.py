@@ -16,33 +16,32 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.parse
+
+from debian_packages import unpacked
 
 SKIPPED = 77
 PACKAGES = ("postgresql-15", "postgresql-client-15")
 PROGRAMS = "usr/lib/postgresql/15/bin"
+PROMPT_S = 30
 
 
 def find_programs(cache):
-    """The folder of initdb and postgres; None where there are none."""
+    """The folder of initdb and postgres; None, having said why, where there are none."""
     installed = pathlib.Path("/", PROGRAMS)
     if (installed / "initdb").exists():
         return installed
-    cache = pathlib.Path(cache).resolve()
-    if not (cache / PROGRAMS / "initdb").exists():
-        if not (shutil.which("apt-get") and shutil.which("dpkg")):
-            return None
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
-            fetched = subprocess.run(["apt-get", "download", *PACKAGES], cwd=folder, capture_output=True, text=True, timeout=120)
-            packages = list(pathlib.Path(folder).glob("*.deb"))
-            if fetched.returncode != 0 or len(packages) < len(PACKAGES):
-                return None
-            for package in packages:
-                subprocess.run(["dpkg", "-x", package, f"{folder}/unpacked"], check=True)
-            shutil.rmtree(cache, ignore_errors=True)
-            pathlib.Path(folder, "unpacked").rename(cache)
-    return cache / PROGRAMS
+    found = unpacked(cache, PACKAGES, f"{PROGRAMS}/initdb")
+    if found is None:
+        print("SKIPPED: no PostgreSQL here, and Debian's mirrors cannot be reached", flush=True)
+        return None
+    try:
+        subprocess.run([found / PROGRAMS / "postgres", "--version"], cwd="/", capture_output=True, check=True, **unprivileged())
+    except PermissionError:
+        print(f"SKIPPED: PostgreSQL does not run as root, and nobody cannot reach {found}", flush=True)
+        return None
+    return found / PROGRAMS
 
 
 def unprivileged():
@@ -77,12 +76,19 @@ class PostgresServer:
     def start(self, *settings):
         """Returns when it takes connections. `settings` as in "max_connections=5". Without fsync: what a process wrote outlives it all the same."""
         options = [option for setting in ("listen_addresses=", "max_connections=120", "fsync=off", *settings) for option in ("-c", setting)]
-        with open(self.folder / "log", "a") as log:
-            self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.data, "-k", self.folder, *options], cwd=self.folder, stdout=log, stderr=log, **unprivileged())
-        while subprocess.run([self.programs / "pg_isready", "-q", "-h", self.folder], check=False).returncode != 0:
-            if self.process.poll() is not None:
-                raise RuntimeError((self.folder / "log").read_text())
+        deadline = time.monotonic() + PROMPT_S
+        while True:
+            with open(self.folder / "log", "w") as log:
+                self.process = subprocess.Popen(
+                    [self.programs / "postgres", "-D", self.data, "-k", self.folder, *options], cwd=self.folder, stdout=log, stderr=log, **unprivileged())
+            while self.process.poll() is None:
+                if subprocess.run([self.programs / "pg_isready", "-q", "-h", self.folder], check=False).returncode == 0:
+                    return
+                time.sleep(0.05)
+            said = (self.folder / "log").read_text()
+            # A backend of a server that was killed has not ended yet.
+            if "shared memory block" not in said or time.monotonic() > deadline:
+                raise RuntimeError(said)
 
     def address(self, database="postgres"):
         return f"postgresql://neuroshard@{urllib.parse.quote(str(self.folder), safe='')}/{database}"
@@ -112,7 +118,6 @@ class PostgresServer:
 def main():
     programs = find_programs(sys.argv[1])
     if programs is None:
-        print("no PostgreSQL here, and Debian's mirrors cannot be reached")
         return SKIPPED
     server = PostgresServer(programs)
     try:

@@ -42,8 +42,9 @@ CHANNEL_OPTIONS: List[Tuple[str, int]] = [
 
 
 _SERVICE = "neuroshard.v1.PlannerService"
-# Connections are let go when nothing was asked for so long, as a planner does with those that have no call at all; the health of a replica is one.
-_IDLE_MS = 300_000
+# Connections are let go when nothing was asked for so long, before the planner does so (round_robin would renew those at once). The health of a
+# replica is a call as well.
+_IDLE_MS = 240_000
 
 
 def replica_channel(address: str) -> Tuple[str, List[Tuple[str, Any]]]:
@@ -57,7 +58,7 @@ def replica_channel(address: str) -> Tuple[str, List[Tuple[str, Any]]]:
     replicas = address.split(",")
     config: Dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
     if len(replicas) == 1:
-        return address, [*CHANNEL_OPTIONS, ("grpc.service_config", json.dumps(config))]
+        return address, [*CHANNEL_OPTIONS, ("grpc.service_config", json.dumps(config)), ("grpc.client_idle_timeout_ms", _IDLE_MS)]
     config["healthCheckConfig"] = {"serviceName": _SERVICE}
     scheme = "ipv6:" if address.startswith("[") else "ipv4:"
     return scheme + address, [

@@ -65,7 +65,7 @@ class PlannerClient:
         return self._call(self._stub.ListCostModels, v1.ListCostModelsRequest(), timeout_s)
 
     def model(self, name: str = "", version: int = 0, *, timeout_s: Optional[float] = None) -> v1.GetCostModelResponse:
-        """What is known of one cost model. Without a name the planner's default, without a version the newest."""
+        """What is known of one cost model. Without a name the planner's default, without a version the one that serves."""
         return self._call(self._stub.GetCostModel, v1.GetCostModelRequest(cost_model=v1.CostModelRef(name=name, version=version)), timeout_s)
 
     def devices(self, *, timeout_s: Optional[float] = None) -> v1.ListDevicesResponse:

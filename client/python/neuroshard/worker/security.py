@@ -149,4 +149,4 @@ def _address(peer: str) -> str:
 
 def _quoted(text: str) -> str:
     """One word of a log line."""
-    return text if re.fullmatch(r'[^\s"=\\\x00-\x1f\x7f]+', text) else '"' + text.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    return text if re.fullmatch(r'[!#-<>-\[\]-~]+', text) else '"' + text.encode("unicode_escape").decode().replace('"', '\\"') + '"'
