@@ -1,7 +1,9 @@
 // neuroshard-planner: the wiring and nothing else.
+#include <malloc.h>
 #include <prometheus/registry.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <variant>
@@ -22,6 +24,13 @@
 
 namespace neuroshard {
 namespace {
+
+// Searches take and return tables of 128 KiB to some MiB on many threads. glibc learns from the
+// first of them to keep such memory in its arenas: 75 MiB after 30,000 calls of all kinds, 5 of them
+// in use. A threshold that is stated is not learnt, and what is larger goes back at once.
+void ReturnLargeMemory() {
+  if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+}
 
 Status RunPlanner(const PlannerOptions& options) {
   NS_RETURN_IF_ERROR(FaultsOfStart(options).ToStatus());
@@ -75,6 +84,7 @@ Status RunPlanner(const PlannerOptions& options) {
 }  // namespace neuroshard
 
 int main(int argc, char** argv) {
+  neuroshard::ReturnLargeMemory();
   neuroshard::CatchProcessSignals();
   const auto parsed = neuroshard::ParsePlannerCommandLine(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
