@@ -11,25 +11,14 @@
 #include "kernels/cuda/gpu_embedding_op.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/testing/emulated_gpu.h"
+#include "kernels/cuda/testing/gpu_devices.h"
 #include "kernels/cuda/testing/simt_emulator.h"
 #include "tests/support/embedding_suite.h"
 
 namespace neuroshard::testing {
 namespace {
 
-class EmulatedDevices {
- public:
-  static constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
-  static constexpr std::int64_t kManyHits = 100'000;
-  static const char* Unavailable() { return nullptr; }
-  StatusOr<std::unique_ptr<EmbeddingOp>> Create(const EmbeddingOpSpec& spec) {
-    return cuda::GpuEmbeddingOp::Create(gpu_, spec);
-  }
-
- private:
-  std::shared_ptr<cuda::EmulatedGpu> gpu_ = std::make_shared<cuda::EmulatedGpu>(256 * kMiB);
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(EmulatedGpu, EmbeddingSuite, EmulatedDevices);
+INSTANTIATE_TYPED_TEST_SUITE_P(EmulatedGpu, EmbeddingSuite, GpuDevices<cuda::EmulatedGpu>);
 
 }  // namespace
 }  // namespace neuroshard::testing

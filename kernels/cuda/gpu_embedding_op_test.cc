@@ -5,6 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "kernels/cpu/cpu_embedding_op.h"
+#include "kernels/cuda/testing/gpu_devices.h"
 #include "kernels/cuda/testing/sequential_gpu.h"
 #include "tests/support/embedding_suite.h"
 
@@ -23,19 +24,7 @@ class CpuDevices {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Cpu, EmbeddingSuite, CpuDevices);
 
-class SequentialDevices {
- public:
-  static constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
-  static constexpr std::int64_t kManyHits = 100'000;
-  static const char* Unavailable() { return nullptr; }
-  StatusOr<std::unique_ptr<EmbeddingOp>> Create(const EmbeddingOpSpec& spec) {
-    return cuda::GpuEmbeddingOp::Create(gpu_, spec);
-  }
-
- private:
-  std::shared_ptr<cuda::SequentialGpu> gpu_ = std::make_shared<cuda::SequentialGpu>(256 * kMiB);
-};
-INSTANTIATE_TYPED_TEST_SUITE_P(SequentialGpu, EmbeddingSuite, SequentialDevices);
+INSTANTIATE_TYPED_TEST_SUITE_P(SequentialGpu, EmbeddingSuite, GpuDevices<cuda::SequentialGpu>);
 
 }  // namespace
 }  // namespace neuroshard::testing
