@@ -170,7 +170,8 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddCommonOptions(*list, *options);
   list->callback([options, &console, exit_code] { *exit_code = RunList(*options, console); });
   CLI::App* show = models->add_subcommand("show", "One of them, with its metrics and provenance");
-  show->add_option("NAME[/VERSION]", options->name, "The model; without a version the one that serves")
+  show->add_option("NAME[/VERSION]", options->name,
+                   "The model; without a version the one that serves")
       ->required()
       ->check(CheckModelReference);
   // The version's old spelling.

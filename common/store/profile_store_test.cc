@@ -57,13 +57,13 @@ class SqliteStoreTest : public testing::Test {
 
 // What every kind of store promises. PostgreSQL takes part where there is one:
 // tests/support/postgres_server.py starts it.
-class ProfileStoreTest : public SqliteStoreTest, public testing::WithParamInterface<const char*> {
+class ProfileStoreTest : public SqliteStoreTest, public testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
     SqliteStoreTest::SetUp();
     if (IsPostgres()) database_.emplace(TestName());
   }
-  bool IsPostgres() const { return GetParam() == std::string_view("postgresql"); }
+  bool IsPostgres() const { return GetParam() == "postgresql"; }
   std::string Path() const override {
     return IsPostgres() ? database_->address() : SqliteStoreTest::Path();
   }
@@ -71,13 +71,13 @@ class ProfileStoreTest : public SqliteStoreTest, public testing::WithParamInterf
   std::optional<TestDatabase> database_;
 };
 
-std::vector<const char*> Kinds() {
-  std::vector<const char*> kinds = {"sqlite"};
+std::vector<std::string> Kinds() {
+  std::vector<std::string> kinds = {"sqlite"};
   if (TestDatabase::Available()) kinds.push_back("postgresql");
   return kinds;
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, ProfileStoreTest, testing::ValuesIn(Kinds()),
-                         [](const auto& kind) { return std::string(kind.param); });
+                         [](const auto& kind) { return kind.param; });
 
 TEST_P(ProfileStoreTest, SamplesComeBackAsTheyWere) {
   const auto compute = ComputeSamples(7);

@@ -20,7 +20,7 @@ using testing::IsEmpty;
 void Ignore() {}
 
 // From one kind into another.
-class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   void SetUp() override {
     name_ = "keep_" + std::to_string(getpid());
@@ -66,10 +66,11 @@ class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<const char
   }
 
   static void ExpectSame(const ProfileStore& a, const ProfileStore& b) {
-    const auto statistics = *a.Statistics();
-    ASSERT_EQ(b.Statistics()->size(), statistics.size());
+    const std::vector<SweepStatistics> statistics = *a.Statistics();
+    const std::vector<SweepStatistics> copies_of = *b.Statistics();
+    ASSERT_EQ(copies_of.size(), statistics.size());
     for (std::size_t i = 0; i < statistics.size(); ++i) {
-      const SweepStatistics& copied = (*b.Statistics())[i];
+      const SweepStatistics& copied = copies_of[i];
       EXPECT_EQ(copied.config_hash, statistics[i].config_hash);
       EXPECT_EQ(copied.ok, statistics[i].ok);
       EXPECT_EQ(copied.out_of_memory, statistics[i].out_of_memory);
@@ -94,8 +95,8 @@ class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<const char
   std::unique_ptr<ProfileStore> from_;
 };
 
-std::vector<const char*> AllKinds() {
-  std::vector<const char*> kinds = {"sqlite"};
+std::vector<std::string> AllKinds() {
+  std::vector<std::string> kinds = {"sqlite"};
   if (TestDatabase::Available()) kinds.push_back("postgresql");
   return kinds;
 }
@@ -103,8 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoreMaintenanceTest,
                          testing::Combine(testing::ValuesIn(AllKinds()),
                                           testing::ValuesIn(AllKinds())),
                          [](const auto& kinds) {
-                           return std::string(std::get<0>(kinds.param)) + "_to_" +
-                                  std::get<1>(kinds.param);
+                           return std::get<0>(kinds.param) + "_to_" + std::get<1>(kinds.param);
                          });
 
 TEST_P(StoreMaintenanceTest, ACopyIsTheSameAndCopyingAgainCopiesNothing) {
@@ -113,7 +113,8 @@ TEST_P(StoreMaintenanceTest, ACopyIsTheSameAndCopyingAgainCopiesNothing) {
   const auto report = CopyStore(*from_, *to, [&] { ++heard; });
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->sweeps, 3);
-  EXPECT_EQ(report->copied + report->already_there, 43);
+  EXPECT_EQ(report->copied, 43);
+  EXPECT_EQ(report->already_there, 0);
   EXPECT_EQ(heard, 43);
   ExpectSame(*from_, *to);
 
@@ -132,7 +133,7 @@ TEST_P(StoreMaintenanceTest, AMergeKeepsWhatIsThereAndFillsGaps) {
   }
   const auto report = CopyStore(*from_, *to, Ignore);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->copied, 41);  // 39 of 40 of the sweep, and two collectives
+  EXPECT_EQ(report->copied, 42);  // 39 of 40 of the sweep, two collectives, and the import
   EXPECT_EQ(to->PendingComputeSamples(sweep)->size(), 700u - 41u);
   EXPECT_EQ(to->ReadComputeRecords()->at(38).forward_ms, 77);
 
