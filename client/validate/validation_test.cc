@@ -46,11 +46,11 @@ class ValidationTest : public ::testing::Test {
   std::ostringstream notes_;
 };
 
-// Stops once a worker has a group, that is, in the middle of the collectives.
-class StopWithGroup final : public StopSignal {
+// Stops once a rank of `worker` waits in its exchange: all groups are open then.
+class StopInExchange final : public StopSignal {
  public:
-  explicit StopWithGroup(const FakeWorker& worker) : worker_(worker) {}
-  bool ShouldStop() const override { return worker_.groups_opened() > 0; }
+  explicit StopInExchange(const FakeWorker& worker) : worker_(worker) {}
+  bool ShouldStop() const override { return worker_.hanging(); }
 
  private:
   const FakeWorker& worker_;
@@ -150,7 +150,7 @@ TEST_F(ValidationTest, WhatWasMeasuredIsRecordedOnce) {
 TEST_F(ValidationTest, AStopEndsACollectiveAndClosesTheGroup) {
   FakeWorker a({.hangs = {"backward"}});
   FakeWorker b({.hangs = {"backward"}});
-  EXPECT_THAT(Run({a.address(), b.address()}, StopWithGroup(a)),
+  EXPECT_THAT(Run({a.address(), b.address()}, StopInExchange(a)),
               StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(a.open_groups(), 0);
   EXPECT_EQ(b.open_groups(), 0);
