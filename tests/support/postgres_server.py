@@ -41,6 +41,9 @@ def find_programs(cache):
     except PermissionError:
         print(f"SKIPPED: PostgreSQL does not run as root, and nobody cannot reach {found}", flush=True)
         return None
+    except subprocess.CalledProcessError as failed:
+        print(f"SKIPPED: the PostgreSQL of {found} does not start here: {failed.stderr.decode().strip()}", flush=True)
+        return None
     return found / PROGRAMS
 
 
