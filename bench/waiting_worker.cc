@@ -1,6 +1,7 @@
-// waiting_worker MILLISECONDS FOLDER: a worker of one device whose every timed stage only waits, so that many of them fit
-// one machine and what is left of a sweep is its scheduling. All but the device is the worker's own: RPC service, lease,
-// the device's process. That process writes a line "BEGIN END" a stage (steady clock, ms) to FOLDER/PID.
+// waiting_worker MILLISECONDS FOLDER: a worker of one device whose every timed stage only waits, so
+// that many of them fit one machine and what is left of a sweep is its scheduling. All but the
+// device is the worker's own: RPC service, lease, the device's process. That process writes a line
+// "BEGIN END" a stage (steady clock, ms) to FOLDER/PID.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -22,7 +22,8 @@ struct ServerCommandLine {
   bool check_config = false;
 };
 
-// --config, --listen, --metrics, --log-level, --log-format and --check-config. `line` must outlive the parse.
+// --config, --listen, --metrics, --log-level, --log-format and --check-config. `line` must outlive
+// the parse.
 void AddServerOptions(CLI::App& app, ServerCommandLine& line);
 
 // After the parse: `read` tells what is wrong with the file, `start` what else keeps the server from

@@ -35,9 +35,9 @@ struct LogOptions {
 void ReadLogOptions(ConfigReader& reader, LogOptions* options);
 
 // One key and value of a log line. Anything that fmt can print is a value. In text, values with
-// spaces, quotes or bytes that are no printable ASCII are quoted and escaped; in JSON, finite numbers and booleans
-// are such and everything else is a string, in which bytes that are no UTF-8 become U+FFFD. Long values
-// are cut, so that a line is always one line and bounded.
+// spaces, quotes or bytes that are no printable ASCII are quoted and escaped; in JSON, finite
+// numbers and booleans are such and everything else is a string, in which bytes that are no UTF-8
+// become U+FFFD. Long values are cut, so that a line is always one line and bounded.
 struct LogField {
   template <typename T>
   LogField(std::string_view field_key, const T& field_value)

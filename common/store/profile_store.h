@@ -75,8 +75,8 @@ struct SweepStatistics {
 // SIGKILL and power loss, otherwise nothing of it is there. Any thread may call any method; several
 // processes may have the same store open, writers wait for each other up to kBusyTimeoutMs and are
 // then UNAVAILABLE. A connection that is lost during a call is made again, for up to 30 s,
-// and the call finds out whether it was carried out; then it is UNAVAILABLE too. Writing to a store opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file
-// is damaged.
+// and the call finds out whether it was carried out; then it is UNAVAILABLE too. Writing to a store
+// opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file is damaged.
 class ProfileStore {
  public:
   static constexpr int kSchemaVersion = 2;
