@@ -116,10 +116,15 @@ class ConstraintsDecoder {
     check.InRange("min_column_width", message.min_column_width(), 0, kMaxColumns);
     rule.min_column_width = message.min_column_width();
     rule.distinct_ranks = message.distinct_ranks();
+    if (message.has_cache_load_factor() &&
+        check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
+      rule.cache_load_factor = message.cache_load_factor();
+    }
     if (DemandsNothing(message)) {
       check.Fail("",
                  "demands nothing: give sharding_types, compute_kernels, ranks, forbidden_ranks, "
-                 "hosts, forbidden_hosts, max_shards, min_column_width or distinct_ranks");
+                 "hosts, forbidden_hosts, max_shards, min_column_width, distinct_ranks or "
+                 "cache_load_factor");
     }
     return rule;
   }
@@ -128,7 +133,7 @@ class ConstraintsDecoder {
     return rule.sharding_types_size() == 0 && rule.compute_kernels_size() == 0 &&
            rule.ranks_size() == 0 && rule.forbidden_ranks_size() == 0 && rule.hosts_size() == 0 &&
            rule.forbidden_hosts_size() == 0 && rule.max_shards() == 0 &&
-           rule.min_column_width() == 0 && !rule.distinct_ranks();
+           rule.min_column_width() == 0 && !rule.distinct_ranks() && !rule.has_cache_load_factor();
   }
 
   template <typename Groups>
@@ -207,6 +212,7 @@ v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
   message.set_max_shards(rule.max_shards);
   message.set_min_column_width(rule.min_column_width);
   message.set_distinct_ranks(rule.distinct_ranks);
+  if (rule.cache_load_factor > 0) message.set_cache_load_factor(rule.cache_load_factor);
   return message;
 }
 

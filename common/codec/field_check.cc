@@ -23,6 +23,12 @@ bool FieldCheck::InRange(std::string_view field, std::int64_t value, std::int64_
   return false;
 }
 
+bool FieldCheck::IsPositiveShare(std::string_view field, double value) const {
+  if (value > 0 && value <= 1) return true;
+  Fail(field, fmt::format("must be more than 0 and at most 1, got {}", value));
+  return false;
+}
+
 bool FieldCheck::InRange(std::string_view field, double value, double low, double high) const {
   if (std::isnan(value)) {
     Fail(field, fmt::format("must be a number from {} to {}, got nan", low, high));

@@ -39,6 +39,9 @@ class FieldCheck {
   // Also refuses NaN.
   bool InRange(std::string_view field, double value, double low, double high) const;
 
+  // 0 < value <= 1.
+  bool IsPositiveShare(std::string_view field, double value) const;
+
   // At most max_bytes and without control characters, which would garble logs and tables.
   bool IsText(std::string_view field, std::string_view text, std::size_t max_bytes) const;
   bool IsNonEmptyText(std::string_view field, std::string_view text, std::size_t max_bytes) const;

@@ -1,11 +1,15 @@
 #include "common/codec/fingerprint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "common/base/sha256.h"
@@ -62,6 +66,91 @@ void AppendLater(const Table& table, std::size_t position, CanonicalBytes& out) 
   for (const double factor : table.pooling_factors) out.Real(factor);
 }
 
+// By name, then by module.
+template <typename Named>
+std::vector<const Named*> InOrder(const std::vector<Named>& tables) {
+  std::vector<const Named*> order;
+  for (const Named& table : tables) order.push_back(&table);
+  std::sort(order.begin(), order.end(), [](const Named* a, const Named* b) {
+    return std::tie(a->name, a->module) < std::tie(b->name, b->module);
+  });
+  return order;
+}
+
+// A field that came later still: in the hash only where it is given, after its name.
+class LaterFields {
+ public:
+  explicit LaterFields(CanonicalBytes& out) : out_(out) {}
+
+  void Word(bool given, std::string_view name, std::string_view word) {
+    if (given) out_.Text(name), out_.Text(word);
+  }
+  void Real(std::string_view name, double value, double absent) {
+    if (value != absent) out_.Text(name), out_.Real(value);
+  }
+  void Integer(std::string_view name, std::int64_t value, std::int64_t absent) {
+    if (value != absent) out_.Text(name), out_.Integer(value);
+  }
+  template <typename T>
+  void List(std::string_view name, const std::vector<T>& values) {
+    if (values.empty()) return;
+    out_.Text(name);
+    out_.Integer(static_cast<std::uint64_t>(values.size()));
+    for (const T value : values) {
+      if constexpr (std::is_floating_point_v<T>) {
+        out_.Real(value);
+      } else {
+        out_.Integer(value);
+      }
+    }
+  }
+
+ private:
+  CanonicalBytes& out_;
+};
+
+void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& request,
+                 CanonicalBytes& out) {
+  LaterFields later(out);
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const Table& table = *tables[i];
+    const std::string path = fmt::format("tables[{}].", i);
+    later.Word(table.output_dtype.has_value(), path + "output_dtype",
+               ToText(table.output_dtype.value_or(DataType::kFp32)));
+    later.List(path + "num_poolings", table.num_poolings);
+    later.List(path + "feature_batch_sizes", table.feature_batch_sizes);
+  }
+  const Topology& topology = request.topology;
+  for (std::size_t i = 0; i < topology.devices.size(); ++i) {
+    later.Integer(fmt::format("devices[{}].max_host_memory_bytes", i),
+                  topology.devices[i].max_host_memory_bytes, 0);
+  }
+  later.List("host_memory_bytes", topology.host_memory_bytes);
+  const Bandwidths& bandwidths = topology.bandwidths;
+  later.Real("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s,
+             Bandwidths().host_memory_bytes_per_s);
+  later.Real("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s,
+             Bandwidths().host_to_device_bytes_per_s);
+  later.Integer("pod_size", topology.pod_size, 1);
+  later.Word(request.pipeline_type != PipelineType::kNone, "pipeline_type",
+             ToText(request.pipeline_type));
+  const QuantizedComms& comms = request.quantized_comms;
+  later.Word(comms.forward_dtype.has_value(), "forward_dtype",
+             ToText(comms.forward_dtype.value_or(DataType::kFp32)));
+  later.Word(comms.backward_dtype.has_value(), "backward_dtype",
+             ToText(comms.backward_dtype.value_or(DataType::kFp32)));
+  for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
+    later.Real(fmt::format("constraints.tables[{}].cache_load_factor", i),
+               request.constraints.tables[i].cache_load_factor, 0);
+  }
+  if (!request.migration) return;
+  const std::vector<const TablePlan*> previous = InOrder(request.migration->previous.tables);
+  for (std::size_t i = 0; i < previous.size(); ++i) {
+    later.Real(fmt::format("migration.previous.tables[{}].cache_load_factor", i),
+               previous[i]->cache_load_factor, 0);
+  }
+}
+
 // Of devices that are named; their bandwidths are in the topology's already. A request without one
 // keeps its fingerprint.
 void AppendLater(const std::optional<Fabric>& fabric, CanonicalBytes& out) {
@@ -88,17 +177,6 @@ void AppendTables(const std::vector<int>& indices, const TableNames& names, Cano
   std::sort(texts.begin(), texts.end());
   out.Integer(static_cast<std::uint64_t>(texts.size()));
   for (const std::string_view text : texts) out.Text(text);
-}
-
-// By name, then by module.
-template <typename Named>
-std::vector<const Named*> InOrder(const std::vector<Named>& tables) {
-  std::vector<const Named*> order;
-  for (const Named& table : tables) order.push_back(&table);
-  std::sort(order.begin(), order.end(), [](const Named* a, const Named* b) {
-    return std::tie(a->name, a->module) < std::tie(b->name, b->module);
-  });
-  return order;
 }
 
 void Append(const TableRule& rule, const TableNames& names, CanonicalBytes& out) {
@@ -208,6 +286,7 @@ std::string RequestFingerprint(const PlanRequest& request, std::string_view mode
   out.Integer(model_version);
   for (std::size_t i = 0; i < tables.size(); ++i) AppendLater(*tables[i], i, out);
   AppendLater(request.topology.fabric, out);
+  AppendLater(tables, request, out);
   return Sha256Hex(out.bytes());
 }
 

@@ -53,8 +53,22 @@ RankIntervals DecodeIntervals(const v1::RankCost& rank) {
 }
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
-  return {message.weights_bytes(), message.optimizer_bytes(), message.input_bytes(),
-          message.output_bytes(), message.reserve_bytes()};
+  return {message.weights_bytes(),      message.optimizer_bytes(),     message.input_bytes(),
+          message.output_bytes(),       message.reserve_bytes(),       message.cache_state_bytes(),
+          message.host_weights_bytes(), message.host_optimizer_bytes()};
+}
+
+void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check, TablePlan& plan) {
+  const bool caches = plan.compute_kernel == ComputeKernel::kFusedUvmCaching;
+  if (!message.has_cache_load_factor()) {
+    plan.cache_load_factor = caches ? kDefaultCacheLoadFactor : 0;
+  } else if (!caches) {
+    check.Fail("cache_load_factor",
+               fmt::format("is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
+                           ToText(plan.compute_kernel)));
+  } else if (check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
+    plan.cache_load_factor = message.cache_load_factor();
+  }
 }
 
 }  // namespace
@@ -70,6 +84,7 @@ v1::Plan EncodePlan(const Plan& plan) {
     encoded.set_sharding_type(std::string(ToText(table.sharding_type)));
     encoded.set_compute_kernel(std::string(ToText(table.compute_kernel)));
     if (table.kind) encoded.set_kind(std::string(ToText(*table.kind)));
+    if (table.cache_load_factor > 0) encoded.set_cache_load_factor(table.cache_load_factor);
     for (const Shard& shard : table.shards) {
       v1::Shard& piece = *encoded.add_shards();
       piece.set_row_offset(shard.row_offset);
@@ -104,6 +119,7 @@ Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& 
     if (!table.kind().empty()) {
       decoded.kind = table_check.WordOf("kind", table.kind(), TableKind::kEmbeddingBag);
     }
+    DecodeCacheLoadFactor(table, table_check, decoded);
     for (int s = 0; s < table.shards_size(); ++s) {
       const FieldCheck shard_check(table_check.PathOf(fmt::format("shards[{}]", s)), violations);
       decoded.shards.push_back(DecodeShard(table.shards(s), shard_check));
@@ -169,7 +185,18 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     memory.set_reserve_bytes(rank.memory.reserve_bytes);
     memory.set_total_bytes(rank.memory.total_bytes());
     memory.set_capacity_bytes(rank.capacity_bytes);
+    memory.set_cache_state_bytes(rank.memory.cache_state_bytes);
+    memory.set_host_weights_bytes(rank.memory.host_weights_bytes);
+    memory.set_host_optimizer_bytes(rank.memory.host_optimizer_bytes);
+    memory.set_host_total_bytes(rank.memory.host_total_bytes());
+    if (rank.input_dist_ms) encoded.set_input_dist_ms(*rank.input_dist_ms);
     EncodeIntervals(rank.intervals, encoded);
+  }
+  for (const HostMemoryUse& host : cost.host_memory) {
+    v1::HostMemoryUse& encoded = *message.add_host_memory();
+    encoded.set_host(host.host);
+    encoded.set_total_bytes(host.total_bytes);
+    encoded.set_capacity_bytes(host.capacity_bytes);
   }
   return message;
 }
@@ -196,7 +223,14 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     rank.memory = DecodeMemoryUse(encoded.memory());
     rank.capacity_bytes = encoded.memory().capacity_bytes();
     rank.intervals = DecodeIntervals(encoded);
+    if (encoded.has_input_dist_ms()) {
+      rank.input_dist_ms = encoded.input_dist_ms();
+      rank.input_dist_hidden = encoded.total_ms() == rank.total_ms();
+    }
     cost.ranks.push_back(rank);
+  }
+  for (const v1::HostMemoryUse& host : message.host_memory()) {
+    cost.host_memory.push_back({host.host(), host.total_bytes(), host.capacity_bytes()});
   }
   return cost;
 }

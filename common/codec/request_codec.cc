@@ -77,6 +77,16 @@ MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violat
   return memory;
 }
 
+QuantizedComms DecodeQuantizedComms(const v1::QuantizedComms& message, Violations& violations) {
+  const FieldCheck check("quantized_comms", violations);
+  const auto dtype = [&](const char* field, const std::string& text) -> std::optional<DataType> {
+    if (text.empty()) return std::nullopt;
+    return check.WordOf(field, text, DataType::kFp32);
+  };
+  return {dtype("forward_dtype", message.forward_dtype()),
+          dtype("backward_dtype", message.backward_dtype())};
+}
+
 void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
   double bytes = 0;
   for (const Table& table : request.tables) {
@@ -123,6 +133,9 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (message.has_global_batch_size()) request.global_batch_size = message.global_batch_size();
   const bool batch_ok = check.InRange("global_batch_size", request.global_batch_size, 1, kMaxBatch);
   request.optimizer = check.WordOrDefault("optimizer", message.optimizer(), Optimizer::kSgd);
+  request.pipeline_type =
+      check.WordOrDefault("pipeline_type", message.pipeline_type(), PipelineType::kNone);
+  request.quantized_comms = DecodeQuantizedComms(message.quantized_comms(), violations);
   request.memory = DecodeMemoryModel(message.memory(), violations);
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
   request.search = DecodeSearchOptions(message.search(), violations);
@@ -165,6 +178,15 @@ v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
   *message.mutable_topology() = EncodeTopology(request.topology);
   message.set_global_batch_size(request.global_batch_size);
   message.set_optimizer(std::string(ToText(request.optimizer)));
+  if (request.pipeline_type != PipelineType::kNone) {
+    message.set_pipeline_type(std::string(ToText(request.pipeline_type)));
+  }
+  if (const auto dtype = request.quantized_comms.forward_dtype) {
+    message.mutable_quantized_comms()->set_forward_dtype(std::string(ToText(*dtype)));
+  }
+  if (const auto dtype = request.quantized_comms.backward_dtype) {
+    message.mutable_quantized_comms()->set_backward_dtype(std::string(ToText(*dtype)));
+  }
   message.mutable_memory()->set_rule(std::string(ToText(request.memory.rule)));
   message.mutable_memory()->set_reserve_fraction(request.memory.reserve_fraction);
   message.mutable_memory()->set_reserve_bytes(request.memory.reserve_bytes);

@@ -87,6 +87,27 @@ void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check
   }
 }
 
+void TableDecoder::DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table) {
+  const auto one_a_feature = [&](const char* field, int size) {
+    if (size == 0 || size == message.features_size()) return;
+    check.Fail(field, fmt::format("must have as many entries as features, {}, got {}",
+                                  message.features_size(), size));
+  };
+  one_a_feature("num_poolings", message.num_poolings_size());
+  one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size());
+  for (int i = 0; i < message.num_poolings_size(); ++i) {
+    check.InRange(fmt::format("num_poolings[{}]", i), message.num_poolings(i), 0.0,
+                  kMaxPoolingFactor);
+  }
+  for (int i = 0; i < message.feature_batch_sizes_size(); ++i) {
+    check.InRange(fmt::format("feature_batch_sizes[{}]", i), message.feature_batch_sizes(i), 1,
+                  kMaxBatch);
+  }
+  table.num_poolings.assign(message.num_poolings().begin(), message.num_poolings().end());
+  table.feature_batch_sizes.assign(message.feature_batch_sizes().begin(),
+                                   message.feature_batch_sizes().end());
+}
+
 Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   Table table;
   check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
@@ -112,6 +133,10 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
     check.IsNonEmptyText(fmt::format("features[{}]", i), message.features(i), kMaxNameBytes);
     table.features.push_back(message.features(i));
   }
+  if (!message.output_dtype().empty()) {
+    table.output_dtype = check.WordOf("output_dtype", message.output_dtype(), DataType::kFp32);
+  }
+  DecodeBags(message, check, table);
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
   ++decoded_;
@@ -159,6 +184,10 @@ v1::Table EncodeTable(const Table& table) {
   }
   message.set_weighted(table.weighted);
   for (const std::string& feature : table.features) message.add_features(feature);
+  if (table.output_dtype) message.set_output_dtype(std::string(ToText(*table.output_dtype)));
+  message.mutable_num_poolings()->Add(table.num_poolings.begin(), table.num_poolings.end());
+  message.mutable_feature_batch_sizes()->Add(table.feature_batch_sizes.begin(),
+                                             table.feature_batch_sizes.end());
   message.set_module(table.module);
   return message;
 }

@@ -57,6 +57,7 @@ class TableDecoder {
   std::vector<std::string> Warnings(const std::vector<Table>& tables) const;
 
  private:
+  void DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table);
 

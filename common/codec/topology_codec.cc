@@ -100,6 +100,16 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   if (message.has_inter_host_bytes_per_s()) {
     bandwidths.inter_host_bytes_per_s = message.inter_host_bytes_per_s();
   }
+  if (message.has_host_memory_bytes_per_s()) {
+    bandwidths.host_memory_bytes_per_s = message.host_memory_bytes_per_s();
+  }
+  if (message.has_host_to_device_bytes_per_s()) {
+    bandwidths.host_to_device_bytes_per_s = message.host_to_device_bytes_per_s();
+  }
+  check.InRange("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s, kMinBandwidth,
+                kMaxBandwidth);
+  check.InRange("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s, kMinBandwidth,
+                kMaxBandwidth);
   check.InRange("device_memory_bytes_per_s", bandwidths.device_memory_bytes_per_s, kMinBandwidth,
                 kMaxBandwidth);
   check.InRange("intra_host_bytes_per_s", bandwidths.intra_host_bytes_per_s, kMinBandwidth,
@@ -130,18 +140,36 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     violations.Add("topology.hosts", "must have at least one entry, got none");
   }
   int host = 0;
+  bool any_host_memory = false;
   for (int i = 0; i < message.hosts_size(); ++i) {
     const FieldCheck check(fmt::format("topology.hosts[{}]", i), violations);
     const bool count_ok = check.InRange("count", HostCount(message.hosts(i)), 1, kMaxHosts);
     const PublishedDevice* device = DecodeDevice(message.hosts(i), check);
     const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), device, check);
+    const v1::HostGroup& group = message.hosts(i);
+    check.InRange("host_memory_bytes", group.host_memory_bytes(), 0, kMaxDeviceBytes);
+    check.InRange("max_host_memory_bytes_per_device", group.max_host_memory_bytes_per_device(), 0,
+                  kMaxDeviceBytes);
+    any_host_memory = any_host_memory || group.host_memory_bytes() > 0;
     // A group without legal devices is a violation already, and must not cost a step a host.
     if (!count_ok || memory.empty()) continue;
     for (std::int64_t copy = 0; copy < HostCount(message.hosts(i)); ++copy, ++host) {
       for (const std::int64_t bytes : memory) {
-        topology.devices.push_back({host, bytes, device == nullptr ? "" : device->name});
+        topology.devices.push_back({host, bytes, device == nullptr ? "" : device->name,
+                                    group.max_host_memory_bytes_per_device()});
       }
+      topology.host_memory_bytes.push_back(group.host_memory_bytes());
     }
+  }
+  if (!any_host_memory) topology.host_memory_bytes.clear();
+  if (message.has_pod_size()) {
+    const FieldCheck check("topology", violations);
+    if (check.InRange("pod_size", std::int64_t{message.pod_size()}, 1, std::max(host, 1)) &&
+        host % message.pod_size() != 0) {
+      check.Fail("pod_size", fmt::format("must divide the number of hosts, {}, got {}", host,
+                                         message.pod_size()));
+    }
+    topology.pod_size = message.pod_size();
   }
   TakePublishedFigures(DeviceNames(topology), topology);
   DecodeBandwidths(message.bandwidths(), topology, violations);
@@ -188,14 +216,22 @@ v1::Topology EncodeTopology(const Topology& topology) {
   v1::Topology message;
   std::vector<std::int64_t> last;
   std::string last_name;
+  std::int64_t last_host_bytes = 0;
+  std::int64_t last_most_host_bytes = 0;
   for (auto device = topology.devices.begin(); device != topology.devices.end();) {
     std::vector<std::int64_t> memory;
     const int host = device->host;
     const std::string& name = device->name;  // the devices of a host are alike
+    const std::int64_t most_host_bytes = device->max_host_memory_bytes;
+    const std::int64_t host_bytes =
+        topology.host_memory_bytes.empty()
+            ? 0
+            : topology.host_memory_bytes[static_cast<std::size_t>(host)];
     for (; device != topology.devices.end() && device->host == host; ++device) {
       memory.push_back(device->memory_bytes);
     }
-    if (memory == last && name == last_name) {
+    if (memory == last && name == last_name && host_bytes == last_host_bytes &&
+        most_host_bytes == last_most_host_bytes) {
       v1::HostGroup& group = *message.mutable_hosts(message.hosts_size() - 1);
       group.set_count(group.count() + 1);
       continue;
@@ -210,17 +246,24 @@ v1::Topology EncodeTopology(const Topology& topology) {
       group.mutable_device_memory_bytes()->Add(memory.begin(), memory.end());
     }
     group.set_device(name);
+    group.set_host_memory_bytes(host_bytes);
+    group.set_max_host_memory_bytes_per_device(most_host_bytes);
+    last_host_bytes = host_bytes;
+    last_most_host_bytes = most_host_bytes;
     last = std::move(memory);
     last_name = name;
   }
   if (topology.compute_device) {
     message.set_compute_device(std::string(ToText(*topology.compute_device)));
   }
+  if (topology.pod_size != 1) message.set_pod_size(topology.pod_size);
   if (topology.bandwidths != Bandwidths{}) {
     v1::Bandwidths& bandwidths = *message.mutable_bandwidths();
     bandwidths.set_device_memory_bytes_per_s(topology.bandwidths.device_memory_bytes_per_s);
     bandwidths.set_intra_host_bytes_per_s(topology.bandwidths.intra_host_bytes_per_s);
     bandwidths.set_inter_host_bytes_per_s(topology.bandwidths.inter_host_bytes_per_s);
+    bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
+    bandwidths.set_host_to_device_bytes_per_s(topology.bandwidths.host_to_device_bytes_per_s);
   }
   return message;
 }

@@ -22,6 +22,7 @@ struct TableRule {
   int max_shards = 0;                 // shards of a table, at least 1
   std::int64_t min_column_width = 0;  // columns of a shard, unless the table itself has fewer
   bool distinct_ranks = false;        // no two shards of a table on one rank
+  double cache_load_factor = 0;       // where it is fused_uvm_caching, in (0, 1]
 
   bool operator==(const TableRule&) const = default;
 };

@@ -25,7 +25,12 @@ double OptimizerBytes(Optimizer optimizer, double weights_bytes, double rows) {
     case Optimizer::kRowwiseAdagrad:
       return 4 * rows;
     case Optimizer::kAdam:
+    case Optimizer::kLamb:
       return 2 * weights_bytes;
+    case Optimizer::kPartialRowwiseAdam:
+      return weights_bytes + 4 * rows;
+    case Optimizer::kLarsSgd:
+      return weights_bytes;
   }
   return 0;
 }
@@ -41,6 +46,10 @@ double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
       return 1 / table_cols;
     case Optimizer::kAdam:
       return 2;
+    case Optimizer::kPartialRowwiseAdam:  // whatever TorchRec does not know counts once
+    case Optimizer::kLamb:
+    case Optimizer::kLarsSgd:
+      return 1;
   }
   return 0;
 }
@@ -75,11 +84,17 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   AddSaturating(input_bytes, other.input_bytes);
   AddSaturating(output_bytes, other.output_bytes);
   AddSaturating(reserve_bytes, other.reserve_bytes);
+  AddSaturating(cache_state_bytes, other.cache_state_bytes);
+  AddSaturating(host_weights_bytes, other.host_weights_bytes);
+  AddSaturating(host_optimizer_bytes, other.host_optimizer_bytes);
   return *this;
 }
 
-MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
-                      std::int64_t rows, std::int64_t cols) {
+namespace {
+
+// The same, were the table in device memory.
+MemoryUse DeviceMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                       std::int64_t rows, std::int64_t cols) {
   if (request.memory.rule == MemoryRule::kTorchRec) {
     return TorchRecMemory(request, table, layout, rows, cols);
   }
@@ -98,6 +113,29 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   if (CutsRows(layout.type)) ids *= r / static_cast<double>(table.num_embeddings);
   use.input_bytes = Saturate(ids * (table.weighted ? 12 : 8));
   use.output_bytes = rows == 0 ? 0 : Saturate(batch * c * 4);
+  return use;
+}
+
+// Of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for each row
+// of the table, keys and times of use for each row that the cache holds.
+constexpr double kCacheBytesPerRow = 4;
+constexpr double kCacheBytesPerSlot = 16;
+
+}  // namespace
+
+MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                      std::int64_t rows, std::int64_t cols) {
+  MemoryUse use = DeviceMemory(request, table, layout, rows, cols);
+  if (!IsInHostMemory(layout.kernel)) return use;
+  const double cached = layout.cache_load_factor;  // 0 without a cache
+  use.host_weights_bytes = use.weights_bytes;
+  use.host_optimizer_bytes = use.optimizer_bytes;
+  use.weights_bytes = Saturate(cached * static_cast<double>(use.weights_bytes));
+  use.optimizer_bytes = Saturate(cached * static_cast<double>(use.optimizer_bytes));
+  if (cached > 0 && request.memory.rule != MemoryRule::kWeightsOnly) {
+    use.cache_state_bytes =
+        Saturate(static_cast<double>(rows) * (kCacheBytesPerRow + kCacheBytesPerSlot * cached));
+  }
   return use;
 }
 

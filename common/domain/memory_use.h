@@ -16,10 +16,17 @@ struct MemoryUse {
   std::int64_t input_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t reserve_bytes = 0;
+  std::int64_t cache_state_bytes = 0;  // of caches of rows in host memory
+  // In the memory of the device's host.
+  std::int64_t host_weights_bytes = 0;
+  std::int64_t host_optimizer_bytes = 0;
 
+  // On the device.
   std::int64_t total_bytes() const {
-    return weights_bytes + optimizer_bytes + input_bytes + output_bytes + reserve_bytes;
+    return weights_bytes + optimizer_bytes + input_bytes + output_bytes + reserve_bytes +
+           cache_state_bytes;
   }
+  std::int64_t host_total_bytes() const { return host_weights_bytes + host_optimizer_bytes; }
   // Saturates every kind at 2^60.
   MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
@@ -39,6 +46,10 @@ struct MemoryUse {
 // divided by the holders where rows are cut; output: all ranks' samples x features of the table (1
 // where none is named) x cols, in the weights' type; data_parallel: its own rank's samples. A shard
 // without rows takes nothing.
+//
+// Rows in host memory (fused_uvm, fused_uvm_caching): weights and optimizer state count for the
+// host; those of the share that a cache holds for the device as well, with 4 B a row and 16 B a
+// cached row of the cache's own state (none under kWeightsOnly).
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols);
 

@@ -43,9 +43,23 @@ struct RankCost {
   MemoryUse memory;
   std::int64_t capacity_bytes = 0;
   RankIntervals intervals;
+  std::optional<double> input_dist_ms = {};  // distribution of ids; none: not priced
+  bool input_dist_hidden = true;             // beside the batch before, so not part of the total
 
-  double total_ms() const { return compute_ms + backward_comm_ms + forward_comm_ms; }
+  double total_ms() const {
+    const double exposed_ms = input_dist_hidden ? 0 : input_dist_ms.value_or(0);
+    return compute_ms + backward_comm_ms + forward_comm_ms + exposed_ms;
+  }
   bool operator==(const RankCost&) const = default;
+};
+
+// Bytes of tables in a host's memory.
+struct HostMemoryUse {
+  int host = 0;
+  std::int64_t total_bytes = 0;
+  std::int64_t capacity_bytes = 0;
+
+  bool operator==(const HostMemoryUse&) const = default;
 };
 
 // Whose work the measurements timed that a prediction was learned from, and on what
@@ -62,9 +76,10 @@ struct MeasuredWith {
 struct PlanCost {
   double embedding_cost_ms = 0;  // max over ranks of total_ms
   std::vector<RankCost> ranks;
-  double interval_coverage = 0;          // of all intervals here; 0: there are none
-  std::optional<CostInterval> interval;  // of the embedding cost
-  MeasuredWith measured_with;            // in a planner's answer
+  double interval_coverage = 0;                 // of all intervals here; 0: there are none
+  std::optional<CostInterval> interval;         // of the embedding cost
+  MeasuredWith measured_with;                   // in a planner's answer
+  std::vector<HostMemoryUse> host_memory = {};  // of hosts whose memory holds tables
 
   bool operator==(const PlanCost&) const = default;
 };

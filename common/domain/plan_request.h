@@ -34,6 +34,14 @@ struct CostModelRef {
   bool operator==(const CostModelRef&) const = default;
 };
 
+// Types of vectors and of their gradients on the wire; none: as the lookup gives them.
+struct QuantizedComms {
+  std::optional<DataType> forward_dtype;
+  std::optional<DataType> backward_dtype;
+
+  bool operator==(const QuantizedComms&) const = default;
+};
+
 // distributed-embeddings' thresholds, in elements (rows x columns); none: off, for columns the
 // automatic rule (peers' documentation of DistEmbeddingStrategy).
 struct DistributedEmbeddingsOptions {
@@ -81,6 +89,8 @@ struct PlanRequest {
   Topology topology;
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
+  PipelineType pipeline_type = PipelineType::kNone;
+  QuantizedComms quantized_comms = {};
   MemoryModel memory;
   Constraints constraints;
   std::optional<Migration> migration;

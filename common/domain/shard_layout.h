@@ -29,7 +29,8 @@ namespace neuroshard {
 struct ShardLayout {
   ShardingType type = ShardingType::kTableWise;
   ComputeKernel kernel = ComputeKernel::kFused;
-  int row_shards = 1;  // parts that the rows are cut into; 1 unless the type cuts rows
+  int row_shards = 1;            // parts that the rows are cut into; 1 unless the type cuts rows
+  double cache_load_factor = 0;  // TablePlan's
 
   bool operator==(const ShardLayout&) const = default;
 };
@@ -71,7 +72,9 @@ std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition);
 // ones give something, never a fault.
 ShardLayout LayoutOf(ShardingType type, ComputeKernel kernel, std::span<const Shard> shards);
 inline ShardLayout LayoutOf(const TablePlan& plan) {
-  return LayoutOf(plan.sharding_type, plan.compute_kernel, plan.shards);
+  ShardLayout layout = LayoutOf(plan.sharding_type, plan.compute_kernel, plan.shards);
+  layout.cache_load_factor = plan.cache_load_factor;
+  return layout;
 }
 
 }  // namespace neuroshard

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct Table {
   PoolingMode pooling_mode = PoolingMode::kSum;  // of kind kEmbeddingBag
   bool weighted = false;
   std::vector<std::string> features;
+  std::optional<DataType> output_dtype = {};  // of looked-up vectors; none: weight_dtype
+  // By feature, in the order of `features`; empty: 1 and the global batch size each.
+  std::vector<double> num_poolings = {};
+  std::vector<std::int64_t> feature_batch_sizes = {};
 
   bool operator==(const Table&) const = default;
 };

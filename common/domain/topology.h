@@ -16,6 +16,7 @@ struct Device {
   int host = 0;
   std::int64_t memory_bytes = 0;
   std::string name = {};  // PublishedDevice::name (common/devices); empty: not stated
+  std::int64_t max_host_memory_bytes = 0;  // that its tables may take; 0: no limit of its own
 
   bool operator==(const Device&) const = default;
 };
@@ -26,6 +27,8 @@ struct Bandwidths {
   double device_memory_bytes_per_s = 897.0 * (1 << 30);
   double intra_host_bytes_per_s = 600.0 * (1 << 30);
   double inter_host_bytes_per_s = 12.5 * (1 << 30);
+  double host_memory_bytes_per_s = 51.0 * (1 << 30);
+  double host_to_device_bytes_per_s = 32.0 * (1 << 30);
 
   bool operator==(const Bandwidths&) const = default;
 };
@@ -46,6 +49,10 @@ struct Topology {
   // device is named, or there are no figures of its links. Its bandwidths are those of `bandwidths`.
   std::optional<Fabric> fabric = {};
   std::optional<ComputeDevice> compute_device = {};  // the trainer's; none: not stated
+  // Of each host, shared by its devices, for tables that are not in device memory. Empty: there is
+  // none on any host.
+  std::vector<std::int64_t> host_memory_bytes = {};
+  int pod_size = 1;  // hosts of an NVLink domain, consecutive; divides their number
 
   int num_ranks() const { return static_cast<int>(devices.size()); }
   // Ranks per host when all hosts have the same number, otherwise 0.

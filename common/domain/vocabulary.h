@@ -11,15 +11,26 @@
 
 namespace neuroshard {
 
-// Type of stored weights.
-enum class DataType { kFp32, kFp16, kBf16 };
+// Type of stored weights, of looked-up vectors, and of values on the wire.
+enum class DataType { kFp32, kFp16, kBf16, kFp8, kInt8 };
 // Pooling of a bag's rows into one vector.
 enum class PoolingMode { kSum, kMean };
 // Whether a sample's ids are pooled into a vector for each feature (TorchRec's
 // EmbeddingBagCollection), or each gives one (EmbeddingCollection).
 enum class TableKind { kEmbeddingBag, kEmbedding };
 // Optimizer that is fused into the backward pass; it determines a table's state.
-enum class Optimizer { kSgd, kAdagrad, kRowwiseAdagrad, kAdam };
+enum class Optimizer {
+  kSgd,
+  kAdagrad,
+  kRowwiseAdagrad,
+  kAdam,
+  kPartialRowwiseAdam,
+  kLamb,
+  kLarsSgd
+};
+// A trainer's pipeline (TorchRec's PipelineType): whether ids are distributed, and rows in host
+// memory fetched into their cache, beside the batch before.
+enum class PipelineType { kNone, kTrainSparseDist, kTrainPrefetchSparseDist };
 // Rules for the memory of a shard (memory_use.h).
 enum class MemoryRule { kFull, kWeightsOnly, kTorchRec };
 // TorchRec's types, and last HugeCTR's: rows over some of the ranks (common/domain/shard_layout.h).
@@ -33,8 +44,9 @@ enum class ShardingType {
   kDataParallel,
   kRowWiseSubset
 };
-// kDense is for data_parallel alone, where the gradient is dense; everything else is kFused.
-enum class ComputeKernel { kFused, kDense };
+// kDense is for data_parallel alone, where the gradient is dense. Rows of kFusedUvm and
+// kFusedUvmCaching are in host memory; the latter has a cache of some of them on the device.
+enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
 // What a trainer computes on.
@@ -64,9 +76,10 @@ struct Word {
 template <typename E>
 inline constexpr int kWords = 0;
 template <>
-inline constexpr std::array kWords<DataType> = {Word<DataType>{DataType::kFp32, "fp32"},
-                                                Word<DataType>{DataType::kFp16, "fp16"},
-                                                Word<DataType>{DataType::kBf16, "bf16"}};
+inline constexpr std::array kWords<DataType> = {
+    Word<DataType>{DataType::kFp32, "fp32"}, Word<DataType>{DataType::kFp16, "fp16"},
+    Word<DataType>{DataType::kBf16, "bf16"}, Word<DataType>{DataType::kFp8, "fp8"},
+    Word<DataType>{DataType::kInt8, "int8"}};
 template <>
 inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
                                                    Word<PoolingMode>{PoolingMode::kMean, "mean"}};
@@ -76,9 +89,18 @@ inline constexpr std::array kWords<TableKind> = {
     Word<TableKind>{TableKind::kEmbedding, "embedding"}};
 template <>
 inline constexpr std::array kWords<Optimizer> = {
-    Word<Optimizer>{Optimizer::kSgd, "sgd"}, Word<Optimizer>{Optimizer::kAdagrad, "adagrad"},
+    Word<Optimizer>{Optimizer::kSgd, "sgd"},
+    Word<Optimizer>{Optimizer::kAdagrad, "adagrad"},
     Word<Optimizer>{Optimizer::kRowwiseAdagrad, "rowwise_adagrad"},
-    Word<Optimizer>{Optimizer::kAdam, "adam"}};
+    Word<Optimizer>{Optimizer::kAdam, "adam"},
+    Word<Optimizer>{Optimizer::kPartialRowwiseAdam, "partial_rowwise_adam"},
+    Word<Optimizer>{Optimizer::kLamb, "lamb"},
+    Word<Optimizer>{Optimizer::kLarsSgd, "lars_sgd"}};
+template <>
+inline constexpr std::array kWords<PipelineType> = {
+    Word<PipelineType>{PipelineType::kNone, "none"},
+    Word<PipelineType>{PipelineType::kTrainSparseDist, "train_sparse_dist"},
+    Word<PipelineType>{PipelineType::kTrainPrefetchSparseDist, "train_prefetch_sparse_dist"}};
 template <>
 inline constexpr std::array kWords<MemoryRule> = {
     Word<MemoryRule>{MemoryRule::kFull, "full"},
@@ -97,7 +119,9 @@ inline constexpr std::array kWords<ShardingType> = {
 template <>
 inline constexpr std::array kWords<ComputeKernel> = {
     Word<ComputeKernel>{ComputeKernel::kFused, "fused"},
-    Word<ComputeKernel>{ComputeKernel::kDense, "dense"}};
+    Word<ComputeKernel>{ComputeKernel::kDense, "dense"},
+    Word<ComputeKernel>{ComputeKernel::kFusedUvm, "fused_uvm"},
+    Word<ComputeKernel>{ComputeKernel::kFusedUvmCaching, "fused_uvm_caching"}};
 template <>
 inline constexpr std::array kWords<ColumnRule> = {
     Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
@@ -152,6 +176,23 @@ constexpr bool Reduces(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kAllReduce;
 }
 
-constexpr std::int64_t ElementBytes(DataType type) { return type == DataType::kFp32 ? 4 : 2; }
+constexpr std::int64_t ElementBytes(DataType type) {
+  switch (type) {
+    case DataType::kFp32:
+      return 4;
+    case DataType::kFp16:
+    case DataType::kBf16:
+      return 2;
+    case DataType::kFp8:
+    case DataType::kInt8:
+      break;
+  }
+  return 1;
+}
+
+// Whether the rows are in host memory.
+constexpr bool IsInHostMemory(ComputeKernel kernel) {
+  return kernel == ComputeKernel::kFusedUvm || kernel == ComputeKernel::kFusedUvmCaching;
+}
 
 }  // namespace neuroshard

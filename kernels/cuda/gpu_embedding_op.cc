@@ -19,6 +19,8 @@ NumberType TypeOf(DataType type) {
     case DataType::kBf16:
       return NumberType::kBf16;
     case DataType::kFp32:
+    case DataType::kFp8:  // CheckSupported has refused it, and int8
+    case DataType::kInt8:
       break;
   }
   return NumberType::kFp32;

@@ -48,12 +48,9 @@ class Formulas {
                   static_cast<double>(conditions.ranks_per_host),
                   conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
                   conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond},
-        samples_(static_cast<double>(conditions.global_batch_size) / conditions.num_ranks) {
-    const MemoryBandwidths memory = {
-        .device_bytes_per_ms = conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond};
-    fused_bytes_per_ms_ = KernelBandwidth(TorchRecKernel::kFused, memory);
-    dense_bytes_per_ms_ = KernelBandwidth(TorchRecKernel::kDense, memory);
-  }
+        samples_(static_cast<double>(conditions.global_batch_size) / conditions.num_ranks),
+        memory_{conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond,
+                conditions.bandwidths.host_to_device_bytes_per_s / kMsPerSecond} {}
 
   ShardPerf Price(const ShardFeatures& shard) const {
     const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
@@ -65,7 +62,7 @@ class Formulas {
                             .element_bytes = element_bytes,
                             .weighted = shard.weighted};
     const double bytes_per_ms =
-        shard.layout.kernel == ComputeKernel::kDense ? dense_bytes_per_ms_ : fused_bytes_per_ms_;
+        KernelBandwidth(shard.layout.kernel, memory_, shard.layout.cache_load_factor);
     switch (shard.layout.type) {
       case ShardingType::kTableWise:
       case ShardingType::kColumnWise:
@@ -86,8 +83,7 @@ class Formulas {
  private:
   CommTopology topology_;
   double samples_;  // of one rank
-  double fused_bytes_per_ms_ = 0;
-  double dense_bytes_per_ms_ = 0;
+  MemoryBandwidths memory_;
 };
 
 // phi: forward and backward compute, in ms.

@@ -2,15 +2,15 @@
 
 namespace neuroshard {
 
-double KernelBandwidth(TorchRecKernel kernel, const MemoryBandwidths& memory, double cached_share) {
+double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share) {
   switch (kernel) {
-    case TorchRecKernel::kDense:
+    case ComputeKernel::kDense:
       return 0.5 * memory.device_bytes_per_ms;
-    case TorchRecKernel::kFused:
+    case ComputeKernel::kFused:
       return memory.device_bytes_per_ms;
-    case TorchRecKernel::kFusedUvm:
+    case ComputeKernel::kFusedUvm:
       return memory.host_to_device_bytes_per_ms / 10;
-    case TorchRecKernel::kFusedUvmCaching:
+    case ComputeKernel::kFusedUvmCaching:
       return (cached_share * memory.device_bytes_per_ms +
               (1 - cached_share) * memory.host_to_device_bytes_per_ms) /
              10;

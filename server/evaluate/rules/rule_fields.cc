@@ -57,6 +57,11 @@ constexpr RuleField kFields[] = {
                                           }),
     FieldOf<&TableRule::distinct_ranks>(
         "distinct_ranks", [](const TableRule&) { return std::string("shards on distinct ranks"); }),
+    FieldOf<&TableRule::cache_load_factor>("cache_load_factor",
+                                           [](const TableRule& rule) {
+                                             return fmt::format("a cache of {} of the rows",
+                                                                rule.cache_load_factor);
+                                           }),
 };
 
 }  // namespace
