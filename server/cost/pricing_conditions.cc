@@ -14,6 +14,9 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   conditions.global_batch_size = request.global_batch_size;
   conditions.optimizer = request.optimizer;
   conditions.bandwidths = request.topology.bandwidths;
+  conditions.pod_size = request.topology.pod_size;
+  conditions.pipeline_type = request.pipeline_type;
+  conditions.quantized_comms = request.quantized_comms;
   return conditions;
 }
 

@@ -8,7 +8,7 @@
 
 namespace neuroshard {
 
-// Ranks, batch size, optimizer and links of a request.
+// Ranks, batch size, optimizer, links and pipeline of a request.
 struct PricingConditions {
   int num_ranks = 1;
   int ranks_per_host = 1;  // of the largest host
@@ -17,6 +17,9 @@ struct PricingConditions {
   Bandwidths bandwidths = {};
   // The hosts, in the order of ranks. Empty: not stated, and all ranks are on one host.
   std::vector<HostRanks> hosts = {};
+  int pod_size = 1;  // hosts of an NVLink domain
+  PipelineType pipeline_type = PipelineType::kNone;
+  QuantizedComms quantized_comms = {};
 };
 
 PricingConditions ConditionsOf(const PlanRequest& request);

@@ -16,7 +16,8 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.weight_dtype = table.weight_dtype;
   features.pooling_mode = table.pooling_mode;
   features.weighted = table.weighted;
-  features.pooled_vectors = PooledVectors(table);
+  features.vectors = VectorsOf(table);
+  features.unpooled = table.kind == TableKind::kEmbedding;
   return features;
 }
 
@@ -26,7 +27,7 @@ ShardFeatures FeaturesOf(const MeasuredShard& shard) {
   features.cols = shard.cols;
   features.table_rows = shard.rows;
   features.pooling_factor = shard.pooling_factor;
-  features.pooled_vectors = std::min(1.0, shard.pooling_factor);
+  features.vectors = {std::min(1.0, shard.pooling_factor), 0};
   features.reuse_histogram = shard.reuse_histogram;
   features.weight_dtype = shard.weight_dtype;
   features.pooling_mode = shard.pooling_mode;

@@ -22,7 +22,8 @@ struct ShardFeatures {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
-  double pooled_vectors = 1;  // of a sample (PooledVectors)
+  VectorCount vectors;    // of the table's lookups (VectorsOf)
+  bool unpooled = false;  // every id gives a vector, and cut rows give those of their own ids
 };
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1
