@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,27 @@
 #include "server/evaluate/resolved_shards.h"
 
 namespace neuroshard {
+namespace {
+
+std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
+                                        const std::vector<RankCost>& ranks) {
+  std::vector<HostMemoryUse> used;
+  const std::vector<HostRanks> hosts = topology.hosts();
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    MemoryUse of_host;
+    for (int i = 0; i < hosts[h].count; ++i) {
+      of_host += ranks[static_cast<std::size_t>(hosts[h].first + i)].memory;
+    }
+    if (of_host.host_total_bytes() == 0) continue;
+    const std::int64_t capacity =
+        topology.host_memory_bytes.empty() ? 0 : topology.host_memory_bytes[h];
+    used.push_back({static_cast<int>(h), of_host.host_total_bytes(), capacity});
+  }
+  return used;
+}
+
+}  // namespace
+
 StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
                              const BoundCostModel& model) {
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> shards, ResolveShards(request, plan));
@@ -20,6 +42,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
     rank.memory += ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
   }
+  cost.host_memory = HostMemoryOf(request.topology, cost.ranks);
   const std::vector<ShardSetCost> ranks =
       model.CostsOfSets(FeaturesByRank(shards, model.num_ranks()));
   std::vector<float> compute_ms, forward_loads, backward_loads;
