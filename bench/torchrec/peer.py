@@ -16,20 +16,36 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterCons
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator  # noqa: E402
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy  # noqa: E402
 from torchrec.distributed.planner.perf_models import NoopPerfModel  # noqa: E402
-from torchrec.distributed.planner.proposers import DynamicProgrammingProposer  # noqa: E402
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, EmbeddingOffloadScaleupProposer  # noqa: E402
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats  # noqa: E402
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation  # noqa: E402
 from torchrec.distributed.planner.types import Shard  # noqa: E402
-from torchrec.distributed.types import ShardingType  # noqa: E402
+from torchrec.distributed.types import CacheParams, ShardingType  # noqa: E402
 
 logging.disable(logging.WARNING)
 
 # Of EmbeddingShardingPlanner: its own proposers or DynamicProgrammingProposer, the partitioner as it comes or sorting by perf,
 # grid_shard left out as it comes or listed.
 SETTINGS = ("default", "default by perf", "default by perf, grid_shard listed", "dynamic programming", "dynamic programming by perf")
+# With host memory also EmbeddingOffloadScaleupProposer, for which all tables are cached, with a load factor of 0.1 at first.
+HOST_SETTINGS = ("default", "default by perf", "scale-up", "scale-up by perf")
+KERNELS = ["fused", "dense"]
+HOST_KERNELS = ["fused_uvm", "fused_uvm_caching"]
+SCALE_UP_FROM = 0.1
+DEFAULT_LOAD_FACTOR = 0.2  # torchrec/distributed/planner/constants.py: UVM_CACHING_RATIO
+
+
+def offload_stats(table, samples, bins=100):
+    """What the scale-up proposer asks of a table: lookups of a global batch, and the hits that its ids' Zipf law gives to caches of the hottest rows."""
+    power, rows = 1 - table["zipf_exponent"], table["num_embeddings"]
+    ends = torch.linspace(0, rows, bins + 1, dtype=torch.float64)[1:]
+    hits = (ends.clamp(min=1) ** power - 1) / (rows**power - 1)  # the integral of k^-exponent
+    histogram = torch.diff(hits, prepend=torch.zeros(1, dtype=torch.float64))
+    return EmbeddingOffloadStats(float((1 - hits).mean()), round(table["pooling_factor"] * samples), histogram.float(), rows)
 
 
 class Peer:
-    """One request. Tables are on the meta device; kernels `fused` and `dense`; batch, memory, reserve and optimizer are the request's."""
+    """One request. Tables are on the meta device; kernels `fused` and `dense`, with host memory those of HOST_KERNELS besides; batch, memory, reserve and optimizer are the request's."""
 
     def __init__(self, request):
         host = request["topology"]["hosts"][0]
@@ -37,8 +53,11 @@ class Peer:
         self.ranks = host["count"] * host["num_devices"]
         self.reserve = FixedPercentageStorageReservation(request["memory"]["reserve_fraction"])
         self.batch_size = request["global_batch_size"] // self.ranks
+        self.samples = request["global_batch_size"]
+        host_bytes = host.get("max_host_memory_bytes_per_device", 0)
+        self.kernels = KERNELS + (HOST_KERNELS if host_bytes else [])
         self.topology = Topology(
-            world_size=self.ranks, local_world_size=host["num_devices"], compute_device="cuda", hbm_cap=host["memory_bytes"]
+            world_size=self.ranks, local_world_size=host["num_devices"], compute_device="cuda", hbm_cap=host["memory_bytes"], ddr_cap=host_bytes
         )
         configs = [
             EmbeddingBagConfig(name=t["name"], num_embeddings=t["num_embeddings"], embedding_dim=t["embedding_dim"], feature_names=[t["name"]])
@@ -47,24 +66,35 @@ class Peer:
         self.module = EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
         self.sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.EXACT_SGD})
 
-    def _constraints(self, types_of):
+    def _constraints(self, types_of, cache_of=lambda table: None, kernels=None):
         return {
             t["name"]: ParameterConstraints(
-                compute_kernels=["fused", "dense"], pooling_factors=[t["pooling_factor"]], sharding_types=types_of(t["name"])
+                compute_kernels=kernels or self.kernels, pooling_factors=[t["pooling_factor"]], sharding_types=types_of(t["name"]), cache_params=cache_of(t)
             )
             for t in self.tables
         }
 
+    def _scale_up_constraints(self):
+        def cache_of(table):
+            return CacheParams(load_factor=SCALE_UP_FROM, stats=offload_stats(table, self.samples))
+
+        return self._constraints(lambda name: None, cache_of, ["fused_uvm_caching", "dense"])
+
     def plan(self, setting, limit_s):
         """The plan; after `limit_s` the best so far, which TorchRec's own limit of time sees to. Raises PlannerError where it has none."""
         listed = [t.value for t in ShardingType] if "grid_shard" in setting else None
+        proposer = None
+        if setting.startswith("dynamic"):
+            proposer = DynamicProgrammingProposer()
+        elif setting.startswith("scale-up"):
+            proposer = EmbeddingOffloadScaleupProposer()
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             batch_size=self.batch_size,
             storage_reservation=self.reserve,
-            proposer=DynamicProgrammingProposer() if setting.startswith("dynamic") else None,
+            proposer=proposer,
             partitioner=GreedyPerfPartitioner(sort_by=SortBy.PERF) if "by perf" in setting else None,
-            constraints=self._constraints(lambda name: listed),
+            constraints=self._scale_up_constraints() if setting.startswith("scale-up") else self._constraints(lambda name: listed),
             timeout_seconds=limit_s,
             stats=[],
             debug=False,
@@ -86,14 +116,24 @@ class Peer:
                  "rank": s.placement.rank()}
                 for s in sharding.sharding_spec.shards
             ]
-        return {"name": table["name"], "sharding_type": sharding.sharding_type, "compute_kernel": sharding.compute_kernel, "shards": shards}
+        entry = {"name": table["name"], "sharding_type": sharding.sharding_type, "compute_kernel": sharding.compute_kernel, "shards": shards}
+        if sharding.compute_kernel == "fused_uvm_caching":
+            entry["cache_load_factor"] = (sharding.cache_params and sharding.cache_params.load_factor) or DEFAULT_LOAD_FACTOR
+        return entry
 
     def rate(self, plan):
-        """(cost in ms, bytes on each rank) of a plan: TorchRec's estimators and NoopPerfModel. Raises ValueError where a rank has too little memory."""
+        """(cost in ms, bytes on each rank, bytes in host memory of each rank) of a plan: TorchRec's estimators and NoopPerfModel.
+
+        Raises ValueError where a rank has too little memory.
+        """
         plans = {t["name"]: t for t in plan["tables"]}
-        enumerator = EmbeddingEnumerator(
-            topology=self.topology, batch_size=self.batch_size, constraints=self._constraints(lambda name: [plans[name]["sharding_type"]])
-        )
+
+        def cache_of(table):
+            factor = plans[table["name"]].get("cache_load_factor")
+            return CacheParams(load_factor=factor) if factor else None
+
+        constraints = self._constraints(lambda name: [plans[name]["sharding_type"]], cache_of)
+        enumerator = EmbeddingEnumerator(topology=self.topology, batch_size=self.batch_size, constraints=constraints)
         options = [
             option for option in enumerator.enumerate(self.module, [self.sharder])
             if option.compute_kernel == plans[option.name]["compute_kernel"]
@@ -106,11 +146,12 @@ class Peer:
             ]
         enumerator.populate_estimates(options)
         usable = self.reserve.reserve(self.topology, self.batch_size, self.module, [self.sharder]).devices
-        used = [0] * self.ranks
+        used, in_host = [0] * self.ranks, [0] * self.ranks
         for option in options:
             for shard in option.shards:
                 used[shard.rank] += shard.storage.hbm
-        full = [rank for rank in range(self.ranks) if used[rank] > usable[rank].storage.hbm]
+                in_host[shard.rank] += shard.storage.ddr
+        full = [r for r in range(self.ranks) if used[r] > usable[r].storage.hbm or in_host[r] > usable[r].storage.ddr]
         if full:
             raise ValueError(f"TorchRec's storage estimator says that ranks {full[:5]} have too little memory")
-        return NoopPerfModel(self.topology).rate(options), used
+        return NoopPerfModel(self.topology).rate(options), used, in_host

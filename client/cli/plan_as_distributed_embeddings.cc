@@ -36,6 +36,7 @@ std::string WhyRefused(const v1::TablePlan& entry, const v1::Table* table) {
   if (entry.kind() == ToText(TableKind::kEmbedding)) {
     return "is unpooled, and distributed-embeddings gives one vector a sample";
   }
+  if (std::string reason = WhyNotInDeviceMemory(entry); !reason.empty()) return reason;
   if (table == nullptr) return "";
   if (table->weighted()) return "has weighted ids, which distributed-embeddings does not";
   if (!table->weight_dtype().empty() && table->weight_dtype() != ToText(DataType::kFp32)) {

@@ -93,6 +93,10 @@ StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan) {
       refused.Add(name, "is unpooled, and HugeCTR pools");
       continue;
     }
+    if (const std::string reason = WhyNotInDeviceMemory(table); !reason.empty()) {
+      refused.Add(name, reason);
+      continue;
+    }
     if (table.sharding_type() == ToText(ShardingType::kDataParallel)) {
       data_parallel.push_back(name);
       for (std::vector<std::string>& rank : shard_matrix) rank.push_back(name);

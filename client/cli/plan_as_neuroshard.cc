@@ -65,6 +65,10 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
           "knows whole tables and halves of their columns",
           name, table.sharding_type());
     }
+    if (const std::string reason = WhyNotInDeviceMemory(table); !reason.empty()) {
+      return FailedPrecondition("the plan cannot be written in NeuroShard's format: table {} {}",
+                                name, reason);
+    }
     listed.push_back(name);
     Part part{open.size(), name, {table.shards().begin(), table.shards().end()}};
     std::stable_sort(part.shards.begin(), part.shards.end(),

@@ -109,10 +109,11 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
                         {"placement", placement(shard.rank())}});
     }
     if (*type == ShardingType::kDataParallel) shards = nullptr;
-    modules[table.module()][table.name()] = {{"sharding_type", table.sharding_type()},
-                                             {"compute_kernel", table.compute_kernel()},
-                                             {"ranks", ranks},
-                                             {"shards", shards}};
+    auto& written = modules[table.module()][table.name()] = {
+        {"sharding_type", table.sharding_type()}, {"compute_kernel", table.compute_kernel()}};
+    if (table.has_cache_load_factor()) written["cache_load_factor"] = table.cache_load_factor();
+    written["ranks"] = ranks;
+    written["shards"] = shards;
   }
   NS_RETURN_IF_ERROR(refused.ToStatus());
   return nlohmann::ordered_json{{"plan", modules}}.dump(2) + '\n';

@@ -18,6 +18,7 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
 //   {"plan": {module: {table: {sharding_type, compute_kernel, ranks,
 //                              shards: [{shard_offsets: [row, col], shard_sizes: [rows, cols],
 //                              placement: "rank:R/cuda:D"}]}}}}
+// and "cache_load_factor" besides, which TorchRec's form lacks, where the plan has one.
 // D is the rank's position on its host, from the request's topology. `device_type` is "cuda" or
 // "cpu" ("rank:R/cpu"). Row blocks without rows stay in the list; "shards" of data_parallel is
 // null, as ParameterSharding.sharding_spec is there. FAILED_PRECONDITION for row_wise_subset, which

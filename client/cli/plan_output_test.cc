@@ -169,6 +169,33 @@ tables: [{name: thirds, sharding_type: row_wise_subset, compute_kernel: fused,
                        AllOf(HasSubstr("thirds"), HasSubstr("row_wise_subset"))));
 }
 
+TEST(PlanOutputTest, RowsInHostMemoryAreWrittenForTorchRecAlone) {
+  const auto plan = FromYaml<v1::Plan>(R"(
+world_size: 1
+local_world_size: 1
+tables:
+- {name: cold, sharding_type: table_wise, compute_kernel: fused_uvm_caching, cache_load_factor: 0.375,
+   shards: [{rows: 5, cols: 4}]}
+- {name: colder, sharding_type: table_wise, compute_kernel: fused_uvm, shards: [{rows: 5, cols: 4}]}
+)");
+  const auto text =
+      PlanAsTorchRec(plan, FromYaml<v1::Topology>("hosts: [{num_devices: 1}]"), "cuda");
+  ASSERT_THAT(text, IsOk());
+  const auto written = nlohmann::json::parse(*text)["plan"][""];
+  EXPECT_EQ(written["cold"]["compute_kernel"], "fused_uvm_caching");
+  EXPECT_EQ(written["cold"]["cache_load_factor"], 0.375);
+  EXPECT_EQ(written["colder"]["compute_kernel"], "fused_uvm");
+  EXPECT_FALSE(written["colder"].contains("cache_load_factor"));
+
+  const std::vector<StatusOr<std::string>> others = {PlanAsNeuroShard(plan), PlanAsHugeCtr(plan),
+                                                     PlanAsDistributedEmbeddings(plan, {})};
+  for (const StatusOr<std::string>& other : others) {
+    EXPECT_THAT(other,
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("table cold is fused_uvm_caching: its rows are in host")));
+  }
+}
+
 // Replays a plan in NeuroShard's format: the multiset of (table, dim, device).
 std::vector<std::string> Replay(const nlohmann::json& plan, std::vector<std::int64_t> dims) {
   std::vector<std::size_t> origin;

@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/table_names.h"
+#include "common/domain/vocabulary.h"
 #include "neuroshard/v1/plan.pb.h"
 
 namespace neuroshard {
@@ -17,6 +18,13 @@ inline TableNames NamesOf(const v1::Plan& plan) {
   TableNames names;
   for (const v1::TablePlan& table : plan.tables()) names.Add(table.module(), table.name());
   return names;
+}
+
+// Why a form that knows device memory alone cannot have the table. Empty: its rows are there.
+inline std::string WhyNotInDeviceMemory(const v1::TablePlan& table) {
+  const auto kernel = FromText<ComputeKernel>(table.compute_kernel());
+  if (!kernel || !IsInHostMemory(*kernel)) return "";
+  return fmt::format("is {}: its rows are in host memory", table.compute_kernel());
 }
 
 // Collects them; not for concurrent use.

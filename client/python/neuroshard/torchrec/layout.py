@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
-from torchrec.distributed.types import EnumerableShardingSpec, ShardingPlan, ShardingType
+from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardingPlan, ShardingType
 
 from neuroshard import v1
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, ROW_TYPES, ModuleTable, TableKey, label, row_blocks, service_kernel
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, FUSED_UVM_CACHING, ROW_TYPES, ModuleTable, TableKey, kernels_of, label, row_blocks
 
 
 class ShardRect(NamedTuple):
@@ -30,16 +30,17 @@ class TableLayout:
     compute_kernel: str
     shards: List[ShardRect]
     copies: int = 0
+    cache_load_factor: Optional[float] = None  # of fused_uvm_caching; None: not stated, which is TorchRec's default of 0.2
 
 
 Layout = Dict[TableKey, TableLayout]
 
 
-def make_table(sharding_type: str, compute_kernel: str, shards: List[ShardRect], ranks: int) -> TableLayout:
+def make_table(sharding_type: str, compute_kernel: str, shards: List[ShardRect], ranks: int, cache_load_factor: Optional[float] = None) -> TableLayout:
     """`ranks`: on how many ranks the table has something."""
     if sharding_type == DATA_PARALLEL:
-        return TableLayout(sharding_type, compute_kernel, [], ranks)
-    return TableLayout(sharding_type, compute_kernel, shards)
+        return TableLayout(sharding_type, compute_kernel, [], ranks, cache_load_factor)
+    return TableLayout(sharding_type, compute_kernel, shards, 0, cache_load_factor)
 
 
 def from_message(plan: v1.Plan) -> Layout:
@@ -49,7 +50,8 @@ def from_message(plan: v1.Plan) -> Layout:
         if key in layout:
             raise PlannerError(f"the plan has {label(key)} twice", PlannerErrorType.OTHER)
         shards = [ShardRect(shard.row_offset, shard.rows, shard.col_offset, shard.cols, shard.rank) for shard in table.shards]
-        layout[key] = make_table(table.sharding_type, table.compute_kernel, shards, len(shards))
+        load_factor = table.cache_load_factor if table.HasField("cache_load_factor") else None
+        layout[key] = make_table(table.sharding_type, table.compute_kernel, shards, len(shards), load_factor)
     return layout
 
 
@@ -67,10 +69,22 @@ def to_message(layout: Layout, shapes: Mapping[TableKey, Tuple[int, int]]) -> v1
             if key not in shapes:
                 continue
             shards = [ShardRect(0, shapes[key][0], 0, shapes[key][1], rank) for rank in range(table.copies)]
-        message = plan.tables.add(module=key[0], name=key[1], sharding_type=table.sharding_type, compute_kernel=table.compute_kernel)
+        message = plan.tables.add(
+            module=key[0],
+            name=key[1],
+            sharding_type=table.sharding_type,
+            compute_kernel=table.compute_kernel,
+            cache_load_factor=table.cache_load_factor,
+        )
         for shard in _in_order(shards):
             message.shards.add(**shard._asdict())
     return plan
+
+
+def load_factor_of(parameter: ParameterSharding) -> Optional[float]:
+    """Of its cache, where the kernel has one: TorchRec keeps the cache_params of constraints with every kernel."""
+    cached = parameter.compute_kernel == FUSED_UVM_CACHING and parameter.cache_params is not None
+    return parameter.cache_params.load_factor if cached else None  # type: ignore[union-attr]
 
 
 def from_sharding_plan(plan: ShardingPlan) -> Layout:
@@ -82,7 +96,7 @@ def from_sharding_plan(plan: ShardingPlan) -> Layout:
                 for shard in parameter.sharding_spec.shards:
                     rows, cols = shard.shard_sizes
                     shards.append(ShardRect(shard.shard_offsets[0], rows, shard.shard_offsets[1], cols, shard.placement.rank()))
-            layout[(path, name)] = make_table(parameter.sharding_type, parameter.compute_kernel, shards, len(parameter.ranks or []))
+            layout[(path, name)] = make_table(parameter.sharding_type, parameter.compute_kernel, shards, len(parameter.ranks or []), load_factor_of(parameter))
     return layout
 
 
@@ -119,8 +133,12 @@ def _tiling_fault(shards: Sequence[ShardRect], rows: int, cols: int) -> str:
 def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, local_world_size: int) -> List[str]:
     """What TorchRec's runtime could not run, or would run wrongly without a word."""
     kind, shards = table.sharding_type, table.shards
-    kernel = service_kernel(kind)
-    faults = [] if table.compute_kernel == kernel else [f"its compute kernel is {table.compute_kernel!r} and has to be {kernel!r}"]
+    kernels, factor = kernels_of(kind), table.cache_load_factor
+    faults = [] if table.compute_kernel in kernels else [f"its compute kernel is {table.compute_kernel!r} and has to be {' or '.join(map(repr, kernels))}"]
+    if factor is not None and table.compute_kernel != FUSED_UVM_CACHING:
+        faults.append(f"its compute kernel is {table.compute_kernel!r}, which has no cache, and its cache_load_factor {factor}")
+    elif factor is not None and not 0 < factor <= 1:
+        faults.append(f"its cache_load_factor is {factor}, outside (0, 1]")
     if kind not in {each.value for each in ShardingType}:
         return faults + [f"TorchRec has no sharding type {kind!r}"]
     if kind == DATA_PARALLEL:
@@ -198,9 +216,11 @@ def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topolo
         found = layout[table.key]
         faults += [f"{table.label}: {fault}" for fault in table_faults(found, table.rows, table.cols, world_size, local_world_size)]
         allowed = table.types if constrained else table.runnable_types
+        why = "sharder and constraints allow" if constrained else "TorchRec can run for it"
         if found.sharding_type not in allowed:
-            why = "sharder and constraints allow" if constrained else "TorchRec can run for it"
             faults.append(f"{table.label}: {found.sharding_type} is not one of {', '.join(allowed)}, which {why}")
+        if constrained and found.sharding_type != DATA_PARALLEL and found.compute_kernel not in table.kernels:
+            faults.append(f"{table.label}: {found.compute_kernel} is not one of {', '.join(table.kernels)}, which {why}")
     faults += _mean_faults(layout, tables) + _unpooled_faults(layout, tables)
     if faults:
         raise PlannerError(f"{whose} cannot be run: {'; '.join(faults)}", PlannerErrorType.INVALID_RANK_ASSIGNMENT)
@@ -213,5 +233,5 @@ def chosen_options(layout: Layout, tables: Sequence[ModuleTable], topology: Topo
         found = layout[table.key]
         shards = found.shards or [ShardRect(0, table.rows, 0, table.cols, rank) for rank in range(topology.world_size)]
         parts = [Shard(size=[each.rows, each.cols], offset=[each.row_offset, each.col_offset], rank=each.rank) for each in _in_order(shards)]
-        chosen.append(table.option(found.sharding_type, parts, batch_size))
+        chosen.append(table.option(found.sharding_type, found.compute_kernel, found.cache_load_factor, parts, batch_size))
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -12,7 +13,7 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extract_constraints_for_param, _get_tower_index, get_partition_by_type
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
-from torchrec.distributed.types import ModuleSharder, ShardingType
+from torchrec.distributed.types import CacheParams, CommOp, ModuleSharder, ShardingType
 from torchrec.modules.embedding_configs import DataType, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
@@ -23,18 +24,45 @@ TableKey = Tuple[str, str]
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 ROW_TYPES = {ShardingType.ROW_WISE.value, ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value}
 
-_WEIGHT_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
+DENSE = EmbeddingComputeKernel.DENSE.value
+FUSED = EmbeddingComputeKernel.FUSED.value
+FUSED_UVM_CACHING = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
+HOST_KERNELS = (EmbeddingComputeKernel.FUSED_UVM.value, FUSED_UVM_CACHING)  # rows in the host's memory
+
+_DTYPES = {  # the service's words by the names of TorchRec's DataType, FBGEMM's SparseType and torch's dtypes
+    "FP32": "fp32",
+    "FP16": "fp16",
+    "BF16": "bf16",
+    "INT8": "int8",
+    "UINT8": "int8",
+    "FP8": "fp8",
+    "NFP8": "fp8",
+    "torch.float32": "fp32",
+    "torch.float16": "fp16",
+    "torch.bfloat16": "bf16",
+}
 
 _OPTIMIZERS = {
     "SGD": "sgd",
     "EXACT_SGD": "sgd",
+    "LarsSGD": "lars_sgd",
+    "LARS_SGD": "lars_sgd",
     "Adagrad": "adagrad",
     "EXACT_ADAGRAD": "adagrad",
     "RowWiseAdagrad": "rowwise_adagrad",
     "EXACT_ROWWISE_ADAGRAD": "rowwise_adagrad",
     "Adam": "adam",
     "ADAM": "adam",
+    "PartialRowWiseAdam": "partial_rowwise_adam",
+    "PARTIAL_ROWWISE_ADAM": "partial_rowwise_adam",
+    "LAMB": "lamb",
 }
+OPTIMIZERS = tuple(dict.fromkeys(_OPTIMIZERS.values()))
+
+
+def service_dtype(given: Any) -> str:
+    """The service's word for a DataType, SparseType or torch.dtype; empty where it has none."""
+    return _DTYPES.get(str(getattr(given, "name", given)), "")
 
 
 @dataclass
@@ -45,15 +73,20 @@ class ModuleTable:
     name: str
     module: nn.Module  # at `path`
     tensor: torch.Tensor
-    types: List[str]  # sharding types that it may have with the service's one kernel of the type, in the sharder's order
+    types: List[str]  # sharding types that it may have with a kernel that the service plans, in the sharder's order
+    kernels: List[str]  # kernels that it may have, with any of `types` but data_parallel, whose one kernel is dense
     runnable_types: List[str]  # those that its sharded module can run: a sharder for cpu offers fewer, and constraints allow fewer
     constrained: bool  # whether constraints name its sharding types
     constraints: Optional[Dict[str, ParameterConstraints]]
     features: List[str]
     is_pooled: bool
     weight_dtype: str
+    output_dtype: str  # empty: not stated
+    wire_dtypes: Tuple[str, str]  # of pooled vectors and of their gradients; empty: as the lookup gives them
     pooling_mode: str
     weighted: bool
+    cache_load_factor: Optional[float]  # where constraints or fused_params give one and it may be cached
+    prefetched: bool  # whether it may be cached, and its rows are then fetched ahead of time
     optimizer: Optional[str]  # the service's word; None: of a kind that it does not know
     optimizer_name: str
     dependency: Optional[str]  # tables with the same one stay on a host
@@ -74,18 +107,20 @@ class ModuleTable:
     def cols(self) -> int:
         return int(self.tensor.shape[1])
 
-    def option(self, sharding_type: str, shards: List[Shard], batch_size: int) -> ShardingOption:
+    def option(self, sharding_type: str, compute_kernel: str, cache_load_factor: Optional[float], shards: List[Shard], batch_size: int) -> ShardingOption:
         """As the enumerator makes it: what no plan decides is the constraints'."""
         (lengths, _, cache_params, enforce_hbm, stochastic_rounding, bounds_check_mode, feature_names, output_dtype, _, key_value_params) = (
             _extract_constraints_for_param(self.constraints, self.name)
         )
+        if cache_load_factor is not None:
+            cache_params = dataclasses.replace(cache_params or CacheParams(), load_factor=cache_load_factor)
         return ShardingOption(
             name=self.name,
             tensor=self.tensor,
             module=(self.path, self.module),
             input_lengths=lengths,
             batch_size=batch_size,
-            compute_kernel=service_kernel(sharding_type),
+            compute_kernel=compute_kernel,
             sharding_type=sharding_type,
             partition_by=get_partition_by_type(sharding_type),
             shards=shards,
@@ -106,9 +141,9 @@ def label(key: TableKey) -> str:
     return ".".join(part for part in key if part)
 
 
-def service_kernel(sharding_type: str) -> str:
-    """The one compute kernel that plans of the service have for a sharding type."""
-    return (EmbeddingComputeKernel.DENSE if sharding_type == DATA_PARALLEL else EmbeddingComputeKernel.FUSED).value
+def kernels_of(sharding_type: str) -> Tuple[str, ...]:
+    """The compute kernels that plans of the service have for a sharding type."""
+    return (DENSE,) if sharding_type == DATA_PARALLEL else (FUSED, *HOST_KERNELS)
 
 
 def row_blocks(rows: int, parts: int) -> List[int]:
@@ -117,9 +152,9 @@ def row_blocks(rows: int, parts: int) -> List[int]:
     return [max(0, min(block, rows - block * part)) for part in range(parts)]
 
 
-def _can_be_planned(sharding_type: str, compute_kernel: str, is_pooled: bool) -> bool:
+def _can_be_planned(sharding_type: str, is_pooled: bool) -> bool:
     """TorchRec offers data_parallel for an EmbeddingCollection, and fails when it runs."""
-    return compute_kernel == service_kernel(sharding_type) and (is_pooled or sharding_type != DATA_PARALLEL)
+    return is_pooled or sharding_type != DATA_PARALLEL
 
 
 class _Owner:
@@ -130,6 +165,7 @@ class _Owner:
         self.parameters = sharder.shardable_parameters(module)
         self.is_pooled = ShardingOption.module_pooled(module, path)
         collections_in_it = list(module.modules())
+        self.fused_params: Dict[str, Any] = getattr(sharder, "fused_params", None) or {}
         self.is_weighted = any(part.is_weighted() for part in collections_in_it if isinstance(part, EmbeddingBagCollectionInterface))
         self.configs: Dict[str, Any] = {}
         self.doubles: List[str] = []  # names of several tables, of which TorchRec knows one
@@ -146,7 +182,7 @@ class _Owner:
             return "+".join(each.__name__ for each in classes)
         if callable(getattr(self.module, "optimizer_type", None)):  # fused collections bring their own
             return str(self.module.optimizer_type().__name__)  # type: ignore[operator, union-attr]
-        chosen = (getattr(self.sharder, "fused_params", None) or {}).get("optimizer", "EXACT_SGD")
+        chosen = self.fused_params.get("optimizer", "EXACT_SGD")
         return str(getattr(chosen, "name", chosen))
 
     def dependency(self, name: str) -> Optional[str]:
@@ -161,9 +197,38 @@ class _Owner:
             return getattr(self.module, "mode", None) == "mean"
         return getattr(self.configs[name], "pooling", None) == PoolingType.MEAN
 
+    def wire_types(self) -> Dict[str, Tuple[Any, Any]]:
+        """Types on the wire, forward and backward, by collective; empty without codecs (as build_sharder_data reads them)."""
+        pooled = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
+        registry = self.sharder.qcomm_codecs_registry or {}
+        used = [each.name for each in (pooled if self.is_pooled else (CommOp.SEQUENCE_EMBEDDINGS_ALL_TO_ALL,)) if each.name in registry]
+        return {name: (_wire_type(registry[name].forward), _wire_type(registry[name].backward)) for name in used}
+
     def weight_type(self, name: str, tensor: torch.Tensor) -> Any:
         """Of sharded weights: the configuration's; unsharded collections have fp16 for all that is neither fp32 nor fp16."""
         return getattr(self.configs.get(name), "data_type", tensor.dtype)
+
+
+def _wire_type(codec: Any) -> Any:
+    return getattr(codec, "_comm_precision", codec.quantized_dtype)  # FBGEMM's has uint8 for all types of a byte and less
+
+
+def _one_wire(types: Dict[str, Tuple[Any, Any]]) -> Tuple[str, str]:
+    """(forward, backward) in the service's words; the all-to-all's where a reduce-scatter has the wider types that stand for fp8 there.
+
+    ValueError where the service has no word for them.
+    """
+    if not types:
+        return "", ""
+    words = {name: (service_dtype(forward), service_dtype(backward)) for name, (forward, backward) in types.items()}
+    unknown = [f"{name} in {each}" for name, pair in types.items() for each, word in zip(pair, words[name]) if not word]
+    if unknown:
+        raise ValueError(f"its sharder exchanges {unknown[0]}; the service knows fp32, fp16, bf16, fp8 and int8")
+    (first, pair), *others = words.items()
+    for name, other in others:
+        if any(theirs != ours and (ours, theirs) not in (("fp8", "fp16"), ("fp8", "bf16")) for ours, theirs in zip(pair, other)):
+            raise ValueError(f"its sharder exchanges {first} in {'/'.join(pair)} and {name} in {'/'.join(other)}; the service plans one pair for all")
+    return pair
 
 
 def _configs(module: nn.Module) -> List[Any]:
@@ -171,6 +236,11 @@ def _configs(module: nn.Module) -> List[Any]:
         if callable(getattr(module, accessor, None)):
             return list(getattr(module, accessor)())
     return []
+
+
+def _common(lists: Sequence[List[str]]) -> List[str]:
+    """What all of them have, in the order of the first: the service takes any kernel of a table with any of its sharding types."""
+    return [each for each in lists[0] if all(each in other for other in lists)] if lists else []
 
 
 class TableEnumerator(EmbeddingEnumerator):
@@ -232,34 +302,60 @@ class TableEnumerator(EmbeddingEnumerator):
 
     def _table(self, owner: _Owner, name: str, tensor: torch.Tensor) -> ModuleTable:
         constraint = (self._constraints or {}).get(name)
-        types = [kind for kind, kernel in self._kernels(owner, name) if _can_be_planned(kind, kernel, owner.is_pooled)]
-        runnable = dict.fromkeys([*types, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
+        offers: Dict[str, List[str]] = {}
+        for kind, kernel in self._kernels(owner, name):
+            if kernel in kernels_of(kind) and _can_be_planned(kind, owner.is_pooled):
+                offers.setdefault(kind, []).append(kernel)
+        kernels = _common([each for kind, each in offers.items() if kind != DATA_PARALLEL])
+        runnable = dict.fromkeys([*offers, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
+        cached = FUSED_UVM_CACHING in kernels
+        cache = (constraint and constraint.cache_params) or CacheParams()
         optimizer = owner.optimizer_name(tensor)
+        try:
+            wire = _one_wire(owner.wire_types())
+        except ValueError:
+            wire = ("", "")  # `_faults` says why
         return ModuleTable(
             path=owner.path,
             name=name,
             module=owner.module,
             tensor=tensor,
-            types=types,
-            runnable_types=[kind for kind in runnable if _can_be_planned(kind, service_kernel(kind), owner.is_pooled)],
+            types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
+            kernels=kernels,
+            runnable_types=[kind for kind in runnable if _can_be_planned(kind, owner.is_pooled)],
             constrained=bool(constraint and constraint.sharding_types),
             constraints=self._constraints,
             features=list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", [])),
             is_pooled=owner.is_pooled,
-            weight_dtype=_WEIGHT_DTYPES.get(owner.weight_type(name, tensor), ""),
+            weight_dtype=service_dtype(owner.weight_type(name, tensor)),
+            output_dtype=service_dtype(self._output_type(owner, name)),
+            wire_dtypes=wire,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
             weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
+            cache_load_factor=(cache.load_factor or owner.fused_params.get("cache_load_factor") or None) if cached else None,
+            prefetched=cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline")),
             optimizer=_OPTIMIZERS.get(optimizer),
             optimizer_name=optimizer,
             dependency=owner.dependency(name),
         )
+
+    def _output_type(self, owner: _Owner, name: str) -> Any:
+        """Of the vectors that lookups give, as TorchRec's runtime takes it; empty where nothing says."""
+        constraint = (self._constraints or {}).get(name)
+        return (constraint and constraint.output_dtype) or owner.fused_params.get("output_dtype") or ""
 
     def _faults(self, owner: _Owner, table: ModuleTable, topology: Topology) -> Iterator[str]:
         constraint = (self._constraints or {}).get(table.name)
         if table.tensor.dim() != 2:
             yield f"has shape {list(table.tensor.shape)}; a table has rows and columns"
         if not table.weight_dtype:
-            yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans fp32, fp16 and bf16"
+            yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans fp32, fp16, bf16, int8 and fp8"
+        if self._output_type(owner, table.name) and not table.output_dtype:
+            yield f"its output_dtype is {self._output_type(owner, table.name)}; the service plans fp32, fp16, bf16, int8 and fp8"
+        try:
+            _one_wire(owner.wire_types())
+        except ValueError as fault:
+            yield str(fault)
         if constraint and constraint.device_group and constraint.device_group != topology.compute_device:
             yield f"its device_group is {constraint.device_group!r} and the topology's device {topology.compute_device!r}"
         if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):
@@ -271,7 +367,7 @@ class TableEnumerator(EmbeddingEnumerator):
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]
         return (
             f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device};"
-            f" the service plans the kernel fused, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"
+            f" the service plans the kernels {', '.join(kernels_of(''))}, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"
         )
 
 

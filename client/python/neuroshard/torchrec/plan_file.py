@@ -14,14 +14,14 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, ShardingPlan
 
-from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, make_table
+from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, load_factor_of, make_table
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, TableEnumerator, label
 
 FORMAT = "neuroshard-torchrec/1"  # of a file without "format" as well, which the command line and TorchRec write
 MAX_BYTES = 1 << 30
 
 _PLACEMENT = re.compile(r"rank:(\d+)/([a-z]+)(?::\d+)?$")
-_TABLE_KEYS = {"sharding_type", "compute_kernel", "ranks", "shards"}
+_TABLE_KEYS = {"sharding_type", "compute_kernel", "cache_load_factor", "ranks", "shards"}
 _SHARD_KEYS = {"shard_offsets", "shard_sizes", "placement"}
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -68,14 +68,17 @@ def layout_as_json(plan: ShardingPlan) -> Dict[str, Any]:
                 "ranks": list(map(int, parameter.ranks or [])),
                 "shards": shards,
             }
+            factor = load_factor_of(parameter)
+            if factor is not None:
+                modules[path][name]["cache_load_factor"] = float(factor)
     return modules
 
 
 def save_plan(plan: ShardingPlan, path: PathLike) -> None:
     """Writes `plan` to `path`, which `load_plan` reads; the file appears complete or not at all.
 
-    What a plan for TorchRec says beside its shards (cache_params, output_dtype, bounds_check_mode and the like) is not in the form: `load_plan`
-    takes it from the constraints, as a planner does.
+    What a plan for TorchRec says beside its shards and the load factor of caches (output_dtype, bounds_check_mode, the cache's algorithm and the
+    like) is not in the form: `load_plan` takes it from the constraints, as a planner does.
     """
     write_whole(path, json.dumps({"format": FORMAT, "plan": layout_as_json(plan)}, indent=1) + "\n")
 
@@ -123,7 +126,10 @@ class PlanReader:
                 shards.append(ShardRect(row, rows, col, cols, int(placement[1])))
             if [shard.rank for shard in shards] != ranks:
                 raise self.fault(f"{where}.ranks are {ranks} and its placements' {[shard.rank for shard in shards]}")
-        return make_table(table["sharding_type"], table["compute_kernel"], shards, len(ranks))
+        factor = table.get("cache_load_factor")
+        if factor is not None and (isinstance(factor, bool) or not isinstance(factor, (int, float))):
+            raise self.fault(f"{where}.cache_load_factor is not a number")
+        return make_table(table["sharding_type"], table["compute_kernel"], shards, len(ranks), factor)
 
     def layout(self, value: Any) -> Layout:
         layout: Layout = {}
@@ -166,8 +172,8 @@ def load_plan(
 ) -> ShardingPlan:
     """The ShardingPlan of `module` in a file: the inverse of ShardingPlan._serialize(), which TorchRec does not have.
 
-    The shards are placed on the topology's compute_device whatever the file says. `constraints` decide what a plan does not (cache_params,
-    output_dtype, ...); the types and widths in them do not bind a plan that was made. PlannerError says what is wrong: no such file, cut off, of
+    The shards are placed on the topology's compute_device whatever the file says. `constraints` decide what a plan does not (output_dtype,
+    bounds_check_mode, ...); the types and widths in them do not bind a plan that was made. PlannerError says what is wrong: no such file, cut off, of
     a newer format, of another module or another number of ranks, shards that do not tile their table or that TorchRec cannot run.
     """
     sharders = get_default_sharders() if sharders is None else sharders

@@ -9,12 +9,15 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 
 from google.protobuf import json_format
 from torchrec.distributed.planner.constants import BWD_COMPUTE_MULTIPLIER, WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import BasicCommsBandwidths, ParameterConstraints, PlannerError, PlannerErrorType, Topology
+from torchrec.distributed.types import PipelineType
 
 from neuroshard import v1
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, to_message
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, ModuleTable
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, OPTIMIZERS, ModuleTable
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
 
@@ -37,11 +40,19 @@ def _memory(topology: Topology) -> List[int]:
     return [device.storage.ddr if topology.compute_device == "cpu" else device.storage.hbm for device in topology.devices]
 
 
-def topology_message(topology: Topology, reserved: Topology) -> Tuple[v1.Topology, int]:
+def _host_memory(reserved: Topology, ranks: range) -> v1.HostGroup:
+    """The host's memory for tables: TorchRec has a ddr_cap a rank and no limit of the host's own."""
+    caps = [reserved.devices[rank].storage.ddr for rank in ranks]
+    if len(set(caps)) > 1:
+        raise _refuse(f"topology: ddr_cap of ranks {ranks[0]} to {ranks[-1]}, a host, is {caps}; the service has one for all ranks of a host")
+    return v1.HostGroup(host_memory_bytes=sum(caps), max_host_memory_bytes_per_device=caps[0])
+
+
+def topology_message(topology: Topology, reserved: Topology, host_memory: bool) -> Tuple[v1.Topology, int]:
     """(the service's topology, bytes that are kept free on every device).
 
     `reserved` is what TorchRec's StorageReservation left of `topology`. Hosts are TorchRec's intra groups (pod_size hosts, where it is given):
-    the ranks that table_row_wise and its like stay within.
+    the ranks that table_row_wise and its like stay within. `host_memory`: whether tables may be in it.
     """
     faults = []
     local = topology.intra_group_size
@@ -66,69 +77,96 @@ def topology_message(topology: Topology, reserved: Topology) -> Tuple[v1.Topolog
         )
     reserve = max(0, min(before - after for before, after in zip(full, left)))
     message = v1.Topology(compute_device=topology.compute_device)
+    last = v1.HostGroup()
     for first in range(0, topology.world_size, local):
-        host = [after + reserve for after in left[first : first + local]]
-        if len(set(host)) > 1:
-            message.hosts.add(num_devices=local, device_memory_bytes=host)
-        elif message.hosts and message.hosts[-1].memory_bytes == host[0]:
+        sizes = [after + reserve for after in left[first : first + local]]
+        host = _host_memory(reserved, range(first, first + local)) if host_memory else v1.HostGroup()
+        host.num_devices = local
+        if len(set(sizes)) > 1:
+            host.device_memory_bytes.extend(sizes)
+        else:
+            host.memory_bytes = sizes[0]
+        if host.memory_bytes and host == last:
             message.hosts[-1].count += 1
         else:
-            message.hosts.add(count=1, num_devices=local, memory_bytes=host[0])
+            message.hosts.append(host)
+            if host.memory_bytes:
+                message.hosts[-1].count = 1
+        last = host
     own_memory = topology.ddr_mem_bw if topology.compute_device == "cpu" else topology.hbm_mem_bw
     message.bandwidths.device_memory_bytes_per_s = own_memory * MILLISECONDS
     message.bandwidths.intra_host_bytes_per_s = topology.intra_host_bw * MILLISECONDS
     message.bandwidths.inter_host_bytes_per_s = topology.inter_host_bw * MILLISECONDS
+    if host_memory:
+        message.bandwidths.host_memory_bytes_per_s = topology.ddr_mem_bw * MILLISECONDS
+        message.bandwidths.host_to_device_bytes_per_s = topology.hbm_to_ddr_mem_bw * MILLISECONDS
     return message, reserve
 
 
-def _vectors(
-    table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], batch_size: int
-) -> List[Tuple[str, float]]:
-    """(feature, mean ids) of each vector that a sample gets from the table: one or more for each feature.
-
-    A feature with num_poolings n and a batch of its own of b samples is n * b / batch_size vectors, rounded and at least one, which share its
-    pooling factor * n * b / batch_size ids.
-    """
-    features = table.features or [table.key[1]]
+def _pooling_factors(table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics]) -> List[float]:
+    """Mean ids of a sample by feature."""
     factors = list(constraint.pooling_factors) if constraint is not None else [1.0]
-    if factors == [1.0]:  # TorchRec's default, whatever the number of features
-        known = statistics is not None and bool(table.features)
-        factors = [statistics.pooling_factor(feature) if known and statistics else 1.0 for feature in features]
-    numbers: Sequence[float] = (constraint and constraint.num_poolings) or [1.0] * len(features)
-    batches: Sequence[float] = (constraint and constraint.batch_sizes) or [batch_size] * len(features)
-    for name, given in (("pooling_factors", factors), ("num_poolings", numbers), ("batch_sizes", batches)):
-        if len(given) != len(features):
-            raise _refuse(f"{table.label}: {len(given)} {name} for {len(features)} features ({', '.join(features)})")
-        if not all(math.isfinite(each) and each >= 0 for each in given):
-            raise _refuse(f"{table.label}: {name} {list(given)} must be finite and not negative")
-    vectors = []
-    for feature, factor, number, batch in zip(features, factors, numbers, batches):
-        share = number * batch / batch_size
-        count = max(1, round(share))
-        vectors += [(feature if index == 0 else f"{feature}#{index + 1}", factor * share / count) for index in range(count)]
-    return vectors
+    if factors != [1.0]:  # TorchRec's default, whatever the number of features
+        return factors
+    known = statistics is not None and bool(table.features)
+    return [statistics.pooling_factor(feature) if known and statistics else 1.0 for feature in table.features or [table.key[1]]]
 
 
 def _table_message(
-    table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], batch_size: int
+    table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], world_size: int
 ) -> v1.Table:
     unknown = [feature for feature in table.features if statistics is not None and feature not in statistics.features]
     if unknown:
         raise _refuse(f"{table.label}: the statistics have no feature {', '.join(unknown)}")
-    vectors = _vectors(table, constraint, statistics, batch_size)
+    features = table.features or [table.key[1]]
+    factors = _pooling_factors(table, constraint, statistics)
+    poolings: Sequence[float] = (constraint and constraint.num_poolings) or []
+    batches: Sequence[int] = (constraint and constraint.batch_sizes) or []
+    for name, given in (("pooling_factors", factors), ("num_poolings", poolings), ("batch_sizes", batches)):
+        if given and len(given) != len(features):
+            raise _refuse(f"{table.label}: {len(given)} {name} for {len(features)} features ({', '.join(features)})")
+        if not all(math.isfinite(each) and each >= 0 for each in given):
+            raise _refuse(f"{table.label}: {name} {list(given)} must be finite and not negative")
     return v1.Table(
         name=table.key[1],
         module=table.key[0],
         kind="embedding_bag" if table.is_pooled else "embedding",
         num_embeddings=table.rows,
         embedding_dim=table.cols,
-        features=[feature for feature, _ in vectors],
-        pooling_factors=[factor for _, factor in vectors],
+        features=features,
+        pooling_factors=factors,
+        num_poolings=poolings,
+        feature_batch_sizes=[each * world_size for each in batches],
         reuse_histogram=statistics.reuse_histogram(table.features) if statistics is not None and table.features else [],
         weight_dtype=table.weight_dtype,
+        output_dtype=table.output_dtype,
         pooling_mode=table.pooling_mode if table.is_pooled else "",
         weighted=table.weighted,
     )
+
+
+def _wire_dtypes(tables: Sequence[ModuleTable]) -> Tuple[str, str]:
+    found: Dict[Tuple[str, str], str] = {}
+    for table in tables:
+        found.setdefault(table.wire_dtypes, table.label)
+    if len(found) > 1:
+        listed = "; ".join(f"{forward or 'the type of the lookup'}/{backward or 'the same'} of {label}" for (forward, backward), label in found.items())
+        raise _refuse(f"sharders: the service plans one pair of types on the wire (forward/backward) for all tables: {listed}")
+    return next(iter(found))
+
+
+def _pipeline(enumerator: EmbeddingEnumerator, tables: Sequence[ModuleTable]) -> str:
+    """What the enumerator's storage estimator counts for; where it counts for none, prefetched caches say which it is. Empty: none."""
+    for estimator in enumerator._estimators:
+        if isinstance(estimator, EmbeddingStorageEstimator):
+            given = estimator._pipeline_type
+            if estimator._is_inference:
+                raise _refuse("enumerator: its storage estimator is for inference (is_inference); the service plans training")
+            if estimator._run_embedding_at_peak_memory and given not in (PipelineType.NONE, PipelineType.TRAIN_BASE):
+                raise _refuse("enumerator: its storage estimator has run_embedding_at_peak_memory, which the service does not count")
+            if given in (PipelineType.TRAIN_SPARSE_DIST, PipelineType.TRAIN_PREFETCH_SPARSE_DIST):
+                return str(given.value)
+    return PipelineType.TRAIN_PREFETCH_SPARSE_DIST.value if any(table.prefetched for table in tables) else ""
 
 
 def _optimizer(given: Optional[str], tables: Sequence[ModuleTable]) -> str:
@@ -141,7 +179,7 @@ def _optimizer(given: Optional[str], tables: Sequence[ModuleTable]) -> str:
     if unknown or len(found) > 1:
         listed = "; ".join(f"{name} of {', '.join(table.label for table in users[:5])}{' ...' if len(users) > 5 else ''}" for name, users in found.items())
         reason = f"the service does not know the optimizer {unknown[0]}" if unknown else "the service plans one optimizer for all tables"
-        raise _refuse(f"{reason}: {listed}. Give the planner the one whose memory comes closest: optimizer='sgd', 'adagrad', 'rowwise_adagrad' or 'adam'")
+        raise _refuse(f"{reason}: {listed}. Give the planner the one whose memory comes closest: optimizer={' or '.join(map(repr, OPTIMIZERS))}")
     return next(iter(found))
 
 
@@ -169,6 +207,7 @@ class DraftRequest:
         tables: Sequence[ModuleTable],
         topology: Topology,
         reserved: Topology,
+        enumerator: EmbeddingEnumerator,
         batch_size: int,
         constraints: Optional[Constraints],
         optimizer: Optional[str],
@@ -181,16 +220,22 @@ class DraftRequest:
         self._tables = tables
         self._request = v1.ShardPlanRequest()
         self._request.CopyFrom(base)
-        message, reserve = topology_message(topology, reserved)
+        host_memory = any(device.storage.ddr > 0 for device in reserved.devices) and any(set(HOST_KERNELS) & set(table.kernels) for table in tables)
+        message, reserve = topology_message(topology, reserved, host_memory)
         self._request.topology.CopyFrom(message)
         self._request.memory.reserve_bytes += reserve
         self._request.memory.rule = base.memory.rule or "torchrec"
         self._request.global_batch_size = batch_size * topology.world_size
         self._request.optimizer = _optimizer(optimizer or base.optimizer, tables)
-        self._request.tables.extend(_table_message(table, constraints.get(table.key[1]), statistics, batch_size) for table in tables)
+        self._request.pipeline_type = base.pipeline_type or _pipeline(enumerator, tables)
+        forward, backward = _wire_dtypes(tables)
+        if forward and not base.HasField("quantized_comms"):
+            self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
+        self._request.tables.extend(_table_message(table, constraints.get(table.key[1]), statistics, topology.world_size) for table in tables)
 
+        unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said
         self._types: List[List[str]] = []
-        self._widths: List[int] = []
+        self._rules: List[v1.TableRule] = []  # without names and types
         for table in tables:
             types = list(table.types)
             if not table.constrained and base.constraints.sharding_types:
@@ -203,7 +248,13 @@ class DraftRequest:
             if previous is not None and keep_optimizer_state:
                 types = _kept_apart(table, types, previous)
             self._types.append(types)
-            self._widths.append((table.key[1] in constraints and constraints[table.key[1]].min_partition) or 0)
+            rule = v1.TableRule(min_column_width=(table.key[1] in constraints and constraints[table.key[1]].min_partition) or 0)
+            kernels = [each for each in table.kernels if each in unconstrained] or table.kernels
+            if kernels and set(kernels) != unconstrained:
+                rule.compute_kernels.extend([*kernels, DENSE] if DATA_PARALLEL in types else kernels)
+            if table.cache_load_factor is not None and host_memory:
+                rule.cache_load_factor = table.cache_load_factor
+            self._rules.append(rule)
         if previous is not None:
             shapes = {table.key: (table.rows, table.cols) for table in tables}
             self._request.migration.previous.CopyFrom(to_message(previous, shapes))
@@ -223,24 +274,34 @@ class DraftRequest:
         """What the fingerprint is of, as JSON."""
         content = json_format.MessageToDict(self._request, preserving_proto_field_name=True)
         content.pop("request_id", None)
-        rows = zip(content.pop("tables"), self._tables, self._types, self._widths)
+        rows = zip(content.pop("tables"), self._tables, self._types, self._rules)
         content["tables"] = {
-            table.label: {**message, "sharding_types": sorted(types), "constrained": table.constrained, "min_partition": width}
-            for message, table, types, width in rows
+            table.label: {
+                **message,
+                **self._demands(rule),
+                "sharding_types": sorted(types),
+                "constrained": table.constrained,
+            }
+            for message, table, types, rule in rows
         }
         return content
+
+    @staticmethod
+    def _demands(rule: v1.TableRule) -> Dict[str, Any]:
+        demands = json_format.MessageToDict(rule, preserving_proto_field_name=True)
+        return {**demands, "min_partition": int(demands.pop("min_column_width", 0))}
 
     def complete(self, model_types: Collection[str]) -> v1.ShardPlanRequest:
         """The request for a cost model that was made for `model_types`; a table that can have none of them keeps all of its own."""
         request = v1.ShardPlanRequest()
         request.CopyFrom(self._request)
-        rules: Dict[Tuple[Tuple[str, ...], int], List[str]] = {}
+        rules: Dict[bytes, v1.TableRule] = {}
         named = set(request.constraints.sharding_types)
-        for table, types, width in zip(self._tables, self._types, self._widths):
+        for table, types, its_rule in zip(self._tables, self._types, self._rules):
             if not table.constrained and not named and model_types:
                 types = [each for each in types if each in model_types] or types
-            rules.setdefault((tuple(types), width), []).append(table.label)
-        for (allowed, width), names in rules.items():
-            request.constraints.tables.add(tables=names, sharding_types=allowed, min_column_width=width)
+            rule = v1.TableRule(sharding_types=types)
+            rule.MergeFrom(its_rule)
+            rules.setdefault(rule.SerializeToString(deterministic=True), rule).tables.append(table.label)
+        request.constraints.tables.extend(rules.values())
         return request
-

@@ -11,6 +11,7 @@ import grpc
 import torch
 import torch.distributed as dist
 from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase, to_sharding_plan
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
@@ -55,7 +56,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     topology, batch_size, constraints, storage_reservation, stats, debug, callbacks
                   as in EmbeddingShardingPlanner, with its defaults and units (bandwidths in bytes per MILLISECOND; batch_size of one rank). Constraints of
                   tables that the module does not have are an error. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.
-    optimizer     "sgd", "adagrad", "rowwise_adagrad" or "adam". None: what apply_optimizer_in_backward or the sharders' fused_params say.
+    optimizer     "sgd", "lars_sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam" or "lamb". None: what apply_optimizer_in_backward or the sharders' fused_params say.
     statistics    of `neuroshard.torchrec.statistics(batches)`.
     request       a neuroshard.v1.ShardPlanRequest, or a dict of the same shape, with what TorchRec has no word for: cost_model, search, constraints (ranks,
                   co-location, widths), memory, migration. Tables, topology and batch size must not be in it. Without memory.rule memory is counted as
@@ -73,6 +74,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     timeout_s     seconds for the calls of one plan, retries included; within collective_plan at most half of the process group's timeout.
     credentials, retries
                   as in neuroshard.PlannerClient.
+    enumerator    an EmbeddingEnumerator, as EmbeddingShardingPlanner takes: its estimators make the plan's estimates, and its EmbeddingStorageEstimator's
+                  pipeline_type is the request's. None: TorchRec's own, which count for no pipeline.
 
     Tables whose constraints name no sharding types get those that both their sharder and the cost model know.
     """
@@ -98,6 +101,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         stats: Union[Stats, List[Stats], None] = None,
         debug: bool = True,
         callbacks: Optional[List[Callable[[List[ShardingOption]], List[ShardingOption]]]] = None,
+        enumerator: Optional[EmbeddingEnumerator] = None,
     ) -> None:
         super().__init__(
             topology=topology,
@@ -108,7 +112,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             debug=debug,
             callbacks=callbacks,
         )
-        self._enumerator: TableEnumerator = TableEnumerator(self._topology, self._batch_size, constraints)
+        estimators = None if enumerator is None else enumerator._estimators
+        self._enumerator: TableEnumerator = TableEnumerator(self._topology, self._batch_size, constraints, estimators)
         if on_change not in ("plan", "fail"):
             raise ValueError(f"on_change: must be 'plan' or 'fail', got {on_change!r}")
         if on_change == "fail" and cache_dir is None:
@@ -216,6 +221,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             tables,
             self._topology,
             reserved,
+            self._enumerator,
             self._batch_size,
             self._constraints,
             self._optimizer,

@@ -26,11 +26,15 @@ from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
+from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation, HeuristicalStorageReservation
 from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import BoundsCheckMode, CacheParams, DataType, ShardingPlan
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, DataType, PipelineType, ShardingPlan
 from torchrec.modules.embedding_tower import EmbeddingTower
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
@@ -202,8 +206,12 @@ class ModulesTest(Case):
         sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.ADAM})]
         self.assertEqual(self.request(small_model(), sharders).optimizer, "adam")
         self.assertEqual(self.request(small_model(), sharders, optimizer="adagrad").optimizer, "adagrad")
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "LAMB", "ebc.a"):
-            make().plan(small_model(), [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.LAMB})])
+        for kind, word in (("EXACT_SGD", "sgd"), ("LARS_SGD", "lars_sgd"), ("EXACT_ADAGRAD", "adagrad"), ("EXACT_ROWWISE_ADAGRAD", "rowwise_adagrad"),
+                           ("PARTIAL_ROWWISE_ADAM", "partial_rowwise_adam"), ("LAMB", "lamb")):  # fmt: skip
+            sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType[kind]})]
+            self.assertEqual(self.request(small_model(), sharders).optimizer, word)
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "PARTIAL_ROWWISE_LAMB", "ebc.a", "'lars_sgd'"):
+            make().plan(small_model(), [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.PARTIAL_ROWWISE_LAMB})])
         model = small_model()
         apply_optimizer_in_backward(RowWiseAdagrad, model.ebc.embedding_bags["a"].parameters(), {"lr": 0.1})
         with self.refused(PlannerErrorType.INPUT_VALIDATION, "rowwise_adagrad of ebc.a", "sgd of ebc.b, ebc.c"):
@@ -218,13 +226,15 @@ class ModulesTest(Case):
             make().plan(small_model(), [EmbeddingCollectionSharder()])
         with self.refused(kind, "constraints for nope, zero"):
             make(constraints={"nope": ParameterConstraints(), "zero": ParameterConstraints()}).plan(small_model(), sharders)
-        with self.refused(kind, "ebc.b", "weights of INT8"):
-            make().plan(Model(ebc=bags(bag("a"), bag("b", data_type=DataType.INT8))), sharders)
+        with self.refused(kind, "ebc.b", "weights of INT4"):
+            make().plan(Model(ebc=bags(bag("a"), bag("b", data_type=DataType.INT4))), sharders)
+        with self.refused(kind, "ebc.a", "output_dtype is INT2"):
+            make(constraints={"a": ParameterConstraints(output_dtype=DataType.INT2)}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "device_group is 'cpu'"):
             make(constraints={"a": ParameterConstraints(device_group="cpu")}).plan(small_model(), sharders)
-        uvm = EmbeddingComputeKernel.FUSED_UVM.value
-        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", uvm):
-            make(constraints={"a": ParameterConstraints(compute_kernels=[uvm])}).plan(small_model(), sharders)
+        for kernel in (EmbeddingComputeKernel.KEY_VALUE.value, EmbeddingComputeKernel.DRAM_VIRTUAL_TABLE.value):
+            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", f"table_wise with {kernel}", "fused, fused_uvm, fused_uvm_caching"):
+                make(constraints={"a": ParameterConstraints(compute_kernels=[kernel])}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "use_virtual_table"):
             make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "2 pooling_factors for 1 features"):
@@ -326,9 +336,118 @@ class RequestsTest(Case):
         }
         found = self.tables(self.request(model, constraints=constraints))
         self.assertEqual(list(found["ebc", "a"].pooling_factors), [3.0, 5.0])
-        # u is pooled twice; v has a quarter of the samples, and so of the ids.
-        self.assertEqual((list(found["ebc", "b"].features), list(found["ebc", "b"].pooling_factors)), (["u", "u#2", "v"], [3.0, 3.0, 2.0]))
-        self.assertEqual(list(self.tables(self.request(model))["ebc", "a"].pooling_factors), [1.0, 1.0])
+        b = found["ebc", "b"]
+        self.assertEqual((list(b.features), list(b.pooling_factors), list(b.num_poolings)), (["u", "v"], [3.0, 8.0], [2.0, 1.0]))
+        self.assertEqual(list(b.feature_batch_sizes), [128 * 4, 32 * 4])
+        plain = self.tables(self.request(model))["ebc", "a"]
+        self.assertEqual((list(plain.pooling_factors), list(plain.num_poolings), list(plain.feature_batch_sizes)), ([1.0, 1.0], [], []))
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.b", "1 batch_sizes for 2 features"):
+            self.request(model, constraints={"b": ParameterConstraints(pooling_factors=[3.0, 8.0], batch_sizes=[128])})
+
+    def test_the_hosts_memory_is_told_where_a_kernel_may_use_it(self):
+        topology = gpus(8, 4, hbm_cap=10 * GIB, ddr_cap=7 * GIB, ddr_mem_bw=3e8, hbm_to_ddr_mem_bw=2e7)
+        request = self.request(small_model(), topology=topology)
+        (host,) = request.topology.hosts
+        self.assertEqual((host.count, host.host_memory_bytes, host.max_host_memory_bytes_per_device), (2, 4 * 7 * GIB, 7 * GIB))
+        bandwidths = request.topology.bandwidths
+        self.assertEqual((bandwidths.host_memory_bytes_per_s, bandwidths.host_to_device_bytes_per_s), (3e11, 2e10))
+        self.assertEqual([list(rule.compute_kernels) for rule in request.constraints.tables], [[]])
+
+        fused = {name: ParameterConstraints(compute_kernels=["fused", "dense"]) for name in "abc"}
+        without = (
+            {"topology": topology, "constraints": fused},
+            {"topology": gpus(8, 4, ddr_cap=0)},
+            {"topology": Topology(world_size=2, compute_device="cpu", ddr_cap=7 * GIB)},
+        )
+        for arguments in without:
+            request = self.request(small_model(), **arguments)
+            self.assertFalse(request.topology.hosts[0].host_memory_bytes or request.topology.hosts[0].max_host_memory_bytes_per_device)
+            self.assertFalse(request.topology.bandwidths.HasField("host_memory_bytes_per_s"))
+            self.assertEqual([rule.compute_kernels[:] for rule in request.constraints.tables if rule.compute_kernels], [])
+        uneven = gpus(custom_topology_data=CustomTopologyData({"ddr_cap": [GIB, GIB, GIB, 2 * GIB]}, 4))
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ddr_cap of ranks 2 to 3"):
+            make(topology=uneven).plan(small_model(), get_default_sharders())
+        self.request(small_model(), topology=uneven, constraints=fused)
+
+    def test_kernels_and_load_factors_are_those_of_constraints_and_fused_params(self):
+        def rules(**more):
+            found = self.request(small_model(), **more).constraints.tables
+            return {name[-1]: (list(rule.compute_kernels), rule.cache_load_factor) for rule in found for name in rule.tables}
+
+        constraints = {
+            "a": ParameterConstraints(compute_kernels=["fused_uvm", "fused"], cache_params=CacheParams(load_factor=0.5)),
+            "b": ParameterConstraints(cache_params=CacheParams(load_factor=0.25)),
+            "c": ParameterConstraints(compute_kernels=["fused", "fused_uvm_caching", "dense"], sharding_types=["data_parallel", "row_wise"]),
+        }
+        expected = {"a": (["fused", "fused_uvm"], 0), "b": ([], 0.25), "c": (["fused", "fused_uvm_caching", "dense"], 0)}
+        self.assertEqual(rules(constraints=constraints, model_types=["row_wise", "data_parallel"]), expected)
+        shared = [EmbeddingBagCollectionSharder(fused_params={"cache_load_factor": 0.125})]
+        self.assertEqual(rules(constraints=constraints, sharders=shared, model_types=["row_wise"])["b"], ([], 0.25))
+        self.assertEqual(rules(sharders=shared)["b"], ([], 0.125))
+
+    def test_types_of_weights_and_outputs(self):
+        parts = {"a": DataType.INT8, "b": DataType.NFP8, "c": DataType.BF16, "d": DataType.FP32}
+        model = Model(ebc=bags(*(bag(name, data_type=kind) for name, kind in parts.items())))
+        constraints = {"a": ParameterConstraints(output_dtype=DataType.FP16), "d": ParameterConstraints(output_dtype=DataType.BF16)}
+        found = self.tables(self.request(model, constraints=constraints))
+        self.assertEqual([found["ebc", name].weight_dtype for name in parts], ["int8", "fp8", "bf16", "fp32"])
+        self.assertEqual([found["ebc", name].output_dtype for name in parts], ["fp16", "", "", "bf16"])
+        from fbgemm_gpu.split_embedding_configs import SparseType
+
+        found = self.tables(self.request(model, [EmbeddingBagCollectionSharder(fused_params={"output_dtype": SparseType.FP16})], constraints=constraints))
+        self.assertEqual([found["ebc", name].output_dtype for name in parts], ["fp16", "fp16", "fp16", "bf16"])
+
+    def test_types_on_the_wire_are_those_of_the_sharders_codecs(self):
+        def sharders(**config):
+            return [EmbeddingBagCollectionSharder(qcomm_codecs_registry=get_qcomm_codecs_registry(QCommsConfig(**config)))]
+
+        def wire(sharders, **more):
+            comms = self.request(small_model(), sharders, **more).quantized_comms
+            return comms.forward_dtype, comms.backward_dtype
+
+        for forward in CommType:
+            for backward in (CommType.FP32, CommType.BF16):
+                config = {"forward_precision": forward, "backward_precision": backward}
+                if forward == CommType.MX4:
+                    with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.a", "POOLED_EMBEDDINGS_ALL_TO_ALL in mx4"):
+                        make().plan(small_model(), sharders(**config))
+                elif forward == backward == CommType.FP32:
+                    self.assertFalse(self.request(small_model(), sharders(**config)).HasField("quantized_comms"))
+                else:
+                    self.assertEqual(wire(sharders(**config)), (forward.value, backward.value))
+        self.assertEqual(wire(sharders(forward_precision=CommType.FP16), request={"quantized_comms": {"forward_dtype": "int8"}}), ("int8", ""))
+
+        halves = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.FP16, backward_precision=CommType.FP16))
+        bytes_ = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.INT8, backward_precision=CommType.FP16))
+        mixed = {**halves, "POOLED_EMBEDDINGS_REDUCE_SCATTER": bytes_["POOLED_EMBEDDINGS_REDUCE_SCATTER"]}
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "POOLED_EMBEDDINGS_ALL_TO_ALL in fp16/fp16 and POOLED_EMBEDDINGS_REDUCE_SCATTER in int8/fp16"):
+            make().plan(small_model(), [EmbeddingBagCollectionSharder(qcomm_codecs_registry=mixed)])
+        both = Model(ebc=bags(bag("a")), ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=40, embedding_dim=8, feature_names=["z"])]))
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "fp16/fp16 of ebc.a", "the type of the lookup/the same of ec.s"):
+            make().plan(both, [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder()])
+        unpooled = [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder(qcomm_codecs_registry=halves)]
+        self.assertEqual(self.request(both, unpooled).quantized_comms.forward_dtype, "fp16")
+
+    def test_the_pipeline_is_the_storage_estimators(self):
+        def pipeline(prefetch=None, **more):
+            constraints = {"b": ParameterConstraints(cache_params=CacheParams(prefetch_pipeline=prefetch))} if prefetch else None
+            return self.request(small_model(), constraints=constraints, enumerator=enumerator(**more)).pipeline_type
+
+        def enumerator(**more):
+            return EmbeddingEnumerator(gpus(), 128, estimator=[EmbeddingPerfEstimator(gpus()), EmbeddingStorageEstimator(gpus(), **more)])
+
+        self.assertEqual(pipeline(), "")
+        self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_BASE), "")
+        self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_SPARSE_DIST), "train_sparse_dist")
+        self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_PREFETCH_SPARSE_DIST), "train_prefetch_sparse_dist")
+        # Of no pipeline it counts for all; caches that are filled ahead of time are those of one.
+        self.assertEqual(pipeline(prefetch=True), "train_prefetch_sparse_dist")
+        self.assertEqual(pipeline(prefetch=True, pipeline_type=PipelineType.TRAIN_SPARSE_DIST), "train_sparse_dist")
+        self.assertEqual(self.request(small_model(), request={"pipeline_type": "train_sparse_dist"}).pipeline_type, "train_sparse_dist")
+        for part, more in (("is_inference", {"is_inference": True}),
+                           ("run_embedding_at_peak_memory", {"run_embedding_at_peak_memory": True, "pipeline_type": PipelineType.TRAIN_SPARSE_DIST})):  # fmt: skip
+            with self.refused(PlannerErrorType.INPUT_VALIDATION, part):
+                make(enumerator=enumerator(**more)).plan(small_model(), get_default_sharders())
 
     def test_what_is_read_from_the_module_must_not_be_in_the_callers_request(self):
         with self.refused(PlannerErrorType.INPUT_VALIDATION, "tables, global_batch_size"):
@@ -395,6 +514,55 @@ class PlansTest(Case):
             self.assertEqual((found.compute_kernel, type(found.sharding_spec)), (expected.compute_kernel, type(expected.sharding_spec)))
             if kind in ("row_wise", "data_parallel"):  # leave no choice
                 self.assertEqual(found, expected)
+
+    def test_kernels_and_load_factors_are_the_plans(self):
+        def offload(response):
+            for table in response.plan.tables:
+                if table.name != "c":
+                    table.compute_kernel = "fused_uvm_caching" if table.name == "a" else "fused_uvm"
+                if table.name == "a":
+                    table.cache_load_factor = 0.375
+
+        constraints = {
+            "a": ParameterConstraints(sharding_types=["row_wise"], cache_params=CacheParams(algorithm=CacheAlgorithm.LFU, load_factor=0.5)),
+            "b": ParameterConstraints(sharding_types=["table_wise"]),
+            "c": ParameterConstraints(sharding_types=["table_wise"], cache_params=CacheParams(load_factor=0.5)),
+        }
+        with relay(offload) as (address, _):
+            planner = make(address, constraints=constraints)
+            plan = planner.plan(small_model(), get_default_sharders())
+        a, b, c = (plan.plan["ebc"][name] for name in "abc")
+        self.assertEqual((a.compute_kernel, a.cache_params), ("fused_uvm_caching", CacheParams(algorithm=CacheAlgorithm.LFU, load_factor=0.375)))
+        self.assertEqual((b.compute_kernel, b.cache_params), ("fused_uvm", None))
+        self.assertEqual((c.compute_kernel, c.cache_params), ("fused", CacheParams(load_factor=0.5)))
+        self.assertEqual(constraints["a"].cache_params.load_factor, 0.5)
+        a, b, c = (next(option for option in planner.get_selected_options() if option.name == name) for name in "abc")
+        self.assertEqual([shard.storage.ddr for shard in a.shards], [250 * 64 * 4] * 4)
+        self.assertEqual([shard.storage.ddr for option in (b, c) for shard in option.shards], [2000 * 64 * 4, 0])
+
+        with tempfile.TemporaryDirectory() as folder:
+            save_plan(plan, f"{folder}/plan.json")
+            self.assertEqual(load_plan(f"{folder}/plan.json", small_model(), gpus(), constraints=constraints), plan)
+            previous = self.request(small_model(), constraints=constraints, previous=f"{folder}/plan.json").migration.previous
+            with open(f"{folder}/plan.json", encoding="utf-8") as file:
+                text = file.read()
+            for change, part in (("1.5", "cache_load_factor is 1.5"), ("0", "cache_load_factor is 0"), ('"x"', "cache_load_factor is not a number")):
+                with open(f"{folder}/plan.json", "w", encoding="utf-8") as file:
+                    file.write(text.replace("0.375", change))
+                with self.assertRaisesRegex(PlannerError, part):
+                    load_plan(f"{folder}/plan.json", small_model(), gpus())
+        found = {table.name: (table.compute_kernel, table.HasField("cache_load_factor") and table.cache_load_factor) for table in previous.tables}
+        self.assertEqual(found, {"a": ("fused_uvm_caching", 0.375), "b": ("fused_uvm", False), "c": ("fused", False)})
+
+        only_fused = {name: ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["fused"]) for name in "abc"}
+        with relay(offload) as (address, _), self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, "ebc.a: fused_uvm_caching is not one of fused"):
+            make(address, constraints=only_fused).plan(small_model(), get_default_sharders())
+
+        def stray(response):
+            response.plan.tables[0].cache_load_factor = 0.5
+
+        with relay(stray) as (address, _), self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, "'fused', which has no cache"):
+            make(address, constraints=only_fused).plan(small_model(), get_default_sharders())
 
     def test_plans_that_lack_tables_or_do_not_tile_them_are_refused(self):
         def drop(response):

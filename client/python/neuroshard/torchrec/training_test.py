@@ -15,6 +15,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 
@@ -59,13 +60,13 @@ def check_placed(sharded):
             assert found == expected, (name, found, expected)
 
 
-def train(make, plan_of, expect, optimizer="sgd", tolerance=TOLERANCE):
+def train(make, plan_of, expect, optimizer="sgd", tolerance=TOLERANCE, sharders=None):
     """Plans, checks what the plan is, trains three steps of both models. `expect(tables)`: ParameterSharding by name, or by (module, name)."""
     whole, model = copies(make)
     plan = plan_of(model)
     expect({name: parameter for tables in plan.plan.values() for name, parameter in tables.items()}, plan)
     weights = {key: value.clone() for key, value in whole.state_dict().items()}
-    sharded = ShardedTraining(model, plan, optimizer, weights)
+    sharded = ShardedTraining(model, plan, optimizer, weights, sharders)
     check_placed(sharded)
     train_both(WholeTraining(whole, optimizer), sharded, range(3), tolerance)
 
@@ -108,8 +109,9 @@ def mixed(optimizer):
     return case
 
 
-def from_file(make, tables, expect=lambda tables, plan: None):
-    """`tables`: {module: {name: (type, [(row, col, rows, cols, rank)])}}, which stands in a file as the command line would print it."""
+def from_file(make, tables, expect=lambda tables, plan: None, kernels=None):
+    """`tables`: {module: {name: (type, [(row, col, rows, cols, rank)])}}, which stands in a file as the command line would print it; `kernels`: by
+    name, what the file says of a table's kernel where it is not fused."""
 
     def plan_of(model):
         content = {"plan": {}}
@@ -118,6 +120,7 @@ def from_file(make, tables, expect=lambda tables, plan: None):
                 name: {
                     "sharding_type": kind,
                     "compute_kernel": "fused",
+                    **(kernels or {}).get(name, {}),
                     "ranks": [shard[4] for shard in found],
                     "shards": [{"shard_offsets": [r, c], "shard_sizes": [rows, cols], "placement": f"rank:{rank}/cpu"} for r, c, rows, cols, rank in found],
                 }
@@ -143,6 +146,39 @@ def blocks_on_one_rank():
         lambda: Model(ebc=bags(("a", 30, 20), ("b", 20, 8))),
         {"sparse.ebc": {"a": ("column_wise", [(0, 0, 30, 4, 1), (0, 4, 30, 12, 0), (0, 16, 30, 4, 1)]), "b": ("table_wise", [(0, 0, 20, 8, 0)])}},
     )
+
+
+def rows_in_host_memory():
+    """A plan for CUDA devices; on CPUs TorchRec keeps all rows in the host's memory, and takes kernels and cache as they are."""
+
+    def expect(tables, _):
+        assert [tables[name].compute_kernel for name in "abc"] == ["fused_uvm_caching", "fused_uvm", "fused"]
+        assert tables["a"].cache_params.load_factor == 0.25 and tables["b"].cache_params is None
+
+    last = dist.get_world_size() - 1
+    from_file(
+        lambda: Model(ebc=bags(("a", 30, 8), ("b", 20, 8), ("c", 40, 16))),
+        {"sparse.ebc": {name: ("table_wise", [(0, 0, rows, cols, rank)]) for name, rows, cols, rank in (("a", 30, 8, 0), ("b", 20, 8, last), ("c", 40, 16, 0))}},
+        expect,
+        {"a": {"compute_kernel": "fused_uvm_caching", "cache_load_factor": 0.25}, "b": {"compute_kernel": "fused_uvm"}},
+    )
+
+
+def exchanged_in_half_precision():
+    registry = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.FP16, backward_precision=CommType.FP16), device=torch.device("cpu"))
+    sharders = [training.AnyTypeSharder(qcomm_codecs_registry=registry)]
+    kinds = dict(a="table_wise", b="row_wise", c="column_wise")
+
+    def expect(tables, _):
+        assert {name: table.sharding_type for name, table in tables.items()} == kinds
+        assert tables["a"].output_dtype == training.DataType.FP32
+
+    def make():
+        return Model(ebc=bags(("a", 50, 8), ("b", 60, 16), ("c", 70, 16)))
+
+    constraints = types(**kinds)
+    constraints["a"].output_dtype = training.DataType.FP32
+    train(make, lambda model: planned(model, constraints, sharders), expect, tolerance=2e-3, sharders=sharders)
 
 
 def uneven_columns():
@@ -380,6 +416,8 @@ CASES = {
     "pooled_by_mean": pooled_by_mean,
     "dlrm": dlrm,
     "half_precision": half_precision,
+    "exchanged_in_half_precision": exchanged_in_half_precision,
+    "rows_in_host_memory": rows_in_host_memory,
     "same_name_in_two_modules": same_name_in_two_modules,
     **{f"unpooled_{kind}": unpooled(kind) for kind in ("table_wise", "row_wise", "column_wise")},
     "errors_reach_all_ranks": errors_reach_all_ranks,
