@@ -1,4 +1,4 @@
-#include "server/cost/fabric/fabric_collectives.h"
+#include "common/domain/fabric_collectives.h"
 
 #include <algorithm>
 #include <bit>
