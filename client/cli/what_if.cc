@@ -231,8 +231,8 @@ v1::ShardPlanRequest RequestFor(const AskedRow& asked, v1::ShardPlanRequest requ
 std::string RowName(const AskedRow& asked) {
   if (!asked.groups) return asked.topology->name();
   const bool contiguous = asked.groups->ranks == GroupRanks::kContiguous;
-  return fmt::format("{}, groups of {}{}", asked.topology->name(), asked.groups->size,
-                     contiguous ? ", contiguous" : "");
+  return fmt::format("{} in {}groups of {}", asked.topology->name(),
+                     contiguous ? "contiguous " : "", asked.groups->size);
 }
 
 void SetGroups(const AskedRow& asked, v1::TwoDimensionalRow& row) {

@@ -228,15 +228,15 @@ TEST_F(WhatIfGroupsTest, EachSizeOfAGroupIsARowAndPaysForItsSync) {
   EXPECT_THAT(
       out_,
       HasSubstr(
-          "topology                        devices  cost_ms  sync_ms  samples/s  fullest   gap  "
+          "topology                         devices  cost_ms  sync_ms  samples/s  fullest   gap  "
           "basis      price_per_M\n"
-          "eight, groups of 4                    8    1.000    0.400     45.7 k      50%  2.5%  "
+          "eight in groups of 4                   8    1.000    0.400     45.7 k      50%  2.5%  "
           "published        0.175  *\n"
-          "eight, groups of 4, contiguous        8    1.000    1.600     24.6 k      50%  2.5%  "
+          "eight in contiguous groups of 4        8    1.000    1.600     24.6 k      50%  2.5%  "
           "published        0.325\n"
-          "eight, groups of 8                    8    3.000        -     21.3 k      50%  2.5%  "
+          "eight in groups of 8                   8    3.000        -     21.3 k      50%  2.5%  "
           "published        0.375\n"));
-  EXPECT_THAT(out_, HasSubstr("eight, groups of 4: fastest groups of this topology\n"));
+  EXPECT_THAT(out_, HasSubstr("eight in groups of 4: fastest groups of this topology\n"));
 }
 
 TEST_F(WhatIfGroupsTest, ARequestIsOfOneGroup) {

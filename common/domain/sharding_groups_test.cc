@@ -166,11 +166,22 @@ TEST(SyncMsTest, IsARingAllReduceOverTheReplicas) {
     const int size = static_cast<int>(random.Between(1, world));
     const GroupRanks ranks = random.Below(2) == 0 ? kAlternating : kContiguous;
     if (!TopologyOfGroup(cluster, size, ranks).ok()) continue;
-    std::vector<int> host_of;  // the ranks in the first place of each group
-    for (int group = 0; group < world / size; ++group) {
-      host_of.push_back(RankOfGroup(world, size, ranks, group, 0) / per_host);
+    double by_hand = 0;
+    bool even = true;
+    for (int place = 0; place < size; ++place) {
+      std::vector<int> host_of;
+      for (int group = 0; group < world / size; ++group) {
+        host_of.push_back(RankOfGroup(world, size, ranks, group, place) / per_host);
+      }
+      const auto on_host = [&](int host) {
+        return std::count(host_of.begin(), host_of.end(), host);
+      };
+      even = even && std::all_of(host_of.begin(), host_of.end(), [&](int host) {
+               return on_host(host) == on_host(host_of.front());
+             });
+      if (even) by_hand = std::max(by_hand, RingsByHand(host_of, 1e9, 300e9, 25e9));
     }
-    const double by_hand = RingsByHand(host_of, 1e9, 300e9, 25e9);
+    if (!even) continue;  // the smallest host's adapters are all that count
     EXPECT_NEAR(SyncMs(cluster, size, ranks, 1'000'000'000), by_hand, 1e-6)
         << world << " ranks of " << per_host << " in groups of " << size;
     ++rounds;
