@@ -151,6 +151,25 @@ TEST(FabricRingTest, BusBandwidthIsTheHostsAdaptersTogether) {
   EXPECT_NEAR(two.HostReduceScatter(bytes), Intra(bytes * 7 / 8) + Inter(bytes / 8 / 2), 0.1);
 }
 
+// Where nothing is between hosts of a pod, it is as one host with all of their ranks.
+TEST(FabricPodTest, LinksWithinAPodAreAHosts) {
+  const double bytes = 1e9;
+  const FabricCollectives pods(kFabric, Hosts({4, 4, 4, 4}), 2);
+  const FabricCollectives merged(kFabric, Hosts({8, 8}));
+  EXPECT_EQ(pods.ReduceScatter(bytes), merged.ReduceScatter(bytes));
+  const std::vector<double> sent(16, bytes / 16);
+  std::vector<double> ms(16), expected(16);
+  pods.AllToAll(sent, ms);
+  merged.AllToAll(sent, expected);
+  EXPECT_EQ(ms, expected);
+  // Rows on 4 ranks of a host: there, then a ring of one rank of each host, through two adapters.
+  EXPECT_NEAR(pods.HostReduceScatter(bytes),
+              0.008 + Intra(bytes * 3 / 4) + 0.010 + Inter(bytes / 4 * 3 / 4 / 2), 1e-9);
+  const FabricCollectives one(kFabric, Hosts({4, 4}), 2);
+  EXPECT_NEAR(one.HostReduceScatter(bytes),
+              0.008 + Intra(bytes * 3 / 4) + 0.004 + Intra(bytes / 4 / 2), 1e-9);
+}
+
 TEST(FabricRingTest, TimesRiseWithBytesFromTheLatencyOn) {
   for (const std::vector<int>& counts : {std::vector<int>{2}, {8}, {1, 1, 1}, {8, 3, 8}}) {
     const FabricCollectives collectives(kFabric, Hosts(counts));

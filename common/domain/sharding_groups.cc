@@ -128,7 +128,7 @@ double SyncMs(const Topology& topology, int group_size, GroupRanks ranks, std::i
       ++hosts.back().count;
       pod = PodOf(topology, rank);
     }
-    const FabricCollectives replicas(fabric, std::move(hosts));
+    const FabricCollectives replicas(fabric, hosts);
     slowest = std::max(slowest, replicas.AllReduce(static_cast<double>(bytes)));
   }
   return slowest;
