@@ -64,6 +64,10 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.interval_coverage = 0.9;
   cost.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
   cost.interval = CostInterval{3, 4};
+  cost.mean_of_max_ms = 4.5;
+  cost.ranks[0].input_dist_ms = 0.5;
+  cost.ranks[1].input_dist_ms = 2;
+  cost.ranks[1].input_dist_hidden = false;
 
   const v1::PlanCost message = EncodePlanCost(cost);
 

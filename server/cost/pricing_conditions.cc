@@ -13,6 +13,7 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   }
   conditions.global_batch_size = request.global_batch_size;
   conditions.optimizer = request.optimizer;
+  conditions.pipeline_type = request.pipeline_type;
   conditions.bandwidths = request.topology.bandwidths;
   return conditions;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -17,6 +18,7 @@ struct PricingConditions {
   Bandwidths bandwidths = {};
   // The hosts, in the order of ranks. Empty: not stated, and all ranks are on one host.
   std::vector<HostRanks> hosts = {};
+  std::optional<PipelineType> pipeline_type = {};  // none: not stated
 };
 
 PricingConditions ConditionsOf(const PlanRequest& request);
