@@ -141,6 +141,18 @@ std::vector<Fault> TableFaults() {
        table([](v1::Table& t) { t.set_weight_dtype("int4"); })},
       {"tables[1].pooling_mode", "must be one of sum, mean, got \"SUM\"",
        table([](v1::Table& t) { t.set_pooling_mode("SUM"); })},
+      {"tables[1].batch_pooling_factors[1]", "must be at least 0, got -1", table([](v1::Table& t) {
+         t.add_batch_pooling_factors(1);
+         t.add_batch_pooling_factors(-1);
+       })},
+      {"tables[1].batch_pooling_factors", "must have at most 256 entries, got 257",
+       table([](v1::Table& t) { t.mutable_batch_pooling_factors()->Resize(257, 1); })},
+      {"tables[2].batch_pooling_factors",
+       "must have as many entries as those of the tables before, 2, got 1",
+       [](v1::ShardPlanRequest& r) {
+         r.mutable_tables(1)->mutable_batch_pooling_factors()->Resize(2, 1);
+         r.mutable_tables(2)->add_batch_pooling_factors(1);
+       }},
       {"tables[1].features[0]", "must not be empty",
        table([](v1::Table& t) { t.add_features(""); })},
       {"tables[1].module", "at most 512",
@@ -436,6 +448,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   message.set_request_id("launch 7");
   message.set_global_batch_size(4096);
   message.set_optimizer("rowwise_adagrad");
+  message.set_pipeline_type("none");
   message.mutable_memory()->set_rule("weights_only");
   message.mutable_memory()->set_reserve_fraction(0.125);
   message.mutable_memory()->set_reserve_bytes(99);
@@ -465,6 +478,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   table.set_pooling_mode("mean");
   table.set_weighted(true);
   table.add_features("f");
+  table.add_batch_pooling_factors(3);
   table.set_module("sparse.ebc");
   message.mutable_topology()->mutable_hosts(0)->set_count(2);
   v1::HostGroup& other = *message.mutable_topology()->add_hosts();
@@ -492,6 +506,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 
   EXPECT_EQ(encoded.topology().hosts_size(), 2);
+  EXPECT_EQ(request->pipeline_type, PipelineType::kNone);
+  EXPECT_EQ(request->tables[2].batch_pooling_factors, std::vector<double>{3});
   EXPECT_EQ(request->search.hugectr.iterations, 3);
   EXPECT_EQ(request->topology.bandwidths.inter_host_bytes_per_s, 25e9);
   const auto again = Decode(encoded);

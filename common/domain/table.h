@@ -33,6 +33,8 @@ struct Table {
   // and the global batch size each.
   std::vector<double> num_poolings = {};
   std::vector<std::int64_t> feature_batch_sizes = {};
+  // Mean ids per sample in each of some batches, the same batches for every table; empty: not known.
+  std::vector<double> batch_pooling_factors = {};
 
   bool operator==(const Table&) const = default;
 };

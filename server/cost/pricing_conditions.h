@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -17,8 +18,8 @@ struct PricingConditions {
   Bandwidths bandwidths = {};
   // The hosts, in the order of ranks. Empty: not stated, and all ranks are on one host.
   std::vector<HostRanks> hosts = {};
-  int pod_size = 1;  // hosts of an NVLink domain
-  PipelineType pipeline_type = PipelineType::kNone;
+  int pod_size = 1;                                // hosts of an NVLink domain
+  std::optional<PipelineType> pipeline_type = {};  // none: not stated
   QuantizedComms quantized_comms = {};
 };
 

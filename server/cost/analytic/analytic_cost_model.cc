@@ -37,7 +37,8 @@ CostModelInfo MakeInfo() {
                      .additive_compute = true,
                      .convex_compute = true,
                      .separable_comm = true,
-                     .monotone_shard_costs = true};
+                     .monotone_shard_costs = true,
+                     .torchrec_input_dist = true};
   return info;
 }
 
