@@ -18,7 +18,7 @@ namespace neuroshard {
 namespace {
 
 constexpr double kFloatTolerance = 3e-7;  // relative; the model's costs are floats
-constexpr double kFetchedRows = 250;  // in make_torchrec_costs.py
+constexpr double kFetchedRows = 250;      // in make_torchrec_costs.py
 constexpr std::size_t kGoldenRows = 2463;
 
 using Row = std::map<std::string, std::string>;
