@@ -9,7 +9,7 @@ namespace {
 // Above the largest device that a request can have (2^50), so that what saturates fits nowhere; far
 // enough below the type's end that sums of many do not overflow.
 constexpr double kSaturated = 0x1.0p52;
-// Sums stop here, so that total_bytes() of the five kinds still fits.
+// Sums stop here, so that total_bytes() of all kinds still fits.
 constexpr std::int64_t kMaxSum = std::int64_t{1} << 60;
 
 void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum + bytes, kMaxSum); }
