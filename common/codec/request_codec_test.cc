@@ -21,6 +21,7 @@ namespace neuroshard {
 namespace {
 
 using testing::AllOf;
+using testing::DoubleEq;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -603,15 +604,14 @@ TEST(TableIdentityTest, APreviousPlansEntriesGetTheNamesOfTheirTables) {
   EXPECT_EQ(request->migration->previous.tables[1].module, "model.sparse.ebc");
 }
 
-TEST(TableKindTest, AnUnpooledTableHasNoPoolingModeAndAWarning) {
+TEST(TableKindTest, AnUnpooledTableHasNoPoolingMode) {
   v1::ShardPlanRequest message = GoodRequest(2);
   message.mutable_tables(1)->set_kind("embedding");
   const auto request = Decode(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
   EXPECT_EQ(request->tables[0].kind, TableKind::kEmbeddingBag);
   EXPECT_EQ(request->tables[1].kind, TableKind::kEmbedding);
-  EXPECT_THAT(request->warnings, ElementsAre(AllOf(HasSubstr("1 table(s): \"table_1\""),
-                                                   HasSubstr("grow with its number of ids"))));
+  EXPECT_THAT(request->warnings, IsEmpty());
   EXPECT_EQ(Decode(EncodePlanRequest(*request))->tables, request->tables);
   message.mutable_tables(1)->set_pooling_mode("sum");
   message.mutable_tables(0)->set_kind("sequence");
@@ -645,6 +645,41 @@ TEST(PoolingFactorsTest, AreOneAFeatureAndSumToThePoolingFactor) {
   table.set_pooling_factors(0, 9e5);
   table.add_pooling_factors(9e5);
   EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].pooling_factors"));
+}
+
+// Ids of a batch: 2 x 3 x 1024 of f and 0.5 x 4 x 4096 of g.
+TEST(PoolingFactorsTest, AreOfABagAndThePoolingFactorOfASample) {
+  v1::ShardPlanRequest message = GoodRequest(1);
+  message.set_global_batch_size(2048);
+  v1::Table& table = *message.mutable_tables(0);
+  table.clear_pooling_factor();
+  for (const char* feature : {"f", "g"}) table.add_features(feature);
+  for (const double of_bag : {2.0, 0.5}) table.add_pooling_factors(of_bag);
+  for (const double bags : {3.0, 4.0}) table.add_num_poolings(bags);
+  EXPECT_EQ(Decode(message)->tables[0].pooling_factor, 8);
+  for (const int samples : {1024, 4096}) table.add_feature_batch_sizes(samples);
+  auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->tables[0].pooling_factor, 7);
+  EXPECT_EQ(Decode(EncodePlanRequest(*request))->tables, request->tables);
+  table.set_pooling_factor(2.5);
+  EXPECT_THAT(Message(Decode(message).status()),
+              HasSubstr("must be the sum of pooling_factors over a sample's bags, 7, got 2.5"));
+
+  // Alone it is of a sample too, and bags are alike: 7 x 2048 ids in 3 x 1024 + 4 x 4096 bags.
+  table.clear_pooling_factors();
+  table.set_pooling_factor(7);
+  request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->tables[0].pooling_factor, 7);
+  EXPECT_THAT(request->tables[0].pooling_factors,
+              ElementsAre(DoubleEq(7.0 * 2 / 19), DoubleEq(7.0 * 2 / 19)));
+  EXPECT_EQ(Decode(EncodePlanRequest(*request))->tables, request->tables);
+  table.set_num_poolings(0, 0);
+  table.set_num_poolings(1, 0);
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].num_poolings"));
+  table.mutable_num_poolings()->Truncate(1);
+  EXPECT_THAT(FaultyFields(Decode(message).status()), ElementsAre("tables[0].num_poolings"));
 }
 
 TEST(ComputeDeviceTest, IsAWord) {

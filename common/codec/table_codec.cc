@@ -25,15 +25,16 @@ ReuseHistogram TableDecoder::ZipfHistogram(std::int64_t rows, double pooling_fac
 }
 
 void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table) {
-  double sum = 0;
-  bool ok = true;
+  bool ok = DecodeBags(message, check, table);
+  // Of the global batch; features without pooling factors of their own share `bags` evenly.
+  const double batch = static_cast<double>(std::max<std::int64_t>(1, global_batch_size_));
+  const bool has_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
+  double sum = 0, bags = 0;
   for (int i = 0; i < message.pooling_factors_size(); ++i) {
     ok = check.InRange(fmt::format("pooling_factors[{}]", i), message.pooling_factors(i), 0.0,
                        kMaxPoolingFactor) &&
          ok;
-    sum += message.pooling_factors(i);
   }
-  table.pooling_factors.assign(message.pooling_factors().begin(), message.pooling_factors().end());
   const bool by_feature = message.pooling_factors_size() > 0;
   if (by_feature && message.pooling_factors_size() != message.features_size()) {
     check.Fail("pooling_factors",
@@ -41,25 +42,41 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
                            message.features_size(), message.pooling_factors_size()));
     ok = false;
   }
+  for (std::size_t i = 0; ok && i < static_cast<std::size_t>(message.features_size()); ++i) {
+    double of_sample = table.num_poolings.empty() ? 1 : table.num_poolings[i];
+    if (!table.feature_batch_sizes.empty()) {
+      of_sample *= static_cast<double>(table.feature_batch_sizes[i]) / batch;
+    }
+    bags += of_sample;
+    if (by_feature) sum += message.pooling_factors(static_cast<int>(i)) * of_sample;
+  }
+  table.pooling_factors.assign(message.pooling_factors().begin(), message.pooling_factors().end());
+  const char* const over = has_bags ? " over a sample's bags" : "";
   if (!message.has_pooling_factor()) {
     if (!by_feature) without_pooling_factor_.push_back(decoded_);
-    if (!by_feature || !ok) return;
-    if (sum > kMaxPoolingFactor) {
+    if (by_feature && ok && sum > kMaxPoolingFactor) {
       check.Fail("pooling_factors",
-                 fmt::format("must sum to at most {}, got {}", kMaxPoolingFactor, sum));
+                 fmt::format("must sum to at most {}{}, got {}", kMaxPoolingFactor, over, sum));
       return;
     }
-    table.pooling_factor = sum;
+    if (by_feature && ok) table.pooling_factor = sum;
+  } else {
+    table.pooling_factor = message.pooling_factor();
+    if (!check.InRange("pooling_factor", table.pooling_factor, 0.0, kMaxPoolingFactor)) return;
+    if (by_feature && ok &&
+        std::abs(sum - table.pooling_factor) >
+            kPoolingTolerance * std::max(sum, table.pooling_factor)) {
+      check.Fail("pooling_factor", fmt::format("must be the sum of pooling_factors{}, {}, got {}",
+                                               over, sum, table.pooling_factor));
+    }
+  }
+  if (by_feature || !has_bags || !ok) return;
+  if (bags == 0 && table.pooling_factor > 0) {
+    check.Fail("num_poolings", "must not all be 0 where pooling_factor is not");
     return;
   }
-  table.pooling_factor = message.pooling_factor();
-  if (!check.InRange("pooling_factor", table.pooling_factor, 0.0, kMaxPoolingFactor)) return;
-  if (by_feature && ok &&
-      std::abs(sum - table.pooling_factor) >
-          kPoolingTolerance * std::max(sum, table.pooling_factor)) {
-    check.Fail("pooling_factor", fmt::format("must be the sum of pooling_factors, {}, got {}", sum,
-                                             table.pooling_factor));
-  }
+  table.pooling_factors.assign(static_cast<std::size_t>(message.features_size()),
+                               bags == 0 ? 0 : table.pooling_factor / bags);
 }
 
 void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table) {
@@ -88,25 +105,30 @@ void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check
   }
 }
 
-void TableDecoder::DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table) {
+bool TableDecoder::DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table) {
+  bool ok = true;
   const auto one_a_feature = [&](const char* field, int size) {
     if (size == 0 || size == message.features_size()) return;
+    ok = false;
     check.Fail(field, fmt::format("must have as many entries as features, {}, got {}",
                                   message.features_size(), size));
   };
   one_a_feature("num_poolings", message.num_poolings_size());
   one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size());
   for (int i = 0; i < message.num_poolings_size(); ++i) {
-    check.InRange(fmt::format("num_poolings[{}]", i), message.num_poolings(i), 0.0,
-                  kMaxPoolingFactor);
+    ok = check.InRange(fmt::format("num_poolings[{}]", i), message.num_poolings(i), 0.0,
+                       kMaxPoolingFactor) &&
+         ok;
   }
   for (int i = 0; i < message.feature_batch_sizes_size(); ++i) {
-    check.InRange(fmt::format("feature_batch_sizes[{}]", i), message.feature_batch_sizes(i), 1,
-                  kMaxBatch);
+    ok = check.InRange(fmt::format("feature_batch_sizes[{}]", i), message.feature_batch_sizes(i), 1,
+                       kMaxBatch) &&
+         ok;
   }
   table.num_poolings.assign(message.num_poolings().begin(), message.num_poolings().end());
   table.feature_batch_sizes.assign(message.feature_batch_sizes().begin(),
                                    message.feature_batch_sizes().end());
+  return ok;
 }
 
 void TableDecoder::DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table) {
@@ -145,11 +167,8 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   table.kind = check.WordOrDefault("kind", message.kind(), TableKind::kEmbeddingBag);
   table.pooling_mode =
       check.WordOrDefault("pooling_mode", message.pooling_mode(), PoolingMode::kSum);
-  if (table.kind == TableKind::kEmbedding) {
-    unpooled_.push_back(decoded_);
-    if (!message.pooling_mode().empty()) {
-      check.Fail("pooling_mode", "must not be given for kind \"embedding\", which pools nothing");
-    }
+  if (table.kind == TableKind::kEmbedding && !message.pooling_mode().empty()) {
+    check.Fail("pooling_mode", "must not be given for kind \"embedding\", which pools nothing");
   }
   table.weighted = message.weighted();
   for (int i = 0; i < message.features_size(); ++i) {
@@ -159,7 +178,6 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   if (!message.output_dtype().empty()) {
     table.output_dtype = check.WordOf("output_dtype", message.output_dtype(), DataType::kFp32);
   }
-  DecodeBags(message, check, table);
   DecodeBatches(message, check, table);
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
@@ -170,24 +188,19 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
 std::vector<std::string> TableDecoder::Warnings(const std::vector<Table>& tables) const {
   const TableNames names(tables);
   std::vector<std::string> warnings;
-  const auto warn = [&](const std::vector<int>& of, std::string_view what,
-                        std::string_view then = "") {
+  const auto warn = [&](const std::vector<int>& of, std::string_view what) {
     if (of.empty()) return;
     constexpr std::size_t kNamed = 3;
     std::string list;
     for (std::size_t i = 0; i < of.size() && i < kNamed; ++i) {
       list += fmt::format("{}{}", i == 0 ? "" : ", ", Quoted(names.ReferenceTo(of[i])));
     }
-    warnings.push_back(fmt::format("{} for {} table(s): {}{}{}", what, of.size(), list,
-                                   of.size() > kNamed ? ", ..." : "", then));
+    warnings.push_back(fmt::format("{} for {} table(s): {}{}", what, of.size(), list,
+                                   of.size() > kNamed ? ", ..." : ""));
   };
   warn(without_pooling_factor_, "pooling_factor is missing and taken as 1");
   warn(without_reuse_histogram_,
        "reuse_histogram is missing and taken as the mean of the public DLRM 2021 tables");
-  warn(
-      unpooled_, "kind is \"embedding\"",
-      "; they are priced, and their memory is counted, as if their vectors were pooled: the output "
-      "and the exchange of an unpooled table grow with its number of ids");
   return warnings;
 }
 

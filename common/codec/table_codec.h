@@ -57,7 +57,8 @@ class TableDecoder {
   std::vector<std::string> Warnings(const std::vector<Table>& tables) const;
 
  private:
-  void DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
+  // Whether they are valid.
+  bool DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table);
@@ -70,7 +71,6 @@ class TableDecoder {
   // Indices of tables.
   std::vector<int> without_pooling_factor_;
   std::vector<int> without_reuse_histogram_;
-  std::vector<int> unpooled_;
   // Real models have few distinct tables.
   std::map<std::tuple<std::int64_t, std::int64_t, double>, ReuseHistogram> zipf_histograms_;
 };

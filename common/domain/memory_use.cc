@@ -9,7 +9,7 @@ namespace {
 // Above the largest device that a request can have (2^50), so that what saturates fits nowhere; far
 // enough below the type's end that sums of many do not overflow.
 constexpr double kSaturated = 0x1.0p52;
-// Sums stop here, so that total_bytes() of the five kinds still fits.
+// Sums stop here, so that total_bytes() of all kinds still fits.
 constexpr std::int64_t kMaxSum = std::int64_t{1} << 60;
 
 void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum + bytes, kMaxSum); }
@@ -113,11 +113,13 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   if (IsInHostMemory(layout.kernel)) {
     use.host_weights_bytes = use.weights_bytes;
     use.host_optimizer_bytes = use.optimizer_bytes;
-    // The cache of the whole table, rounded to even, and the shard's part of it.
+    // The cache of the whole table, rounded to even, and the shard's part of it. Python divides
+    // integers exactly.
     const double table_values =
         static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim);
     const double cache = std::nearbyint(table_values * element * layout.cache_load_factor);
-    const double cached = std::ceil(cache * values / table_values);
+    const double cached =
+        std::ceil(static_cast<double>(static_cast<long double>(cache) * values / table_values));
     use.weights_bytes = Saturate(cached);
     use.optimizer_bytes = Saturate(cached * multiplier);
     use.cache_state_bytes = CacheStateBytes(layout, rows);

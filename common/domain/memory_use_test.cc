@@ -65,6 +65,83 @@ TEST(ShardMemoryTest, WhatSaturatesFitsOnNoDevice) {
             kLargestDevice);
 }
 
+TEST(ShardMemoryTest, OptimizersKeepFloatsOfNarrowWeights) {
+  Table table = SmallTable();
+  const auto bytes = [&](Optimizer optimizer, DataType dtype) {
+    table.weight_dtype = dtype;
+    return ShardMemory(Request(optimizer), table, 1000, 32).optimizer_bytes;
+  };
+  for (const DataType dtype : {DataType::kFp16, DataType::kInt8}) {
+    EXPECT_EQ(bytes(Optimizer::kPartialRowwiseAdam, dtype), 1000 * (32 * 4 + 4));
+    EXPECT_EQ(bytes(Optimizer::kLamb, dtype), 1000 * 32 * 8);
+    EXPECT_EQ(bytes(Optimizer::kLarsSgd, dtype), 1000 * 32 * 4);
+    EXPECT_EQ(bytes(Optimizer::kRowwiseAdagrad, dtype), 1000 * 4);
+  }
+  EXPECT_EQ(bytes(Optimizer::kAdam, DataType::kFp8), 1000 * 32 * 8);
+  EXPECT_EQ(bytes(Optimizer::kAdam, DataType::kFp16), 1000 * 32 * 4);
+}
+
+TEST(ShardMemoryTest, RowsOfInt8HaveAScaleAndABias) {
+  Table table = SmallTable();
+  table.weight_dtype = DataType::kInt8;
+  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights_bytes, 1000 * 40);
+  table.weight_dtype = DataType::kFp8;
+  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights_bytes, 1000 * 32);
+}
+
+TEST(ShardMemoryTest, OutputsAreOfBagsOrOfIds) {
+  Table table = SmallTable();
+  const PlanRequest request = Request(Optimizer::kSgd);
+  const auto bytes = [&](const ShardLayout& layout, std::int64_t rows) {
+    return ShardMemory(request, table, layout, rows, 32).output_bytes;
+  };
+  table.output_dtype = DataType::kBf16;
+  EXPECT_EQ(bytes({}, 1000), 1024 * 32 * 2);
+  table.features = {"a", "b"};
+  table.num_poolings = {1, 3};
+  EXPECT_EQ(bytes({}, 1000), 4 * 1024 * 32 * 2);
+  table.feature_batch_sizes = {100, 10};
+  EXPECT_EQ(bytes({}, 1000), 130 * 32 * 2);
+  table.kind = TableKind::kEmbedding;
+  EXPECT_EQ(bytes({}, 1000), 2560 * 32 * 2);
+  EXPECT_EQ(bytes({ShardingType::kRowWise, ComputeKernel::kFused, 4}, 250), 640 * 32 * 2);
+}
+
+TEST(ShardMemoryTest, PipelinesHoldTheIdsOfSeveralBatches) {
+  PlanRequest request = Request(Optimizer::kSgd);
+  const auto bytes = [&](PipelineType pipeline, const ShardLayout& layout) {
+    request.pipeline_type = pipeline;
+    const MemoryUse use = ShardMemory(request, SmallTable(), layout, 1000, 64);
+    EXPECT_EQ(use.output_bytes, 1024 * 64 * 4);
+    return use.input_bytes;
+  };
+  const ShardLayout cached = {ShardingType::kTableWise, ComputeKernel::kFusedUvmCaching, 1, 0.25};
+  EXPECT_EQ(bytes(PipelineType::kTrainSparseDist, {}), 2 * 2560 * 8);
+  EXPECT_EQ(bytes(PipelineType::kTrainSparseDist, cached), 2 * 2560 * 8);
+  EXPECT_EQ(bytes(PipelineType::kTrainPrefetchSparseDist, {}), 3 * 2560 * 8);
+  EXPECT_EQ(bytes(PipelineType::kTrainPrefetchSparseDist, cached), 10 * 2560 * 8);
+}
+
+// FBGEMM keeps state of whole rows on the device, and other state out of the cache.
+TEST(ShardMemoryTest, RowsInHostMemory) {
+  const auto use = [](ComputeKernel kernel, double cached, MemoryRule rule) {
+    PlanRequest request = Request(Optimizer::kPartialRowwiseAdam);
+    request.memory.rule = rule;
+    MemoryUse memory =
+        ShardMemory(request, SmallTable(), {ShardingType::kTableWise, kernel, 1, cached}, 1000, 64);
+    memory.input_bytes = memory.output_bytes = 0;
+    return memory;
+  };
+  MemoryUse expected = {
+      .optimizer_bytes = 4000, .host_weights_bytes = 256000, .host_optimizer_bytes = 256000};
+  EXPECT_EQ(use(ComputeKernel::kFusedUvm, 0, MemoryRule::kFull), expected);
+  expected.weights_bytes = 64000;
+  expected.cache_state_bytes = 1000 * 4 + 250 * 16;
+  EXPECT_EQ(use(ComputeKernel::kFusedUvmCaching, 0.25, MemoryRule::kFull), expected);
+  EXPECT_EQ(use(ComputeKernel::kFusedUvmCaching, 0.25, MemoryRule::kWeightsOnly),
+            (MemoryUse{.weights_bytes = 64000, .host_weights_bytes = 256000}));
+}
+
 class TorchRecMemoryTest : public ::testing::Test {
  protected:
   TorchRecMemoryTest() { request_.memory.rule = MemoryRule::kTorchRec; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/domain/cache_hit_rate.h"
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
@@ -122,7 +123,32 @@ TEST(AnalyticCostModelTest, TypeFeaturesWeightsAndBandwidthsOfTheRequestCount) {
   EXPECT_NEAR(cost(), 4.1 * (2 * in + out + out) / 1e6 + 2 * out / 3e6, 1e-4);
 }
 
-// What ModelProperties::monotone_shard_costs promises, for tables and conditions of all kinds. Floats round.
+// A prefetched cache is read like device memory; what it misses crosses the link of the host.
+TEST(AnalyticCostModelTest, PrefetchedCachesFetchTheRowsThatTheyMiss) {
+  PricingConditions conditions;
+  conditions.global_batch_size = 4096;
+  Table table;
+  table.num_embeddings = kRows;
+  table.embedding_dim = 128;
+  table.pooling_factor = 2;
+  table.reuse_histogram = DefaultReuseHistogram();
+  const auto cost = [&](ComputeKernel kernel, double load_factor) {
+    const ShardLayout layout = {ShardingType::kTableWise, kernel, 1, load_factor};
+    return CostsAlone(conditions, {FeaturesOf(table, layout, kRows, 128)})[0];
+  };
+  const double fused = cost(ComputeKernel::kFused, 0);
+  EXPECT_GT(cost(ComputeKernel::kFusedUvmCaching, 1), 9 * fused);  // a tenth of the bandwidth
+  conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
+  EXPECT_EQ(cost(ComputeKernel::kFused, 0), fused);
+  EXPECT_EQ(cost(ComputeKernel::kFusedUvmCaching, 1), fused);
+  const double missed_rows =
+      ExpectedCacheHits(table.reuse_histogram, kRows, 8192, 0.01).missed_rows();
+  EXPECT_NEAR(cost(ComputeKernel::kFusedUvmCaching, 0.01) - fused,
+              missed_rows * 512 / (32.0 * (1 << 30) / 1000), 1e-6);
+}
+
+// What ModelProperties::monotone_shard_costs promises, for tables and conditions of all kinds.
+// Floats round.
 TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
   Random random(1);
   for (int round = 0; round < 200; ++round) {
@@ -136,11 +162,19 @@ TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
     table.pooling_factor = random.Below(8) == 0 ? 0 : random.UniformReal() * 50;
     table.weighted = random.Below(2) == 0;
     table.weight_dtype = random.Below(2) == 0 ? DataType::kFp16 : DataType::kFp32;
+    if (random.Below(4) == 0) table.kind = TableKind::kEmbedding;
+    if (random.Below(2) == 0) conditions.quantized_comms.forward_dtype = DataType::kFp8;
+    if (random.Below(2) == 0) conditions.pod_size = 2;
+    const bool prefetches = round % 32 == 0;
+    const ComputeKernel kernel =
+        prefetches ? ComputeKernel::kFusedUvmCaching : ComputeKernel::kFused;
+    if (prefetches) conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
+    table.reuse_histogram = DefaultReuseHistogram();
     const int hosts_ranks = conditions.ranks_per_host;
 
     for (const ShardLayout& layout :
-         {ShardLayout{ShardingType::kColumnWise, ComputeKernel::kFused, 1},
-          ShardLayout{ShardingType::kGridShard, ComputeKernel::kFused, hosts_ranks}}) {
+         {ShardLayout{ShardingType::kColumnWise, kernel, 1, 0.1},
+          ShardLayout{ShardingType::kGridShard, kernel, hosts_ranks, 0.1}}) {
       std::vector<ShardFeatures> widths;
       for (std::int64_t cols = 1; cols <= 300; ++cols) {
         widths.push_back(FeaturesOf(table, layout, table.num_embeddings, cols));
@@ -158,7 +192,7 @@ TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
     for (const ShardingType type : {ShardingType::kRowWiseSubset, ShardingType::kTableRowWise}) {
       std::vector<ShardFeatures> holders;
       for (int k = 1; k <= 16; ++k) {
-        holders.push_back(FeaturesOf(table, {type, ComputeKernel::kFused, k}, 1, 64));
+        holders.push_back(FeaturesOf(table, {type, kernel, k, 0.1}, 1, 64));
       }
       const std::vector<double> costs = CostsAlone(conditions, holders);
       for (std::size_t i = 1; i < costs.size(); ++i) {

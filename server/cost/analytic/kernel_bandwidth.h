@@ -11,9 +11,9 @@ struct MemoryBandwidths {
   double host_to_device_bytes_per_ms = 0;  // of rows in host memory
 };
 
-// Bytes per ms (kernel_bw_lookup of TorchRec 1.9.2, device "cuda"). `cached_share` of the rows are in
-// device memory under kFusedUvmCaching, which is as fast as kFused where rows are `prefetched`;
-// others look at neither.
+// Bytes per ms (kernel_bw_lookup of TorchRec 1.9.2, device "cuda"). `cached_share` of the rows
+// are in device memory under kFusedUvmCaching, which is as fast as kFused where rows are
+// `prefetched`; others look at neither.
 double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share,
                        bool prefetched);
 

@@ -1,4 +1,5 @@
-// "analytic" says of every shard what TorchRec's own estimator says (testdata/make_torchrec_costs.py).
+// "analytic" and the memory rule "torchrec" say of every shard what TorchRec's own estimators say
+// (testdata/make_torchrec_costs.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -7,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/domain/cache_hit_rate.h"
+#include "common/domain/memory_use.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/shard_features.h"
@@ -14,14 +17,27 @@
 namespace neuroshard {
 namespace {
 
-constexpr float kFloatTolerance = 3e-7F;  // relative; the model's costs are floats
+constexpr double kFloatTolerance = 3e-7;  // relative; the model's costs are floats
+constexpr double kFetchedRows = 250;      // in make_torchrec_costs.py
+constexpr std::size_t kGoldenRows = 2463;
 
 using Row = std::map<std::string, std::string>;
 
-std::vector<std::string> Split(const std::string& line) {
+// TorchRec's classes; none is TorchRec's word for no state at all.
+const std::map<std::string, Optimizer> kOptimizers = {
+    {"", Optimizer::kSgd},
+    {"SGD", Optimizer::kSgd},
+    {"Adagrad", Optimizer::kAdagrad},
+    {"RowWiseAdagrad", Optimizer::kRowwiseAdagrad},
+    {"Adam", Optimizer::kAdam},
+    {"PartialRowWiseAdam", Optimizer::kPartialRowwiseAdam},
+    {"LAMB", Optimizer::kLamb},
+    {"LarsSGD", Optimizer::kLarsSgd}};
+
+std::vector<std::string> Split(const std::string& line, char separator = ',') {
   std::vector<std::string> cells;
   std::istringstream stream(line);
-  for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
+  for (std::string cell; std::getline(stream, cell, separator);) cells.push_back(cell);
   return cells;
 }
 
@@ -40,44 +56,105 @@ std::vector<Row> ReadRows() {
   return rows;
 }
 
-void ExpectCost(float actual, const std::string& expected_text, const char* stage) {
-  const float expected = std::stof(expected_text);
+// The table and the conditions of a row, as a request says them.
+PlanRequest RequestOf(const Row& row) {
+  const auto number = [&row](const char* key) { return std::stoll(row.at(key)); };
+  PlanRequest request;
+  const std::int64_t ranks = number("ranks");
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    request.topology.devices.push_back({.host = static_cast<int>(rank / number("ranks_per_host"))});
+  }
+  request.topology.pod_size = static_cast<int>(number("pod_size"));
+  request.global_batch_size = number("samples") * ranks;
+  request.pipeline_type = FromText<PipelineType>(row.at("pipeline")).value();
+  request.optimizer = kOptimizers.at(row.at("optimizer"));
+  request.quantized_comms = {FromText<DataType>(row.at("forward_comm_dtype")),
+                             FromText<DataType>(row.at("backward_comm_dtype"))};
+  request.memory.rule = MemoryRule::kTorchRec;
+
+  Table& table = request.tables.emplace_back();
+  table.kind = FromText<TableKind>(row.at("kind")).value();
+  table.num_embeddings = number("rows");
+  table.embedding_dim = number("columns");
+  table.reuse_histogram = DefaultReuseHistogram();
+  table.weight_dtype = FromText<DataType>(row.at("dtype")).value();
+  table.output_dtype = FromText<DataType>(row.at("output_dtype"));
+  table.weighted = number("weighted") != 0;
+  for (const std::string& cell : Split(row.at("num_poolings"), ';')) {
+    table.num_poolings.push_back(std::stod(cell));
+  }
+  for (const std::string& cell : Split(row.at("batch_sizes"), ';')) {
+    table.feature_batch_sizes.push_back(std::stoll(cell) * ranks);
+  }
+  table.pooling_factor = 0;
+  for (const std::string& cell : Split(row.at("pooling"), ';')) {
+    const std::size_t feature = table.features.size();
+    table.features.emplace_back("f");
+    table.pooling_factors.push_back(std::stod(cell));
+    double bags = table.num_poolings.empty() ? 1 : table.num_poolings[feature];
+    if (!table.feature_batch_sizes.empty()) {
+      bags *= static_cast<double>(table.feature_batch_sizes[feature]) /
+              static_cast<double>(request.global_batch_size);
+    }
+    table.pooling_factor += table.pooling_factors.back() * bags;
+  }
+  return request;
+}
+
+ShardLayout LayoutOf(const Row& row) {
+  ShardLayout layout;
+  layout.type = FromText<ShardingType>(row.at("type")).value();
+  layout.kernel = FromText<ComputeKernel>(row.at("kernel")).value();
+  layout.row_shards = CutsRows(layout.type) ? std::stoi(row.at("parts")) : 1;
+  layout.cache_load_factor = std::stod(row.at("load_factor"));
+  return layout;
+}
+
+void ExpectCost(double actual, double expected, const char* stage) {
   EXPECT_NEAR(actual, expected, kFloatTolerance * expected) << stage;
 }
 
 TEST(TorchRecCostsTest, EveryShardCostsWhatTorchRecSays) {
   const std::vector<Row> rows = ReadRows();
-  ASSERT_EQ(rows.size(), 770U);
+  ASSERT_EQ(rows.size(), kGoldenRows);
   const auto model = MakeAnalyticCostModel();
   for (const Row& row : rows) {
-    const auto number = [&row](const char* key) { return std::stoll(row.at(key)); };
-    PricingConditions conditions;
-    conditions.num_ranks = static_cast<int>(number("ranks"));
-    conditions.ranks_per_host = static_cast<int>(number("ranks_per_host"));
-    conditions.global_batch_size = number("samples") * number("ranks");
-    Table table;
-    table.num_embeddings = number("rows");
-    table.embedding_dim = number("columns");
-    table.features.resize(static_cast<std::size_t>(number("features")), "f");
-    table.pooling_factor = std::stod(row.at("pooling")) * static_cast<double>(number("features"));
-    table.weight_dtype = FromText<DataType>(row.at("dtype")).value();
-    table.weighted = number("weighted") != 0;
-    ShardLayout layout;
-    layout.type = FromText<ShardingType>(row.at("type")).value();
-    layout.kernel = FromText<ComputeKernel>(row.at("kernel")).value();
-    layout.row_shards = CutsRows(layout.type) ? static_cast<int>(number("parts")) : 1;
-    const std::vector<ShardFeatures> shard = {
-        FeaturesOf(table, layout, number("shard_rows"), number("shard_columns"))};
+    SCOPED_TRACE(::testing::PrintToString(row));
+    const PlanRequest request = RequestOf(row);
+    const Table& table = request.tables[0];
+    const PricingConditions conditions = ConditionsOf(request);
+    const std::vector<ShardFeatures> shard = {FeaturesOf(table, LayoutOf(row),
+                                                         std::stoll(row.at("shard_rows")),
+                                                         std::stoll(row.at("shard_columns")))};
 
     std::vector<float> phi(2);
     std::vector<CommLoad> loads(1);
     model->Bind(conditions)->Represent(shard, phi, loads);
 
-    SCOPED_TRACE(::testing::PrintToString(row));
-    ExpectCost(phi[0], row.at("forward_compute_ms"), "forward compute");
-    ExpectCost(phi[1], row.at("backward_compute_ms"), "backward compute");
-    ExpectCost(loads[0].forward, row.at("forward_comm_ms"), "forward communication");
-    ExpectCost(loads[0].backward, row.at("backward_comm_ms"), "backward communication");
+    const auto ms = [&row](const char* key) { return std::stod(row.at(key)); };
+    // What TorchRec takes to fetch kFetchedRows, we take for the rows that we expect to fetch.
+    const CacheHits hits =
+        ExpectedCacheHits(table.reuse_histogram, table.num_embeddings,
+                          table.pooling_factor * static_cast<double>(request.global_batch_size),
+                          shard[0].layout.cache_load_factor);
+    const double prefetch_ms = ms("prefetch_ms") * hits.missed_rows() / kFetchedRows;
+    ExpectCost(phi[0], ms("forward_compute_ms") + prefetch_ms, "forward compute");
+    ExpectCost(phi[1], ms("backward_compute_ms"), "backward compute");
+    ExpectCost(loads[0].forward, ms("forward_comm_ms"), "forward communication");
+    ExpectCost(loads[0].backward, ms("backward_comm_ms"), "backward communication");
+  }
+}
+
+TEST(TorchRecCostsTest, EveryShardTakesTheBytesThatTorchRecSays) {
+  for (const Row& row : ReadRows()) {
+    const PlanRequest request = RequestOf(row);
+    const MemoryUse use =
+        ShardMemory(request, request.tables[0], LayoutOf(row), std::stoll(row.at("shard_rows")),
+                    std::stoll(row.at("shard_columns")));
+    EXPECT_EQ(use.total_bytes(), std::stoll(row.at("device_bytes")))
+        << ::testing::PrintToString(row);
+    EXPECT_EQ(use.host_total_bytes(), std::stoll(row.at("host_bytes")))
+        << ::testing::PrintToString(row);
   }
 }
 
