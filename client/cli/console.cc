@@ -36,8 +36,14 @@ int ReportFailures(const Console& console, std::initializer_list<Status> statuse
   return kExitFailure;
 }
 
+bool IsStandardOutput(const std::string& path) { return path.empty() || path == "-"; }
+
+Status CheckResultWritable(const std::string& path) {
+  return IsStandardOutput(path) ? absl::OkStatus() : CheckTextFileWritable(path);
+}
+
 int WriteResult(const Console& console, const std::string& path, const std::string& text) {
-  if (path.empty() || path == "-") {
+  if (IsStandardOutput(path)) {
     console.out << text;
     console.out.flush();
     if (console.out.good()) return kExitSuccess;

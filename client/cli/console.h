@@ -29,6 +29,12 @@ int ReportFailure(const Console& console, const Status& status);
 // The same for each of them that is not OK.
 int ReportFailures(const Console& console, std::initializer_list<Status> statuses);
 
+// Whether a result whose file is `path` goes to `out`: none is named, or "-".
+bool IsStandardOutput(const std::string& path);
+
+// Whether WriteResult could write to `path` now, for whoever has long work to do first.
+Status CheckResultWritable(const std::string& path);
+
 // Writes a command's result to `out`, or to the file when one is named: the whole of it or nothing.
 // Returns the exit code.
 int WriteResult(const Console& console, const std::string& path, const std::string& text);

@@ -144,16 +144,32 @@ int RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& request,
   return planned ? written : kExitFailure;
 }
 
-// Writes what has to travel from the plan in place, and says it in a sentence.
-Status EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request,
-                 const v1::ShardPlanResponse& response, const Console& console) {
-  if (options.moves_file.empty()) return absl::OkStatus();
+// What has to travel from the plan in place: a document, and a sentence.
+struct EmittedMoves {
+  std::string json;
+  std::string text;
+};
+
+StatusOr<EmittedMoves> Moves(const v1::ShardPlanRequest& request,
+                             const v1::ShardPlanResponse& response) {
   NS_ASSIGN_OR_RETURN(const PlanRequest decoded, DecodeRequest(request));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(response.plan()));
   NS_ASSIGN_OR_RETURN(const PlanMoves moves, MovesOf(decoded, plan));
-  NS_RETURN_IF_ERROR(WriteTextFile(options.moves_file, MovesAsJson(decoded, moves)));
-  console.err << Lines(MovesAsText(decoded, moves), console.Style(options.detail));
-  return absl::OkStatus();
+  return EmittedMoves{MovesAsJson(decoded, moves), MovesAsText(decoded, moves)};
+}
+
+// Returns the exit code.
+int EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request,
+              const v1::ShardPlanResponse& response, const Console& console) {
+  if (options.moves_file.empty()) return kExitSuccess;
+  const auto moves = Moves(request, response);
+  if (!moves.ok()) return ReportFailure(console, moves.status());
+  if (const int code = WriteResult(console, options.moves_file, moves->json);
+      code != kExitSuccess) {
+    return code;
+  }
+  console.err << Lines(moves->text, console.Style(options.detail));
+  return kExitSuccess;
 }
 
 int RunPlan(const PlanOptions& options, const Console& console) {
@@ -162,15 +178,17 @@ int RunPlan(const PlanOptions& options, const Console& console) {
     console.err << "--what-if writes table or json, not " << options.format << '\n';
     return kExitUsage;
   }
+  if (options.moves_file == "-" && IsStandardOutput(options.out_file)) {
+    console.err << "--emit-moves - leaves no place for the plan on stdout; give it a file: --out\n";
+    return kExitUsage;
+  }
   auto request = ReadRequestFile(options.request_file);
   auto previous = options.previous_file.empty() ? StatusOr<PlanFile>(PlanFile())
                                                 : ReadPlanFile(options.previous_file);
   const auto what_if =
       several ? ReadWhatIfFile(options.what_if_file) : StatusOr<v1::WhatIf>(v1::WhatIf());
-  const Status writable =
-      options.out_file.empty() ? absl::OkStatus() : CheckTextFileWritable(options.out_file);
-  const Status moves_writable =
-      options.moves_file.empty() ? absl::OkStatus() : CheckTextFileWritable(options.moves_file);
+  const Status writable = CheckResultWritable(options.out_file);
+  const Status moves_writable = CheckResultWritable(options.moves_file);
   if (!request.ok() || !previous.ok() || !what_if.ok() || !writable.ok() || !moves_writable.ok()) {
     return ReportFailures(
         console, {request.status(), previous.status(), what_if.status(), writable, moves_writable});
@@ -191,8 +209,8 @@ int RunPlan(const PlanOptions& options, const Console& console) {
       !status.ok()) {
     return ReportFailure(console, status);
   }
-  if (const Status status = EmitMoves(options, *request, *response, console); !status.ok()) {
-    return ReportFailure(console, status);
+  if (const int code = EmitMoves(options, *request, *response, console); code != kExitSuccess) {
+    return code;
   }
   const auto text = Format(options, *request, *response, console);
   if (!text.ok()) return ReportFailure(console, text.status());
@@ -265,7 +283,7 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option(
           "--emit-moves", options->moves_file,
           "Write to this file the shards that must travel from the previous plan, in steps "
-          "that keep within every rank's memory (JSON)")
+          "that keep within every rank's memory (JSON); -: stdout, with the plan in --out")
       ->type_name("FILE.json")
       ->excludes(what_if);
   AddCompareOption(*command, options->compared)->excludes(what_if);

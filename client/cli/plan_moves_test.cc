@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "client/cli/command_line_fixture.h"
 
@@ -82,6 +84,23 @@ memory: {rule: weights_only}
   EXPECT_THAT(Moves()["cycle"], SizeIs(2));
   EXPECT_THAT(err_, AllOf(HasSubstr("b: row_wise is not\n  moved"), HasSubstr("can move 1 of them"),
                           HasSubstr("no order fits without a buffer of 3.12 KiB")));
+}
+
+TEST_F(EmitMovesTest, AHyphenIsStandardOutputAndThePlanIsInItsFile) {
+  moves_ = "-";
+  const std::string plan = (folder_ / "new.json").string();
+  ASSERT_EQ(Ask({"--format", "json", "--out", plan}), 0) << err_;
+  EXPECT_EQ(nlohmann::json::parse(out_)["format"], "neuroshard-moves/1");
+  EXPECT_TRUE(ReadTextFile(plan).ok());
+  EXPECT_FALSE(std::filesystem::exists("-"));
+  // Both at once would be no document.
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, std::vector<std::string>{"--out", "-"}}) {
+    const int calls = planner_.calls();
+    EXPECT_EQ(Ask(more), 2);
+    EXPECT_THAT(err_, HasSubstr("give it a file: --out"));
+    EXPECT_EQ(planner_.calls(), calls);
+  }
 }
 
 TEST_F(EmitMovesTest, WithoutAPlanInPlaceNothingIsAsked) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,21 +21,113 @@
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
 #include "common/codec/message_text.h"
+#include "common/codec/plan_codec.h"
 #include "common/codec/request_codec.h"
 #include "common/codec/text_file.h"
 #include "common/codec/topology_codec.h"
+#include "common/domain/sharding_groups.h"
 
 namespace neuroshard {
 namespace {
 
-constexpr int kMostTopologies = 1000;
+constexpr int kMostTopologies = 1000;  // and rows
 constexpr std::size_t kCallsAtATime = 4;
 constexpr double kMostPrice = 1e9;
 // Decoding takes memory for each.
 constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
+constexpr std::int32_t kMostSyncInterval = 1'000'000;
 
-void CheckTopology(const v1::WhatIfTopology& topology, const std::string& path,
-                   Violations& violations) {
+// One way to cut a topology's ranks into groups.
+struct Groups {
+  int size = 0;
+  GroupRanks ranks = GroupRanks::kAlternating;
+  Topology of_one = {};
+};
+
+// What is asked for one row.
+struct AskedRow {
+  const v1::WhatIfTopology* topology = nullptr;
+  std::optional<Groups> groups = {};  // none: without 2D
+};
+
+std::vector<int> DefaultGroupSizes(const Topology& topology) {
+  const int world_size = topology.num_ranks();
+  const int host = topology.ranks_per_host();
+  std::vector<int> sizes;
+  for (int size = host; host > 0 && size < world_size; size += host) {
+    if (world_size % size == 0) sizes.push_back(size);
+  }
+  sizes.push_back(world_size);
+  return sizes;
+}
+
+// The groups of this size that TorchRec can make, at most one of each kind of ranks; none, and why.
+StatusOr<std::vector<Groups>> GroupsOf(const v1::TwoDimensional& asked, const Topology& topology,
+                                       int size) {
+  std::vector<GroupRanks> kinds = {GroupRanks::kAlternating, GroupRanks::kContiguous};
+  if (asked.has_use_inter_host_allreduce()) {
+    kinds = {asked.use_inter_host_allreduce() ? GroupRanks::kContiguous : GroupRanks::kAlternating};
+  } else if (size == 1 || size == topology.num_ranks() || topology.hosts().size() == 1) {
+    kinds.pop_back();
+  }
+  std::vector<Groups> groups;
+  Status fault;
+  for (const GroupRanks ranks : kinds) {
+    auto of_one = TopologyOfGroup(topology, size, ranks);
+    if (of_one.ok()) {
+      groups.push_back({size, ranks, *std::move(of_one)});
+    } else {
+      fault = of_one.status();
+    }
+  }
+  if (groups.empty()) return fault;
+  return groups;
+}
+
+// Faults go to `check`.
+std::vector<Groups> AllGroups(const v1::TwoDimensional& asked, const Topology& topology,
+                              const FieldCheck& check) {
+  std::vector<int> sizes(asked.sharding_group_sizes().begin(), asked.sharding_group_sizes().end());
+  if (sizes.empty()) sizes = DefaultGroupSizes(topology);
+  std::vector<Groups> all;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::string field = fmt::format("two_dimensional.sharding_group_sizes[{}]", i);
+    if (!check.InRange(field, std::int64_t{sizes[i]}, 1, topology.num_ranks())) continue;
+    if (std::count(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(i), sizes[i]) > 0) {
+      check.Fail(field, fmt::format("must not be twice in the list, got {}", sizes[i]));
+      continue;
+    }
+    auto groups = GroupsOf(asked, topology, sizes[i]);
+    if (!groups.ok()) {
+      check.Fail(field, Message(groups.status()));
+    } else {
+      for (Groups& each : *groups) all.push_back(std::move(each));
+    }
+  }
+  return all;
+}
+
+// CheckWhatIf has found no fault in it.
+std::vector<AskedRow> AskedRows(const v1::WhatIf& what_if) {
+  std::vector<AskedRow> rows;
+  Violations none;
+  for (const v1::WhatIfTopology& topology : what_if.topologies()) {
+    if (!topology.has_two_dimensional()) {
+      rows.push_back({&topology});
+      continue;
+    }
+    for (Groups& groups :
+         AllGroups(topology.two_dimensional(), DecodeTopology(topology.topology(), none),
+                   FieldCheck("", none))) {
+      rows.push_back({&topology, std::move(groups)});
+    }
+  }
+  return rows;
+}
+
+// Rows that the topology is; 0 where it has a fault.
+std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string& path,
+                          Violations& violations) {
   const FieldCheck check(path, violations);
   check.IsNonEmptyText("name", topology.name(), kMaxNameBytes);
   Violations inside;
@@ -41,8 +135,17 @@ void CheckTopology(const v1::WhatIfTopology& topology, const std::string& path,
   if (devices > kMostDevices) {
     inside.Add("topology",
                fmt::format("has {} devices, at most {} are possible", devices, kMostDevices));
-  } else {
-    DecodeTopology(topology.topology(), inside);
+  }
+  const Topology decoded =
+      devices > kMostDevices ? Topology() : DecodeTopology(topology.topology(), inside);
+  std::size_t rows = inside.empty() ? 1 : 0;
+  if (topology.has_two_dimensional() && rows > 0) {
+    rows = AllGroups(topology.two_dimensional(), decoded, check).size();
+  }
+  if (topology.two_dimensional().has_sync_interval_batches()) {
+    check.InRange("two_dimensional.sync_interval_batches",
+                  std::int64_t{topology.two_dimensional().sync_interval_batches()}, 1,
+                  kMostSyncInterval);
   }
   DecodeCostModelRef(topology.cost_model(), inside);
   for (const Violation& violation : inside.kept())
@@ -60,6 +163,7 @@ void CheckTopology(const v1::WhatIfTopology& topology, const std::string& path,
   if (topology.has_price_per_device_hour()) {
     check.InRange("price_per_device_hour", topology.price_per_device_hour(), 0.0, kMostPrice);
   }
+  return rows;
 }
 
 Status CheckWhatIf(const v1::WhatIf& what_if) {
@@ -71,30 +175,112 @@ Status CheckWhatIf(const v1::WhatIf& what_if) {
     return violations.ToStatus();
   }
   std::map<std::string, int> first_of;
+  std::size_t rows = 0;
   for (int i = 0; i < what_if.topologies_size(); ++i) {
     const v1::WhatIfTopology& topology = what_if.topologies(i);
     const std::string path = fmt::format("topologies[{}]", i);
-    CheckTopology(topology, path, violations);
+    rows += CheckTopology(topology, path, violations);
     const auto [first, is_new] = first_of.try_emplace(topology.name(), i);
     if (!is_new && !topology.name().empty()) {
       violations.Add(path + ".name", fmt::format("must differ from topologies[{}].name, {} is both",
                                                  first->second, Quoted(topology.name())));
     }
   }
+  if (rows > kMostTopologies) {
+    check.Fail("topologies", fmt::format("are {} rows with the sizes of groups, at most {} are "
+                                         "possible",
+                                         rows, kMostTopologies));
+  }
   return violations.ToStatus();
 }
 
-v1::ShardPlanRequest RequestFor(const v1::WhatIfTopology& topology, v1::ShardPlanRequest request) {
-  *request.mutable_topology() = topology.topology();
-  if (topology.has_global_batch_size()) {
-    request.set_global_batch_size(topology.global_batch_size());
-  }
+int Replicas(const AskedRow& asked) {
+  if (!asked.groups) return 1;
+  return static_cast<int>(CountDevices(asked.topology->topology())) / asked.groups->size;
+}
+
+std::int64_t GlobalBatchSize(const v1::WhatIfTopology& topology,
+                             const v1::ShardPlanRequest& request) {
+  if (topology.has_global_batch_size()) return topology.global_batch_size();
   if (topology.has_batch_size_per_device()) {
-    request.set_global_batch_size(topology.batch_size_per_device() *
-                                  CountDevices(topology.topology()));
+    return topology.batch_size_per_device() * CountDevices(topology.topology());
   }
-  if (topology.has_cost_model()) *request.mutable_cost_model() = topology.cost_model();
+  return request.has_global_batch_size() ? request.global_batch_size()
+                                         : PlanRequest().global_batch_size;
+}
+
+// With groups: that of one of them.
+v1::ShardPlanRequest RequestFor(const AskedRow& asked, v1::ShardPlanRequest request) {
+  const std::int64_t batch = GlobalBatchSize(*asked.topology, request);
+  const std::int64_t replicas = Replicas(asked);
+  request.set_global_batch_size((batch + replicas - 1) / replicas);
+  *request.mutable_topology() = asked.topology->topology();
+  if (asked.groups) {
+    // Only what cutting changes: what the request leaves open stays open.
+    const v1::Topology cut = EncodeTopology(asked.groups->of_one);
+    *request.mutable_topology()->mutable_hosts() = cut.hosts();
+    request.mutable_topology()->clear_pod_size();
+    if (cut.has_pod_size()) request.mutable_topology()->set_pod_size(cut.pod_size());
+  }
+  if (asked.topology->has_cost_model()) {
+    *request.mutable_cost_model() = asked.topology->cost_model();
+  }
   return request;
+}
+
+std::string RowName(const AskedRow& asked) {
+  if (!asked.groups) return asked.topology->name();
+  const bool contiguous = asked.groups->ranks == GroupRanks::kContiguous;
+  return fmt::format("{} in {}groups of {}", asked.topology->name(),
+                     contiguous ? "contiguous " : "", asked.groups->size);
+}
+
+void SetGroups(const AskedRow& asked, v1::TwoDimensionalRow& row) {
+  row.set_sharding_group_size(asked.groups->size);
+  row.set_use_inter_host_allreduce(asked.groups->ranks == GroupRanks::kContiguous);
+  row.set_node_group_size(asked.groups->of_one.ranks_per_host());
+  row.set_replicas(Replicas(asked));
+  const v1::TwoDimensional& stated = asked.topology->two_dimensional();
+  row.set_sync_interval_batches(stated.has_sync_interval_batches() ? stated.sync_interval_batches()
+                                                                   : 1);
+}
+
+// What DMPCollection of TorchRec 1.9.2 does otherwise than the row's price says.
+void AddTorchRecWarnings(const PlanRequest& request, const Plan& plan, v1::WhatIfRow& row) {
+  const Optimizer optimizer = request.optimizer;
+  if (optimizer != Optimizer::kSgd && optimizer != Optimizer::kAdagrad &&
+      optimizer != Optimizer::kRowwiseAdagrad) {
+    row.add_warnings(fmt::format(
+        "DMPCollection of TorchRec 1.9.2 averages the state of sgd, adagrad and rowwise_adagrad; "
+        "with {} it fails when it is made",
+        ToText(optimizer)));
+  }
+  if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+        return table.sharding_type == ShardingType::kDataParallel;
+      })) {
+    row.add_warnings(
+        "DMPCollection reduces gradients of data_parallel tables over the ranks of all groups; "
+        "they are priced over those of one");
+  }
+}
+
+Status PriceSync(const AskedRow& asked, const v1::ShardPlanRequest& message,
+                 const v1::Plan& message_plan, v1::WhatIfRow& row) {
+  v1::TwoDimensionalRow& groups = *row.mutable_two_dimensional();
+  if (groups.replicas() == 1) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
+  NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(message_plan));
+  groups.set_sync_bytes(SyncBytes(request, plan));
+  Violations none;
+  groups.set_sync_ms(SyncMs(DecodeTopology(asked.topology->topology(), none), asked.groups->size,
+                            asked.groups->ranks, groups.sync_bytes()));
+  AddTorchRecWarnings(request, plan, row);
+  return absl::OkStatus();
+}
+
+double SyncMsABatch(const v1::WhatIfRow& row) {
+  if (!row.has_two_dimensional()) return 0;
+  return row.two_dimensional().sync_ms() / row.two_dimensional().sync_interval_batches();
 }
 
 double UsedShare(const v1::RankCost& rank) {
@@ -104,10 +290,11 @@ double UsedShare(const v1::RankCost& rank) {
                                      : 0;
 }
 
+// two_dimensional.sync_ms is set.
 void TakeAnswer(v1::ShardPlanResponse answer, const v1::WhatIfTopology& topology,
                 v1::WhatIfRow& row) {
-  const double cost_ms = answer.cost().embedding_cost_ms();
-  row.set_embedding_cost_ms(cost_ms);
+  row.set_embedding_cost_ms(answer.cost().embedding_cost_ms());
+  const double cost_ms = row.embedding_cost_ms() + SyncMsABatch(row);
   if (cost_ms > 0) {
     row.set_samples_per_second(1e3 * static_cast<double>(row.global_batch_size()) / cost_ms);
   }
@@ -123,7 +310,7 @@ void TakeAnswer(v1::ShardPlanResponse answer, const v1::WhatIfTopology& topology
     *row.mutable_lower_bound() = std::move(*answer.mutable_lower_bound());
   *row.mutable_price_basis() = std::move(*answer.mutable_price_basis());
   *row.mutable_cost_model() = std::move(*answer.mutable_cost_model());
-  *row.mutable_warnings() = std::move(*answer.mutable_warnings());
+  row.mutable_warnings()->MergeFrom(answer.warnings());
   if (topology.has_price_per_device_hour() && row.samples_per_second() > 0) {
     row.set_price_per_million_samples(topology.price_per_device_hour() * row.devices() / 3600 *
                                       1e6 / row.samples_per_second());
@@ -156,6 +343,19 @@ bool Beats(const v1::WhatIfRow& other, const v1::WhatIfRow& row) {
   const double speed = other.samples_per_second() - row.samples_per_second();
   const double saved = row.price_per_million_samples() - other.price_per_million_samples();
   return speed >= 0 && saved >= 0 && (speed > 0 || saved > 0);
+}
+
+// The first of the rows of each topology with groups that has the most samples a second.
+void MarkFastest(const std::vector<AskedRow>& asked, std::vector<v1::WhatIfRow>& rows) {
+  std::map<const v1::WhatIfTopology*, v1::WhatIfRow*> fastest;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!asked[i].groups || !rows[i].failure().empty()) continue;
+    v1::WhatIfRow*& best = fastest[asked[i].topology];
+    if (best == nullptr || rows[i].samples_per_second() > best->samples_per_second()) {
+      best = &rows[i];
+    }
+  }
+  for (const auto& [topology, row] : fastest) row->mutable_two_dimensional()->set_fastest(true);
 }
 
 std::string SamplesText(double samples_per_second) {
@@ -219,26 +419,29 @@ StatusOr<v1::WhatIf> ReadWhatIfFile(const std::string& path) {
 StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
                                      const v1::ShardPlanRequest& request,
                                      const v1::WhatIf& what_if) {
-  const std::size_t count = static_cast<std::size_t>(what_if.topologies_size());
+  const std::vector<AskedRow> asked_rows = AskedRows(what_if);
+  const std::size_t count = asked_rows.size();
   std::vector<v1::WhatIfRow> rows(count);
   std::vector<Status> failures(count);
   RunSideBySide(count, [&](std::size_t i) {
-    const v1::WhatIfTopology& topology = what_if.topologies(static_cast<int>(i));
-    const v1::ShardPlanRequest asked = RequestFor(topology, request);
+    const AskedRow& asked = asked_rows[i];
+    const v1::WhatIfTopology& topology = *asked.topology;
+    const v1::ShardPlanRequest message = RequestFor(asked, request);
     v1::WhatIfRow& row = rows[i];
-    row.set_name(topology.name());
-    row.set_devices(static_cast<std::int32_t>(CountDevices(asked.topology())));
-    for (const v1::HostGroup& group : asked.topology().hosts()) {
+    row.set_name(RowName(asked));
+    row.set_devices(static_cast<std::int32_t>(CountDevices(topology.topology())));
+    for (const v1::HostGroup& group : topology.topology().hosts()) {
       row.set_hosts(row.hosts() + (group.has_count() ? group.count() : 1));
     }
-    row.set_global_batch_size(asked.has_global_batch_size() ? asked.global_batch_size()
-                                                            : PlanRequest().global_batch_size);
-    auto answer = planner.ShardPlan(asked);
+    row.set_global_batch_size(GlobalBatchSize(topology, request));
+    if (asked.groups) SetGroups(asked, *row.mutable_two_dimensional());
+    auto answer = planner.ShardPlan(message);
     failures[i] = answer.status();
-    if (answer.ok()) {
+    if (answer.ok() && asked.groups) failures[i] = PriceSync(asked, message, answer->plan(), row);
+    if (failures[i].ok()) {
       TakeAnswer(*std::move(answer), topology, row);
     } else {
-      row.set_failure(Reason(answer.status()));
+      row.set_failure(Reason(failures[i]));
     }
   });
   for (const Status& failure : failures) {
@@ -248,6 +451,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
     return !failure.ok() && Message(failure) == Message(failures.front());
   });
   if (alike) return failures.front();
+  MarkFastest(asked_rows, rows);
   v1::WhatIfAnswer answer;
   for (v1::WhatIfRow& row : rows) *answer.add_rows() = std::move(row);
   MarkPareto(answer);
@@ -269,11 +473,16 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   const bool prices = std::any_of(rows.begin(), rows.end(), [](const v1::WhatIfRow& row) {
     return row.has_price_per_million_samples();
   });
+  const bool groups = std::any_of(
+      rows.begin(), rows.end(), [](const v1::WhatIfRow& row) { return row.has_two_dimensional(); });
   constexpr auto kLeft = TextTable::Align::kLeft;
   const bool wide = style.detail == Detail::kWide;
   std::vector<TextTable::Column> columns = {{"topology", kLeft}, {"devices"}};
   if (wide) columns.push_back({"batch"});
-  for (const char* title : {"cost_ms", "samples/s", "fullest", "gap"}) columns.push_back({title});
+  columns.push_back({"cost_ms"});
+  if (groups && wide) columns.push_back({"sync"});
+  if (groups) columns.push_back({"sync_ms"});
+  for (const char* title : {"samples/s", "fullest", "gap"}) columns.push_back({title});
   columns.push_back({"basis", kLeft});
   if (prices) columns.push_back({"price_per_M"});
   if (prices) columns.push_back({"", kLeft});
@@ -283,13 +492,18 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
     const bool planned = row.failure().empty();
     std::vector<std::string> cells = {row.name(), fmt::format("{}", row.devices())};
     if (wide) cells.push_back(fmt::format("{}", row.global_batch_size()));
+    cells.push_back(planned ? fmt::format("{:.3f}", row.embedding_cost_ms()) : "-");
+    const bool synced = planned && row.two_dimensional().replicas() > 1;
+    if (groups && wide) {
+      cells.push_back(synced ? FormatBytes(row.two_dimensional().sync_bytes()) : "-");
+    }
+    if (groups) cells.push_back(synced ? fmt::format("{:.3f}", SyncMsABatch(row)) : "-");
     if (planned) {
-      cells.insert(
-          cells.end(),
-          {fmt::format("{:.3f}", row.embedding_cost_ms()), SamplesText(row.samples_per_second()),
-           MemoryText(row.fullest_memory(), style.detail), GapText(row), row.price_basis().kind()});
+      cells.insert(cells.end(), {SamplesText(row.samples_per_second()),
+                                 MemoryText(row.fullest_memory(), style.detail), GapText(row),
+                                 row.price_basis().kind()});
     } else {
-      cells.insert(cells.end(), {"-", "-", "-", "-", "no plan"});
+      cells.insert(cells.end(), {"-", "-", "-", "no plan"});
       remarks.Add(row.name(), row.failure());
     }
     if (prices) {
@@ -300,6 +514,9 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
     }
     table.AddRow(std::move(cells), row.pareto() ? TextTable::Mark::kBold : TextTable::Mark::kNone);
   }
+  for (const v1::WhatIfRow& row : rows) {
+    if (row.two_dimensional().fastest()) remarks.Add(row.name(), "fastest groups of this topology");
+  }
   for (const v1::WhatIfRow& row : rows) remarks.Add(row.name(), row.price_basis().text());
   for (const v1::WhatIfRow& row : rows) {
     for (const std::string& warning : row.warnings())
@@ -309,6 +526,12 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   if (prices) {
     text +=
         Lines("* no other is as fast and as cheap a sample, and better in one of the two\n", style);
+  }
+  if (groups) {
+    text += Lines(
+        "sync_ms is what averaging weights and optimizer state over groups adds to each batch: "
+        "rings at the links' published or stated rates, not measured\n",
+        style);
   }
   return text +
          Lines("samples/s are those of the embeddings alone, without dense layers\n", style) +

@@ -179,6 +179,137 @@ TEST_F(WhatIfTest, APlannerThatGoesAwayFailsTheCommand) {
   EXPECT_THAT(err_, HasSubstr("gone"));
 }
 
+constexpr char kGroups[] = R"(
+topologies:
+- name: eight
+  topology:
+    hosts: [{count: 2, num_devices: 4, memory_bytes: 100000, host_memory_bytes: 4000}]
+    bandwidths: {intra_host_bytes_per_s: 4e6, inter_host_bytes_per_s: 1e6}
+  price_per_device_hour: 3.6
+  two_dimensional: {sync_interval_batches: 2}
+)";
+
+class WhatIfGroupsTest : public WhatIfTest {
+ protected:
+  // Groups of 4 with tables of 3200 bytes each on ranks 0 and 1: 1 ms for each device, 3 ms for 8.
+  WhatIfGroupsTest() {
+    topologies_ = Write("groups.yaml", kGroups);
+    planner_.plan = [plan = planner_.plan](const v1::ShardPlanRequest& request,
+                                           v1::ShardPlanResponse* response) {
+      const grpc::Status status = plan(request, response);
+      const bool whole = request.global_batch_size() == 64;
+      response->mutable_cost()->set_embedding_cost_ms(whole ? 3 : 1);
+      response->mutable_plan()->set_world_size(whole ? 8 : 4);
+      for (int t = 0; t < request.tables_size(); ++t) {
+        v1::TablePlan& table = *response->mutable_plan()->add_tables();
+        table.set_name(request.tables(t).name());
+        table.set_sharding_type("table_wise");
+        table.set_compute_kernel("fused");
+        v1::Shard& shard = *table.add_shards();
+        shard.set_rows(request.tables(t).num_embeddings());
+        shard.set_cols(request.tables(t).embedding_dim());
+        shard.set_rank(t);
+      }
+      return status;
+    };
+  }
+
+  void Say(const std::string& two_dimensional) {
+    std::string text = kGroups;
+    const std::string said = "{sync_interval_batches: 2}";
+    text.replace(text.find(said), said.size(), two_dimensional);
+    topologies_ = Write("groups.yaml", text);
+  }
+};
+
+TEST_F(WhatIfGroupsTest, EachSizeOfAGroupIsARowAndPaysForItsSync) {
+  ASSERT_EQ(Ask(), 0) << err_;
+  // Two replicas exchange 3200 bytes each: 0.8 ms on a host and 3.2 ms between hosts, half a batch.
+  EXPECT_THAT(
+      out_,
+      HasSubstr(
+          "topology                         devices  cost_ms  sync_ms  samples/s  fullest   gap  "
+          "basis      price_per_M\n"
+          "eight in groups of 4                   8    1.000    0.400     45.7 k      50%  2.5%  "
+          "published        0.175  *\n"
+          "eight in contiguous groups of 4        8    1.000    1.600     24.6 k      50%  2.5%  "
+          "published        0.325\n"
+          "eight in groups of 8                   8    3.000        -     21.3 k      50%  2.5%  "
+          "published        0.375\n"));
+  EXPECT_THAT(out_, HasSubstr("eight in groups of 4: fastest groups of this topology\n"));
+}
+
+TEST_F(WhatIfGroupsTest, ARequestIsOfOneGroup) {
+  ASSERT_EQ(Ask(), 0) << err_;
+  std::map<int, int> hosts_by_devices;
+  for (const v1::ShardPlanRequest& request : planner_.requests()) {
+    const v1::HostGroup& group = request.topology().hosts(0);
+    ASSERT_EQ(request.topology().hosts_size(), 1);
+    const int devices = group.count() * group.num_devices();
+    EXPECT_EQ(request.global_batch_size(), 8 * devices);
+    EXPECT_EQ(group.memory_bytes(), 100000);
+    EXPECT_EQ(group.host_memory_bytes(), 1000 * group.num_devices());
+    EXPECT_EQ(request.topology().bandwidths().inter_host_bytes_per_s(), 1e6);
+    hosts_by_devices[devices] += group.count();
+  }
+  EXPECT_EQ(hosts_by_devices, (std::map<int, int>{{4, 2 + 1}, {8, 2}}));
+}
+
+TEST_F(WhatIfGroupsTest, AsJson) {
+  Say("{sharding_group_sizes: [8, 2], use_inter_host_allreduce: true}");
+  ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;
+  const auto rows = nlohmann::json::parse(out_)["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  const auto& whole = rows[0]["two_dimensional"];
+  EXPECT_EQ(whole["replicas"], 1);
+  EXPECT_EQ(whole["sync_ms"], 0);
+  EXPECT_EQ(whole["fastest"], true);
+  const auto& cut = rows[1]["two_dimensional"];
+  EXPECT_EQ(cut["sharding_group_size"], 2);
+  EXPECT_EQ(cut["use_inter_host_allreduce"], true);
+  EXPECT_EQ(cut["node_group_size"], 2);
+  EXPECT_EQ(cut["replicas"], 4);
+  EXPECT_EQ(cut["sync_interval_batches"], 1);
+  EXPECT_EQ(cut["sync_bytes"], 3200);
+  // Two of the four on each host: rings through both adapters.
+  EXPECT_NEAR(cut["sync_ms"], 2 * 3.2 * 3 / 4 / 2, 1e-9);
+  EXPECT_EQ(rows[1]["global_batch_size"], 64);
+  EXPECT_NEAR(rows[1]["samples_per_second"], 64e3 / (1 + 2.4), 1e-6);
+  EXPECT_EQ(cut["fastest"], false);
+}
+
+TEST_F(WhatIfGroupsTest, FaultsOfGroups) {
+  Say("{sharding_group_sizes: [0, 3, 4, 4, 16], sync_interval_batches: 0}");
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(
+      err_,
+      AllOf(HasSubstr("topologies[0].two_dimensional.sharding_group_sizes[0]: "),
+            HasSubstr("sharding_group_sizes[1]: a group's size must divide the 8 ranks, got 3"),
+            Not(HasSubstr("sharding_group_sizes[2]")),
+            HasSubstr("sharding_group_sizes[3]: must not be twice in the list"),
+            HasSubstr("sharding_group_sizes[4]: "),
+            HasSubstr("topologies[0].two_dimensional.sync_interval_batches: ")));
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
+TEST_F(WhatIfGroupsTest, RowsAreLimited) {
+  std::string text = "topologies:\n";
+  for (int i = 0; i < 400; ++i) {
+    text += "- {name: t" + std::to_string(i) +
+            ", topology: {hosts: [{count: 2, num_devices: 4, memory_bytes: 1000}]}, "
+            "two_dimensional: {}}\n";
+  }
+  topologies_ = Write("many.yaml", text);
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(err_, HasSubstr("topologies: are 1200 rows with the sizes of groups, at most 1000"));
+}
+
+TEST_F(WhatIfGroupsTest, SaysWhatTorchRecDoesOtherwise) {
+  request_ = Write("request.yaml", std::string(testing::kRequest) + "optimizer: adam\n");
+  ASSERT_EQ(Ask(), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("with\n  adam it fails when it is made"));
+}
+
 TEST_F(WhatIfTest, FormatsOfOnePlanAndCommandsOfOnePlanAreUsageErrors) {
   EXPECT_EQ(Ask({"--format", "torchrec"}), 2);
   EXPECT_EQ(Ask({"--stream"}), 2);

@@ -10,10 +10,14 @@
 namespace neuroshard {
 namespace {
 
-// Nobody cancels these calls. gRPC's servers answer so to calls that arrive while they shut down.
-Status WithoutCancel(const Status& status) {
-  if (!absl::IsCancelled(status)) return status;
-  return Unavailable("{} (the server ended the call, as one that stops does)", Message(status));
+// gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down; whoever
+// cancels says why (proto/README.md).
+grpc::Status WithoutShutdown(const grpc::Status& status) {
+  const std::string& words = status.error_message();
+  if (status.error_code() != grpc::StatusCode::CANCELLED ||
+      !(words.empty() || words == "CANCELLED"))
+    return status;
+  return {grpc::StatusCode::UNAVAILABLE, "the server ended the call, as one that stops does"};
 }
 
 }  // namespace
@@ -38,7 +42,7 @@ class PlannerClient::Impl {
       AddTrace(context);
       response.Clear();
       const grpc::Status status = (*stub_.*method)(&context, request, &response);
-      return WithoutCancel(CallStatus(status, context, "planner", address_));
+      return CallStatus(WithoutShutdown(status), context, "planner", address_);
     }));
     return response;
   }
@@ -59,7 +63,7 @@ class PlannerClient::Impl {
         on_update(update);
       }
       const Status status =
-          WithoutCancel(CallStatus(reader->Finish(), context, "planner", address_));
+          CallStatus(WithoutShutdown(reader->Finish()), context, "planner", address_);
       if (!received) return status;
       // The caller has seen part of an answer; a second one from the start would contradict it.
       broken_after_start = status;

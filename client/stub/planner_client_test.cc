@@ -71,6 +71,15 @@ TEST(PlannerClientTest, UnavailableIsTriedAgainAndThenAnswered) {
   EXPECT_EQ(planner.calls(), 4);
 }
 
+TEST(PlannerClientTest, ACancelThatSaysWhyIsNotRepeated) {
+  FakePlanner planner;
+  planner.failures = {{grpc::StatusCode::CANCELLED, "CANCELLED"},
+                      {grpc::StatusCode::CANCELLED, "the caller has left"}};
+  EXPECT_THAT(PlannerClient(planner.address(), QuickPolicy()).ShardPlan({}),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("the caller has left")));
+  EXPECT_EQ(planner.calls(), 2);
+}
+
 TEST(PlannerClientTest, AttemptsAreBounded) {
   FakePlanner planner;
   planner.failures.assign(10, Draining());

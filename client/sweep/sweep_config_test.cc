@@ -121,7 +121,7 @@ batch_sizes: [256, 0]
 optimizers: [sgd, best]
 weighted: 1.5
 pooling_modes: []
-weight_dtypes: [fp32, int8]
+weight_dtypes: [fp32, int4]
 active: {candidates: 1, rounds: 2}
 )",
                                        "c.yaml");

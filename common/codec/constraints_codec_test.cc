@@ -98,7 +98,7 @@ constraints:
   tables:
   - {tables: [a], max_shards: 1}
   - {tables: [z, a, "", a], ranks: [8, -1, 2, 2], hosts: [2], sharding_types: [table_wise, rows]}
-  - {max_shards: -1, compute_kernels: [fused_uvm]}
+  - {max_shards: -1, compute_kernels: [uvm]}
   - {tables: [b]}
   colocate: [{tables: [a]}]
   separate: [{tables: [a, a], level: rack}]

@@ -119,6 +119,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
                ToText(table.output_dtype.value_or(DataType::kFp32)));
     later.List(path + "num_poolings", table.num_poolings);
     later.List(path + "feature_batch_sizes", table.feature_batch_sizes);
+    later.List(path + "batch_pooling_factors", table.batch_pooling_factors);
   }
   const Topology& topology = request.topology;
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
@@ -132,8 +133,8 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   later.Real("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s,
              Bandwidths().host_to_device_bytes_per_s);
   later.Integer("pod_size", topology.pod_size, 1);
-  later.Word(request.pipeline_type != PipelineType::kNone, "pipeline_type",
-             ToText(request.pipeline_type));
+  later.Word(request.pipeline_type.has_value(), "pipeline_type",
+             ToText(request.pipeline_type.value_or(PipelineType::kNone)));
   const QuantizedComms& comms = request.quantized_comms;
   later.Word(comms.forward_dtype.has_value(), "forward_dtype",
              ToText(comms.forward_dtype.value_or(DataType::kFp32)));

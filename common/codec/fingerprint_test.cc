@@ -119,6 +119,11 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) {
         r.tables[1].pooling_factors = {0.25, 0.75};
       },
+      [](PlanRequest& r) {
+        r.tables[1].batch_pooling_factors = {0.25, 0.75};
+      },
+      [](PlanRequest& r) { r.pipeline_type = PipelineType::kNone; },
+      [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainSparseDist; },
       [](PlanRequest& r) { r.tables.pop_back(); },
       [](PlanRequest& r) { r.topology.devices[1].host = 1; },
       [](PlanRequest& r) { r.topology.devices[1].memory_bytes = 101; },
@@ -179,6 +184,20 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       Rule([](TableRule& rule) { rule.max_shards = 1; }),
       Rule([](TableRule& rule) { rule.min_column_width = 1; }),
       Rule([](TableRule& rule) { rule.distinct_ranks = true; }),
+      Rule([](TableRule& rule) { rule.cache_load_factor = 0.5; }),
+      [](PlanRequest& r) { r.tables[0].output_dtype = DataType::kFp32; },
+      [](PlanRequest& r) { r.tables[1].output_dtype = DataType::kFp32; },
+      [](PlanRequest& r) { r.tables[0].num_poolings = {2}; },
+      [](PlanRequest& r) { r.tables[0].feature_batch_sizes = {2}; },
+      [](PlanRequest& r) { r.topology.host_memory_bytes = {5}; },
+      [](PlanRequest& r) { r.topology.devices[0].max_host_memory_bytes = 5; },
+      [](PlanRequest& r) { r.topology.bandwidths.host_memory_bytes_per_s = 5; },
+      [](PlanRequest& r) { r.topology.bandwidths.host_to_device_bytes_per_s = 5; },
+      [](PlanRequest& r) { r.topology.pod_size = 2; },
+      [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainSparseDist; },
+      [](PlanRequest& r) { r.quantized_comms.forward_dtype = DataType::kFp32; },
+      [](PlanRequest& r) { r.quantized_comms.backward_dtype = DataType::kFp32; },
+      Previous([](Migration& m) { m.previous.tables[0].cache_load_factor = 0.5; }),
       Previous([](Migration&) {}),
       Previous([](Migration& m) { m.budget_bytes = 0; }),
       Previous([](Migration& m) { m.price_ms_per_gib = 1; }),

@@ -162,6 +162,7 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
   message.set_embedding_cost_ms(cost.embedding_cost_ms);
   message.set_interval_coverage(cost.interval_coverage);
   if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
+  if (cost.mean_of_max_ms) message.set_mean_of_max_ms(*cost.mean_of_max_ms);
   if (cost.measured_with != MeasuredWith()) {
     *message.mutable_measured_with() = EncodeMeasuredWith(cost.measured_with);
   }
@@ -211,6 +212,7 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
   cost.interval_coverage = message.interval_coverage();
   cost.interval = IntervalIf(message.has_interval(), message.interval());
   cost.measured_with = DecodeMeasuredWith(message.measured_with());
+  if (message.has_mean_of_max_ms()) cost.mean_of_max_ms = message.mean_of_max_ms();
   for (const v1::RankCost& encoded : message.ranks()) {
     RankCost rank;
     rank.compute_ms = encoded.compute_ms();

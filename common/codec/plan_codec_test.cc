@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/support/faulty_fields.h"
 
 namespace neuroshard {
@@ -44,6 +46,27 @@ TEST(PlanCodecTest, ListsWhatIsNoPlan) {
                           "plan.tables[1].shards[0].rows"));
 }
 
+TEST(PlanCodecTest, ACacheHasALoadFactorAndNothingElseHas) {
+  Plan plan = SomePlan();
+  plan.tables[1].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  plan.tables[1].cache_load_factor = 0.375;
+  v1::Plan message = EncodePlan(plan);
+  ASSERT_TRUE(DecodePlan(message).ok());
+  EXPECT_EQ(*DecodePlan(message), plan);
+
+  message.mutable_tables(1)->clear_cache_load_factor();
+  EXPECT_EQ(DecodePlan(message)->tables[1].cache_load_factor, kDefaultCacheLoadFactor);
+  for (const double bad : {0.0, 1.5, -0.5, std::numeric_limits<double>::quiet_NaN()}) {
+    message.mutable_tables(1)->set_cache_load_factor(bad);
+    EXPECT_THAT(FaultyFields(DecodePlan(message).status()),
+                testing::ElementsAre("plan.tables[1].cache_load_factor"));
+  }
+  message.mutable_tables(1)->set_cache_load_factor(0.5);
+  message.mutable_tables(1)->set_compute_kernel("fused_uvm");
+  EXPECT_THAT(FaultyFields(DecodePlan(message).status()),
+              testing::ElementsAre("plan.tables[1].cache_load_factor"));
+}
+
 TEST(PlanCodecTest, CostsComeBack) {
   PlanCost cost;
   cost.embedding_cost_ms = 3.5;
@@ -55,7 +78,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].backward_comm_ms = 0.125;
   cost.ranks[0].start_offset_ms = 0.75;
   cost.ranks[0].dim_sum = 96;
-  cost.ranks[0].memory = {1, 2, 3, 4, 5};
+  cost.ranks[0].memory = {1, 2, 3, 4, 5, 6, 7, 8};
   cost.ranks[0].capacity_bytes = 1000;
   cost.ranks[0].intervals = {CostInterval{1, 2},        CostInterval{0.25, 0.75},
                              CostInterval{0.5, 1.5},    CostInterval{0.125, 0.5},
@@ -64,12 +87,18 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.interval_coverage = 0.9;
   cost.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
   cost.interval = CostInterval{3, 4};
+  cost.mean_of_max_ms = 4.5;
+  cost.ranks[0].input_dist_ms = 0.5;
+  cost.ranks[0].input_dist_hidden = false;
+  cost.ranks[1].input_dist_ms = 0.25;
+  cost.host_memory = {{0, 15, 64}, {2, 7, 32}};
 
   const v1::PlanCost message = EncodePlanCost(cost);
 
   EXPECT_EQ(message.ranks(1).rank(), 1);
-  EXPECT_EQ(message.ranks(0).total_ms(), 1.875);
-  EXPECT_EQ(message.ranks(0).memory().total_bytes(), 15);
+  EXPECT_EQ(message.ranks(0).total_ms(), 2.375);
+  EXPECT_EQ(message.ranks(0).memory().total_bytes(), 21);
+  EXPECT_EQ(message.ranks(0).memory().host_total_bytes(), 15);
   EXPECT_FALSE(message.ranks(1).has_forward_compute_ms());
   EXPECT_EQ(DecodePlanCost(message), cost);
 }

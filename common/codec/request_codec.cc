@@ -133,8 +133,10 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (message.has_global_batch_size()) request.global_batch_size = message.global_batch_size();
   const bool batch_ok = check.InRange("global_batch_size", request.global_batch_size, 1, kMaxBatch);
   request.optimizer = check.WordOrDefault("optimizer", message.optimizer(), Optimizer::kSgd);
-  request.pipeline_type =
-      check.WordOrDefault("pipeline_type", message.pipeline_type(), PipelineType::kNone);
+  if (!message.pipeline_type().empty()) {
+    request.pipeline_type =
+        check.WordOf("pipeline_type", message.pipeline_type(), PipelineType::kNone);
+  }
   request.quantized_comms = DecodeQuantizedComms(message.quantized_comms(), violations);
   request.memory = DecodeMemoryModel(message.memory(), violations);
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
@@ -178,8 +180,8 @@ v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
   *message.mutable_topology() = EncodeTopology(request.topology);
   message.set_global_batch_size(request.global_batch_size);
   message.set_optimizer(std::string(ToText(request.optimizer)));
-  if (request.pipeline_type != PipelineType::kNone) {
-    message.set_pipeline_type(std::string(ToText(request.pipeline_type)));
+  if (request.pipeline_type) {
+    message.set_pipeline_type(std::string(ToText(*request.pipeline_type)));
   }
   if (const auto dtype = request.quantized_comms.forward_dtype) {
     message.mutable_quantized_comms()->set_forward_dtype(std::string(ToText(*dtype)));

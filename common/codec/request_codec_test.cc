@@ -125,10 +125,34 @@ std::vector<Fault> TableFaults() {
          t.clear_reuse_histogram();
          t.set_zipf_exponent(4.5);
        })},
-      {"tables[1].weight_dtype", "must be one of fp32, fp16, bf16, got \"fp8\"",
-       table([](v1::Table& t) { t.set_weight_dtype("fp8"); })},
+      {"tables[1].output_dtype", "must be one of fp32, fp16, bf16, fp8, int8, got \"fp64\"",
+       table([](v1::Table& t) { t.set_output_dtype("fp64"); })},
+      {"tables[1].num_poolings", "must have as many entries as features, 0, got 1",
+       table([](v1::Table& t) { t.add_num_poolings(1); })},
+      {"tables[1].num_poolings[0]", "must be at least 0, got -1", table([](v1::Table& t) {
+         t.add_features("f");
+         t.add_num_poolings(-1);
+       })},
+      {"tables[1].feature_batch_sizes[0]", "must be at least 1, got 0", table([](v1::Table& t) {
+         t.add_features("f");
+         t.add_feature_batch_sizes(0);
+       })},
+      {"tables[1].weight_dtype", "must be one of fp32, fp16, bf16, fp8, int8, got \"int4\"",
+       table([](v1::Table& t) { t.set_weight_dtype("int4"); })},
       {"tables[1].pooling_mode", "must be one of sum, mean, got \"SUM\"",
        table([](v1::Table& t) { t.set_pooling_mode("SUM"); })},
+      {"tables[1].batch_pooling_factors[1]", "must be at least 0, got -1", table([](v1::Table& t) {
+         t.add_batch_pooling_factors(1);
+         t.add_batch_pooling_factors(-1);
+       })},
+      {"tables[1].batch_pooling_factors", "must have at most 256 entries, got 257",
+       table([](v1::Table& t) { t.mutable_batch_pooling_factors()->Resize(257, 1); })},
+      {"tables[2].batch_pooling_factors",
+       "must have as many entries as those of the tables before, 2, got 1",
+       [](v1::ShardPlanRequest& r) {
+         r.mutable_tables(1)->mutable_batch_pooling_factors()->Resize(2, 1);
+         r.mutable_tables(2)->add_batch_pooling_factors(1);
+       }},
       {"tables[1].features[0]", "must not be empty",
        table([](v1::Table& t) { t.add_features(""); })},
       {"tables[1].module", "at most 512",
@@ -161,13 +185,42 @@ std::vector<Fault> OtherFaults() {
        host([](v1::HostGroup& h) {
          for (const int bytes : {5, 5, 0, 5}) h.add_device_memory_bytes(bytes);
        })},
+      {"topology.hosts[0].host_memory_bytes", "must be at least 0, got -1",
+       host([](v1::HostGroup& h) { h.set_host_memory_bytes(-1); })},
+      {"topology.hosts[0].max_host_memory_bytes_per_device", "must be at most 1125899906842624",
+       host([](v1::HostGroup& h) {
+         h.set_max_host_memory_bytes_per_device(std::int64_t{1} << 51);
+       })},
+      {"topology.bandwidths.host_to_device_bytes_per_s", "must be at least 1000000, got 5",
+       [](Request& r) {
+         r.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(5);
+       }},
+      {"topology.pod_size", "must be at most 1, got 2",
+       [](Request& r) { r.mutable_topology()->set_pod_size(2); }},
+      {"topology.pod_size", "must divide the number of hosts, 3, got 2",
+       [](Request& r) {
+         r.mutable_topology()->mutable_hosts(0)->set_count(3);
+         r.mutable_topology()->set_pod_size(2);
+       }},
+      {"pipeline_type", "must be one of none, train_sparse_dist, train_prefetch_sparse_dist",
+       [](Request& r) { r.set_pipeline_type("prefetch"); }},
+      {"quantized_comms.forward_dtype", "must be one of fp32, fp16, bf16, fp8, int8, got \"fp4\"",
+       [](Request& r) { r.mutable_quantized_comms()->set_forward_dtype("fp4"); }},
+      {"constraints.tables[0].cache_load_factor", "must be more than 0 and at most 1, got 0",
+       [](Request& r) {
+         v1::TableRule& rule = *r.mutable_constraints()->add_tables();
+         rule.add_tables(r.tables(0).name());
+         rule.set_cache_load_factor(0);
+       }},
       {"request_id", "at most 128", [](Request& r) { r.set_request_id(std::string(129, 'r')); }},
       {"request_id", "control characters", [](Request& r) { r.set_request_id("a\nlevel=error"); }},
       {"global_batch_size", "must be at least 1, got 0",
        [](Request& r) { r.set_global_batch_size(0); }},
       {"global_batch_size", "must be at most 1073741824",
        [](Request& r) { r.set_global_batch_size(std::int64_t{1} << 31); }},
-      {"optimizer", "must be one of sgd, adagrad, rowwise_adagrad, adam, got \"lion\"",
+      {"optimizer",
+       "must be one of sgd, adagrad, rowwise_adagrad, adam, partial_rowwise_adam, lamb, lars_sgd, "
+       "got \"lion\"",
        [](Request& r) { r.set_optimizer("lion"); }},
       {"memory.rule", "must be one of full, weights_only, torchrec, got \"none\"",
        [](Request& r) { r.mutable_memory()->set_rule("none"); }},
@@ -395,6 +448,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   message.set_request_id("launch 7");
   message.set_global_batch_size(4096);
   message.set_optimizer("rowwise_adagrad");
+  message.set_pipeline_type("none");
   message.mutable_memory()->set_rule("weights_only");
   message.mutable_memory()->set_reserve_fraction(0.125);
   message.mutable_memory()->set_reserve_bytes(99);
@@ -424,18 +478,36 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   table.set_pooling_mode("mean");
   table.set_weighted(true);
   table.add_features("f");
+  table.add_batch_pooling_factors(3);
   table.set_module("sparse.ebc");
   message.mutable_topology()->mutable_hosts(0)->set_count(2);
   v1::HostGroup& other = *message.mutable_topology()->add_hosts();
   other.set_num_devices(2);
   other.add_device_memory_bytes(7);
   other.add_device_memory_bytes(8);
+  other.set_host_memory_bytes(1000);
+  other.set_max_host_memory_bytes_per_device(600);
+  message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
+  message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
+  message.mutable_topology()->set_pod_size(3);
+  table.set_output_dtype("fp16");
+  table.add_num_poolings(1.5);
+  table.add_feature_batch_sizes(512);
+  message.set_pipeline_type("train_sparse_dist");
+  message.mutable_quantized_comms()->set_backward_dtype("int8");
+  v1::TableRule& rule = *message.mutable_constraints()->add_tables();
+  rule.add_tables(message.tables(0).name());
+  rule.add_compute_kernels("fused_uvm_caching");
+  rule.set_cache_load_factor(0.25);
   const auto request = Decode(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_THAT(request->topology.host_memory_bytes, ElementsAre(0, 0, 1000));
 
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 
   EXPECT_EQ(encoded.topology().hosts_size(), 2);
+  EXPECT_EQ(request->pipeline_type, PipelineType::kNone);
+  EXPECT_EQ(request->tables[2].batch_pooling_factors, std::vector<double>{3});
   EXPECT_EQ(request->search.hugectr.iterations, 3);
   EXPECT_EQ(request->topology.bandwidths.inter_host_bytes_per_s, 25e9);
   const auto again = Decode(encoded);

@@ -9,6 +9,7 @@ namespace neuroshard {
 namespace {
 
 constexpr double kMaxZipfExponent = 4;
+constexpr int kMaxBatches = 256;  // each is priced once an answer
 // Between pooling_factor and the sum of pooling_factors, relative.
 constexpr double kPoolingTolerance = 1e-6;
 
@@ -108,6 +109,28 @@ void TableDecoder::DecodeBags(const v1::Table& message, const FieldCheck& check,
                                    message.feature_batch_sizes().end());
 }
 
+void TableDecoder::DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table) {
+  const int count = message.batch_pooling_factors_size();
+  if (count == 0) return;
+  if (count > kMaxBatches) {
+    check.Fail("batch_pooling_factors",
+               fmt::format("must have at most {} entries, got {}", kMaxBatches, count));
+    return;
+  }
+  if (num_batches_ == 0) num_batches_ = count;
+  if (count != num_batches_) {
+    check.Fail("batch_pooling_factors",
+               fmt::format("must have as many entries as those of the tables before, {}, got {}",
+                           num_batches_, count));
+  }
+  for (int i = 0; i < count; ++i) {
+    check.InRange(fmt::format("batch_pooling_factors[{}]", i), message.batch_pooling_factors(i),
+                  0.0, kMaxPoolingFactor);
+  }
+  table.batch_pooling_factors.assign(message.batch_pooling_factors().begin(),
+                                     message.batch_pooling_factors().end());
+}
+
 Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   Table table;
   check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
@@ -137,6 +160,7 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
     table.output_dtype = check.WordOf("output_dtype", message.output_dtype(), DataType::kFp32);
   }
   DecodeBags(message, check, table);
+  DecodeBatches(message, check, table);
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
   ++decoded_;
@@ -185,6 +209,8 @@ v1::Table EncodeTable(const Table& table) {
   message.set_weighted(table.weighted);
   for (const std::string& feature : table.features) message.add_features(feature);
   if (table.output_dtype) message.set_output_dtype(std::string(ToText(*table.output_dtype)));
+  message.mutable_batch_pooling_factors()->Add(table.batch_pooling_factors.begin(),
+                                               table.batch_pooling_factors.end());
   message.mutable_num_poolings()->Add(table.num_poolings.begin(), table.num_poolings.end());
   message.mutable_feature_batch_sizes()->Add(table.feature_batch_sizes.begin(),
                                              table.feature_batch_sizes.end());

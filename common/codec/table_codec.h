@@ -58,6 +58,7 @@ class TableDecoder {
 
  private:
   void DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
+  void DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table);
 
@@ -65,6 +66,7 @@ class TableDecoder {
 
   std::int64_t global_batch_size_;
   int decoded_ = 0;
+  int num_batches_ = 0;  // of batch_pooling_factors; 0: no table has had any
   // Indices of tables.
   std::vector<int> without_pooling_factor_;
   std::vector<int> without_reuse_histogram_;

@@ -16,23 +16,34 @@ void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum +
 
 std::int64_t Saturate(double bytes) { return std::llround(std::min(std::ceil(bytes), kSaturated)); }
 
-double OptimizerBytes(Optimizer optimizer, double weights_bytes, double rows) {
+// Optimizer state as FBGEMM keeps it.
+struct OptimizerState {
+  double element_bytes = 0;  // of each weight
+  double row_bytes = 0;      // of each row
+};
+
+OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype) {
+  constexpr double kFloat = sizeof(float);
+  // Of the weights' type in these two, as ever; FBGEMM keeps floats.
+  const double as_weights =
+      ElementBytes(weight_dtype) == 1 ? kFloat : static_cast<double>(ElementBytes(weight_dtype));
   switch (optimizer) {
     case Optimizer::kSgd:
-      return 0;
+      return {};
     case Optimizer::kAdagrad:
-      return weights_bytes;
+      return {as_weights, 0};
     case Optimizer::kRowwiseAdagrad:
-      return 4 * rows;
+      return {0, kFloat};
     case Optimizer::kAdam:
-    case Optimizer::kLamb:
-      return 2 * weights_bytes;
+      return {2 * as_weights, 0};
     case Optimizer::kPartialRowwiseAdam:
-      return weights_bytes + 4 * rows;
+      return {kFloat, kFloat};
+    case Optimizer::kLamb:
+      return {2 * kFloat, 0};
     case Optimizer::kLarsSgd:
-      return weights_bytes;
+      return {kFloat, 0};
   }
-  return 0;
+  return {};
 }
 
 // Optimizer state as a multiple of the weights' bytes (TorchRec's names of optimizer classes).
@@ -54,6 +65,31 @@ double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   return 0;
 }
 
+// Batches whose ids are in memory at once (calculate_pipeline_io_cost of TorchRec 1.9.2).
+double BatchesInFlight(const PlanRequest& request) {
+  if (request.pipeline_type == PipelineType::kTrainSparseDist) return 2;
+  return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist ? 3 : 1;
+}
+
+// And what prefetching rows into a cache takes for a moment, in bytes of ids (the same).
+double PrefetchBatches(const PlanRequest& request, const ShardLayout& layout) {
+  constexpr double kBurst = 1 + 6;  // one pass
+  return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist &&
+                 layout.kernel == ComputeKernel::kFusedUvmCaching
+             ? kBurst
+             : 0;
+}
+
+// Of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for each row
+// of the table, keys and times of use for each row that the cache holds.
+std::int64_t CacheStateBytes(const ShardLayout& layout, std::int64_t rows) {
+  constexpr double kBytesPerRow = 4;
+  constexpr double kBytesPerSlot = 16;
+  if (layout.kernel != ComputeKernel::kFusedUvmCaching) return 0;
+  return Saturate(static_cast<double>(rows) *
+                  (kBytesPerRow + layout.cache_load_factor * kBytesPerSlot));
+}
+
 // TorchRec counts a rank's samples, divides their ids by the ranks that share the rows, and then
 // multiplies by all ranks; products are in its order, so that what it rounds up is the same number.
 MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
@@ -64,15 +100,35 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   const double batch = static_cast<double>(request.global_batch_size) / ranks;
   const double peers = layout.type == ShardingType::kDataParallel ? 1 : ranks;
   const double ids = table.pooling_factor * batch / layout.row_shards * peers;
-  const double vectors = PooledVectors(table) * batch * peers;
-  const double weights = static_cast<double>(rows) * static_cast<double>(cols) * element;
+  const VectorCount count = VectorsOf(table);
+  const double vectors = table.kind == TableKind::kEmbedding
+                             ? ids
+                             : (count.of_sample * batch + count.of_batch / ranks) * peers;
+  const double values = static_cast<double>(rows) * static_cast<double>(cols);
+  const double multiplier =
+      TorchRecOptimizerMultiplier(request.optimizer, static_cast<double>(table.embedding_dim));
   MemoryUse use;
-  use.weights_bytes = Saturate(weights);
-  use.optimizer_bytes =
-      Saturate(weights * TorchRecOptimizerMultiplier(request.optimizer,
-                                                     static_cast<double>(table.embedding_dim)));
-  use.input_bytes = Saturate(ids * 8);
-  use.output_bytes = Saturate(vectors * static_cast<double>(cols) * element);
+  use.weights_bytes = Saturate(values * element);
+  use.optimizer_bytes = Saturate(values * element * multiplier);
+  if (IsInHostMemory(layout.kernel)) {
+    use.host_weights_bytes = use.weights_bytes;
+    use.host_optimizer_bytes = use.optimizer_bytes;
+    // The cache of the whole table, rounded to even, and the shard's part of it.
+    const double table_values =
+        static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim);
+    const double cache = std::nearbyint(table_values * element * layout.cache_load_factor);
+    const double cached = std::ceil(cache * values / table_values);
+    use.weights_bytes = Saturate(cached);
+    use.optimizer_bytes = Saturate(cached * multiplier);
+    use.cache_state_bytes = CacheStateBytes(layout, rows);
+  }
+  const double input = std::ceil(ids * 8);
+  use.input_bytes = Saturate(input * (BatchesInFlight(request) + PrefetchBatches(request, layout)));
+  // Pipelines are taken to have no outputs in memory where it is fullest.
+  if (BatchesInFlight(request) > 1) return use;
+  use.output_bytes =
+      Saturate(vectors * static_cast<double>(cols) *
+               static_cast<double>(ElementBytes(table.output_dtype.value_or(table.weight_dtype))));
   return use;
 }
 
@@ -90,52 +146,49 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   return *this;
 }
 
-namespace {
-
-// The same, were the table in device memory.
-MemoryUse DeviceMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
-                       std::int64_t rows, std::int64_t cols) {
+MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                      std::int64_t rows, std::int64_t cols) {
   if (request.memory.rule == MemoryRule::kTorchRec) {
     return TorchRecMemory(request, table, layout, rows, cols);
   }
+  constexpr double kIdBytes = 8;
+  constexpr double kIdWeightBytes = 4;
+  constexpr double kInt8RowBytes = 8;  // scale and bias
+  constexpr double kOutputBytes = 4;   // FBGEMM's lookups give floats unless told otherwise
   const double r = static_cast<double>(rows);
   const double c = static_cast<double>(cols);
-  const double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
+  double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
+  if (table.weight_dtype == DataType::kInt8) weights += r * kInt8RowBytes;
+  const bool in_host_memory = IsInHostMemory(layout.kernel);
+  const double on_device = in_host_memory ? layout.cache_load_factor : 1;
   MemoryUse use;
-  use.weights_bytes = Saturate(weights);
+  use.weights_bytes = Saturate(on_device * weights);
+  if (in_host_memory) use.host_weights_bytes = Saturate(weights);
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
-  const bool dense = layout.kernel == ComputeKernel::kDense;
+
+  const OptimizerState state = StateOf(request.optimizer, table.weight_dtype);
+  const double element_state = r * c * state.element_bytes;
+  const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
   use.optimizer_bytes =
-      Saturate(OptimizerBytes(request.optimizer, weights, r) + (dense ? weights : 0));
+      Saturate(r * state.row_bytes + (in_host_memory ? 0 : element_state) + gradient);
+  if (in_host_memory) use.host_optimizer_bytes = Saturate(element_state);
+  use.cache_state_bytes = CacheStateBytes(layout, rows);
+
   double batch = static_cast<double>(request.global_batch_size);
-  if (layout.type == ShardingType::kDataParallel) batch /= request.topology.num_ranks();
+  double bags = BagsOf(table, batch);
+  if (layout.type == ShardingType::kDataParallel) {
+    batch /= request.topology.num_ranks();
+    bags /= request.topology.num_ranks();
+  }
   double ids = batch * table.pooling_factor;
   if (CutsRows(layout.type)) ids *= r / static_cast<double>(table.num_embeddings);
-  use.input_bytes = Saturate(ids * (table.weighted ? 12 : 8));
-  use.output_bytes = rows == 0 ? 0 : Saturate(batch * c * 4);
-  return use;
-}
-
-// Of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for each row
-// of the table, keys and times of use for each row that the cache holds.
-constexpr double kCacheBytesPerRow = 4;
-constexpr double kCacheBytesPerSlot = 16;
-
-}  // namespace
-
-MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
-                      std::int64_t rows, std::int64_t cols) {
-  MemoryUse use = DeviceMemory(request, table, layout, rows, cols);
-  if (!IsInHostMemory(layout.kernel)) return use;
-  const double cached = layout.cache_load_factor;  // 0 without a cache
-  use.host_weights_bytes = use.weights_bytes;
-  use.host_optimizer_bytes = use.optimizer_bytes;
-  use.weights_bytes = Saturate(cached * static_cast<double>(use.weights_bytes));
-  use.optimizer_bytes = Saturate(cached * static_cast<double>(use.optimizer_bytes));
-  if (cached > 0 && request.memory.rule != MemoryRule::kWeightsOnly) {
-    use.cache_state_bytes =
-        Saturate(static_cast<double>(rows) * (kCacheBytesPerRow + kCacheBytesPerSlot * cached));
-  }
+  use.input_bytes = Saturate(
+      ids * ((kIdBytes + (table.weighted ? kIdWeightBytes : 0)) * BatchesInFlight(request) +
+             kIdBytes * PrefetchBatches(request, layout)));
+  const double output_bytes =
+      table.output_dtype ? static_cast<double>(ElementBytes(*table.output_dtype)) : kOutputBytes;
+  const double vectors = table.kind == TableKind::kEmbedding ? ids : bags;
+  use.output_bytes = rows == 0 ? 0 : Saturate(vectors * c * output_bytes);
   return use;
 }
 

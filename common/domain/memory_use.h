@@ -35,21 +35,28 @@ struct MemoryUse {
 // One shard of `rows` x `cols` of `table`, laid out so, under the request's memory rule. Every kind
 // saturates at 2^52 bytes, more than any device has, instead of overflowing.
 //
-// kFull. weights: rows x cols x dtype. optimizer: SGD 0, Adagrad 1x weights, row-wise Adagrad 4 B a
-// row, Adam 2x weights; a dense kernel's gradient is counted here too, 1x weights. input: 8 B an id
-// (4 B more if weighted) of the global batch, of which a cut in rows gets its share; output: global
-// batch x cols x 4 B. data_parallel reads and writes its rank's share of the batch only.
+// kFull. weights: rows x cols x dtype, int8 8 B a row more (FBGEMM's scale and bias). optimizer: SGD
+// 0, Adagrad 1x weights, row-wise Adagrad 4 B a row, Adam 2x weights (of fp8 and int8 weights: 4 B
+// for each x); LARS-SGD 4 B, LAMB 8 B, partial row-wise Adam 4 B a weight and 4 B a row; a dense
+// kernel's gradient is counted here too, 1x weights. input: 8 B an id (4 B more if weighted) of the
+// global batch, of which a cut in rows gets its share, times the batches that the pipeline holds: 1,
+// 2 (train_sparse_dist) or 3 (train_prefetch_sparse_dist, which takes 7 x 8 B an id more of a cached
+// table). output: global batch x cols x 4 B or output_dtype's, a vector for each bag where bags or
+// batches of features are given, of an unpooled table for each id that it reads. data_parallel reads
+// and writes its rank's share of the batch only.
 // kWeightsOnly: weights alone (NeuroShard).
-// kTorchRec: TorchRec 1.4's calculate_shard_storages for HBM, pipeline type NONE, each kind rounded
-// up. weights: as above. optimizer: SGD 0, Adagrad 1x, row-wise Adagrad 1 / embedding_dim of the
-// table, Adam 2x weights; no gradients. input: 8 B an id, weighted or not, of all ranks' samples,
-// divided by the holders where rows are cut; output: all ranks' samples x features of the table (1
-// where none is named) x cols, in the weights' type; data_parallel: its own rank's samples. A shard
-// without rows takes nothing.
+// kTorchRec: TorchRec 1.9.2's calculate_shard_storages, each kind rounded as there. weights: rows x
+// cols x dtype. optimizer: SGD 0, row-wise Adagrad 1 / embedding_dim of the table, Adam 2x weights,
+// any other 1x; no gradients. input: 8 B an id, weighted or not, of all ranks' samples, divided by
+// the holders where rows are cut, times 1, 2 or 3 as above (of a cached table 10 where it is
+// prefetched); output: the vectors (VectorsOf) of all ranks' samples x cols, in output_dtype or else
+// the weights' type, of an unpooled table those of the ids that it reads; none with a pipeline.
+// data_parallel: its own rank's samples. A shard without rows takes nothing.
 //
 // Rows in host memory (fused_uvm, fused_uvm_caching): weights and optimizer state count for the
-// host; those of the share that a cache holds for the device as well, with 4 B a row and 16 B a
-// cached row of the cache's own state (none under kWeightsOnly).
+// host, those of the share that a cache holds for the device as well, with 4 B a row and 16 B a
+// cached row of the cache's own state (none under kWeightsOnly). Under kFull as FBGEMM has it: a
+// cache holds no optimizer state, and state of whole rows (4 B a row) is on the device.
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols);
 

@@ -80,6 +80,8 @@ struct PlanCost {
   std::optional<CostInterval> interval;         // of the embedding cost
   MeasuredWith measured_with;                   // in a planner's answer
   std::vector<HostMemoryUse> host_memory = {};  // of hosts whose memory holds tables
+  // Mean embedding cost over the request's sampled batches; none: it has none.
+  std::optional<double> mean_of_max_ms = {};
 
   bool operator==(const PlanCost&) const = default;
 };

@@ -89,7 +89,7 @@ struct PlanRequest {
   Topology topology;
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
-  PipelineType pipeline_type = PipelineType::kNone;
+  std::optional<PipelineType> pipeline_type = {};  // none: not stated
   QuantizedComms quantized_comms = {};
   MemoryModel memory;
   Constraints constraints;

@@ -1,19 +1,40 @@
 #include "common/domain/table.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace neuroshard {
 
-double PooledVectors(const Table& table) {
+VectorCount VectorsOf(const Table& table) {
+  if (table.kind == TableKind::kEmbedding) return {table.pooling_factor, 0};
   if (table.pooling_factors.empty()) {
     const double num_features = std::max(1.0, static_cast<double>(table.features.size()));
-    return std::min(num_features, table.pooling_factor);
+    return {std::min(num_features, table.pooling_factor), 0};
   }
-  double vectors = 0;
-  for (const double pooling_factor : table.pooling_factors) {
-    vectors += std::min(1.0, pooling_factor);
+  VectorCount count = {0, 0};
+  for (std::size_t i = 0; i < table.pooling_factors.size(); ++i) {
+    const double bags = table.num_poolings.empty() ? 1 : table.num_poolings[i];
+    const double vectors = std::min(1.0, table.pooling_factors[i]) * bags;
+    if (table.feature_batch_sizes.empty()) {
+      count.of_sample += vectors;
+    } else {
+      count.of_batch += vectors * static_cast<double>(table.feature_batch_sizes[i]);
+    }
   }
-  return vectors;
+  return count;
+}
+
+double BagsOf(const Table& table, double global_batch_size) {
+  const std::size_t num_features =
+      std::max(table.num_poolings.size(), table.feature_batch_sizes.size());
+  if (num_features == 0) return global_batch_size;
+  double bags = 0;
+  for (std::size_t i = 0; i < num_features; ++i) {
+    bags += (table.num_poolings.empty() ? 1 : table.num_poolings[i]) *
+            (table.feature_batch_sizes.empty() ? global_batch_size
+                                               : static_cast<double>(table.feature_batch_sizes[i]));
+  }
+  return bags;
 }
 
 }  // namespace neuroshard

@@ -17,8 +17,10 @@ struct Table {
   std::string module;
   std::int64_t num_embeddings = 0;  // rows
   std::int64_t embedding_dim = 0;   // columns
-  double pooling_factor = 1.0;      // mean ids per sample
-  // The same by feature, in the order of `features`; empty: not known.
+  double pooling_factor = 1.0;  // mean ids of a sample of the global batch, all features together
+  // Mean ids of a bag by feature, in the order of `features`; empty: not known, and neither
+  // num_poolings nor feature_batch_sizes are given. Their sum over all bags of a global batch is
+  // pooling_factor x global batch size.
   std::vector<double> pooling_factors;
   ReuseHistogram reuse_histogram{};
   DataType weight_dtype = DataType::kFp32;
@@ -27,9 +29,12 @@ struct Table {
   bool weighted = false;
   std::vector<std::string> features;
   std::optional<DataType> output_dtype = {};  // of looked-up vectors; none: weight_dtype
-  // By feature, in the order of `features`; empty: 1 and the global batch size each.
+  // Bags of a sample and samples of a global batch by feature, in the order of `features`; empty: 1
+  // and the global batch size each.
   std::vector<double> num_poolings = {};
   std::vector<std::int64_t> feature_batch_sizes = {};
+  // Mean ids per sample in each of some batches, the same batches for every table; empty: not known.
+  std::vector<double> batch_pooling_factors = {};
 
   bool operator==(const Table&) const = default;
 };
@@ -38,9 +43,21 @@ struct Table {
 // ask for the same).
 inline constexpr std::int64_t kColumnAlignment = 4;
 
-// Pooled vectors that a sample has on average: for each feature min(1, its pooling factor), as
-// TorchRec 1.9.2 counts in times and memory (batch_outputs of planner/estimator/types.py). Features
-// without pooling factors of their own share the table's evenly.
-double PooledVectors(const Table& table);
+// Vectors that lookups of a global batch give.
+struct VectorCount {
+  double of_sample = 1;  // of each sample of the global batch
+  double of_batch = 0;   // of all samples, where features have batch sizes of their own
+
+  double Of(double global_batch_size) const { return of_sample * global_batch_size + of_batch; }
+  bool operator==(const VectorCount&) const = default;
+};
+
+// As TorchRec 1.9.2 counts in times and memory (batch_outputs of planner/estimator/types.py): for
+// each bag of a pooled table min(1, its ids), of an unpooled table one an id. Features without
+// pooling factors of their own share the table's evenly.
+VectorCount VectorsOf(const Table& table);
+
+// Bags of a global batch, empty ones too; at least one a sample where nothing is said of them.
+double BagsOf(const Table& table, double global_batch_size);
 
 }  // namespace neuroshard

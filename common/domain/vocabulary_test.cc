@@ -9,7 +9,7 @@ TEST(VocabularyTest, TextRoundTrips) {
   for (const auto& word : kWords<Optimizer>) {
     EXPECT_EQ(FromText<Optimizer>(ToText(word.value)), word.value);
   }
-  EXPECT_EQ(FromText<DataType>("fp8"), std::nullopt);
+  EXPECT_EQ(FromText<DataType>("fp4"), std::nullopt);
   EXPECT_EQ(NotAWord<PoolingMode>("men"),
             "must be one of sum, mean, got \"men\"; did you mean mean?");
   EXPECT_EQ(NotAWord<PoolingMode>("x"), "must be one of sum, mean, got \"x\"");

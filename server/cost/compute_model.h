@@ -13,7 +13,7 @@ namespace neuroshard {
 
 // Time of a rank's fused lookup in one iteration, in ms.
 struct ComputeCost {
-  float total_ms = 0;
+  float total_ms = 0;    // with the distribution of ids, where that is exposed (input_dist.h)
   float forward_ms = 0;  // 0 unless ModelProperties::splits_compute
   float backward_ms = 0;
 };

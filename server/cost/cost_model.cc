@@ -3,7 +3,26 @@
 #include <cassert>
 #include <cstddef>
 
+#include "server/cost/input_dist_compute.h"
+
 namespace neuroshard {
+
+BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties properties,
+                               std::vector<ShardingType> sharding_types,
+                               std::shared_ptr<const ComputeModel> compute,
+                               std::shared_ptr<const CommModel> comm)
+    : conditions_(std::move(conditions)),
+      properties_(properties),
+      sharding_types_(std::move(sharding_types)),
+      input_dist_(InputDist::Of(conditions_, properties.torchrec_input_dist
+                                                 ? InputDistRule::kTorchRec
+                                                 : InputDistRule::kOurs)),
+      compute_(std::move(compute)),
+      comm_(std::move(comm)) {
+  if (input_dist_ && input_dist_->exposed()) {
+    compute_ = WithInputDist(std::move(compute_), *input_dist_);
+  }
+}
 
 void BoundCostModel::Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
                                std::span<CommLoad> loads) const {

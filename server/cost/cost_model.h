@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "common/base/status.h"
 #include "server/cost/comm_model.h"
 #include "server/cost/compute_model.h"
+#include "server/cost/input_dist.h"
 #include "server/cost/model_info.h"
 #include "server/cost/pricing_conditions.h"
 
@@ -30,12 +32,8 @@ class BoundCostModel {
   // Neither half is null.
   BoundCostModel(PricingConditions conditions, ModelProperties properties,
                  std::vector<ShardingType> sharding_types,
-                 std::shared_ptr<const ComputeModel> compute, std::shared_ptr<const CommModel> comm)
-      : conditions_(std::move(conditions)),
-        properties_(properties),
-        sharding_types_(std::move(sharding_types)),
-        compute_(std::move(compute)),
-        comm_(std::move(comm)) {}
+                 std::shared_ptr<const ComputeModel> compute,
+                 std::shared_ptr<const CommModel> comm);
 
   const PricingConditions& conditions() const { return conditions_; }
   int num_ranks() const { return conditions_.num_ranks; }
@@ -43,6 +41,8 @@ class BoundCostModel {
   const std::vector<ShardingType>& sharding_types() const { return sharding_types_; }
   const std::shared_ptr<const ComputeModel>& compute() const { return compute_; }
   const CommModel& comm() const { return *comm_; }
+  // None where the request does not ask for it. Where it is exposed, ComputeCost::total_ms has it.
+  const std::optional<InputDist>& input_dist() const { return input_dist_; }
 
   // Width of phi.
   int representation_width() const { return compute_->representation_width(); }
@@ -69,6 +69,7 @@ class BoundCostModel {
   PricingConditions conditions_;
   ModelProperties properties_;
   std::vector<ShardingType> sharding_types_;
+  std::optional<InputDist> input_dist_;
   std::shared_ptr<const ComputeModel> compute_;
   std::shared_ptr<const CommModel> comm_;
 };

@@ -70,6 +70,8 @@ struct ModelProperties {
   // - with rows over more holders neither rises for one holder nor falls for all of them together.
   // So a few shards bound all ways of cutting a table (server/evaluate/README.md).
   bool monotone_shard_costs = false;
+  // It prices the distribution of ids, if asked to, as TorchRec does (server/cost/input_dist.h).
+  bool torchrec_input_dist = false;
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
 };

@@ -13,7 +13,10 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   }
   conditions.global_batch_size = request.global_batch_size;
   conditions.optimizer = request.optimizer;
+  conditions.pipeline_type = request.pipeline_type;
   conditions.bandwidths = request.topology.bandwidths;
+  conditions.pod_size = request.topology.pod_size;
+  conditions.quantized_comms = request.quantized_comms;
   return conditions;
 }
 

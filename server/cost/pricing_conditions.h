@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/domain/plan_request.h"
 
 namespace neuroshard {
 
-// Ranks, batch size, optimizer and links of a request.
+// Ranks, batch size, optimizer, links and pipeline of a request.
 struct PricingConditions {
   int num_ranks = 1;
   int ranks_per_host = 1;  // of the largest host
@@ -17,6 +18,9 @@ struct PricingConditions {
   Bandwidths bandwidths = {};
   // The hosts, in the order of ranks. Empty: not stated, and all ranks are on one host.
   std::vector<HostRanks> hosts = {};
+  int pod_size = 1;                                // hosts of an NVLink domain
+  std::optional<PipelineType> pipeline_type = {};  // none: not stated
+  QuantizedComms quantized_comms = {};
 };
 
 PricingConditions ConditionsOf(const PlanRequest& request);

@@ -11,6 +11,25 @@
 
 namespace neuroshard {
 
+// Ids that the features of a table look up, and the bags that they come in: of one sample or,
+// where features have batch sizes of their own, of the whole batch.
+struct LookupInputs {
+  double ids = 1;
+  double bags = 1;
+  bool of_batch = false;
+
+  double IdsOf(double global_batch_size) const { return of_batch ? ids : ids * global_batch_size; }
+  double BagsOf(double global_batch_size) const {
+    return of_batch ? bags : bags * global_batch_size;
+  }
+  bool operator==(const LookupInputs&) const = default;
+};
+
+// A feature has its pooling factor in ids a bag and its number of bags a sample, as TorchRec counts
+// (batch_inputs of planner/estimator/types.py). Features without pooling factors of their own share
+// the table's evenly.
+LookupInputs InputsOf(const Table& table);
+
 // One shard as a model sees it.
 struct ShardFeatures {
   std::int64_t rows = 0;
@@ -22,7 +41,9 @@ struct ShardFeatures {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
-  double pooled_vectors = 1;  // of a sample (PooledVectors)
+  VectorCount vectors;       // of the table's lookups (VectorsOf)
+  bool unpooled = false;     // every id gives a vector, and cut rows give those of their own ids
+  LookupInputs inputs = {};  // of the table
 };
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1

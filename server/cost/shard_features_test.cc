@@ -32,7 +32,7 @@ TEST(ShardFeaturesTest, AFeatureHasAPooledVectorWhereASampleHasIds) {
   Table table;
   table.num_embeddings = 10;
   table.embedding_dim = 4;
-  const auto vectors = [&table] { return FeaturesOf(table, {}, 10, 4).pooled_vectors; };
+  const auto vectors = [&table] { return FeaturesOf(table, {}, 10, 4).vectors.Of(1); };
   table.pooling_factor = 0.5;
   EXPECT_EQ(vectors(), 0.5);
   table.features = {"a", "b", "c"};
@@ -42,6 +42,23 @@ TEST(ShardFeaturesTest, AFeatureHasAPooledVectorWhereASampleHasIds) {
   EXPECT_EQ(vectors(), 3);
   table.pooling_factors = {0.25, 58, 1.75};
   EXPECT_EQ(vectors(), 2.25);
+}
+
+TEST(ShardFeaturesTest, BagsAndBatchesOfFeaturesGiveVectors) {
+  Table table;
+  table.features = {"a", "b"};
+  table.pooling_factors = {0.5, 3};
+  table.num_poolings = {4, 2};
+  EXPECT_EQ(FeaturesOf(table, {}, 1, 4).vectors, (VectorCount{4, 0}));
+  table.feature_batch_sizes = {100, 10};
+  EXPECT_EQ(FeaturesOf(table, {}, 1, 4).vectors, (VectorCount{0, 220}));
+  table.num_poolings.clear();
+  EXPECT_EQ(FeaturesOf(table, {}, 1, 4).vectors, (VectorCount{0, 60}));
+  EXPECT_FALSE(FeaturesOf(table, {}, 1, 4).unpooled);
+  table.kind = TableKind::kEmbedding;
+  table.pooling_factor = 2.5;
+  EXPECT_EQ(FeaturesOf(table, {}, 1, 4).vectors, (VectorCount{2.5, 0}));
+  EXPECT_TRUE(FeaturesOf(table, {}, 1, 4).unpooled);
 }
 
 TEST(ShardFeaturesTest, AMeasuredShardIsAWholeTable) {

@@ -105,6 +105,12 @@ class ConstraintChecker {
             fmt::format("must be one of {} ({}), got {}", ListText(rule.compute_kernels),
                         DemandName{"compute_kernels", r}.Path(), ToText(plan.compute_kernel)));
       }
+      if (rule.cache_load_factor != 0 && plan.compute_kernel == ComputeKernel::kFusedUvmCaching &&
+          plan.cache_load_factor != rule.cache_load_factor) {
+        AddToTable(first, "cache_load_factor",
+                   fmt::format("must be {} ({}), got {}", rule.cache_load_factor,
+                               DemandName{"cache_load_factor", r}.Path(), plan.cache_load_factor));
+      }
       CheckCount(first, rule.max_shards, DemandName{"max_shards", r});
       CheckWidths(entry, rule.min_column_width, DemandName{"min_column_width", r});
       CheckRanks(entry, r);

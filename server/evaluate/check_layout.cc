@@ -17,21 +17,19 @@ namespace {
 class LayoutChecker {
  public:
   LayoutChecker(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                const std::string& path, Violations& violations)
+                const std::vector<std::int64_t>& host_memory_bytes, const std::string& path,
+                Violations& violations)
       : table_(table),
         plan_(plan),
         type_(plan.sharding_type),
         hosts_(hosts),
+        host_memory_bytes_(host_memory_bytes),
         num_ranks_(hosts.back().first + hosts.back().count),
         path_(path),
         violations_(violations) {}
 
   void Run() {
-    if (plan_.compute_kernel != KernelOf(type_)) {
-      violations_.Add(path_ + ".compute_kernel",
-                      fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
-                                  ToText(type_), ToText(plan_.compute_kernel)));
-    }
+    CheckKernel();
     Sort();
     if (type_ == ShardingType::kTableWise && order_.size() != 1) {
       violations_.Add(path_ + ".shards",
@@ -45,6 +43,28 @@ class LayoutChecker {
   using Indices = std::span<const std::size_t>;  // of shards, in order
 
   const Shard& At(std::size_t s) const { return plan_.shards[s]; }
+
+  void CheckKernel() {
+    const ComputeKernel kernel = plan_.compute_kernel;
+    const bool in_host_memory = IsInHostMemory(kernel) && type_ != ShardingType::kDataParallel;
+    if (in_host_memory && host_memory_bytes_.empty()) {
+      violations_.Add(path_ + ".compute_kernel",
+                      fmt::format("must be {}, since the topology states no memory of hosts "
+                                  "(host_memory_bytes), got {}",
+                                  ToText(KernelOf(type_)), ToText(kernel)));
+    } else if (!in_host_memory && kernel != KernelOf(type_)) {
+      violations_.Add(path_ + ".compute_kernel",
+                      fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
+                                  ToText(type_), ToText(kernel)));
+    }
+    const double factor = plan_.cache_load_factor;
+    if (kernel == ComputeKernel::kFusedUvmCaching ? !(factor > 0 && factor <= 1) : factor != 0) {
+      violations_.Add(path_ + ".cache_load_factor",
+                      fmt::format("must be {} with {}, got {}",
+                                  kernel == ComputeKernel::kFusedUvmCaching ? "in (0, 1]" : "0",
+                                  ToText(kernel), factor));
+    }
+  }
 
   void Sort() {
     for (std::size_t s = 0; s < plan_.shards.size(); ++s) order_.push_back(s);
@@ -249,6 +269,7 @@ class LayoutChecker {
   const TablePlan& plan_;
   const ShardingType type_;
   const std::vector<HostRanks>& hosts_;
+  const std::vector<std::int64_t>& host_memory_bytes_;
   const int num_ranks_;
   const std::string& path_;
   Violations& violations_;
@@ -258,8 +279,9 @@ class LayoutChecker {
 }  // namespace
 
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                 const std::string& path, Violations& violations) {
-  LayoutChecker(table, plan, hosts, path, violations).Run();
+                 const std::vector<std::int64_t>& host_memory_bytes, const std::string& path,
+                 Violations& violations) {
+  LayoutChecker(table, plan, hosts, host_memory_bytes, path, violations).Run();
 }
 
 }  // namespace neuroshard

@@ -35,6 +35,7 @@ class PlanChecker {
     CheckWorld();
     CheckTables();
     CheckMemory();
+    CheckHostMemory();
     CheckConstraints(request_, plan_, placed_, violations_);
     std::vector<Violation> found = violations_.kept();
     if (violations_.count() > found.size()) {
@@ -124,7 +125,10 @@ class PlanChecker {
     }
     // Gaps and overlaps between shards that are wrong by themselves would only repeat what was
     // said.
-    if (in_range) CheckLayout(table, table_plan, hosts_, path, violations_);
+    if (in_range) {
+      CheckLayout(table, table_plan, hosts_, request_.topology.host_memory_bytes, path,
+                  violations_);
+    }
   }
 
   void CheckMemory() {
@@ -139,6 +143,32 @@ class PlanChecker {
                                     r, Quote(use.total_bytes()), use.reserve_bytes, Quote(capacity),
                                     use.total_bytes() - capacity));
       }
+    }
+  }
+
+  void CheckHostMemory() {
+    const Topology& topology = request_.topology;
+    if (topology.host_memory_bytes.empty()) return;  // CheckLayout names the kernels
+    for (std::size_t h = 0; h < hosts_.size(); ++h) {
+      MemoryUse of_host;
+      for (int i = 0; i < hosts_[h].count; ++i) {
+        const std::size_t r = static_cast<std::size_t>(hosts_[h].first + i);
+        of_host += rank_memory_[r];
+        const std::int64_t bytes = rank_memory_[r].host_total_bytes();
+        const std::int64_t most = topology.devices[r].max_host_memory_bytes;
+        if (most == 0 || bytes <= most) continue;
+        violations_.Add("plan.tables",
+                        fmt::format("rank {} needs {} of the memory of host {}, but may take {} "
+                                    "(max_host_memory_bytes): {} bytes over",
+                                    r, Quote(bytes), h, Quote(most), bytes - most));
+      }
+      const std::int64_t bytes = of_host.host_total_bytes();
+      const std::int64_t capacity = topology.host_memory_bytes[h];
+      if (bytes <= capacity) continue;
+      violations_.Add("plan.tables",
+                      fmt::format("host {} needs {} of its memory for the tables of its ranks, "
+                                  "but has {} (host_memory_bytes): {} bytes over",
+                                  h, Quote(bytes), Quote(capacity), bytes - capacity));
     }
   }
 

@@ -17,9 +17,12 @@ namespace neuroshard {
 //   other table does.
 // - Shards lie inside their table, tile it exactly and stand in ascending order of (col_offset,
 //   row_offset); they are cut and placed as common/domain/shard_layout.h says of the table's
-//   sharding type, and the compute kernel is dense with data_parallel, fused with all others.
+//   sharding type. The compute kernel is dense with data_parallel and fused with all others, or, where
+//   the topology states memory of hosts, one with rows in host memory; a cache has a load factor in
+//   (0, 1].
 // - Ranks exist. What a rank holds (ShardMemory of its shards, plus ReserveBytes) is within that
-//   rank's own capacity; a rank without shards is within any.
+//   rank's own capacity; a rank without shards is within any. What the ranks of a host hold in its
+//   memory is within what it has, and each rank's part within the rank's own limit.
 // - The request's constraints and its migration budget are kept; such a violation names the
 //   constraint ("constraints.tables[2].ranks"). Where they name no sharding types, any will do: the
 //   default types of a cost model bind searches, not plans.

@@ -165,7 +165,9 @@ class Explainer {
     std::vector<std::size_t> shape_of;  // of all shards, one after the other
     for (const Relayouts& type : relayouts) {
       for (const std::vector<Shard>& shards : type.layouts) {
-        const ShardLayout layout = LayoutOf(type.type, KernelOf(type.type), shards);
+        const ShardLayout layout =
+            LayoutIn(type.residency, type.type,
+                     LayoutOf(type.type, ComputeKernel::kFused, shards).row_shards);
         for (const Shard& shard : shards) {
           shape_of.push_back(
               shapes.Note(TableIndex(entry), TableOf(entry), layout, shard.rows, shard.cols));

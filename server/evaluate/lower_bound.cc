@@ -123,6 +123,30 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
           "less"};
 }
 
+// Whether no table, whole and alone on a rank, costs less with rows in host memory: with no cache,
+// with the smallest and the largest one. The price of a shard grows or falls with its cache, and a
+// kernel that is dearer for one shard is for every other (README of this folder).
+bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
+                     const BoundCostModel& model) {
+  if (!rules.has_host_memory()) return true;
+  ShardPricer pricer(model);
+  for (const Table& table : request.tables) {
+    std::vector<ShardFeatures> shards;
+    for (const Residency& residency : {Residency{}, Residency{ComputeKernel::kFusedUvm, 0},
+                                       Residency{ComputeKernel::kFusedUvmCaching, 1e-6},
+                                       Residency{ComputeKernel::kFusedUvmCaching, 1}}) {
+      shards.push_back(FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1),
+                                  table.num_embeddings, table.embedding_dim));
+    }
+    const std::span<const double> prices = pricer.Price(shards);
+    if (std::any_of(prices.begin() + 1, prices.end(),
+                    [&](double price) { return price < prices.front(); })) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool OnlyWholeTables(const CompiledRules& rules) {
   return std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& table) {
     return table.types == TypeSet{ShardingType::kTableWise};
@@ -134,11 +158,13 @@ bool OnlyWholeTables(const CompiledRules& rules) {
 LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model) {
   const ModelProperties& properties = model.properties();
   const CompiledRules rules(request, TypeSet(model.sharding_types()));
-  if (properties.additive_compute && properties.separable_comm && properties.monotone_shard_costs) {
+  if (properties.additive_compute && properties.separable_comm && properties.monotone_shard_costs &&
+      FusedIsCheapest(request, rules, model)) {
     return BoundOfFloors(request, rules, model);
   }
-  if (properties.convex_compute && OnlyWholeTables(rules))
+  if (properties.convex_compute && OnlyWholeTables(rules) && !rules.has_host_memory()) {
     return BoundOfWholeTables(request, model);
+  }
   return EvenSpread(request, model);
 }
 

@@ -14,7 +14,9 @@ constexpr double kSaturated = 0x1.0p60;
 }  // namespace
 
 PreviousPlacement::PreviousPlacement(const PlanRequest& request)
-    : request_(request), held_(request.tables.size()) {
+    : request_(request),
+      held_(request.tables.size()),
+      kernels_(request.tables.size(), ComputeKernel::kFused) {
   if (!request.migration.has_value()) return;
   const Plan& plan = request.migration->previous;
   const std::vector<int> table_of = TablesOf(plan, request.tables);
@@ -24,16 +26,21 @@ PreviousPlacement::PreviousPlacement(const PlanRequest& request)
     if (table_of[t] < 0 || seen[index]) continue;
     seen[index] = true;
     const Table& table = request.tables[index];
+    kernels_[index] = plan.tables[t].compute_kernel;
     held_[index] = HeldShards(plan.tables[t].shards, table.num_embeddings, table.embedding_dim);
   }
 }
 
-std::int64_t PreviousPlacement::MovedBytes(int table, const Shard& shard) const {
+std::int64_t PreviousPlacement::MovedBytes(int table, ComputeKernel kernel,
+                                           const Shard& shard) const {
   const HeldShards& held = held_[static_cast<std::size_t>(table)];
   const Table& of = request_.tables[static_cast<std::size_t>(table)];
   if (held.empty() || !IsInside(shard, of.num_embeddings, of.embedding_dim)) return 0;
-  const double bytes =
-      held.MissingCells(shard) * static_cast<double>(ElementBytes(of.weight_dtype));
+  const bool same_memory = IsInHostMemory(kernel) == IsInHostMemory(this->kernel(table));
+  const double cells = same_memory
+                           ? held.MissingCells(shard)
+                           : static_cast<double>(shard.rows) * static_cast<double>(shard.cols);
+  const double bytes = cells * static_cast<double>(ElementBytes(of.weight_dtype));
   return std::llround(std::min(bytes, kSaturated));
 }
 
@@ -47,7 +54,8 @@ MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan) {
     if (table_of[t] < 0) continue;
     std::int64_t bytes = 0;
     for (const Shard& shard : plan.tables[t].shards) {
-      bytes = std::min(kMaxBytes, bytes + previous.MovedBytes(table_of[t], shard));
+      bytes = std::min(kMaxBytes, bytes + previous.MovedBytes(
+                                              table_of[t], plan.tables[t].compute_kernel, shard));
     }
     if (bytes == 0) continue;
     report.tables.push_back({names.ReferenceTo(table_of[t]), bytes});

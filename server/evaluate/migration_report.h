@@ -1,6 +1,7 @@
 // Migration report: what a plan moves, compared with the one that is in place.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -23,14 +24,18 @@ class PreviousPlacement {
   // Whether the previous plan has the table, in its present size.
   bool Has(int table) const { return !held_[static_cast<std::size_t>(table)].empty(); }
 
-  // Bytes of the shard that its rank does not hold yet; 0 for new tables and for a shard that is
-  // none (empty, or outside its table). Saturates at 2^60. O(log k + shards in common) for k shards
-  // of the table before.
-  std::int64_t MovedBytes(int table, const Shard& shard) const;
+  // Bytes of the shard that its rank does not hold yet in the kernel's memory, so all of it where
+  // the table goes from device to host memory or back; 0 for new tables and for a shard that is
+  // none (empty, or outside its table). What a cache holds is not counted. Saturates at 2^60.
+  // O(log k + shards in common) for k shards of the table before.
+  std::int64_t MovedBytes(int table, ComputeKernel kernel, const Shard& shard) const;
+  // The table's kernel before; kFused for new tables.
+  ComputeKernel kernel(int table) const { return kernels_[static_cast<std::size_t>(table)]; }
 
  private:
   const PlanRequest& request_;
-  std::vector<HeldShards> held_;  // by table
+  std::vector<HeldShards> held_;        // by table
+  std::vector<ComputeKernel> kernels_;  // by table
 };
 
 // Of any plan; tables and shards that are none are passed over. The request must have a migration.

@@ -7,7 +7,7 @@
 namespace neuroshard {
 
 PlacementLedger::PlacementLedger(const PlanRequest& request, const CompiledRules& rules)
-    : request_(request), rules_(rules), state_(rules) {
+    : request_(request), rules_(rules), state_(rules), host_memory_(request.topology) {
   for (const Device& device : request.topology.devices) {
     left_bytes_.push_back(device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
   }
@@ -20,12 +20,14 @@ PlacementLedger::PlacementLedger(const PlanRequest& request, const CompiledRules
 PlacementLedger::Amounts PlacementLedger::AmountsOf(int table, const ShardLayout& layout,
                                                     const Shard& shard) const {
   const Table& of = request_.tables[static_cast<std::size_t>(table)];
-  return {ShardMemory(request_, of, layout, shard.rows, shard.cols).total_bytes(),
-          previous_.has_value() ? previous_->MovedBytes(table, shard) : 0};
+  const MemoryUse use = ShardMemory(request_, of, layout, shard.rows, shard.cols);
+  return {use.total_bytes(), use.host_total_bytes(),
+          previous_.has_value() ? previous_->MovedBytes(table, layout.kernel, shard) : 0};
 }
 
 void PlacementLedger::Add(int table, const Shard& shard, const Amounts& amounts) {
   left_bytes_[static_cast<std::size_t>(shard.rank)] -= amounts.bytes;
+  host_memory_.Add(shard.rank, amounts.host_bytes);
   left_budget_bytes_ -= amounts.moved_bytes;
   state_.Add(table, shard.rank);
 }
@@ -44,6 +46,7 @@ PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& la
   if (amounts.bytes > 0 && amounts.bytes > left_bytes_[static_cast<std::size_t>(shard.rank)]) {
     return Answer::kNoMemory;
   }
+  if (!host_memory_.Fits(shard.rank, amounts.host_bytes)) return Answer::kNoHostMemory;
   if (amounts.moved_bytes > left_budget_bytes_ && amounts.moved_bytes > 0) {
     return Answer::kOverBudget;
   }
@@ -71,6 +74,7 @@ void PlacementLedger::Take(int table, const ShardLayout& layout, std::span<const
   for (std::size_t s = shards.size(); s-- > 0;) {
     const Amounts amounts = AmountsOf(table, layout, shards[s]);
     left_bytes_[static_cast<std::size_t>(shards[s].rank)] += amounts.bytes;
+    host_memory_.Add(shards[s].rank, -amounts.host_bytes);
     left_budget_bytes_ += amounts.moved_bytes;
     state_.Remove(table, shards[s].rank);
   }

@@ -10,20 +10,21 @@
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "common/domain/shard_layout.h"
+#include "server/evaluate/host_memory.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
 
 namespace neuroshard {
 
-// Rules on ranks (RuleState), memory of each rank and the migration budget; whether sharding type
+// Rules on ranks (RuleState), memory of each rank and host and the migration budget; whether sharding type
 // and shape of a layout are allowed is the caller's business. Shards are in range.
 class PlacementLedger {
  public:
   // Nothing is placed. Both must outlive the ledger.
   PlacementLedger(const PlanRequest& request, const CompiledRules& rules);
 
-  enum class Answer { kYes, kAgainstRules, kNoMemory, kOverBudget };
+  enum class Answer { kYes, kAgainstRules, kNoMemory, kNoHostMemory, kOverBudget };
 
   // Places the shards if all of them may be where they are, else none; returns the rule in the way.
   // Row blocks of a host are as many as it has ranks, so that the blocks of a grid_shard table are
@@ -40,6 +41,7 @@ class PlacementLedger {
  private:
   struct Amounts {
     std::int64_t bytes;
+    std::int64_t host_bytes;
     std::int64_t moved_bytes;
   };
   Amounts AmountsOf(int table, const ShardLayout& layout, const Shard& shard) const;
@@ -49,7 +51,8 @@ class PlacementLedger {
   const PlanRequest& request_;
   const CompiledRules& rules_;
   RuleState state_;
-  std::vector<std::int64_t> left_bytes_;       // of each rank
+  std::vector<std::int64_t> left_bytes_;  // of each rank
+  HostMemory host_memory_;
   std::optional<PreviousPlacement> previous_;  // if there is a budget
   std::int64_t left_budget_bytes_ = 0;
 };

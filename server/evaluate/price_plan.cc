@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,37 @@
 #include "server/evaluate/resolved_shards.h"
 
 namespace neuroshard {
+namespace {
+
+std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
+                                        const std::vector<RankCost>& ranks) {
+  std::vector<HostMemoryUse> used;
+  const std::vector<HostRanks> hosts = topology.hosts();
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    MemoryUse of_host;
+    for (int i = 0; i < hosts[h].count; ++i) {
+      of_host += ranks[static_cast<std::size_t>(hosts[h].first + i)].memory;
+    }
+    if (of_host.host_total_bytes() == 0) continue;
+    const std::int64_t capacity =
+        topology.host_memory_bytes.empty() ? 0 : topology.host_memory_bytes[h];
+    used.push_back({static_cast<int>(h), of_host.host_total_bytes(), capacity});
+  }
+  return used;
+}
+
+// A stage of its own, which compute has where it is exposed.
+void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> shards,
+                  RankCost& rank) {
+  float ms = 0;  // summed as searches sum it
+  for (const ShardFeatures& shard : shards) ms += input_dist.Ms(shard);
+  rank.input_dist_ms = ms;
+  rank.input_dist_hidden = !input_dist.exposed();
+  if (input_dist.exposed()) rank.compute_ms -= ms;
+}
+
+}  // namespace
+
 StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
                              const BoundCostModel& model) {
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> shards, ResolveShards(request, plan));
@@ -20,8 +52,10 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
     rank.memory += ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
   }
-  const std::vector<ShardSetCost> ranks =
-      model.CostsOfSets(FeaturesByRank(shards, model.num_ranks()));
+  cost.host_memory = HostMemoryOf(request.topology, cost.ranks);
+  const std::vector<std::vector<ShardFeatures>> features =
+      FeaturesByRank(shards, model.num_ranks());
+  const std::vector<ShardSetCost> ranks = model.CostsOfSets(features);
   std::vector<float> compute_ms, forward_loads, backward_loads;
   ShardKinds kinds;
   for (const ShardSetCost& rank : ranks) {
@@ -37,6 +71,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     RankCost& rank = cost.ranks[r];
     rank.compute_ms = ranks[r].compute.total_ms;
+    if (model.input_dist()) AddInputDist(*model.input_dist(), features[r], rank);
     if (model.properties().splits_compute) {
       rank.forward_compute_ms = ranks[r].compute.forward_ms;
       rank.backward_compute_ms = ranks[r].compute.backward_ms;

@@ -190,5 +190,37 @@ TEST_F(PricePlanTest, PlacementsOfABatchDoNotInfluenceEachOther) {
   EXPECT_TRUE(both.cost_ms.empty());
 }
 
+TEST_F(PricePlanTest, DistributionOfIdsIsAStageOfItsOwn) {
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost unstated, PricePlan(request_, plan_, model_));
+  request_.pipeline_type = PipelineType::kTrainSparseDist;
+  const BoundCostModel hiding = BoundTo(request_, ConcaveCostModel());
+  NS_ASSERT_OK_AND_ASSIGN(PlanCost hidden, PricePlan(request_, plan_, hiding));
+  request_.pipeline_type = PipelineType::kNone;
+  const BoundCostModel exposing = BoundTo(request_, ConcaveCostModel());
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost exposed, PricePlan(request_, plan_, exposing));
+
+  const InputDist& input_dist = *exposing.input_dist();
+  const float of_a_shard = input_dist.Ms(FeaturesOf(request_.tables[0], {}, 16000, 16));
+  ASSERT_GT(of_a_shard, 0);
+  double most = 0;
+  for (std::size_t r = 0; r < 3; ++r) {
+    const RankCost& rank = exposed.ranks[r];
+    EXPECT_FALSE(unstated.ranks[r].input_dist_ms.has_value());
+    EXPECT_TRUE(hidden.ranks[r].input_dist_hidden);
+    EXPECT_FALSE(rank.input_dist_hidden);
+    // Two shards each on ranks 0 and 2, of whole tables in the eyes of ids.
+    EXPECT_FLOAT_EQ(static_cast<float>(*rank.input_dist_ms), r == 1 ? 0 : 2 * of_a_shard);
+    EXPECT_EQ(hidden.ranks[r].input_dist_ms, rank.input_dist_ms);
+    EXPECT_NEAR(rank.compute_ms, unstated.ranks[r].compute_ms, 1e-5);
+    EXPECT_NEAR(rank.start_offset_ms, unstated.ranks[r].start_offset_ms + *rank.input_dist_ms,
+                1e-4);
+    most = std::max(most, rank.total_ms());
+  }
+  EXPECT_DOUBLE_EQ(exposed.embedding_cost_ms, most);
+  EXPECT_GT(exposed.embedding_cost_ms, unstated.embedding_cost_ms);
+  for (RankCost& rank : hidden.ranks) rank.input_dist_ms.reset();
+  EXPECT_EQ(hidden, unstated);
+}
+
 }  // namespace
 }  // namespace neuroshard

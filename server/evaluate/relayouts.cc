@@ -67,9 +67,10 @@ class RelayoutFinder::Proposals {
                      [&](int a, int b) { return cost_of_host(a) < cost_of_host(b); });
   }
 
-  Relayouts Of(ShardingType type) {
+  Relayouts Of(ShardingType type, const Residency& residency) {
     found_ = {};
     found_.type = type;
+    if (type != ShardingType::kDataParallel) found_.residency = residency;
     obstacle_ = PlacementLedger::Answer::kYes;
     const Block whole = {0, of_.embedding_dim};
     const std::span<const Block> uncut(&whole, 1);
@@ -102,6 +103,11 @@ class RelayoutFinder::Proposals {
   }
 
  private:
+  ShardLayout LayoutOfShards(std::span<const Shard> shards) const {
+    const int row_shards = LayoutOf(found_.type, ComputeKernel::kFused, shards).row_shards;
+    return LayoutIn(found_.residency, found_.type, row_shards);
+  }
+
   // Whether the shards have a place beside all others, which they take then.
   bool Put(const ShardLayout& layout, std::span<const Shard> shards) {
     const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
@@ -115,7 +121,7 @@ class RelayoutFinder::Proposals {
       obstacle_ = PlacementLedger::Answer::kAgainstRules;
       return false;
     }
-    const ShardLayout layout = LayoutOf(found_.type, KernelOf(found_.type), shards);
+    const ShardLayout layout = LayoutOfShards(shards);
     if (!Put(layout, shards)) return false;
     finder_.ledger_.Take(table_, layout, shards);
     found_.layouts.push_back(std::move(shards));
@@ -161,7 +167,7 @@ class RelayoutFinder::Proposals {
            PositionsDescending(places.size(), [&](std::size_t at) { return -times[at]; })) {
         std::vector<Shard> shards = LayOut(of_, found_.type, std::span(&block, 1),
                                            std::span(&places[i], 1), finder_.rules_.hosts());
-        const ShardLayout layout = LayoutOf(found_.type, KernelOf(found_.type), shards);
+        const ShardLayout layout = LayoutOfShards(shards);
         if (!Put(layout, shards)) continue;
         put.emplace_back(layout, std::move(shards));
         chosen.push_back(places[i]);
@@ -183,7 +189,7 @@ class RelayoutFinder::Proposals {
         if (static_cast<int>(holders.size()) == parts) break;
         const Shard part = {0, (of_.num_embeddings + parts - 1) / parts, 0, of_.embedding_dim,
                             rank};
-        const ShardLayout layout = {found_.type, ComputeKernel::kFused, parts};
+        const ShardLayout layout = LayoutIn(found_.residency, found_.type, parts);
         if (!Put(layout, std::span(&part, 1))) continue;
         finder_.ledger_.Take(table_, layout, std::span(&part, 1));
         holders.push_back(rank);
@@ -198,6 +204,8 @@ class RelayoutFinder::Proposals {
     switch (obstacle_) {
       case PlacementLedger::Answer::kNoMemory:
         return "no place with enough free memory was found";
+      case PlacementLedger::Answer::kNoHostMemory:
+        return "no place with enough free host memory was found";
       case PlacementLedger::Answer::kOverBudget:
         return "no place within the migration budget was found";
       case PlacementLedger::Answer::kAgainstRules:
@@ -234,11 +242,20 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
   std::vector<Relayouts> all;
   Proposals proposals(*this, table, rank_cost_ms);
   for (const auto& word : kWords<ShardingType>) {
-    if (word.value == entry.sharding_type) continue;
-    if (rules_.of(table).types.contains(word.value)) {
-      all.push_back(proposals.Of(word.value));
+    const Residency residency = ResidencyOf(entry);
+    if (word.value == entry.sharding_type) {
+      if (!residency.in_host_memory()) continue;
+      Relayouts& own = all.emplace_back();
+      own.type = word.value;
+      own.reason = "constraints demand a kernel with rows in host memory";
+      if (rules_.of(table).device_types.contains(word.value)) own = proposals.Of(word.value, {});
+      if (!own.reason.empty()) own.reason = "in device memory: " + own.reason;
+    } else if (rules_.of(table).types.contains(word.value) &&
+               (residency.in_host_memory() || rules_.of(table).device_types.contains(word.value))) {
+      all.push_back(proposals.Of(word.value, residency));
     } else {
-      all.push_back({word.value, {}, TypeObstacle(request_, default_types_, table, word.value)});
+      all.push_back(
+          {word.value, {}, {}, TypeObstacle(request_, default_types_, table, word.value)});
     }
   }
   ledger_.PutAnyway(table, LayoutOf(entry), entry.shards);

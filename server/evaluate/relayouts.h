@@ -15,6 +15,7 @@ namespace neuroshard {
 // Layouts of one sharding type that keep every rule, memory and the migration budget.
 struct Relayouts {
   ShardingType type = ShardingType::kTableWise;
+  Residency residency = {};
   std::vector<std::vector<Shard>> layouts;
   std::string reason;  // if there is none
 };
@@ -28,8 +29,10 @@ class RelayoutFinder {
   RelayoutFinder(const PlanRequest& request, TypeSet default_types, const CompiledRules& rules,
                  const Plan& plan);
 
-  // Of the plan's entry, which is of the request's table `table`, in each type but its own.
-  // rank_cost_ms are what the ranks cost without the table.
+  // Of the plan's entry, which is of the request's table `table`, in each type but its own, where
+  // it is: device memory, or host memory with its cache. If it is in host memory, also in its own
+  // type in device memory, which says why it is not there. rank_cost_ms are what the ranks cost
+  // without the table.
   std::vector<Relayouts> Find(int table, const TablePlan& entry,
                               std::span<const double> rank_cost_ms);
 

@@ -6,8 +6,10 @@ namespace neuroshard {
 
 std::size_t ShardShapes::Note(int table, const Table& of, const ShardLayout& layout,
                               std::int64_t rows, std::int64_t cols) {
-  const auto [at, is_new] = number_of_.emplace(
-      Shape(table, layout.type, layout.kernel, layout.row_shards, rows, cols), features_.size());
+  const auto [at, is_new] =
+      number_of_.emplace(Shape(table, layout.type, layout.kernel, layout.row_shards,
+                               layout.cache_load_factor, rows, cols),
+                         features_.size());
   if (is_new) features_.push_back(FeaturesOf(of, layout, rows, cols));
   return at->second;
 }

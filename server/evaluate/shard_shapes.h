@@ -29,7 +29,8 @@ class ShardShapes {
   const CommLoad& Load(std::size_t shape) const { return loads_[shape]; }
 
  private:
-  using Shape = std::tuple<int, ShardingType, ComputeKernel, int, std::int64_t, std::int64_t>;
+  using Shape =
+      std::tuple<int, ShardingType, ComputeKernel, int, double, std::int64_t, std::int64_t>;
 
   std::map<Shape, std::size_t> number_of_;
   std::vector<ShardFeatures> features_;

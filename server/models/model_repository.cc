@@ -191,13 +191,15 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
   }
   const bool by_channel = ref.version == 0 && channels_.contains(name);
   return WithReason(
-      FailedPrecondition("no cost model {}{}; {}", name,
-                         !by_channel    ? version == 0 ? "" : fmt::format(" version {}", version)
-                            : version == 0 ? fmt::format(" ({} is refused)", kChannelFileName)
-                                        : fmt::format(" version {}, which requests without a "
-                                                      "version get",
-                                                      version),
-                         DescribeAvailable(models_, name)),
+      FailedPrecondition(
+          "no cost model {}{}; {}{}", name,
+          !by_channel    ? version == 0 ? "" : fmt::format(" version {}", version)
+             : version == 0 ? fmt::format(" ({} is refused)", kChannelFileName)
+                         : fmt::format(" version {}, which requests without a "
+                                       "version get",
+                                       version),
+          DescribeAvailable(models_, name),
+          ref.name.empty() ? fmt::format("; requests that name none get {}", name) : ""),
       FailureReason::kNoModel);
 }
 
@@ -388,8 +390,8 @@ std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   if (!options_.default_model.empty()) return default_.name;
   std::set<std::string> names;
   for (const auto& model : snapshot.loaded_) names.insert(model->info().name);
-  if (!names.contains(only_name_)) only_name_ = names.size() == 1 ? *names.begin() : "";
-  if (!names.empty()) return only_name_;
+  if (chosen_name_.empty() && names.size() == 1) chosen_name_ = *names.begin();
+  if (!names.empty() || !chosen_name_.empty()) return chosen_name_;
   // A built-in model stands in only where there is nothing else.
   return options_.built_in.size() == 1 ? options_.built_in.front()->info().name : "";
 }

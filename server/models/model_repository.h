@@ -28,8 +28,9 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 struct ModelRepositoryOptions {
   std::filesystem::path root;
   // The model of requests that name none: NAME, or NAME/VERSION, which pins that version against
-  // channel.yaml as well. Empty: the only name on disk, which stays the default when others join it,
-  // or the built-in one while nothing is on disk.
+  // channel.yaml as well. Empty: the first only name on disk, which stays the default whatever joins
+  // it, and when it goes: no other name, and not the built-in one, takes its place. Until there is
+  // such a name: the built-in one while nothing is on disk, else none.
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
   std::vector<std::shared_ptr<const CostModel>> built_in;
@@ -174,7 +175,8 @@ class ModelRepository {
   // By directory relative to the root.
   std::map<std::string, Entry> entries_ NS_GUARDED_BY(reload_mutex_);
   std::map<std::string, ChannelEntry> channels_ NS_GUARDED_BY(reload_mutex_);  // by name
-  std::string only_name_ NS_GUARDED_BY(reload_mutex_);  // the default where none is stated
+  // The default where none is stated; empty until there was an only name.
+  std::string chosen_name_ NS_GUARDED_BY(reload_mutex_);
 
   mutable Mutex snapshot_mutex_;
   std::shared_ptr<const ModelSnapshot> snapshot_ NS_GUARDED_BY(snapshot_mutex_);

@@ -15,6 +15,7 @@
 #include "server/models/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/random_plan_request.h"
+#include "tests/support/status_matchers.h"
 
 namespace neuroshard {
 namespace {
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::StatusIs;
 
 CostModelInfo FakeInfo(const ModelManifest& manifest) {
   CostModelInfo info;
@@ -150,13 +152,29 @@ TEST_F(ModelRepositoryTest, ABuiltInModelIsAlwaysThereAndStandsInForNoneAtAll) {
   EXPECT_THAT(repository->Current()->refused()[0].reason,
               HasSubstr("the name formulas belongs to a model that is built in"));
 
-  // A second name does not take the default away; when the first goes, the second is the only one.
-  AddModel("b", 1);
-  repository->Reload();
-  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "a");
+  // Nor does it stand in for a default that is gone.
   fs::remove_all(root_ / "a");
   repository->Reload();
-  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "b");
+  EXPECT_FALSE(repository->Current()->Find({}).ok());
+}
+
+TEST_F(ModelRepositoryTest, ADefaultThatVanishesGivesItsPlaceToNoOtherName) {
+  AddModel("cpu", 1);
+  const auto repository = Open();
+  AddModel("h100", 1);
+  repository->Reload();
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "cpu");
+  // Away for one reading, as when it is replaced by two renames.
+  fs::rename(root_ / "cpu", root_ / "cpu~");
+  repository->Reload();
+  EXPECT_THAT(
+      repository->Current()->Find({}),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr(
+                   "no cost model cpu; there is h100 version 1; requests that name none get cpu")));
+  fs::rename(root_ / "cpu~", root_ / "cpu");
+  repository->Reload();
+  EXPECT_EQ((*repository->Current()->Find({}))->info().name, "cpu");
 }
 
 TEST_F(ModelRepositoryTest, ReloadsOnlyWhatChanged) {

@@ -6,6 +6,7 @@
 
 #include "common/base/failure_reason.h"
 #include "server/cost/fabric/fabric_cost_model.h"
+#include "server/evaluate/batch_imbalance.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
@@ -171,6 +172,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
         "may get another plan; search.refine_steps, or neither, makes it the same every time");
   }
   NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
+  NS_ASSIGN_OR_RETURN(final_answer.cost.mean_of_max_ms,
+                      MeanOfMaxMs(request, final_answer.plan, bound));
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
@@ -196,6 +199,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     answer.cost = *std::move(cost);
     answer.cost->measured_with = model->info().measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
+    NS_ASSIGN_OR_RETURN(answer.cost->mean_of_max_ms, MeanOfMaxMs(request, plan, bound));
     answer.migration = ReportOn(request, plan);
     answer.lower_bound = LowerBoundOf(request, bound);
     if (request.search.explain) {

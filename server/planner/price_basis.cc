@@ -86,6 +86,17 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
                      fmt::join(devices, " and "), figures);
 }
 
+// Nobody has measured it.
+std::string InputDistText(const Topology& topology, const std::vector<std::string>& devices) {
+  std::string figures = "the request's bandwidths";
+  if (!devices.empty()) {
+    figures = fmt::format("published figures of {}", fmt::join(devices, " and "));
+  } else if (topology.bandwidths == Bandwidths()) {
+    figures = "default bandwidths of a V100-class host";
+  }
+  return "the distribution of ids is a formula over " + figures;
+}
+
 // Everything but the differences.
 PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool communicates) {
   PriceBasis basis;
@@ -143,6 +154,9 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
       differences.push_back(fmt::format("the request is for {}", fmt::join(devices, " and ")));
     }
     AddOutside(UnmeasuredConditions(request, model), differences);
+    if (request.pipeline_type && request.topology.num_ranks() > 1) {
+      differences.push_back(InputDistText(request.topology, devices));
+    }
   }
   return WithDifferences(
       BasisOf(model, FormulasText(request.topology, devices), request.topology.num_ranks() > 1),

@@ -22,10 +22,12 @@ inline std::vector<int> RandomSubset(Random& random, int count, int least) {
   return all;
 }
 
+// Out of the first `count` words, which are all of them where it is 0.
 template <typename E>
-std::vector<E> RandomWords(Random& random) {
+std::vector<E> RandomWords(Random& random, std::size_t count = 0) {
+  if (count == 0) count = kWords<E>.size();
   std::vector<E> words;
-  for (const int i : RandomSubset(random, static_cast<int>(kWords<E>.size()), 1)) {
+  for (const int i : RandomSubset(random, static_cast<int>(count), 1)) {
     words.push_back(kWords<E>[static_cast<std::size_t>(i)].value);
   }
   return words;
@@ -43,7 +45,7 @@ inline void AddRandomConstraints(Random& random, PlanRequest& request, std::uint
     TableRule rule;
     rule.tables = RandomSubset(random, tables, 1);
     if (now()) rule.sharding_types = RandomWords<ShardingType>(random);
-    if (now()) rule.compute_kernels = RandomWords<ComputeKernel>(random);
+    if (now()) rule.compute_kernels = RandomWords<ComputeKernel>(random, 2);  // in device memory
     if (now()) rule.ranks = RandomSubset(random, ranks, 1);
     if (now()) rule.forbidden_ranks = RandomSubset(random, ranks, 1);
     if (now()) rule.hosts = RandomSubset(random, hosts, 1);

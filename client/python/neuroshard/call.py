@@ -157,7 +157,7 @@ class Attempts:
 def planner_error(fault: Any, address: str) -> PlannerError:
     """`fault`: a grpc.RpcError of either kind of client; both have these methods."""
     code, text = fault.code(), fault.details()
-    # Whoever cancels here says so. gRPC's servers answer so, without a word, to calls that arrive while they shut down.
+    # gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down; whoever cancels says why (proto/README.md).
     if code is grpc.StatusCode.CANCELLED and text in (None, "", "CANCELLED"):
         code, text = grpc.StatusCode.UNAVAILABLE, "the server ended the call, as one that stops does"
     return from_status(code, text, fault.trailing_metadata(), address)

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/domain/cache_hit_rate.h"
 #include "server/cost/analytic/kernel_bandwidth.h"
 #include "server/cost/analytic/shard_perf.h"
 
@@ -36,7 +37,8 @@ CostModelInfo MakeInfo() {
                      .additive_compute = true,
                      .convex_compute = true,
                      .separable_comm = true,
-                     .monotone_shard_costs = true};
+                     .monotone_shard_costs = true,
+                     .torchrec_input_dist = true};
   return info;
 }
 
@@ -47,22 +49,21 @@ class Formulas {
       : topology_{static_cast<double>(conditions.num_ranks),
                   static_cast<double>(conditions.ranks_per_host),
                   conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
-                  conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond},
+                  conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond,
+                  static_cast<double>(conditions.pod_size)},
+        batch_(static_cast<double>(conditions.global_batch_size)),
         samples_(static_cast<double>(conditions.global_batch_size) / conditions.num_ranks),
         memory_{conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond,
-                conditions.bandwidths.host_to_device_bytes_per_s / kMsPerSecond} {}
+                conditions.bandwidths.host_to_device_bytes_per_s / kMsPerSecond},
+        prefetched_(conditions.pipeline_type == PipelineType::kTrainPrefetchSparseDist),
+        comms_(conditions.quantized_comms) {}
 
+  // Without PrefetchMs.
   ShardPerf Price(const ShardFeatures& shard) const {
-    const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
-    const CommElementBytes wire = {element_bytes, element_bytes, element_bytes, element_bytes};
-    const ShardWork work = {.ids = shard.pooling_factor * samples_,
-                            .vectors = shard.pooled_vectors * samples_,
-                            .rows = static_cast<double>(shard.rows),
-                            .cols = static_cast<double>(shard.cols),
-                            .element_bytes = element_bytes,
-                            .weighted = shard.weighted};
+    const CommElementBytes wire = CommElementBytesOf(comms_, shard.weight_dtype, shard.unpooled);
+    const ShardWork work = WorkOf(shard);
     const double bytes_per_ms =
-        KernelBandwidth(shard.layout.kernel, memory_, shard.layout.cache_load_factor);
+        KernelBandwidth(shard.layout.kernel, memory_, shard.layout.cache_load_factor, prefetched_);
     switch (shard.layout.type) {
       case ShardingType::kTableWise:
       case ShardingType::kColumnWise:
@@ -80,10 +81,34 @@ class Formulas {
     return {};
   }
 
+  // TorchRec's Perf.prefetch_compute, part of its total.
+  double PrefetchMs(const ShardFeatures& shard) const {
+    if (!prefetched_ || shard.layout.kernel != ComputeKernel::kFusedUvmCaching) return 0;
+    const CacheHits hits =
+        ExpectedCacheHits(shard.reuse_histogram, shard.table_rows, shard.pooling_factor * batch_,
+                          shard.layout.cache_load_factor);
+    return neuroshard::PrefetchMs(WorkOf(shard), hits.missed_rows(), shard.layout.row_shards,
+                                  memory_.host_to_device_bytes_per_ms);
+  }
+
  private:
+  ShardWork WorkOf(const ShardFeatures& shard) const {
+    const double ranks = topology_.num_ranks;
+    return {.ids = shard.pooling_factor * samples_,
+            .vectors = shard.vectors.of_sample * samples_ + shard.vectors.of_batch / ranks,
+            .rows = static_cast<double>(shard.rows),
+            .cols = static_cast<double>(shard.cols),
+            .element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype)),
+            .weighted = shard.weighted,
+            .unpooled = shard.unpooled};
+  }
+
   CommTopology topology_;
+  double batch_;    // of all ranks
   double samples_;  // of one rank
   MemoryBandwidths memory_;
+  bool prefetched_;
+  QuantizedComms comms_;
 };
 
 // phi: forward and backward compute, in ms.
@@ -97,7 +122,8 @@ class AnalyticCompute final : public ComputeModel {
     const Formulas formulas(conditions);
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const ShardPerf perf = formulas.Price(shards[i]);
-      phi[i * kWidth] = static_cast<float>(perf.forward_compute_ms);
+      phi[i * kWidth] =
+          static_cast<float>(perf.forward_compute_ms + formulas.PrefetchMs(shards[i]));
       phi[i * kWidth + 1] = static_cast<float>(perf.backward_compute_ms);
     }
   }

@@ -18,9 +18,12 @@ inline constexpr std::string_view kAnalyticModelName = "analytic";
 //
 // Where it takes other words than TorchRec:
 // - samples of a rank: global batch / ranks, which need not be whole;
-// - pooled outputs only; values on the wire have the type of the table's weights;
+// - rows of fused_uvm_caching that a pipeline of type train_prefetch_sparse_dist fetches are those
+//   that ExpectedCacheHits misses, where TorchRec takes CacheStatistics; their time is part of the
+//   forward compute. Without that pipeline prices are TorchRec's without CacheStatistics;
+// - output_dtype changes no time, as in TorchRec;
 // - L is the ranks of the largest host; a table_row_wise or grid_shard table divides its ids by the
-//   ranks of the host that it is on;
+//   ranks that hold its rows;
 // - row_wise_subset is row_wise with ids divided by its holders;
 // - one rank communicates with nobody and pays nothing for it, as under every model here.
 std::shared_ptr<const CostModel> MakeAnalyticCostModel();

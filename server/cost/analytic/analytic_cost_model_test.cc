@@ -38,6 +38,53 @@ TEST(AnalyticCostModelTest, OneRankCommunicatesWithNobody) {
   EXPECT_THAT(cost_ms, ::testing::ElementsAre(0, 0));
 }
 
+// input_dist_comms of TorchRec 1.9.2's EmbeddingPerfEstimator at its default bandwidths; the same
+// for every shard of every type but data_parallel, and not part of its total.
+TEST(AnalyticCostModelTest, DistributionOfIdsTakesWhatTorchRecSays) {
+  struct Golden {
+    int ranks;
+    int ranks_per_host;
+    std::int64_t samples;  // of one rank
+    std::vector<double> pooling_factors;
+    std::vector<double> num_poolings;
+    std::vector<std::int64_t> batch_sizes;  // of one rank, by feature
+    float ms;
+  };
+  const std::vector<Golden> goldens = {
+      {2, 2, 512, {20}, {}, {}, 0.0002543131510416667F},
+      {2, 2, 512, {20}, {2}, {100}, 9.934107462565105e-05F},
+      {16, 8, 4096, {4, 4}, {}, {}, 0.3125F},
+      {16, 8, 4096, {4, 4}, {2, 3}, {100, 300}, 0.041961669921875F},
+      {16, 8, 512, {0.25}, {}, {}, 0.001220703125F},
+      {16, 8, 512, {0.25}, {2}, {100}, 0.000476837158203125F},
+  };
+  for (const Golden& golden : goldens) {
+    PricingConditions conditions;
+    conditions.num_ranks = golden.ranks;
+    conditions.ranks_per_host = golden.ranks_per_host;
+    conditions.global_batch_size = golden.samples * golden.ranks;
+    conditions.pipeline_type = PipelineType::kTrainSparseDist;
+    Table table;
+    table.num_embeddings = kRows;
+    table.embedding_dim = 128;
+    table.weighted = true;  // TorchRec leaves weights out here
+    table.features.resize(golden.pooling_factors.size(), "f");
+    table.pooling_factors = golden.pooling_factors;
+    table.num_poolings = golden.num_poolings;
+    for (const std::int64_t samples : golden.batch_sizes) {
+      table.feature_batch_sizes.push_back(samples * golden.ranks);
+    }
+    const InputDist input_dist = *MakeAnalyticCostModel()->Bind(conditions)->input_dist();
+    for (const auto& word : kWords<ShardingType>) {
+      ShardLayout layout;
+      layout.type = word.value;
+      layout.row_shards = CutsRows(word.value) ? golden.ranks : 1;
+      const float ms = input_dist.Ms(FeaturesOf(table, layout, kRows / layout.row_shards, 64));
+      EXPECT_FLOAT_EQ(ms, word.value == ShardingType::kDataParallel ? 0 : golden.ms) << word.text;
+    }
+  }
+}
+
 // All but row_wise_subset, which is not TorchRec's.
 TEST(AnalyticCostModelTest, TypesOfTorchRecsRuntimeAreTried) {
   std::vector<ShardingType> expected;

@@ -13,6 +13,7 @@ struct CommTopology {
   double ranks_per_host = 1;  // L
   double intra_host_bytes_per_ms = 0;
   double inter_host_bytes_per_ms = 0;
+  double hosts_per_group = 1;  // TorchRec's pod_size: hosts that share the rows of a table
 };
 
 // Bytes per ms of a collective over `ranks` ranks that stand `ranks_per_host` on a host

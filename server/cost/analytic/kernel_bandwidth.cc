@@ -2,7 +2,8 @@
 
 namespace neuroshard {
 
-double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share) {
+double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share,
+                       bool prefetched) {
   switch (kernel) {
     case ComputeKernel::kDense:
       return 0.5 * memory.device_bytes_per_ms;
@@ -11,6 +12,7 @@ double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, dou
     case ComputeKernel::kFusedUvm:
       return memory.host_to_device_bytes_per_ms / 10;
     case ComputeKernel::kFusedUvmCaching:
+      if (prefetched) return memory.device_bytes_per_ms;
       return (cached_share * memory.device_bytes_per_ms +
               (1 - cached_share) * memory.host_to_device_bytes_per_ms) /
              10;

@@ -12,7 +12,9 @@ struct MemoryBandwidths {
 };
 
 // Bytes per ms (kernel_bw_lookup of TorchRec 1.9.2, device "cuda"). `cached_share` of the rows are in
-// device memory under kFusedUvmCaching; others do not look at it.
-double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share);
+// device memory under kFusedUvmCaching, which is as fast as kFused where rows are `prefetched`;
+// others look at neither.
+double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share,
+                       bool prefetched);
 
 }  // namespace neuroshard

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace neuroshard {
 namespace {
@@ -28,6 +29,16 @@ double InputBytes(double ids, bool weighted) {
   return std::ceil(ids * kIdBytes) * (weighted ? 2 : 1);
 }
 
+double PooledReduceScatterBytes(std::optional<DataType> dtype, double element_bytes) {
+  if (!dtype) return element_bytes;
+  return dtype == DataType::kFp8 ? 2 : static_cast<double>(ElementBytes(*dtype));
+}
+
+// Of the whole world's samples, from one of the `holders` of the rows.
+double RowWiseValues(const ShardWork& work, double holders, double ranks) {
+  return (work.unpooled ? work.vectors / holders : work.vectors) * ranks * work.cols;
+}
+
 double BackwardComputeMs(double forward_compute_ms, bool weighted) {
   const double ms = forward_compute_ms * kBackwardComputeMultiplier;
   if (!weighted) return ms;
@@ -35,6 +46,19 @@ double BackwardComputeMs(double forward_compute_ms, bool weighted) {
 }
 
 }  // namespace
+
+CommElementBytes CommElementBytesOf(const QuantizedComms& comms, DataType weight_dtype,
+                                    bool unpooled) {
+  const double element_bytes = static_cast<double>(ElementBytes(weight_dtype));
+  CommElementBytes wire = {
+      static_cast<double>(ElementBytes(comms.forward_dtype.value_or(weight_dtype))),
+      static_cast<double>(ElementBytes(comms.backward_dtype.value_or(weight_dtype))), element_bytes,
+      element_bytes};
+  if (unpooled) return wire;
+  wire.forward_reduce_scatter = PooledReduceScatterBytes(comms.forward_dtype, element_bytes);
+  wire.backward_reduce_scatter = PooledReduceScatterBytes(comms.backward_dtype, element_bytes);
+  return wire;
+}
 
 ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
                         const CommTopology& topology, double kernel_bytes_per_ms) {
@@ -61,9 +85,12 @@ ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBy
   const double ranks = topology.num_ranks;
   const double ids = work.ids / holders;
   const double lookup_bytes = ids * ranks * work.cols * work.element_bytes;
-  const double values = work.vectors * ranks * work.cols;
-  const double forward_bytes = values * wire.forward_reduce_scatter;
-  const double backward_bytes = values * wire.backward_reduce_scatter;
+  const double values = RowWiseValues(work, holders, ranks);
+  // Unpooled vectors are exchanged, pooled ones summed up on the way.
+  const double forward_bytes =
+      values * (work.unpooled ? wire.forward_all_to_all : wire.forward_reduce_scatter);
+  const double backward_bytes =
+      values * (work.unpooled ? wire.backward_all_to_all : wire.backward_reduce_scatter);
   const double per_host = topology.ranks_per_host;
   ShardPerf perf;
   perf.forward_compute_ms =
@@ -80,30 +107,36 @@ ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBy
 ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
                            const CommTopology& topology, double kernel_bytes_per_ms) {
   const double ranks = topology.num_ranks;
-  const double per_host = topology.ranks_per_host;
+  const double group = topology.ranks_per_host * topology.hosts_per_group;
+  const double local = std::min(group, topology.ranks_per_host);
   const double ids = work.ids / holders;
   const double lookup_bytes = ids * ranks * work.cols * work.element_bytes;
-  const double values = work.vectors * ranks * work.cols;
+  const double values = RowWiseValues(work, holders, ranks);
   const double forward_bytes = values * wire.forward_reduce_scatter;
   const double backward_bytes = values * wire.backward_reduce_scatter;
   ShardPerf perf;
   perf.forward_compute_ms =
       (InputBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
   perf.forward_comm_ms =
-      forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, per_host, per_host);
+      forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, group, local);
   perf.backward_comm_ms =
-      backward_bytes / CommBandwidth(topology, Collective::kAllGather, per_host, per_host);
-  if (ranks > per_host) {
-    // Between hosts, an all-to-all of what the reduce-scatter has summed up.
-    const double hosts = ranks / per_host;
-    const double host_values = work.vectors * hosts * work.cols;
-    const double bandwidth = CommBandwidth(topology, Collective::kAllToAll, hosts, 1);
-    perf.forward_comm_ms += host_values * wire.forward_all_to_all / bandwidth;
-    perf.backward_comm_ms += host_values * wire.backward_all_to_all / bandwidth;
+      backward_bytes / CommBandwidth(topology, Collective::kAllGather, group, local);
+  if (ranks > group) {
+    // Between groups, an all-to-all of what the reduce-scatter has summed up.
+    const double groups = ranks / group;
+    const double group_values = work.vectors * groups * work.cols;
+    const double bandwidth = CommBandwidth(topology, Collective::kAllToAll, groups, 1);
+    perf.forward_comm_ms += group_values * wire.forward_all_to_all / bandwidth;
+    perf.backward_comm_ms += group_values * wire.backward_all_to_all / bandwidth;
   }
   perf.backward_comm_ms += backward_bytes * kBatchedCopyFactor / kernel_bytes_per_ms;
   perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
   return perf;
+}
+
+double PrefetchMs(const ShardWork& work, double fetched_rows, double holders,
+                  double host_to_device_bytes_per_ms) {
+  return fetched_rows / holders * work.cols * work.element_bytes / host_to_device_bytes_per_ms;
 }
 
 ShardPerf DataParallelPerf(const ShardWork& work, const CommTopology& topology,

@@ -19,7 +19,7 @@ CommTopology Links(double ranks, double ranks_per_host) {
   return {ranks, ranks_per_host, 600 * kGiB / 1000, 12.5 * kGiB / 1000};
 }
 
-double Bandwidth(ComputeKernel kernel) { return KernelBandwidth(kernel, kMemory, 0.2); }
+double Bandwidth(ComputeKernel kernel) { return KernelBandwidth(kernel, kMemory, 0.2, false); }
 
 void ExpectNear(double actual, double expected) {
   EXPECT_NEAR(actual, expected, kTolerance * expected);
@@ -67,7 +67,7 @@ TEST(ShardPerfTest, WireElementsMayBeSmallerThanTheTables) {
 TEST(ShardPerfTest, SequencesAreOneVectorAnId) {
   constexpr ShardWork kSequence = {.ids = 512, .vectors = 512, .rows = 128, .cols = 32};
   ShardWork row_wise = kSequence;
-  row_wise.vectors = 512 / 2;
+  row_wise.unpooled = true;
   ShardWork more_rows = kSequence;
   more_rows.rows = 256;
   const double fused = Bandwidth(ComputeKernel::kFused);

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "common/domain/fabric_collectives.h"
 #include "server/cost/comm_model.h"
-#include "server/cost/fabric/fabric_collectives.h"
 
 namespace neuroshard {
 

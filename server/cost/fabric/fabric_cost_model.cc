@@ -14,6 +14,7 @@ PricingConditions OfOneRank(const PricingConditions& conditions) {
   one.num_ranks = 1;
   one.ranks_per_host = 1;
   one.hosts = {{0, 1}};
+  one.pipeline_type.reset();  // priced at all ranks
   return one;
 }
 

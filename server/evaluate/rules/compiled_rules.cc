@@ -3,19 +3,27 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
 
 // TorchRec's min_partition where a caller names none (sharding_plan.py).
 constexpr std::int64_t kTorchRecMinPartition = 128;
+
+// Load factors of caches that a search tries where no rule asks for one. A table's time falls
+// fastest with the first rows, so they are close together there.
+constexpr double kLoadFactors[] = {0.01, 0.02, 0.03,  0.045, 0.06, 0.08, 0.1, 0.125, 0.15,
+                                   0.2,  0.25, 0.325, 0.4,   0.5,  0.65, 0.8, 1.0};
 
 int OrAny(int maximum) { return maximum == 0 ? INT_MAX : maximum; }
 
@@ -158,6 +166,10 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
     std::fill_n(host_of_rank_.begin() + hosts_[host].first, hosts_[host].count,
                 static_cast<int>(host));
   }
+  has_host_memory_ = std::any_of(request.topology.host_memory_bytes.begin(),
+                                 request.topology.host_memory_bytes.end(),
+                                 [](std::int64_t bytes) { return bytes > 0; });
+  FindResidencies(request);
   CollectDemands(request, default_types);
   CollectGroups(request.constraints);
   for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -165,6 +177,81 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
     for (const auto& word : kWords<ShardingType>) {
       if (!CanBe(word.value, request.tables[t], of)) of.types.Remove(word.value);
     }
+    of.device_types = of.device_types & of.types;
+  }
+}
+
+void CompiledRules::FindResidencies(const PlanRequest& request) {
+  struct Demand {
+    bool fused = true, dense = true, uvm = true, caching = true;
+    double load_factor = 0;  // 0: any
+    double in_place = 0;     // of the previous plan; 0: none
+
+    auto operator<=>(const Demand&) const = default;
+  };
+  const bool host = has_host_memory_;
+  std::vector<Demand> demands(tables_.size(), {true, true, host, host, 0});
+  for (const TableRule& rule : request.constraints.tables) {
+    const auto lists = [&](ComputeKernel kernel) {
+      return rule.compute_kernels.empty() ||
+             std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(), kernel) !=
+                 rule.compute_kernels.end();
+    };
+    for (const int table : rule.tables) {
+      Demand& of = demands[static_cast<std::size_t>(table)];
+      of.fused = of.fused && lists(ComputeKernel::kFused);
+      of.dense = of.dense && lists(ComputeKernel::kDense);
+      of.uvm = of.uvm && lists(ComputeKernel::kFusedUvm);
+      of.caching = of.caching && lists(ComputeKernel::kFusedUvmCaching);
+      if (rule.cache_load_factor == 0) continue;
+      of.caching = of.caching && (of.load_factor == 0 || of.load_factor == rule.cache_load_factor);
+      of.load_factor = rule.cache_load_factor;
+    }
+  }
+  if (host && request.migration.has_value()) {
+    const Plan& previous = request.migration->previous;
+    const std::vector<int> table_of = TablesOf(previous, request.tables);
+    for (std::size_t e = 0; e < table_of.size(); ++e) {
+      if (table_of[e] < 0) continue;
+      Demand& of = demands[static_cast<std::size_t>(table_of[e])];
+      if (of.load_factor == 0 && of.in_place == 0) {
+        of.in_place = previous.tables[e].cache_load_factor;
+      }
+    }
+  }
+  residencies_ = {Residency{}};
+  if (host) residencies_.push_back({ComputeKernel::kFusedUvm, 0});
+  std::map<double, int> position_of;  // of a load factor
+  const auto position = [&](double load_factor) {
+    const auto [at, is_new] =
+        position_of.emplace(load_factor, static_cast<int>(residencies_.size()));
+    if (is_new) residencies_.push_back({ComputeKernel::kFusedUvmCaching, load_factor});
+    return at->second;
+  };
+  std::map<Demand, std::shared_ptr<const std::vector<int>>> lists;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const Demand& of = demands[t];
+    TableRules& rules = tables_[t];
+    for (const auto& word : kWords<ShardingType>) {
+      if (word.value == ShardingType::kDataParallel ? of.dense : of.fused) {
+        rules.device_types.Add(word.value);
+      }
+    }
+    auto& list = lists[of];
+    if (list == nullptr) {
+      std::vector<int> found;
+      if (of.uvm) found.push_back(1);
+      if (of.caching && of.load_factor == 0) {
+        std::set<double> factors(std::begin(kLoadFactors), std::end(kLoadFactors));
+        if (of.in_place > 0 && of.in_place <= 1) factors.insert(of.in_place);
+        for (const double factor : factors) found.push_back(position(factor));
+      } else if (of.caching) {
+        found.push_back(position(of.load_factor));
+      }
+      if (of.fused || of.dense || !host) found.push_back(0);
+      list = std::make_shared<const std::vector<int>>(std::move(found));
+    }
+    rules.residencies = list;
   }
 }
 
@@ -175,7 +262,12 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
   const std::size_t num_ranks = host_of_rank_.size();
   const auto all_ranks = std::make_shared<const RankSet>(hosts_, std::vector(num_ranks, true));
   for (TableRules& of : tables_) {
-    of.types = TypeSet::All();
+    of.types = of.device_types;
+    if (!of.residencies->empty() && of.residencies->front() != 0) {
+      for (const auto& word : kWords<ShardingType>) {
+        if (word.value != ShardingType::kDataParallel) of.types.Add(word.value);
+      }
+    }
     of.ranks = all_ranks;
     of.max_shards = OrAny(constraints.max_shards_per_table);
     of.min_column_width = constraints.min_column_width;
@@ -183,19 +275,10 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
   RankSets rank_sets(hosts_);
   std::vector<bool> has_types(tables_.size());
   for (const TableRule& rule : constraints.tables) {
-    TypeSet of_kernels;
-    for (const auto& word : kWords<ShardingType>) {
-      const auto& kernels = rule.compute_kernels;
-      if (kernels.empty() ||
-          std::find(kernels.begin(), kernels.end(), KernelOf(word.value)) != kernels.end()) {
-        of_kernels.Add(word.value);
-      }
-    }
     std::vector<bool> rule_ranks;
     if (NamesRanks(rule)) rule_ranks = RanksOf(rule, hosts_, num_ranks);
     for (const int table : rule.tables) {
       TableRules& of = tables_[static_cast<std::size_t>(table)];
-      of.types = of.types & of_kernels;
       if (!rule.sharding_types.empty()) {
         of.types = of.types & TypeSet(rule.sharding_types);
         has_types[static_cast<std::size_t>(table)] = true;

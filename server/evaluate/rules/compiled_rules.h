@@ -5,8 +5,10 @@
 // - Several rules that name a table all hold: what they allow is intersected, the smallest maximum
 //   and the largest minimum win. A table without a rule on types may use Constraints'
 //   sharding_types, else the default types.
-// - Kernel dense belongs to data_parallel and fused to all other types, so a table that may only be
-//   dense is data_parallel, and one that may only be fused is not.
+// - In device memory kernel dense belongs to data_parallel and fused to all other types, so a table
+//   that may only be dense is data_parallel, and one that may only be fused is not. The kernels with
+//   rows in host memory are for all types but data_parallel, where a host has memory.
+// - A load factor that a rule asks for is the only one of the table's caches; of two there is none.
 // - row_wise and data_parallel take every rank: they are out where a rank is forbidden.
 //   table_row_wise and grid_shard take every rank of a host: they need a host without a forbidden
 //   rank. row_wise_subset needs two ranks.
@@ -32,16 +34,21 @@
 
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/rank_set.h"
+#include "server/evaluate/rules/residency.h"
 #include "server/evaluate/rules/type_set.h"
 
 namespace neuroshard {
 
 // The constraints of one table, all rules that name it intersected.
 struct TableRules {
-  // Types that a plan of this table can have as far as the demands above show; the kernel follows
-  // from the type (KernelOf). Empty: no plan keeps the constraints. A type may stay in that other
-  // tables or memory leave no place for.
+  // Types that a plan of this table can have as far as the demands above show, in some memory.
+  // Empty: no plan keeps the constraints. A type may stay in that other tables or memory leave no
+  // place for.
   TypeSet types;
+  TypeSet device_types;  // those of them that it can have in device memory
+  // Positions in CompiledRules::residencies(), in the order of the device memory that they take,
+  // device memory itself last; equal lists are shared. {0} where no host has memory.
+  std::shared_ptr<const std::vector<int>> residencies;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
   int max_shards = 0;                    // INT_MAX: any number
   // Columns of each shard, at least; between 1 and the table's own. Cuts fall on multiples of
@@ -74,6 +81,19 @@ class CompiledRules {
   int max_shards_per_rank() const { return max_shards_per_rank_; }
   int max_tables_per_rank() const { return max_tables_per_rank_; }
 
+  // What a table may be in; the first one is device memory.
+  const std::vector<Residency>& residencies() const { return residencies_; }
+  const Residency& residency(int index) const {
+    return residencies_[static_cast<std::size_t>(index)];
+  }
+  // Whether tables may be in host memory at all.
+  bool has_host_memory() const { return has_host_memory_; }
+  // Whether a table that may be in the residency may be so in the type.
+  bool Allows(int table, int residency, ShardingType type) const {
+    return residency == 0 ? of(table).device_types.contains(type)
+                          : type != ShardingType::kDataParallel && of(table).types.contains(type);
+  }
+
   int num_ranks() const { return static_cast<int>(host_of_rank_.size()); }
   // Topology::hosts(), and each rank's position in it.
   const std::vector<HostRanks>& hosts() const { return hosts_; }
@@ -81,10 +101,14 @@ class CompiledRules {
 
  private:
   void CollectDemands(const PlanRequest& request, TypeSet default_types);
+  // Fills residencies, and device_types of kernels alone.
+  void FindResidencies(const PlanRequest& request);
   void FindColumnBlocks(const PlanRequest& request);
   void CollectGroups(const Constraints& constraints);
 
   std::vector<TableRules> tables_;
+  std::vector<Residency> residencies_;
+  bool has_host_memory_ = false;
   std::vector<std::vector<int>> rank_groups_;
   std::vector<std::vector<int>> host_groups_;
   std::vector<TableGroup> separate_groups_;
@@ -93,10 +117,6 @@ class CompiledRules {
   std::vector<HostRanks> hosts_;
   std::vector<int> host_of_rank_;
 };
-
-constexpr ComputeKernel KernelOf(ShardingType type) {
-  return type == ShardingType::kDataParallel ? ComputeKernel::kDense : ComputeKernel::kFused;
-}
 
 // Whether the type puts one shard on each rank there is.
 constexpr bool TakesEveryRank(ShardingType type) {

@@ -151,8 +151,13 @@ std::string Demands::Says(std::size_t f) const {
         available += std::max<std::int64_t>(
             0, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
       }
-      return fmt::format("{} for shards on {} ranks", FormatBytes(available),
-                         request_.topology.num_ranks());
+      std::int64_t of_hosts = 0;
+      for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
+        of_hosts = std::min(kAnyMemory, of_hosts + bytes);
+      }
+      return fmt::format("{} for shards on {} ranks{}", FormatBytes(available),
+                         request_.topology.num_ranks(),
+                         of_hosts == 0 ? "" : " and " + FormatBytes(of_hosts) + " of host memory");
     }
   }
   return "";
@@ -175,7 +180,13 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   request.optimizer = request_.optimizer;
   request.memory.rule = request_.memory.rule;
   request.topology = request_.topology;
-  for (Device& device : request.topology.devices) device.memory_bytes = kAnyMemory;
+  for (Device& device : request.topology.devices) {
+    device.memory_bytes = kAnyMemory;
+    device.max_host_memory_bytes = 0;
+  }
+  for (std::int64_t& bytes : request.topology.host_memory_bytes) {
+    if (bytes > 0) bytes = kAnyMemory;
+  }
   for (const int table : tables_) {
     request.tables.push_back(request_.tables[static_cast<std::size_t>(table)]);
   }
@@ -245,6 +256,7 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
       return;
     case Kind::kMemory:
       request.topology.devices = request_.topology.devices;
+      request.topology.host_memory_bytes = request_.topology.host_memory_bytes;
       request.memory = request_.memory;
       return;
   }

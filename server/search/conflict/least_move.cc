@@ -58,7 +58,8 @@ class Moves {
   // Bytes that the rank lacks of the whole table.
   std::int64_t ToRank(int table, int rank) const {
     const Table& of = request_.tables[static_cast<std::size_t>(table)];
-    return previous_.MovedBytes(table, {0, of.num_embeddings, 0, of.embedding_dim, rank});
+    return previous_.MovedBytes(table, previous_.kernel(table),
+                                {0, of.num_embeddings, 0, of.embedding_dim, rank});
   }
 
  private:
@@ -67,7 +68,7 @@ class Moves {
     const Block columns = {0, of.embedding_dim};
     std::int64_t bytes = 0;
     for (const Shard& shard : LayOut(of, type, {&columns, 1}, places, rules_.hosts())) {
-      bytes = CappedSum(bytes, previous_.MovedBytes(table, shard));
+      bytes = CappedSum(bytes, previous_.MovedBytes(table, previous_.kernel(table), shard));
     }
     return bytes;
   }

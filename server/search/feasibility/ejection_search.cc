@@ -107,7 +107,7 @@ std::int64_t EjectionSearch::MovedBytes(int bundle, const Ways& ways) const {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < ways.size(); ++i) {
     for (const Shard& shard : ways[i].shards) {
-      bytes += previous_.MovedBytes(tables_of(bundle)[i], shard);
+      bytes += previous_.MovedBytes(tables_of(bundle)[i], ways[i].layout().kernel, shard);
     }
   }
   return bytes;

@@ -172,7 +172,8 @@ class RefineSearch {
       if (!previous.Has(static_cast<int>(t))) continue;
       stay[t] = &base_.tables[t];
       for (const Shard& shard : stay[t]->shards) {
-        paid[t] += static_cast<double>(previous.MovedBytes(static_cast<int>(t), shard));
+        paid[t] += static_cast<double>(
+            previous.MovedBytes(static_cast<int>(t), stay[t]->compute_kernel, shard));
       }
       all_paid += paid[t];
     }

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from neuroshard.v1 import cost_pb2, migration_pb2, plan_pb2, planner_pb2, report_pb2
 
 # In the order in which they are stacked.
-STAGES = ("compute", "forward_compute", "backward_compute", "forward_comm", "backward_comm")
+STAGES = ("input_dist", "compute", "forward_compute", "backward_compute", "forward_comm", "backward_comm")
 MEMORY_KINDS = ("weights", "optimizer", "input", "output", "reserve")
 
 
@@ -75,9 +75,15 @@ def stage_ms(rank: cost_pb2.RankCost, stage: str) -> float:
 
 
 def stages_of(ranks: Sequence[cost_pb2.RankCost]) -> Tuple[str, ...]:
-    """The stages that make up a total: compute in two parts where every rank has them."""
+    """The stages that make up a total: the distribution of ids where it is part of it, compute in two parts where every rank has them."""
     split = all(r.HasField("forward_compute_ms") and r.HasField("backward_compute_ms") for r in ranks)
-    return STAGES[1:] if split else ("compute", "forward_comm", "backward_comm")
+    stages = STAGES[2:] if split else ("compute", "forward_comm", "backward_comm")
+    return ("input_dist", *stages) if input_dist_is_exposed(ranks) else stages
+
+
+def input_dist_is_exposed(ranks: Sequence[cost_pb2.RankCost]) -> bool:
+    """Whether the distribution of ids is part of the totals; otherwise it runs beside the batch before, or is not priced."""
+    return any(r.total_ms - (r.compute_ms + r.forward_comm_ms + r.backward_comm_ms) > r.input_dist_ms / 2 > 0 for r in ranks)
 
 
 def costliest(ranks: Sequence[cost_pb2.RankCost]) -> cost_pb2.RankCost:

@@ -8,7 +8,7 @@ import math
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from neuroshard.report import comparison, measured
-from neuroshard.report.answer import MEMORY_KINDS, Answer, Placement, by_type, costliest, fill, placements, stage_ms, stages_of
+from neuroshard.report.answer import MEMORY_KINDS, Answer, Placement, by_type, costliest, fill, input_dist_is_exposed, placements, stage_ms, stages_of
 from neuroshard.report.bars import MANY_ROWS, BarChart, BarRow
 from neuroshard.report.markup import Markup, printable, tag
 from neuroshard.report.page import facts, notes, page, section
@@ -21,7 +21,7 @@ MAX_NAME = 96
 _MAX_RUNS = 40
 
 STAGE_STYLE = {
-    "compute": ("blue", "compute"), "forward_compute": ("sky", "forward compute"), "backward_compute": ("blue", "backward compute"),
+    "input_dist": ("green", "distribution of ids"), "compute": ("blue", "compute"), "forward_compute": ("sky", "forward compute"), "backward_compute": ("blue", "backward compute"),
     "forward_comm": ("orange", "forward communication"), "backward_comm": ("red", "backward communication"),
 }
 KIND_STYLE = {
@@ -94,6 +94,11 @@ def _particulars(answer: Answer, validation: Optional[Mapping[str, Any]]) -> Opt
             parts.append(f"Within 0.1 % of {what}.")
         else:
             parts.append(f"{number(abs(gap), 1)} % {'above' if gap >= 0 else 'below'} {what}.")
+    if answer.cost is not None and answer.cost.HasField("mean_of_max_ms"):
+        parts.append(f"On average over the sampled batches {ms(answer.cost.mean_of_max_ms, answer)}.")
+    slowest_ms = max((r.input_dist_ms for r in answer.ranks), default=0)
+    if slowest_ms > 0 and not input_dist_is_exposed(answer.ranks):
+        parts.append(f"The distribution of ids takes {ms(slowest_ms, answer)} at most, beside the batch before, and is not counted.")
     fullest = max(answer.ranks, key=lambda r: fill(r) if math.isfinite(fill(r)) else -1, default=None)
     if fullest is not None and math.isfinite(fill(fullest)):
         parts.append(f"The fullest device is {whole_percent(fill(fullest))} full.")
@@ -159,8 +164,10 @@ def _interval(rank: cost_pb2.RankCost, stage: str, decimals: int) -> str:
 
 
 def _stage_numbers(answer: Answer, ranks: Sequence[cost_pb2.RankCost], stages: Sequence[str], decimals: int) -> Markup:
-    """Every stage with its interval, the offset and the columns."""
-    with_interval = {s: any(r.HasField(f"{s}_interval") for r in ranks) for s in stages}
+    """Every stage with its interval, the offset and the columns; the distribution of ids too where it is not part of the total."""
+    if "input_dist" not in stages and any(r.HasField("input_dist_ms") for r in ranks):
+        stages = ("input_dist", *stages)
+    with_interval = {s: s != "input_dist" and any(r.HasField(f"{s}_interval") for r in ranks) for s in stages}
     heads = [tag("th", "rank", scope="col")]
     for stage in stages:
         heads.append(tag("th", tag("i", class_=f"swatch {STAGE_STYLE[stage][0]}"), f"{stage}, ms", scope="col", class_="number"))

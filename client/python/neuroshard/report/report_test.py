@@ -60,6 +60,38 @@ def text_of(page):
     return html.unescape(re.sub(r"<[^>]+>", "\n", re.sub(r"<style>.*?</style>", "", page, flags=re.S)))
 
 
+class InputDistribution(unittest.TestCase):
+    """The distribution of ids: a stage of the total where nothing hides it."""
+
+    def page(self, hidden):
+        message = response(3, 2)
+        for rank in message.cost.ranks:
+            rank.input_dist_ms = 0.25
+            if not hidden:
+                rank.total_ms += 0.25
+        return text_of(report.show(message).html)
+
+    def test_it_is_stacked_where_it_counts(self):
+        page = self.page(hidden=False)
+        self.assertRegex(page, r"distribution of ids, \d+\s*%")
+        self.assertIn("input_dist, ms", page)
+        self.assertNotIn("beside the batch before", page)
+
+    def test_hidden_it_is_said_and_not_stacked(self):
+        page = self.page(hidden=True)
+        self.assertNotRegex(page, r"distribution of ids, \d+")
+        self.assertIn("input_dist, ms", page)
+        self.assertRegex(page, r"distribution of ids takes 0\.25\d* ms at most, beside the batch before")
+
+    def test_not_priced_it_is_not_there(self):
+        self.assertNotIn("input_dist", text_of(report.show(response(3, 2)).html))
+
+    def test_sampled_batches_have_a_mean(self):
+        message = response(3, 2)
+        message.cost.mean_of_max_ms = 3.5
+        self.assertRegex(text_of(report.show(message).html), r"On average over the sampled batches 3\.50* ms")
+
+
 class Files(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()

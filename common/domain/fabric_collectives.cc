@@ -1,9 +1,8 @@
-#include "server/cost/fabric/fabric_collectives.h"
+#include "common/domain/fabric_collectives.h"
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -15,19 +14,28 @@ double TreeSteps(int count) {
 
 }  // namespace
 
-FabricCollectives::FabricCollectives(const Fabric& fabric, std::vector<HostRanks> hosts)
-    : hosts_(std::move(hosts)),
+FabricCollectives::FabricCollectives(const Fabric& fabric, std::span<const HostRanks> hosts,
+                                     int pod_size)
+    : num_hosts_(static_cast<int>(hosts.size())),
+      pod_size_(pod_size),
       intra_latency_ms_(fabric.intra_host.latency_us / 1e3),
       inter_latency_ms_(fabric.inter_host.latency_us / 1e3),
       intra_bytes_per_ms_(fabric.intra_host.bytes_per_s / 1e3),
       inter_bytes_per_ms_(fabric.inter_host.bytes_per_s / 1e3) {
-  assert(!hosts_.empty());
-  smallest_host_ = hosts_.front().count;
-  for (const HostRanks& host : hosts_) {
-    assert(host.count >= 1);
-    num_ranks_ += host.count;
-    largest_host_ = std::max(largest_host_, host.count);
-    smallest_host_ = std::min(smallest_host_, host.count);
+  assert(!hosts.empty());
+  assert(num_hosts_ % pod_size == 0);
+  for (int host = 0; host < num_hosts_; ++host) {
+    const HostRanks& ranks = hosts[static_cast<std::size_t>(host)];
+    assert(ranks.count >= 1);
+    if (host % pod_size == 0) pods_.push_back({ranks.first, 0});
+    pods_.back().count += ranks.count;
+    num_ranks_ += ranks.count;
+    largest_host_ = std::max(largest_host_, ranks.count);
+  }
+  smallest_pod_ = num_ranks_;
+  for (const HostRanks& pod : pods_) {
+    largest_pod_ = std::max(largest_pod_, pod.count);
+    smallest_pod_ = std::min(smallest_pod_, pod.count);
   }
 }
 
@@ -36,8 +44,8 @@ double FabricCollectives::IntraMs(double bytes, int ranks) const {
 }
 
 double FabricCollectives::InterMs(double bytes) const {
-  const int hosts = static_cast<int>(hosts_.size());
-  return hosts < 2 ? 0 : TreeSteps(hosts) * inter_latency_ms_ + bytes / inter_bytes_per_ms_;
+  const int pods = static_cast<int>(pods_.size());
+  return pods < 2 ? 0 : TreeSteps(pods) * inter_latency_ms_ + bytes / inter_bytes_per_ms_;
 }
 
 void FabricCollectives::AllToAll(std::span<const double> bytes_per_peer,
@@ -47,32 +55,35 @@ void FabricCollectives::AllToAll(std::span<const double> bytes_per_peer,
   double all = 0;
   for (const double bytes : bytes_per_peer) all += bytes;
   double through_fullest_adapter = 0;
-  for (const HostRanks& host : hosts_) {
-    const auto own = bytes_per_peer.subspan(host.first, host.count);
-    double of_host = 0;
+  for (const HostRanks& pod : pods_) {
+    const auto own = bytes_per_peer.subspan(pod.first, pod.count);
+    double of_pod = 0;
     double most = 0;
     for (const double bytes : own) {
-      of_host += bytes;
+      of_pod += bytes;
       most = std::max(most, bytes);
     }
     through_fullest_adapter =
-        std::max({through_fullest_adapter, (num_ranks_ - host.count) * most, all - of_host});
-    const double within = IntraMs((host.count - 1) * most, host.count);
-    std::fill_n(ms.begin() + host.first, host.count, within);
+        std::max({through_fullest_adapter, (num_ranks_ - pod.count) * most, all - of_pod});
+    const double within = IntraMs((pod.count - 1) * most, pod.count);
+    std::fill_n(ms.begin() + pod.first, pod.count, within);
   }
   const double between = InterMs(through_fullest_adapter);
   for (double& each : ms) each = std::max(each, between);
 }
 
+double FabricCollectives::RingMs(double bytes, int ranks, int most, int least) const {
+  const double sent = bytes * (ranks - 1) / ranks;
+  return std::max(IntraMs(sent, most), InterMs(sent / least));
+}
+
 double FabricCollectives::ReduceScatter(double bytes) const {
-  const double sent = bytes * (num_ranks_ - 1) / num_ranks_;
-  return std::max(IntraMs(sent, largest_host_), InterMs(sent / smallest_host_));
+  return RingMs(bytes, num_ranks_, largest_pod_, smallest_pod_);
 }
 
 double FabricCollectives::HostReduceScatter(double bytes) const {
-  const double hosts = static_cast<double>(hosts_.size());
   return IntraMs(bytes * (largest_host_ - 1) / largest_host_, largest_host_) +
-         InterMs(bytes / largest_host_ * (hosts - 1) / hosts);
+         RingMs(bytes / largest_host_, num_hosts_, pod_size_, pod_size_);
 }
 
 void AddWaiting(std::span<const float> start_offsets_ms, std::span<double> cost_ms) {

@@ -1,4 +1,4 @@
-#include "server/cost/fabric/fabric_collectives.h"
+#include "common/domain/fabric_collectives.h"
 
 #include <gtest/gtest.h>
 
@@ -32,13 +32,13 @@ std::vector<double> AllToAll(const std::vector<int>& counts, const std::vector<d
 }
 
 // Up to 8 hosts of up to 8 ranks, and bytes per peer of which some are 0.
-struct Case {
+struct Traffic {
   std::vector<int> counts;
   std::vector<double> bytes;
 };
 
-Case RandomCase(std::mt19937_64& random) {
-  Case made;
+Traffic RandomTraffic(std::mt19937_64& random) {
+  Traffic made;
   made.counts.resize(std::uniform_int_distribution<int>(1, 8)(random));
   for (int& count : made.counts) count = std::uniform_int_distribution<int>(1, 8)(random);
   made.bytes.resize(std::accumulate(made.counts.begin(), made.counts.end(), 0));
@@ -72,7 +72,7 @@ TEST(FabricAllToAllTest, EvenLoadsGetTheBusBandwidthThatNcclTestsExpect) {
 TEST(FabricAllToAllTest, NoLinkCarriesMoreThanItCan) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
-    const Case made = RandomCase(random);
+    const Traffic made = RandomTraffic(random);
     const std::vector<double> ms = AllToAll(made.counts, made.bytes);
     const std::vector<HostRanks> hosts = Hosts(made.counts);
     for (const HostRanks& host : hosts) {
@@ -97,7 +97,7 @@ TEST(FabricAllToAllTest, NoLinkCarriesMoreThanItCan) {
 TEST(FabricAllToAllTest, MoreBytesNeverTakeLessAndNothingCostsTheLatency) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 200; ++round) {
-    Case made = RandomCase(random);
+    Traffic made = RandomTraffic(random);
     const std::vector<double> before = AllToAll(made.counts, made.bytes);
     const std::vector<double> idle =
         AllToAll(made.counts, std::vector<double>(made.bytes.size(), 0));
@@ -114,12 +114,12 @@ TEST(FabricAllToAllTest, MoreBytesNeverTakeLessAndNothingCostsTheLatency) {
 TEST(FabricAllToAllTest, PermutedRanksHavePermutedCosts) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
-    const Case made = RandomCase(random);
+    const Traffic made = RandomTraffic(random);
     const std::vector<HostRanks> hosts = Hosts(made.counts);
     std::vector<int> order(hosts.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
-    Case moved;
+    Traffic moved;
     std::vector<int> from;  // new rank -> old rank
     for (const int host : order) {
       moved.counts.push_back(hosts[host].count);
@@ -149,6 +149,25 @@ TEST(FabricRingTest, BusBandwidthIsTheHostsAdaptersTogether) {
   EXPECT_EQ(one.AllReduce(bytes), 2 * one.ReduceScatter(bytes));
   EXPECT_NEAR(one.HostReduceScatter(bytes), one.ReduceScatter(bytes), 1e-9);
   EXPECT_NEAR(two.HostReduceScatter(bytes), Intra(bytes * 7 / 8) + Inter(bytes / 8 / 2), 0.1);
+}
+
+// Where nothing is between hosts of a pod, it is as one host with all of their ranks.
+TEST(FabricPodTest, LinksWithinAPodAreAHosts) {
+  const double bytes = 1e9;
+  const FabricCollectives pods(kFabric, Hosts({4, 4, 4, 4}), 2);
+  const FabricCollectives merged(kFabric, Hosts({8, 8}));
+  EXPECT_EQ(pods.ReduceScatter(bytes), merged.ReduceScatter(bytes));
+  const std::vector<double> sent(16, bytes / 16);
+  std::vector<double> ms(16), expected(16);
+  pods.AllToAll(sent, ms);
+  merged.AllToAll(sent, expected);
+  EXPECT_EQ(ms, expected);
+  // Rows on 4 ranks of a host: there, then a ring of one rank of each host, through two adapters.
+  EXPECT_NEAR(pods.HostReduceScatter(bytes),
+              0.008 + Intra(bytes * 3 / 4) + 0.010 + Inter(bytes / 4 * 3 / 4 / 2), 1e-9);
+  const FabricCollectives one(kFabric, Hosts({4, 4}), 2);
+  EXPECT_NEAR(one.HostReduceScatter(bytes),
+              0.008 + Intra(bytes * 3 / 4) + 0.004 + Intra(bytes / 4 / 2), 1e-9);
 }
 
 TEST(FabricRingTest, TimesRiseWithBytesFromTheLatencyOn) {

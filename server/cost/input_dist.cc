@@ -1,0 +1,65 @@
+#include "server/cost/input_dist.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace neuroshard {
+namespace {
+
+constexpr double kIdBytes = 8;
+constexpr double kLengthBytes = 8;
+constexpr double kWeightBytes = 4;
+constexpr double kMsPerSecond = 1000;
+// Times that memory sees the bytes of a shard. Before the exchange, features are put in the order
+// of ranks (read, written), or bucketized by row block (read twice, to count and to move, and
+// written); after it, batches of ranks are put in the order of features (read, written).
+constexpr double kPassesOfWholeRows = 4;
+constexpr double kPassesOfCutRows = 5;
+
+}  // namespace
+
+InputBytes InputBytesOf(const ShardFeatures& shard, const PricingConditions& conditions) {
+  if (shard.layout.type == ShardingType::kDataParallel) return {};
+  const double batch = static_cast<double>(conditions.global_batch_size);
+  const double rank_share = 1.0 / conditions.num_ranks;
+  const double row_share = CutsRows(shard.layout.type) ? static_cast<double>(shard.rows) /
+                                                             static_cast<double>(shard.table_rows)
+                                                       : 1;
+  const double ids = shard.inputs.IdsOf(batch) * rank_share * row_share;
+  return {ids * kIdBytes, shard.inputs.BagsOf(batch) * rank_share * kLengthBytes,
+          shard.weighted ? ids * kWeightBytes : 0};
+}
+
+std::optional<InputDist> InputDist::Of(const PricingConditions& conditions, InputDistRule rule) {
+  if (!conditions.pipeline_type) return std::nullopt;
+  return InputDist(conditions, rule);
+}
+
+InputDist::InputDist(const PricingConditions& conditions, InputDistRule rule)
+    : conditions_(conditions),
+      rule_(rule),
+      exposed_(conditions.pipeline_type == PipelineType::kNone),
+      memory_bytes_per_ms_(conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond),
+      topology_{static_cast<double>(conditions.num_ranks),
+                static_cast<double>(conditions.ranks_per_host),
+                conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
+                conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond} {}
+
+float InputDist::Ms(const ShardFeatures& shard) const {
+  const double ranks = topology_.num_ranks;
+  const double per_host = topology_.ranks_per_host;
+  if (ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return 0;
+  const double link = CommBandwidth(topology_, Collective::kAllToAll, ranks, per_host);
+  if (rule_ == InputDistRule::kTorchRec) {
+    const double ids = shard.inputs.IdsOf(static_cast<double>(conditions_.global_batch_size));
+    return static_cast<float>(std::ceil(ids * kIdBytes) / link);
+  }
+  const double from_each = InputBytesOf(shard, conditions_).total();
+  const double host_link = CommBandwidth(topology_, Collective::kAllToAll, per_host, per_host);
+  const double exchange_ms =
+      std::max((per_host - 1) * from_each / host_link, (ranks - per_host) * from_each / link);
+  const double passes = CutsRows(shard.layout.type) ? kPassesOfCutRows : kPassesOfWholeRows;
+  return static_cast<float>(exchange_ms + passes * from_each * ranks / memory_bytes_per_ms_);
+}
+
+}  // namespace neuroshard

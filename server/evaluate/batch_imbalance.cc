@@ -1,0 +1,51 @@
+#include "server/evaluate/batch_imbalance.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "server/evaluate/price_plan.h"
+
+namespace neuroshard {
+namespace {
+
+// As many for every table that has any.
+std::size_t NumBatches(const PlanRequest& request) {
+  std::size_t count = 0;
+  for (const Table& table : request.tables) {
+    count = std::max(count, table.batch_pooling_factors.size());
+  }
+  return count;
+}
+
+void SetPoolingFactor(double pooling_factor, const Table& mean, Table& table) {
+  table.pooling_factor = pooling_factor;
+  const double even =
+      pooling_factor / static_cast<double>(std::max<std::size_t>(1, mean.pooling_factors.size()));
+  for (std::size_t f = 0; f < mean.pooling_factors.size(); ++f) {
+    table.pooling_factors[f] = mean.pooling_factor > 0
+                                   ? mean.pooling_factors[f] / mean.pooling_factor * pooling_factor
+                                   : even;
+  }
+}
+
+}  // namespace
+
+StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
+                                            const BoundCostModel& model) {
+  const std::size_t num_batches = NumBatches(request);
+  if (num_batches == 0) return std::nullopt;
+  PlanRequest of_batch = request;
+  double sum_ms = 0;
+  for (std::size_t b = 0; b < num_batches; ++b) {
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      const Table& mean = request.tables[t];
+      if (mean.batch_pooling_factors.empty()) continue;
+      SetPoolingFactor(mean.batch_pooling_factors[b], mean, of_batch.tables[t]);
+    }
+    NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(of_batch, plan, model));
+    sum_ms += cost.embedding_cost_ms;
+  }
+  return sum_ms / static_cast<double>(num_batches);
+}
+
+}  // namespace neuroshard

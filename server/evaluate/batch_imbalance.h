@@ -1,0 +1,20 @@
+// Input imbalance: what a plan costs in each of a sample of batches.
+#pragma once
+
+#include <optional>
+
+#include "common/base/status.h"
+#include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// The mean over the request's sampled batches (Table::batch_pooling_factors) of the plan's
+// embedding cost in that batch; none where the request has no batches. In a batch, the ids of a
+// table's features are in the proportion of the mean, and reuse is that of the mean. A table
+// without batches is the same in all of them. Fails as PricePlan, which it asks once a batch.
+StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
+                                            const BoundCostModel& model);
+
+}  // namespace neuroshard

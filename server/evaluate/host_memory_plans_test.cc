@@ -1,0 +1,202 @@
+// Tables in host memory: what is legal, what is counted and what is said.
+#include <gmock/gmock.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/cost/analytic/analytic_cost_model.h"
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/explain_plan.h"
+#include "server/evaluate/lower_bound.h"
+#include "server/evaluate/migration_report.h"
+#include "server/evaluate/placement_ledger.h"
+#include "server/evaluate/price_plan.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/violation_is.h"
+#include "tests/support/fake_cost_model.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::BoundTo;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using enum ComputeKernel;
+
+// Two tables of 100 x 16 fp32 (6,400 bytes) on two hosts of two ranks with 8,000 bytes each; hosts
+// have 10,000 bytes.
+class HostMemoryPlansTest : public ::testing::Test {
+ protected:
+  HostMemoryPlansTest() {
+    request_.memory.rule = MemoryRule::kWeightsOnly;
+    request_.global_batch_size = 64;
+    for (const char* name : {"a", "b"}) {
+      Table& table = request_.tables.emplace_back();
+      table.name = name;
+      table.num_embeddings = 100;
+      table.embedding_dim = 16;
+      table.pooling_factor = 4;
+    }
+    request_.topology.devices = {{0, 8000}, {0, 8000}, {1, 8000}, {1, 8000}};
+    request_.topology.host_memory_bytes = {10'000, 10'000};
+    plan_.world_size = 4;
+    plan_.local_world_size = 2;
+    Put(kFused, 0, kFusedUvm, 0);
+  }
+
+  // Both tables are table_wise, a on rank 0, b on rank 1.
+  void Put(ComputeKernel a, double a_factor, ComputeKernel b, double b_factor) {
+    plan_.tables = {{"a", "", ShardingType::kTableWise, a, {{0, 100, 0, 16, 0}}, {}, a_factor},
+                    {"b", "", ShardingType::kTableWise, b, {{0, 100, 0, 16, 1}}, {}, b_factor}};
+  }
+  TableRule& Rule() {
+    TableRule& rule = request_.constraints.tables.emplace_back();
+    rule.tables = {0};
+    return rule;
+  }
+  std::vector<Violation> Check() const { return CheckPlan(request_, plan_); }
+  CompiledRules Rules() const { return CompiledRules(request_, TypeSet::All()); }
+
+  PlanRequest request_;
+  Plan plan_;
+};
+
+TEST_F(HostMemoryPlansTest, KernelsInHostMemoryAreLegalWhereHostsHaveSome) {
+  EXPECT_THAT(Check(), IsEmpty());
+  request_.topology.host_memory_bytes.clear();
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables[1].compute_kernel",
+                                               "must be fused, since the topology states no "
+                                               "memory of hosts (host_memory_bytes), got "
+                                               "fused_uvm")));
+}
+
+TEST_F(HostMemoryPlansTest, CopiesAreInDeviceMemory) {
+  plan_.tables[1] = {"b", "", ShardingType::kDataParallel, kFusedUvm, {}};
+  for (int r = 0; r < 4; ++r) plan_.tables[1].shards.push_back({0, 100, 0, 16, r});
+  EXPECT_THAT(Check(), Contains(ViolationIs("plan.tables[1].compute_kernel",
+                                            "must be dense with data_parallel, got fused_uvm")));
+}
+
+TEST_F(HostMemoryPlansTest, LoadFactorsBelongToCaches) {
+  Put(kFused, 0.5, kFusedUvmCaching, 0);
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables[0].cache_load_factor",
+                                               "must be 0 with fused, got 0.5"),
+                                   ViolationIs("plan.tables[1].cache_load_factor",
+                                               "must be in (0, 1] with fused_uvm_caching, got 0")));
+}
+
+TEST_F(HostMemoryPlansTest, HostsAndRanksHaveLimits) {
+  Put(kFusedUvm, 0, kFusedUvmCaching, 0.25);
+  request_.topology.devices[1].max_host_memory_bytes = 6'000;
+  EXPECT_THAT(Check(),
+              ElementsAre(ViolationIs("plan.tables",
+                                      "rank 1 needs 6400 bytes (6.25 KiB) of the memory of "
+                                      "host 0, but may take 6000 bytes"),
+                          ViolationIs("plan.tables",
+                                      "host 0 needs 12800 bytes (12.50 KiB) of its memory "
+                                      "for the tables of its ranks, but has 10000 bytes")));
+}
+
+TEST_F(HostMemoryPlansTest, RulesOnKernelsAndLoadFactors) {
+  Put(kFusedUvmCaching, 0.25, kFused, 0);
+  Rule().compute_kernels = {kFusedUvmCaching};
+  Rule().cache_load_factor = 0.5;
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs("plan.tables[0].cache_load_factor",
+                                               "must be 0.5 (constraints.tables[1]."
+                                               "cache_load_factor), got 0.25")));
+  const CompiledRules rules = Rules();
+  ASSERT_EQ(rules.of(0).residencies->size(), 1U);
+  EXPECT_EQ(rules.residency(rules.of(0).residencies->front()), (Residency{kFusedUvmCaching, 0.5}));
+  EXPECT_TRUE(rules.of(0).device_types.empty());
+  EXPECT_FALSE(rules.of(0).types.contains(ShardingType::kDataParallel));
+  EXPECT_TRUE(rules.of(0).types.contains(ShardingType::kRowWise));
+}
+
+TEST_F(HostMemoryPlansTest, WithoutRulesATableMayBeAnywhere) {
+  const CompiledRules rules = Rules();
+  const std::vector<int>& of = *rules.of(0).residencies;
+  EXPECT_EQ(rules.residency(of.front()).kernel, kFusedUvm);
+  EXPECT_EQ(of.back(), 0);
+  for (std::size_t i = 2; i + 1 < of.size(); ++i) {
+    EXPECT_LT(rules.residency(of[i - 1]).cache_load_factor,
+              rules.residency(of[i]).cache_load_factor);
+  }
+  request_.topology.host_memory_bytes.clear();
+  EXPECT_THAT(*Rules().of(0).residencies, ElementsAre(0));
+  Rule().compute_kernels = {kDense};
+  EXPECT_EQ(Rules().of(0).types, TypeSet{ShardingType::kDataParallel});
+}
+
+TEST_F(HostMemoryPlansTest, TheLoadFactorInPlaceIsOneMore) {
+  Put(kFusedUvmCaching, 0.3721, kFused, 0);
+  request_.migration.emplace().previous = plan_;
+  const CompiledRules rules = Rules();
+  EXPECT_EQ(rules.of(0).residencies->size(), rules.of(1).residencies->size() + 1);
+}
+
+TEST_F(HostMemoryPlansTest, LedgersCountBothMemories) {
+  const CompiledRules rules = Rules();
+  PlacementLedger ledger(request_, rules);
+  const ShardLayout uvm = {ShardingType::kTableWise, kFusedUvm};
+  const std::vector<Shard> first = {{0, 100, 0, 16, 0}};
+  const std::vector<Shard> second = {{0, 100, 0, 16, 1}};
+  EXPECT_EQ(ledger.Put(0, uvm, first), PlacementLedger::Answer::kYes);
+  EXPECT_EQ(ledger.left_bytes(0), 8000);
+  EXPECT_EQ(ledger.Put(1, uvm, second), PlacementLedger::Answer::kNoHostMemory);
+  ledger.Take(0, uvm, first);
+  EXPECT_EQ(ledger.Put(1, uvm, second), PlacementLedger::Answer::kYes);
+}
+
+TEST_F(HostMemoryPlansTest, PricesCountHostMemory) {
+  const BoundCostModel model = BoundTo(request_, *MakeAnalyticCostModel());
+  const auto cost = PricePlan(request_, plan_, model);
+  ASSERT_TRUE(cost.ok());
+  EXPECT_THAT(cost->host_memory, ElementsAre(HostMemoryUse{0, 6400, 10'000}));
+  EXPECT_EQ(cost->ranks[1].memory.total_bytes(), 0);
+  Put(kFused, 0, kFused, 0);
+  const auto fused = PricePlan(request_, plan_, model);
+  ASSERT_TRUE(fused.ok());
+  EXPECT_THAT(fused->host_memory, IsEmpty());
+  EXPECT_LT(fused->ranks[1].compute_ms, cost->ranks[1].compute_ms);
+}
+
+TEST_F(HostMemoryPlansTest, WhatChangesMemoryMoves) {
+  request_.migration.emplace().previous = plan_;
+  EXPECT_EQ(ReportMigration(request_, plan_).moved_bytes, 0);
+  Put(kFused, 0, kFusedUvmCaching, 0.5);
+  EXPECT_EQ(ReportMigration(request_, plan_).moved_bytes, 0);
+  Put(kFused, 0, kFused, 0);
+  EXPECT_EQ(ReportMigration(request_, plan_).moved_bytes, 6400);
+}
+
+TEST_F(HostMemoryPlansTest, BoundsHoldWhereFusedIsCheapest) {
+  const auto bound = [&] {
+    return LowerBoundOf(request_, BoundTo(request_, *MakeAnalyticCostModel()));
+  };
+  EXPECT_EQ(bound().kind, BoundKind::kCertified);
+  request_.topology.bandwidths.host_to_device_bytes_per_s =
+      100 * request_.topology.bandwidths.device_memory_bytes_per_s;
+  EXPECT_EQ(bound().kind, BoundKind::kReference);
+  request_.topology.host_memory_bytes.clear();
+  EXPECT_EQ(bound().kind, BoundKind::kCertified);
+}
+
+TEST_F(HostMemoryPlansTest, ExplanationsSayWhyATableIsNotInDeviceMemory) {
+  const auto own = [&] {
+    const auto all = ExplainPlan(request_, plan_, BoundTo(request_, *MakeAnalyticCostModel()));
+    for (const TableAlternative& alternative : (*all)[1].alternatives) {
+      if (alternative.sharding_type == ShardingType::kTableWise) return alternative;
+    }
+    return TableAlternative{};
+  };
+  EXPECT_TRUE(own().embedding_cost_ms.has_value());
+  for (Device& device : request_.topology.devices) device.memory_bytes = 6'000;
+  EXPECT_THAT(own().reason,
+              HasSubstr("in device memory: no place with enough free memory was found"));
+}
+
+}  // namespace
+}  // namespace neuroshard

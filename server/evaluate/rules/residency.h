@@ -1,0 +1,35 @@
+// Residency: where the rows of a table are, and how many of them a cache holds.
+#pragma once
+
+#include "common/domain/shard_layout.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+
+// All shards of a table have the same one. A table in device memory has the kernel that its
+// sharding type has there, so that data_parallel, which is in device memory always, is dense.
+struct Residency {
+  ComputeKernel kernel = ComputeKernel::kFused;  // kFused: in device memory
+  double cache_load_factor = 0;                  // of kFusedUvmCaching, in (0, 1]
+
+  bool in_host_memory() const { return IsInHostMemory(kernel); }
+  bool operator==(const Residency&) const = default;
+};
+
+// The kernel of a type in device memory.
+constexpr ComputeKernel KernelOf(ShardingType type) {
+  return type == ShardingType::kDataParallel ? ComputeKernel::kDense : ComputeKernel::kFused;
+}
+
+inline Residency ResidencyOf(const TablePlan& plan) {
+  if (!IsInHostMemory(plan.compute_kernel)) return {};
+  return {plan.compute_kernel, plan.cache_load_factor};
+}
+
+// Of shards of a type that are there; data_parallel is in device memory.
+inline ShardLayout LayoutIn(const Residency& residency, ShardingType type, int row_shards) {
+  if (!residency.in_host_memory()) return {type, KernelOf(type), row_shards};
+  return {type, residency.kernel, row_shards, residency.cache_load_factor};
+}
+
+}  // namespace neuroshard
