@@ -15,7 +15,6 @@ import json
 import pathlib
 import resource
 import signal
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -48,20 +47,23 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def kill_some(addresses, workers, store, after):
-    """SIGKILL to these once so many records are there."""
-    while records(store) < after:
-        time.sleep(0.02)
+def cpu_of_ended_children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def kill_some(addresses, workers, sweep, client, store, after):
+    """SIGKILL to these once so many records are there, or the sweep has ended."""
+    while records(client, store) < after and sweep.poll() is None:
+        time.sleep(0.2)
     for address in addresses:
         workers[address].send_signal(signal.SIGKILL)
 
 
-def records(store):
-    try:
-        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as database:
-            return database.execute("SELECT count(*) FROM compute_measurements").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
+def records(client, store):
+    """How many a store has; 0 while the sweep makes it."""
+    info = subprocess.run([client, "store", "info", "--store", store, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return sum(sweep["ok"] + sweep["out_of_memory"] for sweep in json.loads(info.stdout)["sweeps"]) if info.returncode == 0 else 0
 
 
 def busy_shares(folder, workers, killed):
@@ -89,6 +91,7 @@ def main():
     parser.add_argument("--reconnect-s", type=int, default=10)
     parser.add_argument("--format", choices=["table", "json"], default="table")
     options = parser.parse_args()
+    client = options.bin / "neuroshard"
     samples = options.workers * options.samples_per_worker
     with tempfile.TemporaryDirectory(prefix="neuroshard-fleet-") as made:
         folder = pathlib.Path(made)
@@ -99,18 +102,19 @@ def main():
         try:
             with open(folder / "log", "w", encoding="utf-8") as log:
                 sweep = subprocess.Popen(
-                    [options.bin / "neuroshard", "sweep", "compute", folder / "sweep.yaml", "--workers", ",".join(workers), "--store", folder / "store.db",
+                    [client, "sweep", "compute", folder / "sweep.yaml", "--workers", ",".join(workers), "--store", folder / "store.db",
                      "--reconnect-s", str(options.reconnect_s), "--format", "json"], stdout=subprocess.PIPE, stderr=log, text=True)
                 doomed = list(workers)[:: max(1, options.workers // max(1, options.kill))][: options.kill]
                 if doomed:
-                    kill_some(doomed, workers, folder / "store.db", samples // 3)
+                    kill_some(doomed, workers, sweep, client, folder / "store.db", samples // 3)
+                others_s = cpu_of_ended_children()
                 report = json.loads(sweep.communicate()[0])
-            client_s = sum(getattr(resource.getrusage(resource.RUSAGE_CHILDREN), name) for name in ("ru_utime", "ru_stime"))
+            client_s = cpu_of_ended_children() - others_s
             workers_s = sum(cpu_seconds(worker.pid) for address, worker in workers.items() if address not in doomed)
             shares, begin, end = busy_shares(stages, workers, doomed)
             result = {
                 "workers": options.workers, "samples": samples, "sample_ms": options.sample_ms, "killed": len(doomed), "recorded": report["recorded"],
-                "stored": records(folder / "store.db"), "complete": report["complete"], "given_up": len(report["given_up"]),
+                "stored": records(client, folder / "store.db"), "complete": report["complete"], "given_up": len(report["given_up"]),
                 "seconds": (end - begin) / 1e3, "busy_least": min(shares.values()), "busy_median": statistics.median(shares.values()),
                 "client_cpu_s": client_s, "workers_cpu_s": workers_s,
                 "names_of_the_killed": sorted(lost["worker"] for lost in report["lost"]) == sorted(doomed),

@@ -31,7 +31,7 @@ mkdir "$work/context"
 cp "$here/Dockerfile" "$work/context/"
 mmdebstrap --quiet --variant=apt --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
-  --customize-hook='mkdir "$1/packages"' --customize-hook="copy-in ${packages[*]} /packages" \
+  --customize-hook='mkdir "$1/packages"' --customize-hook="copy-in ${packages[*]@Q} /packages" \
   --customize-hook='chroot "$1" sh -c "apt-get install --quiet --quiet --yes --no-install-recommends /packages/*.deb" >/dev/null && rm -r "$1/packages"' \
   bookworm "$work/context/root.tar"
 # Docker's format has health checks; OCI's has none.

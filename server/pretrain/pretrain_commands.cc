@@ -3,8 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -153,6 +156,25 @@ int TrainingThreads(const TrainingConfig& config) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+// Whether planners serve the version, once it is published, to requests that name none: they take
+// it, no channel says which one serves, and none is newer.
+bool WillServeAsNewest(const ModelManifest& manifest, const ModelLocation& location) {
+  const std::filesystem::path folder = location.directory.parent_path();
+  if (!manifest.unusable_reason.empty()) return false;
+  if (!absl::IsNotFound(ReadModelChannel(folder).status())) return false;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    int version = 0;
+    const std::string name = entry.path().filename();
+    const auto read = std::from_chars(name.data(), name.data() + name.size(), version);
+    if (read.ec == std::errc() && read.ptr == name.data() + name.size() &&
+        version > location.version) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void PrintOutcome(const TrainCommand& command, const TrainingOutcome& outcome,
                   const ModelLocation& location, const CommandContext& context) {
   if (command.format == OutputFormat::kTable) {
@@ -221,8 +243,11 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
     if (report.key != "compute") continue;
     const std::string poor = PoorReason(report.held_out.mape_percent, report.held_out.samples);
     if (poor.empty()) continue;
-    progress.OnWarning("the model is poor, and planners will serve it as its newest version: " +
-                       poor);
+    progress.OnWarning(fmt::format("the model is poor{}: {}",
+                                   WillServeAsNewest(outcome.manifest, location)
+                                       ? ", and planners will serve it as its newest version"
+                                       : "",
+                                   poor));
     outcome.remarks.push_back(fmt::format("The model is poor: {}.", poor));
   }
   auto provenance = DescribeProvenance(

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
+#include <string>
 
 #include "server/models/model_channel.h"
 #include "server/models/testing/model_fixture.h"
@@ -100,6 +102,30 @@ TEST_F(PretrainCommandsTest, CostsThatFollowNothingMakeAModelThatSaysSo) {
   EXPECT_FALSE(report["usable"]);
   EXPECT_THAT(report["reason"], HasSubstr("Kendall tau"));
   EXPECT_THAT(Read("models/cpu/1/model.yaml"), HasSubstr("usable: false"));
+}
+
+TEST_F(PretrainCommandsTest, APoorModelIsSaidToBeServedOnlyWhereItWillBe) {
+  auto compute = SyntheticComputeRecords(200);
+  Random random(5);
+  for (auto& record : compute) record.forward_ms = std::exp(8 * random.UniformReal());
+  FillStore(compute, {});
+  const auto said = [this](int version, const std::string& min_compute_tau) {
+    Configure("max_epochs: 1, table_hidden: [8], members: 1, min_compute_tau: " + min_compute_tau);
+    train_.model_directory = Path("models/cpu/" + std::to_string(version));
+    CommandContext context = context_;
+    context.err = std::tmpfile();
+    EXPECT_TRUE(RunTrain(train_, context).ok());
+    const std::string text = Written(context.err);
+    std::fclose(context.err);
+    EXPECT_THAT(text, HasSubstr("the model is poor"));
+    return text.find("will serve it as its newest version") != std::string::npos;
+  };
+  EXPECT_TRUE(said(5, "-1"));
+  EXPECT_TRUE(said(7, "-1"));
+  EXPECT_FALSE(said(6, "-1")) << "7 is newer";
+  EXPECT_FALSE(said(8, "0.9")) << "unusable";
+  ASSERT_TRUE(WriteModelChannel(Path("models/cpu"), {5}).ok());
+  EXPECT_FALSE(said(9, "-1")) << "5 is pinned";
 }
 
 TEST_F(PretrainCommandsTest, BadInputsAreErrorsAndWriteNoModel) {

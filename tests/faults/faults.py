@@ -7,7 +7,8 @@
     faults.py soak BIN [--minutes N]                mixed calls for N minutes (30): memory, descriptors and threads have to stay flat
     faults.py network BIN                           two workers in network namespaces; needs root
 
-BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so. Exits 1 when a promise was broken, and says which.
+BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so. Exits 1 when a promise was broken, and says which; 77 when
+a suite cannot run here, and says why.
 """
 
 import argparse
@@ -21,6 +22,8 @@ import soak
 from disk import ERRORS, DiskSuite, make_shared, programs_under_test
 from kill import KillSuite
 from setting import Programs, planner, worker
+
+SKIPPED = 77
 
 
 def run_disk(programs, folder, points, errors, names=None):
@@ -55,6 +58,9 @@ def main():
     parser.add_argument("--minutes", type=float, default=30)
     arguments = parser.parse_args()
     programs = Programs(arguments.bin, arguments.preload)
+    if arguments.suite == "network" and (reason := network.why_not()):
+        print(f"network: skipped: {reason}", file=sys.stderr)
+        return SKIPPED
     if arguments.suite in ("disk", "short") and arguments.preload is None:
         parser.error("PRELOAD is missing")
     started = time.monotonic()

@@ -17,7 +17,7 @@ from typing import Dict, List
 
 from disk import make_shared
 from setting import (
-    REPOSITORY, SWEEP, TRAINING, Broken, Programs, Server, left_beside, models_of, planner, records_of, require, require_kept, worker)
+    REPOSITORY, SWEEP, TRAINING, Broken, HeldPort, Programs, Server, left_beside, models_of, planner, records_of, require, require_kept, worker)
 
 SAMPLES = 60
 
@@ -40,7 +40,8 @@ class KillSuite:
 
     def sweeps(self, moments: int) -> None:
         """One sweep after another, each killed until it is complete."""
-        server = worker(self.programs, self.folder, "--cpu-devices", "2")
+        port = HeldPort()  # of one worker after another
+        server = worker(self.programs, self.folder, "--cpu-devices", "2", address=port.address)
         try:
             number = 0
             while moments > 0:
@@ -65,6 +66,7 @@ class KillSuite:
                 require(records_of(store) == done, "a complete sweep measures nothing")
         finally:
             server.kill()
+            port.close()
 
     def sweep_command(self, config: pathlib.Path, store: pathlib.Path, server: Server) -> List:
         return ["neuroshard", "sweep", "compute", config, "--workers", server.address, "--store", store, "--reconnect-s", "20"]

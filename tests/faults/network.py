@@ -12,11 +12,12 @@ import os
 import pathlib
 import random
 import select
+import shutil
 import struct
 import subprocess
 import threading
 import time
-from typing import Iterator, List
+from typing import Iterator, List, Optional
 
 from setting import REPOSITORY, REQUEST, SWEEP, Programs, planner, records_of, require, require_kept, worker
 
@@ -211,10 +212,25 @@ class NetworkSuite:
             server.kill()
 
 
+def why_not() -> Optional[str]:
+    """What is missing to run here."""
+    if os.geteuid() != 0:
+        return "needs root"
+    if shutil.which("ip") is None:
+        return "needs ip (Debian's iproute2)"
+    name = f"nsf{os.getpid()}-probe"
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+        subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)
+        subprocess.run(["ip", "netns", "del", name], check=True, capture_output=True)
+    except OSError as fault:
+        return f"needs /dev/net/tun: {fault.strerror}"
+    except subprocess.CalledProcessError as fault:
+        return f"may not make network namespaces: {fault.stderr.decode().strip()}"
+    return None
+
+
 def run(programs: Programs, folder: pathlib.Path) -> List[str]:
-    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
-        print("network: SKIPPED: needs root and /dev/net/tun")
-        return []
     broken = []
     link = Link("nsf" + str(os.getpid()), 1)
     try:

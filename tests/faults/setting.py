@@ -9,10 +9,14 @@ import random
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY / "client/python/testing"))
+
+from held_port import HeldPort  # noqa: E402
 PATIENCE_S = 120
 
 SWEEP = """kind: compute

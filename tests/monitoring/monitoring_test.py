@@ -11,7 +11,6 @@ and Debian's mirrors cannot be reached.
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import urllib.request
 
 import grpc
 from debian_packages import unpacked
+from held_port import HeldPort
 from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
 from planner_process import MODELS, NativeWorkerProcess, PlannerProcess
@@ -77,13 +77,13 @@ class MonitoringTest(unittest.TestCase):
             text = text.replace(old, new)
         (cls.folder / "prometheus.yml").write_text(text)
         shutil.copy(DEPLOY / "prometheus/alerts.yml", cls.folder)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        cls.prometheus = f"http://127.0.0.1:{port}"
+        port = HeldPort()
+        cls.addClassCleanup(port.close)
+        cls.prometheus = f"http://{port.address}"
         log = open(cls.folder / "prometheus.log", "w", encoding="utf-8")  # noqa: SIM115
         cls.addClassCleanup(log.close)
         process = subprocess.Popen(
-            [TOOLS["prometheus"], f"--config.file={cls.folder / 'prometheus.yml'}", f"--storage.tsdb.path={cls.folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"],
+            [TOOLS["prometheus"], f"--config.file={cls.folder / 'prometheus.yml'}", f"--storage.tsdb.path={cls.folder / 'data'}", f"--web.listen-address={port.address}"],
             stdout=log, stderr=log)
         cls.addClassCleanup(process.wait)
         cls.addClassCleanup(process.kill)

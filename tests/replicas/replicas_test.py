@@ -25,6 +25,7 @@ import unittest
 
 import grpc
 from debian_packages import unpacked
+from held_port import HeldPort
 from neuroshard import PlannerClient, PlannerError, v1
 from planner_process import MODELS, PlannerProcess
 
@@ -48,11 +49,6 @@ def find_haproxy():
     if unpacked(CACHE, PACKAGES, "usr/sbin/haproxy") is None:
         return None
     return str(CACHE / "usr/sbin/haproxy"), os.environ | {"LD_LIBRARY_PATH": f"{CACHE}/usr/lib/x86_64-linux-gnu"}
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def request(seed=7, model="analytic", strategy="refine"):
@@ -298,7 +294,9 @@ class HaproxyTest(Replicas):
     def start_haproxy(self, planners, configuration="haproxy.cfg"):
         """deploy's configuration with these addresses. Returns HAProxy's port on localhost."""
         command, environment = HAPROXY
-        port = free_port()
+        held = HeldPort()
+        self.addCleanup(held.close)
+        port = held.number
         text = (DEPLOY / "haproxy" / configuration).read_text()
         for old, new in (("bind :50051", f"bind 127.0.0.1:{port}"), *((f" planner-{i}:50051", f" {planner.address}") for i, planner in enumerate(planners, 1))):
             self.assertIn(old, text)

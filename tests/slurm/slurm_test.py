@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import re
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import time
 import unittest
 
 from debian_packages import unpacked
+from held_port import HeldPort
 
 BIN, CACHE = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -86,14 +86,6 @@ settings: {warmup_iterations: 1, min_iterations: 2, max_iterations: 2, max_time_
 """
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
-
-
 def wait_until(condition, what, limit_s=120):
     give_up = time.monotonic() + limit_s
     while not (found := condition()):
@@ -113,7 +105,8 @@ class Cluster:
         self.environment = os.environ | {
             "LD_LIBRARY_PATH": f"{LIBRARIES}:{plugins}", "SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{CACHE}/usr/bin:{os.environ['PATH']}", "NEUROSHARD_BIN": str(BIN),
         }
-        ports = free_ports(1 + len(NODES))
+        self.ports = [HeldPort() for _ in range(1 + len(NODES))]
+        ports = [port.number for port in self.ports]
         lines = [f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=1" for node, port in zip(NODES, ports[1:])]
         for name in ("state", *(f"spool.{node}" for node in NODES)):
             (folder / name).mkdir()

@@ -20,6 +20,7 @@ import unittest.mock
 
 import grpc
 from google.protobuf import json_format
+from held_port import HeldPort
 from planner_process import PlannerProcess
 
 import neuroshard
@@ -133,12 +134,6 @@ def status_with(code, **details):
     return status
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextlib.contextmanager
 def silent_port():
     """Accepts connections, in its backlog, and says nothing."""
@@ -155,6 +150,11 @@ class ClientTests:
     def setUpClass(cls):
         cls.planner = PlannerProcess(PLANNER)
         cls.addClassCleanup(cls.planner.stop)
+
+    def held_port(self):
+        port = HeldPort()
+        self.addCleanup(port.close)
+        return port
 
     def client(self, address=None, **options):
         return self.Client(address or self.planner.address, **options)
@@ -359,13 +359,13 @@ class ClientTests:
                 self.assertLess(time.monotonic() - started, 10)  # far below the default of 600 s
 
     async def test_retries_end_with_the_deadline(self):
-        async with self.client(f"127.0.0.1:{free_port()}", timeout_s=0.5, retries=1000000) as client:
+        async with self.client(self.held_port().address, timeout_s=0.5, retries=1000000) as client:
             await self.assert_fails(neuroshard.Unavailable, client.models())
 
     # ---- retries
 
     async def test_nobody_listens(self):
-        address = f"127.0.0.1:{free_port()}"
+        address = self.held_port().address
         async with self.client(address) as client:
             error = await self.assert_fails(neuroshard.Unavailable, client.plan(REQUEST))
             self.assertIn(address, str(error))
@@ -416,18 +416,17 @@ class ClientTests:
                 self.assertIn("without a final plan", str(error))
 
     async def test_a_planner_that_comes_up_late_is_found(self):
-        port = free_port()
-        async with self.client(f"127.0.0.1:{port}", retries=100) as client:
+        address = self.held_port().address
+        async with self.client(address, retries=100) as client:
             calls = [asyncio.ensure_future(client.plan(REQUEST)), asyncio.ensure_future(collected(client.plan_stream(REQUEST)))]
-            with PlannerProcess(PLANNER, listen=f"127.0.0.1:{port}"):
+            with PlannerProcess(PLANNER, listen=address):
                 response, updates = await asyncio.gather(*calls)
         self.assertEqual(updates[-1].best.plan, response.plan)
 
     # ---- planners that end
 
     async def test_kill_9_in_the_middle_of_a_call(self):
-        with PlannerProcess(PLANNER) as first:
-            port = first.address.split(":")[1]
+        with PlannerProcess(PLANNER, listen=self.held_port().address) as first:
             async with self.client(first.address, retries=100) as client:
                 stream = client.plan_stream(LONG_REQUEST)
                 await anext_of(stream)
@@ -435,7 +434,7 @@ class ClientTests:
                 await asyncio.to_thread(first.wait_for_metric, 'neuroshard_rpc_in_flight{rpc="ShardPlan"} 1')
                 first.kill()
                 await self.assert_fails(neuroshard.Unavailable, collected(stream))  # a part of its answer was seen
-                with PlannerProcess(PLANNER, listen=f"127.0.0.1:{port}"):
+                with PlannerProcess(PLANNER, listen=first.address):
                     self.assertEqual(len((await alone).plan.tables), 50)  # asked again
 
     async def test_a_draining_planner_answers_what_it_has_begun(self):

@@ -3,19 +3,13 @@
 import datetime
 import multiprocessing
 import os
-import socket
 import traceback
 
 import torch
 import torch.distributed as dist
+from held_port import HeldPort
 
 TIMEOUT_S = 60
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _rank_main(rank, world_size, local_world_size, port, functions, results):
@@ -46,9 +40,9 @@ def run_on_ranks(functions, world_size, local_world_size):
     The processes are forked: what is imported here is there. A function that fails on some ranks only ends the job; those after it are "did not run".
     """
     context = multiprocessing.get_context("fork")
-    results, port = context.Queue(), free_port()
+    results, port = context.Queue(), HeldPort()
     processes = [
-        context.Process(target=_rank_main, args=(rank, world_size, local_world_size, port, functions, results)) for rank in range(world_size)
+        context.Process(target=_rank_main, args=(rank, world_size, local_world_size, port.number, functions, results)) for rank in range(world_size)
     ]
     for process in processes:
         process.start()
@@ -61,6 +55,7 @@ def run_on_ranks(functions, world_size, local_world_size):
             continue
     for process in processes:
         process.join()
+    port.close()
     faults = {}
     for name, by_rank in found.items():
         faults[name] = [f"rank {rank}: {fault}" for rank, fault in sorted(by_rank.items()) if fault]

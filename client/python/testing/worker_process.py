@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,10 @@ class WorkerProcess:
             raise AssertionError(f"the worker did not start: {self.process.communicate()[1]}")
         self.address = line.split()[-1]
         self.metrics = ""
-        while "serving address=" not in (line := self.process.stderr.readline()):
-            self.metrics = line.rpartition("address=")[2].strip() or self.metrics
+        # In text or in JSON.
+        while not re.search(r'serving("|\b).*address', line := self.process.stderr.readline()):
+            if found := re.search(r'metrics_listening\W+address\W+([\d.:]+)', line):
+                self.metrics = found[1]
         self.channel = grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
         self.stub = WorkerServiceStub(self.channel)
 

@@ -15,9 +15,9 @@ import grpc
 
 from . import host
 from .faults import Fault
+from .logs import FORMATS, LEVELS, Log, Others
 from .security import ROLES, Tls, reachable_from_elsewhere
 
-_LOG = logging.getLogger("neuroshard.worker")
 _DRAIN_GRACE_S = 10.0
 _MAX_MESSAGE_BYTES = 64 << 20
 _SERVER_OPTIONS = [
@@ -56,7 +56,8 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     parser.add_argument("--collective-networks", type=_networks, default=None, metavar="NETWORK,...",
                         help="of the peers, e.g. 10.1.0.0/16: addresses outside of them are not connected to, whoever asks for it; to be given with a "
                         "--collective-host that is not loopback (default: 127.0.0.0/8,::1/128)")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="least severe lines that are written (default: info)")
+    parser.add_argument("--log-format", choices=FORMATS, default="text", help="key=value lines, or a JSON object a line (default: text)")
     parser.add_argument("--version", action="version", version=_version())
     options = parser.parse_args(arguments)
     if options.cpu_devices is not None and options.backend == "auto":
@@ -114,7 +115,7 @@ def _version() -> str:
     return neuroshard.__version__
 
 
-async def serve(options: argparse.Namespace) -> None:
+async def serve(options: argparse.Namespace, log: Log) -> None:
     """Until SIGTERM or SIGINT. Raises Fault when it cannot begin."""
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
     from prometheus_client import CollectorRegistry, start_http_server
@@ -123,10 +124,12 @@ async def serve(options: argparse.Namespace) -> None:
 
     from .comm_groups import CommGroups
     from .devices import DeviceInventory, ProcessServer
-    from .metrics import WorkerMetrics
-    from .service import WorkerService
+    from .metrics import RpcMetrics, WorkerMetrics
+    from .service import MAX_IN_FLIGHT, RPCS, CallLog, UnknownCalls, WorkerService
 
-    server = grpc.aio.server(options=_SERVER_OPTIONS)
+    registry = CollectorRegistry()
+    calls = CallLog(log, RpcMetrics(registry, RPCS, MAX_IN_FLIGHT))
+    server = grpc.aio.server(interceptors=[UnknownCalls(calls)], options=_SERVER_OPTIONS)
     where, _, _ = options.listen.rpartition(":")
     try:
         if options.tls is not None:
@@ -137,21 +140,20 @@ async def serve(options: argparse.Namespace) -> None:
         else:
             port = server.add_insecure_port(options.listen)
             if options.insecure and reachable_from_elsewhere(where):
-                _LOG.warning("insecure address=%s reason=%r", options.listen, "no TLS: whoever reaches this address may call the worker")
+                log.warn("insecure", address=options.listen, reason="no TLS: whoever reaches this address may call the worker")
     except (RuntimeError, OSError) as fault:
         raise Fault("UNAVAILABLE", f"--listen {options.listen}: {str(fault).splitlines()[0]}") from None
-    registry = CollectorRegistry()
     if options.metrics:
         metrics_host, _, metrics_port = options.metrics.rpartition(":")
         listener, _ = start_http_server(int(metrics_port), metrics_host, registry)
-        _LOG.info("metrics_listening address=%s:%d", metrics_host, listener.server_port)
+        log.info("metrics_listening", address=f"{metrics_host}:{listener.server_port}")
 
     processes = ProcessServer()
     devices = await _find_devices(options, processes)
     metrics = WorkerMetrics(registry)
     inventory = DeviceInventory(devices, processes, options.threads, options.collective_host, metrics.set_busy)
     groups = CommGroups(inventory, options.collective_networks, metrics.set_open_groups)
-    service = WorkerService(inventory, groups, metrics, _version(), options.tls)
+    service = WorkerService(inventory, groups, calls, metrics, _version(), options.tls)
     add_WorkerServiceServicer_to_server(service, server)
     health_service = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
@@ -162,11 +164,11 @@ async def serve(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, drain.set)
     print(f"listening on {where}:{port}", flush=True)
-    _LOG.info("serving address=%s:%d devices=%d name=%r backend=%s collective_backend=%s threads=%d", where, port, len(devices), devices[0].name,
-              devices[0].backend, devices[0].collective_backend, options.threads)
+    log.info("serving", address=f"{where}:{port}", devices=len(devices), name=devices[0].name, backend=devices[0].backend,
+             collective_backend=devices[0].collective_backend, threads=options.threads)
     await drain.wait()
 
-    _LOG.info("draining")
+    log.info("draining")
     service.draining = True
     await health_service.enter_graceful_shutdown()
     await server.stop(_DRAIN_GRACE_S)
@@ -175,7 +177,7 @@ async def serve(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # a second one must not make it a death
         asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-    _LOG.info("stopped")
+    log.info("stopped")
 
 
 async def _find_devices(options: argparse.Namespace, processes):  # type: ignore[no-untyped-def]
@@ -199,10 +201,10 @@ def main() -> int:
     options = parse()
     # Before torch is imported: its processes inherit it.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    _LOG.setLevel(options.log_level.upper())
+    log = Log(options.log_level, options.log_format)
+    logging.basicConfig(handlers=[Others(log)])
     try:
-        asyncio.run(serve(options))
+        asyncio.run(serve(options, log))
     except (Fault, ImportError, OSError) as fault:
         print(f"neuroshard.worker: {fault}", file=sys.stderr)
         return 1

@@ -118,9 +118,9 @@ class Caller:
         self.request_id = given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         self.trace_id = trace_id(_only(metadata, "traceparent")) or secrets.token_hex(16)
 
-    def __str__(self) -> str:
-        """Fields of a log line."""
-        return f"request_id={_quoted(self.request_id)} trace_id={self.trace_id} caller={_quoted(self.name)} peer={_quoted(self.peer)}"
+    def fields(self) -> Dict[str, str]:
+        """Of a log line."""
+        return {"request_id": self.request_id, "trace_id": self.trace_id, "caller": self.name, "peer": self.peer}
 
 
 def trace_id(traceparent: Optional[str]) -> Optional[str]:
@@ -145,8 +145,3 @@ def _only(metadata: Any, key: str) -> Optional[str]:
 def _address(peer: str) -> str:
     kind, _, rest = peer.partition(":")
     return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]") if kind in ("ipv4", "ipv6") else peer
-
-
-def _quoted(text: str) -> str:
-    """One word of a log line."""
-    return text if re.fullmatch(r'[!#-<>-\[\]-~]+', text) else '"' + text.encode("unicode_escape").decode().replace('"', '\\"') + '"'

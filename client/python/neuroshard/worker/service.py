@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
+import traceback
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Tuple, Union
 
 import grpc
@@ -17,12 +17,15 @@ from . import host
 from .comm_groups import CommGroups
 from .devices import Device, DeviceInventory, Lease, OutOfMemory
 from .faults import Fault
-from .metrics import WorkerMetrics
+from .logs import FailureLines, Log
+from .metrics import OTHER, RpcMetrics, WorkerMetrics
 from .samples import Settings, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
 from .security import Caller, Tls
 
 MAX_IN_FLIGHT = 64
-_LOG = logging.getLogger("neuroshard.worker")
+SERVICE = "/neuroshard.v1.WorkerService/"
+RPCS = ("GetWorkerInfo", "ProfileCompute", "OpenCommGroup", "ConnectCommGroup", "ProfileComm", "CloseCommGroup")
+_CHEAP = ("GetWorkerInfo",)  # always answered
 
 
 def _decode(decode: Callable[..., Any], message: Any, prefix: str, *more: Any) -> Any:
@@ -59,11 +62,12 @@ def _decode_header(request: v1.ProfileComputeRequest, num_devices: int) -> Tuple
 
 
 class WorkerService(WorkerServiceServicer):
-    """tls: whose roles callers need; None: every caller may do everything. stream_idle_timeout_s: how long a ProfileCompute stream may wait for its client before it is cancelled and its device is free again."""
+    """tls: whose roles callers need; None: every caller may do everything. stream_idle_timeout_s: how long a ProfileCompute stream may wait for its client
+    before it is cancelled and its device is free again."""
 
-    def __init__(self, inventory: DeviceInventory, groups: CommGroups, metrics: WorkerMetrics, version: str, tls: Optional[Tls] = None,
+    def __init__(self, inventory: DeviceInventory, groups: CommGroups, calls: CallLog, metrics: WorkerMetrics, version: str, tls: Optional[Tls] = None,
                  stream_idle_timeout_s: float = 60.0) -> None:
-        self._inventory, self._groups, self._metrics = inventory, groups, metrics
+        self._inventory, self._groups, self._calls, self._metrics = inventory, groups, calls, metrics
         self._version, self._tls, self._stream_idle_timeout_s = version, tls, stream_idle_timeout_s
         self._environment = {**host.environment(), "threads": str(inventory.threads)}
         self._in_flight = 0
@@ -87,7 +91,8 @@ class WorkerService(WorkerServiceServicer):
                 raise Fault("INVALID_ARGUMENT", "header: the stream ended before it")
             device, settings = _decode_header(first, len(self._inventory.devices))
             leases = await self._inventory.lease([device], f"ProfileCompute of {context.peer()}")
-            _LOG.info("device_leased %s device=%d audit=true", caller, device)
+            audit = {**caller.fields(), "rpc": "ProfileCompute", "device": device}
+            self._calls.log.audit("device_leased", **audit)
             try:
                 while (request := await self._waiting_for_client(context.read())) is not grpc.aio.EOF:
                     response = v1.ProfileComputeResponse(measurement=await self._measure_compute(leases[0], request, settings))
@@ -96,12 +101,14 @@ class WorkerService(WorkerServiceServicer):
                         raise Fault("UNAVAILABLE", "the worker is shutting down")
             finally:
                 await self._inventory.release(leases)
-                _LOG.info("device_returned %s device=%d audit=true", caller, device)
+                self._calls.log.audit("device_returned", **audit)
 
     async def OpenCommGroup(self, request: v1.OpenCommGroupRequest, context: Any) -> v1.OpenCommGroupResponse:
         async with self._serving("OpenCommGroup", context) as caller:
             group = await self._groups.open(decode_group_spec(request, len(self._inventory.devices)))
-            _LOG.info("comm_group_opened %s group=%r world_size=%d audit=true", caller, request.group_id, request.world_size)
+            devices = ",".join(str(device) for _, device in group.spec.local_ranks)
+            self._calls.log.audit("comm_group_opened", **caller.fields(), rpc="OpenCommGroup", group=request.group_id, world_size=request.world_size,
+                                  devices=devices)
             response = v1.OpenCommGroupResponse(token=group.token)
             for (rank, _), address in zip(group.spec.local_ranks, group.addresses):
                 response.addresses.add(rank=rank, address=address)
@@ -130,7 +137,7 @@ class WorkerService(WorkerServiceServicer):
     async def CloseCommGroup(self, request: v1.CloseCommGroupRequest, context: Any) -> v1.CloseCommGroupResponse:
         async with self._serving("CloseCommGroup", context) as caller:
             await self._groups.close(request.group_id, request.token)
-            _LOG.info("comm_group_closed %s group=%r audit=true", caller, request.group_id)
+            self._calls.log.audit("comm_group_closed", **caller.fields(), rpc="CloseCommGroup", group=request.group_id)
             return v1.CloseCommGroupResponse()
 
     # Their steps.
@@ -181,24 +188,79 @@ class WorkerService(WorkerServiceServicer):
     @contextlib.asynccontextmanager
     async def _serving(self, rpc: str, context: Any) -> AsyncIterator[Caller]:
         """Admits the call, and turns what it raises into its status."""
-        begin = time.monotonic()
-        self._in_flight += 1
         caller = Caller(context)
         told = (("x-request-id", caller.request_id),)
         context.set_trailing_metadata(told)
-        try:
-            if self._tls is not None:
+        if self._tls is not None:
+            try:
                 self._tls.check_role(rpc, caller.names)
+            except Fault as fault:
+                self._calls.refused(caller, SERVICE + rpc, rpc, fault)
+                await context.abort(fault.status_code, str(fault), told)
+        begin, code, reason = time.monotonic(), "CANCELLED", ""  # unless something else is said below
+        self._in_flight += rpc not in _CHEAP
+        self._calls.metrics.began(rpc)
+        try:
             if self.draining:
+                reason = "DRAINING"
                 raise Fault("UNAVAILABLE", "the server is draining; try another replica")
-            if self._in_flight > MAX_IN_FLIGHT:
+            if rpc not in _CHEAP and self._in_flight > MAX_IN_FLIGHT:
                 raise Fault("RESOURCE_EXHAUSTED", f"{MAX_IN_FLIGHT} calls are in flight, which is this server's limit; try again later")
             yield caller
-            _LOG.debug("call_done %s rpc=%s duration_ms=%.1f", caller, rpc, 1e3 * (time.monotonic() - begin))
+            code = "OK"
+            self._calls.done(caller, rpc, time.monotonic() - begin)
         except Exception as error:
             fault = error if isinstance(error, Fault) else Fault("INTERNAL", f"unexpected exception: {error!r}")
-            _LOG.warning("call_failed %s rpc=%s duration_ms=%.1f code=%s message=%r", caller, rpc, 1e3 * (time.monotonic() - begin),
-                         fault.code, str(fault), exc_info=None if isinstance(error, Fault) else error)
+            code, reason = fault.code, reason or ("OVERLOADED" if fault.code == "RESOURCE_EXHAUSTED" else "")
+            self._calls.failed(caller, rpc, time.monotonic() - begin, fault, None if isinstance(error, Fault) else error)
             await context.abort(fault.status_code, str(fault), (*fault.trailers(), *told))
         finally:
-            self._in_flight -= 1
+            self._in_flight -= rpc not in _CHEAP
+            self._calls.metrics.ended(rpc, code, reason, time.monotonic() - begin)
+
+
+class CallLog:
+    """What is said and counted of calls, by the words of the C++ servers."""
+
+    def __init__(self, log: Log, metrics: RpcMetrics) -> None:
+        self.log, self.metrics = log, metrics
+        self._lines = {True: FailureLines(), False: FailureLines()}  # of faults that are the worker's, and of others
+
+    def done(self, caller: Caller, rpc: str, seconds: float) -> None:
+        if self.log.writes("debug"):
+            self.log.debug("call_done", **caller.fields(), rpc=rpc, duration_ms=1e3 * seconds)
+
+    def failed(self, caller: Caller, rpc: str, seconds: float, fault: Fault, unexpected: Optional[BaseException]) -> None:
+        ours = fault.code in ("INTERNAL", "UNKNOWN", "DATA_LOSS")
+        more = {} if unexpected is None else {"traceback": "".join(traceback.format_exception(type(unexpected), unexpected, unexpected.__traceback__))}
+        self._failure("error" if ours else "info", "call_failed", {**caller.fields(), "rpc": rpc},
+                      {"duration_ms": 1e3 * seconds, "code": fault.code, "message": str(fault), **more})
+
+    def refused(self, caller: Caller, path: str, rpc: str, fault: Fault) -> None:
+        """Before its handler ran."""
+        self.metrics.refused_outside(rpc, fault.code)
+        self._failure("info", "call_refused", caller.fields(), {"path": path[:200], "code": fault.code, "message": str(fault)})
+
+    def _failure(self, level: str, event: str, who: Dict[str, str], fields: Dict[str, Any]) -> None:
+        if self.log.writes(level) and (before := self._lines[level == "error"].admit()) is not None:
+            self.log.write(level, event, {**who, **before, **fields})
+
+
+class UnknownCalls(grpc.aio.ServerInterceptor):
+    """Answers methods that there are not, which gRPC would do without a word to anybody."""
+
+    def __init__(self, calls: CallLog) -> None:
+        self._calls = calls
+
+    async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is not None:
+            return handler
+
+        async def refuse(_: Any, context: Any) -> None:
+            caller = Caller(context)
+            fault = Fault("UNIMPLEMENTED", "no such method")
+            self._calls.refused(caller, details.method, OTHER, fault)
+            await context.abort(fault.status_code, str(fault), (("x-request-id", caller.request_id),))
+
+        return grpc.stream_stream_rpc_method_handler(refuse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import urllib.request
 from typing import Any, Dict, Iterator, List, Optional
 
 import grpc
+from planner_process import NativeWorkerProcess
 from worker_process import DEADLINE_S, QUICK, WorkerProcess, wait_for
 
 from neuroshard import v1
@@ -37,6 +39,10 @@ def fails(test: unittest.TestCase, code: grpc.StatusCode, message: str) -> Itera
     with test.assertRaises(grpc.RpcError) as caught:
         yield
     test.assertEqual((caught.exception.code(), bool(re.search(message, caught.exception.details()))), (code, True), caught.exception.details())
+
+
+def scraped(worker: WorkerProcess) -> str:
+    return urllib.request.urlopen(f"http://{worker.metrics}/metrics", timeout=DEADLINE_S).read().decode()
 
 
 class Group:
@@ -110,8 +116,7 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual([(d.index, d.backend, d.collective_backend, d.memory_bytes) for d in info.devices],
                          [(i, "fbgemm", "torch-gloo", 1 << 29) for i in (0, 1)])
         self.assertLessEqual({"torch", "fbgemm_gpu", "torchrec", "threads", "os", "kernel"}, set(info.environment))
-        metrics = urllib.request.urlopen(f"http://{self.worker.metrics}/metrics", timeout=DEADLINE_S).read().decode()
-        self.assertIn('neuroshard_worker_device_busy{device="1"} 0.0', metrics)
+        self.assertIn('neuroshard_worker_device_busy{device="1"} 0.0', scraped(self.worker))
 
     # Compute.
 
@@ -332,6 +337,51 @@ class WorkerTest(unittest.TestCase):
         wait_for(lambda: self.worker.jobs() == ["", ""])
 
 
+class LogTest(unittest.TestCase):
+    def test_calls_are_logged_as_json_and_counted(self) -> None:
+        worker = WorkerProcess("--log-format", "json", "--log-level", "debug")
+        worker.stub.GetWorkerInfo(v1.GetWorkerInfoRequest(), metadata=(("x-request-id", "r-1"),))
+        with fails(self, grpc.StatusCode.UNIMPLEMENTED, "no such method"):
+            worker.channel.unary_unary("/neuroshard.v1.WorkerService/Nothing")(b"", timeout=DEADLINE_S)
+        leased = worker.open_stream()
+        wait_for(lambda: worker.jobs()[0])
+        refused = worker.open_stream()
+        with fails(self, grpc.StatusCode.RESOURCE_EXHAUSTED, "device 0"):
+            next(refused.call)
+        leased.end()
+        wait_for(lambda: not worker.jobs()[0])
+        metrics = scraped(worker)
+        for line in ('requests_total{code="UNIMPLEMENTED",rpc="other"} 1.0', 'requests_total{code="RESOURCE_EXHAUSTED",rpc="ProfileCompute"} 1.0',
+                     'shed_total{reason="OVERLOADED",rpc="ProfileCompute"} 1.0', 'duration_seconds_count{rpc="ProfileCompute"} 1.0',
+                     'in_flight{rpc="ProfileCompute"} 0.0', "in_flight_limit 64.0"):
+            self.assertIn("neuroshard_rpc_" + line, metrics)
+        status, log = worker.end()
+        lines = [json.loads(line) for line in log.splitlines()]
+        events = {line["event"]: line for line in lines}
+        self.assertEqual((status, lines[-1]["event"]), (0, "stopped"))
+        done = next(line for line in lines if line.get("request_id") == "r-1")
+        self.assertEqual(list(done), ["time", "level", "event", "request_id", "trace_id", "caller", "peer", "rpc", "duration_ms"])
+        self.assertEqual((done["event"], done["level"], done["rpc"], done["caller"]), ("call_done", "debug", "GetWorkerInfo", "127.0.0.1"))
+        self.assertEqual((events["device_leased"]["audit"], events["device_leased"]["device"]), (True, 0))
+        self.assertEqual((events["call_failed"]["code"], events["call_failed"]["level"]), ("RESOURCE_EXHAUSTED", "info"))
+        self.assertEqual((events["call_refused"]["path"], events["call_refused"]["code"]), ("/neuroshard.v1.WorkerService/Nothing", "UNIMPLEMENTED"))
+
+    @unittest.skipUnless(os.environ.get("NEUROSHARD_BIN"), "NEUROSHARD_BIN: neuroshard-worker to compare with")
+    def test_metrics_are_those_of_the_other_worker(self) -> None:
+        def helps(text: str) -> Dict[str, str]:
+            lines = [line.split(" ", 3) for line in text.splitlines() if line.startswith("# HELP neuroshard_")]
+            return {name: text for _, _, name, text in lines if not name.endswith("_created")}
+
+        with NativeWorkerProcess(os.path.join(os.environ["NEUROSHARD_BIN"], "neuroshard-worker")) as native:
+            theirs = helps(native.metrics())
+        worker = WorkerProcess()
+        self.addCleanup(worker.end)
+        ours = helps(scraped(worker))
+        self.assertEqual(ours, {name: theirs.get(name) for name in ours})
+        self.assertEqual(set(theirs) - set(ours), {"neuroshard_build_info", "neuroshard_rpc_connections", "neuroshard_rpc_connections_limit",
+                                                   "neuroshard_rpc_connections_total", "neuroshard_worker_device_process_deaths_total"})
+
+
 class LifetimeTest(unittest.TestCase):
     def test_sigterm_finishes_the_running_sample(self) -> None:
         worker = WorkerProcess()
@@ -408,9 +458,13 @@ class TlsTest(unittest.TestCase):
         with self.assertRaises(grpc.RpcError) as caught:
             self.stub("stranger").GetWorkerInfo(info, timeout=DEADLINE_S, metadata=(("x-request-id", "r-2"),))
         self.assertEqual((caught.exception.code(), dict(caught.exception.trailing_metadata())["x-request-id"]), (grpc.StatusCode.PERMISSION_DENIED, "r-2"))
+        metrics = scraped(self.worker)
+        for line in ('{code="PERMISSION_DENIED",rpc="CloseCommGroup"} 1.0', '{code="OK",rpc="CloseCommGroup"} 1.0',
+                     '{code="PERMISSION_DENIED",rpc="GetWorkerInfo"} 1.0'):
+            self.assertIn("neuroshard_rpc_requests_total" + line, metrics)
         _, log = self.worker.end()
-        self.assertRegex(log, "comm_group_closed request_id=r-1 trace_id=[0-9a-f]{32} caller=operator.example.org peer=[^ ]+ group='none' audit=true")
-        self.assertRegex(log, "call_failed request_id=r-2 .* rpc=GetWorkerInfo .* code=PERMISSION_DENIED")
+        self.assertRegex(log, "comm_group_closed request_id=r-1 trace_id=[0-9a-f]{32} caller=operator.example.org peer=[^ ]+ rpc=CloseCommGroup group=none audit=true")
+        self.assertRegex(log, "call_refused request_id=r-2 .* path=/neuroshard.v1.WorkerService/GetWorkerInfo code=PERMISSION_DENIED")
 
     def test_who_has_no_certificate_is_not_heard(self) -> None:
         only_trusting = grpc.ssl_channel_credentials((self.folder / "ca.pem").read_bytes())
