@@ -379,7 +379,6 @@ TEST_F(PlannerServiceTest, UnpooledTablesGetTypesThatTorchRecRunsAndAreToldInThe
     EXPECT_EQ(table.name(), "sequence");
     for (const v1::Shard& shard : table.shards()) EXPECT_EQ(shard.cols(), 16);
   }
-  EXPECT_THAT(response->warnings(), Contains(HasSubstr("\"user.sequence\", \"item.sequence\"")));
 
   v1::Plan plan = response->plan();
   EXPECT_TRUE(Evaluate(request, plan)->legal());
