@@ -43,7 +43,11 @@ inline void AddRandomConstraints(Random& random, PlanRequest& request, std::uint
     TableRule rule;
     rule.tables = RandomSubset(random, tables, 1);
     if (now()) rule.sharding_types = RandomWords<ShardingType>(random);
-    if (now()) rule.compute_kernels = RandomWords<ComputeKernel>(random);
+    if (now()) {  // those in device memory
+      for (const int word : RandomSubset(random, 2, 1)) {
+        rule.compute_kernels.push_back(word == 0 ? ComputeKernel::kFused : ComputeKernel::kDense);
+      }
+    }
     if (now()) rule.ranks = RandomSubset(random, ranks, 1);
     if (now()) rule.forbidden_ranks = RandomSubset(random, ranks, 1);
     if (now()) rule.hosts = RandomSubset(random, hosts, 1);
