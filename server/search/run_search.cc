@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -66,6 +67,21 @@ Status CheckDemands(const PlanRequest& request) {
   return violations.ToStatus();
 }
 
+// The failure of a strategy that knows device memory alone, where there is more.
+Status SayWhatItKeepsTo(const PlanRequest& request, const Status& failure) {
+  if (request.search.strategy == kObeysConstraints || request.topology.host_memory_bytes.empty() ||
+      failure.code() != absl::StatusCode::kFailedPrecondition) {
+    return failure;
+  }
+  Status said(failure.code(), fmt::format("{}; '{}' keeps to device memory, '{}' puts tables into "
+                                          "host memory too",
+                                          std::string(failure.message()), request.search.strategy,
+                                          kObeysConstraints));
+  failure.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { said.SetPayload(type, payload); });
+  return said;
+}
+
 StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& model,
                               const StopSignal& stop, SearchObserver* observer,
                               const JobRunner& runner) {
@@ -79,7 +95,9 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& 
   }
   NS_RETURN_IF_ERROR(CheckDemands(request));
   SearchContext context(request, model, stop, observer, &runner);
-  return context.Finish(strategy->Search(context));
+  StatusOr<SearchResult> result = context.Finish(strategy->Search(context));
+  if (!result.ok()) return SayWhatItKeepsTo(request, result.status());
+  return result;
 }
 
 }  // namespace

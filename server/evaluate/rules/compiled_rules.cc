@@ -369,4 +369,9 @@ void CompiledRules::CollectGroups(const Constraints& constraints) {
   }
 }
 
+int CompiledRules::PositionOf(const Residency& residency) const {
+  const auto at = std::find(residencies_.begin(), residencies_.end(), residency);
+  return at == residencies_.end() ? 0 : static_cast<int>(at - residencies_.begin());
+}
+
 }  // namespace neuroshard

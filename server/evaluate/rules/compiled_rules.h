@@ -86,6 +86,8 @@ class CompiledRules {
   const Residency& residency(int index) const {
     return residencies_[static_cast<std::size_t>(index)];
   }
+  // Of one that is in the list, as those of the plan in place are where they are allowed.
+  int PositionOf(const Residency& residency) const;
   // Whether tables may be in host memory at all.
   bool has_host_memory() const { return has_host_memory_; }
   // Whether a table that may be in the residency may be so in the type.

@@ -28,6 +28,7 @@ class Attempt {
         // Those with the fewest ranks first: their conflicts show early.
         order_(PositionsDescending<int>(
             types.size(), [&](int table) { return -std::ssize(rules.of(table).ranks->ranks()); })) {
+    residency_of_.resize(request.tables.size());
     plan_.world_size = request.topology.num_ranks();
     plan_.local_world_size = request.topology.ranks_per_host();
     for (const Table& table : request.tables) {
@@ -57,8 +58,26 @@ class Attempt {
   // Whether the tables order_[at] and later find places, which are in plan_ then.
   bool PlaceFrom(std::size_t at) {
     if (at == order_.size()) return true;
+    const std::vector<int>& residencies = *rules_.of(order_[at]).residencies;
+    // What takes least device memory does wherever one with more does, but for device memory itself.
+    for (std::size_t i = 0; i < residencies.size(); ++i) {
+      if (i > 0 && residencies[i] != 0) continue;
+      if (PlaceIn(at, residencies[i])) return true;
+    }
+    return false;
+  }
+
+  // The same with the first of them in a residency.
+  bool PlaceIn(std::size_t at, int residency) {
     const int table = order_[at];
-    const TypeSet types = types_[static_cast<std::size_t>(table)];
+    residency_of_[static_cast<std::size_t>(table)] = residency;
+    TypeSet types;
+    for (const auto& word : kWords<ShardingType>) {
+      if (types_[static_cast<std::size_t>(table)].contains(word.value) &&
+          rules_.Allows(table, residency, word.value)) {
+        types.Add(word.value);
+      }
+    }
     const RankSet& ranks = *rules_.of(table).ranks;
     const Block whole = {0, TableOf(table).embedding_dim};
     const auto try_at = [&](ShardingType type, std::span<const int> places) {
@@ -157,11 +176,13 @@ class Attempt {
   bool With(int table, ShardingType type, int row_shards, const Shards& shards, const Rest& rest) {
     steps_ += static_cast<int>(shards.size());
     if (IsTired()) return false;
-    const ShardLayout layout = {type, KernelOf(type), row_shards};
+    const int residency = residency_of_[static_cast<std::size_t>(table)];
+    const ShardLayout layout = LayoutIn(rules_.residency(residency), type, row_shards);
     if (ledger_.Put(table, layout, shards) != PlacementLedger::Answer::kYes) return false;
     TablePlan& of = plan_.tables[static_cast<std::size_t>(table)];
     of.sharding_type = type;
     of.compute_kernel = layout.kernel;
+    of.cache_load_factor = layout.cache_load_factor;
     of.shards.insert(of.shards.end(), shards.begin(), shards.end());
     if (rest()) return true;
     of.shards.resize(of.shards.size() - shards.size());
@@ -175,7 +196,8 @@ class Attempt {
   PlacementLedger ledger_;
   Plan plan_;
   const std::vector<int> order_;
-  int column_host_ = 0;  // of the table_column_wise table that is being placed
+  std::vector<int> residency_of_;  // by table
+  int column_host_ = 0;            // of the table_column_wise table that is being placed
   int steps_ = 0;
 };
 

@@ -12,6 +12,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
+#include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
@@ -42,7 +43,7 @@ class Prover {
     for (const Check check :
          {&Prover::Types, &Prover::TogetherAndApart, &Prover::Pieces, &Prover::Groups,
           &Prover::Separation, &Prover::TableLimit, &Prover::ShardLimit, &Prover::Memory,
-          &Prover::LargeShards, &Prover::Budget, &Prover::EveryPlan}) {
+          &Prover::BothMemories, &Prover::LargeShards, &Prover::Budget, &Prover::EveryPlan}) {
       if (stop.ShouldStop()) return std::nullopt;
       if (std::optional<Infeasibility> found = (this->*check)()) return found;
     }
@@ -228,6 +229,31 @@ class Prover {
     return Infeasibility{fmt::format("tables take {} at the least on ranks that have {} for them",
                                      FormatBytes(found->wanted), FormatBytes(found->room)),
                          WithCompany(found->tables)};
+  }
+
+  // Every row has its weights and optimizer state on a device or in host memory.
+  std::optional<Infeasibility> BothMemories() {
+    if (!rules_.has_host_memory()) return std::nullopt;
+    std::int64_t room = 0;
+    for (const std::int64_t bytes : available_) {
+      room = CappedSum(room, std::max<std::int64_t>(0, bytes));
+    }
+    std::int64_t of_hosts = 0;
+    for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
+      of_hosts = CappedSum(of_hosts, bytes);
+    }
+    std::int64_t wanted = 0;
+    for (const Table& table : request_.tables) {
+      const MemoryUse use =
+          ShardMemory(request_, table, {}, table.num_embeddings, table.embedding_dim);
+      wanted = CappedSum(wanted, use.weights_bytes + use.optimizer_bytes);
+    }
+    if (wanted <= CappedSum(room, of_hosts)) return std::nullopt;
+    return Infeasibility{
+        fmt::format("tables take {} at the least, and there are {} of device memory and {} of host "
+                    "memory for them",
+                    FormatBytes(wanted), FormatBytes(room), FormatBytes(of_hosts)),
+        Positions<int>(request_.tables.size())};
   }
 
   // Of shards larger than a third of the roomiest rank, say, no rank takes three.

@@ -65,15 +65,32 @@ class DemandOfTypes {
 
   std::int64_t Bytes(ShardingType type, int row_shards, std::int64_t rows,
                      std::int64_t cols) const {
-    return ShardMemory(request_, table_, {type, KernelOf(type), row_shards}, rows, cols)
-        .total_bytes();
+    return Least(type, row_shards, rows, cols,
+                 [](const MemoryUse& use) { return use.total_bytes(); });
+  }
+
+  // Over the residencies that are left to the table in the type; the first one of the list takes
+  // least of those in host memory.
+  template <typename Count>
+  std::int64_t Least(ShardingType type, int row_shards, std::int64_t rows, std::int64_t cols,
+                     const Count& count) const {
+    const auto of = [&](const Residency& residency) {
+      return count(
+          ShardMemory(request_, table_, LayoutIn(residency, type, row_shards), rows, cols));
+    };
+    const std::int64_t on_device = of({});
+    if (!rules_.has_host_memory() || of_.residencies->empty() || of_.residencies->front() == 0 ||
+        type == ShardingType::kDataParallel) {
+      return on_device;
+    }
+    const std::int64_t in_host = of(rules_.residency(of_.residencies->front()));
+    return of_.device_types.contains(type) ? std::min(on_device, in_host) : in_host;
   }
 
   // What rows take wherever they are cut: weights and optimizer state.
   std::int64_t BytesOfRows(ShardingType type) const {
-    const MemoryUse whole = ShardMemory(request_, table_, {type, KernelOf(type), 1},
-                                        table_.num_embeddings, table_.embedding_dim);
-    return whole.weights_bytes + whole.optimizer_bytes;
+    return Least(type, 1, table_.num_embeddings, table_.embedding_dim,
+                 [](const MemoryUse& use) { return use.weights_bytes + use.optimizer_bytes; });
   }
   static std::int64_t ToAll(std::int64_t bytes, int ranks) {
     return bytes > kMaxFlow / ranks ? kMaxFlow : bytes * ranks;
@@ -162,10 +179,9 @@ class DemandOfTypes {
     LeastDemand demand;
     const Block columns = {0, table_.embedding_dim};
     demand.ranks = demand.shards = rules_.num_ranks();
-    const ShardLayout layout = {type, KernelOf(type), CutsRows(type) ? rules_.num_ranks() : 1};
+    const int row_shards = CutsRows(type) ? rules_.num_ranks() : 1;
     for (const Shard& shard : LayOut(table_, type, {&columns, 1}, {}, rules_.hosts())) {
-      const std::int64_t bytes =
-          ShardMemory(request_, table_, layout, shard.rows, shard.cols).total_bytes();
+      const std::int64_t bytes = Bytes(type, row_shards, shard.rows, shard.cols);
       if (bytes > 0 && bytes > room_.available[demand.on_each_rank.size()]) return {};
       demand.on_each_rank.push_back(bytes);
       demand.piece = std::max(demand.piece, bytes);

@@ -1,6 +1,7 @@
 #include "server/search/core/shard_table.h"
 
 #include <span>
+#include <utility>
 
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
@@ -13,14 +14,12 @@ namespace {
 // Sharding types with one shard a place.
 constexpr std::size_t kRankTypes = 3;
 
-ShardLayout LayoutOf(ShardingType type, int row_shards) {
-  return {type, KernelOf(type), row_shards};
-}
-
 }  // namespace
 
-ShardTable::ShardTable(SearchContext& context)
-    : context_(context), width_(static_cast<std::size_t>(context.model().representation_width())) {
+ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencies)
+    : context_(context),
+      residencies_(std::move(residencies)),
+      width_(static_cast<std::size_t>(context.model().representation_width())) {
   std::size_t end = 0;
   for (const Table& table : context.request().tables) {
     quick_begin_.push_back(end);
@@ -29,12 +28,13 @@ ShardTable::ShardTable(SearchContext& context)
   quick_ids_.assign(end, -1);
 }
 
-UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, int ranks) {
+UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, int ranks,
+                              int residency) {
   const std::int64_t rows = RowsOf(table);
   UnitShards shards;
   shards.count = ranks;
   if (!CutsRows(type)) {
-    shards.full = shards.rest = shards.empty = Intern({table, type, 1, rows, cols});
+    shards.full = shards.rest = shards.empty = Intern({table, type, residency, 1, rows, cols});
     shards.full_end = shards.rest_end = ranks;
     return shards;
   }
@@ -42,17 +42,19 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
     const std::int64_t small = rows / ranks;
     shards.full_end = static_cast<int>(rows % ranks);
     shards.rest_end = ranks;
-    shards.rest = shards.empty = Intern({table, type, ranks, small, cols});
-    shards.full = shards.full_end > 0 ? Intern({table, type, ranks, small + 1, cols}) : shards.rest;
+    shards.rest = shards.empty = Intern({table, type, residency, ranks, small, cols});
+    shards.full = shards.full_end > 0 ? Intern({table, type, residency, ranks, small + 1, cols})
+                                      : shards.rest;
     return shards;
   }
   const std::int64_t block = (rows + ranks - 1) / ranks;
   const std::int64_t left = rows % block;
   shards.full_end = static_cast<int>(rows / block);
   shards.rest_end = shards.full_end + (left > 0 ? 1 : 0);
-  shards.full = Intern({table, type, ranks, block, cols});
-  shards.rest = left > 0 ? Intern({table, type, ranks, left, cols}) : shards.full;
-  shards.empty = shards.rest_end < ranks ? Intern({table, type, ranks, 0, cols}) : shards.full;
+  shards.full = Intern({table, type, residency, ranks, block, cols});
+  shards.rest = left > 0 ? Intern({table, type, residency, ranks, left, cols}) : shards.full;
+  shards.empty =
+      shards.rest_end < ranks ? Intern({table, type, residency, ranks, 0, cols}) : shards.full;
   return shards;
 }
 
@@ -68,15 +70,14 @@ int ShardTable::Intern(const Key& key) {
 
 int ShardTable::Add(const Key& key) {
   const Table& table = context_.request().tables[static_cast<std::size_t>(key.table)];
-  const std::int64_t bytes =
-      ShardMemory(context_.request(), table, LayoutOf(key.type, key.row_shards), key.rows, key.cols)
-          .total_bytes();
-  entries_.push_back({key, bytes});
+  const MemoryUse use = ShardMemory(context_.request(), table, LayoutOf(key), key.rows, key.cols);
+  entries_.push_back({key, use.total_bytes(), use.host_total_bytes()});
   return size() - 1;
 }
 
 int* ShardTable::QuickId(const Key& key) {
-  if (SpreadOf(key.type) != Spread::kRank || key.cols % kColumnAlignment != 0) return nullptr;
+  if (key.residency != 0 || SpreadOf(key.type) != Spread::kRank || key.cols % kColumnAlignment != 0)
+    return nullptr;
   const std::size_t type = key.type == ShardingType::kTableWise    ? 0
                            : key.type == ShardingType::kColumnWise ? 1
                                                                    : 2;
@@ -94,7 +95,7 @@ void ShardTable::PredictNew() {
   for (std::size_t i = known; i < entries_.size(); ++i) {
     const Key& key = entries_[i].key;
     features.push_back(FeaturesOf(context_.request().tables[static_cast<std::size_t>(key.table)],
-                                  LayoutOf(key.type, key.row_shards), key.rows, key.cols));
+                                  LayoutOf(key), key.rows, key.cols));
   }
   phi_.resize(entries_.size() * width_);
   loads_.resize(entries_.size());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/evaluate/rules/residency.h"
 #include "server/search/core/spread.h"
 #include "server/search/search_context.h"
 
@@ -31,15 +32,17 @@ struct UnitShards {
 // time; predictions are made in batches. For one thread.
 class ShardTable {
  public:
-  // `context` must outlive the table; its statistics count the predictions.
-  explicit ShardTable(SearchContext& context);
+  // `context` must outlive the table; its statistics count the predictions. `residencies`: what
+  // tables may be in, the first one device memory (CompiledRules).
+  explicit ShardTable(SearchContext& context,
+                      std::vector<Residency> residencies = std::vector<Residency>(1));
 
   // The shards of `cols` columns of a table that move together, on `ranks` ranks (1 where the type
   // has one shard a place). What is predicted about them is known after the next PredictNew.
-  UnitShards Shards(int table, ShardingType type, std::int64_t cols, int ranks);
+  UnitShards Shards(int table, ShardingType type, std::int64_t cols, int ranks, int residency = 0);
   // The shard of all rows and `cols` columns, as NeuroShard and table_wise have it.
   int Whole(int table, std::int64_t cols) {
-    return Intern({table, kWhole, 1, RowsOf(table), cols});
+    return Intern({table, kWhole, 0, 1, RowsOf(table), cols});
   }
 
   // Predicts what was added since the last call, in one batch.
@@ -51,6 +54,9 @@ class ShardTable {
   // Compute cost of a rank that holds this shard alone.
   float single_cost_ms(int id) const { return single_cost_ms_[static_cast<std::size_t>(id)]; }
   std::int64_t bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
+  std::int64_t host_bytes(int id) const {
+    return entries_[static_cast<std::size_t>(id)].host_bytes;
+  }
   std::int64_t cols(int id) const { return entries_[static_cast<std::size_t>(id)].key.cols; }
   std::size_t width() const { return width_; }
   int size() const { return static_cast<int>(entries_.size()); }
@@ -61,6 +67,7 @@ class ShardTable {
   struct Key {
     int table;
     ShardingType type;
+    int residency;
     int row_shards;
     std::int64_t rows;
     std::int64_t cols;
@@ -68,12 +75,14 @@ class ShardTable {
     bool operator==(const Key&) const = default;
     template <typename H>
     friend H AbslHashValue(H state, const Key& key) {
-      return H::combine(std::move(state), key.table, key.type, key.row_shards, key.rows, key.cols);
+      return H::combine(std::move(state), key.table, key.type, key.residency, key.row_shards,
+                        key.rows, key.cols);
     }
   };
   struct Entry {
     Key key;
     std::int64_t bytes;
+    std::int64_t host_bytes;
   };
 
   std::int64_t RowsOf(int table) const {
@@ -81,11 +90,16 @@ class ShardTable {
   }
   int Intern(const Key& key);
   int Add(const Key& key);
-  // Of a shard with all rows, whole granules of columns and a place of its own, which searches ask
-  // for most; otherwise null.
+  ShardLayout LayoutOf(const Key& key) const {
+    return LayoutIn(residencies_[static_cast<std::size_t>(key.residency)], key.type,
+                    key.row_shards);
+  }
+  // Of a shard in device memory with all rows, whole granules of columns and a place of its own,
+  // which searches ask for most; otherwise null.
   int* QuickId(const Key& key);
 
   SearchContext& context_;
+  const std::vector<Residency> residencies_;
   const std::size_t width_;
   // By table, type and granules; -1: unknown. Local search asks millions of times a second: these
   // are found by index, all others by hash.

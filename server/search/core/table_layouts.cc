@@ -30,19 +30,19 @@ UnitShards TableLayouts::Shards(ShardTable& shard_table, int table, const TableL
     case Spread::kHost: {
       UnitShards shards;
       for (const int size : host_sizes_) {  // the largest stays
-        shards = shard_table.Shards(table, layout.type, cols, size);
+        shards = shard_table.Shards(table, layout.type, cols, size, layout.residency);
       }
       return shards;
     }
     case Spread::kRows:
     case Spread::kCopies:
-      return shard_table.Shards(table, layout.type, cols, rules_.num_ranks());
+      return shard_table.Shards(table, layout.type, cols, rules_.num_ranks(), layout.residency);
     case Spread::kSubset:
-      return shard_table.Shards(table, layout.type, cols, layout.holders);
+      return shard_table.Shards(table, layout.type, cols, layout.holders, layout.residency);
     case Spread::kRank:
       break;
   }
-  return shard_table.Shards(table, layout.type, cols, 1);
+  return shard_table.Shards(table, layout.type, cols, 1, layout.residency);
 }
 
 int TableLayouts::MaxBlocks(int table) const {
@@ -145,6 +145,15 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
       layouts.push_back({ShardingType::kRowWiseSubset, 1, holders});
     });
   }
+  return layouts;
+}
+
+std::vector<TableLayout> TableLayouts::Of(int table, int residency) const {
+  std::vector<TableLayout> layouts = Of(table);
+  std::erase_if(layouts, [&](const TableLayout& layout) {
+    return !rules_.Allows(table, residency, layout.type);
+  });
+  for (TableLayout& layout : layouts) layout.residency = residency;
   return layouts;
 }
 

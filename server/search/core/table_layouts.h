@@ -14,8 +14,9 @@ namespace neuroshard {
 // A sharding type with its cuts; where the blocks go is not said.
 struct TableLayout {
   ShardingType type = ShardingType::kTableWise;
-  int blocks = 1;   // column blocks
-  int holders = 1;  // ranks of row_wise_subset, otherwise 1
+  int blocks = 1;     // column blocks
+  int holders = 1;    // ranks of row_wise_subset, otherwise 1
+  int residency = 0;  // in CompiledRules::residencies()
 
   bool operator==(const TableLayout&) const = default;
 };
@@ -31,6 +32,9 @@ class TableLayouts {
   // 8, a third more each time beyond). column_wise stands for table_column_wise where both are
   // allowed, table_row_wise for grid_shard with one block: they cost the same. May be empty.
   std::vector<TableLayout> Of(int table) const;
+
+  // Those of them that the rules allow in a residency, with it; data_parallel in device memory only.
+  std::vector<TableLayout> Of(int table, int residency) const;
 
   // The type of a table in `blocks` column blocks that are on a rank (host) each. None: not
   // allowed.

@@ -67,8 +67,13 @@ Plan Arrangement::MakePlan() const {
   plan.local_world_size = request_.topology.ranks_per_host();
   for (std::size_t t = 0; t < laid_.size(); ++t) {
     const Table& table = request_.tables[t];
-    plan.tables.push_back(
-        {table.name, table.module, laid_[t].type, KernelOf(laid_[t].type), laid_[t].shards});
+    plan.tables.push_back({table.name,
+                           table.module,
+                           laid_[t].type,
+                           laid_[t].layout().kernel,
+                           laid_[t].shards,
+                           {},
+                           laid_[t].residency.cache_load_factor});
   }
   return plan;
 }

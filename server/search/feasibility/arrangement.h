@@ -17,9 +17,12 @@ namespace neuroshard {
 struct Laid {
   ShardingType type = ShardingType::kTableWise;
   std::vector<Shard> shards;
+  Residency residency = {};
 
   bool placed() const { return !shards.empty(); }
-  ShardLayout layout() const { return LayoutOf(type, KernelOf(type), shards); }
+  ShardLayout layout() const {
+    return LayoutIn(residency, type, LayoutOf(type, KernelOf(type), shards).row_shards);
+  }
   bool operator==(const Laid&) const = default;
 };
 

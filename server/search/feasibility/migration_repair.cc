@@ -34,7 +34,8 @@ class Repair {
       : request_(request), rules_(rules), stop_(stop), search_(request, rules, stop) {
     for (std::size_t t = 0; t < stay.size(); ++t) {
       if (stay[t] == nullptr) continue;
-      search_.SetHome(static_cast<int>(t), {stay[t]->sharding_type, stay[t]->shards});
+      search_.SetHome(static_cast<int>(t),
+                      {stay[t]->sharding_type, stay[t]->shards, ResidencyOf(*stay[t])});
     }
   }
 

@@ -48,9 +48,19 @@ bool ForEachSequence(const std::vector<int>& among, std::size_t length, std::vec
 }  // namespace
 
 TablePlaces::TablePlaces(const PlanRequest& request, const CompiledRules& rules)
-    : request_(request), rules_(rules), table_layouts_(request, rules) {
+    : request_(request),
+      rules_(rules),
+      table_layouts_(request, rules),
+      residencies_(request.tables.size()) {
+  if (rules.has_host_memory()) ChooseResidencies();
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    layouts_.push_back(table_layouts_.Of(static_cast<int>(t)));
+    const int table = static_cast<int>(t);
+    layouts_.push_back(table_layouts_.Of(table));
+    std::erase_if(layouts_.back(), [&](const TableLayout& layout) {
+      const bool on_device =
+          !residencies_[t].in_host_memory() || layout.type == ShardingType::kDataParallel;
+      return on_device && !rules.of(table).device_types.contains(layout.type);
+    });
     // Copies take most room.
     std::stable_partition(layouts_.back().begin(), layouts_.back().end(), [](const auto& layout) {
       return layout.type != ShardingType::kDataParallel;
@@ -58,9 +68,42 @@ TablePlaces::TablePlaces(const PlanRequest& request, const CompiledRules& rules)
   }
 }
 
+void TablePlaces::ChooseResidencies() {
+  double room = 0;
+  for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
+    room += static_cast<double>(bytes);
+  }
+  const auto host_bytes = [&](std::size_t t, const Residency& residency) {
+    const Table& of = request_.tables[t];
+    return static_cast<double>(ShardMemory(request_, of,
+                                           LayoutIn(residency, ShardingType::kTableWise, 1),
+                                           of.num_embeddings, of.embedding_dim)
+                                   .host_total_bytes());
+  };
+  const Residency uvm = {ComputeKernel::kFusedUvm, 0};
+  for (const std::size_t t : PositionsDescending(
+           residencies_.size(), [&](std::size_t at) { return host_bytes(at, uvm); })) {
+    const TableRules& of = rules_.of(static_cast<int>(t));
+    if (of.residencies->empty() || of.residencies->front() == 0) continue;
+    const Residency& least = rules_.residency(of.residencies->front());
+    const double bytes = host_bytes(t, least);
+    if (bytes > room && !of.device_types.empty()) continue;
+    residencies_[t] = least;
+    room -= bytes;
+  }
+}
+
+Laid TablePlaces::MakeLaid(int table, ShardingType type, std::span<const Block> columns,
+                           std::span<const int> places) const {
+  const bool copies = type == ShardingType::kDataParallel;
+  return {type, LayOut(TableOf(table), type, columns, places, rules_.hosts()),
+          copies ? Residency{} : residencies_[static_cast<std::size_t>(table)]};
+}
+
 std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shards,
                                      std::int64_t rows, std::int64_t cols) const {
-  return ShardMemory(request_, TableOf(table), {type, KernelOf(type), row_shards}, rows, cols)
+  const Residency& residency = residencies_[static_cast<std::size_t>(table)];
+  return ShardMemory(request_, TableOf(table), LayoutIn(residency, type, row_shards), rows, cols)
       .total_bytes();
 }
 
@@ -70,7 +113,7 @@ Laid TablePlaces::OnRank(int table, int rank) const {
     if (SpreadOf(layout.type) != Spread::kRank) continue;
     const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
     const std::vector<int> places(columns.size(), rank);
-    return {layout.type, LayOut(TableOf(table), layout.type, columns, places, rules_.hosts())};
+    return MakeLaid(table, layout.type, columns, places);
   }
   return {};
 }
@@ -85,7 +128,7 @@ bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> col
       })) {
     return false;
   }
-  const Laid laid{type, LayOut(TableOf(table), type, columns, places, rules_.hosts())};
+  const Laid laid = MakeLaid(table, type, columns, places);
   const TableRules& rules = rules_.of(table);
   if (static_cast<int>(laid.shards.size()) > rules.max_shards) return false;
   return visit(laid);

@@ -13,7 +13,9 @@
 
 namespace neuroshard {
 
-// Of what concerns a table by itself everything holds: types, cuts, ranks, number of shards.
+// Of what concerns a table by itself everything holds: types, cuts, ranks, number of shards. Tables
+// that may be in host memory are there with the least device memory, the largest first, while hosts
+// have room for them in all.
 class TablePlaces {
  public:
   // Both must outlive it.
@@ -33,6 +35,9 @@ class TablePlaces {
   bool ForEachShift(int table, const Laid& laid, const Visit& visit) const;
 
  private:
+  void ChooseResidencies();
+  Laid MakeLaid(int table, ShardingType type, std::span<const Block> columns,
+                std::span<const int> places) const;
   const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
   std::int64_t ShardBytes(int table, ShardingType type, int row_shards, std::int64_t rows,
                           std::int64_t cols) const;
@@ -47,6 +52,7 @@ class TablePlaces {
   const PlanRequest& request_;
   const CompiledRules& rules_;
   const TableLayouts table_layouts_;
+  std::vector<Residency> residencies_;             // by table
   std::vector<std::vector<TableLayout>> layouts_;  // by table
 };
 

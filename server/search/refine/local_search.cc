@@ -48,7 +48,11 @@ LocalSearch::LocalSearch(Workbench& bench, int start)
       steps_left_(context_.request().search.refine_steps.value_or(
           std::numeric_limits<std::int64_t>::max())),
       max_fruitless_rounds_(MaxFruitlessRounds(context_.request())),
-      start_(start) {}
+      start_(start) {
+  if (bench.rules.has_host_memory()) {
+    residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table);
+  }
+}
 
 Status LocalSearch::Run() {
   UpdateIncumbent();
@@ -99,7 +103,11 @@ bool LocalSearch::Step() {
   const bool chains_first = chains_first_;
   if (chains_first && TryRanks(Neighbourhood::kWithChains)) return true;
   chains_first_ = false;
-  if (TryRanks(Neighbourhood::kShiftsAndSwaps) || TryTables()) return true;
+  using enum ResidencyNeighbourhood;
+  if (TryRanks(Neighbourhood::kShiftsAndSwaps) || TryResidencies(kPromotions) || TryTables() ||
+      TryResidencies(kPlaces)) {
+    return true;
+  }
   chains_first_ = !chains_first && TryRanks(Neighbourhood::kWithChains);
   return chains_first_;
 }
@@ -119,6 +127,17 @@ bool LocalSearch::TryTables() {
     if (context_.ShouldStop()) return false;
     list_.Clear();
     table_moves_.Collect(solution_, pricer_, source, list_);
+    if (TakeBest()) return true;
+  }
+  return false;
+}
+
+bool LocalSearch::TryResidencies(ResidencyNeighbourhood neighbourhood) {
+  if (!residency_moves_.has_value()) return false;
+  for (const int source : sources_) {
+    if (context_.ShouldStop()) return false;
+    list_.Clear();
+    residency_moves_->Collect(solution_, pricer_, source, neighbourhood, list_);
     if (TakeBest()) return true;
   }
   return false;

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "common/base/random.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/moves/move.h"
 #include "server/search/refine/moves/rank_moves.h"
+#include "server/search/refine/moves/residency_moves.h"
 #include "server/search/refine/moves/table_moves.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/solution.h"
@@ -43,6 +45,8 @@ class LocalSearch {
   bool Step();
   bool TryRanks(Neighbourhood neighbourhood);
   bool TryTables();
+  // Where tables may be in host memory.
+  bool TryResidencies(ResidencyNeighbourhood neighbourhood);
   bool TakeBest();
   // A compound move: up to `depth_` moves by estimate, then priced as one. False: nothing was gained,
   // and everything is as before.
@@ -66,6 +70,7 @@ class LocalSearch {
   Solution& solution_;
   RankMoves rank_moves_;
   TableMoves table_moves_;
+  std::optional<ResidencyMoves> residency_moves_;
   MoveList list_;
   Random random_;
   std::int64_t steps_left_;

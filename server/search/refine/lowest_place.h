@@ -51,7 +51,8 @@ std::optional<Unit> OnLowestHost(Unit unit, const Hosts& hosts, std::span<const 
     const double host_ms = HostValueMs(solution.host(host), value_ms);
     if (host_ms >= lowest_ms) continue;
     unit.place = host;
-    unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, solution.host(host).count);
+    unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, solution.host(host).count,
+                                     unit.residency);
     if (!allowed(unit)) continue;
     best = unit;
     lowest_ms = host_ms;

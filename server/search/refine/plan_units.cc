@@ -16,6 +16,7 @@ namespace {
 Unit UnitOf(const TablePlan& plan, std::size_t begin, std::size_t end, Solution& solution) {
   Unit unit;
   unit.type = plan.sharding_type;
+  unit.residency = solution.rules().PositionOf(ResidencyOf(plan));
   unit.cols = plan.shards[begin].cols;
   const int first_rank = plan.shards[begin].rank;
   switch (unit.spread()) {
@@ -70,13 +71,15 @@ std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layout
       Unit& unit = units[u];
       std::optional<ShardingType> type;
       if (solution.fixed(unit.table) != nullptr) {
-        unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
+        unit.shards =
+            shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count, unit.residency);
         continue;
       }
       if (unit.spread() == Spread::kRank) type = layouts.OnRanks(unit.table, blocks);
       if (unit.spread() == Spread::kHost) type = layouts.OnHosts(unit.table, blocks);
       unit.type = type.value_or(unit.type);
-      unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count);
+      unit.shards =
+          shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count, unit.residency);
     }
   }
   shard_table.PredictNew();
@@ -116,9 +119,9 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
     table_plan.name = table.name;
     table_plan.module = table.module;
     table_plan.sharding_type = units.front()->type;
-    if (table_plan.sharding_type == ShardingType::kDataParallel) {
-      table_plan.compute_kernel = ComputeKernel::kDense;
-    }
+    const Residency& residency = solution.rules().residency(units.front()->residency);
+    table_plan.compute_kernel = LayoutIn(residency, table_plan.sharding_type, 1).kernel;
+    table_plan.cache_load_factor = residency.cache_load_factor;
     std::int64_t col_offset = 0;
     for (const Unit* unit : units) {
       const std::vector<Block> rows = RowBlocksOf(*unit, table.num_embeddings);

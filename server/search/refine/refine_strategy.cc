@@ -129,7 +129,7 @@ class RefineSearch {
     // to say.
     const TypeSet default_types(context_.model().sharding_types());
     const bool demands = !request_.demands_nothing();
-    if (!demands && default_types == kNeuroShardTypes) return status;
+    if (!demands && default_types == kNeuroShardTypes && !rules_.has_host_memory()) return status;
     StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
     return context_.ShouldStop() ? absl::OkStatus() : plan.status();
@@ -231,7 +231,7 @@ class RefineSearch {
 
   // Whether its plans are legal here.
   bool IsForNeuroShard() const {
-    return request_.demands_nothing() &&
+    return request_.demands_nothing() && !rules_.has_host_memory() &&
            (rules_.of(0).types & kNeuroShardTypes) == kNeuroShardTypes;
   }
 

@@ -14,6 +14,8 @@ Solution::Solution(const PlanRequest& request, const CompiledRules& rules,
       constrained_(!request.constraints.empty()),
       rule_state_(rules),
       available_bytes_(AvailableBytes(request)),
+      all_host_memory_(request.topology),
+      host_memory_(all_host_memory_),
       of_table_(request.tables.size()),
       on_rank_(request.topology.devices.size()),
       on_host_(rules.hosts().size()),
@@ -55,6 +57,7 @@ void Solution::Clear() {
     for (std::vector<int>& list : *lists) list.clear();
   }
   wide_.clear();
+  if (host_memory_.present()) host_memory_ = all_host_memory_;
   kinds_ = {};
   std::fill(ranks_.begin(), ranks_.end(), Rank{});
   std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -121,6 +124,9 @@ void Solution::Apply(const Unit& unit, int sign) {
     rank.backward_load += sign * static_cast<double>(load.backward);
     rank.single_costs_ms += sign * static_cast<double>(shard_table_->single_cost_ms(shard));
     rank.bytes += sign * shard_table_->bytes(shard);
+    if (unit.residency != 0) {
+      host_memory_.Add(static_cast<int>(r), sign * shard_table_->host_bytes(shard));
+    }
     rank.shards += sign;
     rank.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
     const float* const phi = shard_table_->phi(shard);
@@ -190,7 +196,7 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
       added_bytes_[static_cast<std::size_t>(RankOf(gone, i))] = 0;
     }
   }
-  allowed = allowed && KeepsToHosts(removed, added);
+  allowed = allowed && KeepsToHosts(removed, added) && KeepsToHostMemory(removed, added);
   if (!allowed || !constrained_) return allowed;
   if (!KeepsToShardLimits(removed, added)) return false;
   for (const int id : removed) CountForRules(unit(id), -1);
@@ -234,6 +240,26 @@ bool Solution::KeepsToHosts(std::span<const int> removed, std::span<const Unit> 
     }
   }
   return true;
+}
+
+bool Solution::KeepsToHostMemory(std::span<const int> removed, std::span<const Unit> added) {
+  if (!host_memory_.present()) return true;
+  const auto count = [&](const Unit& unit, int sign) {
+    for (int i = 0; unit.residency != 0 && i < unit.shards.count; ++i) {
+      host_memory_.Add(RankOf(unit, i), sign * shard_table_->host_bytes(unit.shards.at(i)));
+    }
+  };
+  for (const int id : removed) count(unit(id), -1);
+  for (const Unit& unit : added) count(unit, 1);
+  const bool fits = std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
+    for (int i = 0; unit.residency != 0 && i < unit.shards.count; ++i) {
+      if (host_memory_.Left(RankOf(unit, i)) < 0) return false;
+    }
+    return true;
+  });
+  for (const Unit& unit : added) count(unit, -1);
+  for (const int id : removed) count(unit(id), 1);
+  return fits;
 }
 
 std::vector<int>& Solution::PlaceList(const Unit& unit) {

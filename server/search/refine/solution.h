@@ -10,6 +10,7 @@
 
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
+#include "server/evaluate/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
 #include "server/search/core/rank_content.h"
@@ -78,6 +79,8 @@ class Solution {
   }
   // Units of the other spreads.
   std::span<const int> wide_units() const { return wide_; }
+  // Of a table that has units.
+  int residency_of(int table) const { return unit(units_of_table(table).front()).residency; }
   // All units, by table.
   std::vector<Unit> Units() const;
   // The same into `units`, whose memory is fixed.
@@ -86,6 +89,8 @@ class Solution {
   // Whether every rank has room for what it would hold after the move of `removed` (distinct
   // ids) for `added`, and no rule on ranks would be broken. Changes nothing.
   bool Allows(std::span<const int> removed, std::span<const Unit> added);
+
+  const HostMemory& host_memory() const { return host_memory_; }
 
   // Whether the rules allow one more shard of the table there.
   bool RuleAllows(int table, int rank) const {
@@ -147,6 +152,8 @@ class Solution {
   // of each grid_shard table on hosts of one size: a table has one number of row shards
   // (ShardLayout).
   bool KeepsToHosts(std::span<const int> removed, std::span<const Unit> added) const;
+  // Whether hosts, and ranks by their own limits, have memory for the tables that come.
+  bool KeepsToHostMemory(std::span<const int> removed, std::span<const Unit> added);
   // Counts the unit if the rules allow it; otherwise nothing changes.
   bool TryForRules(const Unit& unit);
   std::vector<int>& PlaceList(const Unit& unit);
@@ -156,7 +163,9 @@ class Solution {
   bool constrained_;
   RuleState rule_state_;  // of use only if constrained
   std::vector<std::int64_t> available_bytes_;
-  FixedTables fixed_;  // empty: all is free
+  const HostMemory all_host_memory_;
+  HostMemory host_memory_;  // what is left of it
+  FixedTables fixed_;       // empty: all is free
   std::vector<Unit> fixed_units_;
   std::vector<std::vector<int>> subsets_;
   std::map<std::vector<int>, int> subset_numbers_;

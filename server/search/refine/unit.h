@@ -18,6 +18,7 @@ struct Unit {
   int place = 0;  // kRank: the rank; kHost: the host; kSubset: the subset's number; otherwise 0
   std::int64_t cols = 0;
   UnitShards shards = {};
+  int residency = 0;  // in CompiledRules::residencies(); all units of a table have the same
 
   Spread spread() const { return SpreadOf(type); }
 };

@@ -14,6 +14,8 @@ namespace {
 
 // Tables whose shards are predicted in one batch.
 constexpr std::size_t kPricedTogether = 32;
+// Residencies of a table's list that one which finds no place goes down at a time.
+constexpr std::ptrdiff_t kDemotionStep = 3;
 
 }  // namespace
 
@@ -32,15 +34,18 @@ double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
          static_cast<double>(load.backward) * (surrogate.backward_own + surrogate.backward_largest);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(const CommSurrogate& surrogate) {
-  return Price(1, surrogate);
+std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
+    const std::vector<int>& residencies, const CommSurrogate& surrogate) {
+  return Price(1, residencies, surrogate);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::AllLayouts(const CommSurrogate& surrogate) {
-  return Price(std::numeric_limits<std::size_t>::max(), surrogate);
+std::vector<std::vector<PricedLayout>> Construction::AllLayouts(const std::vector<int>& residencies,
+                                                                const CommSurrogate& surrogate) {
+  return Price(std::numeric_limits<std::size_t>::max(), residencies, surrogate);
 }
 
 std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
+                                                           const std::vector<int>& residencies,
                                                            const CommSurrogate& surrogate) {
   const std::size_t tables = context_.request().tables.size();
   std::vector<std::vector<TableLayout>> layouts(tables);
@@ -49,7 +54,12 @@ std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
   for (std::size_t t = 0; t < tables; ++t) {
     for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
       const int table = static_cast<int>(known);
-      layouts[known] = layouts_.Of(table);
+      layouts[known] = layouts_.Of(table, residencies[known]);
+      if (residencies[known] != 0) {
+        for (const TableLayout& layout : layouts_.Of(table, 0)) {
+          if (layout.type == ShardingType::kDataParallel) layouts[known].push_back(layout);
+        }
+      }
       if (layouts[known].size() > most) layouts[known].resize(most);
       for (const TableLayout& layout : layouts[known]) {
         for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
@@ -129,12 +139,14 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   solution.Clear();
   price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
   added_.clear();
+  demoted_.assign(choice.size(), false);
   for (const Unit& unit : solution.fixed_units()) {
     if (context_.ShouldStop()) return unit.table;
     Add(unit, solution);
   }
   for (const Item& item : ItemsOf(choice, order, urgency)) {
     if (item.tables.size() == 1 && solution.fixed(item.tables.front()) != nullptr) continue;
+    if (demoted_[static_cast<std::size_t>(item.tables.front())]) continue;
     if (context_.ShouldStop() || !Place(item, choice, solution)) return item.tables.front();
   }
   return -1;
@@ -144,8 +156,40 @@ bool Construction::Place(const Item& item, const Choice& choice, Solution& solut
   if (item.tables.size() > 1) return PlaceGroup(item, choice, solution);
   const int table = item.tables.front();
   const TableLayout& layout = choice[static_cast<std::size_t>(table)].layout;
-  if (item.cols == 0) return PlaceTable(table, layout, -1, -1, solution);
-  return PlaceBlock({.table = table, .type = layout.type, .cols = item.cols}, 1, -1, -1, solution);
+  const Unit block{
+      .table = table, .type = layout.type, .cols = item.cols, .residency = layout.residency};
+  const bool placed = item.cols == 0 ? PlaceTable(table, layout, -1, -1, solution)
+                                     : PlaceBlock(block, 1, -1, -1, solution);
+  return placed || (rules_.has_host_memory() && PlaceDemoted(table, layout, solution));
+}
+
+bool Construction::PlaceDemoted(int table, TableLayout layout, Solution& solution) {
+  const std::span<const int> units = solution.units_of_table(table);
+  const std::vector<int> before(units.begin(), units.end());
+  for (const int id : before) {
+    const Unit& unit = solution.unit(id);
+    for (int i = 0; i < unit.shards.count; ++i) {
+      price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] -=
+          PriceOf(unit.shards.at(i), surrogate_);
+    }
+    std::erase(added_, id);
+    solution.Remove(id);
+  }
+  const std::vector<int>& residencies = *rules_.of(table).residencies;
+  auto at = std::find(residencies.begin(), residencies.end(), layout.residency);
+  while (at != residencies.begin()) {
+    at -= std::min<std::ptrdiff_t>(kDemotionStep, at - residencies.begin());
+    if (!rules_.Allows(table, *at, layout.type)) return false;
+    layout.residency = *at;
+    for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+      layouts_.Shards(shard_table_, table, layout, cols);
+    }
+    shard_table_.PredictNew();
+    if (!PlaceTable(table, layout, -1, -1, solution)) continue;
+    demoted_[static_cast<std::size_t>(table)] = true;
+    return true;
+  }
+  return false;
 }
 
 // host, rank: the only one that will do; -1: any.
@@ -154,7 +198,8 @@ bool Construction::PlaceTable(int table, const TableLayout& layout, int host, in
   const std::size_t before = added_.size();
   const auto place_blocks = [&](int on_host) {
     for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-      const Unit unit{.table = table, .type = layout.type, .cols = cols};
+      const Unit unit{
+          .table = table, .type = layout.type, .cols = cols, .residency = layout.residency};
       if (!PlaceBlock(unit, layout.holders, on_host, rank, solution)) {
         Undo(before, solution);
         return false;
@@ -184,7 +229,7 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
   std::optional<Unit> placed;
   switch (unit.spread()) {
     case Spread::kRank:
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1);
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
       placed = OnLowestRank(unit, std::span(numbers_).subspan(within.first, within.count),
                             price_ms_, allowed);
       break;
@@ -199,11 +244,12 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
       break;
     case Spread::kRows:
     case Spread::kCopies:
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks());
+      unit.shards =
+          shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks(), unit.residency);
       if (within.count == all.count && allowed(unit)) placed = unit;
       break;
     case Spread::kSubset: {
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders);
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders, unit.residency);
       std::vector<int> ranks;
       for (int r = within.first; r < within.first + within.count; ++r) {
         if (rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&

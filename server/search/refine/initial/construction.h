@@ -35,8 +35,11 @@ class Construction {
   // By table: its first layout, and all of them. What a shard costs is taken to be its compute
   // alone plus its load times what `surrogate` says. Empty for a table that has no layout;
   // no tables at all when the context says stop.
-  std::vector<std::vector<PricedLayout>> FirstLayouts(const CommSurrogate& surrogate);
-  std::vector<std::vector<PricedLayout>> AllLayouts(const CommSurrogate& surrogate);
+  // residencies: of each table; data_parallel, which is in device memory, is among the layouts too.
+  std::vector<std::vector<PricedLayout>> FirstLayouts(const std::vector<int>& residencies,
+                                                      const CommSurrogate& surrogate);
+  std::vector<std::vector<PricedLayout>> AllLayouts(const std::vector<int>& residencies,
+                                                    const CommSurrogate& surrogate);
 
   // One layout a table.
   using Choice = std::vector<PricedLayout>;
@@ -46,7 +49,8 @@ class Construction {
   enum class Order { kByPrice, kByPeak, kByBytes };
 
   // Replaces what `solution` holds. Tables in descending `urgency`, then in the given order, each
-  // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it. Returns the
+  // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it; one that
+  // finds no place takes less device memory (TableRules::residencies). Returns the
   // table that found no place, and leaves the solution incomplete then; -1: all did.
   int Build(const Choice& choice, Order order, const std::vector<int>& urgency,
             const CommSurrogate& surrogate, Solution& solution);
@@ -60,11 +64,15 @@ class Construction {
   };
 
   // The first `most` layouts of each table.
-  std::vector<std::vector<PricedLayout>> Price(std::size_t most, const CommSurrogate& surrogate);
+  std::vector<std::vector<PricedLayout>> Price(std::size_t most,
+                                               const std::vector<int>& residencies,
+                                               const CommSurrogate& surrogate);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
   bool Place(const Item& item, const Choice& choice, Solution& solution);
+  // Lays all of the table out anew in a residency with less device memory.
+  bool PlaceDemoted(int table, TableLayout layout, Solution& solution);
   bool PlaceTable(int table, const TableLayout& layout, int host, int rank, Solution& solution);
   bool PlaceBlock(Unit unit, int ranks_of, int host, int rank, Solution& solution);
   bool PlaceGroup(const Item& item, const Choice& choice, Solution& solution);
@@ -80,6 +88,7 @@ class Construction {
   CommSurrogate surrogate_;
   std::vector<double> price_ms_;  // by rank
   std::vector<int> added_;        // unit ids in order
+  std::vector<bool> demoted_;     // by table: all of it is placed
 };
 
 }  // namespace neuroshard

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/domain/table_names.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/packing/find_packing.h"
+#include "server/search/placement/placement.h"
 #include "server/search/refine/plan_units.h"
 
 namespace neuroshard {
@@ -29,12 +31,23 @@ constexpr int kRestartConstructions = 30;
 constexpr double kMinRestartLimit = 0.5;
 constexpr double kMaxRestartLimit = 1.05;
 constexpr double kPriceNoise = 0.2;
+// Of the device memory, what tables take at first; less where they find no places.
+constexpr std::array kFills = {0.97, 0.85, 0.5, 0.0};
+// The same of the constructions to begin at, up to so many tables x ranks; beyond that what the first
+// plan took.
+constexpr std::array kCheapFills = {0.97, 0.85, 0.6};
+constexpr std::size_t kMaxForEveryFill = 4'096;
+// Of the device memory, what tables take at the least in a restart that chooses residencies anew;
+// others have those of the plan before.
+constexpr double kMinRestartFill = 0.6;
+// Prices of a byte of host memory that are tried.
+constexpr int kHostPriceRounds = 24;
 // Dim caps of the greedy grid, and how many predictions it may ask for.
 constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
 constexpr std::size_t kGridEffort = 60'000;
 
 bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
-  return request.demands_nothing() &&
+  return request.demands_nothing() && !rules.has_host_memory() &&
          std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& of) {
            return of.types == TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise};
          });
@@ -64,6 +77,8 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
       shard_table_(shard_table),
       pricer_(pricer),
       construction_(context, rules, layouts, shard_table),
+      available_bytes_(AvailableBytes(context.request())),
+      residencies_(context.request().tables.size(), 0),
       urgency_(context.request().tables.size(), 0) {
   for (std::size_t t = 0; t < urgency_.size(); ++t) {
     // Who may only be on few ranks goes first.
@@ -76,7 +91,24 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
 
 Status InitialSolutions::FindLegal(Solution& solution) {
   const PlanRequest& request = context_.request();
-  const auto first = construction_.FirstLayouts(pricer_.surrogate());
+  for (const double fill : kFills) {
+    if (!rules_.has_host_memory()) break;
+    ChooseResidencies(fill);
+    const auto layouts = construction_.FirstLayouts(residencies_, pricer_.surrogate());
+    if (context_.stopped()) return absl::OkStatus();
+    if (std::any_of(layouts.begin(), layouts.end(), [](const auto& of) { return of.empty(); })) {
+      break;
+    }
+    const Construction::Choice choice = Choose(layouts, kNoLimit, solution, nullptr);
+    for (const Construction::Order order :
+         {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
+      if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) < 0) {
+        return absl::OkStatus();
+      }
+      if (context_.ShouldStop()) return absl::OkStatus();
+    }
+  }
+  const auto first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
   if (context_.stopped()) return absl::OkStatus();
   for (std::size_t t = 0; t < first.size(); ++t) {
     if (first[t].empty()) {
@@ -131,8 +163,153 @@ bool InitialSolutions::Repair(const Layouts& layouts, Solution& solution) {
   return false;
 }
 
+namespace {
+
+// A step of a table's residency to one with more device memory.
+struct Promotion {
+  double gain_a_byte = 0;
+  std::size_t table = 0;
+  int residency = 0;
+  std::int64_t bytes = 0;
+  std::int64_t host_bytes = 0;  // that it adds
+
+  bool operator<(const Promotion& other) const {
+    return gain_a_byte != other.gain_a_byte ? gain_a_byte > other.gain_a_byte : table < other.table;
+  }
+};
+
+struct ResidencyPoint {
+  int residency = 0;
+  double cost_ms = 0;
+  std::int64_t bytes = 0;
+  std::int64_t host_bytes = 0;
+};
+
+// The lower convex hull of (bytes, cost), from the fewest bytes on.
+std::vector<ResidencyPoint> Hull(std::vector<ResidencyPoint> points) {
+  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.bytes, a.cost_ms) < std::pair(b.bytes, b.cost_ms);
+  });
+  const auto ratio = [](const ResidencyPoint& a, const ResidencyPoint& b) {
+    return (a.cost_ms - b.cost_ms) /
+           static_cast<double>(std::max<std::int64_t>(1, b.bytes - a.bytes));
+  };
+  std::vector<ResidencyPoint> hull;
+  for (const ResidencyPoint& point : points) {
+    if (!hull.empty() && point.cost_ms >= hull.back().cost_ms) continue;
+    while (hull.size() > 1 &&
+           ratio(hull[hull.size() - 2], hull.back()) <= ratio(hull.back(), point)) {
+      hull.pop_back();
+    }
+    hull.push_back(point);
+  }
+  return hull;
+}
+
+}  // namespace
+
+void InitialSolutions::ChooseResidencies(double fill) {
+  const std::vector<Table>& tables = context_.request().tables;
+  std::vector<std::vector<ResidencyPoint>> points(tables.size());
+  for (const bool known : {false, true}) {
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const TableRules& of = rules_.of(static_cast<int>(t));
+      for (const int residency : *of.residencies) {
+        const UnitShards shards = shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise,
+                                                      tables[t].embedding_dim, 1, residency);
+        if (!known) continue;
+        points[t].push_back(
+            {residency, static_cast<double>(shard_table_.single_cost_ms(shards.full)),
+             shard_table_.bytes(shards.full), shard_table_.host_bytes(shards.full)});
+      }
+    }
+    if (!known) shard_table_.PredictNew();
+  }
+  double room = 0;
+  for (int r = 0; r < rules_.num_ranks(); ++r) {
+    room += std::max(0.0, static_cast<double>(available_bytes_[static_cast<std::size_t>(r)]));
+  }
+  room *= fill;
+  double host_room = 0;
+  for (const std::int64_t bytes : context_.request().topology.host_memory_bytes) {
+    host_room += static_cast<double>(bytes);
+  }
+  // With a price on a byte of host memory, tables leave it rather than have a cache.
+  double scale = 0;
+  for (const auto& of : points) {
+    for (const ResidencyPoint& point : of) {
+      scale = std::max(
+          scale, point.cost_ms / static_cast<double>(std::max<std::int64_t>(1, point.host_bytes)));
+    }
+  }
+  double low = 0, high = 0;
+  for (int round = 0; round < kHostPriceRounds; ++round) {
+    const double price = round == 0 ? 0 : high == 0 ? scale : (low + high) / 2;
+    double bytes = 0, host_bytes = 0;
+    std::vector<Promotion> promotions;
+    for (std::size_t t = 0; t < points.size(); ++t) {
+      if (points[t].empty()) continue;
+      std::vector<ResidencyPoint> priced = points[t];
+      for (ResidencyPoint& point : priced)
+        point.cost_ms += price * static_cast<double>(point.host_bytes);
+      const std::vector<ResidencyPoint> hull = Hull(std::move(priced));
+      residencies_[t] = hull.front().residency;
+      bytes += static_cast<double>(hull.front().bytes);
+      host_bytes += static_cast<double>(hull.front().host_bytes);
+      for (std::size_t i = 1; i < hull.size(); ++i) {
+        const std::int64_t more = hull[i].bytes - hull[i - 1].bytes;
+        promotions.push_back({(hull[i - 1].cost_ms - hull[i].cost_ms) /
+                                  static_cast<double>(std::max<std::int64_t>(1, more)),
+                              t, hull[i].residency, more,
+                              hull[i].host_bytes - hull[i - 1].host_bytes});
+      }
+    }
+    std::stable_sort(promotions.begin(), promotions.end());
+    std::vector<bool> full(points.size());
+    for (const Promotion& step : promotions) {
+      if (full[step.table]) continue;
+      if (bytes + static_cast<double>(step.bytes) > room) {
+        full[step.table] = true;
+        continue;
+      }
+      bytes += static_cast<double>(step.bytes);
+      host_bytes += static_cast<double>(step.host_bytes);
+      residencies_[step.table] = step.residency;
+    }
+    const bool fits = host_bytes <= host_room;
+    if (fits && price == 0) break;
+    if (price == 0) continue;
+    if (fits) {
+      high = price;
+    } else if (high == 0) {
+      if (round > 1) break;  // no price is enough
+      low = price;
+      scale *= 1e3;
+    } else {
+      low = price;
+    }
+    if (fits && high - low < 0.01 * high) break;
+  }
+  all_layouts_.clear();
+}
+
+void InitialSolutions::TakeResidencies(const Solution& solution) {
+  std::vector<int> taken = residencies_;
+  for (std::size_t t = 0; t < taken.size(); ++t) {
+    const std::span<const int> units = solution.units_of_table(static_cast<int>(t));
+    if (units.empty()) continue;
+    const Unit& unit = solution.unit(units.front());
+    if (unit.spread() != Spread::kCopies) taken[t] = unit.residency;
+  }
+  if (taken == residencies_) return;
+  residencies_ = std::move(taken);
+  all_layouts_.clear();
+}
+
 const InitialSolutions::Layouts& InitialSolutions::AllLayouts() {
-  if (all_layouts_.empty()) all_layouts_ = construction_.AllLayouts(pricer_.surrogate());
+  if (all_layouts_.empty()) {
+    all_layouts_ = construction_.AllLayouts(residencies_, pricer_.surrogate());
+  }
   return all_layouts_;
 }
 
@@ -186,7 +363,17 @@ std::vector<Construction::Choice> InitialSolutions::Choices(const Solution& solu
 }
 
 StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution) {
-  const std::vector<Construction::Choice> choices = Choices(solution);
+  std::vector<Construction::Choice> choices;
+  const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=
+                   kMaxForEveryFill;
+  if (rules_.has_host_memory() && few) {
+    for (const double fill : kCheapFills) {
+      ChooseResidencies(fill);
+      for (Construction::Choice& choice : Choices(solution)) choices.push_back(std::move(choice));
+    }
+  } else {
+    choices = Choices(solution);
+  }
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
   std::vector<Unit> best;
   double best_ms = kNoLimit;
@@ -229,6 +416,13 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
 }
 
 bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& solution) {
+  if (rules_.has_host_memory()) {
+    if (random.Below(2) == 0) {
+      TakeResidencies(solution);
+    } else {
+      ChooseResidencies(kMinRestartFill + (1 - kMinRestartFill) * random.UniformReal());
+    }
+  }
   const Layouts& layouts = AllLayouts();
   std::vector<Unit> promising;
   double promising_ms = kNoLimit;

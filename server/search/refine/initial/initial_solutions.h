@@ -43,6 +43,11 @@ class InitialSolutions {
   // Priced once; empty where the context says stop.
   const Layouts& AllLayouts();
 
+  // Sets residencies_: all tables together take `fill` of the device memory, each rather with what
+  // saves most time a byte.
+  void ChooseResidencies(double fill);
+  // Sets residencies_ to those of a complete solution.
+  void TakeResidencies(const Solution& solution);
   // Per table the layout with the least price whose largest shard is within the limit where that is
   // possible. `noise`: makes every price a little larger; null: as they are.
   Construction::Choice Choose(const Layouts& layouts, double limit_ms, const Solution& solution,
@@ -60,6 +65,8 @@ class InitialSolutions {
   ShardTable& shard_table_;
   MovePricer& pricer_;
   Construction construction_;
+  const std::vector<std::int64_t> available_bytes_;  // by rank
+  std::vector<int> residencies_;  // by table: of all_layouts_, and of what is built next
   Layouts all_layouts_;
   std::vector<int> urgency_;  // by table
 };

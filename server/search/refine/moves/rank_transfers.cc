@@ -77,14 +77,15 @@ void RankTransfers::ListDepartures(const Solution& solution, int source) {
       if (!whole) {
         if (!cuts || !rest_type || !layouts_.AllowsWidth(unit.table, departure.rest.cols)) return;
         departure.rest.type = *rest_type;
-        departure.rest.shards = shard_table_.Shards(unit.table, *rest_type, departure.rest.cols, 1);
+        departure.rest.shards =
+            shard_table_.Shards(unit.table, *rest_type, departure.rest.cols, 1, unit.residency);
       }
       const auto alone_type = whole ? same : more;
       if (alone_type && layouts_.AllowsWidth(unit.table, cols)) {
         Unit& arriving = departure.arriving.emplace(unit);
         arriving.type = *alone_type;
         arriving.cols = cols;
-        arriving.shards = shard_table_.Shards(unit.table, *alone_type, cols, 1);
+        arriving.shards = shard_table_.Shards(unit.table, *alone_type, cols, 1, unit.residency);
       }
       if (cuts) departure.joined_type = whole ? fewer : same;
       departures_.push_back(departure);
@@ -125,8 +126,8 @@ void RankTransfers::ListTransfers(const Solution& solution) {
         transfer.arriving = unit;
         transfer.arriving.type = *departure.joined_type;
         transfer.arriving.cols = departure.cols + solution.unit(transfer.joined).cols;
-        transfer.arriving.shards =
-            shard_table_.Shards(unit.table, *departure.joined_type, transfer.arriving.cols, 1);
+        transfer.arriving.shards = shard_table_.Shards(unit.table, *departure.joined_type,
+                                                       transfer.arriving.cols, 1, unit.residency);
       }
       transfer.arriving.place = targets_[t];
       transfers_.push_back(transfer);
@@ -171,9 +172,10 @@ void RankTransfers::ListReturnsOf(const Solution& solution, int id, int target, 
     if (!back.whole()) {
       if (!layouts_.AllowsWidth(unit.table, back.rest.cols)) return;
       back.rest.type = *type;
-      back.rest.shards = shard_table_.Shards(unit.table, *type, back.rest.cols, 1);
+      back.rest.shards = shard_table_.Shards(unit.table, *type, back.rest.cols, 1, unit.residency);
     }
-    back.arriving.shards = shard_table_.Shards(unit.table, *type, back.arriving.cols, 1);
+    back.arriving.shards =
+        shard_table_.Shards(unit.table, *type, back.arriving.cols, 1, unit.residency);
     returns_.push_back(back);
   };
   add(unit.cols);

@@ -33,9 +33,19 @@ const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
   return layouts;
 }
 
+TableLayout TableMoves::Stay(const Solution& solution, int table, TableLayout layout) const {
+  if (!rules_.has_host_memory() || layout.type == ShardingType::kDataParallel) return layout;
+  layout.residency = solution.residency_of(table);
+  // What was data_parallel and may not be fused.
+  if (!rules_.Allows(table, layout.residency, layout.type)) {
+    layout.residency = rules_.of(table).residencies->front();
+  }
+  return layout;
+}
+
 void TableMoves::Collect(Solution& solution, const MovePricer& pricer, int source, MoveList& list) {
   ChooseTables(solution, pricer, source);
-  for (const int table : tables_) AddShards(table);
+  for (const int table : tables_) AddShards(solution, table);
   shard_table_.PredictNew();
   placer_.Reset(solution, pricer);
   for (const int table : tables_) {
@@ -52,8 +62,9 @@ void TableMoves::Collect(Solution& solution, const MovePricer& pricer, int sourc
   MoveHostBlocks(solution, pricer, solution.host_of(source), list);
 }
 
-void TableMoves::AddShards(int table) {
-  for (const TableLayout& layout : LayoutsOf(table)) {
+void TableMoves::AddShards(const Solution& solution, int table) {
+  for (const TableLayout& one : LayoutsOf(table)) {
+    const TableLayout layout = Stay(solution, table, one);
     layouts_.Widths(table, layout.blocks, widths_);
     for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
   }
@@ -89,7 +100,8 @@ void TableMoves::Relayout(Solution& solution, const MovePricer& pricer, int tabl
     context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
                                           static_cast<std::size_t>(layout.holders));
     placer_.Without(removed_);
-    if (placer_.Place(table, layout)) Estimate(solution, pricer, placer_.added(), list);
+    if (placer_.Place(table, Stay(solution, table, layout)))
+      Estimate(solution, pricer, placer_.added(), list);
   }
 }
 
@@ -97,8 +109,15 @@ bool TableMoves::RandomRelayout(Solution& solution, const MovePricer& pricer, Ra
   const int table = static_cast<int>(random.Below(context_.request().tables.size()));
   if (solution.fixed(table) != nullptr) return false;
   const std::vector<TableLayout>& layouts = LayoutsOf(table);
-  const TableLayout layout = layouts[random.Below(layouts.size())];
-  AddShards(table);
+  TableLayout layout = Stay(solution, table, layouts[random.Below(layouts.size())]);
+  AddShards(solution, table);
+  if (rules_.has_host_memory() && random.Below(2) == 0) {
+    const std::vector<int>& residencies = *rules_.of(table).residencies;
+    const int residency = residencies[random.Below(residencies.size())];
+    if (rules_.Allows(table, residency, layout.type)) layout.residency = residency;
+    layouts_.Widths(table, layout.blocks, widths_);
+    for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+  }
   shard_table_.PredictNew();
   placer_.Reset(solution, pricer);
   const std::span<const int> units = solution.units_of_table(table);
@@ -124,7 +143,8 @@ void TableMoves::MoveHostBlocks(Solution& solution, const MovePricer& pricer, in
   const auto blocks = solution.units_on_host(host);
   const auto at = [&](Unit unit, int place) {
     unit.place = place;
-    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution.host(place).count);
+    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution.host(place).count,
+                                      unit.residency);
     return unit;
   };
   for (const int target : targets) {  // hosts may differ in size
@@ -158,7 +178,7 @@ void TableMoves::MoveGroup(Solution& solution, const MovePricer& pricer,
     const auto units = solution.units_of_table(table);
     const Unit& unit = solution.unit(units.front());
     return TableLayout{unit.type, static_cast<int>(units.size()),
-                       unit.spread() == Spread::kSubset ? unit.shards.count : 1};
+                       unit.spread() == Spread::kSubset ? unit.shards.count : 1, unit.residency};
   };
   const auto try_at = [&](int host, int rank) {
     removed_ = ids;

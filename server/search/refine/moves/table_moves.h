@@ -41,8 +41,10 @@ class TableMoves {
 
  private:
   const std::vector<TableLayout>& LayoutsOf(int table);
+  // The layout in the table's present residency; data_parallel is in device memory.
+  TableLayout Stay(const Solution& solution, int table, TableLayout layout) const;
   // Adds the shards of all its layouts to the table of shards.
-  void AddShards(int table);
+  void AddShards(const Solution& solution, int table);
   void ChooseTables(const Solution& solution, const MovePricer& pricer, int source);
   void Relayout(Solution& solution, const MovePricer& pricer, int table, MoveList& list);
   void MoveHostBlocks(Solution& solution, const MovePricer& pricer, int host, MoveList& list);

@@ -96,8 +96,9 @@ bool TablePlacer::Place(int table, const TableLayout& layout, int host, int rank
   }
   layouts_.Widths(table, layout.blocks, widths_);
   return std::all_of(widths_.begin(), widths_.end(), [&](std::int64_t cols) {
-    return PlaceUnit({.table = table, .type = layout.type, .cols = cols}, layout.holders, host,
-                     rank);
+    return PlaceUnit(
+        {.table = table, .type = layout.type, .cols = cols, .residency = layout.residency},
+        layout.holders, host, rank);
   });
 }
 
@@ -113,7 +114,7 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
   std::optional<Unit> placed;
   switch (unit.spread()) {
     case Spread::kRank: {
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1);
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
       const auto on = [&](const auto& ranks) {
         return OnLowestRank(unit, ranks, total_ms_, [&](const Unit& at) {
           if (!rules.ranks->contains(at.place) || !HasRoom(at)) return false;
@@ -141,7 +142,7 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
       break;
     case Spread::kSubset: {
       if (rank >= 0) return false;
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders);
+      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders, unit.residency);
       std::vector<int> ranks;
       for (const int r : rules.ranks->ranks()) {
         if ((host < 0 || solution_->host_of(r) == host) &&
@@ -154,7 +155,8 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
     }
     case Spread::kRows:
     case Spread::kCopies:
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks());
+      unit.shards =
+          shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks(), unit.residency);
       placed = unit;
       break;
   }

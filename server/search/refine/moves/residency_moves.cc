@@ -1,0 +1,373 @@
+#include "server/search/refine/moves/residency_moves.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+// Tables of the source that are promoted, the costliest there, and laid out anew.
+constexpr std::size_t kTables = 12;
+constexpr std::size_t kLaidOut = 3;
+// Units of the source that leave it, ranks that they go to, and units that come back for one.
+constexpr std::size_t kUnits = 10;
+constexpr std::size_t kTargets = 4;
+constexpr std::size_t kReturns = 8;
+// Tables that are promoted where a move leaves memory free, on each rank.
+constexpr int kPromotions = 3;
+
+}  // namespace
+
+ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rules,
+                               const TableLayouts& layouts, ShardTable& shard_table)
+    : context_(context),
+      rules_(rules),
+      layouts_(layouts),
+      shard_table_(shard_table),
+      estimator_(shard_table),
+      placer_(rules, layouts, shard_table),
+      more_bytes_(context.request().topology.devices.size(), 0),
+      changed_(context.request().tables.size(), false) {
+  placer_.IgnoreMemory(true);
+}
+
+void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int source,
+                             ResidencyNeighbourhood neighbourhood, MoveList& list) {
+  ChooseTables(solution, pricer, source);
+  if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
+    TryPromotions(solution, pricer, list);
+    Begin();
+    Promote(solution, source);
+    if (!added_.empty()) Complete(solution, pricer, list);
+    return;
+  }
+  TryShiftsAndSwaps(solution, pricer, source, list);
+  TryRelayouts(solution, pricer, list);
+}
+
+void ResidencyMoves::ChooseTables(const Solution& solution, const MovePricer& pricer, int source) {
+  std::vector<std::pair<double, int>> by_share;
+  const auto consider = [&](int id) {
+    const Unit& unit = solution.unit(id);
+    for (int i = 0; i < unit.shards.count; ++i) {
+      if (solution.RankOf(unit, i) != source) continue;
+      by_share.emplace_back(-estimator_.ShareOf(solution, pricer, source, unit.shards.at(i)),
+                            unit.table);
+    }
+  };
+  for (const int id : solution.units_on_rank(source)) consider(id);
+  for (const int id : solution.units_on_host(solution.host_of(source))) consider(id);
+  for (const int id : solution.wide_units()) consider(id);
+  std::sort(by_share.begin(), by_share.end());
+  tables_.clear();
+  for (const auto& [share, table] : by_share) {
+    if (tables_.size() == kTables) break;
+    if (IsFree(solution, table) &&
+        std::find(tables_.begin(), tables_.end(), table) == tables_.end()) {
+      tables_.push_back(table);
+    }
+  }
+}
+
+bool ResidencyMoves::IsFree(const Solution& solution, int table) const {
+  return solution.fixed(table) == nullptr && rules_.of(table).residencies->size() > 1 &&
+         solution.unit(solution.units_of_table(table).front()).spread() != Spread::kCopies;
+}
+
+void ResidencyMoves::Begin() {
+  removed_.clear();
+  added_.clear();
+  for (const int rank : touched_) more_bytes_[static_cast<std::size_t>(rank)] = 0;
+  touched_.clear();
+  for (const int table : changed_tables_) changed_[static_cast<std::size_t>(table)] = false;
+  changed_tables_.clear();
+}
+
+Unit ResidencyMoves::InResidency(Unit unit, int residency) {
+  unit.residency = residency;
+  unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, unit.shards.count, residency);
+  return unit;
+}
+
+void ResidencyMoves::Remove(const Solution& solution, int id) {
+  const Unit& unit = solution.unit(id);
+  removed_.push_back(id);
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int rank = solution.RankOf(unit, i);
+    touched_.push_back(rank);
+    more_bytes_[static_cast<std::size_t>(rank)] -= shard_table_.bytes(unit.shards.at(i));
+  }
+  if (changed_[static_cast<std::size_t>(unit.table)]) return;
+  changed_[static_cast<std::size_t>(unit.table)] = true;
+  changed_tables_.push_back(unit.table);
+}
+
+void ResidencyMoves::Add(const Solution& solution, const Unit& unit) {
+  added_.push_back(unit);
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int rank = solution.RankOf(unit, i);
+    touched_.push_back(rank);
+    more_bytes_[static_cast<std::size_t>(rank)] += shard_table_.bytes(unit.shards.at(i));
+  }
+}
+
+void ResidencyMoves::SetResidency(const Solution& solution, int table, int residency) {
+  for (const int id : solution.units_of_table(table)) {
+    Remove(solution, id);
+    Add(solution, InResidency(solution.unit(id), residency));
+  }
+}
+
+void ResidencyMoves::ListChanges(const Solution& solution, int rank) {
+  on_rank_.clear();
+  const auto consider = [&](int id) {
+    const Unit& unit = solution.unit(id);
+    if (changed_[static_cast<std::size_t>(unit.table)] || !IsFree(solution, unit.table)) return;
+    for (int i = 0; i < unit.shards.count; ++i) {
+      if (solution.RankOf(unit, i) == rank) on_rank_.push_back(id);
+    }
+  };
+  for (const int id : solution.units_on_rank(rank)) consider(id);
+  for (const int id : solution.units_on_host(solution.host_of(rank))) consider(id);
+  for (const int id : solution.wide_units()) consider(id);
+  changes_.clear();
+  for (const int id : on_rank_) {
+    const Unit unit = solution.unit(id);
+    for (const int residency : *rules_.of(unit.table).residencies) {
+      if (residency == unit.residency || !rules_.Allows(unit.table, residency, unit.type)) continue;
+      InResidency(unit, residency);
+    }
+  }
+  shard_table_.PredictNew();
+  std::size_t listed = 0;
+  for (const int id : on_rank_) {
+    const Unit& unit = solution.unit(id);
+    int i = 0;
+    while (solution.RankOf(unit, i) != rank) ++i;
+    const int now = unit.shards.at(i);
+    for (const int residency : *rules_.of(unit.table).residencies) {
+      if (residency == unit.residency || !rules_.Allows(unit.table, residency, unit.type)) continue;
+      const int then = InResidency(unit, residency).shards.at(i);
+      const std::int64_t freed = shard_table_.bytes(now) - shard_table_.bytes(then);
+      const double lost_ms = static_cast<double>(shard_table_.single_cost_ms(then)) -
+                             static_cast<double>(shard_table_.single_cost_ms(now));
+      ++listed;
+      // Several blocks of a table on the rank change together.
+      const auto same = std::find_if(changes_.begin(), changes_.end(), [&](const Change& c) {
+        return c.table == unit.table && c.residency == residency;
+      });
+      if (same == changes_.end()) {
+        changes_.push_back({unit.table, residency, freed, lost_ms});
+      } else {
+        same->freed_bytes += freed;
+        same->lost_ms += lost_ms;
+      }
+    }
+  }
+  context_.AddWork(Work::kEstimate, 2 * listed);
+}
+
+bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
+  before_.clear();
+  bool fits = true;
+  for (const int id : solution.units_of_table(table)) {
+    const Unit& unit = solution.unit(id);
+    const Unit then = InResidency(unit, residency);
+    for (int i = 0; i < unit.shards.count; ++i) {
+      const int rank = solution.RankOf(unit, i);
+      const std::int64_t more =
+          shard_table_.bytes(then.shards.at(i)) - shard_table_.bytes(unit.shards.at(i));
+      if (more > 0 && more > FreeBytes(solution, rank)) fits = false;
+    }
+  }
+  return fits;
+}
+
+// What loses least a byte that is needed, until there is room.
+bool ResidencyMoves::Demote(const Solution& solution, int rank) {
+  if (FreeBytes(solution, rank) >= 0) return true;
+  ListChanges(solution, rank);
+  while (FreeBytes(solution, rank) < 0) {
+    const std::int64_t needed = -FreeBytes(solution, rank);
+    const Change* best = nullptr;
+    double best_ratio = std::numeric_limits<double>::infinity();
+    for (const Change& change : changes_) {
+      if (change.freed_bytes <= 0 || changed_[static_cast<std::size_t>(change.table)]) continue;
+      const double ratio =
+          change.lost_ms / static_cast<double>(std::min(change.freed_bytes, needed));
+      if (ratio >= best_ratio) continue;
+      best = &change;
+      best_ratio = ratio;
+    }
+    if (best == nullptr) return false;
+    SetResidency(solution, best->table, best->residency);
+  }
+  return true;
+}
+
+void ResidencyMoves::Promote(const Solution& solution, int rank) {
+  if (FreeBytes(solution, rank) <= 0) return;
+  ListChanges(solution, rank);
+  for (int i = 0; i < kPromotions; ++i) {
+    const Change* best = nullptr;
+    double best_ratio = 0;
+    const std::int64_t free = FreeBytes(solution, rank);
+    for (const Change& change : changes_) {
+      if (change.freed_bytes >= 0 || -change.freed_bytes > free || change.lost_ms >= 0 ||
+          changed_[static_cast<std::size_t>(change.table)]) {
+        continue;
+      }
+      const double ratio = change.lost_ms / static_cast<double>(change.freed_bytes);
+      if (ratio <= best_ratio || !Fits(solution, change.table, change.residency)) continue;
+      best = &change;
+      best_ratio = ratio;
+    }
+    if (best == nullptr) return;
+    // The largest step of that table that there is room for.
+    Change most = *best;
+    for (const Change& change : changes_) {
+      if (change.table == most.table && change.lost_ms < most.lost_ms &&
+          -change.freed_bytes <= free && Fits(solution, change.table, change.residency)) {
+        most = change;
+      }
+    }
+    SetResidency(solution, most.table, most.residency);
+  }
+}
+
+void ResidencyMoves::Complete(const Solution& solution, const MovePricer& pricer, MoveList& list) {
+  shard_table_.PredictNew();
+  for (std::size_t i = 0; i < touched_.size(); ++i) {  // which demotions add to
+    if (!Demote(solution, touched_[i])) return;
+  }
+  shard_table_.PredictNew();
+  context_.AddWork(Work::kEstimate, added_.size());
+  const double estimate_ms = estimator_.Of(solution, pricer, removed_, added_);
+  if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added_);
+}
+
+void ResidencyMoves::TryPromotions(const Solution& solution, const MovePricer& pricer,
+                                   MoveList& list) {
+  for (const int table : tables_) {
+    if (context_.ShouldStop()) return;
+    const Unit& unit = solution.unit(solution.units_of_table(table).front());
+    const std::vector<int>& residencies = *rules_.of(table).residencies;
+    auto at = std::find(residencies.begin(), residencies.end(), unit.residency);
+    for (++at; at < residencies.end(); ++at) {
+      if (!rules_.Allows(table, *at, unit.type)) continue;
+      Begin();
+      SetResidency(solution, table, *at);
+      Complete(solution, pricer, list);
+    }
+  }
+}
+
+void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer,
+                                       int source, MoveList& list) {
+  const auto on = [&](int rank, std::size_t most) {
+    std::vector<std::pair<double, int>> by_share;
+    for (const int id : solution.units_on_rank(rank)) {
+      const Unit& unit = solution.unit(id);
+      if (unit.type == ShardingType::kTableColumnWise || solution.fixed(unit.table) != nullptr) {
+        continue;
+      }
+      by_share.emplace_back(-estimator_.ShareOf(solution, pricer, rank, unit.shards.full), id);
+    }
+    std::sort(by_share.begin(), by_share.end());
+    std::vector<int> ids;
+    for (const auto& [share, id] : by_share) {
+      if (ids.size() < most) ids.push_back(id);
+    }
+    return ids;
+  };
+  std::vector<std::pair<double, int>> targets;
+  for (int r = 0; r < solution.num_ranks(); ++r) {
+    if (r != source) targets.emplace_back(pricer.objective().rank(r).total_ms(), r);
+  }
+  const std::size_t most = std::min(kTargets, targets.size());
+  std::partial_sort(targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(most),
+                    targets.end());
+  targets.resize(most);
+  const auto holds = [&](int table, int rank) {
+    for (const int id : solution.units_of_table(table)) {
+      if (solution.unit(id).place == rank) return true;
+    }
+    return false;
+  };
+  const auto moved = [&](int id, int rank) {
+    Unit unit = solution.unit(id);
+    unit.place = rank;
+    return unit;
+  };
+  for (const int id : on(source, kUnits)) {
+    const int table = solution.unit(id).table;
+    for (const auto& [total_ms, target] : targets) {
+      if (context_.ShouldStop()) return;
+      if (holds(table, target) || !rules_.of(table).ranks->contains(target)) continue;
+      Begin();
+      Remove(solution, id);
+      Add(solution, moved(id, target));
+      if (Demote(solution, target)) {
+        Promote(solution, source);
+        Complete(solution, pricer, list);
+      }
+      for (const int back : on(target, kReturns)) {
+        const int other = solution.unit(back).table;
+        if (other == table || holds(other, source) || !rules_.of(other).ranks->contains(source)) {
+          continue;
+        }
+        Begin();
+        Remove(solution, id);
+        Remove(solution, back);
+        Add(solution, moved(id, target));
+        Add(solution, moved(back, source));
+        if (!Demote(solution, target) || !Demote(solution, source)) continue;
+        Promote(solution, source);
+        Promote(solution, target);
+        Complete(solution, pricer, list);
+      }
+    }
+  }
+}
+
+void ResidencyMoves::TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list) {
+  const std::size_t count = std::min(kLaidOut, tables_.size());
+  for (std::size_t t = 0; t < count; ++t) {
+    const int table = tables_[t];
+    const std::span<const int> units = solution.units_of_table(table);
+    const std::vector<int> ids(units.begin(), units.end());
+    const int now = solution.residency_of(table);
+    const std::vector<int>& residencies = *rules_.of(table).residencies;
+    const auto at = std::find(residencies.begin(), residencies.end(), now) - residencies.begin();
+    std::vector<int> tried = {now, residencies.back()};
+    if (at > 1) tried.push_back(residencies[static_cast<std::size_t>(at - 2)]);
+    if (at + 2 < std::ssize(residencies)) {
+      tried.push_back(residencies[static_cast<std::size_t>(at + 2)]);
+    }
+    for (std::size_t r = 0; r < tried.size(); ++r) {
+      if (r == 1 && tried[1] == now) continue;
+      const std::vector<TableLayout> layouts = layouts_.Of(table, tried[r]);
+      for (const TableLayout& layout : layouts) {
+        for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+          layouts_.Shards(shard_table_, table, layout, cols);
+        }
+      }
+      shard_table_.PredictNew();
+      placer_.Reset(solution, pricer);
+      for (const TableLayout& layout : layouts) {
+        if (context_.ShouldStop()) return;
+        context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
+                                              static_cast<std::size_t>(layout.holders));
+        placer_.Without(ids);
+        if (!placer_.Place(table, layout)) continue;
+        Begin();
+        for (const int id : ids) Remove(solution, id);
+        for (const Unit& unit : placer_.added()) Add(solution, unit);
+        Complete(solution, pricer, list);
+      }
+    }
+  }
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,99 @@
+// Residency moves: tables go to device memory or to host memory, get more or less cache, and change
+// places while others make room for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/core/table_layouts.h"
+#include "server/search/refine/moves/move.h"
+#include "server/search/refine/moves/table_placer.h"
+#include "server/search/refine/objective/move_estimator.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/solution.h"
+#include "server/search/search_context.h"
+
+namespace neuroshard {
+
+// How far the moves go.
+enum class ResidencyNeighbourhood {
+  kPromotions,  // a table of the rank has another residency
+  kPlaces       // also: units change ranks, swap, or a table is laid out anew
+};
+
+// The neighbourhood of one rank for tables in two memories. A move is a change that may need more
+// device memory than there is, completed by demotions: on every rank that is too full, those tables
+// get less device memory that lose least time a byte. Where it leaves memory free, tables are
+// promoted that gain most. Every move is complete (it removes and adds all units of the tables it
+// changes, but for those that only change ranks), has room in device memory, and keeps the rules on
+// residencies; Solution::Allows says the rest. Only for requests with host memory. For one thread.
+class ResidencyMoves {
+ public:
+  // All must outlive it.
+  ResidencyMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
+                 ShardTable& shard_table);
+
+  // Adds to `list` what relieves `source`, with estimates by `pricer`.
+  void Collect(Solution& solution, const MovePricer& pricer, int source,
+               ResidencyNeighbourhood neighbourhood, MoveList& list);
+
+ private:
+  // A table in another residency, and what a rank gains by it.
+  struct Change {
+    int table = 0;
+    int residency = 0;
+    std::int64_t freed_bytes = 0;  // on the rank; below 0 where it takes more
+    double lost_ms = 0;            // likewise, below 0 where it gains
+  };
+
+  void Begin();
+  // Removes and adds all units of the table in the residency.
+  void SetResidency(const Solution& solution, int table, int residency);
+  void Remove(const Solution& solution, int id);
+  void Add(const Solution& solution, const Unit& unit);
+  // The unit in the residency, its shards predicted or to be.
+  Unit InResidency(Unit unit, int residency);
+  // Fills changes_ with those of tables on the rank that this move has not changed.
+  void ListChanges(const Solution& solution, int rank);
+  std::int64_t FreeBytes(const Solution& solution, int rank) const {
+    return solution.available_bytes(rank) - solution.rank(rank).bytes -
+           more_bytes_[static_cast<std::size_t>(rank)];
+  }
+  // Whether the table can take the residency as far as device memory goes.
+  bool Fits(const Solution& solution, int table, int residency);
+  bool Demote(const Solution& solution, int rank);
+  void Promote(const Solution& solution, int rank);
+  // Completes the move and adds it to the list, if it can be and the list wants it.
+  void Complete(const Solution& solution, const MovePricer& pricer, MoveList& list);
+  void TryPromotions(const Solution& solution, const MovePricer& pricer, MoveList& list);
+  void TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer, int source,
+                         MoveList& list);
+  void TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list);
+  void ChooseTables(const Solution& solution, const MovePricer& pricer, int source);
+  bool IsFree(const Solution& solution, int table) const;
+
+  SearchContext& context_;
+  const CompiledRules& rules_;
+  const TableLayouts& layouts_;
+  ShardTable& shard_table_;
+  MoveEstimator estimator_;
+  TablePlacer placer_;
+
+  std::vector<int> tables_;  // of the source, costliest first
+  // Of one move.
+  std::vector<int> removed_;
+  std::vector<Unit> added_;
+  std::vector<std::int64_t> more_bytes_;  // by rank
+  std::vector<int> touched_;              // ranks of which more_bytes_ may not be 0
+  std::vector<bool> changed_;             // by table
+  std::vector<int> changed_tables_;
+  std::vector<Change> changes_;
+  std::vector<int> on_rank_;
+  std::vector<int> before_;
+};
+
+}  // namespace neuroshard

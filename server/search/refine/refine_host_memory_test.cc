@@ -1,0 +1,310 @@
+// `refine` where tables may be in host memory, against every plan of tiny requests and against
+// simple ways to choose kernels.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/base/stop_signal.h"
+#include "server/cost/analytic/analytic_cost_model.h"
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/run_search.h"
+#include "tests/support/fake_cost_model.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::BoundTo;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
+
+// Hosts of 2 ranks; devices have `device_share` of all weights together, hosts `host_share`.
+PlanRequest Request(Random& random, int tables, int ranks, double device_share, double host_share) {
+  PlanRequest request;
+  request.global_batch_size = 512 * ranks;
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  double bytes = 0;
+  for (int t = 0; t < tables; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(t);
+    table.num_embeddings = static_cast<std::int64_t>(std::pow(10, 3 + 2 * random.UniformReal()));
+    table.embedding_dim = std::int64_t{16} << random.Below(3);
+    table.pooling_factor = std::pow(10, 1.5 * random.UniformReal());
+    bytes += 4.0 * static_cast<double>(table.num_embeddings * table.embedding_dim);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    request.topology.devices.push_back(
+        {r / 2, static_cast<std::int64_t>(device_share * bytes / ranks)});
+  }
+  const int hosts = (ranks + 1) / 2;
+  request.topology.host_memory_bytes.assign(static_cast<std::size_t>(hosts),
+                                            static_cast<std::int64_t>(host_share * bytes / hosts));
+  return request;
+}
+
+StatusOr<SearchResult> Search(const PlanRequest& request) {
+  return RunSearch(request, BoundTo(request, *MakeAnalyticCostModel()), NeverStop(), nullptr);
+}
+
+// Each table whole on a rank in a residency of `rules`.
+struct Choice {
+  int rank = 0;
+  int residency = 0;
+};
+
+Plan PlanOf(const PlanRequest& request, const CompiledRules& rules,
+            const std::vector<Choice>& choices) {
+  Plan plan;
+  plan.world_size = request.topology.num_ranks();
+  plan.local_world_size = request.topology.ranks_per_host();
+  for (std::size_t t = 0; t < choices.size(); ++t) {
+    const Table& table = request.tables[t];
+    const Residency& residency = rules.residency(choices[t].residency);
+    plan.tables.push_back({table.name,
+                           "",
+                           ShardingType::kTableWise,
+                           residency.kernel,
+                           {{0, table.num_embeddings, 0, table.embedding_dim, choices[t].rank}},
+                           {},
+                           residency.cache_load_factor});
+  }
+  return plan;
+}
+
+// Everything about whole tables, once; under `analytic` a rank costs the sum of its shards.
+class WholeTables {
+ public:
+  explicit WholeTables(const PlanRequest& request)
+      : request_(request), rules_(request, {ShardingType::kTableWise}) {
+    const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      std::vector<One>& of = ones_.emplace_back();
+      for (std::size_t r = 0; r < rules_.residencies().size(); ++r) {
+        std::vector<Choice> choices(request.tables.size());
+        choices[t].residency = static_cast<int>(r);
+        Plan plan = PlanOf(request, rules_, choices);
+        plan.tables = {plan.tables[t]};
+        const PlanCost cost = *PricePlan(request, plan, model);
+        of.push_back({cost.embedding_cost_ms, cost.ranks[0].memory.total_bytes(),
+                      cost.ranks[0].memory.host_total_bytes()});
+      }
+    }
+  }
+
+  struct One {
+    double cost_ms;
+    std::int64_t bytes;
+    std::int64_t host_bytes;
+  };
+
+  const CompiledRules& rules() const { return rules_; }
+  const One& one(std::size_t table, int residency) const {
+    return ones_[table][static_cast<std::size_t>(residency)];
+  }
+
+  // The least cost over all residencies and places; kNone: nothing is legal.
+  double Best() {
+    Begin();
+    best_ms_ = kNone;
+    Try(0);
+    return best_ms_;
+  }
+
+  // Tables in descending price, each to the cheapest rank with room; kNone: one has none.
+  double Greedy(const std::vector<int>& residencies) {
+    Begin();
+    std::vector<std::size_t> order;
+    for (std::size_t t = 0; t < residencies.size(); ++t) order.push_back(t);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return one(a, residencies[a]).cost_ms > one(b, residencies[b]).cost_ms;
+    });
+    for (const std::size_t t : order) {
+      int best = -1;
+      for (std::size_t r = 0; r < cost_.size(); ++r) {
+        const int rank = static_cast<int>(r);
+        if (Fits(one(t, residencies[t]), rank) &&
+            (best < 0 || cost_[r] < cost_[static_cast<std::size_t>(best)])) {
+          best = rank;
+        }
+      }
+      if (best < 0) return kNone;
+      Put(one(t, residencies[t]), best, 1);
+    }
+    return *std::max_element(cost_.begin(), cost_.end());
+  }
+
+ private:
+  void Begin() {
+    cost_.assign(request_.topology.devices.size(), 0);
+    left_.clear();
+    for (const Device& device : request_.topology.devices) left_.push_back(device.memory_bytes);
+    host_left_ = request_.topology.host_memory_bytes;
+  }
+  bool Fits(const One& one, int rank) const {
+    return one.bytes <= left_[static_cast<std::size_t>(rank)] &&
+           one.host_bytes <= host_left_[static_cast<std::size_t>(rules_.host_of(rank))];
+  }
+  void Put(const One& one, int rank, int sign) {
+    cost_[static_cast<std::size_t>(rank)] += sign * one.cost_ms;
+    left_[static_cast<std::size_t>(rank)] -= sign * one.bytes;
+    host_left_[static_cast<std::size_t>(rules_.host_of(rank))] -= sign * one.host_bytes;
+  }
+  void Try(std::size_t t) {
+    const double most = *std::max_element(cost_.begin(), cost_.end());
+    if (most >= best_ms_) return;
+    if (t == ones_.size()) {
+      best_ms_ = most;
+      return;
+    }
+    for (std::size_t r = 0; r < cost_.size(); ++r) {
+      for (const One& one : ones_[t]) {
+        if (!Fits(one, static_cast<int>(r))) continue;
+        Put(one, static_cast<int>(r), 1);
+        Try(t + 1);
+        Put(one, static_cast<int>(r), -1);
+      }
+    }
+  }
+
+  const PlanRequest& request_;
+  const CompiledRules rules_;
+  std::vector<std::vector<One>> ones_;  // by table and residency
+  std::vector<double> cost_;
+  std::vector<std::int64_t> left_;
+  std::vector<std::int64_t> host_left_;
+  double best_ms_ = kNone;
+};
+
+TEST(RefineHostMemoryTest, APlanIsFoundWhereverThereIsOneAndTinyOnesAreTheBest) {
+  int none = 0;
+  double worst = 1;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    PlanRequest request =
+        Request(random, 3, 2, 0.1 + 0.9 * random.UniformReal(), 1.2 * random.UniformReal());
+    request.search.refine_steps = 200;
+    WholeTables whole(request);
+    const double best_ms = whole.Best();
+    const auto result = Search(request);
+    ASSERT_EQ(result.ok(), best_ms < kNone) << seed << ' ' << result.status();
+    if (!result.ok()) {
+      ++none;
+      continue;
+    }
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << seed;
+    worst = std::max(worst, result->cost.embedding_cost_ms / best_ms);
+  }
+  EXPECT_GT(none, 5);
+  EXPECT_LT(none, 40);
+  EXPECT_LT(worst, 1 + 1e-5);
+}
+
+TEST(RefineHostMemoryTest, NoDearerThanOneKernelForAllOrPromotionBySavingAByte) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    Random random(seed);
+    const PlanRequest request = Request(random, 24, 4, 0.3, 2);
+    WholeTables whole(request);
+    const auto result = Search(request);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+    double simple_ms = kNone;
+    for (std::size_t r = 0; r < whole.rules().residencies().size(); ++r) {
+      simple_ms = std::min(simple_ms, whole.Greedy(std::vector<int>(24, static_cast<int>(r))));
+    }
+    for (std::size_t start = 1; start < whole.rules().residencies().size(); ++start) {
+      std::vector<int> residencies(24, static_cast<int>(start));
+      std::vector<std::size_t> order;
+      for (std::size_t t = 0; t < 24; ++t) order.push_back(t);
+      const auto saved = [&](std::size_t t) {
+        return (whole.one(t, static_cast<int>(start)).cost_ms - whole.one(t, 0).cost_ms) /
+               static_cast<double>(whole.one(t, 0).bytes);
+      };
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::size_t a, std::size_t b) { return saved(a) > saved(b); });
+      for (const std::size_t t : order) {
+        const int before = residencies[t];
+        residencies[t] = 0;
+        const double cost_ms = whole.Greedy(residencies);
+        if (cost_ms == kNone) residencies[t] = before;
+        simple_ms = std::min(simple_ms, cost_ms);
+      }
+    }
+    EXPECT_LE(result->cost.embedding_cost_ms, simple_ms * (1 + 1e-6)) << seed;
+  }
+}
+
+TEST(RefineHostMemoryTest, RulesOnKernelsAndLoadFactorsAreKept) {
+  Random random(3);
+  PlanRequest request = Request(random, 8, 4, 0.5, 2);
+  request.constraints.tables.resize(2);
+  request.constraints.tables[0].tables = {0, 1};
+  request.constraints.tables[0].compute_kernels = {ComputeKernel::kFusedUvm};
+  request.constraints.tables[1].tables = {2};
+  request.constraints.tables[1].compute_kernels = {ComputeKernel::kFusedUvmCaching};
+  request.constraints.tables[1].cache_load_factor = 0.07;
+  const auto result = Search(request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+  EXPECT_EQ(result->plan.tables[2].cache_load_factor, 0.07);
+}
+
+TEST(RefineHostMemoryTest, NoBetterThanDeviceMemoryWhereAllFitsThere) {
+  Random random(5);
+  PlanRequest request = Request(random, 12, 4, 3, 2);
+  const auto both = Search(request);
+  request.topology.host_memory_bytes.clear();
+  const auto device = Search(request);
+  ASSERT_TRUE(both.ok() && device.ok());
+  EXPECT_NEAR(both->cost.embedding_cost_ms, device->cost.embedding_cost_ms,
+              0.01 * device->cost.embedding_cost_ms);
+}
+
+TEST(RefineHostMemoryTest, WhereThereIsNoPlanBothMemoriesAreNamed) {
+  Random random(7);
+  const PlanRequest request = Request(random, 6, 4, 0.3, 0.4);
+  const auto result = Search(request);
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("of host memory"));
+}
+
+TEST(RefineHostMemoryTest, OtherStrategiesSayThatTheyKeepToDeviceMemory) {
+  Random random(9);
+  PlanRequest request = Request(random, 6, 4, 0.3, 2);
+  request.constraints = {};
+  request.search.strategy = "size_greedy";
+  const auto result = Search(request);
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(std::string(result.status().message()),
+              HasSubstr("'size_greedy' keeps to device memory, 'refine' puts tables into host"));
+}
+
+TEST(RefineHostMemoryTest, APlanInPlaceKeepsItsLoadFactors) {
+  Random random(11);
+  PlanRequest request = Request(random, 10, 4, 0.3, 2);
+  const auto before = Search(request);
+  ASSERT_TRUE(before.ok());
+  Migration& migration = request.migration.emplace();
+  migration.previous = before->plan;
+  for (TablePlan& table : migration.previous.tables) {
+    if (table.compute_kernel == ComputeKernel::kFusedUvmCaching) table.cache_load_factor *= 0.97;
+  }
+  migration.budget_bytes = 0;
+  const auto after = Search(request);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_THAT(CheckPlan(request, after->plan), IsEmpty());
+}
+
+}  // namespace
+}  // namespace neuroshard
