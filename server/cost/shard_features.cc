@@ -18,6 +18,9 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.weighted = table.weighted;
   features.vectors = VectorsOf(table);
   features.unpooled = table.kind == TableKind::kEmbedding;
+  features.states_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
+  features.bags = CountBags(table);
+  features.output_dtype = table.output_dtype;
   return features;
 }
 

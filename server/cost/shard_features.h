@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "common/domain/measurement.h"
 #include "common/domain/reuse_histogram.h"
@@ -22,8 +23,11 @@ struct ShardFeatures {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
-  VectorCount vectors;    // of the table's lookups (VectorsOf)
-  bool unpooled = false;  // every id gives a vector, and cut rows give those of their own ids
+  VectorCount vectors;       // of the table's lookups (VectorsOf)
+  bool unpooled = false;     // every id gives a vector, and cut rows give those of their own ids
+  bool states_bags = false;  // num_poolings or feature_batch_sizes are given
+  VectorCount bags = {};     // of the table, empty ones too; one a sample unless they are given
+  std::optional<DataType> output_dtype = {};  // the table's
 };
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1
