@@ -163,6 +163,18 @@ TEST(UnmeasuredComputeTest, APrefetchCountsWhereItTakesLongerThanTheLookups) {
   EXPECT_EQ(CostOf({host}, conditions).total_ms, CostOf({KnownShard()}, conditions).total_ms);
 }
 
+TEST(UnmeasuredComputeTest, APrefetchSharesTheLinkWithRowsThatDoNotFit) {
+  ShardFeatures host = KnownShard();  // 4096 distinct ids, of which the cache holds a quarter
+  host.layout = {.kernel = ComputeKernel::kFusedUvmCaching, .cache_load_factor = 0.001};
+  PricingConditions conditions = KnownConditions();
+  conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
+  conditions.bandwidths.host_to_device_bytes_per_s /= 100;
+  const HostTraffic traffic = HostTrafficOf(conditions, host);
+  EXPECT_GT(traffic.cache_ms, 0);
+  EXPECT_GT(traffic.forward_ms, 0);
+  EXPECT_NEAR(CostOf({host}, conditions).total_ms, traffic.total_ms(), 1e-6 * traffic.total_ms());
+}
+
 TEST(UnmeasuredComputeTest, RowsOfOneByteStandAsTheSmallestMeasured) {
   ShardFeatures fp16 = KnownShard();
   fp16.weight_dtype = DataType::kFp16;
