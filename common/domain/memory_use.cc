@@ -16,11 +16,7 @@ void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum +
 
 std::int64_t Saturate(double bytes) { return std::llround(std::min(std::ceil(bytes), kSaturated)); }
 
-// Optimizer state as FBGEMM keeps it.
-struct OptimizerState {
-  double element_bytes = 0;  // of each weight
-  double row_bytes = 0;      // of each row
-};
+}  // namespace
 
 OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype) {
   constexpr double kFloat = sizeof(float);
@@ -45,6 +41,8 @@ OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype) {
   }
   return {};
 }
+
+namespace {
 
 // Optimizer state as a multiple of the weights' bytes (TorchRec's names of optimizer classes).
 double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
@@ -155,12 +153,11 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   }
   constexpr double kIdBytes = 8;
   constexpr double kIdWeightBytes = 4;
-  constexpr double kInt8RowBytes = 8;  // scale and bias
-  constexpr double kOutputBytes = 4;   // FBGEMM's lookups give floats unless told otherwise
+  constexpr double kOutputBytes = 4;  // FBGEMM's lookups give floats unless told otherwise
   const double r = static_cast<double>(rows);
   const double c = static_cast<double>(cols);
   double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
-  if (table.weight_dtype == DataType::kInt8) weights += r * kInt8RowBytes;
+  weights += r * RowBytesBesides(table.weight_dtype);
   const bool in_host_memory = IsInHostMemory(layout.kernel);
   const double on_device = in_host_memory ? layout.cache_load_factor : 1;
   MemoryUse use;
@@ -177,7 +174,7 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   use.cache_state_bytes = CacheStateBytes(layout, rows);
 
   double batch = static_cast<double>(request.global_batch_size);
-  double bags = BagsOf(table, batch);
+  double bags = CountBags(table).Of(batch);
   if (layout.type == ShardingType::kDataParallel) {
     batch /= request.topology.num_ranks();
     bags /= request.topology.num_ranks();

@@ -32,6 +32,18 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
+// Optimizer state as FBGEMM keeps it (kFull).
+struct OptimizerState {
+  double element_bytes = 0;  // of each weight, where the row is
+  double row_bytes = 0;      // of each row, on the device
+};
+OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype);
+
+// Of each row (of a shard) besides its values: FBGEMM's scale and bias of int8.
+constexpr double RowBytesBesides(DataType weight_dtype) {
+  return weight_dtype == DataType::kInt8 ? 8 : 0;
+}
+
 // One shard of `rows` x `cols` of `table`, laid out so, under the request's memory rule. Every kind
 // saturates at 2^52 bytes, more than any device has, instead of overflowing.
 //

@@ -10,7 +10,7 @@
 
 namespace neuroshard {
 
-// kMixed: compute was measured, communication is priced by the published figures of a fabric.
+// kMixed: compute was measured; communication or some additions (`differences`) are formulas.
 enum class BasisKind { kMeasured, kPublished, kMixed };
 
 template <>

@@ -24,17 +24,20 @@ VectorCount VectorsOf(const Table& table) {
   return count;
 }
 
-double BagsOf(const Table& table, double global_batch_size) {
+VectorCount CountBags(const Table& table) {
   const std::size_t num_features =
       std::max(table.num_poolings.size(), table.feature_batch_sizes.size());
-  if (num_features == 0) return global_batch_size;
-  double bags = 0;
+  if (num_features == 0) return {};
+  VectorCount count = {0, 0};
   for (std::size_t i = 0; i < num_features; ++i) {
-    bags += (table.num_poolings.empty() ? 1 : table.num_poolings[i]) *
-            (table.feature_batch_sizes.empty() ? global_batch_size
-                                               : static_cast<double>(table.feature_batch_sizes[i]));
+    const double bags = table.num_poolings.empty() ? 1 : table.num_poolings[i];
+    if (table.feature_batch_sizes.empty()) {
+      count.of_sample += bags;
+    } else {
+      count.of_batch += bags * static_cast<double>(table.feature_batch_sizes[i]);
+    }
   }
-  return bags;
+  return count;
 }
 
 }  // namespace neuroshard

@@ -43,7 +43,7 @@ struct Table {
 // ask for the same).
 inline constexpr std::int64_t kColumnAlignment = 4;
 
-// Vectors that lookups of a global batch give.
+// Vectors that lookups of a global batch give, or the bags that they are pooled of.
 struct VectorCount {
   double of_sample = 1;  // of each sample of the global batch
   double of_batch = 0;   // of all samples, where features have batch sizes of their own
@@ -57,7 +57,7 @@ struct VectorCount {
 // pooling factors of their own share the table's evenly.
 VectorCount VectorsOf(const Table& table);
 
-// Bags of a global batch, empty ones too; at least one a sample where nothing is said of them.
-double BagsOf(const Table& table, double global_batch_size);
+// Bags, empty ones too; one a sample where nothing is said of them, however many features there are.
+VectorCount CountBags(const Table& table);
 
 }  // namespace neuroshard

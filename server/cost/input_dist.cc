@@ -25,8 +25,9 @@ InputBytes InputBytesOf(const ShardFeatures& shard, const PricingConditions& con
   const double row_share = CutsRows(shard.layout.type) ? static_cast<double>(shard.rows) /
                                                              static_cast<double>(shard.table_rows)
                                                        : 1;
-  const double ids = shard.inputs.IdsOf(batch) * rank_share * row_share;
-  return {ids * kIdBytes, shard.inputs.BagsOf(batch) * rank_share * kLengthBytes,
+  const double ids = shard.pooling_factor * batch * rank_share * row_share;
+  const double bags = shard.states_bags ? shard.bags.Of(batch) : shard.num_features * batch;
+  return {ids * kIdBytes, bags * rank_share * kLengthBytes,
           shard.weighted ? ids * kWeightBytes : 0};
 }
 
@@ -51,7 +52,7 @@ float InputDist::Ms(const ShardFeatures& shard) const {
   if (ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return 0;
   const double link = CommBandwidth(topology_, Collective::kAllToAll, ranks, per_host);
   if (rule_ == InputDistRule::kTorchRec) {
-    const double ids = shard.inputs.IdsOf(static_cast<double>(conditions_.global_batch_size));
+    const double ids = shard.pooling_factor * static_cast<double>(conditions_.global_batch_size);
     return static_cast<float>(std::ceil(ids * kIdBytes) / link);
   }
   const double from_each = InputBytesOf(shard, conditions_).total();

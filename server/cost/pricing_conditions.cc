@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace neuroshard {
+namespace {
+
+bool IsPlain(const Table& table) {
+  return table.kind == TableKind::kEmbeddingBag && !IsLowPrecision(table.weight_dtype) &&
+         table.output_dtype.value_or(DataType::kFp32) == DataType::kFp32 &&
+         table.num_poolings.empty() && table.feature_batch_sizes.empty();
+}
+
+}  // namespace
 
 PricingConditions ConditionsOf(const PlanRequest& request) {
   PricingConditions conditions;
@@ -17,6 +26,8 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   conditions.bandwidths = request.topology.bandwidths;
   conditions.pod_size = request.topology.pod_size;
   conditions.quantized_comms = request.quantized_comms;
+  conditions.has_host_memory = !request.topology.host_memory_bytes.empty();
+  conditions.has_plain_tables = std::all_of(request.tables.begin(), request.tables.end(), IsPlain);
   return conditions;
 }
 

@@ -21,7 +21,14 @@ struct PricingConditions {
   int pod_size = 1;                                // hosts of an NVLink domain
   std::optional<PipelineType> pipeline_type = {};  // none: not stated
   QuantizedComms quantized_comms = {};
+  bool has_host_memory = false;  // rows may be there
+  // Every table is as workers measure it but for its dtype: a sample has one bag, whose vector is
+  // fp32, of rows of fp32, fp16 or bf16.
+  bool has_plain_tables = true;
 };
+
+// Whether rows have one byte a value: networks learn the others as a feature.
+constexpr bool IsLowPrecision(DataType dtype) { return ElementBytes(dtype) == 1; }
 
 PricingConditions ConditionsOf(const PlanRequest& request);
 

@@ -1,23 +1,8 @@
 #include "server/cost/shard_features.h"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace neuroshard {
-
-LookupInputs InputsOf(const Table& table) {
-  const std::size_t num_features = std::max<std::size_t>(1, table.features.size());
-  LookupInputs inputs = {0, 0, !table.feature_batch_sizes.empty()};
-  for (std::size_t f = 0; f < num_features; ++f) {
-    double bags = table.num_poolings.empty() ? 1 : table.num_poolings[f];
-    if (inputs.of_batch) bags *= static_cast<double>(table.feature_batch_sizes[f]);
-    inputs.bags += bags;
-    inputs.ids += bags * (table.pooling_factors.empty()
-                              ? table.pooling_factor / static_cast<double>(num_features)
-                              : table.pooling_factors[f]);
-  }
-  return inputs;
-}
 
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
                          std::int64_t cols) {
@@ -33,7 +18,10 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.weighted = table.weighted;
   features.vectors = VectorsOf(table);
   features.unpooled = table.kind == TableKind::kEmbedding;
-  features.inputs = InputsOf(table);
+  features.num_features = std::max(1, static_cast<int>(table.features.size()));
+  features.states_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
+  features.bags = CountBags(table);
+  features.output_dtype = table.output_dtype;
   return features;
 }
 
@@ -44,7 +32,6 @@ ShardFeatures FeaturesOf(const MeasuredShard& shard) {
   features.table_rows = shard.rows;
   features.pooling_factor = shard.pooling_factor;
   features.vectors = {std::min(1.0, shard.pooling_factor), 0};
-  features.inputs.ids = shard.pooling_factor;
   features.reuse_histogram = shard.reuse_histogram;
   features.weight_dtype = shard.weight_dtype;
   features.pooling_mode = shard.pooling_mode;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "common/domain/measurement.h"
 #include "common/domain/reuse_histogram.h"
@@ -10,25 +11,6 @@
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
-
-// Ids that the features of a table look up, and the bags that they come in: of one sample or,
-// where features have batch sizes of their own, of the whole batch.
-struct LookupInputs {
-  double ids = 1;
-  double bags = 1;
-  bool of_batch = false;
-
-  double IdsOf(double global_batch_size) const { return of_batch ? ids : ids * global_batch_size; }
-  double BagsOf(double global_batch_size) const {
-    return of_batch ? bags : bags * global_batch_size;
-  }
-  bool operator==(const LookupInputs&) const = default;
-};
-
-// A feature has its pooling factor in ids a bag and its number of bags a sample, as TorchRec counts
-// (batch_inputs of planner/estimator/types.py). Features without pooling factors of their own share
-// the table's evenly.
-LookupInputs InputsOf(const Table& table);
 
 // One shard as a model sees it.
 struct ShardFeatures {
@@ -43,7 +25,10 @@ struct ShardFeatures {
   bool weighted = false;
   VectorCount vectors;       // of the table's lookups (VectorsOf)
   bool unpooled = false;     // every id gives a vector, and cut rows give those of their own ids
-  LookupInputs inputs = {};  // of the table
+  int num_features = 1;      // of the table, at least 1
+  bool states_bags = false;  // num_poolings or feature_batch_sizes are given
+  VectorCount bags = {};     // of the table, empty ones too; one a sample unless they are given
+  std::optional<DataType> output_dtype = {};  // the table's
 };
 
 // The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1

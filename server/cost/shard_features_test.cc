@@ -61,6 +61,22 @@ TEST(ShardFeaturesTest, BagsAndBatchesOfFeaturesGiveVectors) {
   EXPECT_TRUE(FeaturesOf(table, {}, 1, 4).unpooled);
 }
 
+TEST(ShardFeaturesTest, BagsOfFeaturesAddUp) {
+  Table table;
+  table.num_embeddings = 10;
+  table.embedding_dim = 4;
+  table.features = {"a", "b"};
+  table.pooling_factors = {5, 1};
+  const auto bags = [&table] { return FeaturesOf(table, {}, 10, 4).bags; };
+  EXPECT_EQ(bags(), VectorCount());  // as measured
+  EXPECT_FALSE(FeaturesOf(table, {}, 10, 4).states_bags);
+  table.num_poolings = {1, 3};
+  EXPECT_EQ(bags(), (VectorCount{4, 0}));
+  table.feature_batch_sizes = {100, 10};
+  EXPECT_EQ(bags(), (VectorCount{0, 130}));
+  EXPECT_TRUE(FeaturesOf(table, {}, 10, 4).states_bags);
+}
+
 TEST(ShardFeaturesTest, AMeasuredShardIsAWholeTable) {
   MeasuredShard shard;
   shard.rows = 10;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "server/cost/model_error.h"
+#include "server/cost/unmeasured_compute.h"
 
 namespace neuroshard {
 namespace {
@@ -97,6 +98,7 @@ using Conditions = std::array<Condition, 3>;
 
 Conditions ConditionsOf(const PlanRequest& request, const CostModelInfo& model) {
   const auto covers_dtype = [&](const Table& table) {
+    if (StandInFor(model.coverage, table.weight_dtype)) return true;  // AnalyticAdditions has it
     return Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
                   ToText(table.weight_dtype));
   };
@@ -110,7 +112,9 @@ Conditions ConditionsOf(const PlanRequest& request, const CostModelInfo& model) 
        CountText(tables - std::count_if(request.tables.begin(), request.tables.end(), covers_dtype),
                  "tables")},
       {"optimizer", WordsOf(model.coverage.ranges.optimizers, model.coverage.optimizer),
-       Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(request.optimizer))
+       Covers(model.coverage.ranges.optimizers, model.coverage.optimizer,
+              ToText(request.optimizer)) ||
+               StandInFor(model.coverage, request.optimizer)
            ? ""
            : std::string(ToText(request.optimizer))}};
 }
@@ -122,12 +126,14 @@ Conditions ConditionsOf(std::span<const ComputeSample> sets, const CostModelInfo
   for (const ComputeSample& set : sets) {
     batch_sizes += Covers(model, set.batch_size) ? 0 : 1;
     optimizers +=
-        Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(set.optimizer))
+        Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(set.optimizer)) ||
+                StandInFor(model.coverage, set.optimizer)
             ? 0
             : 1;
     for (const MeasuredShard& shard : set.shards) {
       dtypes += Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
-                       ToText(shard.weight_dtype))
+                       ToText(shard.weight_dtype)) ||
+                        StandInFor(model.coverage, shard.weight_dtype)
                     ? 0
                     : 1;
     }
@@ -143,6 +149,44 @@ Conditions ConditionsOf(std::span<const ComputeSample> sets, const CostModelInfo
 bool CoversHosts(const CostModelInfo& model, std::size_t num_hosts) {
   return model.coverage.ranges.max_hosts == 0 ||
          num_hosts <= static_cast<std::size_t>(model.coverage.ranges.max_hosts);
+}
+
+void AddAdditions(const std::vector<std::string>& additions, const CostModelInfo& model,
+                  std::vector<std::string>& warnings) {
+  for (const std::string& addition : additions) {
+    warnings.push_back(
+        fmt::format("cost model {} version {}: {}; costs compare plans but do not forecast times",
+                    model.name, model.version, addition));
+  }
+}
+
+// Rows of one byte a value that were not measured, one line for each dtype.
+void AddDtypes(const std::set<DataType>& dtypes, const CostModelInfo& model,
+               std::vector<std::string>& lines) {
+  for (const DataType dtype : dtypes) {
+    const auto stand_in = StandInFor(model.coverage, dtype);
+    if (!stand_in) continue;
+    lines.push_back(
+        fmt::format("rows of {} were not measured: priced as {} less the bytes that are not moved",
+                    ToText(dtype), ToText(*stand_in)));
+  }
+}
+
+void AddOptimizers(const std::set<Optimizer>& optimizers, const CostModelInfo& model,
+                   std::vector<std::string>& lines) {
+  for (const Optimizer optimizer : optimizers) {
+    const auto stand_in = StandInFor(model.coverage, optimizer);
+    if (!stand_in) continue;
+    lines.push_back(fmt::format("{} was not measured: priced as {} with the bytes of its own state",
+                                ToText(optimizer), ToText(*stand_in)));
+  }
+}
+
+// In the vocabulary's order.
+std::string TextOf(const std::set<DataType>& dtypes) {
+  std::vector<std::string_view> words;
+  for (const DataType dtype : dtypes) words.push_back(ToText(dtype));
+  return fmt::format("{}", fmt::join(words, ", "));
 }
 
 std::vector<std::string> AskedOf(const Conditions& conditions) {
@@ -168,10 +212,84 @@ std::vector<std::string> UnmeasuredConditions(std::span<const ComputeSample> set
   return AskedOf(ConditionsOf(sets, model));
 }
 
+bool HasRowsInHostMemory(const Plan& plan) {
+  return std::any_of(plan.tables.begin(), plan.tables.end(),
+                     [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); });
+}
+
+std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const CostModelInfo& model,
+                                           const Plan& plan) {
+  if (model.kind == kAnalyticKind) return {};
+  std::vector<std::string> lines;
+  if (HasRowsInHostMemory(plan)) {
+    lines.push_back(fmt::format(
+        "rows in host memory were not measured: what misses the cache crosses the link to the host "
+        "at {:.0f} GB/s (bandwidths.host_to_device_bytes_per_s){}",
+        request.topology.bandwidths.host_to_device_bytes_per_s / 1e9,
+        request.pipeline_type == PipelineType::kTrainPrefetchSparseDist
+            ? ", prefetched beside the lookups of the batch before"
+            : ""));
+  }
+  if (request.has_unpooled_tables()) {
+    lines.push_back(
+        "unpooled tables were not measured: looked up as bags of one id, exchanged id by id");
+  }
+  const auto states_bags = [](const Table& table) {
+    return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
+  };
+  if (std::any_of(request.tables.begin(), request.tables.end(), states_bags)) {
+    lines.push_back(
+        "bags and batches by feature were not measured: priced as a batch of as many bags");
+  }
+  std::set<DataType> rows;
+  std::set<DataType> vectors;
+  for (const Table& table : request.tables) {
+    rows.insert(table.weight_dtype);
+    vectors.insert(table.output_dtype.value_or(DataType::kFp32));
+  }
+  AddDtypes(rows, model, lines);
+  vectors.erase(DataType::kFp32);
+  if (!vectors.empty()) {
+    lines.push_back(
+        fmt::format("vectors of {} were not measured: priced as fp32 less the bytes that are not "
+                    "moved or exchanged",
+                    TextOf(vectors)));
+  }
+  const QuantizedComms& comms = request.quantized_comms;
+  if (comms != QuantizedComms() && request.topology.num_ranks() > 1) {
+    std::set<DataType> wire;
+    for (const auto& dtype : {comms.forward_dtype, comms.backward_dtype}) {
+      if (dtype) wire.insert(*dtype);
+    }
+    lines.push_back(fmt::format(
+        "exchanges in {} were not measured: priced by their bytes, with casts at the bandwidth of "
+        "device memory",
+        TextOf(wire)));
+  }
+  AddOptimizers({request.optimizer}, model, lines);
+  return lines;
+}
+
+std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
+                                           const CostModelInfo& model) {
+  if (model.kind == kAnalyticKind) return {};
+  std::set<DataType> rows;
+  std::set<Optimizer> optimizers;
+  for (const ComputeSample& set : sets) {
+    optimizers.insert(set.optimizer);
+    for (const MeasuredShard& shard : set.shards) rows.insert(shard.weight_dtype);
+  }
+  std::vector<std::string> lines;
+  AddDtypes(rows, model, lines);
+  AddOptimizers(optimizers, model, lines);
+  return lines;
+}
+
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan) {
   std::vector<std::string> warnings =
       LinesOf(model, ConditionsOf(request, model), "the request has");
+  AddAdditions(AnalyticAdditions(request, model, plan), model, warnings);
   const int num_ranks = request.topology.num_ranks();
   if (!CoversRanks(model, num_ranks)) {
     warnings.push_back(
@@ -206,7 +324,9 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
 
 std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
                                            const CostModelInfo& model) {
-  return LinesOf(model, ConditionsOf(sets, model), "the request has");
+  std::vector<std::string> warnings = LinesOf(model, ConditionsOf(sets, model), "the request has");
+  AddAdditions(AnalyticAdditions(sets, model), model, warnings);
+  return warnings;
 }
 
 std::vector<std::string> QualityWarnings(const CostModelInfo& model) {

@@ -14,8 +14,8 @@ namespace neuroshard {
 
 // One line for each of batch size, weight dtype and optimizer that is outside what the model was
 // measured at, and for rank and host counts likewise; conditions that the model does not state give
-// none. One for the sharding types that the request names or `plan` uses and the model was not made
-// for. One where a fabric prices communication.
+// none. One for each of AnalyticAdditions. One for the sharding types that the request names or
+// `plan` uses and the model was not made for. One where a fabric prices communication.
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan = {});
 
@@ -28,6 +28,17 @@ std::vector<std::string> UnmeasuredConditions(const PlanRequest& request,
                                               const CostModelInfo& model);
 std::vector<std::string> UnmeasuredConditions(std::span<const ComputeSample> sets,
                                               const CostModelInfo& model);
+
+// Whether a table of the plan has its rows in host memory.
+bool HasRowsInHostMemory(const Plan& plan);
+
+// What the request or `plan` has that no worker measured, each with how the model prices it, e.g.
+// "rows in host memory were not measured: ..." (server/cost/unmeasured_compute.h). Empty for
+// formulas.
+std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const CostModelInfo& model,
+                                           const Plan& plan = {});
+std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
+                                           const CostModelInfo& model);
 
 // One line where the model is marked as unusable, and one for each stage whose median of
 // measurements since then is off by more than the stage's typical error.

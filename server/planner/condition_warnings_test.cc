@@ -123,6 +123,55 @@ TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
               ElementsAre(HasSubstr("not made for row_wise_subset")));
 }
 
+TEST(ConditionWarningsTest, NamesEveryAddition) {
+  CostModelInfo model;
+  model.name = "gpu";
+  model.version = 7;
+  model.coverage.ranges = {256, 65536, {"fp32", "fp16"}, {"sgd", "adam"}, 1, 8, 1};
+  PlanRequest request;
+  request.topology.devices.resize(2);
+  request.topology.host_memory_bytes = {1 << 30};
+  request.tables.resize(3);
+  Plan plan;
+  plan.tables.resize(3);
+  EXPECT_THAT(AnalyticAdditions(request, model, plan), IsEmpty());
+  EXPECT_THAT(ConditionWarnings(request, model, plan), IsEmpty());
+
+  plan.tables[1].compute_kernel = ComputeKernel::kFusedUvm;
+  request.topology.bandwidths.host_to_device_bytes_per_s = 50e9;
+  request.tables[0].kind = TableKind::kEmbedding;
+  request.tables[1].weight_dtype = DataType::kInt8;
+  request.tables[1].output_dtype = DataType::kBf16;
+  request.tables[2].num_poolings = {2};
+  request.quantized_comms.backward_dtype = DataType::kFp16;
+  request.optimizer = Optimizer::kLamb;
+  EXPECT_THAT(
+      AnalyticAdditions(request, model, plan),
+      ElementsAre(AllOf(HasSubstr("rows in host memory were not measured"), HasSubstr("50 GB/s")),
+                  HasSubstr("unpooled tables"), HasSubstr("bags and batches by feature"),
+                  HasSubstr("rows of int8 were not measured: priced as fp16"),
+                  HasSubstr("vectors of bf16"), HasSubstr("exchanges in fp16"),
+                  HasSubstr("lamb was not measured: priced as adam")));
+  const std::vector<std::string> warnings = ConditionWarnings(request, model, plan);
+  ASSERT_EQ(warnings.size(), 7);
+  EXPECT_THAT(warnings[0], AllOf(HasSubstr("gpu version 7: rows in host memory"),
+                                 HasSubstr("do not forecast times")));
+
+  std::vector<ComputeSample> sets(2);
+  for (ComputeSample& set : sets) set.batch_size = 1024;
+  sets[1].optimizer = Optimizer::kLamb;
+  sets[1].shards.resize(1);
+  sets[1].shards[0].weight_dtype = DataType::kFp8;
+  EXPECT_THAT(ConditionWarnings(sets, model),
+              ElementsAre(HasSubstr("rows of fp8"), HasSubstr("lamb was not measured")));
+
+  model.coverage.ranges.weight_dtypes.push_back("int8");
+  model.coverage.ranges.optimizers.push_back("lamb");
+  EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 5);
+  model.kind = kAnalyticKind;
+  EXPECT_THAT(AnalyticAdditions(request, model, plan), IsEmpty());
+}
+
 TEST(ConditionWarningsTest, CommunicationOfAFabricIsNotMeasured) {
   CostModelInfo model;
   model.name = "gpu";

@@ -57,10 +57,11 @@ std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel
 // what goes out.
 class Watcher final : public SearchObserver {
  public:
-  Watcher(const PlanRequest& request, const CostModel& model, const Clock& clock, PlanAnswer answer,
-          BudgetStop& budget, PlanObserver* observer)
+  Watcher(const PlanRequest& request, const CostModel& model, std::string why_not_measured,
+          const Clock& clock, PlanAnswer answer, BudgetStop& budget, PlanObserver* observer)
       : request_(request),
         model_(model),
+        why_not_measured_(std::move(why_not_measured)),
         clock_(clock),
         begin_(clock.Now()),
         answer_(std::move(answer)),
@@ -87,6 +88,7 @@ class Watcher final : public SearchObserver {
     answer.cost.measured_with = model_.info().measured_with;
     answer.statistics = std::move(result.statistics);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
+    answer.basis = PriceBasisOf(request_, model_.info(), why_not_measured_, answer.plan);
     answer.warnings = AllWarnings(request_, model_.info(), answer.plan);
     answer.migration = ReportOn(request_, answer.plan);
     return answer;
@@ -95,6 +97,7 @@ class Watcher final : public SearchObserver {
  private:
   const PlanRequest& request_;
   const CostModel& model_;
+  const std::string why_not_measured_;  // PriceBasisOf's
   const Clock& clock_;
   const TimePoint begin_;
   const PlanAnswer answer_;  // what does not depend on the plan
@@ -107,7 +110,7 @@ class Watcher final : public SearchObserver {
 struct Pricing {
   std::shared_ptr<const CostModel> model;
   BoundCostModel bound;
-  PriceBasis basis;
+  std::string why_not_measured;  // PriceBasisOf's
 };
 
 // The model with the links of the request's devices, where it has measured none of its own.
@@ -119,14 +122,18 @@ std::shared_ptr<const CostModel> WithLinksOf(const Topology& topology,
   return MakeFabricCostModel(std::move(model), *topology.fabric);
 }
 
-// The first of the models that can price the request.
+// The first of the models that can price the request, and `plan` even where it has rows in host
+// memory that the request does not have.
 StatusOr<Pricing> PriceBy(const PlanRequest& request,
-                          const std::vector<std::shared_ptr<const CostModel>>& models) {
+                          const std::vector<std::shared_ptr<const CostModel>>& models,
+                          const Plan& plan = {}) {
+  PricingConditions conditions = ConditionsOf(request);
+  if (HasRowsInHostMemory(plan)) conditions.has_host_memory = true;
   Status unfit = FailedPrecondition("there is no cost model");
   std::string why_not_measured = "no cost model here was measured on the request's device";
   for (std::size_t i = 0; i < models.size(); ++i) {
     std::shared_ptr<const CostModel> model = WithLinksOf(request.topology, models[i]);
-    StatusOr<BoundCostModel> bound = model->Bind(ConditionsOf(request));
+    StatusOr<BoundCostModel> bound = model->Bind(conditions);
     if (!bound.ok()) {
       if (i > 0) continue;
       unfit = bound.status();
@@ -138,8 +145,7 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
     }
     // Only the formulas stand in for others; whoever asks for them by name misses no measurement.
     if (!request.cost_model.name.empty()) why_not_measured.clear();
-    PriceBasis basis = PriceBasisOf(request, model->info(), why_not_measured);
-    return Pricing{std::move(model), *std::move(bound), std::move(basis)};
+    return Pricing{std::move(model), *std::move(bound), std::move(why_not_measured)};
   }
   return WithReason(unfit, FailureReason::kModelUnfit);
 }
@@ -155,14 +161,13 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
                                        PlanObserver* observer) const {
   NS_ASSIGN_OR_RETURN(const auto models, find_model_(request));
   NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
-  const auto& [model, bound, basis] = pricing;
+  const auto& [model, bound, why_not_measured] = pricing;
 
   PlanAnswer answer;
   answer.model = RefOf(*model);
-  answer.basis = basis;
   answer.lower_bound = LowerBoundOf(request, bound);
   BudgetStop budget(stop, clock_, request.search.time_budget);
-  Watcher watcher(request, *model, clock_, std::move(answer), budget, observer);
+  Watcher watcher(request, *model, why_not_measured, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer final_answer = watcher.Complete(std::move(result));
@@ -186,12 +191,12 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
   NS_ASSIGN_OR_RETURN(const auto models, find_model_(request));
-  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
-  const auto& [model, bound, basis] = pricing;
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models, plan));
+  const auto& [model, bound, why_not_measured] = pricing;
 
   EvaluationAnswer answer;
   answer.model = RefOf(*model);
-  answer.basis = basis;
+  answer.basis = PriceBasisOf(request, model->info(), why_not_measured, plan);
   answer.warnings = AllWarnings(request, model->info(), plan);
   answer.violations = CheckPlan(request, plan);
   StatusOr<PlanCost> cost = PricePlan(request, plan, bound);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -130,6 +131,15 @@ PriceBasis WithDifferences(PriceBasis basis, std::vector<std::string> difference
   return basis;
 }
 
+// Formulas besides what was measured: each is a difference of its own.
+void AddFormulas(std::vector<std::string> additions, PriceBasis& basis,
+                 std::vector<std::string>& differences) {
+  if (additions.empty()) return;
+  basis.kind = BasisKind::kMixed;
+  basis.text += ", and on formulas for what was not measured";
+  std::move(additions.begin(), additions.end(), std::back_inserter(differences));
+}
+
 // The conditions of the request that are outside, as one difference.
 void AddOutside(const std::vector<std::string>& conditions, std::vector<std::string>& differences) {
   if (conditions.empty()) return;
@@ -140,8 +150,10 @@ void AddOutside(const std::vector<std::string>& conditions, std::vector<std::str
 }  // namespace
 
 PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
-                        const std::string& why_not_measured) {
+                        const std::string& why_not_measured, const Plan& plan) {
   const std::vector<std::string> devices = DeviceNames(request.topology);
+  PriceBasis basis =
+      BasisOf(model, FormulasText(request.topology, devices), request.topology.num_ranks() > 1);
   std::vector<std::string> differences;
   if (model.kind == kAnalyticKind) {
     if (devices.empty()) {
@@ -157,16 +169,17 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
     if (request.pipeline_type && request.topology.num_ranks() > 1) {
       differences.push_back(InputDistText(request.topology, devices));
     }
+    AddFormulas(AnalyticAdditions(request, model, plan), basis, differences);
   }
-  return WithDifferences(
-      BasisOf(model, FormulasText(request.topology, devices), request.topology.num_ranks() > 1),
-      std::move(differences));
+  return WithDifferences(std::move(basis), std::move(differences));
 }
 
 PriceBasis PriceBasisOf(std::span<const ComputeSample> sets, const CostModelInfo& model) {
+  PriceBasis basis = BasisOf(model, FormulasText({}, {}), false);
   std::vector<std::string> differences;
   if (model.kind != kAnalyticKind) AddOutside(UnmeasuredConditions(sets, model), differences);
-  return WithDifferences(BasisOf(model, FormulasText({}, {}), false), std::move(differences));
+  AddFormulas(AnalyticAdditions(sets, model), basis, differences);
+  return WithDifferences(std::move(basis), std::move(differences));
 }
 
 }  // namespace neuroshard

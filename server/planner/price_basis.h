@@ -12,12 +12,13 @@
 namespace neuroshard {
 
 // Says what was measured, on what and until when, or whose published figures are used; whether a
-// CPU's compute is mixed with a fabric of GPUs; and how the request differs: in its devices, where
-// it names any, and in the conditions that the model was not measured at (condition_warnings.h has
-// their values). `why_not_measured`: why no measured model of the request's devices was taken;
+// CPU's compute is mixed with a fabric of GPUs; and how the request and `plan` differ: in devices,
+// where the request names any, in the conditions that the model was not measured at
+// (condition_warnings.h has their values), and in what formulas add to measured prices
+// (AnalyticAdditions), which makes them mixed. `why_not_measured`: why no measured model of the request's devices was taken;
 // empty: there is none, or one was.
 PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
-                        const std::string& why_not_measured = "");
+                        const std::string& why_not_measured = "", const Plan& plan = {});
 
 // The same for sets of shards, which name no devices and do not communicate.
 PriceBasis PriceBasisOf(std::span<const ComputeSample> sets, const CostModelInfo& model);

@@ -68,6 +68,23 @@ TEST(PriceBasisTest, SaysInWhatTheRequestDiffers) {
                                           "for h100-sxm; not measured at")));
 }
 
+TEST(PriceBasisTest, FormulasBesideMeasurementsMakeItMixed) {
+  const CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
+  PlanRequest request = BasisRequest();
+  Plan plan;
+  plan.tables.resize(1);
+  EXPECT_EQ(PriceBasisOf(request, info, "", plan).kind, BasisKind::kMeasured);
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  const PriceBasis basis = PriceBasisOf(request, info, "", plan);
+  EXPECT_EQ(basis.kind, BasisKind::kMixed);
+  EXPECT_THAT(basis.differences, ElementsAre(HasSubstr("rows in host memory were not measured")));
+  EXPECT_THAT(basis.text, AllOf(HasSubstr("until 2026-11-22, and on formulas for what was not "
+                                          "measured; rows in host memory were not measured:")));
+  request.tables[0].kind = TableKind::kEmbedding;
+  EXPECT_EQ(PriceBasisOf(request, info).kind, BasisKind::kMixed);
+  EXPECT_EQ(PriceBasisOf(request, Formulas(), "", plan).kind, BasisKind::kPublished);
+}
+
 TEST(PriceBasisTest, ACpusComputeWithTheLinksOfGpusIsSaidInTheSameLine) {
   CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
   info.coverage.comm_fabric = "h100-nvlink4_ndr";

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "server/cost/volume_equivalent.h"
+
 namespace neuroshard {
 namespace {
 
@@ -15,10 +17,12 @@ float FiniteFloat(double ms) {
 }  // namespace
 
 FabricComm::FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts,
-                       std::int64_t global_batch_size)
+                       std::int64_t global_batch_size, const QuantizedComms& quantized_comms)
     : collectives_(fabric, std::move(hosts)),
       bytes_per_column_(static_cast<double>(global_batch_size) * kElementBytes),
-      batch_size_(static_cast<double>(global_batch_size)) {
+      conditions_{.num_ranks = collectives_.num_ranks(),
+                  .global_batch_size = global_batch_size,
+                  .quantized_comms = quantized_comms} {
   const int n = collectives_.num_ranks();
   if (n < 2) return;
   const double bytes = kReferenceColumns * bytes_per_column_;
@@ -32,26 +36,29 @@ FabricComm::FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts,
 }
 
 CommLoad FabricComm::Load(const ShardFeatures& shard) const {
-  const double cols = static_cast<double>(shard.cols);
-  const auto both = [](double load) {
-    return CommLoad{static_cast<float>(load), static_cast<float>(load)};
+  const ExchangedColumns columns = ColumnsOf(conditions_, shard);
+  const auto both = [&](double of_all_to_all) {
+    return CommLoad{static_cast<float>(columns.forward * of_all_to_all),
+                    static_cast<float>(columns.backward * of_all_to_all)};
   };
+  if (shard.unpooled) return both(1);
   switch (shard.layout.type) {
     case ShardingType::kRowWise:
-      return both(cols * row_wise_columns_);
+      return both(row_wise_columns_);
     case ShardingType::kTableRowWise:
     case ShardingType::kGridShard:
-      return both(cols * host_row_wise_columns_);
+      return both(host_row_wise_columns_);
     case ShardingType::kDataParallel:
-      return {0, static_cast<float>(static_cast<double>(shard.rows) * cols / batch_size_ *
-                                    all_reduce_columns_)};
+      return {0, static_cast<float>(
+                     static_cast<double>(shard.rows) * static_cast<double>(shard.cols) /
+                     static_cast<double>(conditions_.global_batch_size) * all_reduce_columns_)};
     case ShardingType::kTableWise:
     case ShardingType::kColumnWise:
     case ShardingType::kTableColumnWise:
     case ShardingType::kRowWiseSubset:
       break;
   }
-  return both(cols);
+  return both(1);
 }
 
 void FabricComm::BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const {

@@ -7,11 +7,12 @@
 
 #include "common/domain/fabric_collectives.h"
 #include "server/cost/comm_model.h"
+#include "server/cost/pricing_conditions.h"
 
 namespace neuroshard {
 
 // Prices communication of one request, by FabricCollectives: batch size and hosts are the
-// request's, values on the wire have 4 bytes. A CommLoad is columns of pooled vectors in an
+// request's. A CommLoad is columns of pooled fp32 vectors (ColumnsOf) in an
 // all-to-all over all ranks, as in VolumeEquivalent; another collective counts as the columns whose
 // all-to-all would take as long, compared at kReferenceColumns on every rank.
 class FabricComm final : public CommModel {
@@ -20,10 +21,11 @@ class FabricComm final : public CommModel {
   static constexpr double kElementBytes = 4;
 
   // hosts: as FabricCollectives takes them; batch: samples of all ranks together, at least 1.
-  FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts, std::int64_t global_batch_size);
+  FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts, std::int64_t global_batch_size,
+             const QuantizedComms& quantized_comms = {});
 
   // - table_wise, column_wise, table_column_wise, row_wise_subset: the shard's columns (HugeCTR
-  //   exchanges partial sums in an all-to-all);
+  //   exchanges partial sums in an all-to-all); so are unpooled tables in every type;
   // - row_wise: reduce-scatter forward, all-gather backward, over all ranks;
   // - table_row_wise, grid_shard: reduce-scatter on the host, then between hosts; backward the
   //   same;
@@ -45,7 +47,7 @@ class FabricComm final : public CommModel {
   double row_wise_columns_ = 1;
   double host_row_wise_columns_ = 1;
   double all_reduce_columns_ = 1;  // of B x 1 values
-  double batch_size_;
+  PricingConditions conditions_;   // ranks, batch size and types on the wire
 };
 
 }  // namespace neuroshard

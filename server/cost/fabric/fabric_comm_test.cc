@@ -59,6 +59,16 @@ TEST(FabricCommTest, OtherCollectivesCostWhatTheyTake) {
   EXPECT_NEAR(ms[0] / collectives.AllReduce(bytes), 1, 0.05);
 }
 
+TEST(FabricCommTest, LoadsAreTheBytesThatAreExchanged) {
+  const FabricComm comm(kCommFabric, {{0, 8}}, kBatch, {DataType::kBf16, std::nullopt});
+  EXPECT_EQ(comm.Load(CommShard(ShardingType::kColumnWise)), (CommLoad{64, 128}));
+  ShardFeatures sequence = CommShard(ShardingType::kRowWise);
+  sequence.unpooled = true;
+  sequence.pooling_factor = 8;
+  sequence.rows /= 8;
+  EXPECT_EQ(comm.Load(sequence), (CommLoad{64, 128}));
+}
+
 TEST(FabricCommTest, EachPlacementIsPricedByItself) {
   const FabricComm comm(kCommFabric, {{0, 2}, {2, 1}}, kBatch);
   const std::vector<float> loads = {64, 0, 16, 8, 8, 8};

@@ -55,7 +55,8 @@ class FabricCostModel final : public CostModel {
     std::shared_ptr<const CommModel> comm =
         num_ranks == 1 ? CommOfOneRank()
                        : std::make_shared<const FabricComm>(fabric_, std::move(hosts),
-                                                            conditions.global_batch_size);
+                                                            conditions.global_batch_size,
+                                                            conditions.quantized_comms);
     return BoundCostModel(conditions, info().properties, info().coverage.sharding_types,
                           one_rank.compute(), std::move(comm));
   }

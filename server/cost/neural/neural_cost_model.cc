@@ -12,6 +12,7 @@
 #include "server/cost/neural/comm_network.h"
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
+#include "server/cost/unmeasured_compute.h"
 #include "server/cost/volume_equivalent.h"
 #include "server/models/manifest_info.h"
 #include "server/models/network_tensors.h"
@@ -177,8 +178,8 @@ class NeuralCostModel final : public CostModel {
       comm = std::make_shared<const NeuralComm>(conditions, forward_.at(num_ranks),
                                                 backward_.at(num_ranks));
     }
-    return BoundCostModel(conditions, info().properties, info().coverage.sharding_types, compute_,
-                          std::move(comm));
+    return BoundCostModel(conditions, info().properties, info().coverage.sharding_types,
+                          WithUnmeasured(compute_, info(), conditions), std::move(comm));
   }
 
   // Every network once on plausible inputs: the first caller pays for no page faults, and what is

@@ -67,18 +67,20 @@ class BoundUniversalComm final : public CommModel {
             RatioOf(CollectiveKind::kAllReduce, CollectiveKind::kAllToAllBackward, 2)) {}
 
   CommLoad Load(const ShardFeatures& shard) const override {
-    const double cols = static_cast<double>(shard.cols);
     if (shard.layout.type == ShardingType::kDataParallel) {
       // The gradient's values, spread over the batch: columns of a buffer of B values each.
-      const double columns = static_cast<double>(shard.rows) * cols /
+      const double columns = static_cast<double>(shard.rows) * static_cast<double>(shard.cols) /
                              static_cast<double>(conditions_.global_batch_size);
       return {0, static_cast<float>(columns * all_reduce_columns_), {.replicas = true}};
     }
-    if (!CutsRows(shard.layout.type)) {
-      return {static_cast<float>(cols), static_cast<float>(cols), {.whole_rows = true}};
+    const ExchangedColumns columns = ColumnsOf(conditions_, shard);
+    if (!AddsVectors(shard)) {
+      return {static_cast<float>(columns.forward),
+              static_cast<float>(columns.backward),
+              {.whole_rows = true}};
     }
-    return {static_cast<float>(cols * reduce_scatter_columns_),
-            static_cast<float>(cols * all_gather_columns_),
+    return {static_cast<float>(columns.forward * reduce_scatter_columns_),
+            static_cast<float>(columns.backward * all_gather_columns_),
             {.cut_rows = true}};
   }
 

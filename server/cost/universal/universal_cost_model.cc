@@ -8,6 +8,7 @@
 #include "server/cost/neural/neural_cost_model.h"
 #include "server/cost/universal/universal_comm.h"
 #include "server/cost/universal/universal_compute.h"
+#include "server/cost/unmeasured_compute.h"
 #include "server/cost/volume_equivalent.h"
 #include "server/models/manifest_info.h"
 #include "server/models/network_tensors.h"
@@ -97,7 +98,7 @@ class UniversalCostModel final : public CostModel {
                           one_rank || Measured(coverage.ranges, conditions)
                               ? coverage.sharding_types
                               : ModelCoverage().sharding_types,
-                          compute_, std::move(comm));
+                          WithUnmeasured(compute_, info(), conditions), std::move(comm));
   }
 
   // The first caller pays for no page faults, and what is not finite here never will be.

@@ -1,0 +1,292 @@
+#include "server/cost/unmeasured_compute.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "common/domain/memory_use.h"
+#include "server/cost/compute_features.h"
+#include "server/cost/host_traffic.h"
+#include "server/cost/volume_equivalent.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kMsPerSecond = 1000;
+constexpr double kFp32Bytes = 4;
+constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes save
+
+double BytesOf(DataType dtype) { return static_cast<double>(ElementBytes(dtype)); }
+
+// What the model was measured at, from its one condition or its ranges.
+template <typename E>
+std::vector<E> Measured(const std::vector<std::string>& words, const std::string& word) {
+  std::vector<E> values;
+  for (const std::string& text : words) {
+    if (const auto value = FromText<E>(text)) values.push_back(*value);
+  }
+  if (!words.empty()) return values;
+  if (const auto value = FromText<E>(word)) values.push_back(*value);
+  return values;
+}
+
+// Bytes that an update of a row of so many columns moves besides the row itself, read and written
+// once.
+double UpdateBytes(Optimizer optimizer, DataType dtype, double cols) {
+  const bool takes_norms = optimizer == Optimizer::kLamb || optimizer == Optimizer::kLarsSgd;
+  const OptimizerState state = StateOf(optimizer, dtype);
+  return 2 * (state.element_bytes * cols + state.row_bytes) +
+         (takes_norms ? RowBytes(dtype, cols) : 0);
+}
+
+// Milliseconds that are added for a shard, in the order of the columns.
+struct Added {
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double link_ms = 0;
+
+  bool none() const { return forward_ms == 0 && backward_ms == 0 && link_ms == 0; }
+};
+
+float Bounded(double ms) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(ms, -kLargest, kLargest));
+}
+
+float WithAdded(float measured_ms, double added_ms) {
+  if (added_ms == 0) return measured_ms;
+  return std::max(kLeastShare * measured_ms, Bounded(double{measured_ms} + added_ms));
+}
+
+class UnmeasuredCompute final : public ComputeModel {
+ public:
+  UnmeasuredCompute(std::shared_ptr<const ComputeModel> measured, const CostModelInfo& info)
+      : measured_(std::move(measured)),
+        coverage_(info.coverage),
+        splits_(info.properties.splits_compute),
+        width_(static_cast<std::size_t>(measured_->representation_width())) {}
+
+  int representation_width() const override { return static_cast<int>(width_) + kAddedColumns; }
+
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi) const override {
+    const std::size_t stride = width_ + kAddedColumns;
+    assert(phi.size() == shards.size() * stride);
+    std::vector<float> of_measured(shards.size() * width_);
+    RepresentStandIns(conditions, shards, of_measured);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const auto row = phi.begin() + static_cast<std::ptrdiff_t>(i * stride);
+      const auto from = of_measured.begin() + static_cast<std::ptrdiff_t>(i * width_);
+      const auto columns = std::copy_n(from, width_, row);
+      const Added added = AddedOf(conditions, shards[i]);
+      columns[0] = Bounded(added.forward_ms);
+      columns[1] = Bounded(added.backward_ms);
+      columns[2] = Bounded(added.link_ms);
+    }
+  }
+
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    const std::size_t stride = width_ + kAddedColumns;
+    assert(sums.size() == out.size() * stride);
+    thread_local std::vector<float> of_measured;  // searches ask thousands of times a millisecond
+    of_measured.resize(out.size() * width_);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::copy_n(&sums[i * stride], width_, &of_measured[i * width_]);
+    }
+    measured_->Costs(of_measured, out);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const float* added = &sums[i * stride + width_];
+      out[i] = CostOf(out[i], {added[0], added[1], added[2]});
+    }
+  }
+
+  std::vector<ComputeInterval> Intervals(
+      const PricingConditions& conditions,
+      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
+      std::span<const ComputeCost> costs) const override {
+    for (const std::vector<ShardFeatures>& shards : shards_of_ranks) {
+      for (const ShardFeatures& shard : shards) {
+        if (!IsMeasured(conditions, shard)) return {};
+      }
+    }
+    return measured_->Intervals(conditions, shards_of_ranks, costs);
+  }
+
+ private:
+  ComputeCost CostOf(ComputeCost cost, const Added& added) const {
+    if (added.none()) return cost;
+    if (splits_) {
+      cost.forward_ms = WithAdded(cost.forward_ms, added.forward_ms);
+      cost.backward_ms = WithAdded(cost.backward_ms, added.backward_ms);
+      cost.total_ms = Bounded(double{cost.forward_ms} + cost.backward_ms);
+    } else {
+      cost.total_ms = WithAdded(cost.total_ms, added.forward_ms + added.backward_ms);
+    }
+    const double waits_ms = added.link_ms - cost.total_ms;
+    if (waits_ms <= 0) return cost;
+    cost.total_ms = Bounded(added.link_ms);
+    if (splits_) cost.forward_ms = Bounded(cost.forward_ms + waits_ms);
+    return cost;
+  }
+
+  // The shard and its batch as the model prices them.
+  struct StandIn {
+    ShardFeatures shard;
+    std::int64_t batch_size = 0;
+  };
+  StandIn StandInOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
+    StandIn in = {shard, conditions.global_batch_size};
+    in.shard.weight_dtype = StandInFor(coverage_, shard.weight_dtype).value_or(shard.weight_dtype);
+    if (IsInHostMemory(shard.layout.kernel)) {
+      in.shard.layout.kernel = ComputeKernel::kFused;
+      in.shard.layout.cache_load_factor = 0;
+    }
+    if (!shard.unpooled && !shard.states_bags) return in;
+    const double replicas =
+        shard.layout.type == ShardingType::kDataParallel ? conditions.num_ranks : 1;
+    const double bags = LookupsOf(conditions, shard).vectors * replicas;
+    if (coverage_.ranges.max_batch_size > 0) {
+      const std::int64_t most =
+          std::max(coverage_.ranges.max_batch_size, conditions.global_batch_size);
+      in.batch_size =
+          std::max<std::int64_t>(1, std::llround(std::min(bags, static_cast<double>(most))));
+    }
+    in.shard.unpooled = in.shard.states_bags = false;
+    in.shard.bags = {};
+    in.shard.pooling_factor = shard.pooling_factor *
+                              static_cast<double>(conditions.global_batch_size) /
+                              static_cast<double>(in.batch_size);
+    return in;
+  }
+
+  PricingConditions AtStandIn(const PricingConditions& conditions, std::int64_t batch_size) const {
+    PricingConditions at = conditions;
+    at.global_batch_size = batch_size;
+    at.optimizer = StandInFor(coverage_, conditions.optimizer).value_or(conditions.optimizer);
+    return at;
+  }
+
+  void RepresentStandIns(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                         std::span<float> phi) const {
+    std::vector<StandIn> stand_ins;
+    stand_ins.reserve(shards.size());
+    for (const ShardFeatures& shard : shards) stand_ins.push_back(StandInOf(conditions, shard));
+    std::vector<ShardFeatures> alike;  // neighbours with one batch size go together
+    for (std::size_t begin = 0; begin < shards.size(); begin += alike.size()) {
+      const std::int64_t batch_size = stand_ins[begin].batch_size;
+      alike.clear();
+      for (std::size_t i = begin; i < shards.size() && stand_ins[i].batch_size == batch_size; ++i) {
+        alike.push_back(stand_ins[i].shard);
+      }
+      measured_->Represent(AtStandIn(conditions, batch_size), alike,
+                           phi.subspan(begin * width_, alike.size() * width_));
+    }
+  }
+
+  Added AddedOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
+    if (shard.rows == 0) return {};
+    const StandIn in = StandInOf(conditions, shard);
+    const double cols = static_cast<double>(shard.cols);
+    const ShardLookups lookups = LookupsOf(conditions, shard);
+    const ShardLookups measured = LookupsOf(AtStandIn(conditions, in.batch_size), in.shard);
+    const double distinct =
+        std::min(static_cast<double>(shard.rows), lookups.ids / MeanIdCount(shard.reuse_histogram));
+    double forward_bytes = 0;
+    double backward_bytes = 0;
+
+    const double more = RowBytes(shard.weight_dtype, cols) - RowBytes(in.shard.weight_dtype, cols);
+    forward_bytes += lookups.ids * more;
+    backward_bytes += distinct * 2 * more;
+
+    const double own_bytes = BytesOf(VectorType(shard));
+    const double vectors = cols * (lookups.vectors * own_bytes - measured.vectors * kFp32Bytes);
+    forward_bytes += vectors;
+    backward_bytes += vectors;
+
+    if (const auto stand_in = StandInFor(coverage_, conditions.optimizer)) {
+      backward_bytes += distinct * (UpdateBytes(conditions.optimizer, shard.weight_dtype, cols) -
+                                    UpdateBytes(*stand_in, in.shard.weight_dtype, cols));
+    }
+    if (conditions.num_ranks > 1 && shard.layout.type != ShardingType::kDataParallel) {
+      const auto casts = [&](const std::optional<DataType>& wire) {
+        if (wire.value_or(VectorType(shard)) == VectorType(shard)) return 0.0;
+        return 2 * lookups.vectors * cols * (own_bytes + BytesOf(*wire));
+      };
+      forward_bytes += casts(conditions.quantized_comms.forward_dtype);
+      backward_bytes += casts(conditions.quantized_comms.backward_dtype);
+    }
+
+    const double ms_per_byte = kMsPerSecond / conditions.bandwidths.device_memory_bytes_per_s;
+    const HostTraffic host = HostTrafficOf(conditions, shard);
+    Added added = {forward_bytes * ms_per_byte + host.forward_ms,
+                   backward_bytes * ms_per_byte + host.backward_ms};
+    if (conditions.pipeline_type == PipelineType::kTrainPrefetchSparseDist) {
+      added.link_ms = host.total_ms();
+    } else {
+      added.forward_ms += host.cache_ms;
+    }
+    return added;
+  }
+
+  // Whether the model was measured at what the shard is: no stand-in, nothing added.
+  bool IsMeasured(const PricingConditions& conditions, const ShardFeatures& shard) const {
+    return !shard.unpooled && !shard.states_bags && !StandInFor(coverage_, shard.weight_dtype) &&
+           !StandInFor(coverage_, conditions.optimizer) && AddedOf(conditions, shard).none();
+  }
+
+  const std::shared_ptr<const ComputeModel> measured_;
+  const ModelCoverage coverage_;
+  const bool splits_;
+  const std::size_t width_;  // of the model's phi
+};
+
+}  // namespace
+
+std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype) {
+  const auto measured = Measured<DataType>(coverage.ranges.weight_dtypes, coverage.weight_dtype);
+  if (!IsLowPrecision(dtype) || measured.empty()) return std::nullopt;
+  if (std::find(measured.begin(), measured.end(), dtype) != measured.end()) return std::nullopt;
+  return *std::min_element(measured.begin(), measured.end(), [](DataType a, DataType b) {
+    return ElementBytes(a) < ElementBytes(b);
+  });
+}
+
+std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer) {
+  std::array<Optimizer, 4> nearest = {Optimizer::kAdagrad, Optimizer::kAdam,
+                                      Optimizer::kRowwiseAdagrad, Optimizer::kSgd};
+  switch (optimizer) {
+    case Optimizer::kLamb:
+      std::swap(nearest[0], nearest[1]);
+      break;
+    case Optimizer::kPartialRowwiseAdam:
+    case Optimizer::kLarsSgd:
+      break;
+    default:
+      return std::nullopt;
+  }
+  const auto measured = Measured<Optimizer>(coverage.ranges.optimizers, coverage.optimizer);
+  const auto has = [&](Optimizer one) {
+    return std::find(measured.begin(), measured.end(), one) != measured.end();
+  };
+  if (has(optimizer)) return std::nullopt;
+  const auto found = std::find_if(nearest.begin(), nearest.end(), has);
+  if (found == nearest.end()) return std::nullopt;
+  return *found;
+}
+
+std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,
+                                                   const CostModelInfo& info,
+                                                   const PricingConditions& conditions) {
+  const bool as_measured = !conditions.has_host_memory && conditions.has_plain_tables &&
+                           conditions.quantized_comms == QuantizedComms() &&
+                           !StandInFor(info.coverage, conditions.optimizer);
+  if (as_measured) return measured;
+  return std::make_shared<const UnmeasuredCompute>(std::move(measured), info);
+}
+
+}  // namespace neuroshard
