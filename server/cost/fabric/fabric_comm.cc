@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -14,9 +13,9 @@ float FiniteFloat(double ms) {
 
 }  // namespace
 
-FabricComm::FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts,
-                       std::int64_t global_batch_size)
-    : collectives_(fabric, std::move(hosts)),
+FabricComm::FabricComm(const Fabric& fabric, const std::vector<HostRanks>& hosts,
+                       std::int64_t global_batch_size, int pod_size)
+    : collectives_(fabric, hosts, pod_size),
       bytes_per_column_(static_cast<double>(global_batch_size) * kElementBytes),
       batch_size_(static_cast<double>(global_batch_size)) {
   const int n = collectives_.num_ranks();

@@ -62,6 +62,7 @@ class Construction {
   // The first `most` layouts of each table.
   std::vector<std::vector<PricedLayout>> Price(std::size_t most, const CommSurrogate& surrogate);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;
+  double PriceOn(int rank, int shard) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
   bool Place(const Item& item, const Choice& choice, Solution& solution);
