@@ -125,6 +125,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
     later.Integer(fmt::format("devices[{}].max_host_memory_bytes", i),
                   topology.devices[i].max_host_memory_bytes, 0);
+    later.Real(fmt::format("devices[{}].compute_speed", i), topology.devices[i].compute_speed, 1);
   }
   later.List("host_memory_bytes", topology.host_memory_bytes);
   const Bandwidths& bandwidths = topology.bandwidths;

@@ -194,6 +194,7 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.topology.bandwidths.host_memory_bytes_per_s = 5; },
       [](PlanRequest& r) { r.topology.bandwidths.host_to_device_bytes_per_s = 5; },
       [](PlanRequest& r) { r.topology.pod_size = 2; },
+      [](PlanRequest& r) { r.topology.devices[0].compute_speed = 2; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainSparseDist; },
       [](PlanRequest& r) { r.quantized_comms.forward_dtype = DataType::kFp32; },
       [](PlanRequest& r) { r.quantized_comms.backward_dtype = DataType::kFp32; },

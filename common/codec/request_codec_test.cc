@@ -186,6 +186,8 @@ std::vector<Fault> OtherFaults() {
        host([](v1::HostGroup& h) {
          for (const int bytes : {5, 5, 0, 5}) h.add_device_memory_bytes(bytes);
        })},
+      {"topology.hosts[0].compute_speed", "must be at least 0.001, got 0",
+       host([](v1::HostGroup& h) { h.set_compute_speed(0); })},
       {"topology.hosts[0].host_memory_bytes", "must be at least 0, got -1",
        host([](v1::HostGroup& h) { h.set_host_memory_bytes(-1); })},
       {"topology.hosts[0].max_host_memory_bytes_per_device", "must be at most 1125899906842624",
@@ -488,6 +490,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   other.add_device_memory_bytes(8);
   other.set_host_memory_bytes(1000);
   other.set_max_host_memory_bytes_per_device(600);
+  other.set_compute_speed(1.5);
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
   message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);

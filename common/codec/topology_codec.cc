@@ -19,6 +19,8 @@ constexpr std::int64_t kMaxDevicesPerHost = 1024;
 constexpr std::int64_t kMaxDeviceBytes = std::int64_t{1} << 50;
 constexpr double kMinBandwidth = 1e6;
 constexpr double kMaxBandwidth = 1e18;
+constexpr double kMinComputeSpeed = 1e-3;
+constexpr double kMaxComputeSpeed = 1e3;
 // Below every device's memory; TorchRec's numbers, which are bytes per ms, all are.
 constexpr double kSuspiciousMemoryBandwidth = 4e9;
 
@@ -150,13 +152,15 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     check.InRange("host_memory_bytes", group.host_memory_bytes(), 0, kMaxDeviceBytes);
     check.InRange("max_host_memory_bytes_per_device", group.max_host_memory_bytes_per_device(), 0,
                   kMaxDeviceBytes);
+    const double speed = group.has_compute_speed() ? group.compute_speed() : 1;
+    check.InRange("compute_speed", speed, kMinComputeSpeed, kMaxComputeSpeed);
     any_host_memory = any_host_memory || group.host_memory_bytes() > 0;
     // A group without legal devices is a violation already, and must not cost a step a host.
     if (!count_ok || memory.empty()) continue;
     for (std::int64_t copy = 0; copy < HostCount(message.hosts(i)); ++copy, ++host) {
       for (const std::int64_t bytes : memory) {
         topology.devices.push_back({host, bytes, device == nullptr ? "" : device->name,
-                                    group.max_host_memory_bytes_per_device()});
+                                    group.max_host_memory_bytes_per_device(), speed});
       }
       topology.host_memory_bytes.push_back(group.host_memory_bytes());
     }
@@ -195,10 +199,13 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
   const bool some_unnamed = std::any_of(topology.devices.begin(), topology.devices.end(),
                                         [](const Device& device) { return device.name.empty(); });
   if (names.size() > 1 || some_unnamed) {
+    const bool speeds = std::any_of(topology.devices.begin(), topology.devices.end(),
+                                    [](const Device& device) { return device.compute_speed != 1; });
     warnings.push_back(fmt::format(
         "topology.hosts name {}{}: where prices rest on published figures, all devices have the "
-        "slowest memory and links of those named",
-        fmt::join(names, ", "), some_unnamed ? ", and some hosts no device" : ""));
+        "slowest memory and links of those named{}",
+        fmt::join(names, ", "), some_unnamed ? ", and some hosts no device" : "",
+        speeds ? "; compute_speed of a host is times that" : ""));
   }
   if (!topology.fabric && topology.num_ranks() > 1 &&
       !(message.bandwidths().has_intra_host_bytes_per_s() &&
@@ -218,11 +225,13 @@ v1::Topology EncodeTopology(const Topology& topology) {
   std::string last_name;
   std::int64_t last_host_bytes = 0;
   std::int64_t last_most_host_bytes = 0;
+  double last_speed = 1;
   for (auto device = topology.devices.begin(); device != topology.devices.end();) {
     std::vector<std::int64_t> memory;
     const int host = device->host;
     const std::string& name = device->name;  // the devices of a host are alike
     const std::int64_t most_host_bytes = device->max_host_memory_bytes;
+    const double speed = device->compute_speed;
     const std::int64_t host_bytes =
         topology.host_memory_bytes.empty()
             ? 0
@@ -231,7 +240,7 @@ v1::Topology EncodeTopology(const Topology& topology) {
       memory.push_back(device->memory_bytes);
     }
     if (memory == last && name == last_name && host_bytes == last_host_bytes &&
-        most_host_bytes == last_most_host_bytes) {
+        most_host_bytes == last_most_host_bytes && speed == last_speed) {
       v1::HostGroup& group = *message.mutable_hosts(message.hosts_size() - 1);
       group.set_count(group.count() + 1);
       continue;
@@ -248,6 +257,8 @@ v1::Topology EncodeTopology(const Topology& topology) {
     group.set_device(name);
     group.set_host_memory_bytes(host_bytes);
     group.set_max_host_memory_bytes_per_device(most_host_bytes);
+    if (speed != 1) group.set_compute_speed(speed);
+    last_speed = speed;
     last_host_bytes = host_bytes;
     last_most_host_bytes = most_host_bytes;
     last = std::move(memory);

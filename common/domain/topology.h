@@ -17,6 +17,7 @@ struct Device {
   std::int64_t memory_bytes = 0;
   std::string name = {};  // PublishedDevice::name (common/devices); empty: not stated
   std::int64_t max_host_memory_bytes = 0;  // that its tables may take; 0: no limit of its own
+  double compute_speed = 1;  // > 0: its compute takes 1 / compute_speed of the cost model's
 
   bool operator==(const Device&) const = default;
 };

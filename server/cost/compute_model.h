@@ -16,6 +16,10 @@ struct ComputeCost {
   float total_ms = 0;    // with the distribution of ids, where that is exposed (input_dist.h)
   float forward_ms = 0;  // 0 unless ModelProperties::splits_compute
   float backward_ms = 0;
+
+  ComputeCost operator*(float scale) const {
+    return {total_ms * scale, forward_ms * scale, backward_ms * scale};
+  }
 };
 
 // low <= cost <= high in each.

@@ -1,6 +1,7 @@
 // A cost model, and the model bound to the conditions of one request, which prices its plans.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +45,12 @@ class BoundCostModel {
   // None where the request does not ask for it. Where it is exposed, ComputeCost::total_ms has it.
   const std::optional<InputDist>& input_dist() const { return input_dist_; }
 
+  // What a rank's compute is multiplied by: CostsOfSets and ComputeCosts know no ranks. 1 but where
+  // devices differ in speed.
+  float compute_scale(std::size_t rank) const {
+    return conditions_.compute_scales.empty() ? 1.0F : conditions_.compute_scales[rank];
+  }
+
   // Width of phi.
   int representation_width() const { return compute_->representation_width(); }
 
@@ -51,7 +58,7 @@ class BoundCostModel {
   void Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
                  std::span<CommLoad> loads) const;
 
-  // What each set of shards costs on a rank of its own, phi summed in the set's order; an empty set
+  // What each set of shards costs on a rank of its own with compute_scale 1, phi summed in the set's order; an empty set
   // costs 0.
   std::vector<ShardSetCost> CostsOfSets(std::span<const std::vector<ShardFeatures>> sets) const;
 

@@ -16,6 +16,13 @@ bool IsPlain(const Table& table) {
 PricingConditions ConditionsOf(const PlanRequest& request) {
   PricingConditions conditions;
   conditions.num_ranks = request.topology.num_ranks();
+  const std::vector<Device>& devices = request.topology.devices;
+  if (std::any_of(devices.begin(), devices.end(),
+                  [](const Device& device) { return device.compute_speed != 1; })) {
+    for (const Device& device : devices) {
+      conditions.compute_scales.push_back(static_cast<float>(1 / device.compute_speed));
+    }
+  }
   conditions.hosts = request.topology.hosts();
   for (const HostRanks& host : conditions.hosts) {
     conditions.ranks_per_host = std::max(conditions.ranks_per_host, host.count);

@@ -13,6 +13,8 @@ namespace neuroshard {
 struct PricingConditions {
   int num_ranks = 1;
   int ranks_per_host = 1;  // of the largest host
+  // What ranks' compute is multiplied by, 1 / Device::compute_speed; empty: 1.
+  std::vector<float> compute_scales = {};
   std::int64_t global_batch_size = 65536;
   Optimizer optimizer = Optimizer::kSgd;
   Bandwidths bandwidths = {};

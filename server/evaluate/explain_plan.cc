@@ -133,7 +133,9 @@ class Explainer {
     }
     std::vector<ComputeCost> costs(holders.size());
     if (!holders.empty()) model_.ComputeCosts(sums, costs);
-    for (std::size_t i = 0; i < holders.size(); ++i) compute_ms_[holders[i]] = costs[i].total_ms;
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      compute_ms_[holders[i]] = costs[i].total_ms * model_.compute_scale(holders[i]);
+    }
   }
 
   TableExplanation Explain(std::size_t entry) {

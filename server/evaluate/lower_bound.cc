@@ -32,16 +32,39 @@ double TotalWithin(const std::vector<TableFloors>& tables, double cost_ms) {
   return total_ms;
 }
 
+// Ranks of compute_scale 1 that get through as much as the ranks of the model, and how much faster
+// than such a rank the fastest one is. Communication is as fast on all: it counts as if the fast
+// ranks were faster in it, too, and the slow ones are not slow.
+struct Speeds {
+  double ranks = 0;
+  double fastest = 1;
+};
+
+Speeds SpeedsOf(const BoundCostModel& model) {
+  Speeds speeds;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(model.num_ranks()); ++r) {
+    const double speed = 1 / std::min(1.0, static_cast<double>(model.compute_scale(r)));
+    speeds.ranks += speed;
+    speeds.fastest = std::max(speeds.fastest, speed);
+  }
+  return speeds;
+}
+
 // The smallest cost that can hold all tables: TotalWithin falls as the cost rises, so whatever lies
-// below the point where the ranks' sum reaches it is out of reach for every plan.
-double SmallestCost(const std::vector<TableFloors>& tables, int num_ranks) {
-  double low_ms = 0;
-  for (const TableFloors& floors : tables) low_ms = std::max(low_ms, floors.front().peak_ms);
-  double high_ms = TotalWithin(tables, low_ms) / num_ranks;
+// below the point where the ranks' sum reaches it is out of reach for every plan. A rank that is
+// `speed` times as fast holds `speed` times its cost at scale 1.
+double SmallestCost(const std::vector<TableFloors>& tables, const Speeds& speeds) {
+  double peak_ms = 0;
+  for (const TableFloors& floors : tables) peak_ms = std::max(peak_ms, floors.front().peak_ms);
+  double low_ms = peak_ms / speeds.fastest;
+  const auto total_within = [&](double cost_ms) {
+    return TotalWithin(tables, std::max(peak_ms, cost_ms * speeds.fastest)) / speeds.ranks;
+  };
+  double high_ms = total_within(low_ms);
   if (high_ms <= low_ms) return low_ms;
   while (high_ms - low_ms > kPrecision * high_ms) {
     const double cost_ms = low_ms + (high_ms - low_ms) / 2;
-    (TotalWithin(tables, cost_ms) / num_ranks <= cost_ms ? high_ms : low_ms) = cost_ms;
+    (total_within(cost_ms) <= cost_ms ? high_ms : low_ms) = cost_ms;
   }
   return low_ms;
 }
@@ -59,8 +82,7 @@ LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
       "tables "
       "against the constraints";
   if (request.has_unpooled_tables()) scope += ", with TorchRec's blocks of unpooled tables";
-  return {SmallestCost(tables, request.topology.num_ranks()), BoundKind::kCertified,
-          std::move(scope)};
+  return {SmallestCost(tables, SpeedsOf(model)), BoundKind::kCertified, std::move(scope)};
 }
 
 // All tables in one shard each.
@@ -100,7 +122,11 @@ LowerBound BoundOfWholeTables(const PlanRequest& request, const BoundCostModel& 
   const auto least = std::min_element(
       compute.begin(), compute.end(),
       [](const ComputeCost& a, const ComputeCost& b) { return a.total_ms < b.total_ms; });
-  return {least == compute.end() ? 0 : least->total_ms, BoundKind::kCertified,
+  float fastest = model.compute_scale(0);
+  for (std::size_t r = 1; r < static_cast<std::size_t>(model.num_ranks()); ++r) {
+    fastest = std::min(fastest, model.compute_scale(r));
+  }
+  return {least == compute.end() ? 0 : least->total_ms * fastest, BoundKind::kCertified,
           "all plans of whole tables, the only ones allowed; communication is left out"};
 }
 
@@ -113,7 +139,10 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
   for (const double total : uncut.phi_sum) sum.push_back(static_cast<float>(total / num_ranks));
   ComputeCost compute;
   model.ComputeCosts(sum, {&compute, 1});
-  const std::vector<float> compute_ms(ranks, compute.total_ms);
+  double speeds = 0;
+  for (std::size_t r = 0; r < ranks; ++r) speeds += 1 / model.compute_scale(r);
+  const double share = static_cast<double>(num_ranks) / speeds;  // all end at the same time
+  const std::vector<float> compute_ms(ranks, static_cast<float>(compute.total_ms * share));
   const std::vector<float> forward(ranks, static_cast<float>(uncut.forward_load / num_ranks));
   const std::vector<float> backward(ranks, static_cast<float>(uncut.backward_load / num_ranks));
   PlacementPrices prices;

@@ -10,6 +10,10 @@
 namespace neuroshard {
 namespace {
 
+CostInterval Scaled(const CostInterval& interval, double scale) {
+  return {interval.low_ms * scale, interval.high_ms * scale};
+}
+
 void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
                          const BoundCostModel& model, PlanCost& cost) {
   std::vector<std::size_t> busy;  // ranks that hold something
@@ -20,9 +24,10 @@ void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
     const RankCost& rank = cost.ranks[r];
     busy.push_back(r);
     shards_of_busy.push_back(std::move(shards[r]));
-    costs.push_back({static_cast<float>(rank.compute_ms),
-                     static_cast<float>(rank.forward_compute_ms.value_or(0)),
-                     static_cast<float>(rank.backward_compute_ms.value_or(0))});
+    const ComputeCost of_rank = {static_cast<float>(rank.compute_ms),
+                                 static_cast<float>(rank.forward_compute_ms.value_or(0)),
+                                 static_cast<float>(rank.backward_compute_ms.value_or(0))};
+    costs.push_back(of_rank * (1 / model.compute_scale(r)));  // the model's intervals know no ranks
   }
   const std::vector<ComputeInterval> intervals = model.ComputeIntervals(shards_of_busy, costs);
   if (!busy.empty() && intervals.empty()) return;  // the model does not say
@@ -36,9 +41,10 @@ void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
   }
   for (std::size_t i = 0; i < busy.size(); ++i) {
     RankIntervals& of_rank = cost.ranks[busy[i]].intervals;
-    of_rank.compute = intervals[i].total;
-    of_rank.forward_compute = intervals[i].forward;
-    of_rank.backward_compute = intervals[i].backward;
+    const double scale = model.compute_scale(busy[i]);
+    of_rank.compute = Scaled(intervals[i].total, scale);
+    if (intervals[i].forward) of_rank.forward_compute = Scaled(*intervals[i].forward, scale);
+    if (intervals[i].backward) of_rank.backward_compute = Scaled(*intervals[i].backward, scale);
   }
 }
 

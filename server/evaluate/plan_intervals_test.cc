@@ -62,6 +62,17 @@ TEST(PlanIntervalsTest, EveryStageHasWhatTheModelSaysAndTheTotalsCombineThem) {
   EXPECT_GT(cost.interval->high_ms, cost.embedding_cost_ms);
 }
 
+TEST(PlanIntervalsTest, ComputeIntervalsHaveTheirRanksSpeed) {
+  PlanRequest request = TwoTablesOnThreeRanks();
+  request.topology.devices[0].compute_speed = 2;
+  const BoundCostModel model = BoundTo(request, UnsureCostModel());
+  PlanCost cost = *PricePlan(request, OneTableARank(), model);
+  ASSERT_THAT(AddIntervals(request, OneTableARank(), model, cost), IsOk());
+  EXPECT_NEAR(cost.ranks[0].compute_ms, 1.08 / 2, 1e-6);
+  EXPECT_NEAR(cost.ranks[0].intervals.compute->low_ms, 0.9 * 1.08 / 2, 1e-6);
+  EXPECT_NEAR(cost.ranks[0].intervals.compute->high_ms, 1.3 * 1.08 / 2, 1e-6);
+}
+
 TEST(PlanIntervalsTest, TheModelIsToldWhoseRowsAreCutAndWhatIsReplicated) {
   const BoundCostModel model = BoundTo(TwoTablesOnThreeRanks(), UnsureCostModel());
   Plan plan = OneTableARank();

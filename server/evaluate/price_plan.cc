@@ -29,11 +29,12 @@ std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
   return used;
 }
 
-// A stage of its own, which compute has where it is exposed.
-void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> shards,
+// A stage of its own, which compute has, and its scale, where it is exposed.
+void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> shards, float scale,
                   RankCost& rank) {
   float ms = 0;  // summed as searches sum it
   for (const ShardFeatures& shard : shards) ms += input_dist.Ms(shard);
+  ms *= scale;
   rank.input_dist_ms = ms;
   rank.input_dist_hidden = !input_dist.exposed();
   if (input_dist.exposed()) rank.compute_ms -= ms;
@@ -55,7 +56,10 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   cost.host_memory = HostMemoryOf(request.topology, cost.ranks);
   const std::vector<std::vector<ShardFeatures>> features =
       FeaturesByRank(shards, model.num_ranks());
-  const std::vector<ShardSetCost> ranks = model.CostsOfSets(features);
+  std::vector<ShardSetCost> ranks = model.CostsOfSets(features);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r].compute = ranks[r].compute * model.compute_scale(r);
+  }
   std::vector<float> compute_ms, forward_loads, backward_loads;
   ShardKinds kinds;
   for (const ShardSetCost& rank : ranks) {
@@ -71,7 +75,8 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     RankCost& rank = cost.ranks[r];
     rank.compute_ms = ranks[r].compute.total_ms;
-    if (model.input_dist()) AddInputDist(*model.input_dist(), features[r], rank);
+    if (model.input_dist())
+      AddInputDist(*model.input_dist(), features[r], model.compute_scale(r), rank);
     if (model.properties().splits_compute) {
       rank.forward_compute_ms = ranks[r].compute.forward_ms;
       rank.backward_compute_ms = ranks[r].compute.backward_ms;

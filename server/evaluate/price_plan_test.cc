@@ -70,6 +70,24 @@ TEST_F(PricePlanTest, ComputeIsTheHeadOfTheSumAndEmptyRanksAreFree) {
   EXPECT_FALSE(cost.ranks[0].forward_compute_ms.has_value());
 }
 
+TEST_F(PricePlanTest, ARanksComputeTakesItsSpeedAndAllElseFollows) {
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost alike, PricePlan(request_, plan_, model_));
+  request_.topology.devices[0].compute_speed = 2;
+  request_.topology.devices[2].compute_speed = 0.5;
+  const BoundCostModel mixed = BoundTo(request_, ConcaveCostModel());
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, mixed));
+  EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[0].compute_ms),
+                  static_cast<float>(alike.ranks[0].compute_ms / 2));
+  EXPECT_FLOAT_EQ(static_cast<float>(cost.ranks[2].compute_ms),
+                  static_cast<float>(alike.ranks[2].compute_ms * 2));
+  std::vector<float> compute_ms;
+  for (const RankCost& rank : cost.ranks) compute_ms.push_back(static_cast<float>(rank.compute_ms));
+  const std::vector<float> dims = {32, 0, 24};
+  PlacementPrices prices;
+  PricePlacements(mixed, compute_ms, dims, dims, prices);
+  EXPECT_EQ(cost.embedding_cost_ms, prices.cost_ms.front());
+}
+
 TEST_F(PricePlanTest, CommunicationFollowsDimsAndOffsets) {
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
   EXPECT_EQ(cost.ranks[0].dim_sum, 32);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
-#include <utility>
 
 #include "server/cost/volume_equivalent.h"
 
@@ -16,9 +15,10 @@ float FiniteFloat(double ms) {
 
 }  // namespace
 
-FabricComm::FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts,
-                       std::int64_t global_batch_size, const QuantizedComms& quantized_comms)
-    : collectives_(fabric, std::move(hosts)),
+FabricComm::FabricComm(const Fabric& fabric, const std::vector<HostRanks>& hosts,
+                       std::int64_t global_batch_size, int pod_size,
+                       const QuantizedComms& quantized_comms)
+    : collectives_(fabric, hosts, pod_size),
       bytes_per_column_(static_cast<double>(global_batch_size) * kElementBytes),
       conditions_{.num_ranks = collectives_.num_ranks(),
                   .global_batch_size = global_batch_size,

@@ -20,8 +20,10 @@ class FabricComm final : public CommModel {
   static constexpr double kReferenceColumns = 128;
   static constexpr double kElementBytes = 4;
 
-  // hosts: as FabricCollectives takes them; batch: samples of all ranks together, at least 1.
-  FabricComm(const Fabric& fabric, std::vector<HostRanks> hosts, std::int64_t global_batch_size,
+  // hosts, pod_size: as FabricCollectives takes them; batch: samples of all ranks together, at
+  // least 1.
+  FabricComm(const Fabric& fabric, const std::vector<HostRanks>& hosts,
+             std::int64_t global_batch_size, int pod_size = 1,
              const QuantizedComms& quantized_comms = {});
 
   // - table_wise, column_wise, table_column_wise, row_wise_subset: the shard's columns (HugeCTR

@@ -14,6 +14,7 @@ PricingConditions OfOneRank(const PricingConditions& conditions) {
   one.num_ranks = 1;
   one.ranks_per_host = 1;
   one.hosts = {{0, 1}};
+  one.pod_size = 1;
   one.pipeline_type.reset();  // priced at all ranks
   return one;
 }
@@ -54,9 +55,9 @@ class FabricCostModel final : public CostModel {
     if (hosts.empty()) hosts = {{0, num_ranks}};
     std::shared_ptr<const CommModel> comm =
         num_ranks == 1 ? CommOfOneRank()
-                       : std::make_shared<const FabricComm>(fabric_, std::move(hosts),
-                                                            conditions.global_batch_size,
-                                                            conditions.quantized_comms);
+                       : std::make_shared<const FabricComm>(
+                             fabric_, hosts, conditions.global_batch_size, conditions.pod_size,
+                             conditions.quantized_comms);
     return BoundCostModel(conditions, info().properties, info().coverage.sharding_types,
                           one_rank.compute(), std::move(comm));
   }

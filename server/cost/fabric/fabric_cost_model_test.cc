@@ -54,6 +54,19 @@ TEST(FabricCostModelTest, ComputeIsTheModelsAndCommunicationTheFabrics) {
   EXPECT_EQ(cost, expected);
 }
 
+TEST(FabricCostModelTest, PodsHaveAHostsLinks) {
+  PricingConditions conditions = TwoHosts();
+  conditions.pod_size = 2;
+  const auto compute = std::make_shared<const FakeCostModel>();
+  const BoundCostModel model = MakeFabricCostModel(compute, kModelFabric)->Bind(conditions).value();
+  const FabricComm one_host(kModelFabric, {{0, 4}}, conditions.global_batch_size);
+  const std::vector<float> sums = {64, 0, 32, 8};
+  std::vector<float> cost(4), expected(4);
+  model.comm().BackwardCosts(sums, cost);
+  one_host.BackwardCosts(sums, expected);
+  EXPECT_EQ(cost, expected);
+}
+
 TEST(FabricCostModelTest, SaysThatCommunicationIsNotMeasured) {
   CostModelInfo info;
   info.name = "gpu";

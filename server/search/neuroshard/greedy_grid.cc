@@ -109,7 +109,8 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
   }
   cost_cache_.EvaluateQueued();
   for (const Prediction& p : predictions_) {
-    branches_.SetCost(p.branch, p.rank, cost_cache_.cost_ms(p.slot));
+    branches_.SetCost(p.branch, p.rank,
+                      cost_cache_.cost_ms(p.slot) * context_.model().compute_scale(p.rank));
   }
   live_.swap(next_live_);
   return true;

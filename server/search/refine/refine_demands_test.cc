@@ -105,6 +105,11 @@ TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {
                                                      .ranks_per_host = {1, 2},
                                                      .torchrec_memory = true});
     AddRandomConstraints(random, request, 5);
+    if (i % 2 == 0) {
+      for (std::size_t r = 1; r < request.topology.devices.size(); ++r) {
+        request.topology.devices[r].compute_speed = r == 1 ? 2 : 0.7;
+      }
+    }
     request.search.strategy = "refine";
     const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
     const BestOfAllPlans best =

@@ -68,6 +68,7 @@ TEST(ExplainPlanTest, AlternativesAreLegalPlansWithThatCost) {
     PlanRequest request = RandomPlanRequest(random, shape);
     AddRandomConstraints(random, request, 10);
     if (i % 3 == 0) AddRandomMigration(random, request);
+    if (i % 2 == 0) request.topology.devices.front().compute_speed = 0.2;
     const Plan plan = RandomPlan(random, request);
     if (!CheckPlan(request, plan).empty()) continue;
     ++legal_plans;

@@ -34,6 +34,12 @@ double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
          static_cast<double>(load.backward) * (surrogate.backward_own + surrogate.backward_largest);
 }
 
+double Construction::PriceOn(int rank, int shard) const {
+  const double scale = context_.model().compute_scale(static_cast<std::size_t>(rank));
+  return PriceOf(shard, surrogate_) +
+         (scale - 1) * static_cast<double>(shard_table_.single_cost_ms(shard));
+}
+
 std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
     const std::vector<int>& residencies, const CommSurrogate& surrogate) {
   return Price(1, residencies, surrogate);
@@ -323,8 +329,8 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
 void Construction::Add(const Unit& unit, Solution& solution) {
   added_.push_back(solution.Add(unit));
   for (int i = 0; i < unit.shards.count; ++i) {
-    price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] +=
-        PriceOf(unit.shards.at(i), surrogate_);
+    const int rank = solution.RankOf(unit, i);
+    price_ms_[static_cast<std::size_t>(rank)] += PriceOn(rank, unit.shards.at(i));
   }
 }
 
@@ -332,8 +338,8 @@ void Construction::Undo(std::size_t count, Solution& solution) {
   while (added_.size() > count) {
     const Unit unit = solution.unit(added_.back());
     for (int i = 0; i < unit.shards.count; ++i) {
-      price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] -=
-          PriceOf(unit.shards.at(i), surrogate_);
+      const int rank = solution.RankOf(unit, i);
+      price_ms_[static_cast<std::size_t>(rank)] -= PriceOn(rank, unit.shards.at(i));
     }
     solution.Remove(added_.back());
     added_.pop_back();

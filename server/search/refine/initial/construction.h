@@ -68,6 +68,7 @@ class Construction {
                                                const std::vector<int>& residencies,
                                                const CommSurrogate& surrogate);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;
+  double PriceOn(int rank, int shard) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
   bool Place(const Item& item, const Choice& choice, Solution& solution);

@@ -55,10 +55,10 @@ void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, in
     const CommLoad arriving = LoadOf(transfer.arriving);
     const RankPrice& there = objective.rank(target);
     const std::array changes = {
-        RankChange{source, rank_costs_.cost_ms(departure.source_slot),
+        RankChange{source, rank_costs_.cost_ms(source, departure.source_slot),
                    now.forward_load + left.forward - before.forward,
                    now.backward_load + left.backward - before.backward},
-        RankChange{target, rank_costs_.cost_ms(transfer.target_slot),
+        RankChange{target, rank_costs_.cost_ms(target, transfer.target_slot),
                    there.forward_load + arriving.forward - replaced.forward,
                    there.backward_load + arriving.backward - replaced.backward}};
     const double estimate =
@@ -85,10 +85,12 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
     const int target = transfer.arriving.place;
     const RankPrice& there = objective.rank(target);
     // Before anything comes back.
-    RankChange at_source{source, rank_costs_.cost_ms(departure.source_slot) - now.compute_ms,
+    RankChange at_source{source,
+                         rank_costs_.cost_ms(source, departure.source_slot) - now.compute_ms,
                          now.forward_load, now.backward_load};
     ChangeLoads(at_source, LoadOf(unit), LoadOf(departure.rest));
-    RankChange at_target{target, rank_costs_.cost_ms(transfer.target_slot) - there.compute_ms,
+    RankChange at_target{target,
+                         rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
                          there.forward_load, there.backward_load};
     ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
     const std::int64_t source_bytes = BytesOf(departure.rest) - BytesOf(unit);
@@ -107,9 +109,9 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
         continue;
       }
       std::array changes = {at_source, at_target};
-      changes[0].compute_ms += rank_costs_.cost_ms(back.source_slot);
+      changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
       ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
-      changes[1].compute_ms += rank_costs_.cost_ms(back.target_slot);
+      changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
       ChangeLoads(changes[1], LoadOf(returning), LoadOf(back.rest));
       const double estimate =
           objective.Estimate(changes, others_[t], pricer.surrogate(), list.limit_ms());
@@ -163,7 +165,7 @@ void RankMoves::AddChains(const Solution& solution, const MovePricer& pricer, in
     const Unit& unit = solution.unit(departure.unit);
     const int via = transfer.arriving.place;
     const RankPrice& there = objective.rank(via);
-    const double via_more = rank_costs_.cost_ms(transfer.target_slot) - there.compute_ms;
+    const double via_more = rank_costs_.cost_ms(via, transfer.target_slot) - there.compute_ms;
     const CommLoad load = LoadOf(unit);
     const std::int64_t bytes = BytesOf(unit);
     const std::size_t v = static_cast<std::size_t>(transfer.target);
@@ -176,16 +178,17 @@ void RankMoves::AddChains(const Solution& solution, const MovePricer& pricer, in
       if (!solution.Fits(via, bytes - onward_bytes)) continue;
       const CommLoad onward_load = LoadOf(onward_unit);
       std::array changes = {
-          RankChange{source, rank_costs_.cost_ms(departure.source_slot),
+          RankChange{source, rank_costs_.cost_ms(source, departure.source_slot),
                      now.forward_load - load.forward, now.backward_load - load.backward},
-          RankChange{via, via_more + rank_costs_.cost_ms(transfers_.returns()[r].target_slot),
+          RankChange{via, via_more + rank_costs_.cost_ms(via, transfers_.returns()[r].target_slot),
                      there.forward_load + load.forward - onward_load.forward,
                      there.backward_load + load.backward - onward_load.backward},
           RankChange{}};
       for (std::size_t t = 0; t < targets; ++t) {
         if (t == v || !solution.Fits(transfers_.targets()[t], onward_bytes)) continue;
         const RankPrice& end = objective.rank(transfers_.targets()[t]);
-        changes[2] = {transfers_.targets()[t], rank_costs_.cost_ms(onward_[r * targets + t]),
+        changes[2] = {transfers_.targets()[t],
+                      rank_costs_.cost_ms(transfers_.targets()[t], onward_[r * targets + t]),
                       end.forward_load + onward_load.forward,
                       end.backward_load + onward_load.backward};
         const double estimate = objective.Estimate(changes, others_[v * targets + t],

@@ -8,8 +8,8 @@ double MoveEstimator::Of(const Solution& solution, const MovePricer& pricer,
                          std::span<const int> removed, std::span<const Unit> added) {
   changes_.clear();
   change_of_rank_.resize(static_cast<std::size_t>(solution.num_ranks()), -1);
-  for (const int id : removed) Change(solution, pricer.objective(), solution.unit(id), -1);
-  for (const Unit& unit : added) Change(solution, pricer.objective(), unit, 1);
+  for (const int id : removed) Change(solution, pricer, solution.unit(id), -1);
+  for (const Unit& unit : added) Change(solution, pricer, unit, 1);
   changed_ranks_.clear();
   for (const RankChange& change : changes_) {
     change_of_rank_[static_cast<std::size_t>(change.rank)] = -1;
@@ -23,31 +23,32 @@ double MoveEstimator::ShareOf(const Solution& solution, const MovePricer& pricer
                               int shard) const {
   const CommSurrogate& c = pricer.surrogate();
   const CommLoad& load = shard_table_.load(shard);
-  return ComputeOf(solution, pricer.objective(), rank, shard) +
+  return ComputeOf(solution, pricer, rank, shard) +
          static_cast<double>(load.forward) * c.forward_own +
          static_cast<double>(load.backward) * c.backward_own;
 }
 
-double MoveEstimator::ComputeOf(const Solution& solution, const Objective& objective, int rank,
+double MoveEstimator::ComputeOf(const Solution& solution, const MovePricer& pricer, int rank,
                                 int shard) const {
   const double alone_ms = solution.rank(rank).single_costs_ms;
-  const double share = alone_ms > 0 ? objective.rank(rank).compute_ms / alone_ms : 1.0;
+  const double share = alone_ms > 0 ? pricer.objective().rank(rank).compute_ms / alone_ms
+                                    : pricer.compute_scale(rank);
   return share * static_cast<double>(shard_table_.single_cost_ms(shard));
 }
 
-void MoveEstimator::Change(const Solution& solution, const Objective& objective, const Unit& unit,
+void MoveEstimator::Change(const Solution& solution, const MovePricer& pricer, const Unit& unit,
                            int sign) {
   for (int i = 0; i < unit.shards.count; ++i) {
     const int rank = solution.RankOf(unit, i);
     int& index = change_of_rank_[static_cast<std::size_t>(rank)];
     if (index < 0) {
       index = static_cast<int>(changes_.size());
-      const RankPrice& now = objective.rank(rank);
+      const RankPrice& now = pricer.objective().rank(rank);
       changes_.push_back({rank, now.compute_ms, now.forward_load, now.backward_load});
     }
     RankChange& change = changes_[static_cast<std::size_t>(index)];
     const int shard = unit.shards.at(i);
-    change.compute_ms += sign * ComputeOf(solution, objective, rank, shard);
+    change.compute_ms += sign * ComputeOf(solution, pricer, rank, shard);
     change.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     change.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
   }

@@ -26,8 +26,8 @@ class MoveEstimator {
   double ShareOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
 
  private:
-  double ComputeOf(const Solution& solution, const Objective& objective, int rank, int shard) const;
-  void Change(const Solution& solution, const Objective& objective, const Unit& unit, int sign);
+  double ComputeOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
+  void Change(const Solution& solution, const MovePricer& pricer, const Unit& unit, int sign);
 
   const ShardTable& shard_table_;
   std::vector<RankChange> changes_;

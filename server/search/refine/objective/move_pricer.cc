@@ -73,7 +73,7 @@ void MovePricer::PriceSolution(const Solution& solution) {
   forward_loads_.clear();
   backward_loads_.clear();
   for (int r = 0; r < solution.num_ranks(); ++r) {
-    compute_ms_.push_back(rank_costs_.cost_ms(slots_[static_cast<std::size_t>(r)]));
+    compute_ms_.push_back(rank_costs_.cost_ms(r, slots_[static_cast<std::size_t>(r)]));
     forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
     backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
   }
@@ -172,7 +172,7 @@ void MovePricer::PriceTogether() {
     }
     for (const Touched& t : touched(i)) {
       const std::size_t cell = begin + static_cast<std::size_t>(t.rank);
-      compute_ms_[cell] = rank_costs_.cost_ms(t.slot);
+      compute_ms_[cell] = rank_costs_.cost_ms(t.rank, t.slot);
       forward_loads_[cell] = static_cast<float>(t.changed.forward_load);
       backward_loads_[cell] = static_cast<float>(t.changed.backward_load);
     }
@@ -220,7 +220,7 @@ void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank
   rank_prices.assign(rank_prices_.begin(), rank_prices_.end());
   for (std::size_t t = touched_end_[trial]; t < touched_end_[trial + 1]; ++t) {
     RankPrice& price = rank_prices[static_cast<std::size_t>(touched_[t].rank)];
-    price.compute_ms = rank_costs_.cost_ms(touched_[t].slot);
+    price.compute_ms = rank_costs_.cost_ms(touched_[t].rank, touched_[t].slot);
     price.forward_load = touched_[t].changed.forward_load;
     price.backward_load = touched_[t].changed.backward_load;
     if (separable_) {
@@ -279,7 +279,7 @@ void MovePricer::Anticipate(const Solution& solution, const MoveList& list, cons
   trial_prices_ = rank_prices_;
   for (const Touched& t : touched_) {
     RankPrice& price = rank_prices_[static_cast<std::size_t>(t.rank)];
-    price.compute_ms = rank_costs_.cost_ms(t.slot);
+    price.compute_ms = rank_costs_.cost_ms(t.rank, t.slot);
     price.backward_ms += c.backward_own * (t.changed.backward_load - price.backward_load);
     price.forward_ms += c.forward_own * (t.changed.forward_load - price.forward_load);
     price.forward_load = t.changed.forward_load;

@@ -59,6 +59,11 @@ class MovePricer {
   const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
   void SetRankPrices(const std::vector<RankPrice>& rank_prices);
 
+  // What the rank's compute is multiplied by.
+  double compute_scale(int rank) const {
+    return context_.model().compute_scale(static_cast<std::size_t>(rank));
+  }
+
   // How many moves to price at once, so that a batch takes some milliseconds at most.
   std::size_t batch_size() const { return batch_size_; }
 

@@ -12,6 +12,7 @@ constexpr std::size_t kMaxContents = 1U << 20;
 
 RankCosts::RankCosts(SearchContext& context, const ShardTable& shard_table)
     : shard_table_(shard_table),
+      model_(context.model()),
       additive_(context.model().properties().additive_compute),
       cache_(context, shard_table.width(), kMaxContents) {}
 

@@ -29,7 +29,10 @@ class RankCosts {
   // Predicts what is queued, in one batch. Only then is cost_ms() known for it.
   void EvaluateQueued() { cache_.EvaluateQueued(); }
 
-  float cost_ms(Slot slot) const { return cache_.cost_ms(slot); }
+  // On this rank.
+  float cost_ms(int rank, Slot slot) const {
+    return cache_.cost_ms(slot) * model_.compute_scale(static_cast<std::size_t>(rank));
+  }
 
   // Forgets everything once there is too much. Slots given out before are void then; call with
   // nothing queued.
@@ -40,6 +43,7 @@ class RankCosts {
   Slot FindOrQueue(const Solution::Rank& changed, const Fill& fill);
 
   const ShardTable& shard_table_;
+  const BoundCostModel& model_;
   const bool additive_;
   RankCostCache cache_;
 };
