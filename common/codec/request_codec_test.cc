@@ -129,6 +129,8 @@ std::vector<Fault> TableFaults() {
        table([](v1::Table& t) { t.set_weight_dtype("fp8"); })},
       {"tables[1].pooling_mode", "must be one of sum, mean, got \"SUM\"",
        table([](v1::Table& t) { t.set_pooling_mode("SUM"); })},
+      {"tables[1].pooling_mode", "must be one of sum, mean, got \"none\"",
+       table([](v1::Table& t) { t.set_pooling_mode("none"); })},
       {"tables[1].features[0]", "must not be empty",
        table([](v1::Table& t) { t.add_features(""); })},
       {"tables[1].module", "at most 512",
