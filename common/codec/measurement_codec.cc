@@ -131,6 +131,9 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
   shard.pooling_mode =
       check.WordOrDefault("pooling_mode", message.pooling_mode(), PoolingMode::kSum);
   shard.weighted = message.weighted();
+  if (shard.weighted && shard.pooling_mode == PoolingMode::kNone) {
+    check.Fail("weighted", "must not be given for pooling_mode \"none\", which adds up nothing");
+  }
   return shard;
 }
 

@@ -106,6 +106,11 @@ TEST(MeasurementCodecTest, ListsFaultyComputeSamples) {
   message.clear_shards();
   EXPECT_THAT(Message(DecodeComputeSample(message).status()),
               HasSubstr("1 to 4096 entries, got 0"));
+  message = EncodeComputeSample(SomeComputeSample());
+  message.mutable_shards(0)->set_pooling_mode("none");
+  message.mutable_shards(0)->set_weighted(true);
+  EXPECT_THAT(Message(DecodeComputeSample(message).status()),
+              HasSubstr("shards[0].weighted: must not be given for pooling_mode \"none\""));
 }
 
 TEST(MeasurementCodecTest, ListsFaultyCommSamples) {

@@ -154,6 +154,8 @@ std::vector<Fault> TableFaults() {
          r.mutable_tables(1)->mutable_batch_pooling_factors()->Resize(2, 1);
          r.mutable_tables(2)->add_batch_pooling_factors(1);
        }},
+      {"tables[1].pooling_mode", "must be one of sum, mean, got \"none\"",
+       table([](v1::Table& t) { t.set_pooling_mode("none"); })},
       {"tables[1].features[0]", "must not be empty",
        table([](v1::Table& t) { t.add_features(""); })},
       {"tables[1].module", "at most 512",

@@ -1,7 +1,10 @@
 #include "common/codec/table_codec.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <optional>
+#include <string_view>
 
 #include "common/codec/field_limits.h"
 
@@ -12,6 +15,16 @@ constexpr double kMaxZipfExponent = 4;
 constexpr int kMaxBatches = 256;  // each is priced once an answer
 // Between pooling_factor and the sum of pooling_factors, relative.
 constexpr double kPoolingTolerance = 1e-6;
+
+// Tables that are not pooled say so by their kind.
+PoolingMode DecodePoolingMode(const std::string& text, const FieldCheck& check) {
+  if (text.empty()) return PoolingMode::kSum;
+  const std::optional<PoolingMode> mode = FromText<PoolingMode>(text);
+  if (mode && *mode != PoolingMode::kNone) return *mode;
+  constexpr std::array<std::string_view, 2> kPooled = {"sum", "mean"};
+  check.Fail("pooling_mode", NotOneOf(text, kPooled));
+  return PoolingMode::kSum;
+}
 
 }  // namespace
 
@@ -165,8 +178,7 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   DecodeReuse(message, check, table);
   table.weight_dtype = check.WordOrDefault("weight_dtype", message.weight_dtype(), DataType::kFp32);
   table.kind = check.WordOrDefault("kind", message.kind(), TableKind::kEmbeddingBag);
-  table.pooling_mode =
-      check.WordOrDefault("pooling_mode", message.pooling_mode(), PoolingMode::kSum);
+  table.pooling_mode = DecodePoolingMode(message.pooling_mode(), check);
   if (table.kind == TableKind::kEmbedding && !message.pooling_mode().empty()) {
     check.Fail("pooling_mode", "must not be given for kind \"embedding\", which pools nothing");
   }

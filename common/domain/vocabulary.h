@@ -13,8 +13,9 @@ namespace neuroshard {
 
 // Type of stored weights, of looked-up vectors, and of values on the wire.
 enum class DataType { kFp32, kFp16, kBf16, kFp8, kInt8 };
-// Pooling of a bag's rows into one vector.
-enum class PoolingMode { kSum, kMean };
+// Pooling of a bag's rows into one vector. kNone: every id gives a vector of its own; of measured
+// shards only, since a request's Table says so by its kind.
+enum class PoolingMode { kSum, kMean, kNone };
 // Whether a sample's ids are pooled into a vector for each feature (TorchRec's
 // EmbeddingBagCollection), or each gives one (EmbeddingCollection).
 enum class TableKind { kEmbeddingBag, kEmbedding };
@@ -82,7 +83,8 @@ inline constexpr std::array kWords<DataType> = {
     Word<DataType>{DataType::kInt8, "int8"}};
 template <>
 inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
-                                                   Word<PoolingMode>{PoolingMode::kMean, "mean"}};
+                                                   Word<PoolingMode>{PoolingMode::kMean, "mean"},
+                                                   Word<PoolingMode>{PoolingMode::kNone, "none"}};
 template <>
 inline constexpr std::array kWords<TableKind> = {
     Word<TableKind>{TableKind::kEmbeddingBag, "embedding_bag"},

@@ -11,8 +11,8 @@ TEST(VocabularyTest, TextRoundTrips) {
   }
   EXPECT_EQ(FromText<DataType>("fp4"), std::nullopt);
   EXPECT_EQ(NotAWord<PoolingMode>("men"),
-            "must be one of sum, mean, got \"men\"; did you mean mean?");
-  EXPECT_EQ(NotAWord<PoolingMode>("x"), "must be one of sum, mean, got \"x\"");
+            "must be one of sum, mean, none, got \"men\"; did you mean mean?");
+  EXPECT_EQ(NotAWord<PoolingMode>("x"), "must be one of sum, mean, none, got \"x\"");
 }
 
 }  // namespace

@@ -17,12 +17,12 @@ namespace neuroshard {
 
 // Identity and abilities of a device.
 struct DeviceProperties {
-  std::string name;                                        // "AMD EPYC ...", "NVIDIA H200"
-  std::string backend;                                     // of common/domain/backend_names.h
-  std::string collective_backend;                          // CollectiveBackend::name()
-  std::int64_t memory_bytes = 0;                           // that measurements may use
-  std::map<std::string, std::string> details;              // instruction set, library versions, ...
-  std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in
+  std::string name;                            // "AMD EPYC ...", "NVIDIA H200"
+  std::string backend;                         // of common/domain/backend_names.h
+  std::string collective_backend;              // CollectiveBackend::name()
+  std::int64_t memory_bytes = 0;               // that measurements may use
+  std::map<std::string, std::string> details;  // instruction set, library versions, ...
+  EmbeddingAbilities embedding = {};
   // EmbeddingOp::GenerateInputs makes ids on the device; the host need not hold them.
   bool generates_ids = false;
 };

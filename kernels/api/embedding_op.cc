@@ -4,6 +4,24 @@
 
 namespace neuroshard {
 
+OptimizerStateShape StateOfRow(Optimizer optimizer, std::int64_t cols) {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      break;
+    case Optimizer::kAdagrad:
+    case Optimizer::kLarsSgd:
+      return {cols, 0};
+    case Optimizer::kRowwiseAdagrad:
+      return {1, 0};
+    case Optimizer::kAdam:
+    case Optimizer::kLamb:
+      return {cols, cols};
+    case Optimizer::kPartialRowwiseAdam:
+      return {cols, 1};
+  }
+  return {};
+}
+
 Status EmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
   std::vector<LookupBatch> inputs;
   inputs.reserve(plans.size());

@@ -13,29 +13,53 @@
 
 namespace neuroshard {
 
+// What a device's kernels have. A spec with something else is INVALID_ARGUMENT, which names it and
+// lists these.
+struct EmbeddingAbilities {
+  std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in
+  std::vector<Optimizer> optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad};
+  std::vector<PoolingMode> pooling_modes = {PoolingMode::kSum, PoolingMode::kMean};
+
+  bool operator==(const EmbeddingAbilities&) const = default;
+};
+
 // Shape and types of one table (or shard).
 struct EmbeddingTableSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   PoolingMode pooling_mode = PoolingMode::kSum;
   // Of the weights where they are stored. Sums, gradients, optimizer state and what Weights and
-  // SetWeights exchange are fp32; a device without a type answers INVALID_ARGUMENT.
+  // SetWeights exchange are fp32.
   DataType weight_dtype = DataType::kFp32;
 };
 
-// The tables that are looked up together, and their optimizer.
+// The tables that are looked up together, and their optimizer. The defaults are FBGEMM's
+// (SplitTableBatchedEmbeddingBagsCodegen); there is no weight decay.
 struct EmbeddingOpSpec {
   std::vector<EmbeddingTableSpec> tables;
   std::int64_t batch_size = 0;
-  Optimizer optimizer = Optimizer::kSgd;  // kSgd or kRowwiseAdagrad
+  Optimizer optimizer = Optimizer::kSgd;
   float learning_rate = 0.01F;
-  float epsilon = 1e-8F;   // row-wise Adagrad: added to the square root
+  float epsilon = 1e-8F;  // of all but SGD and LARS: added to the square root
+  float beta1 = 0.9F;     // Adam, partial row-wise Adam, LAMB
+  float beta2 = 0.999F;
+  float eta = 0.001F;  // LARS
+  float momentum = 0.9F;
   std::uint64_t seed = 0;  // of the weights
 };
 
+// Elements of optimizer state that a row of `cols` columns has, in two tensors as FBGEMM has them:
+// momentum1 and momentum2. `cols`, 1 or 0.
+struct OptimizerStateShape {
+  std::int64_t momentum1 = 0;
+  std::int64_t momentum2 = 0;
+};
+OptimizerStateShape StateOfRow(Optimizer optimizer, std::int64_t cols);
+
 // Not thread-safe: one caller at a time. The layout of output and output_gradient is [batch_size,
-// sum of cols], tables side by side. A sample without ids gives zeros. Mean pooling divides by the
-// number of ids (weights do not change the divisor).
+// sum of cols] of the pooled tables, side by side, and behind it [ids, cols] of each table without
+// pooling. A sample without ids gives zeros where it is pooled. Mean pooling divides by the number
+// of ids (weights do not change the divisor).
 class EmbeddingOp {
  public:
   virtual ~EmbeddingOp() = default;
@@ -54,19 +78,29 @@ class EmbeddingOp {
   virtual void Forward() = 0;
 
   // Applies the gradient of the output to weights and optimizer state: exact, i.e. the gradients of
-  // all occurrences of a row are summed before its one update. SGD: w -= lr * g. Row-wise Adagrad:
-  // m += mean(g^2); w -= lr * g / (sqrt(m) + epsilon). The result does not depend on the number of
+  // all occurrences of a row are summed before its one update; rows that are not looked up keep
+  // weights and state. With t the number of this call, from 1, and |x| the norm of a row:
+  //   SGD                   w -= lr g
+  //   Adagrad               m += g^2; w -= lr g / (sqrt(m) + epsilon)
+  //   row-wise Adagrad      the same with mean(g^2), one m a row
+  //   Adam                  m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
+  //                         w -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+  //   partial row-wise Adam the same with mean(g^2), one v a row
+  //   LAMB                  with Adam's step r before lr: w -= lr |w| / |r| r
+  //   LARS                  m = momentum m + lr eta |w| / |g| g; w -= m
+  // These are FBGEMM's (codegen/genscript/optimizers.py), but for what it has no number for: where
+  // |r| or |g| is 0, so is what is divided by it. The result does not depend on the number of
   // threads.
   virtual void Backward() = 0;
 
   // Host copies, for tests. Until SetOutputGradient the gradient is a fixed pattern of ordinary
-  // small values.
+  // small values; new inputs may bring it back, for tables without pooling.
   virtual std::vector<float> Output() const = 0;
   virtual Status SetOutputGradient(std::span<const float> gradient) = 0;
   virtual std::vector<float> Weights(int table) const = 0;
   virtual Status SetWeights(int table, std::span<const float> weights) = 0;
-  virtual std::vector<float> OptimizerState(
-      int table) const = 0;  // row-wise Adagrad: one a row; SGD: empty
+  // momentum1 of all rows, then momentum2 (StateOfRow).
+  virtual std::vector<float> OptimizerState(int table) const = 0;
 };
 
 }  // namespace neuroshard

@@ -9,8 +9,9 @@
 
 namespace neuroshard {
 
-// INVALID_ARGUMENT names what is out of range: batch size, optimizer, learning rate, rows, cols.
-Status CheckSpec(const EmbeddingOpSpec& spec);
+// INVALID_ARGUMENT names what is out of range (batch size, rows, cols, the optimizer's numbers) or
+// not among the abilities.
+Status CheckSpec(const EmbeddingOpSpec& spec, const EmbeddingAbilities& abilities);
 
 // INVALID_ARGUMENT when there is not one batch a table, or names the first batch that is not well
 // formed ("inputs[3]: ...").

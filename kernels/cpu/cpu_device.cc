@@ -33,6 +33,7 @@ CpuDevice::CpuDevice(std::shared_ptr<MemoryArena> arena,
   properties_.collective_backend = collectives_->name();
   properties_.memory_bytes = arena_->capacity_bytes();
   properties_.details = collectives_->details();
+  properties_.embedding = CpuEmbeddingOp::Abilities();
   properties_.details["instruction_set"] = KernelInstructionSet();
   properties_.details["highway"] = KernelLibrary();
   properties_.details["threads"] = "1";

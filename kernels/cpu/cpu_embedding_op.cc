@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace {
 // Initial values repeat with this period: a prime, so that rows of any width differ, and short
 // enough to stay in the L2 cache while gigabytes are filled at the speed of memory.
 constexpr std::int64_t kPeriod = 16381;
+constexpr double kGradientLimit = 1e-3;
 
 // Values in [-limit, limit) on a grid, so none is denormal.
 std::vector<float> RandomPeriod(std::uint64_t seed, double limit) {
@@ -50,17 +52,6 @@ void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
   }
 }
 
-// Only fp32 weights.
-Status CheckWeightTypes(const EmbeddingOpSpec& spec) {
-  for (std::size_t i = 0; i < spec.tables.size(); ++i) {
-    if (spec.tables[i].weight_dtype != DataType::kFp32) {
-      return InvalidArgument("tables[{}].weight_dtype: the cpu has fp32 only, got {}", i,
-                             std::string(ToText(spec.tables[i].weight_dtype)));
-    }
-  }
-  return absl::OkStatus();
-}
-
 // Of tables that fit the memory, so that one which does not is out of memory and not an error.
 Status CheckSortKeys(const EmbeddingOpSpec& spec) {
   for (std::size_t i = 0; i < spec.tables.size(); ++i) {
@@ -72,17 +63,31 @@ Status CheckSortKeys(const EmbeddingOpSpec& spec) {
   return absl::OkStatus();
 }
 
+// Bits of a sort key below the row: which gradient the occurrence has, of its sample or, without
+// pooling, of its own.
+int LowBits(const EmbeddingOpSpec& spec, PoolingMode mode, std::int64_t num_ids) {
+  return BitsFor(mode == PoolingMode::kNone ? std::max<std::int64_t>(num_ids, 1) : spec.batch_size);
+}
+
 std::int64_t NeededBytes(const EmbeddingOpSpec& spec) {
   std::int64_t bytes = 0, output_cols = 0;
   for (const EmbeddingTableSpec& table : spec.tables) {
+    const OptimizerStateShape state = StateOfRow(spec.optimizer, table.cols);
     AddBlock(table.rows, table.cols, bytes);
-    if (spec.optimizer == Optimizer::kRowwiseAdagrad) AddBlock(table.rows, 1, bytes);
+    if (state.momentum1 > 0) AddBlock(table.rows, state.momentum1, bytes);
+    if (state.momentum2 > 0) AddBlock(table.rows, state.momentum2, bytes);
     // Columns that overflow here have made `bytes` too large above.
+    if (table.pooling_mode == PoolingMode::kNone) continue;
     output_cols = std::min(output_cols, std::int64_t{1} << 61) + table.cols;
   }
   AddBlock(spec.batch_size, output_cols, bytes);
   AddBlock(spec.batch_size, output_cols, bytes);
   return bytes;
+}
+
+// 1 - beta^step, in double because beta is near 1.
+float Correction(float beta, std::int64_t step) {
+  return static_cast<float>(1 - std::pow(static_cast<double>(beta), static_cast<double>(step)));
 }
 
 // The backward pass of such a table multiplies each occurrence's gradient by something.
@@ -92,10 +97,19 @@ bool HasKeyWeights(PoolingMode mode, const LookupBatch& batch) {
 
 }  // namespace
 
+const EmbeddingAbilities& CpuEmbeddingOp::Abilities() {
+  static const EmbeddingAbilities abilities = {
+      .weight_types = {DataType::kFp32},
+      .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
+                     Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
+                     Optimizer::kLarsSgd},
+      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone}};
+  return abilities;
+}
+
 StatusOr<std::unique_ptr<CpuEmbeddingOp>> CpuEmbeddingOp::Create(std::shared_ptr<MemoryArena> arena,
                                                                  const EmbeddingOpSpec& spec) {
-  NS_RETURN_IF_ERROR(CheckSpec(spec));
-  NS_RETURN_IF_ERROR(CheckWeightTypes(spec));
+  NS_RETURN_IF_ERROR(CheckSpec(spec, Abilities()));
   arena->Reset();
   NS_RETURN_IF_ERROR(Annotate(arena->CheckFits(NeededBytes(spec)), "embedding tables"));
   NS_RETURN_IF_ERROR(CheckSortKeys(spec));
@@ -103,47 +117,91 @@ StatusOr<std::unique_ptr<CpuEmbeddingOp>> CpuEmbeddingOp::Create(std::shared_ptr
 }
 
 CpuEmbeddingOp::CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec)
-    : arena_(std::move(arena)), spec_(spec), sample_bits_(BitsFor(spec.batch_size)) {
+    : arena_(std::move(arena)), spec_(spec) {
   Random seeds(spec_.seed);
   for (const EmbeddingTableSpec& table : spec_.tables) {
-    TableData data = {table.rows, table.cols, output_cols_, table.pooling_mode, {}, {}};
+    TableData data = {table.rows, table.cols, output_cols_, table.pooling_mode, {}, {}, {}, {}, {}};
+    const OptimizerStateShape state = StateOfRow(spec_.optimizer, table.cols);
     data.weights = TakeFloats(table.rows * table.cols);
     FillRandom(data.weights, seeds.Next(), 0.05);
-    if (spec_.optimizer == Optimizer::kRowwiseAdagrad) {
-      data.state = TakeFloats(table.rows);
-      std::fill(data.state.begin(), data.state.end(), 0.0F);
+    for (const auto& [values, of_row] : {std::pair(&data.momentum1, state.momentum1),
+                                         std::pair(&data.momentum2, state.momentum2)}) {
+      if (of_row == 0) continue;
+      *values = TakeFloats(table.rows * of_row);
+      std::fill(values->begin(), values->end(), 0.0F);
     }
-    output_cols_ += table.cols;
+    if (table.pooling_mode != PoolingMode::kNone) output_cols_ += table.cols;
     tables_.push_back(data);
   }
   output_ = TakeFloats(spec_.batch_size * output_cols_);
   std::fill(output_.begin(), output_.end(), 0.0F);
   output_gradient_ = TakeFloats(spec_.batch_size * output_cols_);
-  FillRandom(output_gradient_, seeds.Next(), 1e-3);
+  FillRandom(output_gradient_, seeds.Next(), kGradientLimit);
+  vectors_seed_ = seeds.Next();
+  fixed_bytes_ = arena_->used_bytes();
 }
 
 std::span<float> CpuEmbeddingOp::TakeFloats(std::int64_t count) {
   return {reinterpret_cast<float*>(arena_->Take(count * 4)), static_cast<std::size_t>(count)};
 }
 
+// What the vectors had before stays where the numbers of ids are the same, as they are when
+// measured inputs alternate.
+Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs) {
+  std::int64_t bytes = 0;
+  bool same = true;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (tables_[i].pooling_mode != PoolingMode::kNone) continue;
+    const auto ids = static_cast<std::int64_t>(inputs[i].ids.size());
+    if (BitsFor(tables_[i].rows) + LowBits(spec_, PoolingMode::kNone, ids) > 64) {
+      return InvalidArgument("inputs[{}]: {} ids times {} rows are beyond 2^64", i, ids,
+                             tables_[i].rows);
+    }
+    AddBlock(ids, tables_[i].cols, bytes);
+    AddBlock(ids, tables_[i].cols, bytes);
+    same = same && ids * tables_[i].cols == static_cast<std::int64_t>(tables_[i].vectors.size());
+  }
+  if (same) return absl::OkStatus();
+  const std::int64_t used_bytes = arena_->used_bytes();
+  arena_->ResetTo(fixed_bytes_);
+  if (const Status fits = arena_->CheckFits(bytes); !fits.ok()) {
+    arena_->ResetTo(used_bytes);
+    return Annotate(fits, "vectors of tables without pooling");
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    TableData& table = tables_[i];
+    if (table.pooling_mode != PoolingMode::kNone) continue;
+    const auto values = static_cast<std::int64_t>(inputs[i].ids.size()) * table.cols;
+    table.vectors = TakeFloats(values);
+    std::fill(table.vectors.begin(), table.vectors.end(), 0.0F);
+    table.vector_gradients = TakeFloats(values);
+    FillRandom(table.vector_gradients, vectors_seed_ + i, kGradientLimit);
+  }
+  return absl::OkStatus();
+}
+
 Status CpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
   NS_RETURN_IF_ERROR(CheckInputs(spec_, inputs));
   std::size_t keys = 0, key_weights = 0;
+  std::int64_t scratch = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     keys = std::max(keys, inputs[i].ids.size());
     if (HasKeyWeights(tables_[i].pooling_mode, inputs[i])) {
       key_weights = std::max(key_weights, inputs[i].ids.size());
     }
+    scratch = std::max(scratch, UpdateScratchFloats(spec_.optimizer,
+                                                    static_cast<std::int64_t>(inputs[i].ids.size()),
+                                                    tables_[i].cols));
   }
-  const std::size_t steps = spec_.optimizer == Optimizer::kRowwiseAdagrad ? keys : 0;
   NS_RETURN_IF_ERROR(Annotate(
-      arena_->CheckFitsBeside(static_cast<std::int64_t>(keys * 16 + key_weights * 8 + steps * 4)),
+      arena_->CheckFitsBeside(static_cast<std::int64_t>(keys * 16 + key_weights * 8) + scratch * 4),
       "sorting the ids"));
+  NS_RETURN_IF_ERROR(TakeVectors(inputs));
   keys_.resize(keys);
   spare_keys_.resize(keys);
   key_weights_.resize(key_weights);
   spare_key_weights_.resize(key_weights);
-  steps_.resize(steps);
+  scratch_.resize(static_cast<std::size_t>(scratch));
   inputs_ = std::move(inputs);
   return absl::OkStatus();
 }
@@ -152,12 +210,18 @@ void CpuEmbeddingOp::Forward() {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const TableData& table = tables_[i];
     const LookupBatch& batch = inputs_[i];
+    RowList list;
+    list.rows = table.weights.data();
+    list.stride = table.cols;
+    list.keys = reinterpret_cast<const std::uint64_t*>(batch.ids.data());  // not negative
+    list.key_weights = batch.weights.empty() ? nullptr : batch.weights.data();
+    list.num_keys = static_cast<std::int64_t>(batch.ids.size());
+    if (table.pooling_mode == PoolingMode::kNone) {
+      GatherRows({list, table.cols, table.vectors.data()});
+      continue;
+    }
     PoolArguments pool;
-    pool.list.rows = table.weights.data();
-    pool.list.stride = table.cols;
-    pool.list.keys = reinterpret_cast<const std::uint64_t*>(batch.ids.data());  // not negative
-    pool.list.key_weights = batch.weights.empty() ? nullptr : batch.weights.data();
-    pool.list.num_keys = static_cast<std::int64_t>(batch.ids.size());
+    pool.list = list;
     pool.cols = table.cols;
     pool.offsets = batch.offsets.data();
     pool.batch_size = spec_.batch_size;
@@ -169,10 +233,18 @@ void CpuEmbeddingOp::Forward() {
 }
 
 void CpuEmbeddingOp::Backward() {
+  ++step_;
   for (std::size_t i = 0; i < inputs_.size(); ++i) BackwardTable(tables_[i], inputs_[i]);
 }
 
-void CpuEmbeddingOp::BackwardTable(const TableData& table, const LookupBatch& batch) {
+// And, where they have some, the keys' weights.
+void CpuEmbeddingOp::MakeKeys(const TableData& table, const LookupBatch& batch, int low_bits) {
+  if (table.pooling_mode == PoolingMode::kNone) {
+    for (std::size_t i = 0; i < batch.ids.size(); ++i) {
+      keys_[i] = static_cast<std::uint64_t>(batch.ids[i]) << low_bits | i;
+    }
+    return;
+  }
   const bool mean = table.pooling_mode == PoolingMode::kMean;
   const bool weighted = HasKeyWeights(table.pooling_mode, batch);
   for (std::int64_t sample = 0; sample < spec_.batch_size; ++sample) {
@@ -180,41 +252,70 @@ void CpuEmbeddingOp::BackwardTable(const TableData& table, const LookupBatch& ba
     const float scale =
         mean ? 1.0F / static_cast<float>(std::max<std::int64_t>(1, end - begin)) : 1.0F;
     for (std::int64_t i = begin; i < end; ++i) {
-      keys_[i] = static_cast<std::uint64_t>(batch.ids[i]) << sample_bits_ |
-                 static_cast<std::uint64_t>(sample);
+      keys_[i] =
+          static_cast<std::uint64_t>(batch.ids[i]) << low_bits | static_cast<std::uint64_t>(sample);
       if (weighted) key_weights_[i] = batch.weights.empty() ? scale : scale * batch.weights[i];
     }
   }
+}
+
+void CpuEmbeddingOp::BackwardTable(const TableData& table, const LookupBatch& batch) {
+  const bool pooled = table.pooling_mode != PoolingMode::kNone;
+  const bool weighted = HasKeyWeights(table.pooling_mode, batch);
   const std::size_t num_keys = batch.ids.size(), num_weights = weighted ? num_keys : 0;
+  const int low_bits = LowBits(spec_, table.pooling_mode, static_cast<std::int64_t>(num_keys));
+  MakeKeys(table, batch, low_bits);
   const SortedRows sorted = SortByRow(
       {std::span(keys_).first(num_keys), std::span(key_weights_).first(num_weights)},
       {std::span(spare_keys_).first(num_keys), std::span(spare_key_weights_).first(num_weights)},
-      sample_bits_, sample_bits_ + BitsFor(table.rows));
+      low_bits, low_bits + BitsFor(table.rows));
   UpdateArguments update;
-  update.gradients.rows = output_gradient_.data() + table.first_output_col;
-  update.gradients.stride = output_cols_;
+  update.gradients.rows =
+      pooled ? output_gradient_.data() + table.first_output_col : table.vector_gradients.data();
+  update.gradients.stride = pooled ? output_cols_ : table.cols;
   update.gradients.keys = sorted.keys.data();
-  update.gradients.key_mask = (std::uint64_t{1} << sample_bits_) - 1;
+  update.gradients.key_mask = (std::uint64_t{1} << low_bits) - 1;
   update.gradients.key_weights = weighted ? sorted.payload.data() : nullptr;
   update.gradients.num_keys = static_cast<std::int64_t>(num_keys);
-  update.row_shift = sample_bits_;
+  update.row_shift = low_bits;
   update.cols = table.cols;
   update.weights = table.weights.data();
-  update.state = table.state.empty() ? nullptr : table.state.data();
+  update.optimizer = spec_.optimizer;
+  update.momentum1 = table.momentum1.data();
+  update.momentum2 = table.momentum2.data();
   update.learning_rate = spec_.learning_rate;
   update.epsilon = spec_.epsilon;
-  update.steps = steps_.data();
+  update.beta1 = spec_.beta1;
+  update.beta2 = spec_.beta2;
+  update.correction1 = Correction(spec_.beta1, step_);
+  update.correction2 = Correction(spec_.beta2, step_);
+  update.eta = spec_.eta;
+  update.momentum = spec_.momentum;
+  update.scratch = scratch_.data();
   UpdateRows(update);
 }
 
-std::vector<float> CpuEmbeddingOp::Output() const { return {output_.begin(), output_.end()}; }
+// The pooled tables, then the others.
+std::vector<float> CpuEmbeddingOp::Output() const {
+  std::vector<float> output(output_.begin(), output_.end());
+  for (const TableData& table : tables_) {
+    output.insert(output.end(), table.vectors.begin(), table.vectors.end());
+  }
+  return output;
+}
 
 Status CpuEmbeddingOp::SetOutputGradient(std::span<const float> gradient) {
-  if (gradient.size() != output_gradient_.size()) {
-    return InvalidArgument("the gradient has {} values, the output {}", gradient.size(),
-                           output_gradient_.size());
+  std::size_t values = output_gradient_.size();
+  for (const TableData& table : tables_) values += table.vector_gradients.size();
+  if (gradient.size() != values) {
+    return InvalidArgument("the gradient has {} values, the output {}", gradient.size(), values);
   }
-  std::copy(gradient.begin(), gradient.end(), output_gradient_.begin());
+  const auto copy = [&gradient](std::span<float> to) {
+    std::copy_n(gradient.begin(), to.size(), to.begin());
+    gradient = gradient.subspan(to.size());
+  };
+  copy(output_gradient_);
+  for (const TableData& table : tables_) copy(table.vector_gradients);
   return absl::OkStatus();
 }
 
@@ -240,7 +341,10 @@ Status CpuEmbeddingOp::SetWeights(int table, std::span<const float> weights) {
 
 std::vector<float> CpuEmbeddingOp::OptimizerState(int table) const {
   if (!CheckTable(table).ok()) return {};
-  return {tables_[table].state.begin(), tables_[table].state.end()};
+  const TableData& data = tables_[table];
+  std::vector<float> state(data.momentum1.begin(), data.momentum1.end());
+  state.insert(state.end(), data.momentum2.begin(), data.momentum2.end());
+  return state;
 }
 
 }  // namespace neuroshard

@@ -21,7 +21,10 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   static StatusOr<std::unique_ptr<CpuEmbeddingOp>> Create(std::shared_ptr<MemoryArena> arena,
                                                           const EmbeddingOpSpec& spec);
 
-  // Also RESOURCE_EXHAUSTED, when there is no room to sort the ids.
+  static const EmbeddingAbilities& Abilities();
+
+  // Also RESOURCE_EXHAUSTED, when there is no room to sort the ids, or for the vectors of tables
+  // without pooling and their gradients; the old inputs stay.
   Status SetInputs(std::vector<LookupBatch> inputs) override;
   void Forward() override;
   void Backward() override;
@@ -39,19 +42,26 @@ class CpuEmbeddingOp final : public EmbeddingOp {
     std::int64_t first_output_col;
     PoolingMode pooling_mode;
     std::span<float> weights;
-    std::span<float> state;  // empty without
+    std::span<float> momentum1;  // empty without
+    std::span<float> momentum2;
+    // Without pooling: a vector an id, and its gradient.
+    std::span<float> vectors;
+    std::span<float> vector_gradients;
   };
 
   CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec);
 
   std::span<float> TakeFloats(std::int64_t count);
+  Status TakeVectors(const std::vector<LookupBatch>& inputs);
+  void MakeKeys(const TableData& table, const LookupBatch& batch, int low_bits);
   void BackwardTable(const TableData& table, const LookupBatch& batch);
   Status CheckTable(int table) const;
 
   std::shared_ptr<MemoryArena> arena_;
   EmbeddingOpSpec spec_;
   std::int64_t output_cols_ = 0;
-  int sample_bits_;  // of a sort key: row << sample_bits_ | sample
+  std::uint64_t vectors_seed_ = 0;  // of the gradients of tables without pooling
+  std::int64_t fixed_bytes_ = 0;    // of the arena; behind them, what depends on the inputs
   std::vector<TableData> tables_;
   std::span<float> output_;
   std::span<float> output_gradient_;
@@ -60,7 +70,8 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   // Room for sorting the largest table, used by turns.
   std::vector<std::uint64_t> keys_, spare_keys_;
   std::vector<float> key_weights_, spare_key_weights_;
-  std::vector<float> steps_;
+  std::vector<float> scratch_;
+  std::int64_t step_ = 0;  // backward passes
 };
 
 }  // namespace neuroshard

@@ -14,6 +14,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/cpu/memory_arena.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace neuroshard {
@@ -129,12 +130,35 @@ struct Pool {
   }
 };
 
+template <class D, int kFull, bool kTail, bool kWeighted>
+struct Gather {
+  static void Run(const GatherArguments& arguments, const ColumnBlock& block) {
+    constexpr int kVectors = kFull + (kTail ? 1 : 0);
+    const D d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto tail_mask = hn::FirstN(d, static_cast<std::size_t>(block.tail_cols));
+    for (std::int64_t i = 0; i < arguments.list.num_keys; ++i) {
+      hn::Vec<D> row[kVectors];
+      SumKeys<D, kFull, kTail, kWeighted>(arguments.list, block, i, i + 1, row);
+      float* output = arguments.output + i * arguments.cols + block.first;
+      HWY_UNROLL(9)
+      for (int v = 0; v < kVectors; ++v) {
+        if (v < kFull) {
+          hn::StoreU(row[v], d, output + v * lanes);
+        } else {
+          hn::BlendedStore(row[v], tail_mask, d, output + v * lanes);
+        }
+      }
+    }
+  }
+};
+
 // What a pass over the distinct rows does with a row's gradient.
 enum class Pass {
   kSgd,             // w -= learning_rate * g
   kRowwiseAdagrad,  // the whole update, possible when one block holds the whole row
-  kAddSquares,      // steps[run] += sum of g^2
-  kApplySteps,      // w -= steps[run] * g
+  kAddSquares,      // scratch[run] += sum of g^2
+  kApplySteps,      // w -= scratch[run] * g
 };
 
 struct UpdatePass {
@@ -145,7 +169,7 @@ struct UpdatePass {
 // Adds the mean of the squares to the row's state and returns what the gradient is multiplied by.
 HWY_INLINE float AdagradStep(const UpdateArguments& arguments, std::int64_t row,
                              float sum_of_squares) {
-  float& state = arguments.state[row];
+  float& state = arguments.momentum1[row];
   state += sum_of_squares / static_cast<float>(arguments.cols);
   return arguments.learning_rate / (std::sqrt(state) + arguments.epsilon);
 }
@@ -177,20 +201,20 @@ struct Update {
         const auto ahead =
             static_cast<std::int64_t>(list.keys[end + kAhead] >> arguments.row_shift);
         PrefetchBlock<D, kFull, kTail>(arguments.weights + ahead * arguments.cols, block);
-        if (update.pass == Pass::kRowwiseAdagrad) hwy::Prefetch(arguments.state + ahead);
+        if (update.pass == Pass::kRowwiseAdagrad) hwy::Prefetch(arguments.momentum1 + ahead);
       }
       hn::Vec<D> gradient[kVectors];
       SumKeys<D, kFull, kTail, kWeighted>(list, block, begin, end, gradient);
       const auto row = static_cast<std::int64_t>(list.keys[begin] >> arguments.row_shift);
       float step = arguments.learning_rate;
       if (update.pass == Pass::kApplySteps) {
-        step = arguments.steps[run];
+        step = arguments.scratch[run];
       } else if (update.pass != Pass::kSgd) {
         hn::Vec<D> squares = hn::Zero(d);
         for (int v = 0; v < kVectors; ++v) squares = hn::MulAdd(gradient[v], gradient[v], squares);
         const float sum_of_squares = hn::GetLane(hn::SumOfLanes(d, squares));
         if (update.pass == Pass::kAddSquares) {
-          arguments.steps[run] += sum_of_squares;
+          arguments.scratch[run] += sum_of_squares;
           continue;
         }
         step = AdagradStep(arguments, row, sum_of_squares);
@@ -275,25 +299,275 @@ void ForEachBlock(std::int64_t cols, const Arguments& arguments) {
   }
 }
 
+// The columns of a row that one vector holds: all lanes, or the first of them.
+template <class D>
+struct WholeVector {
+  hn::Vec<D> Load(const float* from) const { return hn::LoadU(D(), from); }
+  void Store(hn::Vec<D> values, float* to) const { hn::StoreU(values, D(), to); }
+  hn::Vec<D> Live(hn::Vec<D> values) const { return values; }
+};
+template <class D>
+struct TailVector {
+  hn::Mask<D> mask;
+  hn::Vec<D> Load(const float* from) const { return LoadTail(D(), mask, from); }
+  void Store(hn::Vec<D> values, float* to) const { hn::BlendedStore(values, mask, D(), to); }
+  // Zeros in the other lanes, whatever was computed there.
+  hn::Vec<D> Live(hn::Vec<D> values) const { return hn::IfThenElseZero(mask, values); }
+};
+
+// step(vector, first column) for all columns of a row.
+template <class D, class Step>
+HWY_INLINE void ForEachVector(std::int64_t cols, const Step& step) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+  std::int64_t col = 0;
+  for (; col + lanes <= cols; col += lanes) step(WholeVector<D>(), col);
+  if (col < cols) {
+    step(TailVector<D>{hn::FirstN(D(), static_cast<std::size_t>(cols - col))}, col);
+  }
+}
+
+// One row and the sum of its gradients, which is scratch.
+struct UpdatedRow {
+  std::int64_t row = 0;
+  std::int64_t cols = 0;
+  float* gradient = nullptr;
+  float* weights = nullptr;
+  float* momentum1 = nullptr;  // of optimizers with one a column
+  float* momentum2 = nullptr;
+};
+
+template <class D>
+HWY_INLINE float SumOf(hn::Vec<D> values) {
+  return hn::GetLane(hn::SumOfLanes(D(), values));
+}
+
+HWY_INLINE float NormRatio(float squares, float squares_below) {
+  return squares_below > 0 ? std::sqrt(squares / squares_below) : 0;
+}
+
+template <class D>
+HWY_INLINE void AdagradRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+  const D d;
+  const auto rate = hn::Set(d, arguments.learning_rate), epsilon = hn::Set(d, arguments.epsilon);
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto gradient = hn::LoadU(d, row.gradient + col);
+    const auto state = hn::MulAdd(gradient, gradient, vector.Load(row.momentum1 + col));
+    vector.Store(state, row.momentum1 + col);
+    const auto step = hn::Div(hn::Mul(rate, gradient), hn::Add(hn::Sqrt(state), epsilon));
+    vector.Store(hn::Sub(vector.Load(row.weights + col), step), row.weights + col);
+  });
+}
+
+// Updates the moments of the columns at `col` and returns m / (sqrt(v / correction2) + epsilon).
+template <class D, class Vector>
+HWY_INLINE hn::Vec<D> AdamStep(const UpdateArguments& arguments, const UpdatedRow& row,
+                               const Vector& vector, std::int64_t col) {
+  const D d;
+  const auto gradient = hn::LoadU(d, row.gradient + col);
+  const auto first = hn::MulAdd(hn::Set(d, arguments.beta1), vector.Load(row.momentum1 + col),
+                                hn::Mul(hn::Set(d, 1 - arguments.beta1), gradient));
+  vector.Store(first, row.momentum1 + col);
+  const auto squares = hn::Mul(hn::Mul(hn::Set(d, 1 - arguments.beta2), gradient), gradient);
+  const auto second =
+      hn::MulAdd(hn::Set(d, arguments.beta2), vector.Load(row.momentum2 + col), squares);
+  vector.Store(second, row.momentum2 + col);
+  const auto root = hn::Sqrt(hn::Mul(second, hn::Set(d, 1 / arguments.correction2)));
+  return hn::Div(first, hn::Add(root, hn::Set(d, arguments.epsilon)));
+}
+
+template <class D>
+HWY_INLINE void AdamRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+  const D d;
+  const auto rate = hn::Set(d, -arguments.learning_rate / arguments.correction1);
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto step = AdamStep<D>(arguments, row, vector, col);
+    vector.Store(hn::MulAdd(rate, step, vector.Load(row.weights + col)), row.weights + col);
+  });
+}
+
+// The ratio of the norms takes out of the step what all of its columns are multiplied by.
+template <class D>
+HWY_INLINE void LambRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+  const D d;
+  auto weight_squares = hn::Zero(d), step_squares = hn::Zero(d);
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto step = vector.Live(AdamStep<D>(arguments, row, vector, col));
+    hn::StoreU(step, d, row.gradient + col);
+    step_squares = hn::MulAdd(step, step, step_squares);
+    const auto weights = vector.Load(row.weights + col);
+    weight_squares = hn::MulAdd(weights, weights, weight_squares);
+  });
+  const auto rate = hn::Set(
+      d, -arguments.learning_rate * NormRatio(SumOf<D>(weight_squares), SumOf<D>(step_squares)));
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto step = hn::LoadU(d, row.gradient + col);
+    vector.Store(hn::MulAdd(rate, step, vector.Load(row.weights + col)), row.weights + col);
+  });
+}
+
+template <class D>
+HWY_INLINE void PartialRowwiseAdamRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+  const D d;
+  auto squares = hn::Zero(d);
+  ForEachVector<D>(row.cols, [&](const auto&, std::int64_t col) HWY_ATTR {
+    const auto gradient = hn::LoadU(d, row.gradient + col);
+    squares = hn::MulAdd(gradient, gradient, squares);
+  });
+  float& second = arguments.momentum2[row.row];
+  second = arguments.beta2 * second +
+           (1 - arguments.beta2) * (SumOf<D>(squares) / static_cast<float>(row.cols));
+  const float root = std::sqrt(second / arguments.correction2) + arguments.epsilon;
+  const auto rate = hn::Set(d, -arguments.learning_rate / arguments.correction1 / root);
+  const auto beta1 = hn::Set(d, arguments.beta1), rest = hn::Set(d, 1 - arguments.beta1);
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto first = hn::MulAdd(beta1, vector.Load(row.momentum1 + col),
+                                  hn::Mul(rest, hn::LoadU(d, row.gradient + col)));
+    vector.Store(first, row.momentum1 + col);
+    vector.Store(hn::MulAdd(rate, first, vector.Load(row.weights + col)), row.weights + col);
+  });
+}
+
+template <class D>
+HWY_INLINE void LarsRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+  const D d;
+  auto weight_squares = hn::Zero(d), gradient_squares = hn::Zero(d);
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto gradient = hn::LoadU(d, row.gradient + col);
+    gradient_squares = hn::MulAdd(gradient, gradient, gradient_squares);
+    const auto weights = vector.Load(row.weights + col);
+    weight_squares = hn::MulAdd(weights, weights, weight_squares);
+  });
+  const auto rate = hn::Set(d, arguments.learning_rate * arguments.eta *
+                                   NormRatio(SumOf<D>(weight_squares), SumOf<D>(gradient_squares)));
+  const auto momentum = hn::Set(d, arguments.momentum);
+  ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
+    const auto moved = hn::MulAdd(rate, hn::LoadU(d, row.gradient + col),
+                                  hn::Mul(momentum, vector.Load(row.momentum1 + col)));
+    vector.Store(moved, row.momentum1 + col);
+    vector.Store(hn::Sub(vector.Load(row.weights + col), moved), row.weights + col);
+  });
+}
+
+template <class D, Optimizer kOptimizer>
+HWY_INLINE void UpdateRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+  if constexpr (kOptimizer == Optimizer::kAdagrad) return AdagradRow<D>(arguments, row);
+  if constexpr (kOptimizer == Optimizer::kAdam) return AdamRow<D>(arguments, row);
+  if constexpr (kOptimizer == Optimizer::kLamb) return LambRow<D>(arguments, row);
+  if constexpr (kOptimizer == Optimizer::kLarsSgd) return LarsRow<D>(arguments, row);
+  if constexpr (kOptimizer == Optimizer::kPartialRowwiseAdam) {
+    return PartialRowwiseAdamRow<D>(arguments, row);
+  }
+}
+
+// The occurrences of one row.
+struct RowRun {
+  const RowList& gradients;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  float* sum = nullptr;
+};
+
+template <class D, int kFull, bool kTail, bool kWeighted>
+struct SumRun {
+  static void Run(const RowRun& run, const ColumnBlock& block) {
+    constexpr int kVectors = kFull + (kTail ? 1 : 0);
+    const D d;
+    hn::Vec<D> sum[kVectors];
+    SumKeys<D, kFull, kTail, kWeighted>(run.gradients, block, run.begin, run.end, sum);
+    float* const out = run.sum + block.first;  // its last vector goes past the row, into scratch
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(sum[v], d, out + v * static_cast<std::int64_t>(hn::Lanes(d)));
+    }
+  }
+};
+
+HWY_INLINE void PrefetchRow(const float* row, std::int64_t cols) {
+  for (std::int64_t i = 0; i < cols; i += kCacheLineFloats) hwy::Prefetch(row + i);
+  hwy::Prefetch(row + cols - 1);
+}
+
+// Row by row, as an optimizer with state in every column needs it: the gradient's sum goes to the
+// scratch row, which stays in L1, and from there through the rule. Memory is what such an update
+// waits for.
+template <class D, Optimizer kOptimizer, bool kWeighted>
+void UpdateByRow(const UpdateArguments& arguments) {
+  const RowList& list = arguments.gradients;
+  const std::int64_t cols = arguments.cols;
+  constexpr bool kSecond = kOptimizer == Optimizer::kAdam || kOptimizer == Optimizer::kLamb;
+  const std::int64_t lines = (cols * 4 + 63) / 64 * (kSecond ? 3 : 2);
+  const std::int64_t distance = std::clamp<std::int64_t>(64 / lines, 1, 32);
+  for (std::int64_t begin = 0, end; begin < list.num_keys; begin = end) {
+    end = RunEnd(arguments, begin);
+    if (HWY_LIKELY(end + distance < list.num_keys)) {
+      const auto ahead =
+          static_cast<std::int64_t>(list.keys[end + distance] >> arguments.row_shift);
+      PrefetchRow(arguments.weights + ahead * cols, cols);
+      PrefetchRow(arguments.momentum1 + ahead * cols, cols);
+      if constexpr (kSecond) PrefetchRow(arguments.momentum2 + ahead * cols, cols);
+      if constexpr (kOptimizer == Optimizer::kPartialRowwiseAdam) {
+        hwy::Prefetch(arguments.momentum2 + ahead);
+      }
+    }
+    ForEachBlock<SumRun, kWeighted>(cols, RowRun{list, begin, end, arguments.scratch});
+    const auto row = static_cast<std::int64_t>(list.keys[begin] >> arguments.row_shift);
+    UpdateRow<D, kOptimizer>(
+        arguments,
+        {row, cols, arguments.scratch, arguments.weights + row * cols,
+         arguments.momentum1 + row * cols, kSecond ? arguments.momentum2 + row * cols : nullptr});
+  }
+}
+
+template <Optimizer kOptimizer, bool kWeighted>
+void UpdateByRows(const UpdateArguments& arguments) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Full()));
+  if (arguments.cols < lanes && arguments.cols <= 4) {
+    UpdateByRow<hn::CappedTag<float, 4>, kOptimizer, kWeighted>(arguments);
+  } else if (arguments.cols < lanes && arguments.cols <= 8) {
+    UpdateByRow<hn::CappedTag<float, 8>, kOptimizer, kWeighted>(arguments);
+  } else {
+    UpdateByRow<Full, kOptimizer, kWeighted>(arguments);
+  }
+}
+
+// State is one a row, or none: by block of columns, which stay in registers.
 template <bool kWeighted>
-void UpdateAll(const UpdateArguments& arguments) {
+void UpdateByBlocks(const UpdateArguments& arguments) {
   const auto pass = [&arguments](Pass what) HWY_ATTR {
     ForEachBlock<Update, kWeighted>(arguments.cols, UpdatePass{arguments, what});
   };
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Full()));
   const bool one_block = BlockVectors(arguments.cols / lanes) == arguments.cols / lanes;
-  if (arguments.state == nullptr) return pass(Pass::kSgd);
+  if (arguments.optimizer == Optimizer::kSgd) return pass(Pass::kSgd);
   if (one_block) return pass(Pass::kRowwiseAdagrad);
-  std::fill_n(arguments.steps, arguments.gradients.num_keys, 0.0F);
+  std::fill_n(arguments.scratch, arguments.gradients.num_keys, 0.0F);
   pass(Pass::kAddSquares);
   std::int64_t run = 0;
   for (std::int64_t begin = 0; begin < arguments.gradients.num_keys; ++run) {
     const auto row =
         static_cast<std::int64_t>(arguments.gradients.keys[begin] >> arguments.row_shift);
-    arguments.steps[run] = AdagradStep(arguments, row, arguments.steps[run]);
+    arguments.scratch[run] = AdagradStep(arguments, row, arguments.scratch[run]);
     begin = RunEnd(arguments, begin);
   }
   pass(Pass::kApplySteps);
+}
+
+template <bool kWeighted>
+void UpdateAll(const UpdateArguments& arguments) {
+  switch (arguments.optimizer) {
+    case Optimizer::kSgd:
+    case Optimizer::kRowwiseAdagrad:
+      return UpdateByBlocks<kWeighted>(arguments);
+    case Optimizer::kAdagrad:
+      return UpdateByRows<Optimizer::kAdagrad, kWeighted>(arguments);
+    case Optimizer::kAdam:
+      return UpdateByRows<Optimizer::kAdam, kWeighted>(arguments);
+    case Optimizer::kPartialRowwiseAdam:
+      return UpdateByRows<Optimizer::kPartialRowwiseAdam, kWeighted>(arguments);
+    case Optimizer::kLamb:
+      return UpdateByRows<Optimizer::kLamb, kWeighted>(arguments);
+    case Optimizer::kLarsSgd:
+      return UpdateByRows<Optimizer::kLarsSgd, kWeighted>(arguments);
+  }
 }
 
 void PoolRowsHere(const PoolArguments& arguments) {
@@ -302,6 +576,10 @@ void PoolRowsHere(const PoolArguments& arguments) {
   } else {
     ForEachBlock<Pool, false>(arguments.cols, arguments);
   }
+}
+
+void GatherRowsHere(const GatherArguments& arguments) {
+  ForEachBlock<Gather, false>(arguments.cols, arguments);
 }
 
 void UpdateRowsHere(const UpdateArguments& arguments) {
@@ -335,12 +613,23 @@ HWY_AFTER_NAMESPACE();
 namespace neuroshard {
 namespace {
 HWY_EXPORT(PoolRowsHere);
+HWY_EXPORT(GatherRowsHere);
 HWY_EXPORT(UpdateRowsHere);
 HWY_EXPORT(FillPeriodicHere);
 HWY_EXPORT(InstructionSetHere);
 }  // namespace
 
 void PoolRows(const PoolArguments& arguments) { HWY_DYNAMIC_DISPATCH(PoolRowsHere)(arguments); }
+
+void GatherRows(const GatherArguments& arguments) {
+  HWY_DYNAMIC_DISPATCH(GatherRowsHere)(arguments);
+}
+
+std::int64_t UpdateScratchFloats(Optimizer optimizer, std::int64_t num_keys, std::int64_t cols) {
+  if (optimizer == Optimizer::kSgd) return 0;
+  return optimizer == Optimizer::kRowwiseAdagrad ? num_keys
+                                                 : cols + MemoryArena::kAlignmentBytes / 4;
+}
 
 void UpdateRows(const UpdateArguments& arguments) {
   HWY_DYNAMIC_DISPATCH(UpdateRowsHere)(arguments);

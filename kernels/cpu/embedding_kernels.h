@@ -2,13 +2,15 @@
 // the CPU has is chosen at run time. Buffers of floats that are read here must be readable up to
 // MemoryArena::kAlignmentBytes past their end; nothing is written past the end. No function
 // allocates, blocks or fails. Sums are formed in the order of the keys, in blocks of 512: the
-// result depends on the vector length of the instruction set in nothing but the order inside a
-// row-wise Adagrad row's sum of squares.
+// result depends on the vector length of the instruction set in nothing but the order inside the
+// sum of a row's squares.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 
@@ -36,20 +38,40 @@ struct PoolArguments {
 };
 void PoolRows(const PoolArguments& arguments);
 
+// output row i, of `cols` floats, = row keys[i] of the list: lookups without pooling, which have no
+// key weights.
+struct GatherArguments {
+  RowList list;
+  std::int64_t cols = 0;
+  float* output = nullptr;
+};
+void GatherRows(const GatherArguments& arguments);
+
 // Keys are sorted; those with equal keys[i] >> row_shift are the occurrences of that table row.
-// Each distinct row is updated once with the sum of its occurrences' gradients g:
-//   without state: w -= learning_rate * g
-//   with state, one a row: state += mean(g^2); w -= learning_rate * g / (sqrt(state) + epsilon)
+// Each distinct row is updated once with the sum of its occurrences' gradients, by the rules of
+// EmbeddingOp::Backward (kernels/api/embedding_op.h).
 struct UpdateArguments {
   RowList gradients;
   int row_shift = 0;
   std::int64_t cols = 0;
   float* weights = nullptr;  // row r starts at weights + r * cols
-  float* state = nullptr;    // may be null
+  Optimizer optimizer = Optimizer::kSgd;
+  // As StateOfRow says, row after row; null where it has none.
+  float* momentum1 = nullptr;
+  float* momentum2 = nullptr;
   float learning_rate = 0;
   float epsilon = 0;
-  float* steps = nullptr;  // with state: room for one float a key
+  float beta1 = 0;
+  float beta2 = 0;
+  float correction1 = 1;  // 1 - beta1^t
+  float correction2 = 1;
+  float eta = 0;
+  float momentum = 0;
+  // Room for UpdateScratchFloats.
+  float* scratch = nullptr;
 };
+// None for SGD, for row-wise Adagrad one a key, for the others one a column and a vector more.
+std::int64_t UpdateScratchFloats(Optimizer optimizer, std::int64_t num_keys, std::int64_t cols);
 void UpdateRows(const UpdateArguments& arguments);
 
 // out[i] = block[(phase + i) % period] for i in [0, count), past the caches. Exception to the rule

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hwy/aligned_allocator.h"
+#include "kernels/api/embedding_op.h"
 #include "kernels/cpu/testing/chosen_instruction_set.h"
 
 namespace neuroshard {
@@ -65,9 +66,10 @@ TEST_P(KernelTest, UpdateRowsLeavesOtherRowsAlone) {
       update.row_shift = 4;
       update.cols = cols;
       update.weights = weights.data();
-      update.state = with_state ? state.data() : nullptr;
+      update.optimizer = with_state ? Optimizer::kRowwiseAdagrad : Optimizer::kSgd;
+      update.momentum1 = with_state ? state.data() : nullptr;
       update.learning_rate = 0.25F;
-      update.steps = steps.data();
+      update.scratch = steps.data();
 
       UpdateRows(update);
 
@@ -83,6 +85,64 @@ TEST_P(KernelTest, UpdateRowsLeavesOtherRowsAlone) {
         EXPECT_EQ(state, (std::vector<float>{0, 16, 0, 4, 0}));
       }
     }
+  }
+}
+
+// Of optimizers with state in every column: neither weights nor state of other rows, nor what is
+// behind them, are written.
+TEST_P(KernelTest, UpdatesByRowLeaveOtherRowsAlone) {
+  const std::vector<std::uint64_t> keys = {1U << 4 | 0, 1U << 4 | 2, 3U << 4 | 1};
+  for (std::int64_t cols = 1; cols <= 140; ++cols) {
+    for (const Optimizer optimizer :
+         {Optimizer::kAdagrad, Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
+          Optimizer::kLarsSgd}) {
+      std::vector<float> gradient(3 * cols + 16, 2.0F), weights(5 * cols + 16, 1.0F);
+      std::vector<float> momentum1(5 * cols + 16, 0.0F), momentum2(momentum1);
+      std::vector<float> scratch(UpdateScratchFloats(optimizer, 3, cols));
+      UpdateArguments update;
+      update.gradients = {gradient.data(), cols, keys.data(), 15, nullptr, 3};
+      update.row_shift = 4;
+      update.cols = cols;
+      update.weights = weights.data();
+      update.optimizer = optimizer;
+      update.momentum1 = momentum1.data();
+      update.momentum2 = momentum2.data();
+      update.learning_rate = 0.25F;
+      update.eta = 1;
+      update.correction1 = update.correction2 = 1;
+      update.scratch = scratch.data();
+
+      UpdateRows(update);
+
+      for (std::int64_t i = 0; i < 5 * cols + 16; ++i) {
+        // The first step of each is the learning rate, all gradients being alike.
+        const bool updated = i / cols == 1 || i / cols == 3;
+        ASSERT_NEAR(weights[i], updated ? 0.75F : 1.0F, 1e-5) << cols << " columns, index " << i;
+        ASSERT_EQ(momentum1[i] != 0, updated) << cols << " columns, index " << i;
+        if (optimizer == Optimizer::kPartialRowwiseAdam) continue;
+        ASSERT_EQ(momentum2[i] != 0, updated && StateOfRow(optimizer, 1).momentum2 > 0);
+      }
+      if (optimizer != Optimizer::kPartialRowwiseAdam) continue;
+      for (std::size_t row = 0; row < momentum2.size(); ++row) {
+        ASSERT_EQ(momentum2[row] != 0, row == 1 || row == 3) << cols << " columns, row " << row;
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, GatherRowsWritesItsColumnsAndNothingElse) {
+  const std::vector<std::uint64_t> keys = {2, 0, 2};
+  for (std::int64_t cols = 1; cols <= 140; ++cols) {
+    std::vector<float> rows(3 * cols + 16), output(3 * cols + 16, kPoison);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+
+    GatherRows(
+        {{rows.data(), cols, keys.data(), ~std::uint64_t{0}, nullptr, 3}, cols, output.data()});
+
+    for (std::int64_t i = 0; i < 3 * cols; ++i) {
+      ASSERT_EQ(output[i], rows[keys[i / cols] * cols + i % cols]) << cols;
+    }
+    for (std::size_t i = 3 * cols; i < output.size(); ++i) ASSERT_TRUE(std::isnan(output[i]));
   }
 }
 

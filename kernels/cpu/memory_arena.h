@@ -32,6 +32,10 @@ class MemoryArena {
   // All blocks are free again; the content of the pages stays, and stays resident.
   void Reset() { used_bytes_ = 0; }
 
+  // Of all blocks. ResetTo frees those that were taken since it had that value.
+  std::int64_t used_bytes() const { return used_bytes_; }
+  void ResetTo(std::int64_t used_bytes) { used_bytes_ = used_bytes; }
+
   // RESOURCE_EXHAUSTED, quoting both sizes, unless `bytes` more than in use now are within the
   // capacity and within what the machine can still give. Nothing is touched.
   Status CheckFits(std::int64_t bytes) const;

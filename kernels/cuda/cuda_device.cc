@@ -63,7 +63,7 @@ Status CudaDevice::Prepare() {
   properties_.backend = kNeuroshardCuda;
   properties_.collective_backend = collectives_->name();
   properties_.memory_bytes = gpu_->AvailableBytes();
-  properties_.weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+  properties_.embedding = cuda::GpuEmbeddingOp::Abilities();
   properties_.generates_ids = true;
   properties_.details = collectives_->details();
   properties_.details["compute_capability"] = fmt::format("{}.{}", device.major, device.minor);

@@ -19,7 +19,7 @@ NumberType TypeOf(DataType type) {
     case DataType::kBf16:
       return NumberType::kBf16;
     case DataType::kFp32:
-    case DataType::kFp8:  // CheckSupported has refused it, and int8
+    case DataType::kFp8:  // CheckSpec has refused it, and int8
     case DataType::kInt8:
       break;
   }
@@ -53,9 +53,17 @@ float StoredToFloat(NumberType type, Raw raw) {
 
 }  // namespace
 
+const EmbeddingAbilities& GpuEmbeddingOp::Abilities() {
+  static const EmbeddingAbilities abilities = {
+      .weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16},
+      .optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad},
+      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean}};
+  return abilities;
+}
+
 StatusOr<std::unique_ptr<GpuEmbeddingOp>> GpuEmbeddingOp::Create(std::shared_ptr<Gpu> gpu,
                                                                  const EmbeddingOpSpec& spec) {
-  NS_RETURN_IF_ERROR(CheckSpec(spec));
+  NS_RETURN_IF_ERROR(CheckSpec(spec, Abilities()));
   NS_RETURN_IF_ERROR(CheckGpuLimits(spec));
   std::unique_ptr<GpuEmbeddingOp> op(new GpuEmbeddingOp(std::move(gpu), spec));
   NS_RETURN_IF_ERROR(Annotate(op->Allocate(), "embedding tables"));

@@ -30,6 +30,8 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   static StatusOr<std::unique_ptr<GpuEmbeddingOp>> Create(std::shared_ptr<Gpu> gpu,
                                                           const EmbeddingOpSpec& spec);
 
+  static const EmbeddingAbilities& Abilities();
+
   // Also RESOURCE_EXHAUSTED, when ids and the room to sort them do not fit.
   Status SetInputs(std::vector<LookupBatch> inputs) override;
   // By a kernel; of the ids the host makes only the ends of long bags.

@@ -230,7 +230,7 @@ TYPED_TEST_P(EmbeddingSuite, NewInputsReplaceOldOnes) {
     pair.op().Forward();
     const std::vector<float> weights = pair.op().Weights(0);
     const std::vector<double> expected =
-        OracleForward({100, 6, PoolingMode::kSum, {weights.begin(), weights.end()}, {}}, other);
+        OracleForward({100, 6, PoolingMode::kSum, {weights.begin(), weights.end()}, {}, {}}, other);
     const std::vector<float> output = pair.op().Output();
     for (std::size_t i = 0; i < output.size(); ++i) ASSERT_NEAR(output[i], expected[i], 1e-5);
   }

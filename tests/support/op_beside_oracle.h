@@ -53,12 +53,9 @@ class OpBesideOracle {
               .ok());
       const std::vector<float> stored = op_->Weights(static_cast<int>(t));  // rounded to its type
       EXPECT_EQ(static_cast<std::int64_t>(stored.size()), table.rows * table.cols);
-      oracles_.push_back({table.rows,
-                          table.cols,
-                          table.pooling_mode,
-                          {stored.begin(), stored.end()},
-                          std::vector<double>(table.rows)});
-      cols_ += table.cols;
+      oracles_.push_back(
+          {table.rows, table.cols, table.pooling_mode, {stored.begin(), stored.end()}, {}, {}});
+      if (table.pooling_mode != PoolingMode::kNone) cols_ += table.cols;
     }
     const Status set = op_->SetInputs(inputs_);
     EXPECT_TRUE(set.ok()) << set;
@@ -71,36 +68,28 @@ class OpBesideOracle {
   void ForwardAgrees(double tolerance = 1e-5) {
     op_->Forward();
     const std::vector<float> output = op_->Output();
-    ASSERT_EQ(static_cast<std::int64_t>(output.size()), spec_.batch_size * cols_);
-    std::int64_t first = 0;
+    ASSERT_EQ(output.size(), OutputSize());
     for (std::size_t t = 0; t < oracles_.size(); ++t) {
       const std::vector<double> expected = OracleForward(oracles_[t], inputs_[t]);
       const std::vector<double> sizes = OracleForward(Absolute(oracles_[t]), Absolute(inputs_[t]));
-      const std::int64_t cols = oracles_[t].cols;
-      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
-        for (std::int64_t c = 0; c < cols; ++c) {
-          ASSERT_NEAR(output[b * cols_ + first + c], expected[b * cols + c],
-                      tolerance * sizes[b * cols + c])
-              << "table " << t << " sample " << b << " column " << c;
-        }
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(output[PlaceOf(t, i)], expected[i], tolerance * sizes[i])
+            << "table " << t << " output row " << i / oracles_[t].cols << " column "
+            << i % oracles_[t].cols;
       }
-      first += cols;
     }
   }
 
-  // `weight_tolerance`: of stored weights, relative to 1.
+  // `tolerance`: of stored weights, relative to 1.
   void BackwardAgrees(Random& random, double tolerance = 1e-5) {
-    const std::vector<float> gradient = RandomNumbers(random, spec_.batch_size * cols_);
+    const std::vector<float> gradient =
+        RandomNumbers(random, static_cast<std::int64_t>(OutputSize()));
     ASSERT_TRUE(op_->SetOutputGradient(gradient).ok());
     op_->Backward();
-    std::int64_t first = 0;
     for (std::size_t t = 0; t < oracles_.size(); ++t) {
       OracleTable& table = oracles_[t];
-      std::vector<double> slice;
-      for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
-        slice.insert(slice.end(), gradient.begin() + b * cols_ + first,
-                     gradient.begin() + b * cols_ + first + table.cols);
-      }
+      std::vector<double> slice(OutputRows(table, inputs_[t]) * table.cols);
+      for (std::size_t i = 0; i < slice.size(); ++i) slice[i] = gradient[PlaceOf(t, i)];
       OracleUpdate(table, inputs_[t], slice, spec_);
       const double rounding = spec_.tables[t].weight_dtype == DataType::kFp32   ? 0
                               : spec_.tables[t].weight_dtype == DataType::kFp16 ? 0x1p-11
@@ -113,18 +102,39 @@ class OpBesideOracle {
             << "table " << t << " row " << i / table.cols << " column " << i % table.cols;
         table.weights[i] = static_cast<double>(weights[i]);  // so that rounding does not add up
       }
+      std::vector<double> expected = table.momentum1;
+      expected.insert(expected.end(), table.momentum2.begin(), table.momentum2.end());
+      // Means of squares are never small; sums of gradients may cancel.
+      const double least = spec_.optimizer == Optimizer::kRowwiseAdagrad ? 1e-3 : 0.1;
       const std::vector<float> state = op_->OptimizerState(static_cast<int>(t));
-      ASSERT_EQ(state.size(),
-                spec_.optimizer == Optimizer::kRowwiseAdagrad ? table.state.size() : 0U);
-      for (std::size_t row = 0; row < state.size(); ++row) {
-        ASSERT_NEAR(state[row], table.state[row], tolerance * (1e-3 + table.state[row]))
-            << "table " << t << " row " << row;
+      ASSERT_EQ(state.size(), expected.size());
+      for (std::size_t i = 0; i < state.size(); ++i) {
+        ASSERT_NEAR(state[i], expected[i], tolerance * (least + std::abs(expected[i])))
+            << "table " << t << " state " << i;
       }
-      first += table.cols;
     }
   }
 
  private:
+  // Value i of a table's output, [OutputRows, cols], in that of the op.
+  std::size_t PlaceOf(std::size_t table, std::size_t i) const {
+    const bool pooled = spec_.tables[table].pooling_mode != PoolingMode::kNone;
+    std::size_t place = pooled ? 0 : spec_.batch_size * cols_;
+    for (std::size_t t = 0; t < table; ++t) {
+      if ((spec_.tables[t].pooling_mode != PoolingMode::kNone) != pooled) continue;
+      place += pooled ? oracles_[t].cols : inputs_[t].ids.size() * oracles_[t].cols;
+    }
+    const std::size_t cols = oracles_[table].cols;
+    return pooled ? place + i / cols * cols_ + i % cols : place + i;
+  }
+  std::size_t OutputSize() const {
+    std::size_t size = spec_.batch_size * cols_;
+    for (std::size_t t = 0; t < oracles_.size(); ++t) {
+      if (spec_.tables[t].pooling_mode != PoolingMode::kNone) continue;
+      size += inputs_[t].ids.size() * oracles_[t].cols;
+    }
+    return size;
+  }
   static OracleTable Absolute(OracleTable table) {
     for (double& weight : table.weights) weight = std::abs(weight);
     return table;
@@ -138,7 +148,7 @@ class OpBesideOracle {
   std::vector<LookupBatch> inputs_;
   std::unique_ptr<EmbeddingOp> op_;
   std::vector<OracleTable> oracles_;
-  std::int64_t cols_ = 0;
+  std::int64_t cols_ = 0;  // of the pooled tables
 };
 
 }  // namespace neuroshard::testing

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,19 +32,30 @@ EmbeddingOpSpec OpSpec(const ComputeSample& sample) {
   return spec;
 }
 
-Status CheckSupported(const ComputeSample& sample, const std::vector<DataType>& weight_types) {
+template <typename E>
+std::string Listed(const std::vector<E>& words) {
+  std::vector<std::string_view> texts;
+  for (const E word : words) texts.push_back(ToText(word));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+template <typename E>
+void CheckAmong(const std::string& field, E word, const std::vector<E>& words,
+                Violations& violations) {
+  if (std::find(words.begin(), words.end(), word) != words.end()) return;
+  violations.Add(field,
+                 fmt::format("this device measures {}, got {}", Listed(words), ToText(word)));
+}
+
+Status CheckSupported(const ComputeSample& sample, const EmbeddingAbilities& device) {
   Violations violations;
   for (std::size_t i = 0; i < sample.shards.size(); ++i) {
-    const DataType type = sample.shards[i].weight_dtype;
-    if (std::find(weight_types.begin(), weight_types.end(), type) == weight_types.end()) {
-      violations.Add(fmt::format("shards[{}].weight_dtype", i),
-                     fmt::format("{} cannot be measured on this device", ToText(type)));
-    }
+    const MeasuredShard& shard = sample.shards[i];
+    const std::string path = fmt::format("shards[{}].", i);
+    CheckAmong(path + "weight_dtype", shard.weight_dtype, device.weight_types, violations);
+    CheckAmong(path + "pooling_mode", shard.pooling_mode, device.pooling_modes, violations);
   }
-  if (sample.optimizer != Optimizer::kSgd && sample.optimizer != Optimizer::kRowwiseAdagrad) {
-    violations.Add("optimizer", fmt::format("only sgd and rowwise_adagrad can be measured, got {}",
-                                            ToText(sample.optimizer)));
-  }
+  CheckAmong("optimizer", sample.optimizer, device.optimizers, violations);
   return violations.ToStatus();
 }
 
@@ -187,7 +200,7 @@ class ComputeLoop {
 StatusOr<ComputeMeasurement> MeasureCompute(DeviceBackend& device, const ComputeSample& sample,
                                             const MeasurementSettings& settings,
                                             const RecordStamp& stamp, const StopSignal& stop) {
-  NS_RETURN_IF_ERROR(CheckSupported(sample, device.properties().weight_types));
+  NS_RETURN_IF_ERROR(CheckSupported(sample, device.properties().embedding));
   ComputeMeasurement record;
   record.sample_id = sample.sample_id;
   std::map<std::string, std::string> properties;

@@ -13,6 +13,7 @@ using ::neuroshard::testing::FakeDeviceBackend;
 using ::neuroshard::testing::FakeDeviceLog;
 using ::neuroshard::testing::FakeDeviceScript;
 using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -168,10 +169,14 @@ TEST_F(ComputeMeasurementTest, OtherErrorsOfTheBackendAreErrors) {
 TEST_F(ComputeMeasurementTest, ListsWhatCannotBeMeasured) {
   ComputeSample sample = Sample();
   sample.shards[1].weight_dtype = DataType::kBf16;
+  sample.shards[1].pooling_mode = PoolingMode::kNone;
   sample.optimizer = Optimizer::kAdam;
-  EXPECT_THAT(Measure(sample),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       ::testing::AllOf(HasSubstr("shards[1].weight_dtype"), HasSubstr("adam"))));
+  EXPECT_THAT(
+      Measure(sample),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("shards[1].weight_dtype: this device measures fp32, got bf16"),
+                     HasSubstr("shards[1].pooling_mode: this device measures sum, mean, got none"),
+                     HasSubstr("optimizer: this device measures sgd, rowwise_adagrad, got adam"))));
 }
 
 TEST_F(ComputeMeasurementTest, StopsAtTheNextIteration) {

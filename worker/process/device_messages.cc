@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/rpc/status_mapping.h"
+#include "worker/device/ability_words.h"
 
 namespace neuroshard {
 
@@ -47,6 +48,7 @@ internal::DeviceDescription EncodeProperties(const DeviceProperties& properties)
   message.set_collective_backend(properties.collective_backend);
   message.set_memory_bytes(properties.memory_bytes);
   message.mutable_details()->insert(properties.details.begin(), properties.details.end());
+  EncodeAbilities(properties.embedding, &message);
   return message;
 }
 
@@ -55,7 +57,8 @@ DeviceProperties DecodeProperties(const internal::DeviceDescription& message) {
           .backend = message.backend(),
           .collective_backend = message.collective_backend(),
           .memory_bytes = message.memory_bytes(),
-          .details = {message.details().begin(), message.details().end()}};
+          .details = {message.details().begin(), message.details().end()},
+          .embedding = DecodeAbilities(message)};
 }
 
 google::rpc::Status EncodeStatus(const Status& status) {

@@ -17,7 +17,7 @@ internal::OpenDevice EncodeOpenDevice(const WorkerOptions& options, int index);
 // The options alone. INVALID_ARGUMENT for what the other function does not write.
 StatusOr<WorkerOptions> DecodeOpenDevice(const internal::OpenDevice& message);
 
-// What the parent needs to know of a device; the abilities stay with the process.
+// What the parent needs to know of a device.
 internal::DeviceDescription EncodeProperties(const DeviceProperties& properties);
 DeviceProperties DecodeProperties(const internal::DeviceDescription& message);
 

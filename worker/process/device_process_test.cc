@@ -22,6 +22,7 @@ using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::StatusIs;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -96,6 +97,7 @@ TEST_F(DeviceProcessTest, MeasuresWhatADeviceOfThisProcessWould) {
   EXPECT_EQ(device_->properties().backend, "neuroshard-cpu");
   EXPECT_EQ(device_->properties().collective_backend, "neuroshard-tcp");
   EXPECT_EQ(device_->properties().memory_bytes, 64 * kMiB);
+  EXPECT_THAT(device_->properties().embedding.optimizers, Contains(Optimizer::kLamb));
   NS_ASSERT_OK_AND_ASSIGN(const ComputeMeasurement record,
                           device_->MeasureCompute(Sample("a"), Short(), never_));
   EXPECT_EQ(record.sample_id, "a");
@@ -108,10 +110,10 @@ TEST_F(DeviceProcessTest, MeasuresWhatADeviceOfThisProcessWould) {
 TEST_F(DeviceProcessTest, FaultsKeepTheirFields) {
   Start();
   ComputeSample sample = Sample("bad");
-  sample.optimizer = Optimizer::kAdam;
+  sample.shards[0].weight_dtype = DataType::kBf16;
   const Status status = device_->MeasureCompute(sample, Short(), never_).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(FaultyFields(status), ElementsAre("optimizer"));
+  EXPECT_THAT(FaultyFields(status), ElementsAre("shards[0].weight_dtype"));
   EXPECT_THAT(device_->MeasureCompute(Sample("good"), Short(), never_), IsOk());
 }
 

@@ -21,6 +21,7 @@ using ::neuroshard::testing::FakeDeviceLog;
 using ::neuroshard::testing::FakeDeviceScript;
 using ::neuroshard::testing::TestWorker;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -165,6 +166,11 @@ TEST(ComputeServiceTest, SecondJobOnADeviceIsRefusedAtOnce) {
   EXPECT_EQ(info.devices(1).running_job(), "");
   EXPECT_EQ(info.devices(0).collective_backend(), "neuroshard-tcp");
   EXPECT_EQ(info.devices(0).memory_bytes(), 64 * kMiB);
+  EXPECT_THAT(info.devices(0).weight_dtypes(), ElementsAre("fp32"));
+  EXPECT_THAT(info.devices(0).optimizers(),
+              ElementsAre("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam",
+                          "lamb", "lars_sgd"));
+  EXPECT_THAT(info.devices(0).pooling_modes(), ElementsAre("sum", "mean", "none"));
   EXPECT_FALSE(info.hostname().empty());
 
   first->WritesDone();

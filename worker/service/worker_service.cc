@@ -11,6 +11,7 @@
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/call_stop.h"
+#include "worker/device/ability_words.h"
 #include "worker/service/stream_watchdog.h"
 
 namespace neuroshard {
@@ -114,6 +115,7 @@ void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
   message->set_collective_backend(device.properties.collective_backend);
   message->set_memory_bytes(device.properties.memory_bytes);
   message->set_running_job(device.running_job);
+  EncodeAbilities(device.properties.embedding, message);
 }
 
 }  // namespace

@@ -12,14 +12,19 @@ struct OracleTable {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   PoolingMode pooling_mode = PoolingMode::kSum;
-  std::vector<double> weights;  // [rows, cols]
-  std::vector<double> state;    // one a row; row-wise Adagrad only
+  std::vector<double> weights;    // [rows, cols]
+  std::vector<double> momentum1;  // as StateOfRow says; made by the first update
+  std::vector<double> momentum2;
+  int step = 0;  // updates
 };
 
-// [batch, cols] of one table.
+// Rows of a table's output: samples, or ids where nothing is pooled.
+std::int64_t OutputRows(const OracleTable& table, const LookupBatch& batch);
+
+// [OutputRows, cols] of one table.
 std::vector<double> OracleForward(const OracleTable& table, const LookupBatch& batch);
 
-// The gradient of the weights, [rows, cols], from that of the output, [batch, cols].
+// The gradient of the weights, [rows, cols], from that of the output, [OutputRows, cols].
 std::vector<double> OracleWeightGradient(const OracleTable& table, const LookupBatch& batch,
                                          const std::vector<double>& output_gradient);
 

@@ -25,6 +25,9 @@ _STATE_BYTES = {  # of a row with `cols` columns
     "rowwise_adagrad": lambda cols: 4,
     "adagrad": lambda cols: 4 * cols,
     "adam": lambda cols: 8 * cols,
+    "partial_rowwise_adam": lambda cols: 4 * cols + 4,
+    "lamb": lambda cols: 8 * cols,
+    "lars_sgd": lambda cols: 4 * cols,
 }
 # Of a batch: as it was made, joined for FBGEMM, and sorted by row for the update.
 _BYTES_PER_LOOKUP_BYTE = 4
@@ -39,11 +42,15 @@ def _lookup_bytes(sample: v1.ComputeSample) -> int:
     return sum(num_lookups(sample.batch_size, s.pooling_factor) * (12 if s.weighted else 8) + (sample.batch_size + 1) * 8 for s in sample.shards)
 
 
+def _num_vectors(shard: v1.MeasuredShard, batch_size: int) -> int:
+    return num_lookups(batch_size, shard.pooling_factor) if shard.pooling_mode == "none" else batch_size
+
+
 def _check_memory(sample: v1.ComputeSample, device: torch.device, device_bytes: int) -> None:
     tables = sum(s.rows * (s.cols * WEIGHT_BYTES[s.weight_dtype] + _STATE_BYTES[sample.optimizer](s.cols)) for s in sample.shards)
-    pooled = 2 * 4 * sample.batch_size * sum(s.cols for s in sample.shards)
+    vectors = 2 * 4 * sum(_num_vectors(s, sample.batch_size) * s.cols for s in sample.shards)
     ids = _BYTES_PER_LOOKUP_BYTE * _lookup_bytes(sample)
-    needed = tables + pooled + ids
+    needed = tables + vectors + ids
     if needed > device_bytes:
         raise OutOfMemory(f"tables and optimizer state ({format_bytes(tables)}), activations and ids take {format_bytes(needed)}, "
                           f"the device has {format_bytes(device_bytes)}")
@@ -59,22 +66,24 @@ def _make_batches(sample: v1.ComputeSample, number: int, check: Callable[[], Non
 
 
 class _Lookups:
-    """The sample's shards. Those with the same weight dtype, pooling mode and weighting are looked up together, as TorchRec groups tables
+    """The sample's shards. Those with the same weight dtype, pooling mode and weighting (and cols, without pooling) are looked up together, as TorchRec groups tables
     (torchrec/distributed/embedding_sharding.py, group_tables)."""
 
     def __init__(self, sample: v1.ComputeSample, device: torch.device) -> None:
-        shards_of: Dict[Tuple[str, str, bool], List[int]] = {}
+        shards_of: Dict[Tuple[str, str, bool, int], List[int]] = {}
         for i, shard in enumerate(sample.shards):
-            shards_of.setdefault((shard.weight_dtype, shard.pooling_mode, shard.weighted), []).append(i)
+            own_cols = shard.cols if shard.pooling_mode == "none" else 0
+            shards_of.setdefault((shard.weight_dtype, shard.pooling_mode, shard.weighted, own_cols), []).append(i)
         self._members = list(shards_of.values())
         self._lookups, self._gradients = [], []
-        for (weight_dtype, pooling_mode, _), members in shards_of.items():
+        for (weight_dtype, pooling_mode, _, own_cols), members in shards_of.items():
             tables = [(sample.shards[i].rows, sample.shards[i].cols) for i in members]
             self._lookups.append(FbgemmLookup(tables, sample.optimizer, weight_dtype, pooling_mode, device))
             self._lookups[-1].touch_memory(sample.seed)
             gradient = torch.linspace(-1e-3, 1e-3, 1008, device=device)  # ordinary values, none of them 0
-            columns = sum(cols for _, cols in tables)
-            self._gradients.append(gradient.repeat(sample.batch_size * columns // len(gradient) + 1)[: sample.batch_size * columns].view(-1, columns))
+            columns = own_cols or sum(cols for _, cols in tables)
+            vectors = sum(_num_vectors(sample.shards[i], sample.batch_size) for i in members) if own_cols else sample.batch_size
+            self._gradients.append(gradient.repeat(vectors * columns // len(gradient) + 1)[: vectors * columns].view(-1, columns))
 
     def __len__(self) -> int:
         return len(self._lookups)

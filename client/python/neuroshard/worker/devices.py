@@ -19,7 +19,7 @@ from .samples import OPTIMIZERS, WEIGHT_BYTES, Abilities
 STOP_GRACE_S = 2.0
 # What FBGEMM 1.9 has: split_table_batched_embeddings_ops_training.py, and its CPU kernels for weights.
 _ABILITIES = {
-    "cpu": Abilities(("fp32", "fp16"), ("sgd", "adagrad", "rowwise_adagrad")),
+    "cpu": Abilities(("fp32", "fp16"), ("sgd", "adagrad", "rowwise_adagrad")),  # its other optimizers have no CPU kernel
     "cuda": Abilities(tuple(WEIGHT_BYTES), OPTIMIZERS),
 }
 

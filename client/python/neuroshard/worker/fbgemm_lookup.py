@@ -20,14 +20,18 @@ _OPTIMIZERS = {
     "adagrad": EmbOptimType.EXACT_ADAGRAD,
     "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
     "adam": EmbOptimType.ADAM,
+    "partial_rowwise_adam": EmbOptimType.PARTIAL_ROWWISE_ADAM,
+    "lamb": EmbOptimType.LAMB,
+    "lars_sgd": EmbOptimType.LARS_SGD,
 }
 _WEIGHT_TYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16, "bf16": SparseType.BF16}
-_POOLING_MODES = {"sum": PoolingMode.SUM, "mean": PoolingMode.MEAN}
+_POOLING_MODES = {"sum": PoolingMode.SUM, "mean": PoolingMode.MEAN, "none": PoolingMode.NONE}
 _PLACES = {"cpu": (EmbeddingLocation.HOST, ComputeDevice.CPU), "cuda": (EmbeddingLocation.DEVICE, ComputeDevice.CUDA)}
 
 
 class FbgemmLookup:
-    """Tables (rows, cols) of one weight dtype and pooling mode that are looked up together. One thread."""
+    """Tables (rows, cols) of one weight dtype and pooling mode that are looked up together. One thread. FBGEMM looks up tables without pooling
+    together where their cols are the same."""
 
     def __init__(self, tables: Sequence[Tuple[int, int]], optimizer: str, weight_dtype: str, pooling_mode: str, device: torch.device) -> None:
         self._device = device
@@ -40,7 +44,7 @@ class FbgemmLookup:
             pooling_mode=_POOLING_MODES[pooling_mode],
             device=device,
         )
-        self.pooled = torch.empty(0)
+        self.vectors = torch.empty(0)
 
     @property
     def weights(self) -> List[torch.Tensor]:
@@ -70,8 +74,9 @@ class FbgemmLookup:
             self._weights_of_ids = torch.from_numpy(numpy.concatenate([batch.weights for batch in batches])).to(self._device)
 
     def forward(self) -> None:
-        self.pooled = self._op(self._ids, self._offsets, self._weights_of_ids)
+        """`vectors`: [samples, cols of all tables], or without pooling [ids of all tables, cols]."""
+        self.vectors = self._op(self._ids, self._offsets, self._weights_of_ids)
 
     def backward(self, gradient: torch.Tensor) -> None:
-        """The gradient of `pooled` into weights and optimizer state, exact."""
-        self.pooled.backward(gradient)
+        """The gradient of `vectors` into weights and optimizer state, exact."""
+        self.vectors.backward(gradient)

@@ -23,9 +23,9 @@ _MAX_SHARDS = 4096
 MAX_RANKS = 1024
 _MAX_START_OFFSET_MS = 60_000
 
-POOLING_MODES = ("sum", "mean")
+POOLING_MODES = ("sum", "mean", "none")
 WEIGHT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
+OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "lars_sgd")
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
 DIRECTIONS = ("forward", "backward")
 
@@ -159,6 +159,8 @@ def decode_compute_sample(message: v1.ComputeSample, abilities: Abilities) -> v1
             if shard.weight_dtype not in abilities.weight_dtypes:
                 of_shard.fail("weight_dtype", f"{shard.weight_dtype} cannot be measured on this device")
             shard.pooling_mode = of_shard.word("pooling_mode", shard.pooling_mode, POOLING_MODES, "sum")
+            if shard.weighted and shard.pooling_mode == "none":
+                of_shard.fail("weighted", 'must not be given for pooling_mode "none", which adds up nothing')
     violations.raise_if_any()
     return sample
 

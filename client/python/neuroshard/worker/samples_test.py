@@ -52,14 +52,14 @@ class ComputeSampleTest(Case):
         self.assertEqual(self.faults_of(decode_compute_sample, sample, CPU), [
             'sample_id: must not contain control characters, got "a?b"',
             "batch_size: must be at least 1, got 0",
-            'optimizer: must be one of sgd, adagrad, rowwise_adagrad, adam, got "lion"',
+            'optimizer: must be one of sgd, adagrad, rowwise_adagrad, adam, partial_rowwise_adam, lamb, lars_sgd, got "lion"',
             "shards[1].table: must be at most 512 bytes, got 513",
             "shards[1].rows: must be at least 1, got 0",
             "shards[1].cols: must be a multiple of 4 for FBGEMM, got 10",
             "shards[1].pooling_factor: must be a number from 0 to 1000000, got nan",
             "shards[1].reuse_histogram: must sum to 1 (within 0.001), got 8.5",
             'shards[1].weight_dtype: must be one of fp32, fp16, bf16, got "int4"',
-            'shards[1].pooling_mode: must be one of sum, mean, got "max"',
+            'shards[1].pooling_mode: must be one of sum, mean, none, got "max"',
         ])
 
     def test_what_fbgemm_lacks_on_the_device_is_refused(self) -> None:
@@ -152,7 +152,7 @@ class GroupTest(Case):
         faults = self.faults_of(decode_group_spec, request, 1)
         self.assertEqual((faults[0], len(faults)), ("local_ranks: must have 1 to 1024 entries, got 200000", 100))
         self.assertEqual(self.faults_of(decode_compute_sample, compute_sample(optimizer="x" * 1_000_000), CPU),
-                         [f'optimizer: must be one of sgd, adagrad, rowwise_adagrad, adam, got "{"x" * 60}..."'])
+                         [f'optimizer: must be one of sgd, adagrad, rowwise_adagrad, adam, partial_rowwise_adam, lamb, lars_sgd, got "{"x" * 60}..."'])
 
     def test_every_rank_has_one_address(self) -> None:
         addresses = [v1.RankAddress(rank=rank) for rank in (1, 1, 5, 0)]

@@ -19,7 +19,7 @@ from .devices import Device, DeviceInventory, Lease, OutOfMemory
 from .faults import Fault
 from .logs import FailureLines, Log
 from .metrics import OTHER, RpcMetrics, WorkerMetrics
-from .samples import Settings, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
+from .samples import POOLING_MODES, Settings, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
 from .security import Caller, Tls
 
 MAX_IN_FLIGHT = 64
@@ -81,7 +81,8 @@ class WorkerService(WorkerServiceServicer):
                                  now_unix_ms=int(time.time() * 1000))
             for device in self._inventory.devices:
                 info.devices.add(index=device.index, name=device.name, backend=device.backend, collective_backend=device.collective_backend,
-                                 memory_bytes=device.memory_bytes, running_job=device.running_job)
+                                 memory_bytes=device.memory_bytes, running_job=device.running_job, weight_dtypes=device.abilities.weight_dtypes,
+                                 optimizers=device.abilities.optimizers, pooling_modes=POOLING_MODES)
             return info
 
     async def ProfileCompute(self, requests: Any, context: Any) -> None:

@@ -115,6 +115,8 @@ class WorkerTest(unittest.TestCase):
         info = self.worker.stub.GetWorkerInfo(v1.GetWorkerInfoRequest())
         self.assertEqual([(d.index, d.backend, d.collective_backend, d.memory_bytes) for d in info.devices],
                          [(i, "fbgemm", "torch-gloo", 1 << 29) for i in (0, 1)])
+        self.assertEqual([list(info.devices[0].weight_dtypes), list(info.devices[0].optimizers), list(info.devices[0].pooling_modes)],
+                         [["fp32", "fp16"], ["sgd", "adagrad", "rowwise_adagrad"], ["sum", "mean", "none"]])
         self.assertLessEqual({"torch", "fbgemm_gpu", "torchrec", "threads", "os", "kernel"}, set(info.environment))
         self.assertIn('neuroshard_worker_device_busy{device="1"} 0.0', scraped(self.worker))
 
@@ -125,13 +127,15 @@ class WorkerTest(unittest.TestCase):
         for optimizer in ("sgd", "adagrad", "rowwise_adagrad"):
             sample = compute_sample(optimizer, optimizer=optimizer)
             sample.shards.add(rows=10, cols=4, pooling_factor=0, reuse_histogram=[0.0] * 17, weight_dtype="fp16", pooling_mode="mean", weighted=True)
+            for cols in (8, 8, 16):  # without pooling: an operator for each width
+                sample.shards.add(rows=10, cols=cols, pooling_factor=3, reuse_histogram=[1.0] + [0.0] * 16, pooling_mode="none")
             record = stream.measure(sample)
             self.assertEqual((record.sample_id, record.outcome, record.detail), (optimizer, "ok", ""))
             for series in (record.forward, record.backward):
                 self.assertEqual((len(series.samples_ms), series.warmup_iterations, series.stop_reason), (3, 1, "max_iterations"))
                 self.assertTrue(0 < series.median_ms == sorted(series.samples_ms)[1])
             self.assertEqual((record.environment.backend, record.environment.properties["table_batches"], record.environment.properties["distinct_batches"]),
-                             ("fbgemm", "2", "2"))
+                             ("fbgemm", "4", "2"))
         stream.end()
 
     def test_a_series_ends_by_time_and_both_have_as_many_iterations(self) -> None:
