@@ -57,6 +57,18 @@ TEST_F(DiffCommandTest, CostsOfBothFilesStandBesideEachOther) {
                           Not(HasSubstr("nothing much"))));
 }
 
+TEST_F(DiffCommandTest, DistributionOfIdsIsShownWhereEitherPlanHasIt) {
+  std::string other = kMoved;
+  other.replace(other.find("\"compute_ms\": 1"), 15, "\"input_dist_ms\": 0.5, \"compute_ms\": 1");
+  const std::string with_input_dist = Write("other.json", other);
+  EXPECT_EQ(Run({"diff", with_input_dist, moved_}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("rank  input_dist  "), HasSubstr("0.500 -> -")));
+  EXPECT_EQ(Run({"diff", with_input_dist, moved_, "--format", "json"}), 0) << err_;
+  const auto json = nlohmann::json::parse(out_);
+  EXPECT_EQ(json["ranks"][0]["before"]["input_dist_ms"], 0.5);
+  EXPECT_FALSE(json["ranks"][0]["after"].contains("input_dist_ms"));
+}
+
 TEST_F(DiffCommandTest, WithARequestThePlannerPricesBoth) {
   planner_.evaluation.set_legal(true);
   planner_.evaluation.mutable_cost()->set_embedding_cost_ms(5);

@@ -91,8 +91,19 @@ std::size_t NumRanks(const DiffReport& report) {
   return ranks;
 }
 
+bool HasInputDist(const PricedPlan& plan) {
+  return plan.cost && std::any_of(plan.cost->ranks.begin(), plan.cost->ranks.end(),
+                                  [](const RankCost& r) { return r.input_dist_ms.has_value(); });
+}
+
 std::string CostTableText(const DiffReport& report) {
-  TextTable table({{"rank"}, {"compute_ms"}, {"forward_comm"}, {"backward_comm"}, {"total_ms"}});
+  const bool input_dist = HasInputDist(report.before) || HasInputDist(report.after);
+  std::vector<TextTable::Column> columns = {{"rank"}};
+  if (input_dist) columns.push_back({"input_dist"});
+  for (const char* title : {"compute_ms", "forward_comm", "backward_comm", "total_ms"}) {
+    columns.push_back({title});
+  }
+  TextTable table(std::move(columns));
   for (std::size_t rank = 0; rank < NumRanks(report); ++rank) {
     const RankCost* before = RankOf(report.before, rank);
     const RankCost* after = RankOf(report.after, rank);
@@ -100,10 +111,18 @@ std::string CostTableText(const DiffReport& report) {
       return fmt::format("{} -> {}", before ? fmt::format("{:.3f}", value_of(*before)) : "-",
                          after ? fmt::format("{:.3f}", value_of(*after)) : "-");
     };
-    table.AddRow({fmt::format("{}", rank), cell([](const RankCost& c) { return c.compute_ms; }),
-                  cell([](const RankCost& c) { return c.forward_comm_ms; }),
-                  cell([](const RankCost& c) { return c.backward_comm_ms; }),
-                  cell([](const RankCost& c) { return c.total_ms(); })});
+    std::vector<std::string> cells = {fmt::format("{}", rank)};
+    if (input_dist) {
+      const auto shown = [](const RankCost* cost) {
+        return cost && cost->input_dist_ms ? fmt::format("{:.3f}", *cost->input_dist_ms) : "-";
+      };
+      cells.push_back(fmt::format("{} -> {}", shown(before), shown(after)));
+    }
+    cells.push_back(cell([](const RankCost& c) { return c.compute_ms; }));
+    cells.push_back(cell([](const RankCost& c) { return c.forward_comm_ms; }));
+    cells.push_back(cell([](const RankCost& c) { return c.backward_comm_ms; }));
+    cells.push_back(cell([](const RankCost& c) { return c.total_ms(); }));
+    table.AddRow(std::move(cells));
   }
   return table.ToString();
 }
@@ -135,10 +154,12 @@ Json PlacesJson(const TablePlaces& places) {
 
 Json RankJson(const RankCost* cost) {
   if (cost == nullptr) return nullptr;
-  return {{"compute_ms", cost->compute_ms},
-          {"forward_comm_ms", cost->forward_comm_ms},
-          {"backward_comm_ms", cost->backward_comm_ms},
-          {"total_ms", cost->total_ms()}};
+  Json json = {{"compute_ms", cost->compute_ms},
+               {"forward_comm_ms", cost->forward_comm_ms},
+               {"backward_comm_ms", cost->backward_comm_ms},
+               {"total_ms", cost->total_ms()}};
+  if (cost->input_dist_ms) json["input_dist_ms"] = *cost->input_dist_ms;
+  return json;
 }
 
 }  // namespace

@@ -350,6 +350,34 @@ explanations:
               AllOf(HasSubstr("\n\033[1m   0 "), HasSubstr("\n\033[31m   1 ")));
 }
 
+// Rank 0 receives twice as many ids.
+std::string TableWithInputDist(double total_0, double total_1) {
+  v1::ShardPlanResponse response;
+  v1::PlanCost& cost = *response.mutable_cost();
+  cost.set_embedding_cost_ms(total_0);
+  cost.set_mean_of_max_ms(14);
+  for (int r = 0; r < 2; ++r) {
+    v1::RankCost& rank = *cost.add_ranks();
+    rank.set_rank(r);
+    rank.set_input_dist_ms(r == 0 ? 1 : 0.5);
+    rank.set_compute_ms(10);
+    rank.set_forward_comm_ms(1);
+    rank.set_total_ms(r == 0 ? total_0 : total_1);
+  }
+  return PlanAsTable(response);
+}
+
+TEST(PlanAsTableTest, DistributionOfIdsIsAStageThatCountsOrIsHidden) {
+  EXPECT_THAT(TableWithInputDist(12, 11.5),
+              AllOf(HasSubstr("rank  ids_ms  compute_ms  comm_ms  total_ms  "),
+                    HasSubstr("   0   1.000      10.000    1.000    12.000  "),
+                    HasSubstr("cost 12.000 ms, 14.000 ms on average over the batches, "),
+                    Not(HasSubstr("beside the batch before"))));
+  EXPECT_THAT(TableWithInputDist(11, 11),
+              AllOf(HasSubstr("   1   0.500      10.000    1.000    11.000  "),
+                    HasSubstr("ids_ms runs beside the batch before")));
+}
+
 // Every type that HugeCTR's embedding collection can hold, on two hosts of two devices.
 TEST(PlanAsHugeCtrTest, Golden) {
   const auto plan = FromYaml<v1::Plan>(R"(

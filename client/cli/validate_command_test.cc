@@ -62,6 +62,28 @@ TEST_F(ValidateCommandTest, PutsMeasuredBesidePredicted) {
   EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 10.0);
 }
 
+TEST_F(ValidateCommandTest, ADistributionOfIdsIsNotMeasuredAndNotCompared) {
+  FakeWorker a;
+  FakeWorker b;
+  planner_.evaluation.set_legal(true);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(10);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::RankCost* cost = planner_.evaluation.mutable_cost()->add_ranks();
+    cost->set_rank(rank);
+    cost->set_compute_ms(6);
+    cost->set_input_dist_ms(rank == 0 ? 4 : 1);
+    cost->set_total_ms(rank == 0 ? 10 : 7);
+  }
+  EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
+                 "--planner", planner_.address(), "--format", "json"}),
+            0)
+      << err_;
+  const auto json = nlohmann::json::parse(out_);
+  EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 6.0);
+  EXPECT_EQ(json["ranks"][0]["stages"]["total"]["predicted_ms"], 6.0);
+  EXPECT_THAT(out_, HasSubstr("the distribution of ids is not measured"));
+}
+
 TEST_F(ValidateCommandTest, SaysWhenThePredictionIsOfOtherKernelsOrCollectives) {
   FakeWorker a;
   FakeWorker b;

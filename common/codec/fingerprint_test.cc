@@ -123,7 +123,7 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
         r.tables[1].batch_pooling_factors = {0.25, 0.75};
       },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kNone; },
-      [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainSparseDist; },
+      [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainPrefetchSparseDist; },
       [](PlanRequest& r) { r.tables.pop_back(); },
       [](PlanRequest& r) { r.topology.devices[1].host = 1; },
       [](PlanRequest& r) { r.topology.devices[1].memory_bytes = 101; },

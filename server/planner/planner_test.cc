@@ -278,6 +278,28 @@ TEST_F(PlannerTest, FinalAnswersAndEvaluationsSayHowSureTheModelIs) {
   EXPECT_EQ(evaluation->cost, answer->cost);
 }
 
+TEST_F(PlannerTest, AnswersHaveTheDistributionOfIdsAndTheMeanOverBatchesWhereAsked) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  const Planner planner = MakePlanner(Scripted({1}));
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer before, planner.MakePlan(request, never_, nullptr));
+  EXPECT_FALSE(before.cost.ranks[0].input_dist_ms.has_value());
+  EXPECT_FALSE(before.cost.mean_of_max_ms.has_value());
+
+  request.pipeline_type = PipelineType::kNone;
+  request.tables[0].batch_pooling_factors = {0, 10};
+  request.tables[1].batch_pooling_factors = {10, 0};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer answer, planner.MakePlan(request, never_, nullptr));
+  EXPECT_GT(*answer.cost.ranks[0].input_dist_ms, 0);
+  EXPECT_GT(answer.cost.embedding_cost_ms, before.cost.embedding_cost_ms);
+  EXPECT_GT(*answer.cost.mean_of_max_ms, answer.cost.embedding_cost_ms);
+  EXPECT_THAT(answer.basis.differences,
+              Contains("the distribution of ids is a formula over default bandwidths of a "
+                       "V100-class host"));
+  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
+                          planner.EvaluatePlan(request, answer.plan));
+  EXPECT_EQ(evaluation.cost, answer.cost);
+}
+
 // A sample of `shards` shards of 8 columns, looked up once a sample.
 ComputeSample SetOf(std::size_t shards, std::int64_t batch_size) {
   ComputeSample set;
