@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "common/base/random.h"
 #include "common/store/postgres_database.h"
@@ -190,6 +191,64 @@ TEST_P(PostgresStoreTest, ConnectionsCutAtAnyMomentLoseNothing) {
   EXPECT_EQ(store->ReadComputeRecords()->size(), static_cast<std::size_t>(stored));
   EXPECT_EQ(store->PendingComputeSamples(sweep)->size(),
             static_cast<std::size_t>(kSamples - stored));
+}
+
+TEST_P(PostgresStoreTest, ATransactionThatWaitedInVainLeavesItsConnectionUsable) {
+  const auto first = *PostgresDatabase::Open(database_.address(), false, 20);
+  const auto second = *PostgresDatabase::Open(database_.address(), false, 20);
+  {
+    const auto holding = SqlTransaction::Begin(*first, TransactionKind::kExclusive);
+    ASSERT_TRUE(holding.ok());
+    EXPECT_TRUE(
+        absl::IsUnavailable(SqlTransaction::Begin(*second, TransactionKind::kExclusive).status()));
+  }
+  EXPECT_TRUE(SqlTransaction::Begin(*second, TransactionKind::kExclusive).ok());
+}
+
+// A database whose losses are counted.
+class WatchedDatabase final : public SqlDatabase {
+ public:
+  explicit WatchedDatabase(const std::string& address)
+      : SqlDatabase(address), database_(*PostgresDatabase::Open(address, false, 1000)) {}
+
+  StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) override {
+    return database_->Prepare(sql);
+  }
+  Status Execute(const std::string& sql) override { return database_->Execute(sql); }
+  Status Begin(TransactionKind kind) override { return database_->Begin(kind); }
+  Status Recover(const Status& failure, std::chrono::steady_clock::time_point deadline) override {
+    deadlines.push_back(deadline);
+    return database_->Recover(failure, deadline);
+  }
+  StatusOr<std::vector<std::string>> FindDamage() override { return database_->FindDamage(); }
+  StatusOr<std::int64_t> Bytes() override { return database_->Bytes(); }
+
+  std::vector<std::chrono::steady_clock::time_point> deadlines;
+
+ private:
+  std::unique_ptr<PostgresDatabase> database_;
+};
+
+TEST_P(PostgresStoreTest, EachLossInALongTransactionIsWaitedForAnew) {
+  WatchedDatabase database(database_.address());
+  int attempts = 0;
+  const auto lost_until = [&](int losses) {
+    return InTransaction(database, TransactionKind::kWrite, [&, losses](bool) {
+      return database.Execute(attempts++ < losses ? "SELECT pg_terminate_backend(pg_backend_pid())"
+                                                  : "SELECT 1");
+    });
+  };
+  EXPECT_TRUE(lost_until(3).ok());
+  ASSERT_EQ(database.deadlines.size(), 3u);
+  EXPECT_LT(database.deadlines[0], database.deadlines[1]);
+  EXPECT_LT(database.deadlines[1], database.deadlines[2]);
+
+  // What is lost by every attempt comes to an end.
+  database.deadlines.clear();
+  attempts = 0;
+  EXPECT_TRUE(lost_until(kMostLosses + 1).ok());
+  ASSERT_EQ(database.deadlines.size(), kMostLosses + 1u);
+  EXPECT_EQ(database.deadlines[kMostLosses - 1], database.deadlines[kMostLosses]);
 }
 
 // Between a store and its server: passes everything on until a COMMIT, whose answer it swallows

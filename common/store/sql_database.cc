@@ -19,8 +19,9 @@ StatusOr<std::int64_t> SqlDatabase::QueryInteger(std::string_view sql) {
 }
 
 StatusOr<SqlTransaction> SqlTransaction::Begin(SqlDatabase& database, TransactionKind kind) {
+  SqlTransaction transaction(database);  // rolls back one that waited in vain for another
   NS_RETURN_IF_ERROR(database.Begin(kind));
-  return SqlTransaction(database);
+  return transaction;
 }
 
 SqlTransaction::SqlTransaction(SqlTransaction&& other) noexcept

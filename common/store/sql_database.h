@@ -100,12 +100,14 @@ class SqlTransaction {
   SqlDatabase* database_;
 };
 
-// How long a lost server is waited for.
+// How long a lost server is waited for, each time that it is lost. What loses it itself, in every
+// attempt, ends after so many losses and the time.
 inline constexpr std::chrono::milliseconds kReconnectTime{30'000};
+inline constexpr int kMostLosses = 10;
 
 // Runs body(again) as one transaction; `again` is whether it was run before, in which case what it
 // did then may have been committed without an answer. A lost connection is made again, and the
-// server waited for, for up to kReconnectTime.
+// server waited for, for up to kReconnectTime; conflicts are tried again for as long in all.
 template <typename Body>
 Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
   const auto once = [&](bool again) -> Status {
@@ -115,8 +117,13 @@ Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
   };
   const MutexLock lock(database.mutex());
   Status status = once(false);
-  const auto deadline = std::chrono::steady_clock::now() + kReconnectTime;
+  auto deadline = std::chrono::steady_clock::now() + kReconnectTime;
+  int losses = 0;
   while (!status.ok()) {
+    // A long transaction may see several.
+    if (absl::IsUnavailable(status) && ++losses <= kMostLosses) {
+      deadline = std::chrono::steady_clock::now() + kReconnectTime;
+    }
     NS_RETURN_IF_ERROR(database.Recover(status, deadline));
     status = once(true);
   }
