@@ -28,12 +28,16 @@ ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rule
       estimator_(shard_table),
       placer_(rules, layouts, shard_table),
       more_bytes_(context.request().topology.devices.size(), 0),
-      changed_(context.request().tables.size(), false) {
+      changed_(context.request().tables.size(), false),
+      changes_of_rank_(more_bytes_.size()),
+      listed_(more_bytes_.size(), false) {
   placer_.IgnoreMemory(true);
 }
 
 void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int source,
                              ResidencyNeighbourhood neighbourhood, MoveList& list) {
+  for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
+  listed_ranks_.clear();
   ChooseTables(solution, pricer, source);
   if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
     TryPromotions(solution, pricer, list);
@@ -119,11 +123,24 @@ void ResidencyMoves::SetResidency(const Solution& solution, int table, int resid
   }
 }
 
-void ResidencyMoves::ListChanges(const Solution& solution, int rank) {
+const std::vector<ResidencyMoves::Change>& ResidencyMoves::ChangesOf(const Solution& solution,
+                                                                     int rank) {
+  const std::size_t r = static_cast<std::size_t>(rank);
+  std::vector<Change>& changes = changes_of_rank_[r];
+  if (!listed_[r]) {
+    listed_[r] = true;
+    listed_ranks_.push_back(rank);
+    ListChanges(solution, rank, changes);
+  }
+  context_.AddWork(Work::kEstimate, 1 + changes.size() / 8);
+  return changes;
+}
+
+void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector<Change>& changes) {
   on_rank_.clear();
   const auto consider = [&](int id) {
     const Unit& unit = solution.unit(id);
-    if (changed_[static_cast<std::size_t>(unit.table)] || !IsFree(solution, unit.table)) return;
+    if (!IsFree(solution, unit.table)) return;
     for (int i = 0; i < unit.shards.count; ++i) {
       if (solution.RankOf(unit, i) == rank) on_rank_.push_back(id);
     }
@@ -131,7 +148,7 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank) {
   for (const int id : solution.units_on_rank(rank)) consider(id);
   for (const int id : solution.units_on_host(solution.host_of(rank))) consider(id);
   for (const int id : solution.wide_units()) consider(id);
-  changes_.clear();
+  changes.clear();
   for (const int id : on_rank_) {
     const Unit unit = solution.unit(id);
     for (const int residency : *rules_.of(unit.table).residencies) {
@@ -154,11 +171,11 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank) {
                              static_cast<double>(shard_table_.single_cost_ms(now));
       ++listed;
       // Several blocks of a table on the rank change together.
-      const auto same = std::find_if(changes_.begin(), changes_.end(), [&](const Change& c) {
+      const auto same = std::find_if(changes.begin(), changes.end(), [&](const Change& c) {
         return c.table == unit.table && c.residency == residency;
       });
-      if (same == changes_.end()) {
-        changes_.push_back({unit.table, residency, freed, lost_ms});
+      if (same == changes.end()) {
+        changes.push_back({unit.table, residency, freed, lost_ms});
       } else {
         same->freed_bytes += freed;
         same->lost_ms += lost_ms;
@@ -169,7 +186,6 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank) {
 }
 
 bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
-  before_.clear();
   bool fits = true;
   for (const int id : solution.units_of_table(table)) {
     const Unit& unit = solution.unit(id);
@@ -187,12 +203,12 @@ bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
 // What loses least a byte that is needed, until there is room.
 bool ResidencyMoves::Demote(const Solution& solution, int rank) {
   if (FreeBytes(solution, rank) >= 0) return true;
-  ListChanges(solution, rank);
+  const std::vector<Change>& changes = ChangesOf(solution, rank);
   while (FreeBytes(solution, rank) < 0) {
     const std::int64_t needed = -FreeBytes(solution, rank);
     const Change* best = nullptr;
     double best_ratio = std::numeric_limits<double>::infinity();
-    for (const Change& change : changes_) {
+    for (const Change& change : changes) {
       if (change.freed_bytes <= 0 || changed_[static_cast<std::size_t>(change.table)]) continue;
       const double ratio =
           change.lost_ms / static_cast<double>(std::min(change.freed_bytes, needed));
@@ -208,12 +224,12 @@ bool ResidencyMoves::Demote(const Solution& solution, int rank) {
 
 void ResidencyMoves::Promote(const Solution& solution, int rank) {
   if (FreeBytes(solution, rank) <= 0) return;
-  ListChanges(solution, rank);
+  const std::vector<Change>& changes = ChangesOf(solution, rank);
   for (int i = 0; i < kPromotions; ++i) {
     const Change* best = nullptr;
     double best_ratio = 0;
     const std::int64_t free = FreeBytes(solution, rank);
-    for (const Change& change : changes_) {
+    for (const Change& change : changes) {
       if (change.freed_bytes >= 0 || -change.freed_bytes > free || change.lost_ms >= 0 ||
           changed_[static_cast<std::size_t>(change.table)]) {
         continue;
@@ -226,7 +242,7 @@ void ResidencyMoves::Promote(const Solution& solution, int rank) {
     if (best == nullptr) return;
     // The largest step of that table that there is room for.
     Change most = *best;
-    for (const Change& change : changes_) {
+    for (const Change& change : changes) {
       if (change.table == most.table && change.lost_ms < most.lost_ms &&
           -change.freed_bytes <= free && Fits(solution, change.table, change.residency)) {
         most = change;

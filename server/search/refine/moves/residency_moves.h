@@ -57,8 +57,9 @@ class ResidencyMoves {
   void Add(const Solution& solution, const Unit& unit);
   // The unit in the residency, its shards predicted or to be.
   Unit InResidency(Unit unit, int residency);
-  // Fills changes_ with those of tables on the rank that this move has not changed.
-  void ListChanges(const Solution& solution, int rank);
+  // Those of tables on the rank, listed once in a Collect.
+  const std::vector<Change>& ChangesOf(const Solution& solution, int rank);
+  void ListChanges(const Solution& solution, int rank, std::vector<Change>& changes);
   std::int64_t FreeBytes(const Solution& solution, int rank) const {
     return solution.available_bytes(rank) - solution.rank(rank).bytes -
            more_bytes_[static_cast<std::size_t>(rank)];
@@ -91,9 +92,11 @@ class ResidencyMoves {
   std::vector<int> touched_;              // ranks of which more_bytes_ may not be 0
   std::vector<bool> changed_;             // by table
   std::vector<int> changed_tables_;
-  std::vector<Change> changes_;
+  // Of one Collect.
+  std::vector<std::vector<Change>> changes_of_rank_;
+  std::vector<bool> listed_;  // by rank
+  std::vector<int> listed_ranks_;
   std::vector<int> on_rank_;
-  std::vector<int> before_;
 };
 
 }  // namespace neuroshard
