@@ -50,7 +50,7 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
       const auto slot = costs.Find(bed.bench.solution, asked.rank, asked.without, asked.with);
       costs.EvaluateQueued();
       if (held.empty()) {
-        EXPECT_EQ(costs.cost_ms(slot), 0);
+        EXPECT_EQ(costs.cost_ms(rank, slot), 0);
         continue;
       }
       std::vector<float> sum;
@@ -61,7 +61,8 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
       }
       ComputeCost cost;
       bed.model.ComputeCosts(sum, {&cost, 1});
-      EXPECT_NEAR(costs.cost_ms(slot), cost.total_ms, 1e-5 * static_cast<double>(cost.total_ms));
+      EXPECT_NEAR(costs.cost_ms(rank, slot), cost.total_ms,
+                  1e-5 * static_cast<double>(cost.total_ms));
     }
   }
 }
@@ -114,7 +115,7 @@ TEST(RankCostsTest, AdditiveComputeIsTheSumOfShardsAlone) {
     for (const int shard : ShardsOn(bed.bench.solution, r)) {
       sum_ms += static_cast<double>(bed.bench.shard_table.single_cost_ms(shard));
     }
-    EXPECT_NEAR(costs.cost_ms(costs.Find(bed.bench.solution, r, -1, -1)), sum_ms, 1e-5 * sum_ms);
+    EXPECT_NEAR(costs.cost_ms(r, costs.Find(bed.bench.solution, r, -1, -1)), sum_ms, 1e-5 * sum_ms);
   }
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
 }
