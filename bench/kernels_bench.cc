@@ -80,7 +80,7 @@ Setup MakeSetup(const benchmark::State& state, Optimizer optimizer) {
   const std::int64_t rows = kTableBytes / 4 / cols;
   Setup setup;
   setup.device =
-      CpuDevice::Create({3 * kGiB}, std::make_shared<GlooBackend>(GlooOptions{})).value();
+      CpuDevice::Create({4 * kGiB}, std::make_shared<GlooBackend>(GlooOptions{})).value();
   EmbeddingOpSpec spec;
   spec.tables = {{rows, cols, PoolingMode::kSum}};
   spec.batch_size = kBatchSize;
@@ -126,14 +126,25 @@ void Backward(benchmark::State& state, Optimizer optimizer) {
     state.ResumeTiming();
     setup.op->Backward();
   }
-  // Each occurrence reads its gradient, each distinct row is read and written.
-  Report(state, setup.ids * (8 + setup.cols * 4) + setup.distinct * setup.cols * 8,
+  // Each occurrence reads its gradient, each distinct row and its state are read and written (the
+  // one number of row-wise Adagrad is left out).
+  const OptimizerStateShape row = StateOfRow(optimizer, static_cast<std::int64_t>(setup.cols));
+  const auto state_floats = static_cast<double>(row.momentum1 + row.momentum2);
+  const double row_floats = setup.cols + (state_floats < setup.cols ? 0 : state_floats);
+  Report(state, setup.ids * (8 + setup.cols * 4) + setup.distinct * row_floats * 8,
          TheBaseline().copy_gb_per_s);
 }
 void BM_BackwardSgd(benchmark::State& state) { Backward(state, Optimizer::kSgd); }
 void BM_BackwardRowwiseAdagrad(benchmark::State& state) {
   Backward(state, Optimizer::kRowwiseAdagrad);
 }
+void BM_BackwardAdagrad(benchmark::State& state) { Backward(state, Optimizer::kAdagrad); }
+void BM_BackwardAdam(benchmark::State& state) { Backward(state, Optimizer::kAdam); }
+void BM_BackwardPartialRowwiseAdam(benchmark::State& state) {
+  Backward(state, Optimizer::kPartialRowwiseAdam);
+}
+void BM_BackwardLamb(benchmark::State& state) { Backward(state, Optimizer::kLamb); }
+void BM_BackwardLarsSgd(benchmark::State& state) { Backward(state, Optimizer::kLarsSgd); }
 
 // What creating an op costs: its weights are initialised every time.
 void BM_Create(benchmark::State& state) {
@@ -170,6 +181,11 @@ void Arguments(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(BM_Forward)->Apply(Arguments);
 BENCHMARK(BM_BackwardSgd)->Apply(Arguments);
 BENCHMARK(BM_BackwardRowwiseAdagrad)->Apply(Arguments);
+BENCHMARK(BM_BackwardAdagrad)->Apply(Arguments);
+BENCHMARK(BM_BackwardAdam)->Apply(Arguments);
+BENCHMARK(BM_BackwardPartialRowwiseAdam)->Apply(Arguments);
+BENCHMARK(BM_BackwardLamb)->Apply(Arguments);
+BENCHMARK(BM_BackwardLarsSgd)->Apply(Arguments);
 BENCHMARK(BM_Create)->Args({64, 0})->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_ExpandLookups)
     ->ArgNames({"pooling", "zipf_percent"})

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBins = std::tuple_size_v<ReuseHistogram>;
 
-constexpr std::array<std::string_view, 35> kComputeNames = {"bin_0",
+constexpr std::array<std::string_view, 39> kComputeNames = {"bin_0",
                                                             "bin_1",
                                                             "bin_2",
                                                             "bin_3",
@@ -46,7 +46,11 @@ constexpr std::array<std::string_view, 35> kComputeNames = {"bin_0",
                                                             "optimizer_sgd",
                                                             "optimizer_adagrad",
                                                             "optimizer_rowwise_adagrad",
-                                                            "optimizer_adam"};
+                                                            "optimizer_adam",
+                                                            "optimizer_partial_rowwise_adam",
+                                                            "optimizer_lamb",
+                                                            "optimizer_lars_sgd",
+                                                            "unpooled"};
 
 constexpr double kOutputElementBytes = 4;  // pooled vectors are fp32
 
@@ -83,6 +87,7 @@ void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures&
   const double pooling = is_replica ? shard.pooling_factor : ShardPoolingFactor(conditions, shard);
   const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
   const double lookups = batch * pooling;
+  const bool unpooled = shard.pooling_mode == PoolingMode::kNone;
   const double unique_rows = std::min(rows, lookups / MeanIdCount(shard.reuse_histogram));
   const double unique_bytes = unique_rows * cols * element_bytes;
   const double cache_share =
@@ -91,7 +96,8 @@ void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures&
   auto next = std::copy(shard.reuse_histogram.begin(), shard.reuse_histogram.end(), out.begin());
   for (const double value :
        {cols, pooling, rows, batch, lookups, unique_rows, lookups * cols * element_bytes,
-        unique_bytes, kOutputElementBytes * batch * cols, rows * cols * element_bytes}) {
+        unique_bytes, kOutputElementBytes * (unpooled ? lookups : batch) * cols,
+        rows * cols * element_bytes}) {
     *next++ = std::log1p(value);
   }
   *next++ = cache_share;
@@ -99,9 +105,11 @@ void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures&
   *next++ = shard.weighted ? 1 : 0;
   *next++ = shard.pooling_mode == PoolingMode::kMean ? 1 : 0;
   for (const Optimizer optimizer :
-       {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad, Optimizer::kAdam}) {
+       {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad, Optimizer::kAdam,
+        Optimizer::kPartialRowwiseAdam, Optimizer::kLamb, Optimizer::kLarsSgd}) {
     *next++ = conditions.optimizer == optimizer ? 1 : 0;
   }
+  *next++ = unpooled ? 1 : 0;
   assert(next == out.end());
 }
 

@@ -34,13 +34,15 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 //   log_unique_rows      ln1 U
 //   log_lookup_bytes     ln1 (L d e)
 //   log_unique_bytes     ln1 (U d e)
-//   log_output_bytes     ln1 (4 B d)
+//   log_output_bytes     ln1 (4 B d); 4 L d without pooling
 //   log_weight_bytes     ln1 (r d e)
 //   cache_share          min(1, cache_bytes / max(1, U d e)); 1 where cache_bytes is 0, not known
 //   element_bytes        e
 //   weighted             0 or 1
 //   mean_pooling         0 or 1
 //   optimizer_<word>     1 for the conditions' optimizer, else 0
+//   unpooled             1 for pooling mode "none", else 0
+// Models name the features that they were trained with; new ones are added at the end.
 // `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
                        double cache_bytes, std::span<double> out);

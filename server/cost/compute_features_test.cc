@@ -74,6 +74,29 @@ TEST(ComputeFeaturesTest, AreWhatTheirNamesSay) {
   EXPECT_EQ(ComputeFeatureIndex("dim"), std::nullopt);
 }
 
+TEST(ComputeFeaturesTest, EveryOptimizerHasAWordOfItsOwn) {
+  for (const auto& optimizer : kWords<Optimizer>) {
+    PricingConditions conditions = SomeConditions();
+    conditions.optimizer = optimizer.value;
+    auto named = Named(conditions, SomeShard(), 0);
+    for (const auto& word : kWords<Optimizer>) {
+      const std::string feature = "optimizer_" + std::string(word.text);
+      ASSERT_EQ(named.count(feature), 1U) << feature;
+      EXPECT_EQ(named[feature], word.value == optimizer.value ? 1 : 0) << feature;
+    }
+  }
+}
+
+TEST(ComputeFeaturesTest, WithoutPoolingEveryIdGivesAVector) {
+  ShardFeatures shard = SomeShard();
+  EXPECT_EQ(Named(SomeConditions(), shard, 0)["unpooled"], 0);
+  shard.pooling_mode = PoolingMode::kNone;
+  auto named = Named(SomeConditions(), shard, 0);
+  EXPECT_EQ(named["unpooled"], 1);
+  EXPECT_EQ(named["mean_pooling"], 0);
+  EXPECT_THAT(named["log_output_bytes"], DoubleNear(std::log(1 + 4 * 500 * 16), 1e-12));
+}
+
 TEST(ComputeFeaturesTest, ABlockOfRowsHasItsShareOfTheIds) {
   ShardFeatures shard = SomeShard();
   shard.rows = 250;
