@@ -225,6 +225,7 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
         Request(ranks, static_cast<int>(random.Between(1, ranks)),
                 {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
     request.global_batch_size = random.Between(1, 10'000);
+    if (round % 2 == 0) request.pipeline_type = PipelineType::kNone;  // ids count
     request.topology.bandwidths.inter_host_bytes_per_s *= 1 + 40 * random.UniformReal();
     for (Table& table : request.tables) {
       table.num_embeddings = random.Between(10, 100'000);

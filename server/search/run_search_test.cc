@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "server/evaluate/check_plan.h"
@@ -71,6 +73,12 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
     request.search.num_candidates = 3;
     request.search.max_length = 2;
     request.search.refine_steps = 5;
+    // Counted, hidden and not priced; over links that make it as large as the rest.
+    if (i % 3 > 0) {
+      request.pipeline_type = i % 3 == 1 ? PipelineType::kNone : PipelineType::kTrainSparseDist;
+      request.topology.bandwidths.intra_host_bytes_per_s = 1e6;
+      request.topology.bandwidths.inter_host_bytes_per_s = 1e6;
+    }
     for (const std::string_view strategy : kStrategyNames) {
       request.search.strategy = strategy;
       const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
@@ -92,6 +100,36 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
     }
   }
   EXPECT_GT(plans, 6000);
+}
+
+// A wide table decides what compute and communication cost, narrow ones with many ids what their
+// distribution costs.
+TEST(RunSearchTest, ADistributionOfIdsThatCountsIsOptimised) {
+  PlanRequest request;
+  request.topology.devices.assign(2, Device{.host = 0, .memory_bytes = 1 << 30});
+  request.topology.bandwidths.intra_host_bytes_per_s = 1e9;
+  for (int t = 0; t < 4; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(t);
+    table.num_embeddings = 1000;
+    table.embedding_dim = t == 0 ? 256 : 4;
+    table.pooling_factor = t == 0 ? 1 : 30;
+  }
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  const ConcaveCostModel model;
+  const auto cost_of_plan_for = [&](std::optional<PipelineType> pipeline) {
+    PlanRequest asked = request;
+    asked.pipeline_type = pipeline;
+    const auto result = RunSearch(asked, BoundTo(asked, model), NeverStop(), nullptr);
+    EXPECT_THAT(result, IsOk());
+    asked.pipeline_type = PipelineType::kNone;
+    return PricePlan(asked, result->plan, BoundTo(asked, model))->embedding_cost_ms;
+  };
+  const double optimised = cost_of_plan_for(PipelineType::kNone);
+  EXPECT_LT(optimised, 0.99 * cost_of_plan_for(PipelineType::kTrainSparseDist));
+  request.pipeline_type = PipelineType::kNone;
+  EXPECT_NEAR(optimised, ExhaustiveSearch(request, BoundTo(request, model), 0).best_cost_ms,
+              1e-4 * optimised);
 }
 
 TEST(RunSearchTest, BaselinesFindAPlanExactlyWhenWholeTablesFitAndNeverBeatTheOptimum) {
