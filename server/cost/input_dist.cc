@@ -56,9 +56,10 @@ float InputDist::Ms(const ShardFeatures& shard) const {
     return static_cast<float>(std::ceil(ids * kIdBytes) / link);
   }
   const double from_each = InputBytesOf(shard, conditions_).total();
+  const double per_pod = std::min(ranks, per_host * conditions_.pod_size);
   const double host_link = CommBandwidth(topology_, Collective::kAllToAll, per_host, per_host);
   const double exchange_ms =
-      std::max((per_host - 1) * from_each / host_link, (ranks - per_host) * from_each / link);
+      std::max((per_pod - 1) * from_each / host_link, (ranks - per_pod) * from_each / link);
   const double passes = CutsRows(shard.layout.type) ? kPassesOfCutRows : kPassesOfWholeRows;
   return static_cast<float>(exchange_ms + passes * from_each * ranks / memory_bytes_per_ms_);
 }
