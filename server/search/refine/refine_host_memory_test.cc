@@ -17,6 +17,7 @@
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/conflict/infeasibility.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_cost_model.h"
 
@@ -199,6 +200,8 @@ TEST(RefineHostMemoryTest, APlanIsFoundWhereverThereIsOneAndTinyOnesAreTheBest) 
     const double best_ms = whole.Best();
     const auto result = Search(request);
     ASSERT_EQ(result.ok(), best_ms < kNone) << seed << ' ' << result.status();
+    // No proof is wrong, and all of so few plans can be tried.
+    EXPECT_EQ(ProveInfeasible(request, NeverStop()).has_value(), best_ms == kNone) << seed;
     if (!result.ok()) {
       ++none;
       continue;

@@ -146,6 +146,8 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
   added_.clear();
   demoted_.assign(choice.size(), false);
+  demotes_ = std::any_of(choice.begin(), choice.end(),
+                         [](const PricedLayout& p) { return p.layout.residency != 0; });
   for (const Unit& unit : solution.fixed_units()) {
     if (context_.ShouldStop()) return unit.table;
     Add(unit, solution);
@@ -166,7 +168,7 @@ bool Construction::Place(const Item& item, const Choice& choice, Solution& solut
       .table = table, .type = layout.type, .cols = item.cols, .residency = layout.residency};
   const bool placed = item.cols == 0 ? PlaceTable(table, layout, -1, -1, solution)
                                      : PlaceBlock(block, 1, -1, -1, solution);
-  return placed || (rules_.has_host_memory() && PlaceDemoted(table, layout, solution));
+  return placed || (demotes_ && PlaceDemoted(table, layout, solution));
 }
 
 bool Construction::PlaceDemoted(int table, TableLayout layout, Solution& solution) {

@@ -50,7 +50,8 @@ class Construction {
 
   // Replaces what `solution` holds. Tables in descending `urgency`, then in the given order, each
   // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it; one that
-  // finds no place takes less device memory (TableRules::residencies). Returns the
+  // finds no place takes less device memory (TableRules::residencies) unless all are chosen to be
+  // in device memory, where other cuts come first. Returns the
   // table that found no place, and leaves the solution incomplete then; -1: all did.
   int Build(const Choice& choice, Order order, const std::vector<int>& urgency,
             const CommSurrogate& surrogate, Solution& solution);
@@ -89,6 +90,7 @@ class Construction {
   CommSurrogate surrogate_;
   std::vector<double> price_ms_;  // by rank
   std::vector<int> added_;        // unit ids in order
+  bool demotes_ = false;          // some table is in host memory by choice
   std::vector<bool> demoted_;     // by table: all of it is placed
 };
 

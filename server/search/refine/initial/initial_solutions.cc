@@ -107,6 +107,11 @@ Status InitialSolutions::FindLegal(Solution& solution) {
       }
       if (context_.ShouldStop()) return absl::OkStatus();
     }
+    const bool all_on_device = std::all_of(residencies_.begin(), residencies_.end(),
+                                           [](int residency) { return residency == 0; });
+    if (all_on_device && (Repair(AllLayouts(), solution) || context_.stopped())) {
+      return absl::OkStatus();
+    }
   }
   const auto first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
   if (context_.stopped()) return absl::OkStatus();
