@@ -595,7 +595,7 @@ class PlansTest(Case):
 
     def test_errors_of_the_service_have_torchrecs_types(self):
         with self.refused(PlannerErrorType.INSUFFICIENT_STORAGE, "no plan can exist"):
-            make(topology=gpus(hbm_cap=100_000)).plan(small_model(), get_default_sharders())
+            make(topology=gpus(hbm_cap=100_000, ddr_cap=0)).plan(small_model(), get_default_sharders())
         pinned = {"constraints": {"tables": [{"tables": ["a"], "ranks": [0]}, {"tables": ["a"], "forbidden_ranks": [0]}]}}
         with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "a"):
             make(request=pinned).plan(small_model(), get_default_sharders())
@@ -663,6 +663,97 @@ class PlansTest(Case):
         plan = make(constraints={"a": ParameterConstraints(sharding_types=["row_wise"])}).plan(model, get_default_sharders())
         rows = {path: [shard.shard_sizes for shard in plan.plan[path]["a"].sharding_spec.shards] for path in plan.plan}
         self.assertEqual(rows, {"left": [[250, 64]] * 4, "right": [[1250, 32]] * 4})
+
+
+class EstimatesTest(Case):
+    """The service's price of its plan is that of TorchRec's estimators, and its memory too, whatever the modules, constraints and sharders say."""
+
+    ANALYTIC = {"cost_model": {"name": "analytic"}}
+
+    def agree(self, model, sharders=None, topology=None, batch_size=64, kernel=None, load_factor=0.375, **more):
+        """The plan, whose cost and bytes TorchRec's estimators and the service agree about. `kernel`: given to all tables, and priced with EvaluatePlan."""
+        topology = topology or gpus()
+
+        def give(response):
+            for table in response.plan.tables if kernel else []:
+                table.compute_kernel = kernel
+                if kernel == "fused_uvm_caching":
+                    table.cache_load_factor = load_factor
+            with neuroshard.PlannerClient(ADDRESS) as client:
+                found = client.evaluate(service.requests[-1], response.plan)
+            self.assertEqual(list(found.violations), [])
+            response.cost.CopyFrom(found.cost)
+
+        with relay(give) as (address, service):
+            planner = make(address, topology=topology, batch_size=batch_size, request=self.ANALYTIC, **more)
+            plan = planner.plan(model, sharders or get_default_sharders())
+        options, cost = planner.get_selected_options(), planner.response.cost
+        self.assertAlmostEqual(cost.embedding_cost_ms / NoopPerfModel(topology).rate(options), 1, delta=1e-5)
+        hbm, ddr = [0] * topology.world_size, [0] * topology.world_size
+        for option in options:
+            for shard in option.shards:
+                hbm[shard.rank] += shard.storage.hbm
+                ddr[shard.rank] += shard.storage.ddr
+        memory = [rank.memory for rank in cost.ranks]
+        self.assertEqual([each.host_total_bytes for each in memory], ddr)
+        self.assertEqual([each.total_bytes - each.reserve_bytes for each in memory], hbm)
+        return plan
+
+    def model(self, **more):
+        return Model(ebc=bags(*(bag(f"t{index}", 1000 * (index + 1), 32 << index % 3, **more) for index in range(6))))
+
+    def constrain(self, **more):
+        return {f"t{index}": ParameterConstraints(**{"pooling_factors": [3.0 + index], **more}) for index in range(6)}
+
+    def test_plain(self):
+        self.agree(self.model(), constraints=self.constrain())
+
+    def test_kernels_with_rows_in_host_memory(self):
+        for kernel in ("fused_uvm", "fused_uvm_caching"):
+            for kind in ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard"):
+                with self.subTest(kernel=kernel, kind=kind):
+                    plan = self.agree(self.model(), constraints=self.constrain(sharding_types=[kind]), kernel=kernel)
+                    self.assertEqual({(each.compute_kernel, each.sharding_type) for each in plan.plan["ebc"].values()}, {(kernel, kind)})
+
+    def test_types_of_weights_outputs_and_exchanges(self):
+        self.agree(self.model(data_type=DataType.FP16), constraints=self.constrain())
+        self.agree(self.model(), constraints=self.constrain(output_dtype=DataType.FP16))
+        for forward, backward in ((CommType.FP16, CommType.BF16), (CommType.INT8, CommType.FP16), (CommType.FP8, CommType.FP8)):
+            registry = get_qcomm_codecs_registry(QCommsConfig(forward_precision=forward, backward_precision=backward))
+            for kind in ("table_wise", "row_wise", "table_row_wise"):
+                with self.subTest(forward=forward, backward=backward, kind=kind):
+                    self.agree(self.model(), [EmbeddingBagCollectionSharder(qcomm_codecs_registry=registry)], constraints=self.constrain(sharding_types=[kind]))
+
+    def test_pipelines(self):
+        for pipeline in (PipelineType.TRAIN_SPARSE_DIST, PipelineType.TRAIN_PREFETCH_SPARSE_DIST):
+            for kernel in ("fused", "fused_uvm_caching"):
+                cache = CacheParams(prefetch_pipeline=pipeline == PipelineType.TRAIN_PREFETCH_SPARSE_DIST)
+                constraints = self.constrain(sharding_types=["table_wise"], cache_params=cache)
+                estimators = [EmbeddingPerfEstimator(gpus(), constraints), EmbeddingStorageEstimator(gpus(), constraints, pipeline)]
+                with self.subTest(pipeline=pipeline, kernel=kernel):
+                    self.agree(self.model(), constraints=constraints, kernel=kernel, enumerator=EmbeddingEnumerator(gpus(), 64, constraints, estimators))
+
+    def test_unpooled_tables(self):
+        model = Model(
+            ec=EmbeddingCollection(
+                tables=[EmbeddingConfig(name=f"t{index}", num_embeddings=1000, embedding_dim=64, feature_names=[f"f{index}"]) for index in range(6)],
+                device=torch.device("meta"),
+            )
+        )
+        for kind in ("table_wise", "column_wise", "row_wise"):
+            with self.subTest(kind=kind):
+                self.agree(model, constraints=self.constrain(sharding_types=[kind], min_partition=32))
+
+    def test_optimizers_of_parameters(self):
+        import torchrec.optim
+
+        for kind in (torchrec.optim.SGD, torchrec.optim.LarsSGD, torchrec.optim.Adagrad, RowWiseAdagrad, torchrec.optim.Adam, torchrec.optim.PartialRowWiseAdam,
+                     torchrec.optim.LAMB):  # fmt: skip
+            for kernel in ("fused", "fused_uvm_caching"):
+                model = self.model()
+                apply_optimizer_in_backward(kind, model.parameters(), {"lr": 0.1})
+                with self.subTest(optimizer=kind.__name__, kernel=kernel):
+                    self.agree(model, constraints=self.constrain(sharding_types=["row_wise", "column_wise"]), kernel=kernel)
 
 
 class CacheTest(Case):
