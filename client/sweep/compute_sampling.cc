@@ -101,7 +101,7 @@ void DrawConditions(const ComputeConditions& conditions, Random& random, Compute
   const PoolingMode pooling_mode = DrawOne(conditions.pooling_modes, random);
   const DataType weight_dtype = DrawOne(conditions.weight_dtypes, random);
   for (MeasuredShard& shard : sample.shards) {
-    shard.weighted = weighted;
+    shard.weighted = weighted && pooling_mode != PoolingMode::kNone;
     shard.pooling_mode = pooling_mode;
     shard.weight_dtype = weight_dtype;
   }

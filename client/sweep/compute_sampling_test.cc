@@ -177,6 +177,20 @@ TEST(ComputeSamplingTest, ConditionsVaryBySampleAndLeaveTheTablesAlone) {
   EXPECT_LT(weighted, 110);
 }
 
+TEST(ComputeSamplingTest, WithoutPoolingNothingIsWeighted) {
+  ComputeSweepConfig config = SmallComputeConfig();
+  config.conditions.weighted_share = 1;
+  config.conditions.pooling_modes = {PoolingMode::kNone};
+  const auto samples = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(samples.ok());
+  for (const ComputeSample& sample : *samples) {
+    for (const MeasuredShard& shard : sample.shards) {
+      EXPECT_EQ(shard.pooling_mode, PoolingMode::kNone);
+      EXPECT_FALSE(shard.weighted);
+    }
+  }
+}
+
 TEST(ComputeSamplingTest, ARowBlockHasItsShareOfRowsAndIds) {
   ComputeSweepConfig config = SmallComputeConfig();
   config.row_shares = {1.0, 0.25};

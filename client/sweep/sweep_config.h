@@ -18,7 +18,7 @@ namespace neuroshard {
 struct ComputeConditions {
   std::vector<std::int64_t> batch_sizes = {65536};
   std::vector<Optimizer> optimizers = {Optimizer::kSgd};
-  double weighted_share = 0;  // of the samples, in [0, 1]
+  double weighted_share = 0;  // of the samples that pool, in [0, 1]
   std::vector<PoolingMode> pooling_modes = {PoolingMode::kSum};
   std::vector<DataType> weight_dtypes = {DataType::kFp32};
 
