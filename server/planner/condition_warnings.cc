@@ -275,11 +275,19 @@ std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
   if (model.kind == kAnalyticKind) return {};
   std::set<DataType> rows;
   std::set<Optimizer> optimizers;
+  bool unpooled = false;
   for (const ComputeSample& set : sets) {
     optimizers.insert(set.optimizer);
-    for (const MeasuredShard& shard : set.shards) rows.insert(shard.weight_dtype);
+    for (const MeasuredShard& shard : set.shards) {
+      rows.insert(shard.weight_dtype);
+      unpooled = unpooled || shard.pooling_mode == PoolingMode::kNone;
+    }
   }
   std::vector<std::string> lines;
+  const std::vector<std::string>& features = model.coverage.features;
+  if (unpooled && std::find(features.begin(), features.end(), "unpooled") == features.end()) {
+    lines.push_back("unpooled lookups were not measured: priced as if they were pooled");
+  }
   AddDtypes(rows, model, lines);
   AddOptimizers(optimizers, model, lines);
   return lines;

@@ -60,7 +60,7 @@ TEST(FabricCommTest, OtherCollectivesCostWhatTheyTake) {
 }
 
 TEST(FabricCommTest, LoadsAreTheBytesThatAreExchanged) {
-  const FabricComm comm(kCommFabric, {{0, 8}}, kBatch, {DataType::kBf16, std::nullopt});
+  const FabricComm comm(kCommFabric, {{0, 8}}, kBatch, 1, {DataType::kBf16, std::nullopt});
   EXPECT_EQ(comm.Load(CommShard(ShardingType::kColumnWise)), (CommLoad{64, 128}));
   ShardFeatures sequence = CommShard(ShardingType::kRowWise);
   sequence.unpooled = true;
