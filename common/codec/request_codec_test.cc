@@ -512,7 +512,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 
   EXPECT_EQ(encoded.topology().hosts_size(), 2);
-  EXPECT_EQ(request->pipeline_type, PipelineType::kNone);
+  EXPECT_EQ(request->pipeline_type, PipelineType::kTrainSparseDist);
   EXPECT_EQ(request->tables[2].batch_pooling_factors, std::vector<double>{3});
   EXPECT_EQ(request->search.hugectr.iterations, 3);
   EXPECT_EQ(request->topology.bandwidths.inter_host_bytes_per_s, 25e9);

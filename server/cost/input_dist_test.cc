@@ -107,8 +107,11 @@ std::vector<SentCase> SentCases() {
   features.pooling_factors = {10, 20, 30};
   add("features of their own", ShardingType::kTableWise, whole, features);
   features.num_poolings = {2, 1, 3};
+  features.pooling_factor = 10 * 2 + 20 * 1 + 30 * 3;
   add("several bags", ShardingType::kRowWise, rows_over_all(), features);
   features.feature_batch_sizes = {8, 24, 4};
+  features.pooling_factor =
+      (10 * 2 * 8 + 20 * 1 * 24 + 30 * 3 * 4) / double{kRanks * kSamplesOfRank};
   add("variable batch sizes", ShardingType::kTableWise, whole, features);
   Table unpooled = SomeTable();
   unpooled.kind = TableKind::kEmbedding;

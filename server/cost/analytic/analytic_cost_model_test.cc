@@ -75,6 +75,14 @@ TEST(AnalyticCostModelTest, DistributionOfIdsTakesWhatTorchRecSays) {
     for (const std::int64_t samples : golden.batch_sizes) {
       table.feature_batch_sizes.push_back(samples * golden.ranks);
     }
+    table.pooling_factor = 0;  // ids of a global batch / its samples
+    for (std::size_t f = 0; f < golden.pooling_factors.size(); ++f) {
+      const double bags = golden.num_poolings.empty() ? 1 : golden.num_poolings[f];
+      const std::int64_t samples =
+          golden.batch_sizes.empty() ? golden.samples : golden.batch_sizes[f];
+      table.pooling_factor += golden.pooling_factors[f] * bags * static_cast<double>(samples) /
+                              static_cast<double>(golden.samples);
+    }
     const InputDist input_dist = *MakeAnalyticCostModel()->Bind(conditions)->input_dist();
     for (const auto& word : kWords<ShardingType>) {
       ShardLayout layout;

@@ -54,10 +54,10 @@ class FabricCostModel final : public CostModel {
     std::vector<HostRanks> hosts = conditions.hosts;
     if (hosts.empty()) hosts = {{0, num_ranks}};
     std::shared_ptr<const CommModel> comm =
-        num_ranks == 1 ? CommOfOneRank()
-                       : std::make_shared<const FabricComm>(
-                             fabric_, hosts, conditions.global_batch_size, conditions.pod_size,
-                             conditions.quantized_comms);
+        num_ranks == 1
+            ? CommOfOneRank()
+            : std::make_shared<const FabricComm>(fabric_, hosts, conditions.global_batch_size,
+                                                 conditions.pod_size, conditions.quantized_comms);
     return BoundCostModel(conditions, info().properties, info().coverage.sharding_types,
                           one_rank.compute(), std::move(comm));
   }
