@@ -243,6 +243,25 @@ Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<
   return ConstraintsDecoder(tables, topology, violations).Decode(message);
 }
 
+std::vector<std::string> ConstraintWarnings(const Constraints& constraints,
+                                            const Topology& topology) {
+  std::vector<std::string> warnings;
+  for (std::size_t i = 0; i < constraints.tables.size(); ++i) {
+    const TableRule& rule = constraints.tables[i];
+    if (rule.cache_load_factor == 0) continue;
+    const auto& kernels = rule.compute_kernels;
+    const bool caches =
+        kernels.empty() ||
+        std::find(kernels.begin(), kernels.end(), ComputeKernel::kFusedUvmCaching) != kernels.end();
+    if (caches && !topology.host_memory_bytes.empty()) continue;
+    warnings.push_back(fmt::format("constraints.tables[{}].cache_load_factor changes nothing: {}",
+                                   i,
+                                   caches ? "no host has host_memory_bytes"
+                                          : "compute_kernels does not list fused_uvm_caching"));
+  }
+  return warnings;
+}
+
 v1::Constraints EncodeConstraints(const Constraints& constraints,
                                   const std::vector<Table>& tables) {
   const TableNames names(tables);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/base/violations.h"
@@ -21,6 +22,10 @@ std::int64_t CountConstraintEntries(const v1::Constraints& message);
 // compared with it.
 Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<Table>& tables,
                               const Topology& topology, Violations& violations);
+
+// What rules ask for that changes nothing.
+std::vector<std::string> ConstraintWarnings(const Constraints& constraints,
+                                            const Topology& topology);
 
 // DecodeConstraints gives the same constraints again.
 v1::Constraints EncodeConstraints(const Constraints& constraints, const std::vector<Table>& tables);

@@ -170,6 +170,9 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   for (std::string& warning : TopologyWarnings(message.topology(), request.topology)) {
     request.warnings.push_back(std::move(warning));
   }
+  for (std::string& warning : ConstraintWarnings(request.constraints, request.topology)) {
+    request.warnings.push_back(std::move(warning));
+  }
   return request;
 }
 

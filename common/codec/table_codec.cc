@@ -88,8 +88,15 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
     check.Fail("num_poolings", "must not all be 0 where pooling_factor is not");
     return;
   }
-  table.pooling_factors.assign(static_cast<std::size_t>(message.features_size()),
-                               bags == 0 ? 0 : table.pooling_factor / bags);
+  const double of_bag = bags == 0 ? 0 : table.pooling_factor / bags;
+  if (of_bag > kMaxPoolingFactor) {
+    check.Fail("pooling_factor",
+               fmt::format("gives {} ids a bag, given num_poolings and feature_batch_sizes; must "
+                           "be at most {}",
+                           of_bag, kMaxPoolingFactor));
+    return;
+  }
+  table.pooling_factors.assign(static_cast<std::size_t>(message.features_size()), of_bag);
 }
 
 void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table) {

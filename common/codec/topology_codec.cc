@@ -152,6 +152,11 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     check.InRange("host_memory_bytes", group.host_memory_bytes(), 0, kMaxDeviceBytes);
     check.InRange("max_host_memory_bytes_per_device", group.max_host_memory_bytes_per_device(), 0,
                   kMaxDeviceBytes);
+    if (group.max_host_memory_bytes_per_device() > 0 && group.host_memory_bytes() == 0) {
+      check.Fail("max_host_memory_bytes_per_device",
+                 fmt::format("needs host_memory_bytes, got {} of none",
+                             group.max_host_memory_bytes_per_device()));
+    }
     const double speed = group.has_compute_speed() ? group.compute_speed() : 1;
     check.InRange("compute_speed", speed, kMinComputeSpeed, kMaxComputeSpeed);
     any_host_memory = any_host_memory || group.host_memory_bytes() > 0;
@@ -193,6 +198,11 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
         fmt::format("topology.bandwidths.device_memory_bytes_per_s is {:.3g}, less than any device "
                     "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
                     bandwidths.device_memory_bytes_per_s));
+  }
+  if (message.bandwidths().has_host_memory_bytes_per_s()) {
+    warnings.push_back(
+        "topology.bandwidths.host_memory_bytes_per_s changes nothing: rows in host memory are "
+        "priced by host_to_device_bytes_per_s alone");
   }
   const std::vector<std::string> names = DeviceNames(topology);
   if (names.empty()) return warnings;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace neuroshard {
@@ -131,11 +132,18 @@ double Solve(Function function, double target, double low, double high) {
 
 }  // namespace
 
-CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, double ids,
-                            double load_factor) {
-  if (ids <= 0) return {};
-  const double all_rows = static_cast<double>(rows);
-  const std::vector<RowClass> classes = ClassesOf(histogram, all_rows, ids);
+namespace {
+
+// A table's lookups, which are asked for with one load factor after the other.
+struct Lookups {
+  ReuseHistogram histogram{};
+  std::int64_t rows = 0;
+  double ids = 0;
+
+  bool operator==(const Lookups&) const = default;
+};
+
+CacheHits HitsOf(const std::vector<RowClass>& classes, double all_rows, double load_factor) {
   CacheHits hits{.distinct_ids = DistinctIds(classes)};
   if (load_factor <= 0) return hits;
   if (load_factor >= 1) {
@@ -162,6 +170,31 @@ CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, 
   hits.hit_rate = std::min(found, slots) / hits.distinct_ids;
   hits.hit_rate = std::min(hits.hit_rate, 1.0);
   return hits;
+}
+
+}  // namespace
+
+CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, double ids,
+                            double load_factor) {
+  if (ids <= 0) return {};
+  // What was asked last: all shards of a table in a residency ask the same, one after the other.
+  thread_local Lookups lookups;
+  thread_local std::vector<RowClass> classes;
+  thread_local std::vector<std::pair<double, CacheHits>> known;  // by load factor
+  const double all_rows = static_cast<double>(rows);
+  const Lookups asked = {histogram, rows, ids};
+  if (asked != lookups || classes.empty()) {
+    classes = ClassesOf(histogram, all_rows, ids);
+    lookups = asked;
+    known.clear();
+  }
+  for (const auto& [factor, hits] : known) {
+    if (factor == load_factor) return hits;
+  }
+  constexpr std::size_t kMostKnown = 32;
+  if (known.size() == kMostKnown) known.clear();
+  known.emplace_back(load_factor, HitsOf(classes, all_rows, load_factor));
+  return known.back().second;
 }
 
 }  // namespace neuroshard

@@ -38,7 +38,7 @@ struct RankCost {
   std::optional<double> backward_compute_ms;
   double forward_comm_ms = 0;
   double backward_comm_ms = 0;
-  double start_offset_ms = 0;  // compute + backward comm, minus the minimum over ranks
+  double start_offset_ms = 0;  // all but forward comm, minus the minimum over ranks
   std::int64_t dim_sum = 0;
   MemoryUse memory;
   std::int64_t capacity_bytes = 0;

@@ -6,6 +6,7 @@
 
 #include "common/domain/fabric_collectives.h"
 #include "common/domain/memory_use.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
@@ -98,12 +99,14 @@ std::int64_t SyncBytes(const PlanRequest& request, const Plan& plan) {
   PlanRequest counted;  // the rule kFull
   counted.optimizer = request.optimizer;
   std::vector<MemoryUse> of_rank(static_cast<std::size_t>(request.topology.num_ranks()));
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const TablePlan& table = plan.tables[t];
+    const Table& of = request.tables[static_cast<std::size_t>(table_of[t])];
     if (table.sharding_type == ShardingType::kDataParallel) continue;
     for (const Shard& shard : table.shards) {
       of_rank[static_cast<std::size_t>(shard.rank)] +=
-          ShardMemory(counted, request.tables[t], shard.rows, shard.cols);
+          ShardMemory(counted, of, shard.rows, shard.cols);
     }
   }
   std::int64_t most = 0;

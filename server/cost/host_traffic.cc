@@ -7,31 +7,6 @@
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
-namespace {
-
-constexpr double kMsPerSecond = 1000;
-
-// ExpectedCacheHits takes long, and the shards of a table ask the same one after the other.
-CacheHits HitsOf(const ReuseHistogram& histogram, std::int64_t rows, double ids,
-                 double load_factor) {
-  struct Asked {
-    ReuseHistogram histogram{};
-    std::int64_t rows = 0;
-    double ids = 0;
-    double load_factor = 0;
-
-    bool operator==(const Asked&) const = default;
-  };
-  thread_local Asked last;
-  thread_local CacheHits hits;
-  const Asked asked = {histogram, rows, ids, load_factor};
-  if (asked == last) return hits;
-  hits = ExpectedCacheHits(histogram, rows, ids, load_factor);
-  last = asked;
-  return hits;
-}
-
-}  // namespace
 
 double RowBytes(DataType weight_dtype, double cols) {
   return cols * static_cast<double>(ElementBytes(weight_dtype)) + RowBytesBesides(weight_dtype);
@@ -42,8 +17,9 @@ HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatur
   const double share = static_cast<double>(shard.rows) / static_cast<double>(shard.table_rows);
   const double load_factor =
       shard.layout.kernel == ComputeKernel::kFusedUvmCaching ? shard.layout.cache_load_factor : 0;
-  const CacheHits hits = HitsOf(shard.reuse_histogram, shard.table_rows,
-                                LookupsOf(conditions, shard).ids / share, load_factor);
+  const CacheHits hits = ExpectedCacheHits(
+      shard.reuse_histogram, shard.table_rows,
+      shard.pooling_factor * static_cast<double>(conditions.global_batch_size), load_factor);
   const double slots = load_factor * static_cast<double>(shard.table_rows);
   const double missed = hits.missed_rows();
   const double outside = std::clamp(hits.distinct_ids - slots, 0.0, missed);

@@ -9,7 +9,6 @@ namespace {
 constexpr double kIdBytes = 8;
 constexpr double kLengthBytes = 8;
 constexpr double kWeightBytes = 4;
-constexpr double kMsPerSecond = 1000;
 // Times that memory sees the bytes of a shard. Before the exchange, features are put in the order
 // of ranks (read, written), or bucketized by row block (read twice, to count and to move, and
 // written); after it, batches of ranks are put in the order of features (read, written).

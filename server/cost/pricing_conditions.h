@@ -9,6 +9,9 @@
 
 namespace neuroshard {
 
+// Bandwidths are of a second, prices in ms.
+inline constexpr double kMsPerSecond = 1000;
+
 // Ranks, batch size, optimizer, links and pipeline of a request.
 struct PricingConditions {
   int num_ranks = 1;

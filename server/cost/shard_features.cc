@@ -31,7 +31,9 @@ ShardFeatures FeaturesOf(const MeasuredShard& shard) {
   features.cols = shard.cols;
   features.table_rows = shard.rows;
   features.pooling_factor = shard.pooling_factor;
-  features.vectors = {std::min(1.0, shard.pooling_factor), 0};
+  features.unpooled = shard.pooling_mode == PoolingMode::kNone;
+  features.vectors = {
+      features.unpooled ? shard.pooling_factor : std::min(1.0, shard.pooling_factor), 0};
   features.reuse_histogram = shard.reuse_histogram;
   features.weight_dtype = shard.weight_dtype;
   features.pooling_mode = shard.pooling_mode;

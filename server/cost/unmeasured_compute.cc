@@ -17,7 +17,6 @@
 namespace neuroshard {
 namespace {
 
-constexpr double kMsPerSecond = 1000;
 constexpr double kFp32Bytes = 4;
 constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes save
 
@@ -157,6 +156,7 @@ class UnmeasuredCompute final : public ComputeModel {
           std::max<std::int64_t>(1, std::llround(std::min(bags, static_cast<double>(most))));
     }
     in.shard.unpooled = in.shard.states_bags = false;
+    if (shard.pooling_mode == PoolingMode::kNone) in.shard.pooling_mode = PoolingMode::kSum;
     in.shard.bags = {};
     in.shard.pooling_factor = shard.pooling_factor *
                               static_cast<double>(conditions.global_batch_size) /

@@ -31,12 +31,15 @@ void SetPoolingFactor(double pooling_factor, const Table& mean, Table& table) {
 }  // namespace
 
 StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
-                                            const BoundCostModel& model) {
+                                            const BoundCostModel& model, const StopSignal& stop) {
   const std::size_t num_batches = NumBatches(request);
-  if (num_batches == 0) return std::nullopt;
+  std::size_t num_shards = 1;
+  for (const TablePlan& table : plan.tables) num_shards += table.shards.size();
+  if (num_batches == 0 || num_batches > kMaxShardsOfBatches / num_shards) return std::nullopt;
   PlanRequest of_batch = request;
   double sum_ms = 0;
   for (std::size_t b = 0; b < num_batches; ++b) {
+    if (stop.ShouldStop()) return std::nullopt;
     for (std::size_t t = 0; t < request.tables.size(); ++t) {
       const Table& mean = request.tables[t];
       if (mean.batch_pooling_factors.empty()) continue;

@@ -1,9 +1,11 @@
 // Input imbalance: what a plan costs in each of a sample of batches.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "common/base/status.h"
+#include "common/base/stop_signal.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
@@ -13,8 +15,11 @@ namespace neuroshard {
 // The mean over the request's sampled batches (Table::batch_pooling_factors) of the plan's
 // embedding cost in that batch; none where the request has no batches. In a batch, the ids of a
 // table's features are in the proportion of the mean, and reuse is that of the mean. A table
-// without batches is the same in all of them. Fails as PricePlan, which it asks once a batch.
+// without batches is the same in all of them. None, too, where `stop` says stop, or the batches
+// have more than kMaxShardsOfBatches shards to price. Fails as PricePlan, which it asks once a
+// batch.
+inline constexpr std::size_t kMaxShardsOfBatches = 1'000'000;
 StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
-                                            const BoundCostModel& model);
+                                            const BoundCostModel& model, const StopSignal& stop);
 
 }  // namespace neuroshard

@@ -44,14 +44,14 @@ class BatchImbalanceTest : public ::testing::Test {
 TEST_F(BatchImbalanceTest, IsTheMeanOverBatchesOfTheCostliestRank) {
   request_.tables[0].batch_pooling_factors = {4, 16, 10};
   request_.tables[1].batch_pooling_factors = {16, 4, 10};
-  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model()));
+  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model(), NeverStop()));
   EXPECT_DOUBLE_EQ(*mean, (2 * CostAt(4, 16) + CostAt(10, 10)) / 3);
   EXPECT_GT(*mean, 1.2 * CostAt(10, 10));
 }
 
 TEST_F(BatchImbalanceTest, BatchesThatAreAlikeCostTheMean) {
   request_.tables[0].batch_pooling_factors = {10, 10};
-  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model()));
+  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model(), NeverStop()));
   EXPECT_DOUBLE_EQ(*mean, CostAt(10, 10));
 }
 
@@ -60,7 +60,7 @@ TEST_F(BatchImbalanceTest, FeaturesKeepTheirProportions) {
   table.features = {"f", "g"};
   table.pooling_factors = {9.5, 0.5};
   table.batch_pooling_factors = {20};
-  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model()));
+  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model(), NeverStop()));
   PlanRequest doubled = request_;
   doubled.tables[0].pooling_factor = 20;
   doubled.tables[0].pooling_factors = {19, 1};
@@ -69,7 +69,7 @@ TEST_F(BatchImbalanceTest, FeaturesKeepTheirProportions) {
 }
 
 TEST_F(BatchImbalanceTest, NothingIsSaidWithoutBatches) {
-  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model()));
+  NS_ASSERT_OK_AND_ASSIGN(const auto mean, MeanOfMaxMs(request_, plan_, Model(), NeverStop()));
   EXPECT_FALSE(mean.has_value());
 }
 

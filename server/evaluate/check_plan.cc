@@ -159,7 +159,7 @@ class PlanChecker {
         if (most == 0 || bytes <= most) continue;
         violations_.Add("plan.tables",
                         fmt::format("rank {} needs {} of the memory of host {}, but may take {} "
-                                    "(max_host_memory_bytes): {} bytes over",
+                                    "(max_host_memory_bytes_per_device): {} bytes over",
                                     r, Quote(bytes), h, Quote(most), bytes - most));
       }
       const std::int64_t bytes = of_host.host_total_bytes();

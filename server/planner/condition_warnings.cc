@@ -231,15 +231,16 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
             : ""));
   }
   if (request.has_unpooled_tables()) {
-    lines.push_back(
-        "unpooled tables were not measured: looked up as bags of one id, exchanged id by id");
+    lines.push_back("unpooled tables are priced as bags of one id, exchanged id by id");
   }
   const auto states_bags = [](const Table& table) {
     return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
   };
   if (std::any_of(request.tables.begin(), request.tables.end(), states_bags)) {
     lines.push_back(
-        "bags and batches by feature were not measured: priced as a batch of as many bags");
+        "bags and batches by feature were not measured: priced as a batch of as many bags, as far "
+        "as "
+        "such batches were");
   }
   std::set<DataType> rows;
   std::set<DataType> vectors;
@@ -284,10 +285,7 @@ std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
     }
   }
   std::vector<std::string> lines;
-  const std::vector<std::string>& features = model.coverage.features;
-  if (unpooled && std::find(features.begin(), features.end(), "unpooled") == features.end()) {
-    lines.push_back("unpooled lookups were not measured: priced as if they were pooled");
-  }
+  if (unpooled) lines.push_back("unpooled lookups are priced as bags of one id");
   AddDtypes(rows, model, lines);
   AddOptimizers(optimizers, model, lines);
   return lines;

@@ -152,6 +152,18 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
 
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
+void WarnOfMissingMean(const PlanRequest& request, const PlanCost& cost,
+                       std::vector<std::string>& warnings) {
+  const bool has_batches =
+      std::any_of(request.tables.begin(), request.tables.end(),
+                  [](const Table& table) { return !table.batch_pooling_factors.empty(); });
+  if (!has_batches || cost.mean_of_max_ms) return;
+  warnings.push_back(
+      fmt::format("there is no mean over batches (batch_pooling_factors): no time was left, or the "
+                  "batches have more than {} shards to price",
+                  kMaxShardsOfBatches));
+}
+
 }  // namespace
 
 Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock)
@@ -178,7 +190,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   }
   NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
   NS_ASSIGN_OR_RETURN(final_answer.cost.mean_of_max_ms,
-                      MeanOfMaxMs(request, final_answer.plan, bound));
+                      MeanOfMaxMs(request, final_answer.plan, bound, stop));
+  WarnOfMissingMean(request, final_answer.cost, final_answer.warnings);
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
@@ -204,7 +217,9 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     answer.cost = *std::move(cost);
     answer.cost->measured_with = model->info().measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
-    NS_ASSIGN_OR_RETURN(answer.cost->mean_of_max_ms, MeanOfMaxMs(request, plan, bound));
+    NS_ASSIGN_OR_RETURN(answer.cost->mean_of_max_ms,
+                        MeanOfMaxMs(request, plan, bound, NeverStop()));
+    WarnOfMissingMean(request, *answer.cost, answer.warnings);
     answer.migration = ReportOn(request, plan);
     answer.lower_bound = LowerBoundOf(request, bound);
     if (request.search.explain) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "server/search/baselines/greedy_baseline.h"
 #include "server/search/baselines/random_baseline.h"
@@ -73,13 +74,10 @@ Status SayWhatItKeepsTo(const PlanRequest& request, const Status& failure) {
       failure.code() != absl::StatusCode::kFailedPrecondition) {
     return failure;
   }
-  Status said(failure.code(), fmt::format("{}; '{}' keeps to device memory, '{}' puts tables into "
-                                          "host memory too",
-                                          std::string(failure.message()), request.search.strategy,
-                                          kObeysConstraints));
-  failure.ForEachPayload(
-      [&](absl::string_view type, const absl::Cord& payload) { said.SetPayload(type, payload); });
-  return said;
+  return WithReason(FailedPrecondition(
+                        "'{}' keeps to device memory, '{}' puts tables into host memory too: {}",
+                        request.search.strategy, kObeysConstraints, std::string(failure.message())),
+                    FailureReason::kNoPlanFound);
 }
 
 StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& model,

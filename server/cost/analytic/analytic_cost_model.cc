@@ -12,7 +12,6 @@
 namespace neuroshard {
 namespace {
 
-constexpr double kMsPerSecond = 1000;
 constexpr std::size_t kWidth = 2;  // forward and backward compute
 
 CostModelInfo MakeInfo() {

@@ -25,9 +25,7 @@ double BlockPenalty(double cols) {
   return cols >= kFullBlockCols / 2 ? kHalfBlockPenalty : kQuarterBlockPenalty;
 }
 
-double InputBytes(double ids, bool weighted) {
-  return std::ceil(ids * kIdBytes) * (weighted ? 2 : 1);
-}
+double IdBytes(double ids, bool weighted) { return std::ceil(ids * kIdBytes) * (weighted ? 2 : 1); }
 
 double PooledReduceScatterBytes(std::optional<DataType> dtype, double element_bytes) {
   if (!dtype) return element_bytes;
@@ -72,7 +70,7 @@ ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
       CommBandwidth(topology, Collective::kAllToAll, ranks, topology.ranks_per_host);
   ShardPerf perf;
   perf.forward_compute_ms =
-      (InputBytes(work.ids * ranks, work.weighted) + lookup_bytes + forward_bytes) *
+      (IdBytes(work.ids * ranks, work.weighted) + lookup_bytes + forward_bytes) *
       BlockPenalty(work.cols) / kernel_bytes_per_ms;
   perf.forward_comm_ms = forward_bytes / bandwidth;
   perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
@@ -94,7 +92,7 @@ ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBy
   const double per_host = topology.ranks_per_host;
   ShardPerf perf;
   perf.forward_compute_ms =
-      (InputBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
+      (IdBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
   perf.forward_comm_ms =
       forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, ranks, per_host);
   perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
@@ -116,7 +114,7 @@ ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElem
   const double backward_bytes = values * wire.backward_reduce_scatter;
   ShardPerf perf;
   perf.forward_compute_ms =
-      (InputBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
+      (IdBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
   perf.forward_comm_ms =
       forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, group, local);
   perf.backward_comm_ms =
@@ -148,7 +146,7 @@ ShardPerf DataParallelPerf(const ShardWork& work, const CommTopology& topology,
   const double table_bytes = work.rows * work.cols * work.element_bytes;
   ShardPerf perf;
   perf.forward_compute_ms =
-      (InputBytes(work.ids, work.weighted) + lookup_bytes + output_bytes) / kernel_bytes_per_ms;
+      (IdBytes(work.ids, work.weighted) + lookup_bytes + output_bytes) / kernel_bytes_per_ms;
   perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
   // The gradient of the whole table in a ring over hosts, twice where there are more than two.
   const double nodes = std::min(ranks / per_host, 2.0);

@@ -297,7 +297,22 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
     TableRules& of = tables_[t];
     if (!has_types[t]) of.types = of.types & unnamed;
   }
+  KeepToHostMemory();
   FindColumnBlocks(request);
+}
+
+void CompiledRules::KeepToHostMemory() {
+  std::map<std::shared_ptr<const std::vector<int>>, std::shared_ptr<const std::vector<int>>> kept;
+  for (TableRules& of : tables_) {
+    if (of.residencies->size() < 2 || of.residencies->back() != 0) continue;
+    if (!(of.device_types & of.types).empty()) continue;
+    auto& list = kept[of.residencies];
+    if (list == nullptr) {
+      list = std::make_shared<const std::vector<int>>(of.residencies->begin(),
+                                                      of.residencies->end() - 1);
+    }
+    of.residencies = list;
+  }
 }
 
 void CompiledRules::FindColumnBlocks(const PlanRequest& request) {

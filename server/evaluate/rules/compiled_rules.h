@@ -46,7 +46,7 @@ struct TableRules {
   // place for.
   TypeSet types;
   TypeSet device_types;  // those of them that it can have in device memory
-  // Positions in CompiledRules::residencies(), in the order of the device memory that they take,
+  // Positions in CompiledRules::residencies(): without a cache, with ascending ones, and
   // device memory itself last; equal lists are shared. {0} where no host has memory.
   std::shared_ptr<const std::vector<int>> residencies;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
@@ -105,6 +105,8 @@ class CompiledRules {
   void CollectDemands(const PlanRequest& request, TypeSet default_types);
   // Fills residencies, and device_types of kernels alone.
   void FindResidencies(const PlanRequest& request);
+  // Takes device memory from the residencies of tables that have no type left there.
+  void KeepToHostMemory();
   void FindColumnBlocks(const PlanRequest& request);
   void CollectGroups(const Constraints& constraints);
 

@@ -16,6 +16,7 @@ namespace {
 ExactPacking PackWholeTablesFeasibly(PlanRequest request, const StopSignal& stop) {
   request.constraints = {};
   request.migration.reset();
+  request.topology.host_memory_bytes.clear();  // a Placement is all in device memory
   const CompiledRules rules(request, {ShardingType::kTableWise});
   const Feasible feasible = FindFeasible(request, rules, stop);
   if (!feasible.plan.has_value()) return {std::nullopt, feasible.none};

@@ -98,7 +98,6 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool) 
     message.bandwidths.intra_host_bytes_per_s = topology.intra_host_bw * MILLISECONDS
     message.bandwidths.inter_host_bytes_per_s = topology.inter_host_bw * MILLISECONDS
     if host_memory:
-        message.bandwidths.host_memory_bytes_per_s = topology.ddr_mem_bw * MILLISECONDS
         message.bandwidths.host_to_device_bytes_per_s = topology.hbm_to_ddr_mem_bw * MILLISECONDS
     return message, reserve
 

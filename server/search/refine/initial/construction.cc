@@ -177,8 +177,8 @@ bool Construction::PlaceDemoted(int table, TableLayout layout, Solution& solutio
   for (const int id : before) {
     const Unit& unit = solution.unit(id);
     for (int i = 0; i < unit.shards.count; ++i) {
-      price_ms_[static_cast<std::size_t>(solution.RankOf(unit, i))] -=
-          PriceOf(unit.shards.at(i), surrogate_);
+      const int rank = solution.RankOf(unit, i);
+      price_ms_[static_cast<std::size_t>(rank)] -= PriceOn(rank, unit.shards.at(i));
     }
     std::erase(added_, id);
     solution.Remove(id);

@@ -42,6 +42,8 @@ constexpr std::size_t kMaxForEveryFill = 4'096;
 constexpr double kMinRestartFill = 0.6;
 // Prices of a byte of host memory that are tried.
 constexpr int kHostPriceRounds = 24;
+// Tables whose residencies are predicted in one batch, between two looks at the clock.
+constexpr std::size_t kTablesAtOnce = 32;
 // Dim caps of the greedy grid, and how many predictions it may ask for.
 constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
 constexpr std::size_t kGridEffort = 60'000;
@@ -227,8 +229,11 @@ void InitialSolutions::ChooseResidencies(double fill) {
             {residency, static_cast<double>(shard_table_.single_cost_ms(shards.full)),
              shard_table_.bytes(shards.full), shard_table_.host_bytes(shards.full)});
       }
+      if (!known && ((t + 1) % kTablesAtOnce == 0 || t + 1 == tables.size())) {
+        shard_table_.PredictNew();
+        if (context_.ShouldStop()) return;
+      }
     }
-    if (!known) shard_table_.PredictNew();
   }
   double room = 0;
   for (int r = 0; r < rules_.num_ranks(); ++r) {
@@ -248,6 +253,7 @@ void InitialSolutions::ChooseResidencies(double fill) {
     }
   }
   double low = 0, high = 0;
+  std::vector<int> fitting;  // at the last price at which hosts had room
   for (int round = 0; round < kHostPriceRounds; ++round) {
     const double price = round == 0 ? 0 : high == 0 ? scale : (low + high) / 2;
     double bytes = 0, host_bytes = 0;
@@ -282,6 +288,7 @@ void InitialSolutions::ChooseResidencies(double fill) {
       residencies_[step.table] = step.residency;
     }
     const bool fits = host_bytes <= host_room;
+    if (fits) fitting = residencies_;
     if (fits && price == 0) break;
     if (price == 0) continue;
     if (fits) {
@@ -295,6 +302,7 @@ void InitialSolutions::ChooseResidencies(double fill) {
     }
     if (fits && high - low < 0.01 * high) break;
   }
+  if (!fitting.empty()) residencies_ = std::move(fitting);
   all_layouts_.clear();
 }
 

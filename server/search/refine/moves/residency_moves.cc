@@ -12,7 +12,7 @@ constexpr std::size_t kTables = 12;
 constexpr std::size_t kLaidOut = 3;
 // Units of the source that leave it, ranks that they go to, and units that come back for one.
 constexpr std::size_t kUnits = 10;
-constexpr std::size_t kTargets = 4;
+constexpr std::size_t kPlacesOfMove = 4;
 constexpr std::size_t kReturns = 8;
 // Tables that are promoted where a move leaves memory free, on each rank.
 constexpr int kPromotions = 3;
@@ -301,7 +301,7 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
   for (int r = 0; r < solution.num_ranks(); ++r) {
     if (r != source) targets.emplace_back(pricer.objective().rank(r).total_ms(), r);
   }
-  const std::size_t most = std::min(kTargets, targets.size());
+  const std::size_t most = std::min(kPlacesOfMove, targets.size());
   std::partial_sort(targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(most),
                     targets.end());
   targets.resize(most);
