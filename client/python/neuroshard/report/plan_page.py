@@ -27,7 +27,7 @@ STAGE_STYLE = {
 }
 KIND_STYLE = {
     "weights": ("blue", "weights"), "optimizer": ("sky", "optimizer state"), "input": ("orange", "ids"),
-    "output": ("green", "pooled vectors"), "reserve": ("grey", "kept free"), "cache_state": ("pink", "cache state"),
+    "output": ("green", "pooled vectors"), "reserve": ("grey", "kept free"), "cache_state": ("red", "cache state"),
 }
 TYPE_COLOURS = {
     "table_wise": "blue", "column_wise": "sky", "table_column_wise": "green", "row_wise": "red", "table_row_wise": "orange",

@@ -19,7 +19,9 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
 from neuroshard import report
-from neuroshard.report import command, markup, units
+from neuroshard.report import command, figures, markup, units
+from neuroshard.report.answer import MEMORY_KINDS
+from neuroshard.report.plan_page import KIND_STYLE
 from neuroshard.v1 import planner_pb2
 
 ROOT = next(p for p in pathlib.Path(__file__).resolve().parents if (p / "configs").is_dir())
@@ -109,6 +111,11 @@ class HostMemory(unittest.TestCase):
         text = "\n".join(lines)
         self.assertRegex(text, r"cache state, \d+")
         self.assertRegex(text, r"Tables in host memory: host 0 3\.0* GiB of 8\.0* GiB, .* and 8 more\.")
+
+    def test_every_kind_of_memory_has_a_style_of_its_own(self):
+        styles = [KIND_STYLE[kind] for kind in MEMORY_KINDS]
+        self.assertEqual(len(set(styles)), len(MEMORY_KINDS))
+        self.assertLessEqual({colour for colour, _ in styles}, set(figures._COLOURS))
 
     def test_without_any_there_is_nothing_of_it(self):
         text = text_of(report.show(response(3, 2)).html)
