@@ -69,6 +69,23 @@ TEST_F(DiffCommandTest, DistributionOfIdsIsShownWhereEitherPlanHasIt) {
   EXPECT_FALSE(json["ranks"][0]["after"].contains("input_dist_ms"));
 }
 
+TEST_F(DiffCommandTest, KernelsAreShownWhereTablesAreInHostMemory) {
+  std::string plan = testing::kPlan;
+  plan.replace(plan.find("\"fused\""), 7, R"("fused_uvm_caching", "cache_load_factor": 0.5)");
+  const std::string cached = Write("cached.json", plan);
+  EXPECT_EQ(Run({"diff", plan_, cached}), 0) << err_;
+  EXPECT_THAT(out_,
+              AllOf(HasSubstr("a        0 B  table_wise  0      fused -> fused_uvm_caching 0.5\n"),
+                    HasSubstr("1 of 2 tables change"), Not(HasSubstr("\nb "))));
+  plan.replace(plan.find("0.5"), 3, "0.25");
+  EXPECT_EQ(Run({"diff", cached, Write("less.json", plan), "--format", "json"}), 0) << err_;
+  const auto json = nlohmann::json::parse(out_);
+  ASSERT_EQ(json["tables"].size(), 1u);
+  EXPECT_EQ(json["tables"][0]["before"]["compute_kernel"], "fused_uvm_caching");
+  EXPECT_EQ(json["tables"][0]["before"]["cache_load_factor"], 0.5);
+  EXPECT_EQ(json["tables"][0]["after"]["cache_load_factor"], 0.25);
+}
+
 TEST_F(DiffCommandTest, WithARequestThePlannerPricesBoth) {
   planner_.evaluation.set_legal(true);
   planner_.evaluation.mutable_cost()->set_embedding_cost_ms(5);

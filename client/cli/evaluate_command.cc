@@ -33,6 +33,7 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, const Te
     table += CostTable(response.cost(), style);
     text += fmt::format("{}, model {} version {}\n", CostText(response.cost()),
                         response.cost_model().name(), response.cost_model().version());
+    text += HostMemoryLines(response.cost());
   }
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
   if (response.has_migration()) text += MigrationLine(response.migration());

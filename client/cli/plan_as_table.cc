@@ -18,6 +18,7 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
       response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
       response.plan().world_size());
   text += ShardingLine(response.plan());
+  text += HostMemoryLines(response.cost());
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
   if (response.has_migration()) text += MigrationLine(response.migration());
   text = Lines(BasisLine(response.price_basis(), response.cost().measured_with()), style) +

@@ -35,7 +35,11 @@ Table TableOf(const TablePlan& plan) {
 }
 
 TablePlaces PlacesOf(const TablePlan& plan) {
-  TablePlaces places{plan.sharding_type, static_cast<int>(plan.shards.size()), {}};
+  TablePlaces places{plan.sharding_type,
+                     static_cast<int>(plan.shards.size()),
+                     {},
+                     plan.compute_kernel,
+                     plan.cache_load_factor};
   std::set<int> ranks;
   for (const Shard& shard : plan.shards) {
     if (shard.rows > 0) ranks.insert(shard.rank);
@@ -77,6 +81,20 @@ std::string ArrowText(const std::string& before, const std::string& after) {
 std::string PlacesText(const TablePlaces& places) {
   return places.shards > 1 ? fmt::format("{} x{}", ToText(places.sharding_type), places.shards)
                            : std::string(ToText(places.sharding_type));
+}
+
+// Otherwise kernels follow from the types.
+bool KernelsMatter(const TableChange& change) {
+  return IsInHostMemory(change.before.compute_kernel) ||
+         IsInHostMemory(change.after.compute_kernel) ||
+         (change.before.compute_kernel != change.after.compute_kernel &&
+          change.before.sharding_type == change.after.sharding_type);
+}
+
+std::string KernelText(const TablePlaces& places) {
+  const std::string_view kernel = ToText(places.compute_kernel);
+  return places.cache_load_factor > 0 ? fmt::format("{} {:.4g}", kernel, places.cache_load_factor)
+                                      : std::string(kernel);
 }
 
 const RankCost* RankOf(const PricedPlan& plan, std::size_t rank) {
@@ -146,10 +164,15 @@ Json PlanJson(const PricedPlan& plan, int tables) {
           {"tables", tables}};
 }
 
-Json PlacesJson(const TablePlaces& places) {
-  return {{"sharding_type", ToText(places.sharding_type)},
-          {"shards", places.shards},
-          {"ranks", places.ranks}};
+Json PlacesJson(const TablePlaces& places, bool with_kernel) {
+  Json json = {{"sharding_type", ToText(places.sharding_type)},
+               {"shards", places.shards},
+               {"ranks", places.ranks}};
+  if (with_kernel) {
+    json["compute_kernel"] = ToText(places.compute_kernel);
+    if (places.cache_load_factor > 0) json["cache_load_factor"] = places.cache_load_factor;
+  }
+  return json;
 }
 
 Json RankJson(const RankCost* cost) {
@@ -229,12 +252,19 @@ std::string DiffAsText(const DiffReport& report, std::size_t max_tables) {
     return a->moved_bytes > b->moved_bytes;
   });
   constexpr auto kLeft = TextTable::Align::kLeft;
-  TextTable table({{"table", kLeft}, {"moved"}, {"type", kLeft}, {"ranks", kLeft}});
+  const bool kernels = std::any_of(diff.changes.begin(), diff.changes.end(), KernelsMatter);
+  std::vector<TextTable::Column> columns = {
+      {"table", kLeft}, {"moved"}, {"type", kLeft}, {"ranks", kLeft}};
+  if (kernels) columns.push_back({"kernel", kLeft});
+  TextTable table(std::move(columns));
   for (std::size_t i = 0; i < std::min(max_tables, order.size()); ++i) {
     const TableChange& change = *order[i];
-    table.AddRow({change.table, change.resized ? "new size" : FormatBytes(change.moved_bytes),
-                  ArrowText(PlacesText(change.before), PlacesText(change.after)),
-                  ArrowText(RanksText(change.before.ranks), RanksText(change.after.ranks))});
+    std::vector<std::string> cells = {
+        change.table, change.resized ? "new size" : FormatBytes(change.moved_bytes),
+        ArrowText(PlacesText(change.before), PlacesText(change.after)),
+        ArrowText(RanksText(change.before.ranks), RanksText(change.after.ranks))};
+    if (kernels) cells.push_back(ArrowText(KernelText(change.before), KernelText(change.after)));
+    table.AddRow(std::move(cells));
   }
   if (!order.empty()) text += table.ToString();
   if (order.size() > max_tables) {
@@ -266,8 +296,8 @@ std::string DiffAsJson(const DiffReport& report) {
     tables.push_back({{"table", change.table},
                       {"moved_bytes", change.moved_bytes},
                       {"resized", change.resized},
-                      {"before", PlacesJson(change.before)},
-                      {"after", PlacesJson(change.after)}});
+                      {"before", PlacesJson(change.before, KernelsMatter(change))},
+                      {"after", PlacesJson(change.after, KernelsMatter(change))}});
   }
   Json ranks = Json::array();
   for (std::size_t rank = 0; rank < NumRanks(report); ++rank) {

@@ -19,6 +19,8 @@ struct TablePlaces {
   ShardingType sharding_type = ShardingType::kTableWise;
   int shards = 0;
   std::vector<int> ranks;  // that hold a part of it, ascending, each once
+  ComputeKernel compute_kernel = ComputeKernel::kFused;
+  double cache_load_factor = 0;  // of fused_uvm_caching; otherwise 0
 
   bool operator==(const TablePlaces&) const = default;
 };
@@ -71,7 +73,9 @@ std::string DiffAsText(const DiffReport& report, std::size_t max_tables = 20);
 
 // {"before": {"file", "cost_ms", "tables"}, "after": ..., "price_basis", "moved_bytes",
 //  "weight_bytes", "weights_are_known", "tables": [{"table", "moved_bytes", "resized", "before":
-//  {"sharding_type", "shards", "ranks"}, "after": ...}], "only_before": [...], "only_after": [...],
+//  {"sharding_type", "shards", "ranks"} and, where either kernel is in host memory or only kernels
+//  differ, "compute_kernel" and "cache_load_factor", "after": ...}], "only_before": [...],
+//  "only_after": [...],
 //  "ranks": [{"rank", "before": {"compute_ms", "forward_comm_ms", "backward_comm_ms", "total_ms"}
 //  and "input_dist_ms" where it is priced, "after": ...}], "notes": [...]}. Costs that nobody states
 //  are null.

@@ -367,6 +367,22 @@ std::string TableWithInputDist(double total_0, double total_1) {
   return PlanAsTable(response);
 }
 
+TEST(PlanAsTableTest, TablesInHostMemoryAreCountedAndTheHostsMemoryIsShown) {
+  const auto response = FromYaml<v1::ShardPlanResponse>(R"(
+plan: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused},
+  {name: b, sharding_type: table_wise, compute_kernel: fused_uvm},
+  {name: c, sharding_type: row_wise, compute_kernel: fused_uvm_caching},
+  {name: d, sharding_type: row_wise, compute_kernel: fused_uvm_caching}]}
+cost: {host_memory: [{host: 0, total_bytes: 1610612736, capacity_bytes: 4294967296}, {host: 1, capacity_bytes: 1024}]}
+)");
+  EXPECT_THAT(
+      PlanAsTable(response),
+      HasSubstr("sharding: 2 table_wise, 2 row_wise; in host memory: 2 fused_uvm_caching, 1\n"
+                "  fused_uvm\n"
+                "host 0: 1.50 GiB of 4.00 GiB host memory\n"
+                "host 1: 0 B of 1.00 KiB host memory\n"));
+}
+
 TEST(PlanAsTableTest, DistributionOfIdsIsAStageThatCountsOrIsHidden) {
   EXPECT_THAT(TableWithInputDist(12, 11.5),
               AllOf(HasSubstr("rank  ids_ms  compute_ms  comm_ms  total_ms  "),

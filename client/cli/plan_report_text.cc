@@ -43,6 +43,18 @@ ImpossibleTypes ImpossibleForAll(
   return common;
 }
 
+// By kernel, those with a cache first; empty where there are none.
+std::string TablesInHostMemory(const v1::Plan& plan) {
+  std::vector<std::string> parts;
+  for (const ComputeKernel kernel : {ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm}) {
+    const auto count = std::count_if(
+        plan.tables().begin(), plan.tables().end(),
+        [&](const v1::TablePlan& table) { return table.compute_kernel() == ToText(kernel); });
+    if (count > 0) parts.push_back(fmt::format("{} {}", count, ToText(kernel)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 }  // namespace
 
 std::string ShardingLine(const v1::Plan& plan) {
@@ -64,7 +76,19 @@ std::string ShardingLine(const v1::Plan& plan) {
     parts.push_back(shards > tables ? fmt::format("{} {} ({} shards)", tables, word.text, shards)
                                     : fmt::format("{} {}", tables, word.text));
   }
-  return fmt::format("sharding: {}\n", fmt::join(parts, ", "));
+  std::string line = fmt::format("sharding: {}", fmt::join(parts, ", "));
+  const std::string in_host_memory = TablesInHostMemory(plan);
+  if (!in_host_memory.empty()) line += "; in host memory: " + in_host_memory;
+  return line + '\n';
+}
+
+std::string HostMemoryLines(const v1::PlanCost& cost) {
+  std::string lines;
+  for (const v1::HostMemoryUse& host : cost.host_memory()) {
+    lines += fmt::format("host {}: {} of {} host memory\n", host.host(),
+                         FormatBytes(host.total_bytes()), FormatBytes(host.capacity_bytes()));
+  }
+  return lines;
 }
 
 std::string MeasuredWithLine(const MeasuredWith& with) {

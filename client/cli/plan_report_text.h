@@ -14,8 +14,12 @@
 namespace neuroshard {
 
 // "sharding: 10 table_wise, 2 column_wise (5 shards)\n": tables of each type, and their shards
-// where those are more.
+// where those are more. Where tables are in host memory, by kernel behind it: "; in host memory: 12
+// fused_uvm_caching, 3 fused_uvm".
 std::string ShardingLine(const v1::Plan& plan);
+
+// "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables.
+std::string HostMemoryLines(const v1::PlanCost& cost);
 
 // "measured with " before it, and the line's end; empty where nothing is stated.
 std::string MeasuredWithLine(const MeasuredWith& with);

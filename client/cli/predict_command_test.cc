@@ -98,6 +98,27 @@ TEST_F(PredictCommandTest, PricesThemTogetherAtOtherConditionsAndSaysWhich) {
   EXPECT_THAT(err_, AllOf(HasSubstr("warning: made up"), HasSubstr("pooling_factor is missing")));
 }
 
+TEST_F(PredictCommandTest, UnpooledTablesAreAskedAsSuchAndWhatIsLeftOutIsSaid) {
+  const std::string tables = Write("tables.yaml", R"(
+tables:
+- {name: a, kind: embedding, num_embeddings: 100, embedding_dim: 8, zipf_exponent: 1, output_dtype: fp16,
+   features: [f], pooling_factors: [3], pooling_factor: 1, feature_batch_sizes: [32]}
+topology: {hosts: [{num_devices: 2, memory_bytes: 100000, host_memory_bytes: 1000000}]}
+global_batch_size: 96
+)");
+  ASSERT_EQ(Predict(tables), 0) << err_;
+  EXPECT_EQ(asked_.sets(0).shards(0).pooling_mode(), "none");
+  EXPECT_THAT(err_, AllOf(HasSubstr("warning: host memory is left out"),
+                          HasSubstr("warning: output_dtype is left out"),
+                          HasSubstr("warning: num_poolings and feature_batch_sizes are left out")));
+  // 32 of 96 are 10.67 of 32: 3 ids for each of 11 samples are 33 of 32 samples.
+  ASSERT_EQ(Predict(tables, {"--batch-size", "192,32,96"}), 0) << err_;
+  ASSERT_EQ(asked_.sets_size(), 3);
+  EXPECT_DOUBLE_EQ(asked_.sets(0).shards(0).pooling_factor(), 1);
+  EXPECT_DOUBLE_EQ(asked_.sets(1).shards(0).pooling_factor(), 33.0 / 32);
+  EXPECT_DOUBLE_EQ(asked_.sets(2).shards(0).pooling_factor(), 1);
+}
+
 TEST_F(PredictCommandTest, PricesSetsAsTheyAre) {
   const std::string shard =
       fmt::format("{{rows: 10, cols: 4, pooling_factor: 1, reuse_histogram: {}}}", kNoReuse);

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "client/cli/global_batch_size.h"
 #include "client/validate/plan_shards.h"
 #include "common/codec/request_codec.h"
 
@@ -23,10 +24,10 @@ std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) 
 }
 
 // The batch size is decoded with the tables, since reuse by a Zipf exponent depends on it.
-StatusOr<PredictionQuestion> AskOfTables(v1::ShardPlanRequest message, TableSets tables,
+StatusOr<PredictionQuestion> AskOfTables(const v1::ShardPlanRequest& asked, TableSets tables,
                                          const std::vector<std::int64_t>& batch_sizes) {
   PredictionQuestion question;
-  const auto add = [&]() -> Status {
+  const auto add = [&](const v1::ShardPlanRequest& message) -> Status {
     NS_ASSIGN_OR_RETURN(PlanRequest request, DecodePlanRequest(message, RequestLimits()));
     for (ComputeSample& set : SetsOf(request, tables)) {
       question.request.sets.push_back(std::move(set));
@@ -34,12 +35,19 @@ StatusOr<PredictionQuestion> AskOfTables(v1::ShardPlanRequest message, TableSets
     question.request.request_id = request.request_id;
     question.request.cost_model = request.cost_model;
     question.warnings = std::move(request.warnings);
+    if (!request.topology.host_memory_bytes.empty()) {
+      question.warnings.push_back("host memory is left out: tables are priced in device memory");
+    }
+    for (std::string& line : LeftOutOf(request.tables)) {
+      question.warnings.push_back(std::move(line));
+    }
     return absl::OkStatus();
   };
-  if (batch_sizes.empty()) NS_RETURN_IF_ERROR(add());
+  if (batch_sizes.empty()) NS_RETURN_IF_ERROR(add(asked));
   for (const std::int64_t batch_size : batch_sizes) {
-    message.set_global_batch_size(batch_size);
-    NS_RETURN_IF_ERROR(add());
+    v1::ShardPlanRequest message = asked;
+    SetGlobalBatchSize(batch_size, message);
+    NS_RETURN_IF_ERROR(add(message));
   }
   return question;
 }

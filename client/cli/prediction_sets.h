@@ -24,7 +24,7 @@ struct PredictionConditions {
 // A decoded question, and the warnings that go with it.
 struct PredictionQuestion {
   PredictionRequest request;
-  std::vector<std::string> warnings;  // what decoding had to assume
+  std::vector<std::string> warnings;  // what decoding had to assume, and what sets cannot say
 };
 
 // All sets at the first batch size, then all at the next. Of a request: whole tables, at its global

@@ -117,7 +117,9 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
   const SteadyClock clock;
   ProgressDisplay display(console.err, clock, DisplayMode::kLog);
-  return Validate(request, ranks, validation, stop, display);
+  NS_ASSIGN_OR_RETURN(ValidationReport report, Validate(request, ranks, validation, stop, display));
+  for (std::string& line : NotMeasuredOf(request, plan)) report.notes.push_back(std::move(line));
+  return report;
 }
 
 Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& request,

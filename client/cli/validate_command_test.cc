@@ -84,6 +84,19 @@ TEST_F(ValidateCommandTest, ADistributionOfIdsIsNotMeasuredAndNotCompared) {
   EXPECT_THAT(out_, HasSubstr("the distribution of ids is not measured"));
 }
 
+TEST_F(ValidateCommandTest, SaysThatTablesInHostMemoryAreMeasuredInDeviceMemory) {
+  FakeWorker a;
+  FakeWorker b;
+  const std::string plan =
+      std::string(testing::kPlan)
+          .replace(std::string(testing::kPlan).find("\"fused\""), 7, "\"fused_uvm\"");
+  EXPECT_EQ(Run({"validate", request_, Write("uvm.json", plan), "--workers",
+                 a.address() + "," + b.address(), "--format", "json"}),
+            0)
+      << err_;
+  EXPECT_THAT(out_, HasSubstr("were looked up in device memory"));
+}
+
 TEST_F(ValidateCommandTest, SaysWhenThePredictionIsOfOtherKernelsOrCollectives) {
   FakeWorker a;
   FakeWorker b;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/cli/document_kind.h"
+#include "client/cli/global_batch_size.h"
 #include "client/cli/input_faults.h"
 #include "client/cli/input_file.h"
 #include "common/base/bytes.h"
@@ -205,15 +206,14 @@ std::int64_t GlobalBatchSize(const v1::WhatIfTopology& topology,
   if (topology.has_batch_size_per_device()) {
     return topology.batch_size_per_device() * CountDevices(topology.topology());
   }
-  return request.has_global_batch_size() ? request.global_batch_size()
-                                         : PlanRequest().global_batch_size;
+  return GlobalBatchSizeOf(request);
 }
 
 // With groups: that of one of them.
 v1::ShardPlanRequest RequestFor(const AskedRow& asked, v1::ShardPlanRequest request) {
   const std::int64_t batch = GlobalBatchSize(*asked.topology, request);
   const std::int64_t replicas = Replicas(asked);
-  request.set_global_batch_size((batch + replicas - 1) / replicas);
+  SetGlobalBatchSize((batch + replicas - 1) / replicas, request);
   *request.mutable_topology() = asked.topology->topology();
   if (asked.groups) {
     // Only what cutting changes: what the request leaves open stays open.

@@ -189,6 +189,29 @@ topologies:
   two_dimensional: {sync_interval_batches: 2}
 )";
 
+TEST_F(WhatIfTest, BatchesOfFeaturesKeepTheirShare) {
+  request_ = Write("features.yaml", R"(
+tables:
+- {name: a, num_embeddings: 100, embedding_dim: 8, zipf_exponent: 1, features: [f, g], pooling_factors: [2, 1],
+   feature_batch_sizes: [32, 1]}
+topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}
+global_batch_size: 64
+)");
+  topologies_ = Write("batches.yaml", R"(
+topologies:
+- {name: more, topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}, global_batch_size: 256}
+- {name: less, topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}, global_batch_size: 16}
+)");
+  ASSERT_EQ(Ask(), 0) << err_;
+  std::map<std::int64_t, std::vector<std::int64_t>> sizes;
+  for (const v1::ShardPlanRequest& asked : planner_.requests()) {
+    const auto& of = asked.tables(0).feature_batch_sizes();
+    sizes[asked.global_batch_size()].assign(of.begin(), of.end());
+  }
+  EXPECT_THAT(sizes[256], ::testing::ElementsAre(128, 4));
+  EXPECT_THAT(sizes[16], ::testing::ElementsAre(8, 1)) << "a batch has a sample";
+}
+
 class WhatIfGroupsTest : public WhatIfTest {
  protected:
   // Groups of 4 with tables of 3200 bytes each on ranks 0 and 1: 1 ms for each device, 3 ms for 8.

@@ -1,5 +1,6 @@
 #include "client/validate/plan_shards.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -54,14 +55,62 @@ void Add(MeasuredShard shard, ShardingType type, RankShards& rank) {
 
 MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_t cols) {
   const double share = static_cast<double>(rows) / static_cast<double>(table.num_embeddings);
+  const bool pooled = table.kind == TableKind::kEmbeddingBag;
   return {table.name,
           rows,
           cols,
           table.pooling_factor * share,
           table.reuse_histogram,
           table.weight_dtype,
-          table.pooling_mode,
-          table.weighted};
+          pooled ? table.pooling_mode : PoolingMode::kNone,
+          pooled && table.weighted};
+}
+
+std::vector<std::string> LeftOutOf(const std::vector<Table>& tables) {
+  std::vector<std::string> lines;
+  if (std::any_of(tables.begin(), tables.end(), [](const Table& table) {
+        return table.output_dtype.value_or(DataType::kFp32) != DataType::kFp32;
+      })) {
+    lines.push_back("output_dtype is left out: lookups give vectors of fp32");
+  }
+  if (std::any_of(tables.begin(), tables.end(), [](const Table& table) {
+        return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
+      })) {
+    lines.push_back(
+        "num_poolings and feature_batch_sizes are left out: the ids of a sample are one bag");
+  }
+  return lines;
+}
+
+std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan) {
+  std::vector<std::string> lines;
+  if (std::any_of(plan.tables.begin(), plan.tables.end(),
+                  [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); })) {
+    lines.push_back(
+        "tables in host memory (fused_uvm, fused_uvm_caching) were looked up in device "
+        "memory");
+  }
+  for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));
+  const Topology& topology = request.topology;
+  const auto is_cast = [](const std::optional<DataType>& dtype) {
+    return dtype.value_or(DataType::kFp32) != DataType::kFp32;
+  };
+  if (topology.num_ranks() > 1) {
+    if (request.has_unpooled_tables()) {
+      lines.push_back(
+          "unpooled tables were exchanged as if they were pooled: a vector a sample, not one an "
+          "id");
+    }
+    if (is_cast(request.quantized_comms.forward_dtype) ||
+        is_cast(request.quantized_comms.backward_dtype)) {
+      lines.push_back("quantized_comms is left out: vectors were exchanged in fp32");
+    }
+  }
+  if (std::any_of(topology.devices.begin(), topology.devices.end(),
+                  [](const Device& device) { return device.compute_speed != 1; })) {
+    lines.push_back("compute_speed is left out: lookups took what the workers' devices take");
+  }
+  return lines;
 }
 
 std::int64_t RankShards::replica_values() const {

@@ -13,8 +13,17 @@
 
 namespace neuroshard {
 
-// `rows` x `cols` of the table as a table of their own: rows have their share of the ids.
+// `rows` x `cols` of the table as a table of their own: rows have their share of the ids; those of
+// an unpooled table are not pooled.
 MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_t cols);
+
+// What measured shards do not say of their tables, a line for each condition that is there.
+std::vector<std::string> LeftOutOf(const std::vector<Table>& tables);
+
+// What a plan asks for and workers do otherwise, a line each: LeftOutOf, tables in host memory,
+// exchanges of unpooled vectors or in other types, speeds of devices. Besides NotesOn
+// (plan_collectives.h).
+std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan);
 
 // The lookups and the exchanged columns of one rank under a plan.
 struct RankShards {

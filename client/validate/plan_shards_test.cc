@@ -7,6 +7,7 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
@@ -79,6 +80,36 @@ TEST_F(PlanShardsTest, AReplicaIsLookedUpApartAndOnlyItsGradientsAreExchanged) {
   EXPECT_DOUBLE_EQ((*ranks)[1].replicas[0].pooling_factor, 10);
   EXPECT_EQ((*ranks)[1].dim_sum, 0);
   EXPECT_EQ((*ranks)[1].replica_values(), 40);
+}
+
+TEST_F(PlanShardsTest, IdsOfAnUnpooledTableAreNotPooled) {
+  request_.tables[0].kind = TableKind::kEmbedding;
+  request_.tables[0].weighted = true;
+  const auto ranks = ShardsByRank(request_, PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}}));
+  ASSERT_THAT(ranks, IsOk());
+  EXPECT_EQ((*ranks)[0].shards[0].pooling_mode, PoolingMode::kNone);
+  EXPECT_FALSE((*ranks)[0].shards[0].weighted);
+}
+
+TEST_F(PlanShardsTest, WhatWorkersDoOtherwiseIsSaidOnceEach) {
+  Plan plan = PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}});
+  request_.quantized_comms.forward_dtype = DataType::kFp32;
+  EXPECT_THAT(NotMeasuredOf(request_, plan), IsEmpty());
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  request_.tables[0].kind = TableKind::kEmbedding;
+  request_.tables[0].output_dtype = DataType::kFp16;
+  request_.tables[0].num_poolings = {2};
+  request_.quantized_comms.backward_dtype = DataType::kBf16;
+  request_.topology.devices[1].compute_speed = 2;
+  EXPECT_THAT(NotMeasuredOf(request_, plan),
+              ElementsAre(HasSubstr("host memory"), HasSubstr("output_dtype"),
+                          HasSubstr("num_poolings"), HasSubstr("unpooled tables were exchanged"),
+                          HasSubstr("quantized_comms"), HasSubstr("compute_speed")));
+  request_.topology.devices.resize(1);
+  EXPECT_THAT(
+      NotMeasuredOf(request_, plan),
+      ElementsAre(HasSubstr("host memory"), HasSubstr("output_dtype"), HasSubstr("num_poolings")))
+      << "one rank exchanges nothing";
 }
 
 TEST_F(PlanShardsTest, ShardsThatAreNotOfTheirTableAreRefused) {

@@ -227,7 +227,9 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     rank.intervals = DecodeIntervals(encoded);
     if (encoded.has_input_dist_ms()) {
       rank.input_dist_ms = encoded.input_dist_ms();
-      rank.input_dist_hidden = encoded.total_ms() == rank.total_ms();
+      // So that no rounding of other writers matters.
+      const double more_ms = encoded.total_ms() - rank.total_ms();
+      rank.input_dist_hidden = !(more_ms > *rank.input_dist_ms / 2);
     }
     cost.ranks.push_back(rank);
   }

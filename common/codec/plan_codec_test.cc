@@ -103,5 +103,21 @@ TEST(PlanCodecTest, CostsComeBack) {
   EXPECT_EQ(DecodePlanCost(message), cost);
 }
 
+TEST(PlanCodecTest, InputDistIsExposedWhereTotalsAreGreaterWhateverTheirRounding) {
+  v1::PlanCost message;
+  for (const double total_ms : {0.3, 0.3 + 1e-12, 0.4, 0.4 - 1e-12}) {
+    v1::RankCost& rank = *message.add_ranks();
+    rank.set_compute_ms(0.1);
+    rank.set_forward_comm_ms(0.2);
+    rank.set_input_dist_ms(0.1);
+    rank.set_total_ms(total_ms);
+  }
+  const PlanCost cost = DecodePlanCost(message);
+  EXPECT_TRUE(cost.ranks[0].input_dist_hidden) << "0.1 + 0.2 is not 0.3";
+  EXPECT_TRUE(cost.ranks[1].input_dist_hidden);
+  EXPECT_FALSE(cost.ranks[2].input_dist_hidden);
+  EXPECT_FALSE(cost.ranks[3].input_dist_hidden);
+}
+
 }  // namespace
 }  // namespace neuroshard

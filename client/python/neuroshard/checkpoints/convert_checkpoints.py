@@ -40,7 +40,7 @@ def arguments():
     measured = parser.add_argument_group("what the costs were measured on (as in the release unless given)")
     measured.add_argument("--global-batch-size", type=int, default=65536, metavar="N")
     measured.add_argument("--weight-dtype", choices=["fp32", "fp16", "bf16"], default="fp32")
-    measured.add_argument("--optimizer", choices=["sgd", "adagrad", "rowwise_adagrad", "adam"], default="sgd")
+    measured.add_argument("--optimizer", choices=["sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "lars_sgd"], default="sgd")
     measured.add_argument("--device", metavar="TEXT", help="e.g. 'NVIDIA GeForce RTX 2080 Ti'")
     measured.add_argument("--backend", default="fbgemm-cuda", metavar="TEXT", help="whose embedding kernels (default: fbgemm-cuda)")
     measured.add_argument("--collective-backend", default="nccl", metavar="TEXT", help="whose collectives (default: nccl)")

@@ -10,7 +10,7 @@ from neuroshard.v1 import cost_pb2, migration_pb2, plan_pb2, planner_pb2, report
 
 # In the order in which they are stacked.
 STAGES = ("input_dist", "compute", "forward_compute", "backward_compute", "forward_comm", "backward_comm")
-MEMORY_KINDS = ("weights", "optimizer", "input", "output", "reserve")
+MEMORY_KINDS = ("weights", "optimizer", "cache_state", "input", "output", "reserve")
 
 
 @dataclass
@@ -107,6 +107,7 @@ class Placement:
     cols: int
     num_shards: int
     ranks: List[int]  # ascending
+    host_kernel: str  # of a table in host memory, with the load factor of its cache; otherwise empty
 
     @property
     def values(self) -> int:
@@ -124,9 +125,16 @@ def placements(plan: plan_pb2.Plan) -> List[Placement]:
             cols=max((s.col_offset + s.cols for s in table.shards), default=0),
             num_shards=len(table.shards),
             ranks=sorted({s.rank for s in table.shards}),
+            host_kernel=_host_kernel(table),
         )
         for table in plan.tables
     ]
+
+
+def _host_kernel(table: plan_pb2.TablePlan) -> str:
+    if table.compute_kernel not in ("fused_uvm", "fused_uvm_caching"):
+        return ""
+    return f"{table.compute_kernel} {table.cache_load_factor:.4g}" if table.HasField("cache_load_factor") else table.compute_kernel
 
 
 def by_type(tables: Sequence[Placement]) -> Dict[str, List[Placement]]:

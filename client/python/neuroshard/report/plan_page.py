@@ -19,6 +19,7 @@ MAX_RANKS = 1024
 MAX_TABLES = 4000
 MAX_NAME = 96
 _MAX_RUNS = 40
+_MAX_HOSTS = 32
 
 STAGE_STYLE = {
     "input_dist": ("green", "distribution of ids"), "compute": ("blue", "compute"), "forward_compute": ("sky", "forward compute"), "backward_compute": ("blue", "backward compute"),
@@ -26,7 +27,7 @@ STAGE_STYLE = {
 }
 KIND_STYLE = {
     "weights": ("blue", "weights"), "optimizer": ("sky", "optimizer state"), "input": ("orange", "ids"),
-    "output": ("green", "pooled vectors"), "reserve": ("grey", "kept free"),
+    "output": ("green", "pooled vectors"), "reserve": ("grey", "kept free"), "cache_state": ("red", "cache state"),
 }
 TYPE_COLOURS = {
     "table_wise": "blue", "column_wise": "sky", "table_column_wise": "green", "row_wise": "red", "table_row_wise": "orange",
@@ -227,7 +228,16 @@ def _memory_section(answer: Answer) -> Markup:
     if fullest.memory.capacity_bytes > 0:
         lead += f" of {size(fullest.memory.capacity_bytes)}, {percent(fill(fullest))}"
     return section("Memory of each rank", tag("p", lead + f". All ranks together use {size(whole)}."), chart.render(), _left_out(ranks, shown),
-                   _kind_numbers(shown, kinds))
+                   _kind_numbers(shown, kinds), _host_memory(answer))
+
+
+def _host_memory(answer: Answer) -> Optional[Markup]:
+    hosts = answer.cost.host_memory
+    if not hosts:
+        return None
+    of_hosts = [f"host {h.host} {size(h.total_bytes)} of {size(h.capacity_bytes)}" for h in hosts[:_MAX_HOSTS]]
+    left = len(hosts) - len(of_hosts)
+    return tag("p", f"Tables in host memory: {', '.join(of_hosts)}{f' and {left:,} more' if left else ''}.")
 
 
 def _kind_numbers(ranks: Sequence[cost_pb2.RankCost], kinds: Sequence[str]) -> Markup:
@@ -274,7 +284,8 @@ def _tables_section(answer: Answer) -> Markup:
     )
     shown = sorted(range(len(tables)), key=lambda i: -tables[i].values)[:MAX_TABLES]
     alternatives = _cheapest_alternatives(answer)
-    heads = ["table", "type", "rows × columns", "share", "shards", "ranks"] + (["cheapest other type"] if alternatives else [])
+    kernels = any(t.host_kernel for t in tables)
+    heads = ["table", "type", *(["kernel"] if kernels else []), "rows × columns", "share", "shards", "ranks"] + (["cheapest other type"] if alternatives else [])
     right = {"rows × columns", "share", "shards"}
     rows = []
     for i in shown:
@@ -282,6 +293,7 @@ def _tables_section(answer: Answer) -> Markup:
         cells = [
             tag("th", printable(table.name, MAX_NAME), tag("span", printable(table.module, MAX_NAME), class_="module") if table.module else None, scope="row"),
             tag("td", _swatch(table.sharding_type), printable(table.sharding_type, 32), class_="type"),
+            tag("td", table.host_kernel) if kernels else None,
             tag("td", f"{count(table.rows)} × {count(table.cols)}", class_="number"),
             tag("td", percent(table.values / all_values), class_="number wide"),
             tag("td", f"{table.num_shards:,}", class_="number wide"),

@@ -19,7 +19,9 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
 from neuroshard import report
-from neuroshard.report import command, markup, units
+from neuroshard.report import command, figures, markup, units
+from neuroshard.report.answer import MEMORY_KINDS
+from neuroshard.report.plan_page import KIND_STYLE
 from neuroshard.v1 import planner_pb2
 
 ROOT = next(p for p in pathlib.Path(__file__).resolve().parents if (p / "configs").is_dir())
@@ -90,6 +92,35 @@ class InputDistribution(unittest.TestCase):
         message = response(3, 2)
         message.cost.mean_of_max_ms = 3.5
         self.assertRegex(text_of(report.show(message).html), r"On average over the sampled batches 3\.50* ms")
+
+
+class HostMemory(unittest.TestCase):
+    """Tables in host memory; a report without them says nothing of it."""
+
+    def test_kernels_caches_and_hosts_are_shown(self):
+        message = response(3, 2)
+        message.plan.tables[0].compute_kernel = "fused_uvm_caching"
+        message.plan.tables[0].cache_load_factor = 0.25
+        message.plan.tables[1].compute_kernel = "fused_uvm"
+        message.cost.ranks[0].memory.cache_state_bytes = 1 << 30
+        for host in range(40):
+            message.cost.host_memory.add(host=host, total_bytes=3 << 30, capacity_bytes=8 << 30)
+        lines = text_of(report.show(message).html).split("\n")
+        for said in ("kernel", "fused_uvm_caching 0.25", "fused_uvm"):
+            self.assertIn(said, lines)
+        text = "\n".join(lines)
+        self.assertRegex(text, r"cache state, \d+")
+        self.assertRegex(text, r"Tables in host memory: host 0 3\.0* GiB of 8\.0* GiB, .* and 8 more\.")
+
+    def test_every_kind_of_memory_has_a_style_of_its_own(self):
+        styles = [KIND_STYLE[kind] for kind in MEMORY_KINDS]
+        self.assertEqual(len(set(styles)), len(MEMORY_KINDS))
+        self.assertLessEqual({colour for colour, _ in styles}, set(figures._COLOURS))
+
+    def test_without_any_there_is_nothing_of_it(self):
+        text = text_of(report.show(response(3, 2)).html)
+        for said in ("kernel\n", "cache state", "host memory"):
+            self.assertNotIn(said, text)
 
 
 class Files(unittest.TestCase):
