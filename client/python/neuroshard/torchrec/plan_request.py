@@ -150,7 +150,7 @@ def _wire_dtypes(tables: Sequence[ModuleTable]) -> Tuple[str, str]:
         found.setdefault(table.wire_dtypes, table.label)
     if len(found) > 1:
         listed = "; ".join(f"{forward or 'the type of the lookup'}/{backward or 'the same'} of {label}" for (forward, backward), label in found.items())
-        raise _refuse(f"sharders: the service plans one pair of types on the wire (forward/backward) for all tables: {listed}")
+        raise _refuse(f"sharders: the service plans one pair of types on the wire (forward/backward) for all tables: {listed}; request.quantized_comms would decide")
     return next(iter(found))
 
 
@@ -227,9 +227,10 @@ class DraftRequest:
         self._request.global_batch_size = batch_size * topology.world_size
         self._request.optimizer = _optimizer(optimizer or base.optimizer, tables)
         self._request.pipeline_type = base.pipeline_type or _pipeline(enumerator, tables)
-        forward, backward = _wire_dtypes(tables)
-        if forward and not base.HasField("quantized_comms"):
-            self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
+        if not base.HasField("quantized_comms"):
+            forward, backward = _wire_dtypes(tables)
+            if forward:
+                self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
         self._request.tables.extend(_table_message(table, constraints.get(table.key[1]), statistics, topology.world_size) for table in tables)
 
         unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said

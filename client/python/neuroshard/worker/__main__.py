@@ -56,7 +56,7 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     parser.add_argument("--collective-networks", type=_networks, default=None, metavar="NETWORK,...",
                         help="of the peers, e.g. 10.1.0.0/16: addresses outside of them are not connected to, whoever asks for it; to be given with a "
                         "--collective-host that is not loopback (default: 127.0.0.0/8,::1/128)")
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="least severe lines that are written (default: info)")
+    parser.add_argument("--log-level", choices=LEVELS, type=lambda level: "warn" if level == "warning" else level, default="info", help="least severe lines that are written (default: info)")
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="key=value lines, or a JSON object a line (default: text)")
     parser.add_argument("--version", action="version", version=_version())
     options = parser.parse_args(arguments)
