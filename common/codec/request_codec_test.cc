@@ -194,8 +194,11 @@ std::vector<Fault> OtherFaults() {
        host([](v1::HostGroup& h) { h.set_host_memory_bytes(-1); })},
       {"topology.hosts[0].max_host_memory_bytes_per_device", "must be at most 1125899906842624",
        host([](v1::HostGroup& h) {
+         h.set_host_memory_bytes(1);
          h.set_max_host_memory_bytes_per_device(std::int64_t{1} << 51);
        })},
+      {"topology.hosts[0].max_host_memory_bytes_per_device", "needs host_memory_bytes, got 5",
+       host([](v1::HostGroup& h) { h.set_max_host_memory_bytes_per_device(5); })},
       {"topology.bandwidths.host_to_device_bytes_per_s", "must be at least 1000000, got 5",
        [](Request& r) {
          r.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(5);

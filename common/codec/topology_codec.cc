@@ -199,7 +199,7 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
                     "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
                     bandwidths.device_memory_bytes_per_s));
   }
-  if (message.bandwidths().has_host_memory_bytes_per_s()) {
+  if (bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
     warnings.push_back(
         "topology.bandwidths.host_memory_bytes_per_s changes nothing: rows in host memory are "
         "priced by host_to_device_bytes_per_s alone");
@@ -283,7 +283,9 @@ v1::Topology EncodeTopology(const Topology& topology) {
     bandwidths.set_device_memory_bytes_per_s(topology.bandwidths.device_memory_bytes_per_s);
     bandwidths.set_intra_host_bytes_per_s(topology.bandwidths.intra_host_bytes_per_s);
     bandwidths.set_inter_host_bytes_per_s(topology.bandwidths.inter_host_bytes_per_s);
-    bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
+    if (topology.bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
+      bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
+    }
     bandwidths.set_host_to_device_bytes_per_s(topology.bandwidths.host_to_device_bytes_per_s);
   }
   return message;
