@@ -272,6 +272,9 @@ TEST(RefineHostMemoryTest, NoBetterThanDeviceMemoryWhereAllFitsThere) {
   ASSERT_TRUE(both.ok() && device.ok());
   EXPECT_NEAR(both->cost.embedding_cost_ms, device->cost.embedding_cost_ms,
               0.01 * device->cost.embedding_cost_ms);
+  for (const TablePlan& table : both->plan.tables) {
+    EXPECT_FALSE(IsInHostMemory(table.compute_kernel)) << table.name;
+  }
 }
 
 TEST(RefineHostMemoryTest, WhereThereIsNoPlanBothMemoriesAreNamed) {

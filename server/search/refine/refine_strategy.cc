@@ -6,10 +6,13 @@
 #include <optional>
 #include <vector>
 
+#include "common/domain/memory_use.h"
 #include "server/evaluate/migration_report.h"
+#include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
+#include "server/search/placement/placement.h"
 #include "server/search/refine/fixed_tables.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/local_search.h"
@@ -89,6 +92,12 @@ class RefineSearch {
         bench_(context, rules_, layouts_) {}
 
   Status Run() {
+    NS_RETURN_IF_ERROR(FindBest());
+    return PromoteWhatFits();
+  }
+
+ private:
+  Status FindBest() {
     if (request_.migration.has_value()) return RunFromPrevious();
     NS_RETURN_IF_ERROR(FindFirst());
     if (context_.ShouldStop()) return absl::OkStatus();
@@ -113,7 +122,58 @@ class RefineSearch {
     return SearchFrom(context_.best_plan());
   }
 
- private:
+  // Local search looks at the costliest rank; tables elsewhere may be in host memory for nothing.
+  // All that device memory has room for go there, where the plan costs no more for it.
+  Status PromoteWhatFits() {
+    if (!rules_.has_host_memory() || request_.migration.has_value() || !context_.has_plan() ||
+        context_.ShouldStop()) {
+      return absl::OkStatus();
+    }
+    Plan plan = context_.best_plan();
+    std::vector<std::int64_t> left = AvailableBytes(request_);
+    const auto bytes_of = [&](std::size_t t, const TablePlan& table, const Shard& shard) {
+      return ShardMemory(request_, request_.tables[t], LayoutOf(table), shard.rows, shard.cols)
+          .total_bytes();
+    };
+    // The shards' bytes, taken or given back, on their ranks.
+    const auto count = [&](std::size_t t, const TablePlan& table, int sign) {
+      bool fits = true;
+      for (const Shard& shard : table.shards) {
+        std::int64_t& of_rank = left[static_cast<std::size_t>(shard.rank)];
+        of_rank -= sign * bytes_of(t, table, shard);
+        fits = fits && of_rank >= 0;
+      }
+      return fits;
+    };
+    for (std::size_t t = 0; t < plan.tables.size(); ++t) count(t, plan.tables[t], 1);
+    bool promoted = false;
+    for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+      TablePlan& table = plan.tables[t];
+      if (!IsInHostMemory(table.compute_kernel)) continue;
+      const TableRules& rules = rules_.of(static_cast<int>(t));
+      const std::vector<int>& residencies = *rules.residencies;
+      if (!rules.device_types.contains(table.sharding_type) ||
+          std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) {
+        continue;
+      }
+      TablePlan on_device = table;
+      on_device.compute_kernel = ComputeKernel::kFused;
+      on_device.cache_load_factor = 0;
+      count(t, table, -1);
+      if (count(t, on_device, 1)) {
+        table = std::move(on_device);
+        promoted = true;
+      } else {
+        count(t, on_device, -1);
+        count(t, table, 1);
+      }
+    }
+    if (!promoted) return absl::OkStatus();
+    NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(request_, plan, context_.model()));
+    if (cost.embedding_cost_ms > context_.best_cost_ms()) return absl::OkStatus();
+    return context_.Improve(std::move(plan));
+  }
+
   Status PublishSolution() {
     const std::vector<Unit> units = bench_.solution.Units();
     return context_.ImproveIfCheaper(MakePlan(request_, bench_.solution, units)).status();

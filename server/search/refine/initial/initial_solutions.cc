@@ -42,6 +42,10 @@ constexpr std::size_t kMaxForEveryFill = 4'096;
 constexpr double kMinRestartFill = 0.6;
 // Prices of a byte of host memory that are tried.
 constexpr int kHostPriceRounds = 24;
+// What a residency in host memory costs besides, so that a table is in device memory where it costs
+// the same and there is room.
+constexpr double kTieShare = 1e-6;
+constexpr double kTieMs = 1e-9;
 // Tables whose residencies are predicted in one batch, between two looks at the clock.
 constexpr std::size_t kTablesAtOnce = 32;
 // Dim caps of the greedy grid, and how many predictions it may ask for.
@@ -225,9 +229,10 @@ void InitialSolutions::ChooseResidencies(double fill) {
         const UnitShards shards = shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise,
                                                       tables[t].embedding_dim, 1, residency);
         if (!known) continue;
-        points[t].push_back(
-            {residency, static_cast<double>(shard_table_.single_cost_ms(shards.full)),
-             shard_table_.bytes(shards.full), shard_table_.host_bytes(shards.full)});
+        double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shards.full));
+        if (residency != 0) cost_ms += kTieShare * cost_ms + kTieMs;
+        points[t].push_back({residency, cost_ms, shard_table_.bytes(shards.full),
+                             shard_table_.host_bytes(shards.full)});
       }
       if (!known && ((t + 1) % kTablesAtOnce == 0 || t + 1 == tables.size())) {
         shard_table_.PredictNew();
