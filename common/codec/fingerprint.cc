@@ -129,8 +129,6 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   }
   later.List("host_memory_bytes", topology.host_memory_bytes);
   const Bandwidths& bandwidths = topology.bandwidths;
-  later.Real("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s,
-             Bandwidths().host_memory_bytes_per_s);
   later.Real("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s,
              Bandwidths().host_to_device_bytes_per_s);
   later.Integer("pod_size", topology.pod_size, 1);

@@ -191,7 +191,6 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.tables[0].feature_batch_sizes = {2}; },
       [](PlanRequest& r) { r.topology.host_memory_bytes = {5}; },
       [](PlanRequest& r) { r.topology.devices[0].max_host_memory_bytes = 5; },
-      [](PlanRequest& r) { r.topology.bandwidths.host_memory_bytes_per_s = 5; },
       [](PlanRequest& r) { r.topology.bandwidths.host_to_device_bytes_per_s = 5; },
       [](PlanRequest& r) { r.topology.pod_size = 2; },
       [](PlanRequest& r) { r.topology.devices[0].compute_speed = 2; },

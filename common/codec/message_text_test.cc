@@ -155,16 +155,17 @@ TEST(MessageTextTest, JsonTypesAreChecked) {
 
 TEST(MessageTextTest, NumbersMayHaveAUnit) {
   v1::ShardPlanRequest request;
-  ASSERT_TRUE(
-      ParseYaml("tables: [{num_embeddings: 1_000_000}]\n"
-                "topology: {hosts: [{memory_bytes: 80GiB, device_memory_bytes: [1MB, 2]}],\n"
-                "  bandwidths: {intra_host_bytes_per_s: 450GB/s}}\n"
-                "search: {time_budget_ms: 1.5s}\n",
-                request)
-          .ok());
+  ASSERT_TRUE(ParseYaml("tables: [{num_embeddings: 1_000_000}]\n"
+                        "topology: {hosts: [{memory_bytes: 80GiB, device_memory_bytes: [1MB, 2],\n"
+                        "    max_host_memory_bytes_per_device: 1TB}],\n"
+                        "  bandwidths: {intra_host_bytes_per_s: 450GB/s}}\n"
+                        "search: {time_budget_ms: 1.5s}\n",
+                        request)
+                  .ok());
   EXPECT_EQ(request.tables(0).num_embeddings(), 1'000'000);
   EXPECT_EQ(request.topology().hosts(0).memory_bytes(), std::int64_t{80} << 30);
   EXPECT_EQ(request.topology().hosts(0).device_memory_bytes(0), 1'000'000);
+  EXPECT_EQ(request.topology().hosts(0).max_host_memory_bytes_per_device(), 1'000'000'000'000);
   EXPECT_EQ(request.topology().bandwidths().intra_host_bytes_per_s(), 450e9);
   EXPECT_EQ(request.search().time_budget_ms(), 1500);
   ASSERT_TRUE(ParseJson(R"({"memory": {"reserve_bytes": "2GiB"}})", request).ok());

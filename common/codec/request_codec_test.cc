@@ -497,7 +497,6 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   other.set_max_host_memory_bytes_per_device(600);
   other.set_compute_speed(1.5);
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
-  message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);
   table.set_output_dtype("fp16");
   table.add_num_poolings(1.5);

@@ -102,14 +102,9 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   if (message.has_inter_host_bytes_per_s()) {
     bandwidths.inter_host_bytes_per_s = message.inter_host_bytes_per_s();
   }
-  if (message.has_host_memory_bytes_per_s()) {
-    bandwidths.host_memory_bytes_per_s = message.host_memory_bytes_per_s();
-  }
   if (message.has_host_to_device_bytes_per_s()) {
     bandwidths.host_to_device_bytes_per_s = message.host_to_device_bytes_per_s();
   }
-  check.InRange("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s, kMinBandwidth,
-                kMaxBandwidth);
   check.InRange("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s, kMinBandwidth,
                 kMaxBandwidth);
   check.InRange("device_memory_bytes_per_s", bandwidths.device_memory_bytes_per_s, kMinBandwidth,
@@ -199,11 +194,6 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
                     "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
                     bandwidths.device_memory_bytes_per_s));
   }
-  if (bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
-    warnings.push_back(
-        "topology.bandwidths.host_memory_bytes_per_s changes nothing: rows in host memory are "
-        "priced by host_to_device_bytes_per_s alone");
-  }
   const std::vector<std::string> names = DeviceNames(topology);
   if (names.empty()) return warnings;
   const bool some_unnamed = std::any_of(topology.devices.begin(), topology.devices.end(),
@@ -283,9 +273,6 @@ v1::Topology EncodeTopology(const Topology& topology) {
     bandwidths.set_device_memory_bytes_per_s(topology.bandwidths.device_memory_bytes_per_s);
     bandwidths.set_intra_host_bytes_per_s(topology.bandwidths.intra_host_bytes_per_s);
     bandwidths.set_inter_host_bytes_per_s(topology.bandwidths.inter_host_bytes_per_s);
-    if (topology.bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
-      bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
-    }
     bandwidths.set_host_to_device_bytes_per_s(topology.bandwidths.host_to_device_bytes_per_s);
   }
   return message;

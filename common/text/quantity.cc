@@ -30,12 +30,14 @@ struct Quantity {
 };
 
 constexpr std::string_view kDurationHint = " (or with a unit: 500ms, 90s, 1h)";
-constexpr Quantity kQuantities[] = {{"_bytes", kSizes, 1, "", " (or with a unit: 80GiB, 80GB)"},
-                                    {"_bytes_per_s", kSizes, 1, "/s", " (or with a unit: 450GB/s)"},
-                                    {"_gib", kSizes, 0x1p30L, "", " (or with a unit: 80GiB, 80GB)"},
-                                    {"_us", kDurations, 1e3L, "", kDurationHint},
-                                    {"_ms", kDurations, 1e6L, "", kDurationHint},
-                                    {"_s", kDurations, 1e9L, "", kDurationHint}};
+constexpr Quantity kQuantities[] = {
+    {"_bytes", kSizes, 1, "", " (or with a unit: 80GiB, 80GB)"},
+    {"_bytes_per_device", kSizes, 1, "", " (or with a unit: 80GiB, 80GB)"},
+    {"_bytes_per_s", kSizes, 1, "/s", " (or with a unit: 450GB/s)"},
+    {"_gib", kSizes, 0x1p30L, "", " (or with a unit: 80GiB, 80GB)"},
+    {"_us", kDurations, 1e3L, "", kDurationHint},
+    {"_ms", kDurations, 1e6L, "", kDurationHint},
+    {"_s", kDurations, 1e9L, "", kDurationHint}};
 
 const Quantity* QuantityOf(std::string_view field) {
   for (const Quantity& quantity : kQuantities) {

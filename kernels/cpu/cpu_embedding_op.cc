@@ -147,7 +147,8 @@ std::span<float> CpuEmbeddingOp::TakeFloats(std::int64_t count) {
 
 // What the vectors had before stays where the numbers of ids are the same, as they are when
 // measured inputs alternate.
-Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs) {
+Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs,
+                                   std::int64_t beside_bytes) {
   std::int64_t bytes = 0;
   bool same = true;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -161,12 +162,17 @@ Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs) {
     AddBlock(ids, tables_[i].cols, bytes);
     same = same && ids * tables_[i].cols == static_cast<std::int64_t>(tables_[i].vectors.size());
   }
-  if (same) return absl::OkStatus();
+  if (same) return Annotate(arena_->CheckFitsBeside(beside_bytes), "sorting the ids");
   const std::int64_t used_bytes = arena_->used_bytes();
   arena_->ResetTo(fixed_bytes_);
-  if (const Status fits = arena_->CheckFits(bytes); !fits.ok()) {
+  Status fits = Annotate(arena_->CheckFitsBeside(beside_bytes), "sorting the ids");
+  if (fits.ok()) {
+    fits = Annotate(arena_->CheckFits(bytes + beside_bytes),
+                    "vectors of tables without pooling, and sorting the ids");
+  }
+  if (!fits.ok()) {
     arena_->ResetTo(used_bytes);
-    return Annotate(fits, "vectors of tables without pooling");
+    return fits;
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     TableData& table = tables_[i];
@@ -193,10 +199,8 @@ Status CpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
                                                     static_cast<std::int64_t>(inputs[i].ids.size()),
                                                     tables_[i].cols));
   }
-  NS_RETURN_IF_ERROR(Annotate(
-      arena_->CheckFitsBeside(static_cast<std::int64_t>(keys * 16 + key_weights * 8) + scratch * 4),
-      "sorting the ids"));
-  NS_RETURN_IF_ERROR(TakeVectors(inputs));
+  NS_RETURN_IF_ERROR(
+      TakeVectors(inputs, static_cast<std::int64_t>(keys * 16 + key_weights * 8) + scratch * 4));
   keys_.resize(keys);
   spare_keys_.resize(keys);
   key_weights_.resize(key_weights);

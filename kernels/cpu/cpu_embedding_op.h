@@ -52,7 +52,8 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec);
 
   std::span<float> TakeFloats(std::int64_t count);
-  Status TakeVectors(const std::vector<LookupBatch>& inputs);
+  // Of unpooled tables, where they fit together with `beside_bytes` outside of the arena.
+  Status TakeVectors(const std::vector<LookupBatch>& inputs, std::int64_t beside_bytes);
   void MakeKeys(const TableData& table, const LookupBatch& batch, int low_bits);
   void BackwardTable(const TableData& table, const LookupBatch& batch);
   Status CheckTable(int table) const;

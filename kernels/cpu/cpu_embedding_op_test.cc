@@ -228,6 +228,24 @@ TEST(CpuEmbeddingOpTest, StateCountsBeforeItIsTaken) {
 }
 
 // Vectors of tables without pooling are as many as their ids: they come and go with the inputs.
+// 16 bytes to sort and 32 of vectors and gradients for each id: either fits, both do not.
+TEST(CpuEmbeddingOpTest, VectorsAndSortingFitTogetherOrNotAtAll) {
+  constexpr std::int64_t kIds = 100'000;
+  EmbeddingOpSpec spec;
+  spec.batch_size = 1;
+  spec.tables = {{1000, 4, PoolingMode::kNone}};
+  LookupBatch batch;
+  batch.ids.assign(kIds, 7);
+  batch.offsets = {0, kIds};
+  const auto set_inputs = [&](std::int64_t bytes) {
+    return CpuEmbeddingOp::Create(MemoryArena::Create(bytes).value(), spec)
+        .value()
+        ->SetInputs({batch});
+  };
+  EXPECT_EQ(set_inputs(40 * kIds).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(set_inputs(56 * kIds), absl::OkStatus());
+}
+
 TEST(CpuEmbeddingOpTest, VectorsWithoutPoolingTakeMemoryByTheirIds) {
   EmbeddingOpSpec spec;
   spec.batch_size = 64;

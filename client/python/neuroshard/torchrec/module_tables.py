@@ -83,6 +83,7 @@ class ModuleTable:
     weight_dtype: str
     output_dtype: str  # empty: not stated
     wire_dtypes: Tuple[str, str]  # of pooled vectors and of their gradients; empty: as the lookup gives them
+    wire_fault: str  # why the sharder's types on the wire cannot be said; empty: they can
     pooling_mode: str
     weighted: bool
     cache_load_factor: Optional[float]  # where constraints or fused_params give one and it may be cached
@@ -311,10 +312,11 @@ class TableEnumerator(EmbeddingEnumerator):
         cached = FUSED_UVM_CACHING in kernels
         cache = (constraint and constraint.cache_params) or CacheParams()
         optimizer = owner.optimizer_name(tensor)
+        wire, wire_fault = ("", ""), ""
         try:
             wire = _one_wire(owner.wire_types())
-        except ValueError:
-            wire = ("", "")  # `_faults` says why
+        except ValueError as fault:
+            wire_fault = str(fault)
         return ModuleTable(
             path=owner.path,
             name=name,
@@ -330,6 +332,7 @@ class TableEnumerator(EmbeddingEnumerator):
             weight_dtype=service_dtype(owner.weight_type(name, tensor)),
             output_dtype=service_dtype(self._output_type(owner, name)),
             wire_dtypes=wire,
+            wire_fault=wire_fault,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
             weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
             cache_load_factor=(cache.load_factor or owner.fused_params.get("cache_load_factor") or None) if cached else None,
@@ -352,10 +355,6 @@ class TableEnumerator(EmbeddingEnumerator):
             yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans fp32, fp16, bf16, int8 and fp8"
         if self._output_type(owner, table.name) and not table.output_dtype:
             yield f"its output_dtype is {self._output_type(owner, table.name)}; the service plans fp32, fp16, bf16, int8 and fp8"
-        try:
-            _one_wire(owner.wire_types())
-        except ValueError as fault:
-            yield str(fault)
         if constraint and constraint.device_group and constraint.device_group != topology.compute_device:
             yield f"its device_group is {constraint.device_group!r} and the topology's device {topology.compute_device!r}"
         if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):

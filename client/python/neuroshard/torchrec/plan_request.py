@@ -145,6 +145,9 @@ def _table_message(
 
 
 def _wire_dtypes(tables: Sequence[ModuleTable]) -> Tuple[str, str]:
+    faults = "; ".join(f"{table.label}: {table.wire_fault}" for table in tables if table.wire_fault)
+    if faults:
+        raise _refuse(f"{faults}; request.quantized_comms would decide")
     found: Dict[Tuple[str, str], str] = {}
     for table in tables:
         found.setdefault(table.wire_dtypes, table.label)

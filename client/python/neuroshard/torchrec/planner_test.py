@@ -427,6 +427,9 @@ class RequestsTest(Case):
             make().plan(both, [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder()])
         unpooled = [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder(qcomm_codecs_registry=halves)]
         self.assertEqual(self.request(both, unpooled).quantized_comms.forward_dtype, "fp16")
+        for model, owns in ((small_model(), mixed), (both, halves)):  # what is stated decides where sharders disagree
+            given = [EmbeddingBagCollectionSharder(qcomm_codecs_registry=owns), EmbeddingCollectionSharder()]
+            self.assertEqual(self.request(model, given, request={"quantized_comms": {"backward_dtype": "bf16"}}).quantized_comms.backward_dtype, "bf16")
 
     def test_the_pipeline_is_the_storage_estimators(self):
         def pipeline(prefetch=None, **more):

@@ -38,7 +38,9 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
                              ResidencyNeighbourhood neighbourhood, MoveList& list) {
   for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
   listed_ranks_.clear();
-  ChooseTables(solution, pricer, source);
+  estimator_.CostliestTables(
+      solution, pricer, source, kTables, [&](int table) { return IsFree(solution, table); },
+      tables_);
   if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
     TryPromotions(solution, pricer, list);
     Begin();
@@ -48,30 +50,6 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
   }
   TryShiftsAndSwaps(solution, pricer, source, list);
   TryRelayouts(solution, pricer, list);
-}
-
-void ResidencyMoves::ChooseTables(const Solution& solution, const MovePricer& pricer, int source) {
-  std::vector<std::pair<double, int>> by_share;
-  const auto consider = [&](int id) {
-    const Unit& unit = solution.unit(id);
-    for (int i = 0; i < unit.shards.count; ++i) {
-      if (solution.RankOf(unit, i) != source) continue;
-      by_share.emplace_back(-estimator_.ShareOf(solution, pricer, source, unit.shards.at(i)),
-                            unit.table);
-    }
-  };
-  for (const int id : solution.units_on_rank(source)) consider(id);
-  for (const int id : solution.units_on_host(solution.host_of(source))) consider(id);
-  for (const int id : solution.wide_units()) consider(id);
-  std::sort(by_share.begin(), by_share.end());
-  tables_.clear();
-  for (const auto& [share, table] : by_share) {
-    if (tables_.size() == kTables) break;
-    if (IsFree(solution, table) &&
-        std::find(tables_.begin(), tables_.end(), table) == tables_.end()) {
-      tables_.push_back(table);
-    }
-  }
 }
 
 bool ResidencyMoves::IsFree(const Solution& solution, int table) const {

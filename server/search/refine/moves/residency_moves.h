@@ -74,7 +74,6 @@ class ResidencyMoves {
   void TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer, int source,
                          MoveList& list);
   void TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list);
-  void ChooseTables(const Solution& solution, const MovePricer& pricer, int source);
   bool IsFree(const Solution& solution, int table) const;
 
   SearchContext& context_;

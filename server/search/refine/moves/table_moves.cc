@@ -44,7 +44,8 @@ TableLayout TableMoves::Stay(const Solution& solution, int table, TableLayout la
 }
 
 void TableMoves::Collect(Solution& solution, const MovePricer& pricer, int source, MoveList& list) {
-  ChooseTables(solution, pricer, source);
+  estimator_.CostliestTables(
+      solution, pricer, source, kTables, [](int) { return true; }, tables_);
   for (const int table : tables_) AddShards(solution, table);
   shard_table_.PredictNew();
   placer_.Reset(solution, pricer);
@@ -67,29 +68,6 @@ void TableMoves::AddShards(const Solution& solution, int table) {
     const TableLayout layout = Stay(solution, table, one);
     layouts_.Widths(table, layout.blocks, widths_);
     for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
-  }
-}
-
-void TableMoves::ChooseTables(const Solution& solution, const MovePricer& pricer, int source) {
-  by_share_.clear();
-  const auto consider = [&](int id) {
-    const Unit& unit = solution.unit(id);
-    for (int i = 0; i < unit.shards.count; ++i) {
-      if (solution.RankOf(unit, i) != source) continue;
-      by_share_.emplace_back(-estimator_.ShareOf(solution, pricer, source, unit.shards.at(i)),
-                             unit.table);
-    }
-  };
-  for (const int id : solution.units_on_rank(source)) consider(id);
-  for (const int id : solution.units_on_host(solution.host_of(source))) consider(id);
-  for (const int id : solution.wide_units()) consider(id);
-  std::sort(by_share_.begin(), by_share_.end());
-  tables_.clear();
-  for (const auto& [share, table] : by_share_) {
-    if (tables_.size() == kTables) break;
-    if (std::find(tables_.begin(), tables_.end(), table) == tables_.end()) {
-      tables_.push_back(table);
-    }
   }
 }
 

@@ -45,7 +45,6 @@ class TableMoves {
   TableLayout Stay(const Solution& solution, int table, TableLayout layout) const;
   // Adds the shards of all its layouts to the table of shards.
   void AddShards(const Solution& solution, int table);
-  void ChooseTables(const Solution& solution, const MovePricer& pricer, int source);
   void Relayout(Solution& solution, const MovePricer& pricer, int table, MoveList& list);
   void MoveHostBlocks(Solution& solution, const MovePricer& pricer, int host, MoveList& list);
   void MoveGroup(Solution& solution, const MovePricer& pricer, const std::vector<int>& group,
@@ -64,7 +63,6 @@ class TableMoves {
 
   // Of one Collect, kept for their memory.
   std::vector<int> tables_;
-  std::vector<std::pair<double, int>> by_share_;
   std::vector<std::int64_t> widths_;
   std::vector<int> removed_;
 };

@@ -1,5 +1,6 @@
 #include "server/search/refine/objective/move_estimator.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace neuroshard {
@@ -26,6 +27,30 @@ double MoveEstimator::ShareOf(const Solution& solution, const MovePricer& pricer
   return ComputeOf(solution, pricer, rank, shard) +
          static_cast<double>(load.forward) * c.forward_own +
          static_cast<double>(load.backward) * c.backward_own;
+}
+
+void MoveEstimator::CostliestTables(const Solution& solution, const MovePricer& pricer, int rank,
+                                    std::size_t most, absl::FunctionRef<bool(int table)> takes,
+                                    std::vector<int>& tables) {
+  by_share_.clear();
+  const auto consider = [&](int id) {
+    const Unit& unit = solution.unit(id);
+    for (int i = 0; i < unit.shards.count; ++i) {
+      if (solution.RankOf(unit, i) != rank) continue;
+      by_share_.emplace_back(-ShareOf(solution, pricer, rank, unit.shards.at(i)), unit.table);
+    }
+  };
+  for (const int id : solution.units_on_rank(rank)) consider(id);
+  for (const int id : solution.units_on_host(solution.host_of(rank))) consider(id);
+  for (const int id : solution.wide_units()) consider(id);
+  std::sort(by_share_.begin(), by_share_.end());
+  tables.clear();
+  for (const auto& [share, table] : by_share_) {
+    if (tables.size() == most) break;
+    if (takes(table) && std::find(tables.begin(), tables.end(), table) == tables.end()) {
+      tables.push_back(table);
+    }
+  }
 }
 
 double MoveEstimator::ComputeOf(const Solution& solution, const MovePricer& pricer, int rank,

@@ -1,9 +1,12 @@
 // Move estimator: what any move is about to lead to, without a prediction for it.
 #pragma once
 
+#include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/objective/objective.h"
@@ -25,6 +28,11 @@ class MoveEstimator {
   // What a shard would add to the total of a rank, likewise.
   double ShareOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
 
+  // The tables that `takes` takes with the largest shares of a rank, `most` at most, into `tables`.
+  void CostliestTables(const Solution& solution, const MovePricer& pricer, int rank,
+                       std::size_t most, absl::FunctionRef<bool(int table)> takes,
+                       std::vector<int>& tables);
+
  private:
   double ComputeOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
   void Change(const Solution& solution, const MovePricer& pricer, const Unit& unit, int sign);
@@ -33,6 +41,7 @@ class MoveEstimator {
   std::vector<RankChange> changes_;
   std::vector<int> change_of_rank_;  // -1 between calls
   std::vector<int> changed_ranks_;
+  std::vector<std::pair<double, int>> by_share_;  // of one CostliestTables, kept for its memory
 };
 
 }  // namespace neuroshard
