@@ -24,8 +24,10 @@ int CountSplits(const Plan& plan) {
   return splits;
 }
 
-// 0.1 ms a table and at least 100 ms.
+// 0.1 ms a table and at least 100 ms; with host memory at least 4 ms a rank, too, since there is
+// more to decide, and each step takes longer.
 constexpr double kWorkNsATable = 1e5;
+constexpr double kWorkNsARankInMemories = 4e6;
 constexpr double kMinWorkNs = 1e8;
 
 double MostWorkNs(const PlanRequest& request) {
@@ -33,7 +35,12 @@ double MostWorkNs(const PlanRequest& request) {
   if (search.time_budget.has_value() || search.refine_steps.has_value()) {
     return std::numeric_limits<double>::infinity();
   }
-  return std::max(kMinWorkNs, kWorkNsATable * static_cast<double>(request.tables.size()));
+  const double of_ranks =
+      request.topology.host_memory_bytes.empty()
+          ? 0
+          : kWorkNsARankInMemories * static_cast<double>(request.topology.num_ranks());
+  return std::max(
+      {kMinWorkNs, kWorkNsATable * static_cast<double>(request.tables.size()), of_ranks});
 }
 
 // Nanoseconds an item, measured on one core of a Zen 4 server.

@@ -63,8 +63,15 @@ Status LocalSearch::Run() {
   }
   while (true) {
     NS_RETURN_IF_ERROR(Iterate());
-    if (Ended() || !initial_.Restart(published_cost_ms_, random_, solution_)) break;
-    UpdateIncumbent();
+    if (Ended()) break;
+    if (initial_.Restart(published_cost_ms_, random_, solution_)) {
+      UpdateIncumbent();
+      continue;
+    }
+    // Where two memories are scarce, no construction may fit.
+    if (!residency_moves_.has_value()) break;
+    RestartFromIncumbent();
+    pricer_.PriceSolution(solution_);
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "common/base/positions.h"
+#include "common/domain/memory_use.h"
+#include "server/evaluate/host_memory.h"
 #include "server/search/refine/lowest_place.h"
 
 namespace neuroshard {
@@ -14,8 +16,6 @@ namespace {
 
 // Tables whose shards are predicted in one batch.
 constexpr std::size_t kPricedTogether = 32;
-// Residencies of a table's list that one which finds no place goes down at a time.
-constexpr std::ptrdiff_t kDemotionStep = 3;
 
 }  // namespace
 
@@ -25,7 +25,25 @@ Construction::Construction(SearchContext& context, const CompiledRules& rules,
       rules_(rules),
       layouts_(layouts),
       shard_table_(shard_table),
-      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {}
+      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {
+  for (const std::int64_t bytes : AvailableBytes(context.request())) {
+    largest_room_ = std::max(largest_room_, bytes);
+  }
+  const HostMemory host_memory(context.request().topology);
+  for (int r = 0; host_memory.present() && r < rules.num_ranks(); ++r) {
+    largest_host_room_ = std::max(largest_host_room_, host_memory.Left(r));
+  }
+}
+
+bool Construction::IsTooLarge(int table, const TableLayout& layout) {
+  bool is_too_large = false;
+  for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
+    const int shard = layouts_.Shards(shard_table_, table, layout, cols).full;
+    is_too_large =
+        is_too_large || IsTooLarge(shard_table_.bytes(shard), shard_table_.host_bytes(shard));
+  }
+  return is_too_large;
+}
 
 double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
   const CommLoad& load = shard_table_.load(shard);
@@ -40,19 +58,18 @@ double Construction::PriceOn(int rank, int shard) const {
          (scale - 1) * static_cast<double>(shard_table_.single_cost_ms(shard));
 }
 
-std::vector<std::vector<PricedLayout>> Construction::FirstLayouts(
-    const std::vector<int>& residencies, const CommSurrogate& surrogate) {
+PricedLayouts Construction::FirstLayouts(const Residencies& residencies,
+                                         const CommSurrogate& surrogate) {
   return Price(1, residencies, surrogate);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::AllLayouts(const std::vector<int>& residencies,
-                                                                const CommSurrogate& surrogate) {
+PricedLayouts Construction::AllLayouts(const Residencies& residencies,
+                                       const CommSurrogate& surrogate) {
   return Price(std::numeric_limits<std::size_t>::max(), residencies, surrogate);
 }
 
-std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
-                                                           const std::vector<int>& residencies,
-                                                           const CommSurrogate& surrogate) {
+PricedLayouts Construction::Price(std::size_t most, const Residencies& residencies,
+                                  const CommSurrogate& surrogate) {
   const std::size_t tables = context_.request().tables.size();
   std::vector<std::vector<TableLayout>> layouts(tables);
   std::vector<std::vector<PricedLayout>> priced(tables);
@@ -60,13 +77,25 @@ std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
   for (std::size_t t = 0; t < tables; ++t) {
     for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
       const int table = static_cast<int>(known);
-      layouts[known] = layouts_.Of(table, residencies[known]);
-      if (residencies[known] != 0) {
-        for (const TableLayout& layout : layouts_.Of(table, 0)) {
-          if (layout.type == ShardingType::kDataParallel) layouts[known].push_back(layout);
+      const auto add = [&](std::vector<TableLayout> of) {
+        if (most == 1 && rules_.has_host_memory()) {
+          const auto first = std::find_if(of.begin(), of.end(), [&](const TableLayout& layout) {
+            return !IsTooLarge(table, layout);
+          });
+          if (first != of.end()) std::iter_swap(of.begin(), first);
         }
+        const std::size_t count = std::min(most, of.size());
+        layouts[known].insert(layouts[known].end(), of.begin(),
+                              of.begin() + static_cast<std::ptrdiff_t>(count));
+      };
+      for (const int residency : residencies[known]) add(layouts_.Of(table, residency));
+      if (std::count(residencies[known].begin(), residencies[known].end(), 0) == 0) {
+        std::vector<TableLayout> copies = layouts_.Of(table, 0);
+        std::erase_if(copies, [](const TableLayout& layout) {
+          return layout.type != ShardingType::kDataParallel;
+        });
+        add(copies);
       }
-      if (layouts[known].size() > most) layouts[known].resize(most);
       for (const TableLayout& layout : layouts[known]) {
         for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
           layouts_.Shards(shard_table_, table, layout, cols);
@@ -87,6 +116,9 @@ std::vector<std::vector<PricedLayout>> Construction::Price(std::size_t most,
           p.peak_ms = std::max(p.peak_ms, price_ms);
           p.bytes += bytes;
           p.peak_bytes = std::max(p.peak_bytes, bytes);
+          const std::int64_t host_bytes = shard_table_.host_bytes(shards.at(i));
+          p.host_bytes += host_bytes;
+          p.peak_host_bytes = std::max(p.peak_host_bytes, host_bytes);
         }
       }
       priced[t].push_back(p);
@@ -101,7 +133,9 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
     const PricedLayout& p = choice[static_cast<std::size_t>(table)];
     if (order == Order::kByBytes) return share * static_cast<double>(p.bytes);
     // A share of less than 1 is a shard of its own.
-    return order == Order::kByPeak && share == 1 ? p.peak_ms : share * p.price_ms;
+    return order == Order::kByPeak && share == 1
+               ? std::max(p.peak_ms, MemoryMs(p.peak_bytes, p.peak_host_bytes))
+               : share * (p.price_ms + MemoryMs(p.bytes, p.host_bytes));
   };
   std::vector<Item> items;
   std::vector<bool> grouped(choice.size(), false);
@@ -133,28 +167,55 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
       items.push_back({{table}, cols, urgency[t], key_of(table, static_cast<double>(cols) / dim)});
     }
   }
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return a.urgency != b.urgency ? a.urgency > b.urgency : a.key > b.key;
+  std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
+    if (a.urgency != b.urgency) return a.urgency > b.urgency;
+    // What takes some memory of many ranks finds none once one of them is full.
+    const bool a_is_wide = demotes_ && a.tables.size() == 1 && a.cols == 0;
+    const bool b_is_wide = demotes_ && b.tables.size() == 1 && b.cols == 0;
+    return a_is_wide != b_is_wide ? a_is_wide : a.key > b.key;
   });
   return items;
 }
 
+void Construction::Reset(double price_ms, const Solution& solution) {
+  const std::size_t ranks = static_cast<std::size_t>(rules_.num_ranks());
+  price_ms_.assign(ranks, 0.0);
+  bytes_.assign(ranks, 0.0);
+  value_ms_.assign(ranks, 0.0);
+  host_bytes_.assign(ranks, 0.0);
+  ms_a_byte_ = ms_a_host_byte_ = 0;
+  if (!demotes_) return;
+  double room = 1, host_room = 1;
+  for (int r = 0; r < rules_.num_ranks(); ++r) {
+    room += static_cast<double>(std::max<std::int64_t>(0, solution.available_bytes(r)));
+  }
+  for (const std::int64_t bytes : context_.request().topology.host_memory_bytes) {
+    host_room += static_cast<double>(bytes);
+  }
+  ms_a_byte_ = price_ms / room;
+  ms_a_host_byte_ = price_ms / host_room;
+}
+
 int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
-                        const CommSurrogate& surrogate, Solution& solution) {
+                        const CommSurrogate& surrogate, Solution& solution,
+                        ConstructionFallback fallback) {
   surrogate_ = surrogate;
+  fallback_ = fallback;
   solution.Clear();
-  price_ms_.assign(static_cast<std::size_t>(rules_.num_ranks()), 0.0);
   added_.clear();
-  demoted_.assign(choice.size(), false);
+  placed_otherwise_.assign(choice.size(), false);
   demotes_ = std::any_of(choice.begin(), choice.end(),
                          [](const PricedLayout& p) { return p.layout.residency != 0; });
+  double price_ms = 0;
+  for (const PricedLayout& p : choice) price_ms += p.price_ms;
+  Reset(price_ms, solution);
   for (const Unit& unit : solution.fixed_units()) {
     if (context_.ShouldStop()) return unit.table;
     Add(unit, solution);
   }
   for (const Item& item : ItemsOf(choice, order, urgency)) {
     if (item.tables.size() == 1 && solution.fixed(item.tables.front()) != nullptr) continue;
-    if (demoted_[static_cast<std::size_t>(item.tables.front())]) continue;
+    if (placed_otherwise_[static_cast<std::size_t>(item.tables.front())]) continue;
     if (context_.ShouldStop() || !Place(item, choice, solution)) return item.tables.front();
   }
   return -1;
@@ -168,33 +229,25 @@ bool Construction::Place(const Item& item, const Choice& choice, Solution& solut
       .table = table, .type = layout.type, .cols = item.cols, .residency = layout.residency};
   const bool placed = item.cols == 0 ? PlaceTable(table, layout, -1, -1, solution)
                                      : PlaceBlock(block, 1, -1, -1, solution);
-  return placed || (demotes_ && PlaceDemoted(table, layout, solution));
+  return placed || PlaceOtherwise(table, solution);
 }
 
-bool Construction::PlaceDemoted(int table, TableLayout layout, Solution& solution) {
-  const std::span<const int> units = solution.units_of_table(table);
-  const std::vector<int> before(units.begin(), units.end());
-  for (const int id : before) {
-    const Unit& unit = solution.unit(id);
-    for (int i = 0; i < unit.shards.count; ++i) {
-      const int rank = solution.RankOf(unit, i);
-      price_ms_[static_cast<std::size_t>(rank)] -= PriceOn(rank, unit.shards.at(i));
-    }
-    std::erase(added_, id);
-    solution.Remove(id);
+bool Construction::PlaceOtherwise(int table, Solution& solution) {
+  if (fallback_.layouts == nullptr) return false;
+  const std::vector<PricedLayout>& layouts = (*fallback_.layouts)[static_cast<std::size_t>(table)];
+  RemoveUnitsOf(table, solution);
+  std::vector<std::pair<double, std::size_t>> by_price;
+  for (std::size_t l = 0; l < layouts.size(); ++l) {
+    const PricedLayout& p = layouts[l];
+    if (p.layout.type == ShardingType::kDataParallel && !solution.MayCopy(table)) continue;
+    by_price.emplace_back(p.price_ms + MemoryMs(p.bytes, p.host_bytes) +
+                              rules_.num_ranks() * std::max(0.0, p.peak_ms - fallback_.limit_ms),
+                          l);
   }
-  const std::vector<int>& residencies = *rules_.of(table).residencies;
-  auto at = std::find(residencies.begin(), residencies.end(), layout.residency);
-  while (at != residencies.begin()) {
-    at -= std::min<std::ptrdiff_t>(kDemotionStep, at - residencies.begin());
-    if (!rules_.Allows(table, *at, layout.type)) return false;
-    layout.residency = *at;
-    for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-      layouts_.Shards(shard_table_, table, layout, cols);
-    }
-    shard_table_.PredictNew();
-    if (!PlaceTable(table, layout, -1, -1, solution)) continue;
-    demoted_[static_cast<std::size_t>(table)] = true;
+  std::sort(by_price.begin(), by_price.end());
+  for (const auto& [price_ms, l] : by_price) {
+    if (!PlaceTable(table, layouts[l].layout, -1, -1, solution)) continue;
+    placed_otherwise_[static_cast<std::size_t>(table)] = true;
     return true;
   }
   return false;
@@ -220,7 +273,7 @@ bool Construction::PlaceTable(int table, const TableLayout& layout, int host, in
   }
   std::vector<std::pair<double, int>> hosts;
   for (int h = 0; h < solution.num_hosts(); ++h) {
-    const auto first = price_ms_.begin() + solution.host(h).first;
+    const auto first = value_ms_.begin() + solution.host(h).first;
     hosts.emplace_back(
         std::accumulate(first, first + solution.host(h).count, 0.0) / solution.host(h).count, h);
   }
@@ -239,10 +292,10 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
     case Spread::kRank:
       unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
       placed = OnLowestRank(unit, std::span(numbers_).subspan(within.first, within.count),
-                            price_ms_, allowed);
+                            value_ms_, allowed);
       break;
     case Spread::kHost:
-      placed = OnLowestHost(unit, std::span(numbers_).first(solution.num_hosts()), price_ms_,
+      placed = OnLowestHost(unit, std::span(numbers_).first(solution.num_hosts()), value_ms_,
                             solution, shard_table_, [&](const Unit& at) {
                               const HostRanks& ranks = solution.host(at.place);
                               return ranks.first >= within.first &&
@@ -265,7 +318,7 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
           ranks.push_back(r);
         }
       }
-      placed = OnLowestSubset(unit, std::move(ranks), price_ms_, solution);
+      placed = OnLowestSubset(unit, std::move(ranks), value_ms_, solution);
       if (placed && !allowed(*placed)) placed.reset();
       break;
     }
@@ -296,7 +349,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
     std::vector<int> ranks(static_cast<std::size_t>(among.count));
     std::iota(ranks.begin(), ranks.end(), among.first);
     std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return price_ms_[static_cast<std::size_t>(a)] < price_ms_[static_cast<std::size_t>(b)];
+      return value_ms_[static_cast<std::size_t>(a)] < value_ms_[static_cast<std::size_t>(b)];
     });
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return on_rank(tables, rank); });
   };
@@ -320,7 +373,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
   };
   std::vector<std::pair<double, int>> hosts;
   for (int h = 0; h < solution.num_hosts(); ++h) {
-    const auto begin = price_ms_.begin() + solution.host(h).first;
+    const auto begin = value_ms_.begin() + solution.host(h).first;
     hosts.emplace_back(*std::min_element(begin, begin + solution.host(h).count), h);
   }
   std::sort(hosts.begin(), hosts.end());
@@ -328,21 +381,38 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
                      [&](const auto& at) { return on_host(at.second); });
 }
 
+void Construction::Count(int rank, int shard, int sign) {
+  const std::size_t r = static_cast<std::size_t>(rank);
+  price_ms_[r] += sign * PriceOn(rank, shard);
+  bytes_[r] += sign * static_cast<double>(shard_table_.bytes(shard));
+  host_bytes_[r] += sign * static_cast<double>(shard_table_.host_bytes(shard));
+  value_ms_[r] = std::max({price_ms_[r], ms_a_byte_ * bytes_[r], ms_a_host_byte_ * host_bytes_[r]});
+}
+
+void Construction::Count(const Unit& unit, const Solution& solution, int sign) {
+  for (int i = 0; i < unit.shards.count; ++i) {
+    Count(solution.RankOf(unit, i), unit.shards.at(i), sign);
+  }
+}
+
 void Construction::Add(const Unit& unit, Solution& solution) {
   added_.push_back(solution.Add(unit));
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution.RankOf(unit, i);
-    price_ms_[static_cast<std::size_t>(rank)] += PriceOn(rank, unit.shards.at(i));
+  Count(unit, solution, 1);
+}
+
+void Construction::RemoveUnitsOf(int table, Solution& solution) {
+  const std::span<const int> units = solution.units_of_table(table);
+  const std::vector<int> ids(units.begin(), units.end());
+  for (const int id : ids) {
+    Count(solution.unit(id), solution, -1);
+    std::erase(added_, id);
+    solution.Remove(id);
   }
 }
 
 void Construction::Undo(std::size_t count, Solution& solution) {
   while (added_.size() > count) {
-    const Unit unit = solution.unit(added_.back());
-    for (int i = 0; i < unit.shards.count; ++i) {
-      const int rank = solution.RankOf(unit, i);
-      price_ms_[static_cast<std::size_t>(rank)] -= PriceOn(rank, unit.shards.at(i));
-    }
+    Count(solution.unit(added_.back()), solution, -1);
     solution.Remove(added_.back());
     added_.pop_back();
   }

@@ -21,6 +21,18 @@ struct PricedLayout {
   double peak_ms = 0;
   std::int64_t bytes = 0;
   std::int64_t peak_bytes = 0;
+  std::int64_t host_bytes = 0;
+  std::int64_t peak_host_bytes = 0;
+};
+
+// By table.
+using PricedLayouts = std::vector<std::vector<PricedLayout>>;
+
+// Of a table that finds no place, what it may have instead: the cheapest layout that has one, a
+// shard's excess over the limit counted as if every rank took so much longer.
+struct ConstructionFallback {
+  const PricedLayouts* layouts = nullptr;  // null: nothing
+  double limit_ms = 0;
 };
 
 // Greedy construction for a given choice of layouts. Build leaves a solution that keeps memory and
@@ -32,14 +44,21 @@ class Construction {
   Construction(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
                ShardTable& shard_table);
 
-  // By table: its first layout, and all of them. What a shard costs is taken to be its compute
-  // alone plus its load times what `surrogate` says. Empty for a table that has no layout;
-  // no tables at all when the context says stop.
-  // residencies: of each table; data_parallel, which is in device memory, is among the layouts too.
-  std::vector<std::vector<PricedLayout>> FirstLayouts(const std::vector<int>& residencies,
-                                                      const CommSurrogate& surrogate);
-  std::vector<std::vector<PricedLayout>> AllLayouts(const std::vector<int>& residencies,
-                                                    const CommSurrogate& surrogate);
+  // What each table may be in, ascending by CompiledRules::residencies(), one at least.
+  using Residencies = std::vector<std::vector<int>>;
+
+  // By table: its first layout in each residency (with host memory the first whose shards are not
+  // too large), and all of them. What a shard costs is taken to be its compute alone plus its load
+  // times what `surrogate` says. data_parallel, which is in device memory, is among the layouts of
+  // every table that may have it. Empty for a table that has no layout; no tables at all when the
+  // context says stop.
+  PricedLayouts FirstLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
+  PricedLayouts AllLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
+
+  // Whether no rank has memory for a shard with so many bytes.
+  bool IsTooLarge(std::int64_t bytes, std::int64_t host_bytes) const {
+    return bytes > largest_room_ || host_bytes > largest_host_room_;
+  }
 
   // One layout a table.
   using Choice = std::vector<PricedLayout>;
@@ -49,12 +68,10 @@ class Construction {
   enum class Order { kByPrice, kByPeak, kByBytes };
 
   // Replaces what `solution` holds. Tables in descending `urgency`, then in the given order, each
-  // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it; one that
-  // finds no place takes less device memory (TableRules::residencies) unless all are chosen to be
-  // in device memory, where other cuts come first. Returns the
+  // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it. Returns the
   // table that found no place, and leaves the solution incomplete then; -1: all did.
   int Build(const Choice& choice, Order order, const std::vector<int>& urgency,
-            const CommSurrogate& surrogate, Solution& solution);
+            const CommSurrogate& surrogate, Solution& solution, ConstructionFallback fallback = {});
 
  private:
   struct Item {
@@ -64,21 +81,33 @@ class Construction {
     double key = 0;
   };
 
-  // The first `most` layouts of each table.
-  std::vector<std::vector<PricedLayout>> Price(std::size_t most,
-                                               const std::vector<int>& residencies,
-                                               const CommSurrogate& surrogate);
+  // The first `most` layouts of each table in each residency.
+  PricedLayouts Price(std::size_t most, const Residencies& residencies,
+                      const CommSurrogate& surrogate);
+  // Whether a shard of it is; makes all of them known to the table of shards.
+  bool IsTooLarge(int table, const TableLayout& layout);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;
   double PriceOn(int rank, int shard) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
   bool Place(const Item& item, const Choice& choice, Solution& solution);
-  // Lays all of the table out anew in a residency with less device memory.
-  bool PlaceDemoted(int table, TableLayout layout, Solution& solution);
+  // Lays all of the table out as the fallback says.
+  bool PlaceOtherwise(int table, Solution& solution);
   bool PlaceTable(int table, const TableLayout& layout, int host, int rank, Solution& solution);
   bool PlaceBlock(Unit unit, int ranks_of, int host, int rank, Solution& solution);
   bool PlaceGroup(const Item& item, const Choice& choice, Solution& solution);
+  // Empties ranks, and sets the prices of memory for tables that have this price together.
+  void Reset(double price_ms, const Solution& solution);
+  // What the layout takes of memory, at these prices.
+  double MemoryMs(std::int64_t bytes, std::int64_t host_bytes) const {
+    return ms_a_byte_ * static_cast<double>(bytes) +
+           ms_a_host_byte_ * static_cast<double>(host_bytes);
+  }
+  // Adds a shard to what its rank holds, or takes it away.
+  void Count(int rank, int shard, int sign);
+  void Count(const Unit& unit, const Solution& solution, int sign);
   void Add(const Unit& unit, Solution& solution);
+  void RemoveUnitsOf(int table, Solution& solution);
   // Takes units off again until `count` are left.
   void Undo(std::size_t count, Solution& solution);
 
@@ -87,11 +116,23 @@ class Construction {
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
   const std::vector<int> numbers_;  // of all ranks, and of hosts
+  // Bytes of the rank with the most.
+  std::int64_t largest_room_ = 0;
+  std::int64_t largest_host_room_ = 0;
   CommSurrogate surrogate_;
-  std::vector<double> price_ms_;  // by rank
-  std::vector<int> added_;        // unit ids in order
-  bool demotes_ = false;          // some table is in host memory by choice
-  std::vector<bool> demoted_;     // by table: all of it is placed
+  ConstructionFallback fallback_;
+  // By rank: what is placed there, and how full that makes it: the largest of its price and its two
+  // memories, each at a price at which the memory of all costs as much as all tables. Where nothing
+  // is in host memory, memory has no price.
+  std::vector<double> price_ms_;
+  std::vector<double> bytes_;
+  std::vector<double> host_bytes_;
+  std::vector<double> value_ms_;
+  double ms_a_byte_ = 0;
+  double ms_a_host_byte_ = 0;
+  std::vector<int> added_;              // unit ids in order
+  bool demotes_ = false;                // some table is in host memory by choice
+  std::vector<bool> placed_otherwise_;  // by table: all of it is
 };
 
 }  // namespace neuroshard

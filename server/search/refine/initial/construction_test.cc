@@ -20,8 +20,8 @@ TEST(ConstructionTest, BuildsLegalSolutionsOrNamesTheTableWithoutAPlace) {
     RefineBed bed(seed);
     Solution& solution = bed.bench.solution;
     Construction construction(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
-    const auto all = construction.AllLayouts(std::vector<int>(bed.request.tables.size(), 0),
-                                             bed.bench.pricer.surrogate());
+    const auto all = construction.AllLayouts(
+        Construction::Residencies(bed.request.tables.size(), {0}), bed.bench.pricer.surrogate());
     Construction::Choice choice;
     for (const auto& of_table : all) {
       if (of_table.empty()) break;
@@ -54,10 +54,10 @@ TEST(ConstructionTest, LayoutsArePricedAsTheirShards) {
     RefineBed bed(seed);
     Construction construction(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
     const CommSurrogate& surrogate = bed.bench.pricer.surrogate();
-    const auto all =
-        construction.AllLayouts(std::vector<int>(bed.request.tables.size(), 0), surrogate);
-    const auto first =
-        construction.FirstLayouts(std::vector<int>(bed.request.tables.size(), 0), surrogate);
+    const auto all = construction.AllLayouts(
+        Construction::Residencies(bed.request.tables.size(), {0}), surrogate);
+    const auto first = construction.FirstLayouts(
+        Construction::Residencies(bed.request.tables.size(), {0}), surrogate);
     ASSERT_EQ(all.size(), bed.request.tables.size());
     for (std::size_t t = 0; t < all.size(); ++t) {
       const auto layouts = bed.layouts.Of(static_cast<int>(t));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/failure_reason.h"
+#include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/packing/find_packing.h"
@@ -31,19 +32,17 @@ constexpr int kRestartConstructions = 30;
 constexpr double kMinRestartLimit = 0.5;
 constexpr double kMaxRestartLimit = 1.05;
 constexpr double kPriceNoise = 0.2;
-// Of the device memory, what tables take at first; less where they find no places.
+// Of the device memory, what tables take in the first plan; less where they find no places.
 constexpr std::array kFills = {0.97, 0.85, 0.5, 0.0};
-// The same of the constructions to begin at, up to so many tables x ranks; beyond that what the first
-// plan took.
-constexpr std::array kCheapFills = {0.97, 0.85, 0.6};
+// The same of the constructions to begin at; the first alone beyond so many tables x ranks.
+constexpr std::array kCheapFills = {0.99, 0.96, 0.9, 0.75};
 constexpr std::size_t kMaxForEveryFill = 4'096;
-// Of the device memory, what tables take at the least in a restart that chooses residencies anew;
-// others have those of the plan before.
-constexpr double kMinRestartFill = 0.6;
-// Prices of a byte of host memory that are tried.
-constexpr int kHostPriceRounds = 24;
-// What a residency in host memory costs besides, so that a table is in device memory where it costs
-// the same and there is room.
+// Of the choices under all limits for all of these, those that are built: which promise the lowest
+// cost, the longer of the largest shard's and an even share of all.
+constexpr std::size_t kBuiltInMemories = 12;
+// The same of restarts, at the least.
+constexpr double kMinRestartFill = 0.85;
+// What a residency in host memory costs besides.
 constexpr double kTieShare = 1e-6;
 constexpr double kTieMs = 1e-9;
 // Tables whose residencies are predicted in one batch, between two looks at the clock.
@@ -65,6 +64,11 @@ double PromiseMs(const Objective& objective) {
   return objective.cost_ms() + kMeanWeight * sum_ms / objective.num_ranks();
 }
 
+// So that of equal costs that in device memory is the lowest.
+double TieBroken(double cost_ms, int residency) {
+  return residency == 0 ? cost_ms : cost_ms + kTieShare * cost_ms + kTieMs;
+}
+
 // Whether the order by price and the order by the largest shard are the same.
 bool OneShardAUnit(const Construction::Choice& choice) {
   return std::all_of(choice.begin(), choice.end(), [](const PricedLayout& p) {
@@ -83,9 +87,14 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
       shard_table_(shard_table),
       pricer_(pricer),
       construction_(context, rules, layouts, shard_table),
-      available_bytes_(AvailableBytes(context.request())),
-      residencies_(context.request().tables.size(), 0),
+      residencies_(context.request().tables.size(), {0}),
       urgency_(context.request().tables.size(), 0) {
+  for (const std::int64_t bytes : AvailableBytes(context.request())) {
+    device_room_ += static_cast<double>(std::max<std::int64_t>(0, bytes));
+  }
+  for (const std::int64_t bytes : context.request().topology.host_memory_bytes) {
+    host_room_ += static_cast<double>(bytes);
+  }
   for (std::size_t t = 0; t < urgency_.size(); ++t) {
     // Who may only be on few ranks goes first.
     const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
@@ -95,50 +104,51 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
   }
 }
 
+bool InitialSolutions::Build(const Construction::Choice& choice, Construction::Order order,
+                             const PricedLayouts& layouts, double limit_ms, Solution& solution) {
+  const ConstructionFallback fallback{rules_.has_host_memory() ? &layouts : nullptr, limit_ms};
+  return construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution, fallback) < 0;
+}
+
 Status InitialSolutions::FindLegal(Solution& solution) {
   const PlanRequest& request = context_.request();
-  for (const double fill : kFills) {
-    if (!rules_.has_host_memory()) break;
-    ChooseResidencies(fill);
-    const auto layouts = construction_.FirstLayouts(residencies_, pricer_.surrogate());
+  const bool in_memories = rules_.has_host_memory();
+  const std::span<const double> fills(kFills.data(), in_memories ? kFills.size() : 1);
+  for (const double fill : fills) {
+    if (in_memories) SetResidencies(std::span(&fill, 1), true);
+    const PricedLayouts first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
     if (context_.stopped()) return absl::OkStatus();
-    if (std::any_of(layouts.begin(), layouts.end(), [](const auto& of) { return of.empty(); })) {
-      break;
-    }
-    const Construction::Choice choice = Choose(layouts, kNoLimit, solution, nullptr);
-    for (const Construction::Order order :
-         {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
-      if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) < 0) {
-        return absl::OkStatus();
-      }
-      if (context_.ShouldStop()) return absl::OkStatus();
-    }
-    const bool all_on_device = std::all_of(residencies_.begin(), residencies_.end(),
-                                           [](int residency) { return residency == 0; });
-    if (all_on_device && (Repair(AllLayouts(), solution) || context_.stopped())) {
-      return absl::OkStatus();
-    }
-  }
-  const auto first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
-  if (context_.stopped()) return absl::OkStatus();
-  for (std::size_t t = 0; t < first.size(); ++t) {
-    if (first[t].empty()) {
+    for (std::size_t t = 0; t < first.size(); ++t) {
+      if (!first[t].empty()) continue;
       return WithReason(FailedPrecondition(
                             "no plan can exist: the constraints leave no sharding type to table {}",
                             TableNames(request.tables).ReferenceTo(static_cast<int>(t))),
                         FailureReason::kConstraintsConflict);
     }
-  }
-  const auto& surrogate = pricer_.surrogate();
-  for (const Construction::Order order :
-       {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
-    const Construction::Choice choice = Choose(first, kNoLimit, solution, nullptr);
-    if (construction_.Build(choice, order, urgency_, surrogate, solution) < 0) {
-      return absl::OkStatus();
+    const Construction::Choice choice = Choose(first, kNoLimit, fill, solution, nullptr);
+    for (const Construction::Order order :
+         {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
+      if (Build(choice, order, first, kNoLimit, solution)) {
+        return absl::OkStatus();
+      }
+      if (context_.ShouldStop()) return absl::OkStatus();
     }
-    if (context_.ShouldStop()) return absl::OkStatus();
   }
-  const Layouts& all = AllLayouts();
+  if (in_memories) {
+    SetResidencies(kCheapFills, true);
+    for (const double fill : fills) {
+      const Construction::Choice choice = Choose(AllLayouts(), kNoLimit, fill, solution, nullptr);
+      if (context_.stopped()) return absl::OkStatus();
+      for (const Construction::Order order :
+           {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
+        if (Build(choice, order, AllLayouts(), kNoLimit, solution)) {
+          return absl::OkStatus();
+        }
+        if (context_.ShouldStop()) return absl::OkStatus();
+      }
+    }
+  }
+  const PricedLayouts& all = AllLayouts();
   if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
   if (!CutsColumnsOnly(request, rules_)) {
     return WithReason(
@@ -152,9 +162,9 @@ Status InitialSolutions::FindLegal(Solution& solution) {
   return absl::OkStatus();
 }
 
-bool InitialSolutions::Repair(const Layouts& layouts, Solution& solution) {
+bool InitialSolutions::Repair(const PricedLayouts& layouts, Solution& solution) {
   const auto& surrogate = pricer_.surrogate();
-  Construction::Choice choice = Choose(layouts, kNoLimit, solution, nullptr);
+  Construction::Choice choice = Choose(layouts, kNoLimit, kFills.front(), solution, nullptr);
   for (int round = 0; round < kRepairRounds; ++round) {
     const auto order =
         round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
@@ -174,170 +184,91 @@ bool InitialSolutions::Repair(const Layouts& layouts, Solution& solution) {
   return false;
 }
 
-namespace {
-
-// A step of a table's residency to one with more device memory.
-struct Promotion {
-  double gain_a_byte = 0;
-  std::size_t table = 0;
-  int residency = 0;
-  std::int64_t bytes = 0;
-  std::int64_t host_bytes = 0;  // that it adds
-
-  bool operator<(const Promotion& other) const {
-    return gain_a_byte != other.gain_a_byte ? gain_a_byte > other.gain_a_byte : table < other.table;
-  }
-};
-
-struct ResidencyPoint {
-  int residency = 0;
-  double cost_ms = 0;
-  std::int64_t bytes = 0;
-  std::int64_t host_bytes = 0;
-};
-
-// The lower convex hull of (bytes, cost), from the fewest bytes on.
-std::vector<ResidencyPoint> Hull(std::vector<ResidencyPoint> points) {
-  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.bytes, a.cost_ms) < std::pair(b.bytes, b.cost_ms);
-  });
-  const auto ratio = [](const ResidencyPoint& a, const ResidencyPoint& b) {
-    return (a.cost_ms - b.cost_ms) /
-           static_cast<double>(std::max<std::int64_t>(1, b.bytes - a.bytes));
-  };
-  std::vector<ResidencyPoint> hull;
-  for (const ResidencyPoint& point : points) {
-    if (!hull.empty() && point.cost_ms >= hull.back().cost_ms) continue;
-    while (hull.size() > 1 &&
-           ratio(hull[hull.size() - 2], hull.back()) <= ratio(hull.back(), point)) {
-      hull.pop_back();
-    }
-    hull.push_back(point);
-  }
-  return hull;
-}
-
-}  // namespace
-
-void InitialSolutions::ChooseResidencies(double fill) {
+bool InitialSolutions::PredictWholeTables() {
   const std::vector<Table>& tables = context_.request().tables;
-  std::vector<std::vector<ResidencyPoint>> points(tables.size());
-  for (const bool known : {false, true}) {
-    for (std::size_t t = 0; t < tables.size(); ++t) {
-      const TableRules& of = rules_.of(static_cast<int>(t));
-      for (const int residency : *of.residencies) {
-        const UnitShards shards = shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise,
-                                                      tables[t].embedding_dim, 1, residency);
-        if (!known) continue;
-        double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shards.full));
-        if (residency != 0) cost_ms += kTieShare * cost_ms + kTieMs;
-        points[t].push_back({residency, cost_ms, shard_table_.bytes(shards.full),
-                             shard_table_.host_bytes(shards.full)});
-      }
-      if (!known && ((t + 1) % kTablesAtOnce == 0 || t + 1 == tables.size())) {
-        shard_table_.PredictNew();
-        if (context_.ShouldStop()) return;
-      }
+  const auto shard_of = [&](std::size_t t, int residency) {
+    const std::int64_t dim = tables[t].embedding_dim;
+    return shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise, dim, 1, residency)
+        .full;
+  };
+  whole_tables_.resize(tables.size());
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    WholeTable& whole = whole_tables_[t];
+    whole.residencies = *rules_.of(static_cast<int>(t)).residencies;
+    for (const int residency : whole.residencies) shard_of(t, residency);
+    if ((t + 1) % kTablesAtOnce != 0 && t + 1 < tables.size()) continue;
+    shard_table_.PredictNew();
+    if (context_.ShouldStop()) return false;
+  }
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    WholeTable& whole = whole_tables_[t];
+    const auto bytes = [&](int residency) { return shard_table_.bytes(shard_of(t, residency)); };
+    std::stable_sort(whole.residencies.begin(), whole.residencies.end(),
+                     [&](int a, int b) { return bytes(a) < bytes(b); });
+    for (const int residency : whole.residencies) {
+      const int shard = shard_of(t, residency);
+      const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
+      whole.holdings.push_back({TieBroken(cost_ms, residency), shard_table_.bytes(shard),
+                                shard_table_.host_bytes(shard)});
     }
   }
-  double room = 0;
-  for (int r = 0; r < rules_.num_ranks(); ++r) {
-    room += std::max(0.0, static_cast<double>(available_bytes_[static_cast<std::size_t>(r)]));
-  }
-  room *= fill;
-  double host_room = 0;
-  for (const std::int64_t bytes : context_.request().topology.host_memory_bytes) {
-    host_room += static_cast<double>(bytes);
-  }
-  // With a price on a byte of host memory, tables leave it rather than have a cache.
-  double scale = 0;
-  for (const auto& of : points) {
-    for (const ResidencyPoint& point : of) {
-      scale = std::max(
-          scale, point.cost_ms / static_cast<double>(std::max<std::int64_t>(1, point.host_bytes)));
+  return true;
+}
+
+void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_ends) {
+  if (whole_tables_.empty() && !PredictWholeTables()) return;
+  std::vector<std::vector<TableHolding>> holdings;
+  for (const WholeTable& whole : whole_tables_) holdings.push_back(whole.holdings);
+  Construction::Residencies found(whole_tables_.size());
+  const auto add = [&](std::size_t t, int residency) {
+    if (std::count(found[t].begin(), found[t].end(), residency) == 0) found[t].push_back(residency);
+  };
+  for (const double fill : fills) {
+    const std::vector<int> chosen = FillMemories(holdings, fill * device_room_, host_room_);
+    for (std::size_t t = 0; t < found.size(); ++t) {
+      if (chosen[t] < 0) continue;
+      add(t, whole_tables_[t].residencies[static_cast<std::size_t>(chosen[t])]);
     }
   }
-  double low = 0, high = 0;
-  std::vector<int> fitting;  // at the last price at which hosts had room
-  for (int round = 0; round < kHostPriceRounds; ++round) {
-    const double price = round == 0 ? 0 : high == 0 ? scale : (low + high) / 2;
-    double bytes = 0, host_bytes = 0;
-    std::vector<Promotion> promotions;
-    for (std::size_t t = 0; t < points.size(); ++t) {
-      if (points[t].empty()) continue;
-      std::vector<ResidencyPoint> priced = points[t];
-      for (ResidencyPoint& point : priced)
-        point.cost_ms += price * static_cast<double>(point.host_bytes);
-      const std::vector<ResidencyPoint> hull = Hull(std::move(priced));
-      residencies_[t] = hull.front().residency;
-      bytes += static_cast<double>(hull.front().bytes);
-      host_bytes += static_cast<double>(hull.front().host_bytes);
-      for (std::size_t i = 1; i < hull.size(); ++i) {
-        const std::int64_t more = hull[i].bytes - hull[i - 1].bytes;
-        promotions.push_back({(hull[i - 1].cost_ms - hull[i].cost_ms) /
-                                  static_cast<double>(std::max<std::int64_t>(1, more)),
-                              t, hull[i].residency, more,
-                              hull[i].host_bytes - hull[i - 1].host_bytes});
-      }
-    }
-    std::stable_sort(promotions.begin(), promotions.end());
-    std::vector<bool> full(points.size());
-    for (const Promotion& step : promotions) {
-      if (full[step.table]) continue;
-      if (bytes + static_cast<double>(step.bytes) > room) {
-        full[step.table] = true;
-        continue;
-      }
-      bytes += static_cast<double>(step.bytes);
-      host_bytes += static_cast<double>(step.host_bytes);
-      residencies_[step.table] = step.residency;
-    }
-    const bool fits = host_bytes <= host_room;
-    if (fits) fitting = residencies_;
-    if (fits && price == 0) break;
-    if (price == 0) continue;
-    if (fits) {
-      high = price;
-    } else if (high == 0) {
-      if (round > 1) break;  // no price is enough
-      low = price;
-      scale *= 1e3;
-    } else {
-      low = price;
-    }
-    if (fits && high - low < 0.01 * high) break;
+  for (std::size_t t = 0; t < found.size(); ++t) {
+    const std::vector<int>& all = *rules_.of(static_cast<int>(t)).residencies;
+    if (all.empty() || !with_ends) continue;
+    add(t, all.front());
+    add(t, all.back());
   }
-  if (!fitting.empty()) residencies_ = std::move(fitting);
+  if (found == residencies_) return;
+  residencies_ = std::move(found);
   all_layouts_.clear();
 }
 
-void InitialSolutions::TakeResidencies(const Solution& solution) {
-  std::vector<int> taken = residencies_;
-  for (std::size_t t = 0; t < taken.size(); ++t) {
-    const std::span<const int> units = solution.units_of_table(static_cast<int>(t));
-    if (units.empty()) continue;
-    const Unit& unit = solution.unit(units.front());
-    if (unit.spread() != Spread::kCopies) taken[t] = unit.residency;
-  }
-  if (taken == residencies_) return;
-  residencies_ = std::move(taken);
-  all_layouts_.clear();
-}
-
-const InitialSolutions::Layouts& InitialSolutions::AllLayouts() {
-  if (all_layouts_.empty()) {
-    all_layouts_ = construction_.AllLayouts(residencies_, pricer_.surrogate());
+const PricedLayouts& InitialSolutions::AllLayouts() {
+  if (!all_layouts_.empty()) return all_layouts_;
+  all_layouts_ = construction_.AllLayouts(residencies_, pricer_.surrogate());
+  if (!rules_.has_host_memory()) return all_layouts_;
+  for (std::vector<PricedLayout>& of_table : all_layouts_) {
+    const auto is_too_large = [&](const PricedLayout& p) {
+      return construction_.IsTooLarge(p.peak_bytes, p.peak_host_bytes);
+    };
+    if (!std::all_of(of_table.begin(), of_table.end(), is_too_large)) {
+      std::erase_if(of_table, is_too_large);
+    }
+    std::stable_sort(of_table.begin(), of_table.end(),
+                     [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   }
   return all_layouts_;
 }
 
-Construction::Choice InitialSolutions::Choose(const Layouts& layouts, double limit_ms,
-                                              const Solution& solution, Random* noise) const {
-  Construction::Choice choice;
+Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, double limit_ms,
+                                              double fill, const Solution& solution,
+                                              Random* noise) const {
+  const bool in_memories = rules_.has_host_memory();
+  std::vector<std::vector<TableHolding>> holdings(in_memories ? layouts.size() : 0);
+  std::vector<std::vector<std::size_t>> positions(holdings.size());  // of holdings in layouts
+  Construction::Choice choice(layouts.size());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
-    PricedLayout best;
     auto best_key = std::make_pair(kNoLimit, kNoLimit);
-    for (PricedLayout p : layouts[t]) {
+    for (std::size_t l = 0; l < layouts[t].size(); ++l) {
+      PricedLayout p = layouts[t][l];
       if (noise != nullptr) {
         const double factor = 1 + kPriceNoise * noise->UniformReal();
         p.price_ms *= factor;
@@ -345,52 +276,86 @@ Construction::Choice InitialSolutions::Choose(const Layouts& layouts, double lim
       }
       const bool copy = p.layout.type == ShardingType::kDataParallel;
       if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
-      const auto key = std::make_pair(std::max(0.0, p.peak_ms - limit_ms), p.price_ms);
+      const double excess_ms = std::max(0.0, p.peak_ms - limit_ms);
+      if (in_memories) {
+        const double cost_ms = TieBroken(p.price_ms, p.layout.residency);
+        holdings[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes, p.host_bytes});
+        positions[t].push_back(l);
+        continue;
+      }
+      const auto key = std::make_pair(excess_ms, p.price_ms);
       if (key < best_key) {
-        best = p;
+        choice[t] = p;
         best_key = key;
       }
     }
-    choice.push_back(best);
+  }
+  if (!in_memories) return choice;
+  const std::vector<int> chosen = FillMemories(holdings, fill * device_room_, host_room_);
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    if (chosen[t] < 0) continue;
+    choice[t] = layouts[t][positions[t][static_cast<std::size_t>(chosen[t])]];
   }
   return choice;
 }
 
-std::vector<Construction::Choice> InitialSolutions::Choices(const Solution& solution) {
-  const Layouts& layouts = AllLayouts();
+std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fill,
+                                                                       const Solution& solution) {
+  const PricedLayouts& layouts = AllLayouts();
   double limit_ms = 0;
+  if (rules_.has_host_memory()) {
+    for (const PricedLayout& p : Choose(layouts, kNoLimit, fill, solution, nullptr)) {
+      limit_ms = std::max(limit_ms, p.peak_ms);
+    }
+  }
   for (const auto& of_table : layouts) {
+    if (rules_.has_host_memory()) break;
     double least = kNoLimit;
     for (const PricedLayout& p : of_table) least = std::min(least, p.price_ms);
     for (const PricedLayout& p : of_table) {
       if (p.price_ms == least) limit_ms = std::max(limit_ms, p.peak_ms);
     }
   }
-  std::vector<Construction::Choice> choices;
+  std::vector<LimitedChoice> choices;
   for (int i = 0; i < kLimits && !context_.ShouldStop(); ++i, limit_ms *= kNextLimit) {
-    Construction::Choice choice = Choose(layouts, limit_ms, solution, nullptr);
+    Construction::Choice choice = Choose(layouts, limit_ms, fill, solution, nullptr);
     const auto same = [](const PricedLayout& a, const PricedLayout& b) {
       return a.layout == b.layout;
     };
-    if (choices.empty() || !std::equal(choice.begin(), choice.end(), choices.back().begin(),
-                                       choices.back().end(), same)) {
-      choices.push_back(std::move(choice));
+    if (choices.empty() || !std::equal(choice.begin(), choice.end(), choices.back().choice.begin(),
+                                       choices.back().choice.end(), same)) {
+      choices.push_back({std::move(choice), limit_ms});
     }
   }
   return choices;
 }
 
 StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution) {
-  std::vector<Construction::Choice> choices;
+  std::vector<LimitedChoice> choices;
   const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=
                    kMaxForEveryFill;
-  if (rules_.has_host_memory() && few) {
-    for (const double fill : kCheapFills) {
-      ChooseResidencies(fill);
-      for (Construction::Choice& choice : Choices(solution)) choices.push_back(std::move(choice));
+  const std::span<const double> fills(kCheapFills.data(),
+                                      rules_.has_host_memory() && few ? kCheapFills.size() : 1);
+  if (rules_.has_host_memory()) SetResidencies(fills, few);
+  for (const double fill : fills) {
+    for (LimitedChoice& choice : Choices(fill, solution)) choices.push_back(std::move(choice));
+  }
+  if (rules_.has_host_memory()) {
+    std::vector<std::pair<double, std::size_t>> by_promise;
+    for (std::size_t c = 0; c < choices.size(); ++c) {
+      double price_ms = 0, peak_ms = 0;
+      for (const PricedLayout& p : choices[c].choice) {
+        price_ms += p.price_ms;
+        peak_ms = std::max(peak_ms, p.peak_ms);
+      }
+      by_promise.emplace_back(std::max(peak_ms, price_ms / rules_.num_ranks()), c);
     }
-  } else {
-    choices = Choices(solution);
+    std::sort(by_promise.begin(), by_promise.end());
+    std::vector<LimitedChoice> kept;
+    for (const auto& [promise_ms, c] : by_promise) {
+      if (kept.size() < kBuiltInMemories) kept.push_back(std::move(choices[c]));
+    }
+    choices = std::move(kept);
   }
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
   std::vector<Unit> best;
@@ -399,8 +364,11 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   double promising_ms = kNoLimit;
   bool same = true;
   if (context_.stopped()) return Found::kNone;
-  const auto consider = [&](const Construction::Choice& choice, Construction::Order order) {
-    if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) >= 0) return;
+  const auto consider = [&](const LimitedChoice& limited, Construction::Order order) {
+    const Construction::Choice& choice = limited.choice;
+    if (!Build(choice, order, AllLayouts(), limited.limit_ms, solution)) {
+      return;
+    }
     pricer_.PriceSolution(solution);
     const double cost_ms = pricer_.objective().cost_ms();
     const bool is_best = cost_ms < best_ms;
@@ -418,11 +386,12 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
       same = false;
     }
   };
-  for (const Construction::Choice& choice : choices) {
+  for (const LimitedChoice& choice : choices) {
     for (const Construction::Order order :
          {Construction::Order::kByPrice, Construction::Order::kByPeak}) {
       if (context_.WorkSpent() || context_.ShouldStop()) break;
-      if (order == Construction::Order::kByPrice || !OneShardAUnit(choice)) consider(choice, order);
+      if (order == Construction::Order::kByPrice || !OneShardAUnit(choice.choice))
+        consider(choice, order);
     }
   }
   if (columns_only) GridStart(choices, solution, best_ms, best);
@@ -434,24 +403,23 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
 }
 
 bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& solution) {
-  if (rules_.has_host_memory()) {
-    if (random.Below(2) == 0) {
-      TakeResidencies(solution);
-    } else {
-      ChooseResidencies(kMinRestartFill + (1 - kMinRestartFill) * random.UniformReal());
-    }
-  }
-  const Layouts& layouts = AllLayouts();
+  const PricedLayouts& layouts = AllLayouts();
   std::vector<Unit> promising;
   double promising_ms = kNoLimit;
   for (int i = 0; i < kRestartConstructions; ++i) {
     if (context_.WorkSpent() || context_.ShouldStop()) break;
     const double share =
         kMinRestartLimit + (kMaxRestartLimit - kMinRestartLimit) * random.UniformReal();
-    const Construction::Choice choice = Choose(layouts, share * best_cost_ms, solution, &random);
+    const double fill = rules_.has_host_memory()
+                            ? kMinRestartFill + (1 - kMinRestartFill) * random.UniformReal()
+                            : 1;
+    const Construction::Choice choice =
+        Choose(layouts, share * best_cost_ms, fill, solution, &random);
     const auto order =
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
-    if (construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution) >= 0) continue;
+    if (!Build(choice, order, layouts, share * best_cost_ms, solution)) {
+      continue;
+    }
     pricer_.PriceSolution(solution);
     const double promise_ms = PromiseMs(pricer_.objective());
     if (promise_ms >= promising_ms) continue;
@@ -472,13 +440,13 @@ bool InitialSolutions::Load(const std::vector<Unit>& units, Solution& solution) 
   return true;
 }
 
-void InitialSolutions::GridStart(const std::vector<Construction::Choice>& choices,
-                                 Solution& solution, double& best_ms, std::vector<Unit>& best) {
+void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, Solution& solution,
+                                 double& best_ms, std::vector<Unit>& best) {
   GreedyGrid grid(context_, shard_table_);
   std::vector<SplitSequence> sequences;
   std::size_t effort = 0;
   const std::size_t ranks = context_.request().topology.devices.size();
-  for (const Construction::Choice& choice : choices) {
+  for (const auto& [choice, limit_ms] : choices) {
     std::vector<Piece> pieces;
     for (std::size_t t = 0; t < choice.size(); ++t) {
       std::int64_t offset = 0;

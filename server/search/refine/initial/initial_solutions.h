@@ -2,10 +2,13 @@
 // for evenness.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/base/random.h"
 #include "server/search/refine/initial/construction.h"
+#include "server/search/refine/initial/memory_knapsack.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/solution.h"
 #include "server/search/search_context.h"
@@ -38,26 +41,42 @@ class InitialSolutions {
   bool Restart(double best_cost_ms, Random& random, Solution& solution);
 
  private:
-  using Layouts = std::vector<std::vector<PricedLayout>>;
+  // A table on one rank, in each of its residencies, with more and more bytes of device memory.
+  struct WholeTable {
+    std::vector<int> residencies;
+    std::vector<TableHolding> holdings;
+  };
 
-  // Priced once; empty where the context says stop.
-  const Layouts& AllLayouts();
+  // Builds the choice. With host memory a table that finds no place may have any of the layouts;
+  // otherwise other cuts come first.
+  bool Build(const Construction::Choice& choice, Construction::Order order,
+             const PricedLayouts& layouts, double limit_ms, Solution& solution);
 
-  // Sets residencies_: all tables together take `fill` of the device memory, each rather with what
-  // saves most time a byte.
-  void ChooseResidencies(double fill);
-  // Sets residencies_ to those of a complete solution.
-  void TakeResidencies(const Solution& solution);
+  // False: the context says stop.
+  bool PredictWholeTables();
+  // Of residencies_, priced once; empty where the context says stop.
+  const PricedLayouts& AllLayouts();
+
+  // Lets every table be in the residency that it has in FillMemories of whole tables, for each of
+  // the shares of the device memory, and in the two ends of its list.
+  void SetResidencies(std::span<const double> fills, bool with_ends);
   // Per table the layout with the least price whose largest shard is within the limit where that is
-  // possible. `noise`: makes every price a little larger; null: as they are.
-  Construction::Choice Choose(const Layouts& layouts, double limit_ms, const Solution& solution,
-                              Random* noise) const;
-  std::vector<Construction::Choice> Choices(const Solution& solution);
-  void GridStart(const std::vector<Construction::Choice>& choices, Solution& solution,
-                 double& best_ms, std::vector<Unit>& best);
+  // possible. Where hosts have memory for tables, all tables together take `fill` of the device
+  // memory, and a shard's excess over the limit counts as if every rank took so much longer.
+  // `noise`: makes every price a little larger; null: as they are.
+  Construction::Choice Choose(const PricedLayouts& layouts, double limit_ms, double fill,
+                              const Solution& solution, Random* noise) const;
+  // A choice under a limit on what a shard takes.
+  struct LimitedChoice {
+    Construction::Choice choice;
+    double limit_ms = 0;
+  };
+  std::vector<LimitedChoice> Choices(double fill, const Solution& solution);
+  void GridStart(const std::vector<LimitedChoice>& choices, Solution& solution, double& best_ms,
+                 std::vector<Unit>& best);
   // False: the context said stop.
   bool Load(const std::vector<Unit>& units, Solution& solution);
-  bool Repair(const Layouts& layouts, Solution& solution);
+  bool Repair(const PricedLayouts& layouts, Solution& solution);
 
   SearchContext& context_;
   const CompiledRules& rules_;
@@ -65,9 +84,11 @@ class InitialSolutions {
   ShardTable& shard_table_;
   MovePricer& pricer_;
   Construction construction_;
-  const std::vector<std::int64_t> available_bytes_;  // by rank
-  std::vector<int> residencies_;  // by table: of all_layouts_, and of what is built next
-  Layouts all_layouts_;
+  double device_room_ = 0;  // bytes of all ranks
+  double host_room_ = 0;    // bytes of all hosts
+  std::vector<WholeTable> whole_tables_;
+  Construction::Residencies residencies_;  // that all_layouts_ are in
+  PricedLayouts all_layouts_;
   std::vector<int> urgency_;  // by table
 };
 

@@ -6,6 +6,9 @@
 namespace neuroshard {
 namespace {
 
+// Moves that are found not to fit into device memory in the time of an estimate.
+constexpr std::size_t kTriesAnEstimate = 16;
+
 // A rank's loads, less `before` and plus `after`.
 void ChangeLoads(RankChange& change, const CommLoad& before, const CommLoad& after) {
   change.forward_load += after.forward - before.forward;
@@ -72,6 +75,11 @@ void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, in
   }
 }
 
+void RankMoves::CountWork(const Solution& solution, std::size_t tried, std::size_t estimated) {
+  const bool is_scarce = solution.rules().has_host_memory();
+  context_.AddWork(Work::kEstimate, is_scarce ? estimated + tried / kTriesAnEstimate : tried);
+}
+
 // Costs of two changes of one rank together are taken to add up.
 void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int source,
                          Neighbourhood neighbourhood, MoveList& list) {
@@ -96,8 +104,7 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
     const std::int64_t source_bytes = BytesOf(departure.rest) - BytesOf(unit);
     const std::int64_t target_bytes = BytesOf(transfer.arriving) - BytesOf(joined);
     const std::size_t t = static_cast<std::size_t>(transfer.target);
-    context_.AddWork(Work::kEstimate,
-                     transfers_.returns_begin(t + 1) - transfers_.returns_begin(t));
+    std::size_t estimated = 0;
     for (std::size_t r = transfers_.returns_begin(t); r < transfers_.returns_begin(t + 1); ++r) {
       const RankTransfers::Return& back = transfers_.returns()[r];
       if (!back.whole() && back.cols != departure.cols) continue;
@@ -108,6 +115,7 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
           !solution.Fits(target, target_bytes + BytesOf(back.rest) - BytesOf(returning))) {
         continue;
       }
+      ++estimated;
       std::array changes = {at_source, at_target};
       changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
       ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
@@ -128,6 +136,7 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
       }
       list.Add(estimate, std::span(removed).first(num_removed), std::span(added).first(num_added));
     }
+    CountWork(solution, transfers_.returns_begin(t + 1) - transfers_.returns_begin(t), estimated);
   }
 }
 
@@ -169,8 +178,7 @@ void RankMoves::AddChains(const Solution& solution, const MovePricer& pricer, in
     const CommLoad load = LoadOf(unit);
     const std::int64_t bytes = BytesOf(unit);
     const std::size_t v = static_cast<std::size_t>(transfer.target);
-    context_.AddWork(Work::kEstimate,
-                     (transfers_.returns_begin(v + 1) - transfers_.returns_begin(v)) * targets);
+    std::size_t estimated = 0;
     for (std::size_t r = transfers_.returns_begin(v); r < transfers_.returns_begin(v + 1); ++r) {
       const Unit& onward_unit = solution.unit(transfers_.returns()[r].unit);
       if (!transfers_.returns()[r].whole() || onward_unit.table == unit.table) continue;
@@ -186,6 +194,7 @@ void RankMoves::AddChains(const Solution& solution, const MovePricer& pricer, in
           RankChange{}};
       for (std::size_t t = 0; t < targets; ++t) {
         if (t == v || !solution.Fits(transfers_.targets()[t], onward_bytes)) continue;
+        ++estimated;
         const RankPrice& end = objective.rank(transfers_.targets()[t]);
         changes[2] = {transfers_.targets()[t],
                       rank_costs_.cost_ms(transfers_.targets()[t], onward_[r * targets + t]),
@@ -201,6 +210,8 @@ void RankMoves::AddChains(const Solution& solution, const MovePricer& pricer, in
         list.Add(estimate, removed, added);
       }
     }
+    CountWork(solution, (transfers_.returns_begin(v + 1) - transfers_.returns_begin(v)) * targets,
+              estimated);
   }
 }
 

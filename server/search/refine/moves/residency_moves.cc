@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "server/search/refine/lowest_place.h"
+
 namespace neuroshard {
 namespace {
 
@@ -16,6 +18,8 @@ constexpr std::size_t kPlacesOfMove = 4;
 constexpr std::size_t kReturns = 8;
 // Tables that are promoted where a move leaves memory free, on each rank.
 constexpr int kPromotions = 3;
+// Steps in a table's list of residencies that make or use room on a rank, besides its two ends.
+constexpr std::ptrdiff_t kSteps[] = {1, 2, 4, 8};
 
 }  // namespace
 
@@ -49,6 +53,7 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
     return;
   }
   TryShiftsAndSwaps(solution, pricer, source, list);
+  TryHostBlocks(solution, pricer, source, list);
   TryRelayouts(solution, pricer, list);
 }
 
@@ -126,44 +131,54 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
   for (const int id : solution.units_on_rank(rank)) consider(id);
   for (const int id : solution.units_on_host(solution.host_of(rank))) consider(id);
   for (const int id : solution.wide_units()) consider(id);
+  // Several blocks of a table on the rank change together.
+  std::stable_sort(on_rank_.begin(), on_rank_.end(),
+                   [&](int a, int b) { return solution.unit(a).table < solution.unit(b).table; });
   changes.clear();
   for (const int id : on_rank_) {
-    const Unit unit = solution.unit(id);
-    for (const int residency : *rules_.of(unit.table).residencies) {
-      if (residency == unit.residency || !rules_.Allows(unit.table, residency, unit.type)) continue;
-      InResidency(unit, residency);
-    }
-  }
-  shard_table_.PredictNew();
-  std::size_t listed = 0;
-  for (const int id : on_rank_) {
     const Unit& unit = solution.unit(id);
-    int i = 0;
-    while (solution.RankOf(unit, i) != rank) ++i;
-    const int now = unit.shards.at(i);
-    for (const int residency : *rules_.of(unit.table).residencies) {
-      if (residency == unit.residency || !rules_.Allows(unit.table, residency, unit.type)) continue;
-      const int then = InResidency(unit, residency).shards.at(i);
-      const std::int64_t freed = shard_table_.bytes(now) - shard_table_.bytes(then);
-      const double lost_ms = static_cast<double>(shard_table_.single_cost_ms(then)) -
-                             static_cast<double>(shard_table_.single_cost_ms(now));
-      ++listed;
-      // Several blocks of a table on the rank change together.
-      const auto same = std::find_if(changes.begin(), changes.end(), [&](const Change& c) {
-        return c.table == unit.table && c.residency == residency;
-      });
-      if (same == changes.end()) {
-        changes.push_back({unit.table, residency, freed, lost_ms});
-      } else {
-        same->freed_bytes += freed;
-        same->lost_ms += lost_ms;
+    if (!changes.empty() && changes.back().table == unit.table) continue;
+    const std::vector<int>& residencies = *rules_.of(unit.table).residencies;
+    const auto add = [&](int residency) {
+      if (residency == unit.residency || !rules_.Allows(unit.table, residency, unit.type)) return;
+      changes.push_back({unit.table, residency, 0, 0});
+    };
+    const std::ptrdiff_t size = std::ssize(residencies);
+    const std::ptrdiff_t now =
+        std::find(residencies.begin(), residencies.end(), unit.residency) - residencies.begin();
+    add(residencies.front());
+    for (const std::ptrdiff_t step : kSteps) {
+      if (now - step > 0) add(residencies[static_cast<std::size_t>(now - step)]);
+      if (now + step < size - 1) add(residencies[static_cast<std::size_t>(now + step)]);
+    }
+    if (size > 1) add(residencies.back());
+  }
+  const auto for_each_shard = [&](const auto& visit) {
+    std::size_t first = 0;
+    for (const int id : on_rank_) {
+      const Unit unit = solution.unit(id);
+      while (first < changes.size() && changes[first].table < unit.table) ++first;
+      for (std::size_t c = first; c < changes.size() && changes[c].table == unit.table; ++c) {
+        visit(unit, InResidency(unit, changes[c].residency), changes[c]);
       }
     }
-  }
-  context_.AddWork(Work::kEstimate, 2 * listed);
+  };
+  for_each_shard([](const Unit&, const Unit&, Change&) {});
+  shard_table_.PredictNew();
+  for_each_shard([&](const Unit& unit, const Unit& then, Change& change) {
+    int i = 0;
+    while (solution.RankOf(unit, i) != rank) ++i;
+    change.freed_bytes +=
+        shard_table_.bytes(unit.shards.at(i)) - shard_table_.bytes(then.shards.at(i));
+    change.lost_ms += static_cast<double>(shard_table_.single_cost_ms(then.shards.at(i))) -
+                      static_cast<double>(shard_table_.single_cost_ms(unit.shards.at(i)));
+  });
+  const std::size_t listed = changes.size();
+  context_.AddWork(Work::kEstimate, 8 * listed);
 }
 
 bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
+  context_.AddWork(Work::kEstimate, 3 * solution.units_of_table(table).size());
   bool fits = true;
   for (const int id : solution.units_of_table(table)) {
     const Unit& unit = solution.unit(id);
@@ -236,7 +251,9 @@ void ResidencyMoves::Complete(const Solution& solution, const MovePricer& pricer
     if (!Demote(solution, touched_[i])) return;
   }
   shard_table_.PredictNew();
-  context_.AddWork(Work::kEstimate, added_.size());
+  std::size_t shards = 0;
+  for (const Unit& unit : added_) shards += static_cast<std::size_t>(unit.shards.count);
+  context_.AddWork(Work::kEstimate, 4 * added_.size() + shards);
   const double estimate_ms = estimator_.Of(solution, pricer, removed_, added_);
   if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added_);
 }
@@ -294,21 +311,35 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
     unit.place = rank;
     return unit;
   };
+  std::vector<std::vector<int>> returns;
+  for (const auto& [total_ms, target] : targets) returns.push_back(on(target, kReturns));
+  // Making room takes time: what would be too slow even if there were room is left out.
+  const double cost_ms = pricer.objective().cost_ms();
+  const double source_ms = pricer.objective().rank(source).total_ms();
+  const auto share_ms = [&](int rank, int id) {
+    return estimator_.ShareOf(solution, pricer, rank, solution.unit(id).shards.full);
+  };
   for (const int id : on(source, kUnits)) {
     const int table = solution.unit(id).table;
-    for (const auto& [total_ms, target] : targets) {
+    for (std::size_t t = 0; t < targets.size(); ++t) {
+      const auto [total_ms, target] = targets[t];
       if (context_.ShouldStop()) return;
       if (holds(table, target) || !rules_.of(table).ranks->contains(target)) continue;
-      Begin();
-      Remove(solution, id);
-      Add(solution, moved(id, target));
-      if (Demote(solution, target)) {
-        Promote(solution, source);
-        Complete(solution, pricer, list);
+      const double there_ms = total_ms + share_ms(target, id);
+      if (there_ms < cost_ms) {
+        Begin();
+        Remove(solution, id);
+        Add(solution, moved(id, target));
+        if (Demote(solution, target)) {
+          Promote(solution, source);
+          Complete(solution, pricer, list);
+        }
       }
-      for (const int back : on(target, kReturns)) {
+      for (const int back : returns[t]) {
         const int other = solution.unit(back).table;
-        if (other == table || holds(other, source) || !rules_.of(other).ranks->contains(source)) {
+        if (other == table || holds(other, source) || !rules_.of(other).ranks->contains(source) ||
+            there_ms - share_ms(target, back) >= cost_ms ||
+            source_ms - share_ms(source, id) + share_ms(source, back) >= cost_ms) {
           continue;
         }
         Begin();
@@ -325,8 +356,69 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
   }
 }
 
+void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer, int source,
+                                   MoveList& list) {
+  const int host = solution.host_of(source);
+  const auto on = [&](int at) {
+    std::vector<std::pair<double, int>> by_share;
+    for (const int id : solution.units_on_host(at)) {
+      const Unit& unit = solution.unit(id);
+      if (solution.fixed(unit.table) != nullptr) continue;
+      const int rank = solution.host(at).first;
+      by_share.emplace_back(-estimator_.ShareOf(solution, pricer, rank, unit.shards.full), id);
+    }
+    std::sort(by_share.begin(), by_share.end());
+    by_share.resize(std::min(by_share.size(), kUnits));
+    return by_share;
+  };
+  const auto moved = [&](int id, int to) {
+    Unit unit = solution.unit(id);
+    unit.place = to;
+    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution.host(to).count,
+                                      unit.residency);
+    return unit;
+  };
+  const auto takes = [&](int table, int at) {
+    const std::span<const int> hosts = rules_.of(table).ranks->whole_hosts();
+    return std::find(hosts.begin(), hosts.end(), at) != hosts.end();
+  };
+  const auto blocks = on(host);
+  if (blocks.empty()) return;
+  placer_.Reset(solution, pricer);
+  const double cost_ms = pricer.objective().cost_ms();
+  for (const int target : placer_.LowestHosts(kPlacesOfMove, host)) {
+    const double target_ms = HostValueMs(solution.host(target), placer_.total_ms());
+    const auto returns = on(target);
+    for (const auto& [share_ms, id] : blocks) {
+      if (context_.ShouldStop()) return;
+      const int table = solution.unit(id).table;
+      if (!takes(table, target)) continue;
+      if (target_ms - share_ms < cost_ms) {
+        Begin();
+        Remove(solution, id);
+        Add(solution, moved(id, target));
+        Complete(solution, pricer, list);
+      }
+      for (const auto& [back_ms, back] : returns) {
+        const int other = solution.unit(back).table;
+        if (other == table || back_ms <= share_ms || target_ms - share_ms + back_ms >= cost_ms ||
+            !takes(other, host)) {
+          continue;
+        }
+        Begin();
+        Remove(solution, id);
+        Remove(solution, back);
+        Add(solution, moved(id, target));
+        Add(solution, moved(back, host));
+        Complete(solution, pricer, list);
+      }
+    }
+  }
+}
+
 void ResidencyMoves::TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list) {
   const std::size_t count = std::min(kLaidOut, tables_.size());
+  const double cost_ms = pricer.objective().cost_ms();
   for (std::size_t t = 0; t < count; ++t) {
     const int table = tables_[t];
     const std::span<const int> units = solution.units_of_table(table);
@@ -354,7 +446,7 @@ void ResidencyMoves::TryRelayouts(Solution& solution, const MovePricer& pricer, 
         context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
                                               static_cast<std::size_t>(layout.holders));
         placer_.Without(ids);
-        if (!placer_.Place(table, layout)) continue;
+        if (!placer_.Place(table, layout) || placer_.LargestAddedMs() >= cost_ms) continue;
         Begin();
         for (const int id : ids) Remove(solution, id);
         for (const Unit& unit : placer_.added()) Add(solution, unit);

@@ -73,6 +73,8 @@ class ResidencyMoves {
   void TryPromotions(const Solution& solution, const MovePricer& pricer, MoveList& list);
   void TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer, int source,
                          MoveList& list);
+  // Blocks of a host go to another one, or swap with one there.
+  void TryHostBlocks(Solution& solution, const MovePricer& pricer, int source, MoveList& list);
   void TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list);
   bool IsFree(const Solution& solution, int table) const;
 

@@ -40,6 +40,8 @@ class TablePlacer {
   bool Place(int table, const TableLayout& layout, int host = -1, int rank = -1);
 
   const std::vector<Unit>& added() const { return added_; }
+  // The largest total of a rank that something was added to.
+  double LargestAddedMs() const;
   // By rank, with what was removed and added.
   std::span<const double> total_ms() const { return total_ms_; }
   // Up to `most` hosts, those with the lowest largest total first, without `but` (-1: all).

@@ -1,0 +1,104 @@
+#include "server/search/refine/initial/memory_knapsack.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+#include "common/base/random.h"
+
+namespace neuroshard {
+namespace {
+
+struct Total {
+  double cost_ms = 0;
+  double device_bytes = 0;
+  double host_bytes = 0;
+};
+
+Total TotalOf(const std::vector<std::vector<TableHolding>>& tables,
+              const std::vector<int>& chosen) {
+  Total total;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const TableHolding& holding = tables[t][static_cast<std::size_t>(chosen[t])];
+    total.cost_ms += holding.cost_ms;
+    total.device_bytes += static_cast<double>(holding.device_bytes);
+    total.host_bytes += static_cast<double>(holding.host_bytes);
+  }
+  return total;
+}
+
+// Of each table one holding at least takes no host memory.
+std::vector<std::vector<TableHolding>> RandomTables(Random& random, int tables, int holdings) {
+  std::vector<std::vector<TableHolding>> made(static_cast<std::size_t>(tables));
+  for (auto& of_table : made) {
+    for (int h = 0; h < holdings; ++h) {
+      const auto bytes = static_cast<std::int64_t>(random.Below(1000));
+      const bool in_host_memory = h > 0 && random.Below(3) > 0;
+      of_table.push_back({10 * random.UniformReal() + (in_host_memory ? 1 : 0), bytes,
+                          in_host_memory ? static_cast<std::int64_t>(random.Below(1000)) : 0});
+    }
+    std::sort(of_table.begin(), of_table.end(),
+              [](const auto& a, const auto& b) { return a.device_bytes < b.device_bytes; });
+  }
+  return made;
+}
+
+// The least cost of all choices that fit.
+double LeastMs(const std::vector<std::vector<TableHolding>>& tables, double device_room,
+               double host_room) {
+  std::vector<int> chosen(tables.size(), 0);
+  double least_ms = std::numeric_limits<double>::infinity();
+  while (true) {
+    const Total total = TotalOf(tables, chosen);
+    if (total.device_bytes <= device_room && total.host_bytes <= host_room) {
+      least_ms = std::min(least_ms, total.cost_ms);
+    }
+    std::size_t t = 0;
+    while (t < tables.size() && ++chosen[t] == static_cast<int>(tables[t].size())) chosen[t++] = 0;
+    if (t == tables.size()) return least_ms;
+  }
+}
+
+TEST(FillMemoriesTest, IsWithinOneTableOfTheBestChoiceWhereHostsHaveRoom) {
+  Random random(1);
+  for (int round = 0; round < 300; ++round) {
+    const auto tables = RandomTables(random, 5, 4);
+    double least_bytes = 0, largest_ms = 0;
+    for (const auto& of_table : tables) {
+      least_bytes += static_cast<double>(of_table.front().device_bytes);
+      for (const TableHolding& holding : of_table) {
+        largest_ms = std::max(largest_ms, holding.cost_ms);
+      }
+    }
+    const double room = least_bytes + 2000 * random.UniformReal();
+    const Total total = TotalOf(tables, FillMemories(tables, room, 1e9));
+    EXPECT_LE(total.device_bytes, room) << round;
+    const double least_ms = LeastMs(tables, room, 1e9);
+    EXPECT_GE(total.cost_ms, least_ms - 1e-9) << round;
+    EXPECT_LE(total.cost_ms, least_ms + largest_ms) << round;
+  }
+}
+
+TEST(FillMemoriesTest, KeepsToHostMemoryWhereAPriceOnItDoes) {
+  Random random(2);
+  int kept = 0;
+  for (int round = 0; round < 300; ++round) {
+    const auto tables = RandomTables(random, 6, 6);
+    const double host_room = 100 + 600 * random.UniformReal();
+    const Total free = TotalOf(tables, FillMemories(tables, 1e9, 1e9));
+    const Total total = TotalOf(tables, FillMemories(tables, 1e9, host_room));
+    EXPECT_LE(total.host_bytes, host_room) << round;
+    EXPECT_GE(total.cost_ms, free.cost_ms - 1e-9) << round;
+    if (free.host_bytes > host_room) ++kept;
+  }
+  EXPECT_GT(kept, 20);
+}
+
+TEST(FillMemoriesTest, ATableWithoutHoldingsHasNone) {
+  EXPECT_EQ(FillMemories({{}, {{1, 0, 0}}}, 10, 10), (std::vector<int>{-1, 0}));
+}
+
+}  // namespace
+}  // namespace neuroshard
