@@ -248,6 +248,48 @@ TEST(RefineHostMemoryTest, NoDearerThanOneKernelForAllOrPromotionBySavingAByte) 
   }
 }
 
+TEST(RefineHostMemoryTest, RanksComeOutEvenWhereFewTablesAreCutOverManyRanks) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    Random random(seed);
+    PlanRequest request = Request(random, 26, 64, 0.3, 1.2);
+    double bytes = 0;
+    for (Table& table : request.tables) {
+      table.num_embeddings = static_cast<std::int64_t>(std::pow(10, 3 + 4 * random.UniformReal()));
+      table.embedding_dim = std::int64_t{16} << random.Below(5);
+      table.pooling_factor = 1 + 99 * random.UniformReal();
+      bytes += 4.0 * static_cast<double>(table.num_embeddings * table.embedding_dim);
+    }
+    request.topology.host_memory_bytes.assign(8, static_cast<std::int64_t>(1.2 * bytes / 8));
+    for (int r = 0; r < 64; ++r) {
+      Device& device = request.topology.devices[static_cast<std::size_t>(r)];
+      device = {r / 8, static_cast<std::int64_t>(0.3 * bytes / 64)};
+      device.max_host_memory_bytes = static_cast<std::int64_t>(1.2 * bytes / 64);
+    }
+    request.constraints.sharding_types.clear();
+    const auto result = Search(request);
+    ASSERT_TRUE(result.ok()) << seed << ' ' << result.status();
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+    double mean_ms = 0;
+    for (const RankCost& rank : result->cost.ranks) mean_ms += rank.total_ms() / 64;
+    EXPECT_LT(result->cost.embedding_cost_ms, 1.2 * mean_ms) << seed;
+  }
+}
+
+TEST(RefineHostMemoryTest, ThePlanIsTheSameEachTimeAndMoreThreadsMakeNoneDearer) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    Random random(seed);
+    PlanRequest request = Request(random, 20, 8, 0.3, 2);
+    const auto once = Search(request);
+    const auto again = Search(request);
+    ASSERT_TRUE(once.ok() && again.ok());
+    EXPECT_EQ(once->plan, again->plan) << seed;
+    request.search.max_threads = 3;
+    const auto wide = Search(request);
+    ASSERT_TRUE(wide.ok());
+    EXPECT_LE(wide->cost.embedding_cost_ms, once->cost.embedding_cost_ms) << seed;
+  }
+}
+
 TEST(RefineHostMemoryTest, RulesOnKernelsAndLoadFactorsAreKept) {
   Random random(3);
   PlanRequest request = Request(random, 8, 4, 0.5, 2);
