@@ -48,20 +48,25 @@ def mlperf_tables():
     return lines
 
 
-def synthetic_tables(model):
-    lines, group, inside = [], 0, False
+def synthetic_groups(model):
+    """(tables, rows, columns, hotness of the inputs that read each of them) for each group of alike tables of NVIDIA's model."""
+    inside = False
     for line in (HERE / "sources/synthetic_models.yaml").read_text().splitlines():
         if re.match(r"  \w+:$", line):
             inside = line == f"  {model}:"
-        if not inside or not line.lstrip().startswith("- {num_tables:"):
-            continue
-        entry = inline_mapping(line)
-        hotness = [int(n) for n in entry["nnz"].strip("[]").split(",")]
-        for table in range(int(entry["num_tables"])):
+        if inside and line.lstrip().startswith("- {num_tables:"):
+            entry = inline_mapping(line)
+            hotness = [int(n) for n in entry["nnz"].strip("[]").split(",")]
+            yield int(entry["num_tables"]), int(entry["rows"]), int(entry["width"]), hotness
+
+
+def synthetic_tables(model):
+    lines = []
+    for group, (tables, rows, width, hotness) in enumerate(synthetic_groups(model)):
+        for table in range(tables):
             name = f"group{group}_table{table}"
             features = [f"{name}_hot{n}" for n in hotness]
-            lines += power_law_table(name, entry["rows"], entry["width"], hotness, features)
-        group += 1
+            lines += power_law_table(name, rows, width, hotness, features)
     return lines
 
 
