@@ -6,6 +6,8 @@
 --callers callers ask for the plan of one request of 26 tables on 128 ranks with `refine`, each again as soon as it has an answer, or after the
 delay that the refusal asks for. Beside them a process of its own calls the health service, ListCostModels and ShardPlan in turn. Reported: what
 callers got, how long answers of each kind took the lone caller, memory and threads of the planner, and what is in flight when all have left.
+
+The callers take cores of this machine: --callers-niceness 19 gives them what planner and lone caller leave, nearly as if they were on another one.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import asyncio
 import collections
 import json
 import multiprocessing
+import os
 import pathlib
 import statistics
 import sys
@@ -49,7 +52,9 @@ async def caller(plan, body, until, outcomes):
             await asyncio.sleep(error.retry_delay_s or 0.25)
 
 
-def crowd(address, callers, seconds, body, results):
+def crowd(address, callers, niceness, seconds, body, results):
+    os.nice(niceness)
+
     async def run():
         outcomes = collections.defaultdict(list)
         # Connections of their own, as callers on other hosts have them.
@@ -97,6 +102,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=lambda p: pathlib.Path(p).resolve(), required=True)
     parser.add_argument("--callers", type=int, default=400)
+    parser.add_argument("--callers-niceness", type=int, default=0, help="0: of equal priority; 19: the lowest")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
@@ -105,7 +111,7 @@ def main():
         alone = probe(planner.address, 2, body)
         context = multiprocessing.get_context("spawn")
         results = context.Queue()
-        load = context.Process(target=crowd, args=(planner.address, options.callers, options.seconds, body, results))
+        load = context.Process(target=crowd, args=(planner.address, options.callers, options.callers_niceness, options.seconds, body, results))
         load.start()
         time.sleep(2)  # until all have begun
         beside = probe(planner.address, options.seconds - 4, body)
@@ -116,7 +122,7 @@ def main():
         with grpc.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as channel:
             channel.unary_unary(PLAN)(body, timeout=DEADLINE_S)
         result = {
-            "callers": options.callers, "seconds": options.seconds,
+            "callers": options.callers, "callers_niceness": options.callers_niceness, "seconds": options.seconds,
             "outcomes": {code: quantiles(times) for code, times in outcomes.items()},
             "alone": {kind: quantiles(times) for kind, times in alone.items()},
             "beside": {kind: quantiles(times) for kind, times in beside.items()},

@@ -12,10 +12,13 @@
 namespace neuroshard {
 
 // Starts threads as they are needed, no more than told, and keeps them. Thread-safe. The destructor
-// runs what is queued and joins.
+// runs what is queued and joins. Threads may yield to the rest of the process, gRPC's threads above
+// all: they, and threads that they start, are `niceness` steps lower in the priority of Linux's
+// scheduler than the process (setpriority(2)), 19 at the most.
 class CallThreads {
  public:
-  explicit CallThreads(int max_threads) : max_threads_(max_threads) {}
+  explicit CallThreads(int max_threads, int niceness = 0)
+      : max_threads_(max_threads), niceness_(niceness) {}
   ~CallThreads();
   CallThreads(const CallThreads&) = delete;
   CallThreads& operator=(const CallThreads&) = delete;
@@ -27,6 +30,7 @@ class CallThreads {
   void Loop();
 
   const int max_threads_;
+  const int niceness_;
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_ NS_GUARDED_BY(mutex_);

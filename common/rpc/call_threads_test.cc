@@ -1,10 +1,13 @@
 #include "common/rpc/call_threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
 #include <set>
+#include <thread>
 
 namespace neuroshard {
 namespace {
@@ -26,6 +29,24 @@ TEST(CallThreadsTest, RunsEverythingOnNoMoreThreadsThanTold) {
   EXPECT_EQ(done, 1000) << "the destructor runs what is queued";
   EXPECT_LE(seen.size(), 3U);
   EXPECT_EQ(seen.count(std::this_thread::get_id()), 0U);
+}
+
+TEST(CallThreadsTest, TheyAndTheirOwnThreadsYieldToTheProcess) {
+  const auto niceness = [] { return getpriority(PRIO_PROCESS, 0); };
+  const int own = niceness();
+  std::atomic<int> of_work = 0, of_its_thread = 0, of_others = 0;
+  {
+    CallThreads yielding(1, 3), equal(1);
+    yielding.Run([&] {
+      of_work = niceness();
+      std::jthread([&] { of_its_thread = niceness(); }).join();
+    });
+    equal.Run([&] { of_others = niceness(); });
+  }
+  EXPECT_EQ(of_work, std::min(19, own + 3));
+  EXPECT_EQ(of_its_thread, std::min(19, own + 3));
+  EXPECT_EQ(of_others, own);
+  EXPECT_EQ(niceness(), own);
 }
 
 TEST(CallThreadsTest, WorkDoesNotWaitWhileThereMayBeMoreThreads) {

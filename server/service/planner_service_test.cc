@@ -5,8 +5,10 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -284,9 +286,24 @@ TEST_F(PlannerServiceTest, ThreadsOfSearchesAreCountedAgainstCores) {
   EXPECT_THAT(ShardPlan(Request()), StatusIs(absl::StatusCode::kResourceExhausted,
                                              AllOf(HasSubstr("threads of searches"),
                                                    HasSubstr("rpc.max_search_threads_in_flight"))));
+  v1::ShardPlanRequest faulty;
+  EXPECT_THAT(ShardPlan(faulty), StatusIs(absl::StatusCode::kResourceExhausted))
+      << "refused before it is looked at";
   searches.Release();
   first.join();
   EXPECT_THAT(ShardPlan(Request()), IsOk());
+  EXPECT_THAT(ShardPlan(faulty), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(PlannerServiceTest, SearchesYieldToTheThreadsThatAnswerCheapCalls) {
+  std::atomic<int> niceness = 0;
+  SearchWith([&](const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
+                 SearchObserver* observer) {
+    niceness = getpriority(PRIO_PROCESS, 0);
+    return RunSearch(request, model, stop, observer);
+  });
+  EXPECT_THAT(ShardPlan(Request()), IsOk());
+  EXPECT_EQ(niceness, std::min(19, getpriority(PRIO_PROCESS, getpid()) + 10));
 }
 
 TEST_F(PlannerServiceTest, ACallerThatDoesNotReadItsStreamLosesItsCall) {

@@ -99,7 +99,7 @@ class KillSuite:
         """One version after another, each killed a few times before it is trained to the end; the planner watches."""
         root = self.folder / "models"
         config = self.folder / "train.yaml"
-        config.write_text(TRAINING.format(epochs=200))
+        config.write_text(TRAINING.format(epochs=40))
         command = ["neuroshard-pretrain", "train", "--store", self.shared / "s.db", "--config", config, "--out"]
         started = time.monotonic()
         self.programs.run_well([*command, self.folder / "reference/m/1"])

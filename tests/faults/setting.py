@@ -17,7 +17,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(REPOSITORY / "client/python/testing"))
 
 from held_port import HeldPort  # noqa: E402
-PATIENCE_S = 120
+PATIENCE_S = 600  # a process at a low priority beside builds is slow, and not stuck
 
 SWEEP = """kind: compute
 seed: {seed}

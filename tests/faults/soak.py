@@ -53,6 +53,7 @@ class Calls:
         self.draw = random.Random(seed)
         self.name = f"soak-{seed}"
         self.made: Counter = Counter()
+        self.measured = 0
         self.refused: Counter = Counter()
 
     def request(self, tables: int):
@@ -88,11 +89,13 @@ class Calls:
         settings = v1.MeasurementSettings(warmup_iterations=1, min_iterations=2, max_iterations=3, max_time_ms=500)
         requests = [v1.ProfileComputeRequest(header=v1.ProfileComputeHeader(device=self.draw.choice((*range(DEVICES), 99)), settings=settings))]
         for i in range(4):
-            sample = v1.ComputeSample(sample_id=f"s{i}", batch_size=64)
-            sample.shards.add(rows=1000, cols=self.draw.choice((4, 16, 0)), pooling_factor=3)
+            sample = v1.ComputeSample(sample_id=f"s{i}", batch_size=64, optimizer="sgd", seed=i)
+            cols = 0 if self.draw.random() < 0.05 else self.draw.choice((4, 16))
+            sample.shards.add(rows=1000, cols=cols, pooling_factor=3, reuse_histogram=[1, *[0] * 16], weight_dtype="fp32", pooling_mode="sum")
             requests.append(v1.ProfileComputeRequest(sample=sample))
         answers = stub.ProfileCompute(iter(requests), timeout=30)
         for number, _ in enumerate(answers):
+            self.measured += 1
             if number >= self.draw.randint(0, 8):
                 answers.cancel()  # abandoned in the middle
                 return
@@ -158,6 +161,9 @@ def run(programs: Programs, folder: pathlib.Path, minutes: float) -> List[str]:
             thread.join()
         made, refused = sum((caller.made for caller in callers), Counter()), sum((caller.refused for caller in callers), Counter())
         print(f"soak: {made.total()} calls in {minutes:g} min: {dict(made)}; refused: {dict(refused)}", flush=True)
+        measured = sum(caller.measured for caller in callers)
+        print(f"soak: {measured} samples measured", flush=True)
+        require(measured > 0 or broken, "lookups are among them")
         require(planning.process.poll() is None and measuring.process.poll() is None, "both servers live")
         after = len(times) // 3
         for name, values in seen.items():
