@@ -13,6 +13,9 @@ task are measured in turn, --runs times, in alternating order, and a plan's cost
 alike. Ways that give the same plan share its measurements. Tasks by which something was chosen say nothing of how good it is: take
 another --seed for that.
 
+With --optimizers tasks take these in turn; with --unpooled tables give a vector for every id (EmbeddingCollection). The end of the
+summary is whether plans of one task were measured in the predicted order: pairs of them by what the first model says of both.
+
 Nothing is measured while other processes have more than --other-cores, and what they came in between is measured again.
 
 With --results every task is written as soon as it is measured, and the same command goes on with those that are missing.
@@ -20,7 +23,9 @@ With --results every task is written as soon as it is measured, and the same com
 
 import argparse
 import csv
+import itertools
 import json
+import math
 import os
 import pathlib
 import random
@@ -37,11 +42,12 @@ TABLES = ROOT / "configs/workloads/dlrm_2021_tables856.csv"
 DIMS = (4, 8, 16, 32, 64, 128)
 DEVICE_BYTES = 2 << 30
 TASK_BYTES = 2 << 30  # of weights: three quarters of both devices stay free for ids, outputs and another way to place them
+STATE_SHARE = 3  # weights and what the largest optimizers keep, in weights
 STAGES = ("compute", "backward_comm", "forward_comm")
 ALL_TYPES = ("table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise", "grid_shard", "data_parallel")
 
 
-def make_task(rows, rng, batch_size):
+def make_task(rows, rng, options, optimizer):
     tables, weights = [], 0
     for index in rng.sample(range(len(rows)), rng.randint(10, 30)):
         row, dim = rows[index], rng.choice(DIMS)
@@ -55,12 +61,13 @@ def make_task(rows, rng, batch_size):
             "embedding_dim": dim,
             "pooling_factor": float(row["pooling_factor"]),
             "reuse_histogram": [float(row[f"bin_{b}"]) for b in range(17)],
+            **({"kind": "embedding"} if options.unpooled else {}),
         })
     return {
         "tables": tables,
-        "topology": {"hosts": [{"num_devices": 2, "memory_bytes": DEVICE_BYTES}]},
-        "global_batch_size": batch_size,
-        "optimizer": "sgd",
+        "topology": {"hosts": [{"num_devices": 2, "memory_bytes": DEVICE_BYTES * (1 if optimizer == "sgd" else STATE_SHARE)}]},
+        "global_batch_size": options.batch_size,
+        "optimizer": optimizer,
     }
 
 
@@ -183,6 +190,29 @@ def measured_ms(result):
     return statistics.median(map(total, result["measured"]))
 
 
+def orders(model, results):
+    """Markdown: whether pairs of a task's plans that differ are measured in the order that the model predicts, by total and by compute
+    alone, and how far off its compute is."""
+    lines = [f"Order of a task's plans by `{model}`:\n\n| of | plans | pairs | measured in the predicted order | of pairs predicted 10 % apart | mean Kendall tau of a task |\n"
+             "|---|---|---|---|---|---|"]
+    for what, cost in (("total", total), ("compute", lambda ranks: max(rank["compute"] for rank in ranks))):
+        plans, pairs, taus = 0, [], []
+        for result in results:
+            distinct = {way["plan"]: way for way in result.values()}.values()
+            costs = [(cost(way["predicted"][model]), statistics.median(map(cost, way["measured"]))) for way in distinct]
+            of_task = [(abs(math.log(a / b)), (a < b) == (x < y)) for (a, x), (b, y) in itertools.combinations(costs, 2) if a != b]
+            plans += len(costs)
+            pairs += of_task
+            if of_task:
+                taus.append(2 * statistics.mean(right for _, right in of_task) - 1)
+        apart = [right for by, right in pairs if by > math.log(1.1)]
+        lines.append(f"| {what} | {plans} | {len(pairs)} | {sum(right for _, right in pairs)} | {sum(apart)} of {len(apart)} | {statistics.mean(taus):.2f} |")
+    off = [abs(predicted["compute"] / statistics.median(run[rank]["compute"] for run in way["measured"]) - 1)
+           for result in results for way in {way["plan"]: way for way in result.values()}.values()
+           for rank, predicted in enumerate(way["predicted"][model])]
+    return "\n".join([*lines, f"\nCompute of {len(off)} ranks, to the median measured: {100 * statistics.mean(off):.1f} % off in the mean."])
+
+
 def summary(ways, results):
     """Markdown: how the ways compare over all tasks, and each task's costs."""
     base = ways[0]
@@ -206,7 +236,7 @@ def summary(ways, results):
     lines.append("\nMeasured cost of each task, ms (median):\n\n| task | " + " | ".join(f"`{w}`" for w in ways) + " |\n|" + "---|" * (len(ways) + 1))
     for task, result in enumerate(results):
         lines.append(f"| {task} | " + " | ".join(f"{measured_ms(result[w]):.3f}" for w in ways) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", orders(base.split(":")[0], results)])
 
 
 def main():
@@ -217,16 +247,19 @@ def main():
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--runs", type=int, default=3, help="how often every plan is measured")
     parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--optimizers", default=["sgd"], type=lambda text: text.split(","), help="of the tasks, in turn")
+    parser.add_argument("--unpooled", action="store_true", help="tables of kind embedding")
+    parser.add_argument("--worker-prefix", default=[], type=str.split, help="what workers are started by: 'chrt -r 1'")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--other-cores", type=float, default=0.15, help="most that other processes may have of this machine")
     parser.add_argument("--results", type=pathlib.Path, help="JSON file to write tasks to, and to go on from")
     options = parser.parse_args()
 
-    asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed")}
+    asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed", "optimizers", "unpooled")}
     results = []
     if options.results and options.results.exists():
         before = json.loads(options.results.read_text())
-        if before["options"] != asked:
+        if {"optimizers": ["sgd"], "unpooled": False, **before["options"]} != asked:
             raise SystemExit(f"{options.results} is of other options: {before['options']}")
         results = before["tasks"]
     with open(TABLES) as file:
@@ -237,12 +270,13 @@ def main():
         def worker(core):
             config = folder / f"worker-{core}.yaml"
             config.write_text(f"cpu: {{devices: 1, pin_threads: true, first_core: {core}}}\n")
-            return ServerProcess(options.bin / "neuroshard-worker", folder, "--config", config)
+            return ServerProcess([*options.worker_prefix, options.bin / "neuroshard-worker"], folder, "--config", config)
 
         with PlannerProcess(options.bin, folder, options.root) as planner, worker(0) as one, worker(1) as two:
             comparison = Comparison(options, folder, planner, (one, two))
             for task in range(len(results), options.tasks):
-                results.append(comparison.run(make_task(rows, random.Random(f"{options.seed} {task}"), options.batch_size)))
+                optimizer = options.optimizers[task % len(options.optimizers)]
+                results.append(comparison.run(make_task(rows, random.Random(f"{options.seed} {task}"), options, optimizer)))
                 if options.results:
                     options.results.write_text(json.dumps({"options": asked, "tasks": results}) + "\n")
                 costs = ", ".join(f"{way} {measured_ms(r):.3f}" for way, r in results[-1].items())

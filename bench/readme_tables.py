@@ -21,7 +21,7 @@ import compare_plans
 from provenance import ROOT
 
 PARTS = ("search", "load", "tasks", "devices", "scale", "validate")
-OTHERS = ("torchrec", "compare_plans", "embeddings", "collectives")
+OTHERS = ("torchrec", "compare_plans", "plans_optimizers", "plans_unpooled", "embeddings", "collectives")
 MODEL = ROOT / "configs/models/cpu-amd-epyc"
 REPORT_COLUMNS = ("train", "held out", "MSE (ms^2)", "MAPE %", "R2", "Kendall tau", "covered %")
 BEGIN, END = "<!-- {}, by bench/readme_tables.py -->\n", "<!-- end -->\n"
@@ -176,6 +176,10 @@ def plans_measured(results):
     return table(["plans", f"predicted cost to `{base}`", "measured", "tasks cheaper, same plan, dearer", "predicted / measured: median"], lines)
 
 
+def order(results):
+    return compare_plans.orders(results["options"]["plans"][0].split(":")[0], results["tasks"]) + "\n"
+
+
 def embeddings(results):
     lines = []
     for stage, optimizers in (("forward", ("sgd", "rowwise_adagrad")), ("backward", ("sgd",)), ("backward", ("rowwise_adagrad",))):
@@ -197,7 +201,7 @@ def collectives(results):
 
 
 TABLES = {"search": search, "load": load, "tasks": tasks, "devices": devices, "torchrec": torchrec, "scale": scale, "validate": validate,
-          "compare_plans": plans_measured, "embeddings": embeddings, "collectives": collectives}
+          "compare_plans": plans_measured, "plans_optimizers": order, "plans_unpooled": order, "embeddings": embeddings, "collectives": collectives}
 
 
 def report_rows(version):
@@ -207,10 +211,14 @@ def report_rows(version):
     return {name: dict(zip(REPORT_COLUMNS, values)) for name, *values in cells if len(values) == len(REPORT_COLUMNS)}
 
 
+def served_version():
+    return int(re.search(r"^version: (\d+)$", (MODEL / "channel.yaml").read_text(), re.MULTILINE)[1])
+
+
 def shipped_model():
-    """Held-out errors: of each network what the newest version's report says that has it, with that version."""
+    """Held-out errors: of each network what the newest version's report says that has it, with that version, up to the one that is served."""
     rows = {}
-    for version in sorted(int(folder.name) for folder in MODEL.iterdir() if folder.name.isdigit()):
+    for version in sorted(int(folder.name) for folder in MODEL.iterdir() if folder.name.isdigit() and int(folder.name) <= served_version()):
         for name, row in report_rows(version).items():
             if row["train"].isdigit() and int(row["train"]) > 0 and not re.search(" x[0-9]+$", name):
                 rows[name] = {**row, "version": version}
@@ -223,6 +231,17 @@ def model(rows):
         ["network", "held-out samples", "MAPE", "Kendall tau", "inside the 90 % interval", "report"],
         [[name, row["held out"], f"{float(row['MAPE %']):.1f} %", f"{float(row['Kendall tau']):.3f}", f"{float(row['covered %']):.0f} %",
           f"[version {row['version']}](../configs/models/cpu-amd-epyc/{row['version']}/REPORT.md)"] for name, row in rows.items()],
+    )
+
+
+def conditions():
+    """Held-out errors of the newest version's compute, by condition."""
+    version = max(int(folder.name) for folder in MODEL.iterdir() if folder.name.isdigit())
+    rows = report_rows(version)
+    return table(
+        ["compute of held-out samples", "samples", "MAPE", "before", "Kendall tau", "inside the 90 % interval"],
+        [[name, row["held out"], f"{float(row['MAPE %']):.1f} %", f"{float(rows[name + ', before']['MAPE %']):.1f} %", f"{float(row['Kendall tau']):.3f}",
+          f"{float(row['covered %']):.0f} %"] for name, row in rows.items() if name + ", before" in rows],
     )
 
 
@@ -296,6 +315,7 @@ def blocks(parts, rows):
     readme, bench = ROOT / "README.md", ROOT / "bench/README.md"
     yield readme, "headline", f"Run on {machine}, at commit {' and '.join(commits)}. `B` is `build/release/bin`.\n\n" + headline(parts, rows)
     yield bench, "model", model(rows)
+    yield bench, "conditions", conditions()
     for name, part in parts.items():
         origin = f"`{part['command']}`\\\ncommit {part['commit']}, {part['cpu']}, [all results]({part['file']})\n\n"
         yield bench, name, origin + TABLES[name](part["results"])

@@ -358,10 +358,23 @@ HWY_INLINE void AdagradRow(const UpdateArguments& arguments, const UpdatedRow& r
   });
 }
 
+// What Adam and its kin divide by, divided once an update: divisions one after the other would take
+// longer than a short row.
+struct AdamScales {
+  explicit AdamScales(const UpdateArguments& arguments)
+      : rate(-arguments.learning_rate / arguments.correction1),
+        inverse_correction2(1 / arguments.correction2),
+        mean_weight((1 - arguments.beta2) / static_cast<float>(arguments.cols)) {}
+
+  float rate;
+  float inverse_correction2;
+  float mean_weight;  // of a column's square in the mean that a row has one of
+};
+
 // Updates the moments of the columns at `col` and returns m / (sqrt(v / correction2) + epsilon).
 template <class D, class Vector>
-HWY_INLINE hn::Vec<D> AdamStep(const UpdateArguments& arguments, const UpdatedRow& row,
-                               const Vector& vector, std::int64_t col) {
+HWY_INLINE hn::Vec<D> AdamStep(const UpdateArguments& arguments, const AdamScales& scales,
+                               const UpdatedRow& row, const Vector& vector, std::int64_t col) {
   const D d;
   const auto gradient = hn::LoadU(d, row.gradient + col);
   const auto first = hn::MulAdd(hn::Set(d, arguments.beta1), vector.Load(row.momentum1 + col),
@@ -371,27 +384,29 @@ HWY_INLINE hn::Vec<D> AdamStep(const UpdateArguments& arguments, const UpdatedRo
   const auto second =
       hn::MulAdd(hn::Set(d, arguments.beta2), vector.Load(row.momentum2 + col), squares);
   vector.Store(second, row.momentum2 + col);
-  const auto root = hn::Sqrt(hn::Mul(second, hn::Set(d, 1 / arguments.correction2)));
+  const auto root = hn::Sqrt(hn::Mul(second, hn::Set(d, scales.inverse_correction2)));
   return hn::Div(first, hn::Add(root, hn::Set(d, arguments.epsilon)));
 }
 
 template <class D>
-HWY_INLINE void AdamRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+HWY_INLINE void AdamRow(const UpdateArguments& arguments, const AdamScales& scales,
+                        const UpdatedRow& row) {
   const D d;
-  const auto rate = hn::Set(d, -arguments.learning_rate / arguments.correction1);
+  const auto rate = hn::Set(d, scales.rate);
   ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
-    const auto step = AdamStep<D>(arguments, row, vector, col);
+    const auto step = AdamStep<D>(arguments, scales, row, vector, col);
     vector.Store(hn::MulAdd(rate, step, vector.Load(row.weights + col)), row.weights + col);
   });
 }
 
 // The ratio of the norms takes out of the step what all of its columns are multiplied by.
 template <class D>
-HWY_INLINE void LambRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+HWY_INLINE void LambRow(const UpdateArguments& arguments, const AdamScales& scales,
+                        const UpdatedRow& row) {
   const D d;
   auto weight_squares = hn::Zero(d), step_squares = hn::Zero(d);
   ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
-    const auto step = vector.Live(AdamStep<D>(arguments, row, vector, col));
+    const auto step = vector.Live(AdamStep<D>(arguments, scales, row, vector, col));
     hn::StoreU(step, d, row.gradient + col);
     step_squares = hn::MulAdd(step, step, step_squares);
     const auto weights = vector.Load(row.weights + col);
@@ -406,7 +421,8 @@ HWY_INLINE void LambRow(const UpdateArguments& arguments, const UpdatedRow& row)
 }
 
 template <class D>
-HWY_INLINE void PartialRowwiseAdamRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+HWY_INLINE void PartialRowwiseAdamRow(const UpdateArguments& arguments, const AdamScales& scales,
+                                      const UpdatedRow& row) {
   const D d;
   auto squares = hn::Zero(d);
   ForEachVector<D>(row.cols, [&](const auto&, std::int64_t col) HWY_ATTR {
@@ -414,10 +430,9 @@ HWY_INLINE void PartialRowwiseAdamRow(const UpdateArguments& arguments, const Up
     squares = hn::MulAdd(gradient, gradient, squares);
   });
   float& second = arguments.momentum2[row.row];
-  second = arguments.beta2 * second +
-           (1 - arguments.beta2) * (SumOf<D>(squares) / static_cast<float>(row.cols));
-  const float root = std::sqrt(second / arguments.correction2) + arguments.epsilon;
-  const auto rate = hn::Set(d, -arguments.learning_rate / arguments.correction1 / root);
+  second = arguments.beta2 * second + scales.mean_weight * SumOf<D>(squares);
+  const float root = std::sqrt(second * scales.inverse_correction2) + arguments.epsilon;
+  const auto rate = hn::Set(d, scales.rate / root);
   const auto beta1 = hn::Set(d, arguments.beta1), rest = hn::Set(d, 1 - arguments.beta1);
   ForEachVector<D>(row.cols, [&](const auto& vector, std::int64_t col) HWY_ATTR {
     const auto first = hn::MulAdd(beta1, vector.Load(row.momentum1 + col),
@@ -449,13 +464,14 @@ HWY_INLINE void LarsRow(const UpdateArguments& arguments, const UpdatedRow& row)
 }
 
 template <class D, Optimizer kOptimizer>
-HWY_INLINE void UpdateRow(const UpdateArguments& arguments, const UpdatedRow& row) {
+HWY_INLINE void UpdateRow(const UpdateArguments& arguments,
+                          [[maybe_unused]] const AdamScales& scales, const UpdatedRow& row) {
   if constexpr (kOptimizer == Optimizer::kAdagrad) return AdagradRow<D>(arguments, row);
-  if constexpr (kOptimizer == Optimizer::kAdam) return AdamRow<D>(arguments, row);
-  if constexpr (kOptimizer == Optimizer::kLamb) return LambRow<D>(arguments, row);
+  if constexpr (kOptimizer == Optimizer::kAdam) return AdamRow<D>(arguments, scales, row);
+  if constexpr (kOptimizer == Optimizer::kLamb) return LambRow<D>(arguments, scales, row);
   if constexpr (kOptimizer == Optimizer::kLarsSgd) return LarsRow<D>(arguments, row);
   if constexpr (kOptimizer == Optimizer::kPartialRowwiseAdam) {
-    return PartialRowwiseAdamRow<D>(arguments, row);
+    return PartialRowwiseAdamRow<D>(arguments, scales, row);
   }
 }
 
@@ -496,6 +512,7 @@ void UpdateByRow(const UpdateArguments& arguments) {
   constexpr bool kSecond = kOptimizer == Optimizer::kAdam || kOptimizer == Optimizer::kLamb;
   const std::int64_t lines = (cols * 4 + 63) / 64 * (kSecond ? 3 : 2);
   const std::int64_t distance = std::clamp<std::int64_t>(64 / lines, 1, 32);
+  const AdamScales scales(arguments);
   for (std::int64_t begin = 0, end; begin < list.num_keys; begin = end) {
     end = RunEnd(arguments, begin);
     if (HWY_LIKELY(end + distance < list.num_keys)) {
@@ -511,7 +528,7 @@ void UpdateByRow(const UpdateArguments& arguments) {
     ForEachBlock<SumRun, kWeighted>(cols, RowRun{list, begin, end, arguments.scratch});
     const auto row = static_cast<std::int64_t>(list.keys[begin] >> arguments.row_shift);
     UpdateRow<D, kOptimizer>(
-        arguments,
+        arguments, scales,
         {row, cols, arguments.scratch, arguments.weights + row * cols,
          arguments.momentum1 + row * cols, kSecond ? arguments.momentum2 + row * cols : nullptr});
   }

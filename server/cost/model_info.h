@@ -25,6 +25,7 @@ struct ConditionRanges {
   int min_ranks = 0;
   int max_ranks = 0;  // 0: empty
   int max_hosts = 0;  // 0: not stated
+  std::vector<std::string> pooling_modes = {};
 
   bool operator==(const ConditionRanges&) const = default;
 };

@@ -67,6 +67,7 @@ class UnmeasuredCompute final : public ComputeModel {
   UnmeasuredCompute(std::shared_ptr<const ComputeModel> measured, const CostModelInfo& info)
       : measured_(std::move(measured)),
         coverage_(info.coverage),
+        knows_unpooled_(KnowsUnpooled(coverage_)),
         splits_(info.properties.splits_compute),
         width_(static_cast<std::size_t>(measured_->representation_width())) {}
 
@@ -108,12 +109,14 @@ class UnmeasuredCompute final : public ComputeModel {
       const PricingConditions& conditions,
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
       std::span<const ComputeCost> costs) const override {
-    for (const std::vector<ShardFeatures>& shards : shards_of_ranks) {
-      for (const ShardFeatures& shard : shards) {
+    std::vector<std::vector<ShardFeatures>> stand_ins(shards_of_ranks.size());
+    for (std::size_t rank = 0; rank < shards_of_ranks.size(); ++rank) {
+      for (const ShardFeatures& shard : shards_of_ranks[rank]) {
         if (!IsMeasured(conditions, shard)) return {};
+        stand_ins[rank].push_back(StandInOf(conditions, shard).shard);
       }
     }
-    return measured_->Intervals(conditions, shards_of_ranks, costs);
+    return measured_->Intervals(conditions, stand_ins, costs);
   }
 
  private:
@@ -146,6 +149,12 @@ class UnmeasuredCompute final : public ComputeModel {
       in.shard.layout.cache_load_factor = 0;
     }
     if (!shard.unpooled && !shard.states_bags) return in;
+    in.shard.states_bags = false;
+    in.shard.bags = {};
+    if (shard.unpooled && knows_unpooled_) {
+      in.shard.pooling_mode = PoolingMode::kNone;
+      return in;
+    }
     const double replicas =
         shard.layout.type == ShardingType::kDataParallel ? conditions.num_ranks : 1;
     const double bags = LookupsOf(conditions, shard).vectors * replicas;
@@ -155,9 +164,8 @@ class UnmeasuredCompute final : public ComputeModel {
       in.batch_size =
           std::max<std::int64_t>(1, std::llround(std::min(bags, static_cast<double>(most))));
     }
-    in.shard.unpooled = in.shard.states_bags = false;
+    in.shard.unpooled = false;
     if (shard.pooling_mode == PoolingMode::kNone) in.shard.pooling_mode = PoolingMode::kSum;
-    in.shard.bags = {};
     in.shard.pooling_factor = shard.pooling_factor *
                               static_cast<double>(conditions.global_batch_size) /
                               static_cast<double>(in.batch_size);
@@ -235,12 +243,14 @@ class UnmeasuredCompute final : public ComputeModel {
 
   // Whether the model was measured at what the shard is: no stand-in, nothing added.
   bool IsMeasured(const PricingConditions& conditions, const ShardFeatures& shard) const {
-    return !shard.unpooled && !shard.states_bags && !StandInFor(coverage_, shard.weight_dtype) &&
+    return (!shard.unpooled || knows_unpooled_) && !shard.states_bags &&
+           !StandInFor(coverage_, shard.weight_dtype) &&
            !StandInFor(coverage_, conditions.optimizer) && AddedOf(conditions, shard).none();
   }
 
   const std::shared_ptr<const ComputeModel> measured_;
   const ModelCoverage coverage_;
+  const bool knows_unpooled_;
   const bool splits_;
   const std::size_t width_;  // of the model's phi
 };
@@ -277,6 +287,11 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
   const auto found = std::find_if(nearest.begin(), nearest.end(), has);
   if (found == nearest.end()) return std::nullopt;
   return *found;
+}
+
+bool KnowsUnpooled(const ModelCoverage& coverage) {
+  const auto& modes = coverage.ranges.pooling_modes;
+  return std::find(modes.begin(), modes.end(), ToText(PoolingMode::kNone)) != modes.end();
 }
 
 std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,

@@ -22,6 +22,9 @@ std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype
 // state its optimizers.
 std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer);
 
+// Whether lookups without pooling were measured.
+bool KnowsUnpooled(const ModelCoverage& coverage);
+
 // `measured` itself where the conditions ask for nothing that it was not measured at: no host
 // memory, plain tables, no other types on the wire, no stand-in for the optimizer. Otherwise a model
 // whose phi has kAddedColumns more, linear in the cost:
@@ -34,9 +37,10 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
 //   less those of the stand-in's rows
 // - vectors: written forward, their gradients read backward, by the bytes of the table's
 //   output_dtype and the vectors of LookupsOf, less 4 bytes for those of the stand-in. An unpooled
-//   table stands as bags of one id, and bags stated by feature as a batch of so many samples, as far
-//   as the model was measured at such batches; beyond, and where it knows one batch alone, as bags
-//   of several ids.
+//   table is one of pooling mode "none" to a model that was measured at it. To others it stands as
+//   bags of one id, and bags stated by feature stand as a batch of so many samples, as far as the
+//   model was measured at such batches; beyond, and where it knows one batch alone, as bags of
+//   several ids.
 // - optimizer: state of the distinct rows, read and written; lamb and lars_sgd read the row once
 //   more for its norm; less the same of the stand-in
 // - exchanges in another type than the vectors': two casts, at either end, each of which reads one

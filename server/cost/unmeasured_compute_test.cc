@@ -6,6 +6,7 @@
 
 #include "server/cost/compute_features.h"
 #include "server/cost/host_traffic.h"
+#include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
 namespace {
@@ -14,8 +15,11 @@ using ::testing::IsEmpty;
 
 // A measured model whose price is known: forward 1 ms a million bytes looked up, backward 0.5 ms a
 // million of output, phi as both; it refuses what no worker measures.
-class KnownCompute final : public ComputeModel {
- public:
+struct KnownCompute final : ComputeModel {
+  explicit KnownCompute(bool measured_unpooled = false) : knows_unpooled(measured_unpooled) {}
+
+  const bool knows_unpooled;
+
   int representation_width() const override { return 2; }
 
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
@@ -25,13 +29,14 @@ class KnownCompute final : public ComputeModel {
       const ShardFeatures& shard = shards[i];
       EXPECT_FALSE(IsInHostMemory(shard.layout.kernel));
       EXPECT_FALSE(IsLowPrecision(shard.weight_dtype));
-      EXPECT_FALSE(shard.unpooled);
+      EXPECT_EQ(shard.unpooled, knows_unpooled && shard.pooling_mode == PoolingMode::kNone);
       EXPECT_FALSE(shard.states_bags);
       EXPECT_LE(conditions.optimizer, Optimizer::kAdam);
       const double cols = static_cast<double>(shard.cols);
+      const double vectors = LookupsOf(conditions, shard).vectors;
       phi[2 * i] = static_cast<float>(batch * shard.pooling_factor * cols *
                                       static_cast<double>(ElementBytes(shard.weight_dtype)) / 1e6);
-      phi[2 * i + 1] = static_cast<float>(batch * cols * 4 / 2e6);
+      phi[2 * i + 1] = static_cast<float>((shard.unpooled ? vectors : batch) * cols * 4 / 2e6);
     }
   }
 
@@ -42,13 +47,19 @@ class KnownCompute final : public ComputeModel {
   }
 
   std::vector<ComputeInterval> Intervals(const PricingConditions& /*conditions*/,
-                                         std::span<const std::vector<ShardFeatures>> /*shards*/,
+                                         std::span<const std::vector<ShardFeatures>> shards,
                                          std::span<const ComputeCost> costs) const override {
+    for (const std::vector<ShardFeatures>& of_rank : shards) {
+      for (const ShardFeatures& shard : of_rank) {
+        EXPECT_EQ(shard.unpooled, shard.pooling_mode == PoolingMode::kNone);
+      }
+    }
     return std::vector<ComputeInterval>(costs.size());
   }
 };
 
 const auto kKnown = std::make_shared<const KnownCompute>();
+const auto kKnownUnpooled = std::make_shared<const KnownCompute>(true);
 constexpr double kBytesPerMs = 1e6;  // of device memory, and of the link a tenth
 
 CostModelInfo KnownInfo() {
@@ -80,7 +91,8 @@ ShardFeatures KnownShard() {
 ComputeCost CostOf(const std::vector<ShardFeatures>& shards,
                    const PricingConditions& conditions = KnownConditions(),
                    const CostModelInfo& info = KnownInfo()) {
-  const auto compute = WithUnmeasured(kKnown, info, conditions);
+  const auto compute =
+      WithUnmeasured(KnowsUnpooled(info.coverage) ? kKnownUnpooled : kKnown, info, conditions);
   const std::size_t width = static_cast<std::size_t>(compute->representation_width());
   std::vector<float> phi(shards.size() * width);
   compute->Represent(conditions, shards, phi);
@@ -219,6 +231,37 @@ TEST(UnmeasuredComputeTest, UnpooledIdsAreBagsOfOneAsFarAsBatchesWereMeasured) {
   part.layout = {.type = ShardingType::kRowWise, .row_shards = 2};
   part.rows /= 2;
   EXPECT_NEAR(CostOf({part, part}).backward_ms, CostOf({sequence}).backward_ms, 1e-4);
+}
+
+TEST(UnmeasuredComputeTest, UnpooledTablesAreThatToAModelThatWasMeasuredAtThem) {
+  CostModelInfo info = KnownInfo();
+  info.coverage.ranges.pooling_modes = {"sum", "none"};
+  PricingConditions conditions = KnownConditions();
+  conditions.has_plain_tables = conditions.has_host_memory = false;
+  ShardFeatures sequence = KnownShard();  // a table's pooling mode says nothing where it has none
+  sequence.unpooled = true;
+  const ComputeCost cost = CostOf({sequence}, conditions, info);
+  EXPECT_FLOAT_EQ(cost.forward_ms, CostOf({KnownShard()}).forward_ms);
+  EXPECT_FLOAT_EQ(cost.backward_ms, 4 * CostOf({KnownShard()}).backward_ms);
+  // Rows over ranks: each has its part of the ids.
+  ShardFeatures part = sequence;
+  part.layout = {.type = ShardingType::kRowWise, .row_shards = 2};
+  part.rows /= 2;
+  EXPECT_FLOAT_EQ(CostOf({part, part}, conditions, info).backward_ms, cost.backward_ms);
+  // Bags of several features are ids like others.
+  sequence.states_bags = true;
+  sequence.bags = {3, 0};
+  EXPECT_EQ(CostOf({sequence}, conditions, info).total_ms, cost.total_ms);
+  sequence.states_bags = false;
+  // What was not measured is added to it: vectors of two bytes, and no interval then.
+  const auto compute = WithUnmeasured(kKnownUnpooled, info, conditions);
+  std::vector<std::vector<ShardFeatures>> ranks(2, {sequence});
+  const std::vector<ComputeCost> costs(2);
+  EXPECT_EQ(compute->Intervals(conditions, ranks, costs).size(), 2);
+  ranks[0][0].output_dtype = DataType::kFp16;
+  EXPECT_THAT(compute->Intervals(conditions, ranks, costs), IsEmpty());
+  EXPECT_NEAR(CostOf({ranks[0][0]}, conditions, info).forward_ms,
+              cost.forward_ms - 4 * 1024 * 64 * 2 / kBytesPerMs, 1e-4);
 }
 
 TEST(UnmeasuredComputeTest, StatedBagsAreABatchOfSoMany) {

@@ -16,9 +16,10 @@ bool SameConditions(const ComputeSample& a, const ComputeSample& b) {
   return a.batch_size == b.batch_size && a.optimizer == b.optimizer;
 }
 
-bool HasLowPrecision(const ComputeSample& set) {
-  return std::any_of(set.shards.begin(), set.shards.end(),
-                     [](const MeasuredShard& shard) { return IsLowPrecision(shard.weight_dtype); });
+bool IsPlain(const ComputeSample& set) {
+  return std::all_of(set.shards.begin(), set.shards.end(), [](const MeasuredShard& shard) {
+    return !IsLowPrecision(shard.weight_dtype) && shard.pooling_mode != PoolingMode::kNone;
+  });
 }
 
 // Sets from the front on that one call of the model takes: under the same conditions, not many.
@@ -65,7 +66,7 @@ StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
     PricingConditions conditions;  // one rank on a host of its own
     conditions.global_batch_size = block.front().batch_size;
     conditions.optimizer = block.front().optimizer;
-    conditions.has_plain_tables = std::none_of(block.begin(), block.end(), HasLowPrecision);
+    conditions.has_plain_tables = std::all_of(block.begin(), block.end(), IsPlain);
     NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model.Bind(conditions));
     PredictBlock(bound, block, predictions);
     sets = sets.subspan(block.size());

@@ -231,7 +231,13 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
             : ""));
   }
   if (request.has_unpooled_tables()) {
-    lines.push_back("unpooled tables are priced as bags of one id, exchanged id by id");
+    if (!KnowsUnpooled(model.coverage)) {
+      lines.push_back("unpooled tables are priced as bags of one id, exchanged id by id");
+    } else if (request.topology.num_ranks() > 1) {
+      lines.push_back(
+          "the exchange of unpooled tables was not measured: priced as that of pooled vectors of "
+          "as many bytes");
+    }
   }
   const auto states_bags = [](const Table& table) {
     return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
@@ -285,7 +291,8 @@ std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
     }
   }
   std::vector<std::string> lines;
-  if (unpooled) lines.push_back("unpooled lookups are priced as bags of one id");
+  if (unpooled && !KnowsUnpooled(model.coverage))
+    lines.push_back("unpooled lookups are priced as bags of one id");
   AddDtypes(rows, model, lines);
   AddOptimizers(optimizers, model, lines);
   return lines;

@@ -26,10 +26,7 @@ using ::testing::IsEmpty;
 class UnmeasuredPlanningTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto directory =
-        std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs" / "models" / "cpu-amd-epyc" / "4";
-    NS_ASSERT_OK_AND_ASSIGN(const ModelManifest manifest, ReadModelManifest(directory));
-    NS_ASSERT_OK_AND_ASSIGN(model_, LoadCostModel(manifest, directory));
+    Load("4");
     request_.global_batch_size = 1024;
     request_.search.refine_steps = 100;
     plan_.world_size = plan_.local_world_size = 2;
@@ -48,6 +45,12 @@ class UnmeasuredPlanningTest : public ::testing::Test {
     request_.topology.bandwidths.host_to_device_bytes_per_s = 1e9;
   }
 
+  void Load(const std::string& version) {
+    const auto directory = std::filesystem::path(NEUROSHARD_SOURCE_DIR) / "configs" / "models" /
+                           "cpu-amd-epyc" / version;
+    NS_ASSERT_OK_AND_ASSIGN(const ModelManifest manifest, ReadModelManifest(directory));
+    NS_ASSERT_OK_AND_ASSIGN(model_, LoadCostModel(manifest, directory));
+  }
   Planner MakePlanner() const {
     return Planner([this](const PlanRequest&) { return std::vector{model_}; }, RunSearch, clock_);
   }
@@ -109,6 +112,25 @@ TEST_F(UnmeasuredPlanningTest, RowsInHostMemoryThatIsNotThereArePricedToo) {
   const double on_device_ms = Cost();
   plan_.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
   EXPECT_GT(Cost(), 2 * on_device_ms);
+}
+
+// Version 5 was measured at every optimizer and without pooling.
+TEST_F(UnmeasuredPlanningTest, AModelThatLearnedThemPricesThemItself) {
+  request_.tables[0].kind = TableKind::kEmbedding;
+  request_.optimizer = Optimizer::kLamb;
+  const double by_formula_ms = Cost();
+  Load("5");
+  const EvaluationAnswer answer = Evaluate();
+  EXPECT_EQ(answer.basis.kind, BasisKind::kMixed);
+  EXPECT_THAT(answer.basis.differences, ElementsAre(HasSubstr("the exchange of unpooled tables")));
+  EXPECT_NE(answer.cost->embedding_cost_ms, by_formula_ms);
+  EXPECT_TRUE(answer.cost->interval.has_value());
+  request_.tables[0].kind = TableKind::kEmbeddingBag;
+  const EvaluationAnswer pooled = Evaluate();
+  EXPECT_EQ(pooled.basis.kind, BasisKind::kMeasured);
+  EXPECT_THAT(pooled.warnings, IsEmpty());
+  EXPECT_LT(pooled.cost->embedding_cost_ms, answer.cost->embedding_cost_ms);
+  EXPECT_LT(pooled.cost->ranks[0].compute_ms, answer.cost->ranks[0].compute_ms);
 }
 
 TEST_F(UnmeasuredPlanningTest, PlansOfSuchRequestsSayWhatWasAdded) {

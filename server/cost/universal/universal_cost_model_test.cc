@@ -187,7 +187,7 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
   EXPECT_EQ(info.coverage.max_ranks, 16384);
   EXPECT_EQ(info.properties.interval_coverage, 0.9);
   EXPECT_EQ(info.coverage.ranges,
-            (ConditionRanges{1024, 65536, {"fp32"}, {"sgd", "rowwise_adagrad"}, 2, 8, 2}));
+            (ConditionRanges{1024, 65536, {"fp32"}, {"sgd", "rowwise_adagrad"}, 2, 8, 2, {"sum"}}));
   EXPECT_THAT(info.coverage.measured_types, testing::Contains(ShardingType::kRowWiseSubset));
   EXPECT_NEAR(info.typical_errors.at("forward_comm"), std::exp(2 * 0.1) - 1, 1e-12);
   EXPECT_NEAR(info.typical_errors.at("backward_comm"), std::exp(1.5 * 0.05) - 1, 1e-12);

@@ -1,7 +1,11 @@
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
@@ -26,6 +30,30 @@ UniversalComputeManifest ManifestOf(const TrainingProblem& problem, double cache
   return manifest;
 }
 
+// The tensors of the model to go on from, with the columns that it lacks, which weigh nothing.
+TensorFile WithColumns(const UniversalStart& start, const std::vector<std::string>& columns) {
+  const std::vector<std::string>& known = start.manifest.universal->features;
+  TensorFile file = start.compute;
+  for (auto& [name, tensor] : file.tensors) {
+    const bool has_columns =
+        name == "feature_mean" || name == "feature_std" || name.ends_with(".table.0.weight");
+    if (!has_columns || tensor.shape.back() != std::ssize(known)) continue;
+    const std::size_t rows = tensor.values.size() / known.size();
+    std::vector<float> values(rows * columns.size());
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const auto found = std::find(known.begin(), known.end(), columns[c]);
+      if (found == known.end()) continue;
+      const auto from = static_cast<std::size_t>(found - known.begin());
+      for (std::size_t row = 0; row < rows; ++row) {
+        values[row * columns.size() + c] = tensor.values[row * known.size() + from];
+      }
+    }
+    tensor.values = std::move(values);
+    tensor.shape.back() = std::ssize(columns);
+  }
+  return file;
+}
+
 StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
                                  const SampleSplit& split, double cache_bytes,
                                  const TrainingConfig& config, const UniversalStart* start,
@@ -35,11 +63,34 @@ StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<Comp
   NetworkDefinition network = DefinitionOf(ManifestOf(problem, cache_bytes, config));
   EnsembleOptions options{ConfigForSamples(config.optimization, split.train.size()), config.members,
                           purpose};
+  TensorFile widened;
   if (start != nullptr) {
-    options.start = &start->compute;
+    widened = WithColumns(*start, problem.columns);
+    options.start = &widened;
     options.start_members = start->manifest.universal->members;
   }
   return FitEnsemble(std::move(problem), std::move(network), split, options, context);
+}
+
+// Held-out samples, those of unseen tables among them, by optimizer and without pooling, where
+// other samples have another.
+std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
+    const std::vector<ComputeRecord>& records, const ComputeSplit& split) {
+  std::map<std::string, std::vector<std::int64_t>> optimizers;
+  std::map<std::string, std::vector<std::int64_t>> pooling_modes;
+  for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
+    for (const std::int64_t at : *part) {
+      const ComputeSample& sample = records[at].sample;
+      const bool unpooled = std::any_of(
+          sample.shards.begin(), sample.shards.end(),
+          [](const MeasuredShard& shard) { return shard.pooling_mode == PoolingMode::kNone; });
+      optimizers[std::string(ToText(sample.optimizer))].push_back(at);
+      pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
+    }
+  }
+  if (optimizers.size() == 1) optimizers.clear();
+  if (pooling_modes.size() == 2) optimizers.merge(pooling_modes);
+  return optimizers;
 }
 
 // Remarks on errors that held-out samples measured at about the same time have in common.
@@ -135,6 +186,9 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   report("compute", "compute", split.samples.test, false);
   if (!split.unseen_tables.empty()) {
     report("compute, unseen tables", "compute.unseen_tables", split.unseen_tables, false);
+  }
+  for (const auto& [name, samples] : HeldOutByCondition(records, split)) {
+    report("compute, " + name, "compute." + name, samples, true);
   }
   if (merged.new_ones < std::ssize(records)) {
     std::vector<std::int64_t> fresh = split.samples.test;

@@ -115,6 +115,7 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
   std::erase_if(comm, [](const CommRecord& record) { return record.sample.dim_sums.size() < 2; });
   // What nobody has measured anew stays as it was.
   const bool keeps_compute = start != nullptr && compute.empty();
+  const bool keeps_comm = start != nullptr && start->manifest.comm && comm.empty();
   if (!keeps_compute && std::ssize(compute) < config.min_samples) {
     return FailedPrecondition(
         "{} compute samples are too few to learn from, at least {} are needed", compute.size(),
@@ -136,7 +137,7 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
   }
   if (std::ssize(comm) >= config.min_samples) {
     NS_RETURN_IF_ERROR(TrainUniversalComm(comm, config, start, context, outcome));
-  } else {
+  } else if (!keeps_comm) {
     context.observer->OnWarning(
         comm.empty() ? "no communication samples, so no communication is learned: the model prices "
                        "plans for one device, and for devices that a request names by their "

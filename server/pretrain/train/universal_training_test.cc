@@ -1,6 +1,6 @@
 #include "server/pretrain/train/universal_training.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -22,6 +22,58 @@ class SilentUniversalObserver final : public TrainingObserver {
   void OnFinished(const EpochReport&, const std::string&) override {}
   void OnWarning(const std::string&) override {}
 };
+
+// As if it had been trained when there were no more features than these.
+void ForgetFeatures(std::size_t kept, UniversalStart& start) {
+  std::vector<std::string>& features = start.manifest.universal->features;
+  const std::size_t known = features.size();
+  features.resize(kept);
+  start.manifest.universal->table_layers.front() = std::ssize(features);
+  for (auto& [name, tensor] : start.compute.tensors) {
+    if (!name.starts_with("feature_") && !name.ends_with(".table.0.weight")) continue;
+    std::vector<float> values;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      if (i % known < kept) values.push_back(tensor.values[i]);
+    }
+    tensor.values = values;
+    tensor.shape.back() = std::ssize(features);
+  }
+}
+
+TEST(UniversalTrainingTest, GoesOnFromAModelOfFewerFeatures) {
+  std::vector<ComputeRecord> measured = SyntheticComputeRecords(200);
+  const auto select = [](const std::vector<ComputeRecord>& records) {
+    return *SelectRecords(records, {}, RecordFilter(), ConditionSupport::kAny);
+  };
+  TrainingConfig config = PresetConfig(TrainingPreset::kUniversal);
+  config.optimization.max_epochs = 4;
+  config.members = 2;
+  SilentUniversalObserver observer;
+  const NeverStop stop;
+  const FitContext context = {&stop, 2, &observer, nullptr};
+  const auto before = TrainUniversalModel(select(measured), config, nullptr, context);
+  ASSERT_TRUE(before.ok()) << before.status();
+  UniversalStart start = {before->manifest, before->files.at("compute.safetensors"), {}, {}};
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    if (i % 2 == 0) measured[i].sample.optimizer = Optimizer::kLamb;
+    if (i % 3 > 0) continue;
+    for (MeasuredShard& shard : measured[i].sample.shards) shard.pooling_mode = PoolingMode::kNone;
+  }
+  const SelectedRecords records = select(measured);
+  const auto all = TrainUniversalModel(records, config, &start, context);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ForgetFeatures(34, start);  // SGD and two Adagrads: no other optimizer, and no unpooled lookups
+  const auto added = TrainUniversalModel(records, config, &start, context);
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_EQ(added->manifest.universal->features, all->manifest.universal->features);
+  EXPECT_EQ(added->files, all->files);
+  EXPECT_NE(added->files.at("compute.safetensors"), before->files.at("compute.safetensors"));
+
+  std::vector<std::string> names;
+  for (const NetworkReport& report : added->reports) names.push_back(report.key);
+  EXPECT_THAT(names, ::testing::IsSupersetOf(
+                         {"compute.lamb", "compute.sgd", "compute.pooled", "compute.unpooled"}));
+}
 
 TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
   auto comm = SyntheticCommRecords(60, 2);
