@@ -13,6 +13,7 @@ fit they get their own offload, with the largest gpu_embedding_size that leaves 
 host memory as it comes (`fused_uvm`, `fused_uvm_caching`), and, where their offload is at play, once more with `offload` allowed besides.
 
 Cells: cost in ms (most / mean of ranks), bytes of tables, ids and vectors on a device in GB at most (most / mean), tables in host memory.
+The ratios are those of both plans of `refine` to the cheapest of theirs.
 
 Results go into --json after every case; started again with the same file it goes on behind them. Exits 1 where one of ours is dearer
 than the cheapest of theirs.
@@ -190,15 +191,15 @@ def row(result):
     """A line of Markdown."""
     ours = result["ours"]
     peers = [cell(r, setting) for setting, r in (best(settings) for settings in result["peers"].values())]
-    own = ours[REFINE].get("cost_ms")
-    ratio = f"{own / cheapest_peer(result):.2f}" if own and cheapest_peer(result) else "-"
+    costs = [ours[name].get("cost_ms") for name in (REFINE, OFFLOADING) if name in ours]
+    ratio = ", ".join(f"{cost / cheapest_peer(result):.2f}" for cost in costs if cost and cheapest_peer(result)) or "-"
     seconds = f"{ours['refine']['search_ms'] / 1000:.2f}" if "search_ms" in ours[REFINE] else "-"
     cells = [result["model"], str(result["ranks"]), *(cell(ours.get(name)) for name in (REFINE, OFFLOADING, "neuroshard")), *peers, ratio, seconds]
     return "| " + " | ".join(cells) + " |"
 
 
 HEAD = ("| model | devices | `refine` | with `offload` | `neuroshard` | " + " | ".join(f"`{name}`" for name in PEERS)
-        + " | `refine` / best of theirs | `refine`, s |\n" + "|---" * 10 + "|")
+        + " | ours / best of theirs | `refine`, s |\n" + "|---" * 10 + "|")
 
 
 def main():

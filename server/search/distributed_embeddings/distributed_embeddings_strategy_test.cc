@@ -81,6 +81,12 @@ TEST(DistributedEmbeddingsStrategyTest, TheLargestTablesOfARankAreOffloaded) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("search.distributed_embeddings.gpu_embedding_size_elements"),
                              HasSubstr("needs topology.hosts[].host_memory_bytes"))));
+  request.topology.host_memory_bytes = {1000};
+  EXPECT_THAT(
+      RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               StartsWith("no plan was found: the plan of 'basic' does not fit: rank 0 lacks "
+                          "5400 bytes (5.27 KiB) of the memory of host 0")));
   request.topology.host_memory_bytes = {1'000'000};
   const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
   NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
@@ -97,7 +103,7 @@ TEST(DistributedEmbeddingsStrategyTest, TheLargestTablesOfARankAreOffloaded) {
 TEST(DistributedEmbeddingsStrategyTest, RefineOffloadsWhereListedAndCostsNoMore) {
   Random random(35);
   int cheaper = 0, offloads = 0;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 5; ++i) {
     PlanRequest request = Request({}, 2);
     double elements = 0;
     for (int t = 0; t < 8; ++t) {
@@ -139,8 +145,8 @@ TEST(DistributedEmbeddingsStrategyTest, RefineOffloadsWhereListedAndCostsNoMore)
     offloads += static_cast<int>(
         std::count_if(with.plan.tables.begin(), with.plan.tables.end(), is_offloaded));
   }
-  EXPECT_GT(cheaper, 10);
-  EXPECT_GT(offloads, 20);
+  EXPECT_GT(cheaper, 2);
+  EXPECT_GT(offloads, 5);
 }
 
 TEST(DistributedEmbeddingsStrategyTest, EveryPlanIsLegalWhateverTheThresholds) {
