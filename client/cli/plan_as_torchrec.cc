@@ -100,6 +100,10 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
           fmt::format("is unpooled and {}, which TorchRec does not run", table.sharding_type()));
       continue;
     }
+    if (table.compute_kernel() == ToText(ComputeKernel::kOffload)) {
+      refused.Add(names.ReferenceTo(t), "is offload, a kernel that TorchRec does not have");
+      continue;
+    }
     auto ranks = nlohmann::ordered_json::array();
     auto shards = nlohmann::ordered_json::array();
     for (const v1::Shard& shard : table.shards()) {

@@ -21,8 +21,9 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
 // and "cache_load_factor" besides, which TorchRec's form lacks, where the plan has one.
 // D is the rank's position on its host, from the request's topology. `device_type` is "cuda" or
 // "cpu" ("rank:R/cpu"). Row blocks without rows stay in the list; "shards" of data_parallel is
-// null, as ParameterSharding.sharding_spec is there. FAILED_PRECONDITION for row_wise_subset, which
-// TorchRec does not have, and for types that it does not run for unpooled tables.
+// null, as ParameterSharding.sharding_spec is there. FAILED_PRECONDITION for row_wise_subset and the
+// kernel "offload", which TorchRec does not have, and for types that it does not run for unpooled
+// tables.
 StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
                                      const std::string& device_type);
 

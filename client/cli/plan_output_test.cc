@@ -167,6 +167,13 @@ tables: [{name: thirds, sharding_type: row_wise_subset, compute_kernel: fused,
   EXPECT_THAT(PlanAsTorchRec(plan, v1::Topology(), "cuda"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("thirds"), HasSubstr("row_wise_subset"))));
+  const auto offload = FromYaml<v1::Plan>(R"(
+world_size: 1
+tables: [{name: far, sharding_type: table_wise, compute_kernel: offload, shards: [{rows: 3, cols: 4}]}]
+)");
+  EXPECT_THAT(PlanAsTorchRec(offload, v1::Topology(), "cuda"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("table far is offload, a kernel that TorchRec does not have")));
 }
 
 TEST(PlanOutputTest, RowsInHostMemoryAreWrittenForTorchRecAlone) {
@@ -372,13 +379,14 @@ TEST(PlanAsTableTest, TablesInHostMemoryAreCountedAndTheHostsMemoryIsShown) {
 plan: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused},
   {name: b, sharding_type: table_wise, compute_kernel: fused_uvm},
   {name: c, sharding_type: row_wise, compute_kernel: fused_uvm_caching},
-  {name: d, sharding_type: row_wise, compute_kernel: fused_uvm_caching}]}
+  {name: d, sharding_type: row_wise, compute_kernel: fused_uvm_caching},
+ {name: e, sharding_type: row_wise, compute_kernel: offload}]}
 cost: {host_memory: [{host: 0, total_bytes: 1610612736, capacity_bytes: 4294967296}, {host: 1, capacity_bytes: 1024}]}
 )");
   EXPECT_THAT(
       PlanAsTable(response),
-      HasSubstr("sharding: 2 table_wise, 2 row_wise; in host memory: 2 fused_uvm_caching, 1\n"
-                "  fused_uvm\n"
+      HasSubstr("sharding: 2 table_wise, 3 row_wise; in host memory: 2 fused_uvm_caching, 1\n"
+                "  fused_uvm, 1 offload\n"
                 "host 0: 1.50 GiB of 4.00 GiB host memory\n"
                 "host 1: 0 B of 1.00 KiB host memory\n"));
 }

@@ -46,7 +46,8 @@ ImpossibleTypes ImpossibleForAll(
 // By kernel, those with a cache first; empty where there are none.
 std::string TablesInHostMemory(const v1::Plan& plan) {
   std::vector<std::string> parts;
-  for (const ComputeKernel kernel : {ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm}) {
+  for (const ComputeKernel kernel :
+       {ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm, ComputeKernel::kOffload}) {
     const auto count = std::count_if(
         plan.tables().begin(), plan.tables().end(),
         [&](const v1::TablePlan& table) { return table.compute_kernel() == ToText(kernel); });

@@ -87,7 +87,7 @@ std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& p
   if (std::any_of(plan.tables.begin(), plan.tables.end(),
                   [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); })) {
     lines.push_back(
-        "tables in host memory (fused_uvm, fused_uvm_caching) were looked up in device "
+        "tables in host memory (fused_uvm, fused_uvm_caching, offload) were looked up in device "
         "memory");
   }
   for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));

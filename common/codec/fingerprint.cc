@@ -131,6 +131,10 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   const Bandwidths& bandwidths = topology.bandwidths;
   later.Real("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s,
              Bandwidths().host_to_device_bytes_per_s);
+  later.Real("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s,
+             Bandwidths().host_memory_bytes_per_s);
+  later.Integer("gpu_embedding_size_elements",
+                request.search.distributed_embeddings.gpu_embedding_size_elements.value_or(0), 0);
   later.Integer("pod_size", topology.pod_size, 1);
   later.Word(request.pipeline_type.has_value(), "pipeline_type",
              ToText(request.pipeline_type.value_or(PipelineType::kNone)));

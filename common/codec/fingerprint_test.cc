@@ -192,6 +192,8 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.topology.host_memory_bytes = {5}; },
       [](PlanRequest& r) { r.topology.devices[0].max_host_memory_bytes = 5; },
       [](PlanRequest& r) { r.topology.bandwidths.host_to_device_bytes_per_s = 5; },
+      [](PlanRequest& r) { r.topology.bandwidths.host_memory_bytes_per_s = 5; },
+      [](PlanRequest& r) { r.search.distributed_embeddings.gpu_embedding_size_elements = 5; },
       [](PlanRequest& r) { r.topology.pod_size = 2; },
       [](PlanRequest& r) { r.topology.devices[0].compute_speed = 2; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainSparseDist; },

@@ -203,6 +203,14 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) {
          r.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(5);
        }},
+      {"topology.bandwidths.host_memory_bytes_per_s", "must be at least 1000000, got 5",
+       [](Request& r) {
+         r.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(5);
+       }},
+      {"search.distributed_embeddings.gpu_embedding_size_elements", "must be at least 1, got 0",
+       [](Request& r) {
+         r.mutable_search()->mutable_distributed_embeddings()->set_gpu_embedding_size_elements(0);
+       }},
       {"topology.pod_size", "must be at most 1, got 2",
        [](Request& r) { r.mutable_topology()->set_pod_size(2); }},
       {"topology.pod_size", "must divide the number of hosts, 3, got 2",
@@ -475,6 +483,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   search.set_explain(true);
   search.mutable_distributed_embeddings()->set_column_slice_threshold_elements(5);
   search.mutable_distributed_embeddings()->set_data_parallel_threshold_elements(6);
+  search.mutable_distributed_embeddings()->set_gpu_embedding_size_elements(7);
   search.mutable_hugectr()->set_bandwidth_ratio(67);
   search.mutable_hugectr()->set_work_ratio(0.5);
   search.mutable_hugectr()->set_data_parallel_threshold_gb(0.0125);
@@ -497,6 +506,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   other.set_max_host_memory_bytes_per_device(600);
   other.set_compute_speed(1.5);
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
+  message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);
   table.set_output_dtype("fp16");
   table.add_num_poolings(1.5);

@@ -33,6 +33,11 @@ DistributedEmbeddingsOptions DecodeDistributedEmbeddings(
     check.InRange("data_parallel_threshold_elements", *options.data_parallel_threshold_elements, 1,
                   kMaxElements);
   }
+  if (message.has_gpu_embedding_size_elements()) {
+    options.gpu_embedding_size_elements = message.gpu_embedding_size_elements();
+    check.InRange("gpu_embedding_size_elements", *options.gpu_embedding_size_elements, 1,
+                  kMaxElements);
+  }
   return options;
 }
 
@@ -111,6 +116,9 @@ v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
     }
     if (from.data_parallel_threshold_elements) {
       peer.set_data_parallel_threshold_elements(*from.data_parallel_threshold_elements);
+    }
+    if (from.gpu_embedding_size_elements) {
+      peer.set_gpu_embedding_size_elements(*from.gpu_embedding_size_elements);
     }
   }
   if (options.hugectr != HugeCtrOptions{}) {

@@ -105,6 +105,11 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   if (message.has_host_to_device_bytes_per_s()) {
     bandwidths.host_to_device_bytes_per_s = message.host_to_device_bytes_per_s();
   }
+  if (message.has_host_memory_bytes_per_s()) {
+    bandwidths.host_memory_bytes_per_s = message.host_memory_bytes_per_s();
+  }
+  check.InRange("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s, kMinBandwidth,
+                kMaxBandwidth);
   check.InRange("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s, kMinBandwidth,
                 kMaxBandwidth);
   check.InRange("device_memory_bytes_per_s", bandwidths.device_memory_bytes_per_s, kMinBandwidth,
@@ -274,6 +279,9 @@ v1::Topology EncodeTopology(const Topology& topology) {
     bandwidths.set_intra_host_bytes_per_s(topology.bandwidths.intra_host_bytes_per_s);
     bandwidths.set_inter_host_bytes_per_s(topology.bandwidths.inter_host_bytes_per_s);
     bandwidths.set_host_to_device_bytes_per_s(topology.bandwidths.host_to_device_bytes_per_s);
+    if (topology.bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
+      bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
+    }
   }
   return message;
 }

@@ -48,6 +48,7 @@ struct DistributedEmbeddingsOptions {
   std::optional<std::int64_t> column_slice_threshold_elements;
   std::optional<std::int64_t> row_slice_threshold_elements;
   std::optional<std::int64_t> data_parallel_threshold_elements;
+  std::optional<std::int64_t> gpu_embedding_size_elements;  // a rank; none: no table is offloaded
 
   bool operator==(const DistributedEmbeddingsOptions&) const = default;
 };

@@ -29,6 +29,7 @@ struct Bandwidths {
   double intra_host_bytes_per_s = 600.0 * (1 << 30);
   double inter_host_bytes_per_s = 12.5 * (1 << 30);
   double host_to_device_bytes_per_s = 32.0 * (1 << 30);
+  double host_memory_bytes_per_s = 51.0 * (1 << 30);
 
   bool operator==(const Bandwidths&) const = default;
 };

@@ -46,8 +46,9 @@ enum class ShardingType {
   kRowWiseSubset
 };
 // kDense is for data_parallel alone, where the gradient is dense. Rows of kFusedUvm and
-// kFusedUvmCaching are in host memory; the latter has a cache of some of them on the device.
-enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching };
+// kFusedUvmCaching are in host memory; the latter has a cache of some of them on the device. Those
+// of kOffload are there too, and the host's CPU looks them up.
+enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
 // What a trainer computes on.
@@ -123,7 +124,8 @@ inline constexpr std::array kWords<ComputeKernel> = {
     Word<ComputeKernel>{ComputeKernel::kFused, "fused"},
     Word<ComputeKernel>{ComputeKernel::kDense, "dense"},
     Word<ComputeKernel>{ComputeKernel::kFusedUvm, "fused_uvm"},
-    Word<ComputeKernel>{ComputeKernel::kFusedUvmCaching, "fused_uvm_caching"}};
+    Word<ComputeKernel>{ComputeKernel::kFusedUvmCaching, "fused_uvm_caching"},
+    Word<ComputeKernel>{ComputeKernel::kOffload, "offload"}};
 template <>
 inline constexpr std::array kWords<ColumnRule> = {
     Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
@@ -194,7 +196,8 @@ constexpr std::int64_t ElementBytes(DataType type) {
 
 // Whether the rows are in host memory.
 constexpr bool IsInHostMemory(ComputeKernel kernel) {
-  return kernel == ComputeKernel::kFusedUvm || kernel == ComputeKernel::kFusedUvmCaching;
+  return kernel == ComputeKernel::kFusedUvm || kernel == ComputeKernel::kFusedUvmCaching ||
+         kernel == ComputeKernel::kOffload;
 }
 
 }  // namespace neuroshard

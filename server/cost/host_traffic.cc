@@ -4,9 +4,36 @@
 
 #include "common/domain/cache_hit_rate.h"
 #include "common/domain/memory_use.h"
+#include "server/cost/compute_features.h"
+#include "server/cost/input_dist.h"
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
+namespace {
+
+HostTraffic OffloadOf(const PricingConditions& conditions, const ShardFeatures& shard) {
+  const double cols = static_cast<double>(shard.cols);
+  const double ids = LookupsOf(conditions, shard).ids;
+  const double batch = static_cast<double>(conditions.global_batch_size);
+  const double vectors = shard.unpooled ? ids : shard.vectors.Of(batch);
+  const double vector_bytes = vectors * cols * static_cast<double>(ElementBytes(VectorType(shard)));
+  const double input_bytes = InputBytesOf(shard, conditions).total() * conditions.num_ranks;
+  const double distinct =
+      std::min(static_cast<double>(shard.rows), ids / MeanIdCount(shard.reuse_histogram));
+  const double row = RowBytes(shard.weight_dtype, cols);
+  const OptimizerState state = StateOf(conditions.optimizer, shard.weight_dtype);
+  const double updated = 2 * distinct * (row + state.element_bytes * cols + state.row_bytes);
+
+  const double link_ms_per_byte = kMsPerSecond / conditions.bandwidths.host_to_device_bytes_per_s;
+  const double memory_ms_per_byte =
+      kMsPerSecond * conditions.ranks_per_host / conditions.bandwidths.host_memory_bytes_per_s;
+  return {.forward_ms = (input_bytes + vector_bytes) * link_ms_per_byte +
+                        (ids * row + vector_bytes) * memory_ms_per_byte,
+          .backward_ms =
+              vector_bytes * link_ms_per_byte + (vector_bytes + updated) * memory_ms_per_byte};
+}
+
+}  // namespace
 
 double RowBytes(DataType weight_dtype, double cols) {
   return cols * static_cast<double>(ElementBytes(weight_dtype)) + RowBytesBesides(weight_dtype);
@@ -14,6 +41,7 @@ double RowBytes(DataType weight_dtype, double cols) {
 
 HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatures& shard) {
   if (!IsInHostMemory(shard.layout.kernel) || shard.rows == 0) return {};
+  if (shard.layout.kernel == ComputeKernel::kOffload) return OffloadOf(conditions, shard);
   const double share = static_cast<double>(shard.rows) / static_cast<double>(shard.table_rows);
   const double load_factor =
       shard.layout.kernel == ComputeKernel::kFusedUvmCaching ? shard.layout.cache_load_factor : 0;

@@ -1,4 +1,4 @@
-// Traffic over a rank's link to its host for rows that are in host memory.
+// Traffic over a rank's link to its host for rows that are in host memory, and lookups by the host.
 #pragma once
 
 #include "server/cost/pricing_conditions.h"
@@ -8,7 +8,7 @@ namespace neuroshard {
 
 // Time of a batch's traffic, in ms.
 struct HostTraffic {
-  // Rows that the kernel reads and writes in host memory itself.
+  // Rows that the kernel reads and writes in host memory itself; of kOffload all that it does.
   double forward_ms = 0;
   double backward_ms = 0;
   // Rows that a cache fetches and, later, writes back: ahead of the batch where the trainer
@@ -32,6 +32,15 @@ double RowBytes(DataType weight_dtype, double cols);
 // Distinct ids and misses are ExpectedCacheHits'. So a larger cache never costs more, at load factor
 // 1 only such state is left, and the traffic rises with the bytes of a value. Left out: that ranks
 // of a host share its memory, and what the cache's own bookkeeping takes.
+//
+// Of kOffload (distributed-embeddings' offload, DistributedEmbedding under gpu_embedding_size: the
+// lookup and its update run on the CPU), with v bytes of vectors:
+// - over the link: ids, lengths and weights (InputBytesOf) and v back forward, v backward.
+// - in the host's memory, at host_memory_bytes_per_s over its ranks, which are taken to use it all
+//   at once: forward a row for each id, and v written; backward v read, and each distinct row and
+//   its state read and written.
+// One after the other. Nothing is known of how much of its memory's speed a CPU reaches on random
+// rows, nor of the work of merging gradients, so this is the least that it takes.
 HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatures& shard);
 
 }  // namespace neuroshard

@@ -97,6 +97,31 @@ TEST(HostTrafficTest, RisesWithTheBytesOfAValueAndFallsWithTheLink) {
   }
 }
 
+// 4096 samples of 2 ids, 64 columns of fp32; 2 ranks share the memory of the host.
+TEST(HostTrafficTest, UnderOffloadTheHostLooksUpAndVectorsCrossTheLink) {
+  PricingConditions conditions = TrafficConditions();
+  conditions.ranks_per_host = 2;
+  conditions.bandwidths.host_memory_bytes_per_s = 8e9;  // 4e6 a rank and ms
+  ShardFeatures shard = HostShard(ComputeKernel::kOffload);
+  shard.vectors = {.of_sample = 1};
+  shard.num_features = 1;
+  const double vectors = 4096 * 256, input = 8192 * 8 + 4096 * 8;
+  const double update = 2 * 8192 * (256 + 4);  // row-wise state
+  const HostTraffic traffic = HostTrafficOf(conditions, shard);
+  EXPECT_NEAR(traffic.forward_ms, (input + vectors) / 1e6 + (8192 * 256 + vectors) / 4e6, 1e-6);
+  EXPECT_NEAR(traffic.backward_ms, vectors / 1e6 + (vectors + update) / 4e6, 1e-6);
+  EXPECT_EQ(traffic.cache_ms, 0);
+
+  shard.layout.type = ShardingType::kRowWise;
+  shard.layout.row_shards = 4;
+  shard.rows /= 4;
+  const HostTraffic quarter = HostTrafficOf(conditions, shard);
+  const double quarter_input = 2048 * 8 + 4096 * 8;  // bags may have ids of every block
+  EXPECT_NEAR(quarter.forward_ms, (quarter_input + vectors) / 1e6 + (2048 * 256 + vectors) / 4e6,
+              1e-6);
+  EXPECT_NEAR(quarter.backward_ms, vectors / 1e6 + (vectors + update / 4) / 4e6, 1e-6);
+}
+
 TEST(HostTrafficTest, PartsOfATableHaveTheirShare) {
   const double whole = TotalMs(HostShard(ComputeKernel::kFusedUvmCaching, 0.2));
   ShardFeatures part = HostShard(ComputeKernel::kFusedUvmCaching, 0.2);

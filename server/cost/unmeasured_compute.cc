@@ -82,7 +82,9 @@ class UnmeasuredCompute final : public ComputeModel {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const auto row = phi.begin() + static_cast<std::ptrdiff_t>(i * stride);
       const auto from = of_measured.begin() + static_cast<std::ptrdiff_t>(i * width_);
-      const auto columns = std::copy_n(from, width_, row);
+      const bool on_host = shards[i].layout.kernel == ComputeKernel::kOffload;
+      const auto columns =
+          on_host ? std::fill_n(row, width_, 0.0F) : std::copy_n(from, width_, row);
       const Added added = AddedOf(conditions, shards[i]);
       columns[0] = Bounded(added.forward_ms);
       columns[1] = Bounded(added.backward_ms);
@@ -100,6 +102,11 @@ class UnmeasuredCompute final : public ComputeModel {
     }
     measured_->Costs(of_measured, out);
     for (std::size_t i = 0; i < out.size(); ++i) {
+      // The device looks nothing up, which no measurement says anything about.
+      if (std::all_of(&of_measured[i * width_], &of_measured[i * width_] + width_,
+                      [](float value) { return value == 0; })) {
+        out[i] = {};
+      }
       const float* added = &sums[i * stride + width_];
       out[i] = CostOf(out[i], {added[0], added[1], added[2]});
     }
@@ -198,6 +205,10 @@ class UnmeasuredCompute final : public ComputeModel {
 
   Added AddedOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
     if (shard.rows == 0) return {};
+    if (shard.layout.kernel == ComputeKernel::kOffload) {
+      const HostTraffic host = HostTrafficOf(conditions, shard);
+      return {.forward_ms = host.forward_ms, .backward_ms = host.backward_ms};
+    }
     const StandIn in = StandInOf(conditions, shard);
     const double cols = static_cast<double>(shard.cols);
     const ShardLookups lookups = LookupsOf(conditions, shard);

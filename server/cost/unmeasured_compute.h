@@ -47,7 +47,8 @@ bool KnowsUnpooled(const ModelCoverage& coverage);
 //   type and writes the other
 // - rows in host memory: HostTraffic over the link to the host. Where rows are prefetched, what a
 //   cache fetches is in `link` alone, all traffic of the rank: it runs beside the lookups of the
-//   batch before, so the rank takes the longer of the two.
+//   batch before, so the rank takes the longer of the two. Under kOffload the device looks nothing
+//   up: HostTraffic is the shard's whole price, and its part of the model's phi is 0.
 //
 // So a cost stays convex where the model's is; what fewer bytes save is half of it at most. Where
 // nothing is added, a shard costs what the model says, bit for bit. Intervals are the model's where

@@ -140,6 +140,18 @@ TEST(UnmeasuredComputeTest, RowsInHostMemoryAddTheirTraffic) {
   EXPECT_GT(mixed.total_ms, 5 * on_device.total_ms);  // the link is that slow
 }
 
+TEST(UnmeasuredComputeTest, UnderOffloadTheDeviceLooksNothingUp) {
+  ShardFeatures host = KnownShard();
+  host.layout.kernel = ComputeKernel::kOffload;
+  const HostTraffic traffic = HostTrafficOf(KnownConditions(), host);
+  const ComputeCost alone = CostOf({host});
+  EXPECT_NEAR(alone.forward_ms, traffic.forward_ms, 1e-5 * traffic.forward_ms);
+  EXPECT_NEAR(alone.backward_ms, traffic.backward_ms, 1e-5 * traffic.backward_ms);
+  const ComputeCost beside = CostOf({KnownShard(), host});
+  EXPECT_NEAR(beside.total_ms, CostOf({KnownShard()}).total_ms + alone.total_ms,
+              1e-5 * beside.total_ms);
+}
+
 TEST(UnmeasuredComputeTest, MoreCacheNeverCostsMorePrefetchedOrNot) {
   for (const bool prefetches : {false, true}) {
     PricingConditions conditions = KnownConditions();

@@ -130,6 +130,42 @@ TEST_F(HostMemoryPlansTest, WithoutRulesATableMayBeAnywhere) {
   EXPECT_EQ(Rules().of(0).types, TypeSet{ShardingType::kDataParallel});
 }
 
+TEST_F(HostMemoryPlansTest, OffloadIsForTablesWhoseRulesListItOrThatHaveIt) {
+  Put(kFused, 0, kOffload, 0);
+  EXPECT_THAT(Check(), IsEmpty());
+  const auto may_be = [&](int table) {
+    const CompiledRules rules = Rules();
+    const std::vector<int>& of = *rules.of(table).residencies;
+    const auto position = rules.PositionOf({kOffload, 0});
+    return position != 0 && std::find(of.begin(), of.end(), position) != of.end();
+  };
+  EXPECT_FALSE(may_be(0));
+  Rule().compute_kernels = {kFused, kOffload};
+  EXPECT_TRUE(may_be(0));
+  EXPECT_FALSE(may_be(1));
+  EXPECT_EQ(Rules().of(0).residencies->size(), 2U);
+  Rule().compute_kernels = {kFused, kFusedUvm};
+  EXPECT_FALSE(may_be(0));
+  Rule().compute_kernels = {kFused, kOffload};
+  EXPECT_FALSE(may_be(0));
+
+  request_.constraints = {};
+  request_.migration.emplace().previous = plan_;
+  EXPECT_FALSE(may_be(0));
+  EXPECT_TRUE(may_be(1));
+  Rule().tables = {1};
+  request_.constraints.tables.back().compute_kernels = {kFused};
+  EXPECT_FALSE(may_be(1));
+
+  request_.constraints = {};
+  request_.topology.host_memory_bytes.clear();
+  EXPECT_FALSE(may_be(1));
+  EXPECT_THAT(Check(), Contains(ViolationIs("plan.tables[1].compute_kernel",
+                                            "must be fused, since the topology states no "
+                                            "memory of hosts (host_memory_bytes), got "
+                                            "offload")));
+}
+
 TEST_F(HostMemoryPlansTest, TheLoadFactorInPlaceIsOneMore) {
   Put(kFusedUvmCaching, 0.3721, kFused, 0);
   request_.migration.emplace().previous = plan_;

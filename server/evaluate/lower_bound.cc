@@ -158,12 +158,15 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
 bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
                      const BoundCostModel& model) {
   if (!rules.has_host_memory()) return true;
+  std::vector<Residency> residencies = {Residency{}, Residency{ComputeKernel::kFusedUvm, 0},
+                                        Residency{ComputeKernel::kFusedUvmCaching, 1e-6},
+                                        Residency{ComputeKernel::kFusedUvmCaching, 1}};
+  const Residency offload = {ComputeKernel::kOffload, 0};
+  if (rules.PositionOf(offload) != 0) residencies.push_back(offload);
   ShardPricer pricer(model);
   for (const Table& table : request.tables) {
     std::vector<ShardFeatures> shards;
-    for (const Residency& residency : {Residency{}, Residency{ComputeKernel::kFusedUvm, 0},
-                                       Residency{ComputeKernel::kFusedUvmCaching, 1e-6},
-                                       Residency{ComputeKernel::kFusedUvmCaching, 1}}) {
+    for (const Residency& residency : residencies) {
       shards.push_back(FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1),
                                   table.num_embeddings, table.embedding_dim));
     }

@@ -221,7 +221,20 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
                                            const Plan& plan) {
   if (model.kind == kAnalyticKind) return {};
   std::vector<std::string> lines;
-  if (HasRowsInHostMemory(plan)) {
+  const auto has = [&](ComputeKernel kernel) {
+    return std::any_of(plan.tables.begin(), plan.tables.end(),
+                       [&](const TablePlan& table) { return table.compute_kernel == kernel; });
+  };
+  if (has(ComputeKernel::kOffload)) {
+    lines.push_back(fmt::format(
+        "lookups by the host (offload) were not measured: all traffic over the link at {:.0f} GB/s "
+        "(bandwidths.host_to_device_bytes_per_s) and in the host's memory at {:.0f} GB/s for all "
+        "of "
+        "its devices (bandwidths.host_memory_bytes_per_s)",
+        request.topology.bandwidths.host_to_device_bytes_per_s / 1e9,
+        request.topology.bandwidths.host_memory_bytes_per_s / 1e9));
+  }
+  if (has(ComputeKernel::kFusedUvm) || has(ComputeKernel::kFusedUvmCaching)) {
     lines.push_back(fmt::format(
         "rows in host memory were not measured: what misses the cache crosses the link to the host "
         "at {:.0f} GB/s (bandwidths.host_to_device_bytes_per_s){}",

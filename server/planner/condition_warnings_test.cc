@@ -157,6 +157,13 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   EXPECT_THAT(warnings[0], AllOf(HasSubstr("gpu version 7: rows in host memory"),
                                  HasSubstr("do not forecast times")));
 
+  plan.tables[2].compute_kernel = ComputeKernel::kOffload;
+  request.topology.bandwidths.host_memory_bytes_per_s = 300e9;
+  EXPECT_THAT(
+      AnalyticAdditions(request, model, plan).front(),
+      AllOf(HasSubstr("lookups by the host (offload) were not measured"), HasSubstr("300 GB/s")));
+  plan.tables[2].compute_kernel = ComputeKernel::kFused;
+
   std::vector<ComputeSample> sets(2);
   for (ComputeSample& set : sets) set.batch_size = 1024;
   sets[1].optimizer = Optimizer::kLamb;

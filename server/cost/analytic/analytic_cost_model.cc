@@ -8,6 +8,7 @@
 #include "common/domain/cache_hit_rate.h"
 #include "server/cost/analytic/kernel_bandwidth.h"
 #include "server/cost/analytic/shard_perf.h"
+#include "server/cost/host_traffic.h"
 
 namespace neuroshard {
 namespace {
@@ -120,6 +121,12 @@ class AnalyticCompute final : public ComputeModel {
     assert(phi.size() == shards.size() * kWidth);
     const Formulas formulas(conditions);
     for (std::size_t i = 0; i < shards.size(); ++i) {
+      if (shards[i].layout.kernel == ComputeKernel::kOffload) {
+        const HostTraffic host = HostTrafficOf(conditions, shards[i]);
+        phi[i * kWidth] = static_cast<float>(host.forward_ms);
+        phi[i * kWidth + 1] = static_cast<float>(host.backward_ms);
+        continue;
+      }
       const ShardPerf perf = formulas.Price(shards[i]);
       phi[i * kWidth] =
           static_cast<float>(perf.forward_compute_ms + formulas.PrefetchMs(shards[i]));

@@ -7,6 +7,7 @@
 
 #include "common/base/random.h"
 #include "common/domain/cache_hit_rate.h"
+#include "server/cost/host_traffic.h"
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
@@ -155,6 +156,38 @@ TEST(AnalyticCostModelTest, PrefetchedCachesFetchTheRowsThatTheyMiss) {
               missed_rows * 512 / (32.0 * (1 << 30) / 1000), 1e-6);
 }
 
+TEST(AnalyticCostModelTest, UnderOffloadComputeIsTheHostsAndTheExchangeAsEver) {
+  PricingConditions conditions;
+  conditions.num_ranks = 4;
+  conditions.ranks_per_host = 2;
+  Table table;
+  table.num_embeddings = kRows;
+  table.embedding_dim = 128;
+  table.pooling_factor = 20;
+  table.reuse_histogram = DefaultReuseHistogram();
+  for (const ShardingType type : {ShardingType::kTableWise, ShardingType::kRowWise}) {
+    const int parts = type == ShardingType::kRowWise ? 4 : 1;
+    const auto price = [&](ComputeKernel kernel, ComputeCost& compute, CommLoad& load) {
+      const std::vector<ShardFeatures> shards = {
+          FeaturesOf(table, {type, kernel, parts}, kRows / parts, 128)};
+      const BoundCostModel model = *MakeAnalyticCostModel()->Bind(conditions);
+      std::vector<float> phi(static_cast<std::size_t>(model.representation_width()));
+      model.Represent(shards, phi, {&load, 1});
+      model.ComputeCosts(phi, {&compute, 1});
+      return HostTrafficOf(conditions, shards[0]);
+    };
+    ComputeCost on_device, on_host;
+    CommLoad device_load, host_load;
+    price(ComputeKernel::kFused, on_device, device_load);
+    const HostTraffic traffic = price(ComputeKernel::kOffload, on_host, host_load);
+    EXPECT_EQ(host_load.forward, device_load.forward);
+    EXPECT_EQ(host_load.backward, device_load.backward);
+    EXPECT_FLOAT_EQ(on_host.forward_ms, static_cast<float>(traffic.forward_ms));
+    EXPECT_FLOAT_EQ(on_host.backward_ms, static_cast<float>(traffic.backward_ms));
+    EXPECT_GT(on_host.total_ms, on_device.total_ms);
+  }
+}
+
 // What ModelProperties::monotone_shard_costs promises, for tables and conditions of all kinds.
 // Floats round.
 TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
@@ -174,8 +207,9 @@ TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
     if (random.Below(2) == 0) conditions.quantized_comms.forward_dtype = DataType::kFp8;
     if (random.Below(2) == 0) conditions.pod_size = 2;
     const bool prefetches = round % 32 == 0;
-    const ComputeKernel kernel =
-        prefetches ? ComputeKernel::kFusedUvmCaching : ComputeKernel::kFused;
+    const ComputeKernel kernel = prefetches        ? ComputeKernel::kFusedUvmCaching
+                                 : round % 32 == 1 ? ComputeKernel::kOffload
+                                                   : ComputeKernel::kFused;
     if (prefetches) conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
     table.reuse_histogram = DefaultReuseHistogram();
     const int hosts_ranks = conditions.ranks_per_host;

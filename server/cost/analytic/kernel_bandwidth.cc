@@ -8,6 +8,7 @@ double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, dou
     case ComputeKernel::kDense:
       return 0.5 * memory.device_bytes_per_ms;
     case ComputeKernel::kFused:
+    case ComputeKernel::kOffload:
       return memory.device_bytes_per_ms;
     case ComputeKernel::kFusedUvm:
       return memory.host_to_device_bytes_per_ms / 10;

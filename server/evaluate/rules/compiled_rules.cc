@@ -184,13 +184,15 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
 void CompiledRules::FindResidencies(const PlanRequest& request) {
   struct Demand {
     bool fused = true, dense = true, uvm = true, caching = true;
+    bool offload = false;    // listed wherever kernels are, or in place where none are
+    bool lists = false;      // kernels
     double load_factor = 0;  // 0: any
     double in_place = 0;     // of the previous plan; 0: none
 
     auto operator<=>(const Demand&) const = default;
   };
   const bool host = has_host_memory_;
-  std::vector<Demand> demands(tables_.size(), {true, true, host, host, 0});
+  std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
   for (const TableRule& rule : request.constraints.tables) {
     const auto lists = [&](ComputeKernel kernel) {
       return rule.compute_kernels.empty() ||
@@ -203,6 +205,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
       of.dense = of.dense && lists(ComputeKernel::kDense);
       of.uvm = of.uvm && lists(ComputeKernel::kFusedUvm);
       of.caching = of.caching && lists(ComputeKernel::kFusedUvmCaching);
+      if (!rule.compute_kernels.empty()) {
+        of.offload = host && lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
+        of.lists = true;
+      }
       if (rule.cache_load_factor == 0) continue;
       of.caching = of.caching && (of.load_factor == 0 || of.load_factor == rule.cache_load_factor);
       of.load_factor = rule.cache_load_factor;
@@ -217,6 +223,9 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
       if (of.load_factor == 0 && of.in_place == 0) {
         of.in_place = previous.tables[e].cache_load_factor;
       }
+      if (!of.lists && previous.tables[e].compute_kernel == ComputeKernel::kOffload) {
+        of.offload = true;
+      }
     }
   }
   residencies_ = {Residency{}};
@@ -228,6 +237,11 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
     if (is_new) residencies_.push_back({ComputeKernel::kFusedUvmCaching, load_factor});
     return at->second;
   };
+  int offload = 0;  // its position
+  if (std::any_of(demands.begin(), demands.end(), [](const Demand& of) { return of.offload; })) {
+    offload = static_cast<int>(residencies_.size());
+    residencies_.push_back({ComputeKernel::kOffload, 0});
+  }
   std::map<Demand, std::shared_ptr<const std::vector<int>>> lists;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const Demand& of = demands[t];
@@ -241,6 +255,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
     if (list == nullptr) {
       std::vector<int> found;
       if (of.uvm) found.push_back(1);
+      if (of.offload) found.push_back(offload);
       if (of.caching && of.load_factor == 0) {
         std::set<double> factors(std::begin(kLoadFactors), std::end(kLoadFactors));
         if (of.in_place > 0 && of.in_place <= 1) factors.insert(of.in_place);

@@ -46,7 +46,7 @@ struct TableRules {
   // place for.
   TypeSet types;
   TypeSet device_types;  // those of them that it can have in device memory
-  // Positions in CompiledRules::residencies(): without a cache, with ascending ones, and
+  // Positions in CompiledRules::residencies(): kFusedUvm, kOffload, ascending caches, and
   // device memory itself last; equal lists are shared. {0} where no host has memory.
   std::shared_ptr<const std::vector<int>> residencies;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/violations.h"
 #include "common/domain/shard_layout.h"
 #include "server/search/placement/plan_fit.h"
 
@@ -47,6 +48,12 @@ Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
   const PlanRequest& request = context.request();
   const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
   const int num_ranks = request.topology.num_ranks();
+  if (options.gpu_embedding_size_elements && request.topology.host_memory_bytes.empty()) {
+    Violations violations;
+    violations.Add("search.distributed_embeddings.gpu_embedding_size_elements",
+                   "needs topology.hosts[].host_memory_bytes");
+    return violations.ToStatus();
+  }
   Plan plan{
       .world_size = num_ranks, .local_world_size = request.topology.ranks_per_host(), .tables = {}};
   std::vector<TableExtent> sliced;
@@ -66,9 +73,18 @@ Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
   }
   const auto widths =
       SliceColumns(sliced, options.column_slice_threshold_elements, num_ranks, kColumnAlignment);
-  const auto holders = PlaceSlices(sliced, widths, num_ranks, placement_);
+  const PlacedSlices placed = PlaceSlices(sliced, widths, num_ranks, placement_);
   for (std::size_t i = 0; i < sliced.size(); ++i) {
-    LayOutColumns(request.tables[sliced_index[i]], holders[i], plan.tables[sliced_index[i]]);
+    LayOutColumns(request.tables[sliced_index[i]], placed.holders[i], plan.tables[sliced_index[i]]);
+  }
+  if (options.gpu_embedding_size_elements) {
+    for (const auto& of_rank :
+         OffloadedTables(sliced, placed, *options.gpu_embedding_size_elements)) {
+      for (const int table : of_rank) {
+        plan.tables[sliced_index[static_cast<std::size_t>(table)]].compute_kernel =
+            ComputeKernel::kOffload;
+      }
+    }
   }
   NS_RETURN_IF_ERROR(
       CheckFits(request, plan, fmt::format("the plan of '{}'", request.search.strategy)));

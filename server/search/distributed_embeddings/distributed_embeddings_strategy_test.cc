@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_cost_model.h"
@@ -40,7 +41,8 @@ TEST(DistributedEmbeddingsStrategyTest, ReplicatesCutsRowsAndCutsColumnsByTheThr
   PlanRequest request = Request({{5, 4}, {7, 64}, {20, 8}, {4, 16}}, 4);
   request.search.distributed_embeddings = {.column_slice_threshold_elements = 80,
                                            .row_slice_threshold_elements = 448,
-                                           .data_parallel_threshold_elements = 20};
+                                           .data_parallel_threshold_elements = 20,
+                                           .gpu_embedding_size_elements = {}};
   NS_ASSERT_OK_AND_ASSIGN(
       const SearchResult result,
       RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr));
@@ -70,6 +72,83 @@ TEST(DistributedEmbeddingsStrategyTest, APlanThatDoesNotFitIsNoAnswerAndNamesThe
                                      HasSubstr("has 20000 bytes"))));
 }
 
+// Two ranks with room for 1,000 elements each; hosts have room for all.
+TEST(DistributedEmbeddingsStrategyTest, TheLargestTablesOfARankAreOffloaded) {
+  PlanRequest request = Request({{10, 8}, {100, 16}, {50, 8}, {60, 16}}, 2);
+  for (Device& device : request.topology.devices) device.memory_bytes = 4000;
+  request.search.distributed_embeddings.gpu_embedding_size_elements = 1000;
+  EXPECT_THAT(RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("search.distributed_embeddings.gpu_embedding_size_elements"),
+                             HasSubstr("needs topology.hosts[].host_memory_bytes"))));
+  request.topology.host_memory_bytes = {1000};
+  EXPECT_THAT(
+      RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               StartsWith("no plan was found: the plan of 'basic' does not fit: rank 0 lacks "
+                          "5400 bytes (5.27 KiB) of the memory of host 0")));
+  request.topology.host_memory_bytes = {1'000'000};
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                          RunSearch(request, model, NeverStop(), nullptr));
+  const std::vector<TablePlan>& tables = result.plan.tables;
+  EXPECT_EQ(tables[0].compute_kernel, ComputeKernel::kFused);
+  EXPECT_EQ(tables[1].compute_kernel, ComputeKernel::kOffload);
+  EXPECT_EQ(tables[2].compute_kernel, ComputeKernel::kFused);
+  EXPECT_EQ(tables[3].compute_kernel, ComputeKernel::kFused);
+  EXPECT_THAT(CheckPlan(request, result.plan), IsEmpty());
+}
+
+// Where it may offload too, refine is never dearer; elsewhere it never offloads.
+TEST(DistributedEmbeddingsStrategyTest, RefineOffloadsWhereListedAndCostsNoMore) {
+  Random random(35);
+  int cheaper = 0, offloads = 0;
+  for (int i = 0; i < 5; ++i) {
+    PlanRequest request = Request({}, 2);
+    double elements = 0;
+    for (int t = 0; t < 8; ++t) {
+      Table& table = request.tables.emplace_back();
+      table.name = "t" + std::to_string(t);
+      table.num_embeddings = random.Between(1000, 100'000);
+      table.embedding_dim = 32;
+      table.pooling_factor = static_cast<double>(random.Between(1, 100));
+      table.reuse_histogram = DefaultReuseHistogram();
+      elements += 32 * static_cast<double>(table.num_embeddings);
+    }
+    request.global_batch_size = 2048;
+    request.topology.bandwidths.host_memory_bytes_per_s = 600e9;
+    request.topology.host_memory_bytes = {std::int64_t{1} << 40};
+    const auto room = static_cast<std::int64_t>(elements * (0.1 + 0.4 * random.UniformReal()));
+    for (Device& device : request.topology.devices) device.memory_bytes = 4 * room / 2;
+    request.search.strategy = "memory_balanced";
+    request.search.distributed_embeddings.gpu_embedding_size_elements = room / 2;
+    const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult peer,
+                            RunSearch(request, model, NeverStop(), nullptr));
+    const auto is_offloaded = [](const TablePlan& table) {
+      return table.compute_kernel == ComputeKernel::kOffload;
+    };
+    request.search.strategy = "refine";
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult without,
+                            RunSearch(request, model, NeverStop(), nullptr));
+    EXPECT_EQ(std::count_if(without.plan.tables.begin(), without.plan.tables.end(), is_offloaded),
+              0);
+    using enum ComputeKernel;
+    TableRule& rule = request.constraints.tables.emplace_back();
+    rule.tables = {0, 1, 2, 3, 4, 5, 6, 7};
+    rule.compute_kernels = {kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload};
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult with,
+                            RunSearch(request, model, NeverStop(), nullptr));
+    EXPECT_THAT(CheckPlan(request, with.plan), IsEmpty());
+    EXPECT_LE(with.cost.embedding_cost_ms, peer.cost.embedding_cost_ms);
+    cheaper += with.cost.embedding_cost_ms < without.cost.embedding_cost_ms ? 1 : 0;
+    offloads += static_cast<int>(
+        std::count_if(with.plan.tables.begin(), with.plan.tables.end(), is_offloaded));
+  }
+  EXPECT_GT(cheaper, 2);
+  EXPECT_GT(offloads, 5);
+}
+
 TEST(DistributedEmbeddingsStrategyTest, EveryPlanIsLegalWhateverTheThresholds) {
   Random random(33);
   int plans = 0;
@@ -80,7 +159,7 @@ TEST(DistributedEmbeddingsStrategyTest, EveryPlanIsLegalWhateverTheThresholds) {
       if (random.Below(3) == 0) return std::nullopt;
       return random.Between(0, std::int64_t{1} << random.Between(0, 20));
     };
-    options = {any(), any(), any()};
+    options = {any(), any(), any(), {}};
     for (const char* strategy : {"basic", "memory_balanced", "memory_optimized"}) {
       request.search.strategy = strategy;
       const auto result =

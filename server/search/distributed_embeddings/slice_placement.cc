@@ -62,9 +62,9 @@ std::vector<int> FillLeast(const std::vector<Slice>& slices, std::size_t ranks) 
 
 }  // namespace
 
-std::vector<std::vector<RankColumns>> PlaceSlices(
-    std::span<const TableExtent> tables, const std::vector<std::vector<std::int64_t>>& widths,
-    int num_ranks, SlicePlacement placement) {
+PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
+                         const std::vector<std::vector<std::int64_t>>& widths, int num_ranks,
+                         SlicePlacement placement) {
   std::vector<Slice> slices;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     for (const std::int64_t cols : widths[t]) {
@@ -86,7 +86,23 @@ std::vector<std::vector<RankColumns>> PlaceSlices(
   for (std::size_t i = 0; i < slices.size(); ++i) {
     ranks_of_table[static_cast<std::size_t>(slices[i].table)].push_back(rank_of[i]);
   }
-  std::vector<std::vector<RankColumns>> held(tables.size());
+  PlacedSlices placed;
+  placed.tables_of_rank.resize(ranks);
+  // The peer deals forth to all ranks first.
+  const auto deals_back = [&](std::size_t i) {
+    return placement == SlicePlacement::kMemoryBalanced && i % (2 * ranks) >= ranks;
+  };
+  for (const bool back : {false, true}) {
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      if (deals_back(i) != back) continue;
+      std::vector<int>& of_rank = placed.tables_of_rank[static_cast<std::size_t>(rank_of[i])];
+      if (std::find(of_rank.begin(), of_rank.end(), slices[i].table) == of_rank.end()) {
+        of_rank.push_back(slices[i].table);
+      }
+    }
+  }
+  std::vector<std::vector<RankColumns>>& held = placed.holders;
+  held.resize(tables.size());
   for (std::size_t t = 0; t < tables.size(); ++t) {
     std::sort(ranks_of_table[t].begin(), ranks_of_table[t].end());
     for (std::size_t s = 0; s < ranks_of_table[t].size(); ++s) {
@@ -95,7 +111,40 @@ std::vector<std::vector<RankColumns>> PlaceSlices(
       held[t].back().cols += widths[t][s];
     }
   }
-  return held;
+  return placed;
+}
+
+std::vector<std::vector<int>> OffloadedTables(std::span<const TableExtent> tables,
+                                              const PlacedSlices& placed,
+                                              std::int64_t gpu_embedding_size) {
+  std::vector<std::vector<int>> offloaded;
+  for (std::size_t rank = 0; rank < placed.tables_of_rank.size(); ++rank) {
+    const std::vector<int>& held = placed.tables_of_rank[rank];
+    std::vector<double> elements;
+    for (const int t : held) {
+      const std::size_t table = static_cast<std::size_t>(t);
+      const auto& holders = placed.holders[table];
+      const auto here = std::find_if(holders.begin(), holders.end(), [&](const RankColumns& of) {
+        return of.rank == static_cast<int>(rank);
+      });
+      elements.push_back(static_cast<double>(tables[table].rows) * static_cast<double>(here->cols));
+    }
+    std::vector<std::size_t> order(held.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return elements[a] < elements[b]; });
+    double sum = 0;
+    std::vector<bool> goes(held.size());
+    for (const std::size_t i : order) {
+      sum += elements[i];
+      goes[i] = sum > static_cast<double>(gpu_embedding_size);
+    }
+    std::vector<int>& of_rank = offloaded.emplace_back();
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      if (goes[i]) of_rank.push_back(held[i]);
+    }
+  }
+  return offloaded;
 }
 
 }  // namespace neuroshard

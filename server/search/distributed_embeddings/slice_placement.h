@@ -1,5 +1,6 @@
 // Which rank gets which column slices, as distributed-embeddings 1.0.0 decides it
-// (DistEmbeddingStrategy: apply_strategy, _merge_slices). Nothing but the slices' elements counts.
+// (DistEmbeddingStrategy: apply_strategy, _merge_slices, _maybe_offload). Nothing but the slices'
+// elements counts.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +31,25 @@ struct RankColumns {
   bool operator==(const RankColumns&) const = default;
 };
 
-// For each table its holders, ascending. A table's slices go to its holders in column order, so the
-// entries tile the table's columns as they stand. `widths` is SliceColumns'. Ranks may stay empty
-// (there, with an explicit threshold, the peer gives up).
-std::vector<std::vector<RankColumns>> PlaceSlices(
-    std::span<const TableExtent> tables, const std::vector<std::vector<std::int64_t>>& widths,
-    int num_ranks, SlicePlacement placement);
+struct PlacedSlices {
+  // For each table its holders, ascending. A table's slices go to its holders in column order, so
+  // the entries tile the table's columns as they stand.
+  std::vector<std::vector<RankColumns>> holders;
+  // For each rank its tables in the order in which they came there, each once.
+  std::vector<std::vector<int>> tables_of_rank;
+};
+
+// `widths` is SliceColumns'. Ranks may stay empty (there, with an explicit threshold, the peer gives
+// up).
+PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
+                         const std::vector<std::vector<std::int64_t>>& widths, int num_ranks,
+                         SlicePlacement placement);
+
+// For each rank those of its tables that the peer looks up on the host, in the order of
+// tables_of_rank: of what the rank holds, ascending in elements (of equal ones the first of the
+// list), everything from where the sum exceeds `gpu_embedding_size` elements on.
+std::vector<std::vector<int>> OffloadedTables(std::span<const TableExtent> tables,
+                                              const PlacedSlices& placed,
+                                              std::int64_t gpu_embedding_size);
 
 }  // namespace neuroshard

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -59,13 +60,13 @@ TEST(PlaceSlicesTest, SlicesOfATableThatMeetOnARankAreMergedInColumnOrder) {
   const std::vector<TableExtent> tables = {{10, 4}, {1, 4}};
   const Widths widths = {{2, 1, 1}, {4}};
   using Held = std::vector<std::vector<RankColumns>>;
-  EXPECT_EQ(PlaceSlices(tables, widths, 2, SlicePlacement::kBasic),
+  EXPECT_EQ(PlaceSlices(tables, widths, 2, SlicePlacement::kBasic).holders,
             (Held{{{0, 3}, {1, 1}}, {{1, 4}}}));
-  EXPECT_EQ(PlaceSlices(tables, widths, 2, SlicePlacement::kMemoryBalanced),
+  EXPECT_EQ(PlaceSlices(tables, widths, 2, SlicePlacement::kMemoryBalanced).holders,
             (Held{{{0, 2}, {1, 2}}, {{0, 4}}}));
   // One rank gets the slice of 20 elements, the other two of 10; the first has the lesser list and
   // gets table 1 as well, which makes it rank 1.
-  EXPECT_EQ(PlaceSlices(tables, widths, 2, SlicePlacement::kMemoryOptimized),
+  EXPECT_EQ(PlaceSlices(tables, widths, 2, SlicePlacement::kMemoryOptimized).holders,
             (Held{{{0, 3}, {1, 1}}, {{1, 4}}}));
 }
 
@@ -83,7 +84,7 @@ TEST(PlaceSlicesTest, EveryTableIsTiledByItsHoldersInAscendingOrder) {
     const Widths widths = SliceColumns(tables, threshold, ranks, granule);
     for (const SlicePlacement placement : {SlicePlacement::kBasic, SlicePlacement::kMemoryBalanced,
                                            SlicePlacement::kMemoryOptimized}) {
-      const auto held = PlaceSlices(tables, widths, ranks, placement);
+      const auto held = PlaceSlices(tables, widths, ranks, placement).holders;
       for (std::size_t t = 0; t < tables.size(); ++t) {
         std::int64_t cols = 0;
         int last = -1;
@@ -194,7 +195,7 @@ TEST(PlaceSlicesTest, TheSyntheticModelsAreSpreadAsThePeerSpreadsThem) {
     const SyntheticTables tables = ReadModel(golden.model);
     ASSERT_FALSE(tables.extents.empty());
     const Widths widths = SliceColumns(tables.extents, golden.threshold, golden.ranks, 1);
-    const auto held = PlaceSlices(tables.extents, widths, golden.ranks, golden.placement);
+    const auto held = PlaceSlices(tables.extents, widths, golden.ranks, golden.placement).holders;
 
     const std::size_t ranks = static_cast<std::size_t>(golden.ranks);
     std::vector<int> counts(ranks, 0);
@@ -217,6 +218,52 @@ TEST(PlaceSlicesTest, TheSyntheticModelsAreSpreadAsThePeerSpreadsThem) {
     EXPECT_EQ(Imbalance(gib), golden.gib_imbalance);
     EXPECT_EQ(Imbalance(gather), golden.gather_imbalance);
     EXPECT_EQ(Imbalance(output), golden.output_imbalance);
+  }
+}
+
+// What the peer's _maybe_offload does under 8e9 elements a rank: how many tables, summed ids and
+// hotness of them. Most tables of a size are not hot; which of them go is decided by the order in
+// which a strategy hands them out.
+TEST(OffloadedTablesTest, TheSyntheticModelsAreOffloadedAsThePeerOffloadsThem) {
+  struct Offloaded {
+    std::string model;
+    int ranks;
+    std::optional<std::int64_t> threshold;
+    SlicePlacement placement;
+    int slices, tables, ids, hotness;
+  };
+  constexpr auto kBasic = SlicePlacement::kBasic;
+  constexpr auto kBalanced = SlicePlacement::kMemoryBalanced;
+  constexpr auto kOptimized = SlicePlacement::kMemoryOptimized;
+  const std::optional<std::int64_t> none;
+  constexpr std::int64_t kPublished = std::int64_t{1280} * 1048576;
+  const std::vector<Offloaded> goldens = {
+      {"large", 8, kPublished, kBasic, 120, 106, 58301, 206},
+      {"large", 8, kPublished, kBalanced, 120, 106, 47229, 1806},
+      {"large", 8, none, kOptimized, 116, 116, 51490, 1816},
+      {"large", 16, none, kBalanced, 34, 34, 9625, 1534},
+      {"jumbo", 64, kPublished, kBasic, 240, 58, 55665, 258},
+      {"jumbo", 64, kPublished, kBalanced, 256, 66, 42549, 3466},
+      {"jumbo", 64, kPublished, kOptimized, 256, 66, 34645, 5066},
+  };
+  for (const Offloaded& golden : goldens) {
+    SCOPED_TRACE(fmt::format("{} on {}, placement {}", golden.model, golden.ranks,
+                             static_cast<int>(golden.placement)));
+    const SyntheticTables tables = ReadModel(golden.model);
+    const Widths widths = SliceColumns(tables.extents, golden.threshold, golden.ranks, 1);
+    const PlacedSlices placed = PlaceSlices(tables.extents, widths, golden.ranks, golden.placement);
+    int slices = 0;
+    std::set<int> offloaded;
+    for (const auto& of_rank : OffloadedTables(tables.extents, placed, 8'000'000'000)) {
+      slices += static_cast<int>(of_rank.size());
+      offloaded.insert(of_rank.begin(), of_rank.end());
+    }
+    double hotness = 0;
+    for (const int table : offloaded) hotness += tables.hotness[static_cast<std::size_t>(table)];
+    EXPECT_EQ(slices, golden.slices);
+    EXPECT_EQ(std::ssize(offloaded), golden.tables);
+    EXPECT_EQ(std::accumulate(offloaded.begin(), offloaded.end(), 0), golden.ids);
+    EXPECT_EQ(hotness, golden.hotness);
   }
 }
 

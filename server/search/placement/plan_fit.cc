@@ -10,6 +10,7 @@
 #include "common/base/failure_reason.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
+#include "server/evaluate/host_memory.h"
 
 namespace neuroshard {
 
@@ -24,6 +25,21 @@ Status CheckFits(const PlanRequest& request, const Plan& plan, const std::string
       used[r] += ShardMemory(request, request.tables[t], layout, shard.rows, shard.cols);
       holds[r] = true;
     }
+  }
+  HostMemory host_memory(request.topology);
+  for (std::size_t r = 0; r < devices.size(); ++r) {
+    host_memory.Add(static_cast<int>(r), used[r].host_total_bytes());
+  }
+  int least = 0;
+  for (int r = 1; r < request.topology.num_ranks(); ++r) {
+    if (host_memory.Left(r) < host_memory.Left(least)) least = r;
+  }
+  if (const std::int64_t lack = -host_memory.Left(least); lack > 0) {
+    return WithReason(
+        FailedPrecondition("no plan was found: {} does not fit: rank {} lacks {} "
+                           "bytes ({}) of the memory of host {}",
+                           whose, least, lack, FormatBytes(lack), host_memory.host_of(least)),
+        FailureReason::kNoPlanFound);
   }
   std::size_t worst = devices.size();
   std::int64_t worst_lack = 0;

@@ -972,6 +972,7 @@ class FilesTest(Case):
             (lambda content: content["plan"]["ebc"]["a"].update(sharding_type="grid"), "no sharding type 'grid'"),
             (lambda content: content["plan"]["ebc"]["a"].update(sharding_type="table_row_wise"), "on every rank of a host in order"),
             (lambda content: content["plan"]["ebc"]["a"].update(compute_kernel="dense"), "has to be 'fused'"),
+            (lambda content: content["plan"]["ebc"]["a"].update(compute_kernel="offload"), "is 'offload' and has to be 'fused'"),
         ):
             self.write(change)
             with self.refused(broken, part):
