@@ -9,6 +9,7 @@
 #include "client/stub/call_trace.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/rpc/deadline.h"
 
 namespace neuroshard {
 
@@ -19,7 +20,7 @@ class CancellableCalls {
   template <typename Call>
   Status Run(std::chrono::milliseconds deadline, const Call& call) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + deadline);
+    context.set_deadline(DeadlineIn(deadline));
     AddTrace(context);
     {
       const MutexLock lock(mutex_);

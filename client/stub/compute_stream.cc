@@ -10,12 +10,12 @@
 #include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "common/codec/measurement_codec.h"
+#include "common/rpc/deadline.h"
 
 namespace neuroshard {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::system_clock;
 
 // For giving a device back: a worker stops at the next iteration.
 constexpr milliseconds kFinishDeadline{10'000};
@@ -47,7 +47,7 @@ class AsyncComputeStream final : public ComputeStream {
                                        milliseconds deadline) override {
     if (over_) return FailedPrecondition("worker at {}: the stream is over", address_);
     if (cancelled_.load()) return absl::CancelledError("cancelled");
-    const system_clock::time_point until = system_clock::now() + deadline;
+    const gpr_timespec until = DeadlineIn(deadline);
     if (!started_) NS_RETURN_IF_ERROR(Start(until));
     v1::ProfileComputeRequest request;
     *request.mutable_sample() = EncodeComputeSample(sample);
@@ -67,7 +67,7 @@ class AsyncComputeStream final : public ComputeStream {
 
   Status Finish() override {
     if (!started_ || over_) return absl::OkStatus();
-    const system_clock::time_point until = system_clock::now() + kFinishDeadline;
+    const gpr_timespec until = DeadlineIn(kFinishDeadline);
     stream_->WritesDone(nullptr);
     NS_RETURN_IF_ERROR(Await(until));
     return End(kFinishDeadline);
@@ -79,7 +79,7 @@ class AsyncComputeStream final : public ComputeStream {
   }
 
  private:
-  Status Start(system_clock::time_point until) {
+  Status Start(gpr_timespec until) {
     started_ = true;
     AddTrace(context_);
     stream_ = stub_.PrepareAsyncProfileCompute(&context_, &queue_);
@@ -91,7 +91,7 @@ class AsyncComputeStream final : public ComputeStream {
 
   // Waits for the operation in flight. When it fails or is too late the call is ended and its
   // status returned, which is never OK.
-  Status Await(system_clock::time_point until) {
+  Status Await(gpr_timespec until) {
     void* tag = nullptr;
     bool ok = false;
     if (queue_.AsyncNext(&tag, &ok, until) == grpc::CompletionQueue::TIMEOUT) {
@@ -112,8 +112,7 @@ class AsyncComputeStream final : public ComputeStream {
     stream_->Finish(&status, nullptr);
     void* tag = nullptr;
     bool ok = false;
-    if (queue_.AsyncNext(&tag, &ok, system_clock::now() + deadline) !=
-        grpc::CompletionQueue::GOT_EVENT) {
+    if (queue_.AsyncNext(&tag, &ok, DeadlineIn(deadline)) != grpc::CompletionQueue::GOT_EVENT) {
       context_.TryCancel();
       queue_.Next(&tag, &ok);
     }

@@ -5,6 +5,7 @@
 #include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "client/stub/retry.h"
+#include "common/rpc/deadline.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
 
 namespace neuroshard {
@@ -38,7 +39,7 @@ class PlannerClient::Impl {
     Response response;
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
+      context.set_deadline(DeadlineIn(policy_.deadline));
       AddTrace(context);
       response.Clear();
       const grpc::Status status = (*stub_.*method)(&context, request, &response);
@@ -55,7 +56,7 @@ class PlannerClient::Impl {
     Status broken_after_start;
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + policy_.deadline);
+      context.set_deadline(DeadlineIn(policy_.deadline));
       AddTrace(context);
       const auto reader = stub_->ShardPlanStream(&context, request);
       while (reader->Read(&update)) {

@@ -8,13 +8,13 @@
 #include "client/stub/compute_stream.h"
 #include "client/stub/retry.h"
 #include "common/codec/measurement_codec.h"
+#include "common/rpc/deadline.h"
 #include "neuroshard/v1/worker.grpc.pb.h"
 
 namespace neuroshard {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::system_clock;
 
 // Questions that a healthy worker answers at once, however busy its devices are.
 constexpr milliseconds kQuickDeadline{5'000};
@@ -163,7 +163,7 @@ Status WorkerClient::CloseCommGroup(const OpenedCommGroup& group) const {
   policy.max_attempts = std::min(policy.max_attempts, 2);  // a group closes by itself as well
   return Retry(policy, [&] {
     grpc::ClientContext context;
-    context.set_deadline(system_clock::now() + kQuickDeadline);
+    context.set_deadline(DeadlineIn(kQuickDeadline));
     AddTrace(context);
     v1::CloseCommGroupResponse response;
     return impl_->Call(context, &v1::WorkerService::Stub::CloseCommGroup, request, response);

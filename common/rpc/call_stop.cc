@@ -1,5 +1,7 @@
 #include "common/rpc/call_stop.h"
 
+#include <grpc/support/time.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -16,7 +18,7 @@ nanoseconds AnswerMargin(nanoseconds remaining) {
 }
 
 // Deadlines beyond this are no deadlines; also keeps the arithmetic far from overflow.
-constexpr nanoseconds kLongestDeadline = std::chrono::hours(24 * 365);
+constexpr std::chrono::hours kLongestDeadline{24 * 365};
 
 constexpr milliseconds kCancelInterval{2};
 
@@ -26,10 +28,12 @@ CallStop::CallStop(const grpc::ServerContextBase& context, const StopSignal& dra
                    const Clock& clock, std::optional<milliseconds> longest)
     : context_(context), draining_(draining), clock_(clock) {
   if (longest.has_value()) stop_at_ = clock.Now() + *longest;
-  const auto deadline = context.deadline();
-  const auto now = std::chrono::system_clock::now();
-  if (deadline > now + kLongestDeadline) return;
-  const nanoseconds remaining = deadline - now;
+  // The monotonic one that gRPC has, not the wall-clock time that it makes of it.
+  const gpr_timespec left =
+      gpr_time_sub(gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_MONOTONIC),
+                   gpr_now(GPR_CLOCK_MONOTONIC));
+  if (left.tv_sec >= std::chrono::seconds(kLongestDeadline).count()) return;
+  const nanoseconds remaining = std::chrono::seconds(left.tv_sec) + nanoseconds(left.tv_nsec);
   const TimePoint answer_at = clock.Now() + (remaining - AnswerMargin(remaining));
   stop_at_ = stop_at_.has_value() ? std::min(*stop_at_, answer_at) : answer_at;
 }

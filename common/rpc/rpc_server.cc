@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "common/observe/listen_address.h"
+#include "common/rpc/deadline.h"
 
 namespace neuroshard {
 namespace {
@@ -203,7 +204,7 @@ RpcServer::~RpcServer() {
   gate_.StopAdmitting();
   gate_.StopRunningCalls();
   acceptor_.reset();
-  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  if (server_ != nullptr) server_->Shutdown(DeadlineIn(milliseconds(0)));
 }
 
 void RpcServer::SetReady(const std::string& service, bool ready) {
@@ -220,7 +221,7 @@ void RpcServer::RequestDrain() {
 bool RpcServer::HealthAnswers(milliseconds limit) {
   grpc::GenericStub stub(server_->InProcessChannel({}));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + limit);
+  context.set_deadline(DeadlineIn(limit));
   grpc::CompletionQueue queue;
   grpc::Slice of_the_server;  // an empty message: no service is named
   const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
@@ -256,7 +257,7 @@ void RpcServer::Wait() {
   gate_.StopAdmitting();
   gate_.StopRunningCalls();
   acceptor_.reset();
-  server_->Shutdown(std::chrono::system_clock::now() + milliseconds(options_.drain_grace_ms));
+  server_->Shutdown(DeadlineIn(milliseconds(options_.drain_grace_ms)));
   server_->Wait();
 }
 
