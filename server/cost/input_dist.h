@@ -1,5 +1,6 @@
 // The input side of a sharded embedding: ids, lengths of bags and weights of ids go to the ranks
-// that hold the rows, before any lookup. Formulas; nobody has measured it.
+// that hold the rows, before any lookup. Formulas: no model has
+// measurements of it.
 #pragma once
 
 #include <optional>

@@ -87,7 +87,7 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
                      fmt::join(devices, " and "), figures);
 }
 
-// Nobody has measured it.
+// No model has measurements of it.
 std::string InputDistText(const Topology& topology, const std::vector<std::string>& devices) {
   std::string figures = "the request's bandwidths";
   if (!devices.empty()) {
