@@ -219,6 +219,7 @@ migration:
     {name: a, module: m, sharding_type: data_parallel, compute_kernel: dense, shards: []}]}
   budget_bytes: 0
   price_ms_per_gib: 0.5
+  only_types: [column_wise, table_wise]
 )");
   const auto request = DecodeRequest(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
@@ -226,6 +227,8 @@ migration:
   EXPECT_EQ(request->migration->budget_bytes, 0);
   EXPECT_EQ(request->migration->price_ms_per_gib, 0.5);
   EXPECT_EQ(request->migration->previous.tables[0].shards[1].rank, 98);
+  EXPECT_THAT(request->migration->only_types,
+              ElementsAre(ShardingType::kTableWise, ShardingType::kColumnWise));
   const auto again = DecodeRequest(EncodePlanRequest(*request));
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, *request);
@@ -235,9 +238,11 @@ TEST(MigrationCodecTest, FaultsHaveTheirPlace) {
   const auto fields = [](const std::string& migration) {
     return FaultyFields(DecodeRequest(RequestWith("migration: " + migration)).status());
   };
-  EXPECT_THAT(fields("{budget_bytes: -1, price_ms_per_gib: .nan}"),
+  EXPECT_THAT(fields("{budget_bytes: -1, price_ms_per_gib: .nan, "
+                     "only_types: [table_wise, x, table_wise]}"),
               UnorderedElementsAre("migration.previous", "migration.budget_bytes",
-                                   "migration.price_ms_per_gib"));
+                                   "migration.price_ms_per_gib", "migration.only_types[1]",
+                                   "migration.only_types[2]"));
   EXPECT_THAT(
       fields("{previous: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused}, "
              "{name: a, sharding_type: x, compute_kernel: fused, shards: [{rows: -1}]}]}}"),

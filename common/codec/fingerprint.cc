@@ -121,6 +121,11 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     later.List(path + "feature_batch_sizes", table.feature_batch_sizes);
     later.List(path + "batch_pooling_factors", table.batch_pooling_factors);
   }
+  if (request.migration.has_value()) {
+    for (const ShardingType type : request.migration->only_types) {
+      later.Word(true, "migration.only_types", ToText(type));
+    }
+  }
   const Topology& topology = request.topology;
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
     later.Integer(fmt::format("devices[{}].max_host_memory_bytes", i),

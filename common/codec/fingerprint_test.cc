@@ -199,6 +199,8 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainSparseDist; },
       [](PlanRequest& r) { r.quantized_comms.forward_dtype = DataType::kFp32; },
       [](PlanRequest& r) { r.quantized_comms.backward_dtype = DataType::kFp32; },
+      Previous([](Migration& m) { m.only_types = {ShardingType::kTableWise}; }),
+      Previous([](Migration& m) { m.only_types = {ShardingType::kColumnWise}; }),
       Previous([](Migration& m) { m.previous.tables[0].cache_load_factor = 0.5; }),
       Previous([](Migration&) {}),
       Previous([](Migration& m) { m.budget_bytes = 0; }),

@@ -1,6 +1,11 @@
 #include "common/codec/migration_codec.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "common/codec/field_check.h"
 #include "common/codec/plan_codec.h"
@@ -42,6 +47,19 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
   }
   check.InRange("price_ms_per_gib", message.price_ms_per_gib(), 0.0, kMaxPriceMs);
   migration.price_ms_per_gib = message.price_ms_per_gib();
+  for (int i = 0; i < message.only_types_size(); ++i) {
+    const std::string field = fmt::format("only_types[{}]", i);
+    const std::optional<ShardingType> type = FromText<ShardingType>(message.only_types(i));
+    const auto first = std::find(migration.only_types.begin(), migration.only_types.end(), type);
+    if (!type) {
+      check.Fail(field, NotAWord<ShardingType>(message.only_types(i)));
+    } else if (first != migration.only_types.end()) {
+      check.Fail(field, fmt::format("lists '{}' twice", message.only_types(i)));
+    } else {
+      migration.only_types.push_back(*type);
+    }
+  }
+  std::sort(migration.only_types.begin(), migration.only_types.end());
   return migration;
 }
 
@@ -50,6 +68,9 @@ v1::Migration EncodeMigration(const Migration& migration) {
   *message.mutable_previous() = EncodePlan(migration.previous);
   if (migration.budget_bytes) message.set_budget_bytes(*migration.budget_bytes);
   message.set_price_ms_per_gib(migration.price_ms_per_gib);
+  for (const ShardingType type : migration.only_types) {
+    message.add_only_types(std::string(ToText(type)));
+  }
   return message;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "common/domain/plan.h"
 
@@ -15,6 +16,10 @@ struct Migration {
   Plan previous;                             // may lack tables, and have ones that are gone
   std::optional<std::int64_t> budget_bytes;  // none: any amount; 0: nothing moves
   double price_ms_per_gib = 0;  // added to the cost of a plan during search, not to its cost
+
+  // Tables that are in place in one of these types keep type, kernel and load factor and may change
+  // ranks and cuts; those in other types stay exactly as they are. Empty: all may change.
+  std::vector<ShardingType> only_types = {};
 
   bool operator==(const Migration&) const = default;
 };

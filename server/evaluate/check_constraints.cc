@@ -12,6 +12,7 @@
 #include "common/base/bytes.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
+#include "common/domain/tables_in_place.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/list_text.h"
@@ -50,6 +51,7 @@ class ConstraintChecker {
         violations_(violations),
         rules_(request, TypeSet::All()),
         names_(request.tables),
+        in_place_(TablesInPlace(request)),
         rules_of_table_(request.tables.size()),
         shards_of_table_(request.tables.size()) {
     for (std::size_t r = 0; r < constraints_.tables.size(); ++r) {
@@ -122,6 +124,32 @@ class ConstraintChecker {
     CheckCount(first, constraints_.max_shards_per_table, DemandName{"max_shards_per_table"});
     CheckWidths(entry, constraints_.min_column_width, DemandName{"min_column_width"});
     CheckColumnRule(entry);
+    CheckInPlace(first);
+  }
+
+  // Migration::only_types.
+  void CheckInPlace(const PlacedShard& first) {
+    const TablePlan* before = in_place_[first.table];
+    if (before == nullptr || request_.migration->only_types.empty()) return;
+    const std::vector<ShardingType>& only_types = request_.migration->only_types;
+    const TablePlan& plan = PlanOf(first);
+    const auto must_be = [&](const char* field, bool same, const auto& expected, const auto& got) {
+      if (same) return;
+      AddToTable(first, field,
+                 fmt::format("must stay {} as in migration.previous (migration.only_types), got {}",
+                             expected, got));
+    };
+    must_be("sharding_type", plan.sharding_type == before->sharding_type,
+            ToText(before->sharding_type), ToText(plan.sharding_type));
+    must_be("compute_kernel", plan.compute_kernel == before->compute_kernel,
+            ToText(before->compute_kernel), ToText(plan.compute_kernel));
+    must_be("cache_load_factor", plan.cache_load_factor == before->cache_load_factor,
+            before->cache_load_factor, plan.cache_load_factor);
+    if (Lists(only_types, before->sharding_type) || plan.shards == before->shards) return;
+    AddToTable(first, "shards",
+               fmt::format("must stay as in migration.previous: only tables that are {} there may "
+                           "change place (migration.only_types)",
+                           ListText(only_types)));
   }
 
   void CheckType(const PlacedShard& first, const std::vector<ShardingType>& types,
@@ -276,6 +304,7 @@ class ConstraintChecker {
   Violations& violations_;
   const CompiledRules rules_;
   const TableNames names_;
+  const std::vector<const TablePlan*> in_place_;
   std::vector<std::vector<std::size_t>> rules_of_table_;
   std::vector<std::vector<const PlacedShard*>> shards_of_table_;
 };

@@ -50,6 +50,36 @@ class CheckConstraintsTest : public ::testing::Test {
   Constraints& constraints_ = request_.constraints;
 };
 
+TEST_F(CheckConstraintsTest, WhatMayNotChangePlace) {
+  Migration& migration = request_.migration.emplace();
+  migration.previous = plan_;
+  migration.only_types = {kTableWise, kColumnWise};
+  EXPECT_THAT(Check(), IsEmpty());
+
+  // Cuts and ranks of the first two may change.
+  const auto hosts = request_.topology.hosts();
+  plan_.tables[0] =
+      LayOutTable(request_.tables[0], kColumnWise, WidthBlocks(64, 32), std::vector{4, 5}, hosts);
+  plan_.tables[1].shards[0].rank = 0;
+  std::swap(plan_.tables[0].shards[0].rank, plan_.tables[0].shards[1].rank);
+  EXPECT_THAT(Check(), IsEmpty());
+
+  const std::vector<Block> whole = {{0, 64}};
+  plan_.tables[0] = LayOutTable(request_.tables[0], kTableWise, whole, std::vector{0}, hosts);
+  plan_.tables[2] = LayOutTable(request_.tables[2], kTableRowWise, whole, std::vector{1}, hosts);
+  EXPECT_THAT(Check(),
+              ElementsAre(ViolationIs("plan.tables[0].sharding_type",
+                                      "must stay column_wise as in migration.previous "
+                                      "(migration.only_types), got table_wise"),
+                          ViolationIs("plan.tables[2].shards",
+                                      "must stay as in migration.previous: only tables that are "
+                                      "table_wise, column_wise there may change place "
+                                      "(migration.only_types)")));
+  migration.previous.tables[2].shards.back().rows += 1;  // of another size: new
+  migration.previous.tables[0].name = "gone";
+  EXPECT_THAT(Check(), IsEmpty());
+}
+
 TEST_F(CheckConstraintsTest, ShardingTypes) {
   constraints_.sharding_types = {kTableWise, kColumnWise};
   Rule({2}).sharding_types = {kTableRowWise};

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "common/domain/table_names.h"
+#include "common/domain/tables_in_place.h"
 
 namespace neuroshard {
 namespace {
@@ -17,17 +18,12 @@ PreviousPlacement::PreviousPlacement(const PlanRequest& request)
     : request_(request),
       held_(request.tables.size()),
       kernels_(request.tables.size(), ComputeKernel::kFused) {
-  if (!request.migration.has_value()) return;
-  const Plan& plan = request.migration->previous;
-  const std::vector<int> table_of = TablesOf(plan, request.tables);
-  std::vector<bool> seen(request.tables.size());
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    const std::size_t index = static_cast<std::size_t>(table_of[t]);
-    if (table_of[t] < 0 || seen[index]) continue;
-    seen[index] = true;
-    const Table& table = request.tables[index];
-    kernels_[index] = plan.tables[t].compute_kernel;
-    held_[index] = HeldShards(plan.tables[t].shards, table.num_embeddings, table.embedding_dim);
+  const std::vector<const TablePlan*> in_place = TablesInPlace(request);
+  for (std::size_t t = 0; t < in_place.size(); ++t) {
+    if (in_place[t] == nullptr) continue;
+    const Table& table = request.tables[t];
+    kernels_[t] = in_place[t]->compute_kernel;
+    held_[t] = HeldShards(in_place[t]->shards, table.num_embeddings, table.embedding_dim);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
+#include "common/domain/tables_in_place.h"
 
 namespace neuroshard {
 namespace {
@@ -314,6 +315,7 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
   }
   KeepToHostMemory();
   FindColumnBlocks(request);
+  KeepInPlace(request);
 }
 
 void CompiledRules::KeepToHostMemory() {
@@ -349,6 +351,48 @@ void CompiledRules::FindColumnBlocks(const PlanRequest& request) {
       of.column_block = TorchRecColumnWidth(dim, least == 0 ? kTorchRecMinPartition : least);
     }
     of.min_column_width = std::clamp<std::int64_t>(of.min_column_width, 1, dim);
+  }
+}
+
+void CompiledRules::KeepInPlace(const PlanRequest& request) {
+  if (!request.migration.has_value() || request.migration->only_types.empty()) return;
+  const TypeSet only_types(request.migration->only_types);
+  const std::vector<const TablePlan*> in_place = TablesInPlace(request);
+  RankSets rank_sets(hosts_);
+  std::map<int, std::shared_ptr<const std::vector<int>>> lists;  // by their one residency
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    if (in_place[t] == nullptr) continue;
+    const TablePlan& plan = *in_place[t];
+    TableRules& of = tables_[t];
+    const Residency residency = ResidencyOf(plan);
+    const int position = PositionOf(residency);
+    if (residencies_[static_cast<std::size_t>(position)] != residency ||
+        std::find(of.residencies->begin(), of.residencies->end(), position) ==
+            of.residencies->end() ||
+        !of.types.contains(plan.sharding_type) ||
+        !Allows(static_cast<int>(t), position, plan.sharding_type)) {
+      of.types = {};
+      continue;
+    }
+    of.types = {plan.sharding_type};
+    if (residency.in_host_memory()) of.device_types = {};
+    auto& list = lists[position];
+    if (list == nullptr) list = std::make_shared<const std::vector<int>>(1, position);
+    of.residencies = list;
+    if (only_types.contains(plan.sharding_type)) continue;
+    std::vector<bool> has(host_of_rank_.size());
+    for (const Shard& shard : plan.shards) {
+      const bool allowed =
+          shard.rank >= 0 && shard.rank < num_ranks() && of.ranks->contains(shard.rank);
+      if (allowed) {
+        has[static_cast<std::size_t>(shard.rank)] = true;
+      } else {
+        of.types = {};
+      }
+    }
+    if (of.types.empty()) continue;
+    of.ranks = rank_sets.Of(std::move(has));
+    of.kept = std::make_shared<const TablePlan>(plan);
   }
 }
 

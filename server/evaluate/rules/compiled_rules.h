@@ -60,6 +60,8 @@ struct TableRules {
   int rank_group = -1;  // in CompiledRules::rank_groups(); -1: in none
   int host_group = -1;
   std::vector<int> separate_groups;  // in CompiledRules::separate_groups(), ascending
+  // The one plan that the table may have, the one in place (Migration::only_types); null: any.
+  std::shared_ptr<const TablePlan> kept;
 };
 
 // The constraints of a request by table and by group. Immutable.
@@ -108,6 +110,7 @@ class CompiledRules {
   // Takes device memory from the residencies of tables that have no type left there.
   void KeepToHostMemory();
   void FindColumnBlocks(const PlanRequest& request);
+  void KeepInPlace(const PlanRequest& request);
   void CollectGroups(const Constraints& constraints);
 
   std::vector<TableRules> tables_;

@@ -71,6 +71,9 @@ void Demands::ListOthers() {
   if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
     demands_.push_back({Kind::kBudget});
   }
+  if (request_.migration.has_value() && !request_.migration->only_types.empty()) {
+    demands_.push_back({Kind::kOnlyTypes});
+  }
   demands_.push_back({Kind::kMemory});
 }
 
@@ -99,6 +102,8 @@ std::string Demands::Path(std::size_t f) const {
       return "constraints.column_rule";
     case Kind::kBudget:
       return "migration.budget_bytes";
+    case Kind::kOnlyTypes:
+      return "migration.only_types";
     case Kind::kMemory:
       return "topology";
   }
@@ -145,6 +150,9 @@ std::string Demands::Says(std::size_t f) const {
       return "TorchRec's one width of column blocks a table";
     case Kind::kBudget:
       return fmt::format("at most {} bytes move", *request_.migration->budget_bytes);
+    case Kind::kOnlyTypes:
+      return fmt::format("only tables in place as {} may change place",
+                         ListText(request_.migration->only_types));
     case Kind::kMemory: {
       std::int64_t available = 0;
       for (const Device& device : request_.topology.devices) {
@@ -252,7 +260,10 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
       KeepColumnRule(to);
       return;
     case Kind::kBudget:
-      request.migration = request_.migration;
+      KeepMigration(request).budget_bytes = request_.migration->budget_bytes;
+      return;
+    case Kind::kOnlyTypes:
+      KeepMigration(request).only_types = request_.migration->only_types;
       return;
     case Kind::kMemory:
       request.topology.devices = request_.topology.devices;
@@ -260,6 +271,13 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
       request.memory = request_.memory;
       return;
   }
+}
+
+Migration& Demands::KeepMigration(PlanRequest& request) const {
+  if (!request.migration.has_value()) {
+    request.migration.emplace().previous = request_.migration->previous;
+  }
+  return *request.migration;
 }
 
 bool Demands::WidthsAreDemands() const {

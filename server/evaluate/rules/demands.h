@@ -12,9 +12,9 @@
 namespace neuroshard {
 
 // A request's demands as a list. One demand is one field of one rule, one group, one limit, the
-// sharding types that tables without a rule on types may use, the migration budget, or the memory
-// of all ranks. Under TorchRec's column rule the minimal widths belong to that demand: they say
-// which blocks it means.
+// sharding types that tables without a rule on types may use, the migration budget, the types of
+// which alone tables may change place, or the memory of all ranks. Under TorchRec's column rule the
+// minimal widths belong to that demand: they say which blocks it means.
 class Demands {
  public:
   // `tables`, ascending: only the demands that concern one of them. The request must outlive this.
@@ -48,6 +48,7 @@ class Demands {
     kMinColumnWidth,
     kColumnRule,
     kBudget,
+    kOnlyTypes,
     kMemory
   };
   struct Demand {
@@ -64,6 +65,7 @@ class Demands {
   // are not demands of their own there: a plan without them may be harder to find.
   bool WidthsAreDemands() const;
   void KeepColumnRule(Constraints& to) const;
+  Migration& KeepMigration(PlanRequest& request) const;  // with the plan in place alone
 
   const PlanRequest& request_;
   const TypeSet default_types_;

@@ -78,6 +78,10 @@ class Attempt {
         types.Add(word.value);
       }
     }
+    if (const auto& kept = rules_.of(table).kept; kept != nullptr) {
+      return With(table, kept->sharding_type, LayoutOf(*kept).row_shards, kept->shards,
+                  [&] { return PlaceFrom(at + 1); });
+    }
     const RankSet& ranks = *rules_.of(table).ranks;
     const Block whole = {0, TableOf(table).embedding_dim};
     const auto try_at = [&](ShardingType type, std::span<const int> places) {

@@ -299,6 +299,7 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
     PlanRequest request = RandomPlanRequest(random, shape);
     AddRandomConstraints(random, request, 6);
     if (i % 3 == 0) AddRandomMigration(random, request);
+    if (i % 6 == 3) request.migration->only_types = {kTableWise, kColumnWise};
     const TypeSet types = i % 2 == 0 ? TypeSet::All() : TypeSet{kTableWise, kColumnWise};
     const bool possible = AnyPlanIsLegal(request, types);
     const auto conflict = FindConflict(request, types);

@@ -75,6 +75,13 @@ class Repair {
     return ShardBytes(request_, table, search_.home(table), shard);
   }
 
+  // Whether rules keep one of its tables in place, and so all on its rank.
+  bool MustStay(int bundle) const {
+    const std::vector<int>& tables = TablesOf(bundle);
+    return std::any_of(tables.begin(), tables.end(),
+                       [&](int table) { return rules_.of(table).kept != nullptr; });
+  }
+
   // Whether the rules allow all of the bundle at home beside what stays already.
   bool CanStay(int bundle, RuleState& state) const {
     std::vector<std::pair<int, int>> added;
@@ -98,10 +105,11 @@ class Repair {
 
   void FindStaying() {
     RuleState state(rules_);
-    const int bundles = static_cast<int>(search_.bundles().size());
     std::vector<std::int64_t> taken(request_.topology.devices.size(), 0);
     stays_.assign(search_.bundles().size(), false);
-    for (int b = 0; b < bundles; ++b) {
+    std::vector<int> order = Positions<int>(search_.bundles().size());
+    std::stable_partition(order.begin(), order.end(), [&](int b) { return MustStay(b); });
+    for (const int b : order) {
       if (!CanStay(b, state)) {
         homeless_.push_back(b);
         continue;
@@ -129,7 +137,7 @@ class Repair {
       std::vector<std::int64_t> bytes;
       std::vector<std::int64_t> weights;
       for (std::size_t b = 0; b < stays_.size(); ++b) {
-        if (!stays_[b]) continue;
+        if (!stays_[b] || MustStay(static_cast<int>(b))) continue;
         std::int64_t frees = 0;
         double moves = 0;
         for (const int table : TablesOf(static_cast<int>(b))) {

@@ -107,8 +107,17 @@ std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shard
       .total_bytes();
 }
 
+Laid TablePlaces::KeptOf(int table) const {
+  const TablePlan& kept = *rules_.of(table).kept;
+  return {kept.sharding_type, kept.shards, ResidencyOf(kept)};
+}
+
 Laid TablePlaces::OnRank(int table, int rank) const {
   if (!rules_.of(table).ranks->contains(rank)) return {};
+  if (rules_.of(table).kept != nullptr) {
+    if (rules_.of(table).ranks->ranks().size() > 1) return {};
+    return KeptOf(table);
+  }
   for (const TableLayout& layout : layouts_[static_cast<std::size_t>(table)]) {
     if (SpreadOf(layout.type) != Spread::kRank) continue;
     const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
@@ -224,6 +233,7 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
 
 bool TablePlaces::ForEachOther(int table, const Arrangement& arrangement, std::size_t most,
                                const Visit& visit) const {
+  if (rules_.of(table).kept != nullptr) return visit(KeptOf(table));
   const auto& layouts = layouts_[static_cast<std::size_t>(table)];
   return std::any_of(layouts.begin(), layouts.end(), [&](const TableLayout& layout) {
     const bool on_one_rank = SpreadOf(layout.type) == Spread::kRank && layout.blocks == 1;
@@ -233,7 +243,8 @@ bool TablePlaces::ForEachOther(int table, const Arrangement& arrangement, std::s
 
 bool TablePlaces::ForEachShift(int table, const Laid& laid, const Visit& visit) const {
   const TableRules& rules = rules_.of(table);
-  if (SpreadOf(laid.type) != Spread::kRank || laid.shards.size() < 2) return false;
+  if (rules.kept != nullptr || SpreadOf(laid.type) != Spread::kRank || laid.shards.size() < 2)
+    return false;
   for (std::size_t s = 0; s < laid.shards.size(); ++s) {
     for (const int rank : rules.ranks->ranks()) {
       if (rank == laid.shards[s].rank) continue;

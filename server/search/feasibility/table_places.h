@@ -36,6 +36,7 @@ class TablePlaces {
 
  private:
   void ChooseResidencies();
+  Laid KeptOf(int table) const;  // where rules keep it, and there alone
   Laid MakeLaid(int table, ShardingType type, std::span<const Block> columns,
                 std::span<const int> places) const;
   const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }

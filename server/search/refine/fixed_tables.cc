@@ -5,9 +5,8 @@
 #include <string>
 
 #include "common/base/positions.h"
-#include "common/domain/table_names.h"
+#include "common/domain/tables_in_place.h"
 #include "server/evaluate/check_plan.h"
-#include "server/evaluate/migration_report.h"
 
 namespace neuroshard {
 namespace {
@@ -43,18 +42,14 @@ double MostCopies(const CompiledRules& rules, std::size_t table) {
   return copied ? rules.num_ranks() : 1;
 }
 
+bool MustStay(const CompiledRules& rules, std::size_t table) {
+  return rules.of(static_cast<int>(table)).kept != nullptr;
+}
+
 }  // namespace
 
 std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, TypeSet default_types) {
-  const PreviousPlacement previous(request);
-  const std::vector<TablePlan>& entries = request.migration->previous.tables;
-  const std::vector<int> table_of_entry = TablesOf(request.migration->previous, request.tables);
-  std::vector<const TablePlan*> stay(request.tables.size(), nullptr);
-  for (std::size_t e = 0; e < entries.size(); ++e) {
-    const std::size_t index = static_cast<std::size_t>(table_of_entry[e]);
-    if (table_of_entry[e] < 0 || stay[index] != nullptr) continue;
-    if (previous.Has(table_of_entry[e])) stay[index] = &entries[e];
-  }
+  std::vector<const TablePlan*> stay = TablesInPlace(request);
   const CompiledRules rules(request, default_types);
   for (std::size_t t = 0; t < stay.size(); ++t) {
     if (stay[t] == nullptr) continue;
@@ -81,7 +76,7 @@ double BytesOf(const PlanRequest& request, const CompiledRules& rules,
                const std::vector<const TablePlan*>& stay, const std::vector<double>& paid) {
   double bytes = 0;
   for (std::size_t t = 0; t < stay.size(); ++t) {
-    if (stay[t] != nullptr) {
+    if (stay[t] != nullptr && !MustStay(rules, t)) {
       bytes += WeightBytes(request.tables[t]) * MostCopies(rules, t) - paid[t];
     }
   }
@@ -94,7 +89,8 @@ FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
   FixedTables fixed{stay, std::vector<bool>(stay.size(), false)};
   double spare = bytes;  // where the bytes pay for everything once: what is left for copies
   for (std::size_t t = 0; t < stay.size(); ++t) {
-    if (stay[t] != nullptr) spare -= WeightBytes(request.tables[t]) - paid[t];
+    if (stay[t] != nullptr && !MustStay(rules, t))
+      spare -= WeightBytes(request.tables[t]) - paid[t];
   }
   const bool frees_all = spare >= 0;
   const auto lookups_a_byte = [&](std::size_t t) {
@@ -102,7 +98,7 @@ FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
     return table.pooling_factor / static_cast<double>(table.num_embeddings);
   };
   for (const std::size_t t : PositionsDescending(stay.size(), lookups_a_byte)) {
-    if (stay[t] == nullptr) continue;
+    if (stay[t] == nullptr || MustStay(rules, t)) continue;
     const double once = WeightBytes(request.tables[t]);
     const double copies = once * MostCopies(rules, t);
     const bool copied =

@@ -27,12 +27,12 @@ struct FixedTables {
 // may move in any case. Where `bytes` pay for all of them once, all are, and what is left
 // over pays for copies; otherwise a table is freed with its copies while these take a small part of
 // what is left, or else without. Whatever becomes of the freed ones, no more than `bytes` move
-// besides what is paid.
+// besides what is paid. What rules keep in place (TableRules::kept) is fixed.
 FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
                       double bytes);
 
-// Bytes of the weights of all tables that can stay, in all the copies that each may get, less what
+// Bytes of the weights of all tables that can stay and may move, in all the copies that each may get, less what
 // is paid.
 double BytesOf(const PlanRequest& request, const CompiledRules& rules,
                const std::vector<const TablePlan*>& stay, const std::vector<double>& paid);

@@ -1,11 +1,13 @@
 // `refine` under constraints, migrations, all sharding types and stops at any moment.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
+#include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/run_search.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/concave_cost_model.h"
@@ -22,6 +24,8 @@ using ::neuroshard::testing::AddRandomMigration;
 using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // NEUROSHARD_RANDOM_REQUESTS=100000 makes it the long run of tests/README.md;
 // NEUROSHARD_FIRST_REQUEST begins with a later one, to repeat what such a run has found.
@@ -134,6 +138,97 @@ TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {
   EXPECT_GT(feasible, 15);
   EXPECT_LT(refine_ms, 1.02 * best_ms);
   RecordProperty("gap_percent", std::to_string(100 * (refine_ms / best_ms - 1)));
+}
+
+// A legal plan in place, found without the request's constraints, each table in a type at random
+// where it can have that; of its tables only some types may move.
+bool PutPlanInPlace(Random& random, PlanRequest& request, const CostModel& model) {
+  PlanRequest before = request;
+  before.constraints = {};
+  before.search.strategy = "refine";
+  before.search.refine_steps = 0;
+  for (std::size_t t = 0; t < before.tables.size(); ++t) {
+    TableRule& rule = before.constraints.tables.emplace_back();
+    rule.tables = {static_cast<int>(t)};
+    for (const auto& word : kWords<ShardingType>) {
+      if (random.Below(3) == 0) rule.sharding_types.push_back(word.value);
+    }
+  }
+  auto result = RunSearch(before, BoundTo(before, model), NeverStop(), nullptr);
+  if (!result.ok()) return false;
+  if (request.constraints.sharding_types.empty()) {  // the model's alone are cuts of columns
+    for (const auto& word : kWords<ShardingType>) {
+      request.constraints.sharding_types.push_back(word.value);
+    }
+  }
+  Migration& migration = request.migration.emplace();
+  migration.previous = std::move(result->plan);
+  if (random.Below(4) == 0) migration.previous.tables.back().name = "gone";
+  if (random.Below(4) == 0) migration.budget_bytes = random.Below(100'000);
+  migration.only_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  return true;
+}
+
+// Against all plans.
+TEST(RefineDemandsTest, OnlyListedTypesChangePlace) {
+  Random random(51);
+  int feasible = 0;
+  int kept = 0;
+  double best_ms = 0;
+  double refine_ms = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 3,
+                                                     .max_ranks = 3,
+                                                     .dims = {4, 8},
+                                                     .ranks_per_host = {1, 2},
+                                                     .torchrec_memory = i % 2 == 0});
+    if (i % 3 == 0) AddRandomConstraints(random, request, 3);
+    if (!PutPlanInPlace(random, request, model)) continue;
+    request.search.strategy = "refine";
+    LegalityCheck check(request);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), &check);
+    const BestOfAllPlans best =
+        BestOfAll(request, TypeSet(model.info().coverage.sharding_types), BoundTo(request, model));
+    ASSERT_EQ(result.ok(), best.feasible) << "request " << i << ": " << result.status();
+    ASSERT_FALSE(HasFailure()) << "request " << i;
+    if (!best.feasible) {
+      ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+      ASSERT_THAT(Message(result.status()), Not(HasSubstr("not proven"))) << "request " << i;
+      continue;
+    }
+    ++feasible;
+    const CompiledRules rules(request, TypeSet::All());
+    kept += std::any_of(rules.tables().begin(), rules.tables().end(),
+                        [](const TableRules& of) { return of.kept != nullptr; });
+    ASSERT_GE(result->cost.embedding_cost_ms, best.cost_ms * (1 - 1e-6));
+    best_ms += best.cost_ms;
+    refine_ms += result->cost.embedding_cost_ms;
+  }
+  EXPECT_GT(feasible, 40);
+  EXPECT_GT(kept, 20);
+  EXPECT_LT(refine_ms, 1.02 * best_ms);
+}
+
+TEST(RefineDemandsTest, LargerPlansInPlaceKeepWhatMayNotMove) {
+  Random random(53);
+  int solved = 0;
+  for (int i = 0; i < 150; ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
+    PlanRequest request = DemandingRequest(random, 10, 8);
+    if (i % 2 == 0) request.constraints = {};
+    request.migration.reset();
+    if (!PutPlanInPlace(random, request, model)) continue;
+    LegalityCheck check(request);
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), &check);
+    ASSERT_FALSE(HasFailure()) << "request " << i;
+    if (result.ok()) {
+      ++solved;
+    } else {
+      ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+    }
+  }
+  EXPECT_GT(solved, 30);
 }
 
 class StopAfter final : public StopSignal {

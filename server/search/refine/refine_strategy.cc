@@ -10,6 +10,7 @@
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
+#include "server/search/conflict/kept_tables.h"
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/placement/placement.h"
@@ -181,7 +182,11 @@ class RefineSearch {
 
   // A plan, whatever it costs; none only where the context says stop.
   Status FindFirst() {
-    const Status status = bench_.initial.FindLegal(bench_.solution);
+    // It does not know of tables that stay in place.
+    const bool all_may_move =
+        !request_.migration.has_value() || request_.migration->only_types.empty();
+    const Status status = all_may_move ? bench_.initial.FindLegal(bench_.solution)
+                                       : FailedPrecondition("tables stay in place");
     if (context_.ShouldStop()) return absl::OkStatus();
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
@@ -214,6 +219,7 @@ class RefineSearch {
   Status RunFromPrevious() {
     const Migration& migration = *request_.migration;
     const TypeSet default_types(context_.model().sharding_types());
+    NS_RETURN_IF_ERROR(CheckKeptTables(request_));
     const std::optional<Plan> near = RepairPrevious(
         request_, rules_, TablesThatCanStay(request_, default_types), context_.stop());
     if (context_.ShouldStop()) return absl::OkStatus();

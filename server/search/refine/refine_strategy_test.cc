@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/violations.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/run_search.h"
@@ -118,6 +119,63 @@ TEST(RefineStrategyTest, APlanInPlaceIsNotSearchedForNothing) {
   }
   EXPECT_GT(plans, 15);
   EXPECT_LT(with_ms, 1.05 * without_ms);
+}
+
+// Two tables over the rows of both ranks, and one that may move.
+TEST(RefineStrategyTest, WhatMustStayAndCannotIsNamed) {
+  const ConcaveCostModel model;
+  PlanRequest request;
+  for (const char* name : {"a", "b", "c"}) {
+    Table table;
+    table.name = name;
+    table.num_embeddings = 1000;
+    table.embedding_dim = 16;
+    request.tables.push_back(table);
+  }
+  request.topology.devices = {{0, 1 << 20}, {0, 1 << 20}};
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  request.search.strategy = "refine";
+  request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kRowWise};
+  Migration& migration = request.migration.emplace();
+  migration.only_types = {ShardingType::kTableWise};
+  const auto rows_on = [](const char* name, int second) {
+    TablePlan plan;
+    plan.name = name;
+    plan.sharding_type = ShardingType::kRowWise;
+    plan.shards = {{0, 500, 0, 16, 0}, {500, 500, 0, 16, second}};
+    return plan;
+  };
+  TablePlan whole;
+  whole.name = "c";
+  whole.shards = {{0, 1000, 0, 16, 5}};
+  migration.previous.tables = {rows_on("a", 1), rows_on("b", 2), whole};
+  const auto fields = [&] {
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+    std::vector<std::string> named;
+    for (const Violation& violation : Violations::FromStatus(result.status())) {
+      named.push_back(violation.field);
+    }
+    return named;
+  };
+  using Fields = std::vector<std::string>;
+  EXPECT_EQ(fields(), Fields{"migration.previous.tables[1].shards[1].rank"});
+
+  migration.previous.tables[1].shards[1].rank = 1;
+  request.topology.devices[1].memory_bytes = 33'000;  // a and b take 64,000
+  EXPECT_EQ(fields(), Fields{"migration.only_types"});
+
+  request.topology.devices[1].memory_bytes = 64'000;
+  const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->plan.tables[0].shards, migration.previous.tables[0].shards);
+  EXPECT_EQ(result->plan.tables[1].shards, migration.previous.tables[1].shards);
+  EXPECT_EQ(result->plan.tables[2].shards[0].rank, 0);
+
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {2};
+  rule.sharding_types = {ShardingType::kRowWise};
+  EXPECT_EQ(fields(), (Fields{"constraints.tables[0].sharding_types", "migration.only_types"}));
 }
 
 TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {

@@ -1,0 +1,98 @@
+#include "server/search/conflict/kept_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/failure_reason.h"
+#include "common/base/violations.h"
+#include "common/domain/memory_use.h"
+#include "common/domain/shard_layout.h"
+#include "common/domain/tables_in_place.h"
+#include "server/evaluate/check_plan.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::string_view kTable = "plan.tables[";
+
+// Of a plan of kept tables: rules that one of them breaks by itself.
+void AddFaults(const PlanRequest& request, const Plan& kept,
+               const std::vector<std::size_t>& position_of, Violations& violations) {
+  for (const Violation& fault : CheckPlan(request, kept)) {
+    if (!fault.field.starts_with(kTable)) continue;
+    std::size_t entry = 0;
+    const char* const end = fault.field.data() + fault.field.size();
+    const auto after = std::from_chars(fault.field.data() + kTable.size(), end, entry);
+    violations.Add(fmt::format("migration.previous.tables[{}{}", position_of[entry],
+                               std::string_view(after.ptr, end)),
+                   fault.description);
+  }
+}
+
+void AddFullRanks(const PlanRequest& request, const Plan& kept,
+                  const std::vector<std::size_t>& table_of, Violations& violations) {
+  const std::vector<Device>& devices = request.topology.devices;
+  std::vector<std::int64_t> taken(devices.size());
+  for (std::size_t e = 0; e < kept.tables.size(); ++e) {
+    const ShardLayout layout = LayoutOf(kept.tables[e]);
+    for (const Shard& shard : kept.tables[e].shards) {
+      taken[static_cast<std::size_t>(shard.rank)] +=
+          ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols)
+              .total_bytes();
+    }
+  }
+  for (std::size_t r = 0; r < devices.size(); ++r) {
+    const std::int64_t available =
+        devices[r].memory_bytes - ReserveBytes(request.memory, devices[r].memory_bytes);
+    if (taken[r] == 0 || taken[r] <= available) continue;
+    violations.Add(
+        "migration.only_types",
+        fmt::format("tables that must stay on rank {} need {} bytes, it has {} for shards", r,
+                    taken[r], std::max<std::int64_t>(0, available)));
+  }
+}
+
+}  // namespace
+
+Status CheckKeptTables(const PlanRequest& request) {
+  if (!request.migration.has_value() || request.migration->only_types.empty()) {
+    return absl::OkStatus();
+  }
+  const std::vector<ShardingType>& only_types = request.migration->only_types;
+  const std::vector<TablePlan>& previous = request.migration->previous.tables;
+  const std::vector<const TablePlan*> in_place = TablesInPlace(request);
+  Plan kept;
+  kept.world_size = request.topology.num_ranks();
+  kept.local_world_size = request.topology.ranks_per_host();
+  std::vector<std::size_t> table_of;     // by entry: in the request
+  std::vector<std::size_t> position_of;  // by entry: in the plan in place
+  for (std::size_t t = 0; t < in_place.size(); ++t) {
+    if (in_place[t] == nullptr || std::find(only_types.begin(), only_types.end(),
+                                            in_place[t]->sharding_type) != only_types.end()) {
+      continue;
+    }
+    kept.tables.push_back(*in_place[t]);
+    table_of.push_back(t);
+    position_of.push_back(static_cast<std::size_t>(in_place[t] - previous.data()));
+  }
+  Violations violations;
+  AddFaults(request, kept, position_of, violations);
+  if (violations.empty()) AddFullRanks(request, kept, table_of, violations);
+  if (violations.empty()) return absl::OkStatus();
+  const Status listed = violations.ToStatus();
+  Status status = FailedPrecondition(
+      "no plan can exist: tables that are not of migration.only_types cannot stay as they are: {}",
+      std::string(listed.message()));
+  listed.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
+  return WithReason(std::move(status), FailureReason::kConstraintsConflict);
+}
+
+}  // namespace neuroshard
