@@ -126,8 +126,8 @@ class LogsTest(Servers):
         self.assertEqual(swept.returncode, 0, swept.stderr)
         ids = set()
         for worker in workers:
+            # With so few samples the one that is ready first may have done all of them.
             leases = events(worker, "device_leased")
-            self.assertTrue(leases, worker.log())
             self.assertEqual([line["device"] for line in events(worker, "device_returned")], [line["device"] for line in leases])
             for line in leases:
                 self.assertEqual((line["trace_id"], line["caller"], line["rpc"], line["audit"]), (TRACE_ID, "127.0.0.1", "ProfileCompute", True))
