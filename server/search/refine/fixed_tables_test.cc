@@ -65,5 +65,31 @@ TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
   EXPECT_GT(copied, 100);
 }
 
+TEST(KeepAllButTest, WhatRulesKeepInPlaceIsNeverFreed) {
+  Random random(42);
+  PlanRequest request = testing::RandomPlanRequest(random, {.max_tables = 20});
+  Migration& migration = request.migration.emplace();
+  migration.only_types = {ShardingType::kColumnWise};
+  std::vector<const TablePlan*> stay;
+  std::vector<const TablePlan*> kept;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    TablePlan& plan = migration.previous.tables.emplace_back();
+    plan.name = table.name;
+    plan.module = table.module;
+    plan.sharding_type = t % 2 == 0 ? ShardingType::kTableWise : ShardingType::kColumnWise;
+    plan.shards = {{0, table.num_embeddings, 0, table.embedding_dim, 0}};
+  }
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    stay.push_back(&migration.previous.tables[t]);
+    kept.push_back(t % 2 == 0 ? stay.back() : nullptr);
+  }
+  const CompiledRules rules(request, TypeSet::All());
+  const std::vector<double> paid(stay.size(), 0);
+  const double all = BytesOf(request, rules, stay, paid);
+  EXPECT_EQ(FixAllBut(request, rules, stay, paid, all).plans, kept);
+  EXPECT_EQ(FixAllBut(request, rules, stay, paid, 1e18).plans, kept);
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -150,6 +150,13 @@ bool PutPlanInPlace(Random& random, PlanRequest& request, const CostModel& model
   for (std::size_t t = 0; t < before.tables.size(); ++t) {
     TableRule& rule = before.constraints.tables.emplace_back();
     rule.tables = {static_cast<int>(t)};
+    if (random.Below(2) == 0) {  // of which a rank or a host has many layouts
+      constexpr ShardingType kFree[] = {ShardingType::kTableColumnWise, ShardingType::kGridShard,
+                                        ShardingType::kRowWiseSubset};
+      rule.sharding_types = {kFree[random.Below(3)]};
+      rule.max_shards = static_cast<int>(2 + random.Below(4));
+      continue;
+    }
     for (const auto& word : kWords<ShardingType>) {
       if (random.Below(3) == 0) rule.sharding_types.push_back(word.value);
     }
