@@ -3,11 +3,12 @@
 
     faults.py kill BIN [--moments N] [--seed S]     kill -9 at N random moments (200)
     faults.py disk BIN PRELOAD [--points N]         every change to a file fails once, in four ways; N: at most so many of each program
-    faults.py short BIN PRELOAD                     a little of both, for CI
+    faults.py clock BIN PRELOAD                     wall clocks that jump, of client, worker and planner
+    faults.py short BIN PRELOAD                     a little of the three, for CI; the PRELOAD of disks, the other beside it
     faults.py soak BIN [--minutes N]                mixed calls for N minutes (30): memory, descriptors and threads have to stay flat
     faults.py network BIN                           two workers in network namespaces; needs root
 
-BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so. Exits 1 when a promise was broken, and says which; 77 when
+BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so, of `clock` its libclock_jumps.so. Exits 1 when a promise was broken, and says which; 77 when
 a suite cannot run here, and says why.
 """
 
@@ -19,6 +20,7 @@ import time
 
 import network
 import soak
+from clock import ClockSuite
 from disk import ERRORS, DiskSuite, make_shared, programs_under_test
 from kill import KillSuite
 from setting import Programs, planner, worker
@@ -46,9 +48,15 @@ def run_kill(programs, folder, moments, seed):
     return suite.broken
 
 
+def run_clock(programs, folder, seed, compute, comm):
+    suite = ClockSuite(programs, folder, seed)
+    suite.run_all(compute, comm)
+    return suite.broken
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=("kill", "disk", "short", "soak", "network"))
+    parser.add_argument("suite", choices=("kill", "disk", "clock", "short", "soak", "network"))
     parser.add_argument("bin", type=pathlib.Path)
     parser.add_argument("preload", type=pathlib.Path, nargs="?")
     parser.add_argument("--moments", type=int, default=200)
@@ -61,7 +69,7 @@ def main():
     if arguments.suite == "network" and (reason := network.why_not()):
         print(f"network: skipped: {reason}", file=sys.stderr)
         return SKIPPED
-    if arguments.suite in ("disk", "short") and arguments.preload is None:
+    if arguments.suite in ("disk", "clock", "short") and arguments.preload is None:
         parser.error("PRELOAD is missing")
     started = time.monotonic()
     broken = []
@@ -72,10 +80,14 @@ def main():
         elif arguments.suite == "kill":
             broken = run_kill(programs, folder, arguments.moments, arguments.seed)
         elif arguments.suite == "short":
-            for part in ("disk", "kill"):
+            for part in ("disk", "kill", "clock"):
                 (folder / part).mkdir()
             broken = run_disk(programs, folder / "disk", 1, ("ENOSPC", "KILL"), ("plan", "import"))
             broken += run_kill(programs, folder / "kill", 2, arguments.seed)
+            clocks = Programs(arguments.bin, arguments.preload.with_name("libclock_jumps.so"))
+            broken += run_clock(clocks, folder / "clock", arguments.seed, 10, 0)
+        elif arguments.suite == "clock":
+            broken = run_clock(programs, folder, arguments.seed, 300, 40)
         elif arguments.suite == "soak":
             broken = soak.run(programs, folder, arguments.minutes)
         else:

@@ -183,10 +183,10 @@ def worker(programs: Programs, folder: pathlib.Path, *arguments: str, **options)
     return Server(programs, folder, ["neuroshard-worker", *arguments], **options)
 
 
-def planner(programs: Programs, folder: pathlib.Path, models: pathlib.Path, *arguments: str, **options) -> Server:
+def planner(programs: Programs, folder: pathlib.Path, models: pathlib.Path, *arguments: str, more: str = "", **options) -> Server:
     models.mkdir(parents=True, exist_ok=True)
     config = folder / "planner.yaml"
-    config.write_text("models: {poll_ms: 100}\n")
+    config.write_text("models: {poll_ms: 100}\n" + more)
     return Server(programs, folder, ["neuroshard-planner", "--config", str(config), "--models", str(models), *arguments], **options)
 
 
