@@ -18,6 +18,7 @@ TEST(ShippedModelsTest, EveryOneLoadsAndPricesALookup) {
     for (const auto& version : std::filesystem::directory_iterator(name)) {
       if (!version.is_directory()) continue;  // its channel
       SCOPED_TRACE(version.path());
+      if (!version.is_directory()) continue;  // channel.yaml
       ++models;
       const auto manifest = ReadModelManifest(version);
       ASSERT_TRUE(manifest.ok()) << manifest.status();
