@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Everything that only a GPU host can show, in one go, without network, compiler or Python packages (bench/gpu/README.md):
 #   bench/gpu/run.sh [--out DIR] [--minutes 8] [--only PART,...] [--bin DIR] [--backend cuda|cpu] [--sweep FILE]
-# Parts: gpu_tests nccl_tests kernels torch collectives ranks sweep memcheck racecheck synccheck. A part that cannot run here says why and is left
+# Parts: gpu_tests nccl_tests kernels torch collectives ranks sweep model memcheck racecheck synccheck. A part that cannot run here says why and is left
 # out. Programs come from --bin, else from the bundle that this script lies in, else they are built in build/gpu. --out has at most eight
 # files: RESULTS.md and results.json (written anew after every part), kernels.json, torch.json, profile.db (the sweep) and profile.db.gz (the
-# same, once a minute), log.txt. Run again with the same --out, it goes on with what is missing and resumes the sweep; a killed run keeps
+# same, once a minute), model.tar.gz (trained on it), log.txt. Run again with the same --out, it goes on with what is missing and resumes the sweep; a killed run keeps
 # what it measured.
 # Exit 0: all that could run went well; 1: a part failed; 2: usage; 3: no GPU, nothing was done.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-all_parts=(gpu_tests nccl_tests kernels torch collectives ranks sweep memcheck racecheck synccheck)
+all_parts=(gpu_tests nccl_tests kernels torch collectives ranks sweep model memcheck racecheck synccheck)
 minutes=8 bin='' out='' backend=cuda only='' sweep=$root/configs/sweeps/gpu_compute.yaml
 usage() { echo "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -72,7 +72,7 @@ if [ -z "$bin" ]; then
     echo "building in $root/build/gpu"
     mkdir -p "$root/build"
     { cmake --preset release -B "$root/build/gpu" -S "$root" -DNEUROSHARD_BUILD_BENCH=ON -DNEUROSHARD_BUILD_TESTS=ON &&
-      cmake --build "$root/build/gpu" --parallel "$(nproc)" --target neuroshard_worker neuroshard_client bench_gpu_kernels \
+      cmake --build "$root/build/gpu" --parallel "$(nproc)" --target neuroshard_worker neuroshard_client neuroshard_pretrain bench_gpu_kernels \
         bench_gpu_collectives kernels_cuda_test kernels_nccl_test; } >"$root/build/gpu.log" 2>&1 || { tail -n 30 "$root/build/gpu.log"; exit 1; }
   fi
 fi
@@ -172,7 +172,7 @@ part() {
   shift 2
   wanted "$name" || return 0
   [[ $(outcome "$name") == done* ]] && { echo "[$name] was done before"; return 0; }
-  [ -n "$1" ] || { end_part "$name" "left out: its program is not here"; return 0; }
+  [ -n "${1:-}" ] || { end_part "$name" "left out: its program is not here"; return 0; }
   [ "$most" -le $(($(left) - 10)) ] || most=$(($(left) - 10))
   [ "$most" -gt 5 ] || { end_part "$name" "left out: no time left"; return 0; }
   echo "[$name] at most $most s"
@@ -296,8 +296,24 @@ reserve=0
 for name in memcheck racecheck synccheck; do
   if [ -n "$sanitizer" ] && wanted $name && [[ $(outcome $name) != done* ]]; then reserve=$((reserve + 40)); fi
 done
+trainer=$(program neuroshard-pretrain)
+if [ -n "$trainer" ] && wanted model; then reserve=$((reserve + 60)); fi
+[[ $(outcome sweep) == done* ]] || echo "== model: not of all of the sweep" >>"$log"
 if [ ! -e "$out/profile.db" ] && [ -e "$out/profile.db.gz" ]; then gunzip -k "$out/profile.db.gz"; fi
 sweep_part sweep compute "$sweep" "$out/profile.db" $(($(left) - 15 - reserve)) w
+
+# train_model: a model of the sweep, DEVICE/1 in model.tar.gz.
+train_model() {
+  "$trainer" train --store "$out/profile.db" --out "$scratch/models/$folder/1" &&
+    tar -czf "$out/model.tar.gz.part" -C "$scratch/models" "$folder" && mv "$out/model.tar.gz.part" "$out/model.tar.gz"
+}
+if [ -s "$out/profile.db" ]; then
+  export -f train_model
+  export trainer out scratch folder
+  part model 60 ${trainer:+bash -c train_model}
+else
+  leave_out model "there is no sweep to learn from"
+fi
 
 if [ -n "$sanitizer" ]; then
   # Without what is slow even without a sanitizer, asks for more memory than there is, or does what is wrong.

@@ -1,0 +1,105 @@
+// The launches of kernels/cuda/kernel_launches.h on the fake runtime: the bodies of the kernels in
+// loops (kernels/cuda/testing/sequential_gpu.h), on the stream's thread.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "kernels/cuda/kernel_launches.h"
+#include "kernels/cuda/testing/sequential_gpu.h"
+#include "tests/fake_gpu/fake_runtime.h"
+
+namespace neuroshard::cuda {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+
+// Stays usable only where both ends of the memory are a device's.
+bool CanTouch(const void* memory, std::int64_t bytes, cudaStream_t stream) {
+  if (fake_gpu::IsDeviceMemory(memory, bytes)) return true;
+  fake_gpu::Break(stream, cudaErrorIllegalAddress);
+  return false;
+}
+
+}  // namespace
+
+cudaError_t LoadKernels() { return cudaSuccess; }
+
+cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream) {
+  return fake_gpu::Launch("FillKernel", stream, [=] { SequentialGpu(0).Fill(batch); });
+}
+
+cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
+  return fake_gpu::Launch("LookupKernel", stream, [=] { SequentialGpu(0).Generate(batch); });
+}
+
+cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream) {
+  return fake_gpu::Launch("PoolKernel", stream, [=] { SequentialGpu(0).Pool(batch); });
+}
+
+cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
+  return fake_gpu::Launch("SegmentKernel", stream, [=] { SequentialGpu(0).AddSegments(batch); });
+}
+
+cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
+                       cudaStream_t stream) {
+  return fake_gpu::Launch("KeyKernel", stream,
+                          [=] { SequentialGpu(0).MakeRowKeys(batch, keys, occurrences, scaled); });
+}
+
+cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
+                       std::uint32_t* sorted_keys, const void* occurrences,
+                       void* sorted_occurrences, bool scaled, std::int64_t entries, int key_bits,
+                       cudaStream_t stream) {
+  if (scratch == nullptr) {
+    *scratch_bytes = 1;
+    return cudaSuccess;
+  }
+  return fake_gpu::Launch("Sort", stream, [=] {
+    SequentialGpu(0).Sort({.entries = entries,
+                           .key_bits = key_bits,
+                           .scaled = scaled,
+                           .keys = keys,
+                           .occurrences = occurrences,
+                           .sorted_keys = sorted_keys,
+                           .sorted_occurrences = sorted_occurrences,
+                           .scratch = scratch,
+                           .scratch_bytes = 1});
+  });
+}
+
+cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
+                         UpdateStep step, cudaStream_t stream) {
+  return fake_gpu::Launch("UpdateKernel", stream, [=] {
+    SequentialGpu(0).Update({batch, entries, vectors_per_lane, step});
+  });
+}
+
+cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,
+                       cudaStream_t stream) {
+  return fake_gpu::Launch("GateKernel", stream, [=] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(max_ns);
+    int& opened = const_cast<int&>(*released);
+    while (std::atomic_ref<int>(opened).load() == 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+  });
+}
+
+cudaError_t LaunchCopy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream) {
+  return fake_gpu::Launch("CopyKernel", stream, [=] {
+    if (CanTouch(to, bytes, stream) && CanTouch(from, bytes, stream)) std::memcpy(to, from, bytes);
+  });
+}
+
+// One number a page: what it flushes here is nobody's cache.
+cudaError_t LaunchRead(void* zeros, std::int64_t bytes, cudaStream_t stream) {
+  return fake_gpu::Launch("ReadKernel", stream, [=] {
+    if (!CanTouch(zeros, bytes, stream)) return;
+    const volatile char* memory = static_cast<const char*>(zeros);
+    for (std::int64_t i = 0; i < bytes; i += kPage) (void)memory[i];
+  });
+}
+
+}  // namespace neuroshard::cuda
