@@ -33,26 +33,31 @@ constexpr std::size_t kMaxForNeuroShardOfColumns = 20'000;
 // What its plans are made of.
 constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColumnWise};
 
-// Passes on what a strategy inside this one finds, where it is cheaper.
+// Of the device memory, what all tables take there at most where host memory is left alone.
+constexpr double kPlentyOfDeviceMemory = 0.5;
+
+// Passes on what a strategy inside this one finds, where it is cheaper. `progress`: its share of
+// the search.
 class Relay final : public SearchObserver {
  public:
-  explicit Relay(SearchContext& context) : context_(context) {}
+  Relay(SearchContext& context, double progress) : context_(context), progress_(progress) {}
 
   void OnImprovement(const SearchResult& result) override {
     if (context_.has_plan() && result.cost.embedding_cost_ms >= context_.best_cost_ms()) return;
     if (status_.ok()) status_ = context_.ImproveIfCheaper(result.plan).status();
   }
-  void OnProgress(double share) override { context_.ReportProgress(0.3 * share); }
+  void OnProgress(double share) override { context_.ReportProgress(progress_ * share); }
 
   const Status& status() const { return status_; }
 
  private:
   SearchContext& context_;
+  const double progress_;
   Status status_;
 };
 
 Status RunInside(const Strategy& strategy, SearchContext& context) {
-  Relay relay(context);
+  Relay relay(context, 0.3);
   SearchContext inner(context.request(), context.model(), context.stop(), &relay);
   const Status status = strategy.Search(inner);
   context.CountInside(inner);
@@ -310,8 +315,63 @@ class RefineSearch {
   FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
 };
 
+// Jobs of a search inside another one run where those of the outer one do.
+class OuterJobs final : public JobRunner {
+ public:
+  explicit OuterJobs(const SearchContext& context) : context_(context) {}
+
+  void Run(int count, const std::function<void(int)>& job) const override {
+    context_.RunJobs(count, job);
+  }
+
+ private:
+  const SearchContext& context_;
+};
+
+// Whether there is so much device memory that no table has a reason to leave it.
+bool HasPlentyOfDeviceMemory(const SearchContext& context) {
+  const PlanRequest& request = context.request();
+  if (request.topology.host_memory_bytes.empty() || request.migration.has_value()) return false;
+  const CompiledRules rules(request, TypeSet(context.model().sharding_types()));
+  double bytes = 0;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const std::vector<int>& residencies = *rules.of(static_cast<int>(t)).residencies;
+    if (std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) return false;
+    const Table& table = request.tables[t];
+    const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
+    bytes += static_cast<double>(
+        ShardMemory(request, table, whole, table.num_embeddings, table.embedding_dim)
+            .total_bytes());
+  }
+  double room = 0;
+  for (const std::int64_t of_rank : AvailableBytes(request)) {
+    room += static_cast<double>(std::max<std::int64_t>(0, of_rank));
+  }
+  return bytes <= kPlentyOfDeviceMemory * room;
+}
+
+// As if hosts had no memory for tables. No plan: it takes that.
+Status SearchOnDevices(SearchContext& context) {
+  PlanRequest request = context.request();
+  request.topology.host_memory_bytes.clear();
+  for (Device& device : request.topology.devices) device.max_host_memory_bytes = 0;
+  Relay relay(context, 1);
+  const OuterJobs jobs(context);
+  SearchContext inner(request, context.model(), context.stop(), &relay, &jobs);
+  const Status status = RefineSearch(inner).Run();
+  context.CountInside(inner);
+  NS_RETURN_IF_ERROR(relay.status());
+  return status;
+}
+
 }  // namespace
 
-Status RefineStrategy::Search(SearchContext& context) const { return RefineSearch(context).Run(); }
+Status RefineStrategy::Search(SearchContext& context) const {
+  if (HasPlentyOfDeviceMemory(context)) {
+    const Status status = SearchOnDevices(context);
+    if (context.has_plan() || context.ShouldStop()) return status;
+  }
+  return RefineSearch(context).Run();
+}
 
 }  // namespace neuroshard

@@ -35,6 +35,12 @@ Construction::Construction(SearchContext& context, const CompiledRules& rules,
   }
 }
 
+bool Construction::IsLarge(int table) {
+  const std::int64_t dim = context_.request().tables[static_cast<std::size_t>(table)].embedding_dim;
+  const int whole = shard_table_.Shards(table, ShardingType::kTableWise, dim, 1).full;
+  return 2 * shard_table_.bytes(whole) > largest_room_;
+}
+
 bool Construction::IsTooLarge(int table, const TableLayout& layout) {
   bool is_too_large = false;
   for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
@@ -78,13 +84,14 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
     for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
       const int table = static_cast<int>(known);
       const auto add = [&](std::vector<TableLayout> of) {
-        if (most == 1 && rules_.has_host_memory()) {
+        std::size_t count = std::min(most, of.size());
+        if (most == 1 && rules_.has_host_memory() && !of.empty()) {
           const auto first = std::find_if(of.begin(), of.end(), [&](const TableLayout& layout) {
             return !IsTooLarge(table, layout);
           });
           if (first != of.end()) std::iter_swap(of.begin(), first);
+          if (of.front().residency == 0 && IsLarge(table)) count = of.size();
         }
-        const std::size_t count = std::min(most, of.size());
         layouts[known].insert(layouts[known].end(), of.begin(),
                               of.begin() + static_cast<std::ptrdiff_t>(count));
       };
@@ -123,6 +130,9 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
       }
       priced[t].push_back(p);
     }
+    if (!rules_.has_host_memory()) continue;
+    std::stable_sort(priced[t].begin(), priced[t].end(),
+                     [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   }
   return priced;
 }

@@ -48,7 +48,8 @@ class Construction {
   using Residencies = std::vector<std::vector<int>>;
 
   // By table: its first layout in each residency (with host memory the first whose shards are not
-  // too large), and all of them. What a shard costs is taken to be its compute alone plus its load
+  // too large, and in device memory all of a table that takes half a rank), and all of them. With
+  // host memory in ascending order of device bytes. What a shard costs is taken to be its compute alone plus its load
   // times what `surrogate` says. data_parallel, which is in device memory, is among the layouts of
   // every table that may have it. Empty for a table that has no layout; no tables at all when the
   // context says stop.
@@ -84,6 +85,8 @@ class Construction {
   // The first `most` layouts of each table in each residency.
   PricedLayouts Price(std::size_t most, const Residencies& residencies,
                       const CommSurrogate& surrogate);
+  // Whether the table, whole, takes more than half of a rank's device memory.
+  bool IsLarge(int table);
   // Whether a shard of it is; makes all of them known to the table of shards.
   bool IsTooLarge(int table, const TableLayout& layout);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;

@@ -34,8 +34,9 @@ constexpr double kMaxRestartLimit = 1.05;
 constexpr double kPriceNoise = 0.2;
 // Of the device memory, what tables take in the first plan; less where they find no places.
 constexpr std::array kFills = {0.97, 0.85, 0.5, 0.0};
-// The same of the constructions to begin at; the first alone beyond so many tables x ranks.
-constexpr std::array kCheapFills = {0.99, 0.96, 0.9, 0.75};
+// The same of the constructions to begin at; the first two beyond so many tables x ranks.
+constexpr std::array kCheapFills = {0.96, 0.9, 0.99, 0.75};
+constexpr std::size_t kFillsOfMany = 2;
 constexpr std::size_t kMaxForEveryFill = 4'096;
 // Of the choices under all limits for all of these, those that are built: which promise the lowest
 // cost, the longer of the largest shard's and an even share of all.
@@ -252,8 +253,6 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
     if (!std::all_of(of_table.begin(), of_table.end(), is_too_large)) {
       std::erase_if(of_table, is_too_large);
     }
-    std::stable_sort(of_table.begin(), of_table.end(),
-                     [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   }
   return all_layouts_;
 }
@@ -334,8 +333,10 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   std::vector<LimitedChoice> choices;
   const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=
                    kMaxForEveryFill;
-  const std::span<const double> fills(kCheapFills.data(),
-                                      rules_.has_host_memory() && few ? kCheapFills.size() : 1);
+  const std::size_t num_fills = !rules_.has_host_memory() ? 1
+                                : few                     ? kCheapFills.size()
+                                                          : kFillsOfMany;
+  const std::span<const double> fills(kCheapFills.data(), num_fills);
   if (rules_.has_host_memory()) SetResidencies(fills, few);
   for (const double fill : fills) {
     for (LimitedChoice& choice : Choices(fill, solution)) choices.push_back(std::move(choice));
