@@ -20,16 +20,16 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::string_view kTable = "plan.tables[";
+constexpr std::string_view kKeptTable = "plan.tables[";
 
 // Of a plan of kept tables: rules that one of them breaks by itself.
 void AddFaults(const PlanRequest& request, const Plan& kept,
                const std::vector<std::size_t>& position_of, Violations& violations) {
   for (const Violation& fault : CheckPlan(request, kept)) {
-    if (!fault.field.starts_with(kTable)) continue;
+    if (!fault.field.starts_with(kKeptTable)) continue;
     std::size_t entry = 0;
     const char* const end = fault.field.data() + fault.field.size();
-    const auto after = std::from_chars(fault.field.data() + kTable.size(), end, entry);
+    const auto after = std::from_chars(fault.field.data() + kKeptTable.size(), end, entry);
     violations.Add(fmt::format("migration.previous.tables[{}{}", position_of[entry],
                                std::string_view(after.ptr, end)),
                    fault.description);

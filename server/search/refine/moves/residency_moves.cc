@@ -10,7 +10,7 @@ namespace neuroshard {
 namespace {
 
 // Tables of the source that are promoted, the costliest there, and laid out anew.
-constexpr std::size_t kTables = 12;
+constexpr std::size_t kPromotedTables = 12;
 constexpr std::size_t kLaidOut = 3;
 // Units of the source that leave it, ranks that they go to, and units that come back for one.
 constexpr std::size_t kUnits = 10;
@@ -43,7 +43,7 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
   for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
   listed_ranks_.clear();
   estimator_.CostliestTables(
-      solution, pricer, source, kTables, [&](int table) { return IsFree(solution, table); },
+      solution, pricer, source, kPromotedTables, [&](int table) { return IsFree(solution, table); },
       tables_);
   if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
     TryPromotions(solution, pricer, list);
