@@ -118,6 +118,7 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
   const auto admitted = std::make_shared<Admitted>(parts_.gate, context, rpc);
   if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
+    admitted->search_threads = {};
     reactor->Finish(admitted->call.End(status));
     return reactor;
   }
@@ -218,6 +219,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
   auto* const stream = new UpdateStream(*context, parts_.service_limits.write_timeout);  // gRPC's
   const auto admitted = std::make_shared<Admitted>(parts_.gate, *context, "ShardPlanStream");
   if (const Status status = Admit<v1::ShardPlanRequest>(*bytes, *admitted); !status.ok()) {
+    admitted->search_threads = {};
     stream->Close(admitted->call.End(status));
     return stream;
   }

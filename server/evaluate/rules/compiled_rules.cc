@@ -366,7 +366,10 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
     TableRules& of = tables_[t];
     const Residency residency = ResidencyOf(plan);
     const int position = PositionOf(residency);
-    if (residencies_[static_cast<std::size_t>(position)] != residency ||
+    // A kernel that its type does not have there cannot stay.
+    const bool is_kernel_of_type =
+        residency.in_host_memory() || plan.compute_kernel == KernelOf(plan.sharding_type);
+    if (!is_kernel_of_type || residencies_[static_cast<std::size_t>(position)] != residency ||
         std::find(of.residencies->begin(), of.residencies->end(), position) ==
             of.residencies->end() ||
         !of.types.contains(plan.sharding_type) ||

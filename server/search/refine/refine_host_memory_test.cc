@@ -290,6 +290,23 @@ TEST(RefineHostMemoryTest, ThePlanIsTheSameEachTimeAndMoreThreadsMakeNoneDearer)
   }
 }
 
+TEST(RefineHostMemoryTest, SearchesBesideTheFirstKeepRulesOnKernels) {
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    Random random(seed);
+    PlanRequest request = Request(random, 20, 4, 3, 2);
+    TableRule& rule = request.constraints.tables.emplace_back();
+    for (int t = 0; t < 20; t += 3) rule.tables.push_back(t);
+    rule.compute_kernels = {ComputeKernel::kFusedUvm};
+    request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise,
+                                          ShardingType::kRowWise};
+    request.search.max_threads = 3;
+    request.search.seed = seed;
+    const auto result = Search(request);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+  }
+}
+
 TEST(RefineHostMemoryTest, RulesOnKernelsAndLoadFactorsAreKept) {
   Random random(3);
   PlanRequest request = Request(random, 8, 4, 0.5, 2);

@@ -228,11 +228,10 @@ class RefineSearch {
     const std::optional<Plan> near = RepairPrevious(
         request_, rules_, TablesThatCanStay(request_, default_types), context_.stop());
     if (context_.ShouldStop()) return absl::OkStatus();
-    if (near.has_value()) {
-      NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(*near).status());
-    } else {
+    if (near.has_value()) NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(*near).status());
+    if (!context_.has_plan()) {
       NS_RETURN_IF_ERROR(FindFirst());
-      if (context_.ShouldStop()) return absl::OkStatus();
+      if (context_.ShouldStop() || !context_.has_plan()) return absl::OkStatus();
     }
     base_ = context_.best_plan();
     const PreviousPlacement previous(request_);

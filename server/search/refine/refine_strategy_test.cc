@@ -1,6 +1,6 @@
 #include "server/search/refine/refine_strategy.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -122,6 +122,29 @@ TEST(RefineStrategyTest, APlanInPlaceIsNotSearchedForNothing) {
 }
 
 // Two tables over the rows of both ranks, and one that may move.
+TEST(RefineStrategyTest, AKernelThatItsTypeDoesNotHaveCannotStay) {
+  const ConcaveCostModel model;
+  PlanRequest request;
+  Table& table = request.tables.emplace_back();
+  table.name = "a";
+  table.num_embeddings = 1000;
+  table.embedding_dim = 16;
+  request.topology.devices = {{0, 1 << 20}, {0, 1 << 20}};
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  request.search.strategy = "refine";
+  Migration& migration = request.migration.emplace();
+  TablePlan& plan = migration.previous.tables.emplace_back();
+  plan.name = "a";
+  plan.compute_kernel = ComputeKernel::kDense;
+  plan.shards = {{0, 1000, 0, 16, 0}};
+  migration.only_types = {ShardingType::kTableWise};
+  const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr("migration.only_types"));
+  migration.only_types.clear();
+  EXPECT_TRUE(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr).ok());
+}
+
 TEST(RefineStrategyTest, WhatMustStayAndCannotIsNamed) {
   const ConcaveCostModel model;
   PlanRequest request;

@@ -396,6 +396,8 @@ void Construction::Count(int rank, int shard, int sign) {
   price_ms_[r] += sign * PriceOn(rank, shard);
   bytes_[r] += sign * static_cast<double>(shard_table_.bytes(shard));
   host_bytes_[r] += sign * static_cast<double>(shard_table_.host_bytes(shard));
+  value_ms_[r] = price_ms_[r];
+  if (!demotes_) return;
   value_ms_[r] = std::max({price_ms_[r], ms_a_byte_ * bytes_[r], ms_a_host_byte_ * host_bytes_[r]});
 }
 

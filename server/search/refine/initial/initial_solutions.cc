@@ -107,6 +107,9 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
 
 bool InitialSolutions::Build(const Construction::Choice& choice, Construction::Order order,
                              const PricedLayouts& layouts, double limit_ms, Solution& solution) {
+  for (std::size_t t = 0; t < layouts.size(); ++t) {
+    if (layouts[t].empty() && solution.fixed(static_cast<int>(t)) == nullptr) return false;
+  }
   const ConstructionFallback fallback{rules_.has_host_memory() ? &layouts : nullptr, limit_ms};
   return construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution, fallback) < 0;
 }
@@ -404,7 +407,10 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
 }
 
 bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& solution) {
+  // A search beside the first one, or from a plan in place, has looked at none yet.
+  if (rules_.has_host_memory() && whole_tables_.empty()) SetResidencies(kCheapFills, true);
   const PricedLayouts& layouts = AllLayouts();
+  if (context_.stopped()) return false;
   std::vector<Unit> promising;
   double promising_ms = kNoLimit;
   for (int i = 0; i < kRestartConstructions; ++i) {

@@ -36,10 +36,10 @@ class RankMoves {
   void AddShifts(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
   void AddSwaps(const Solution& solution, const MovePricer& pricer, int source,
                 Neighbourhood neighbourhood, MoveList& list);
-  // Where a unit on a target would go on to: fills onward_.
   // Of moves that were tried, some of which had room in memory and were estimated. With host memory
   // most have none; otherwise nearly all have, and all count.
   void CountWork(const Solution& solution, std::size_t tried, std::size_t estimated);
+  // Where a unit on a target would go on to: fills onward_.
   void FindOnward(const Solution& solution);
   void AddChains(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
 
