@@ -19,31 +19,28 @@ void CallBudget::Change(std::int64_t by) {
   if (observer_) observer_(taken_, most_);
 }
 
-Status CallBudget::TakeMore(std::int64_t own, std::int64_t more) {
-  if (taken_ > own && taken_ + more > most_) {
+Status CallBudget::Check(std::int64_t amount) const {
+  if (taken_ > 0 && taken_ + amount > most_) {
     return WithReason(
         WithRetryAfter(ResourceExhausted("calls in flight take {} {}, this one would take {} more, "
                                          "and {} is this server's limit ({}); try again later",
-                                         taken_, what_, more, most_, option_),
+                                         taken_, what_, amount, most_, option_),
                        kRetryAfter),
         FailureReason::kOverloaded);
   }
-  Change(more);
   return absl::OkStatus();
+}
+
+Status CallBudget::Fits(std::int64_t amount) const {
+  const MutexLock lock(mutex_);
+  return Check(amount);
 }
 
 StatusOr<CallBudget::Share> CallBudget::Take(std::int64_t amount) {
   const MutexLock lock(mutex_);
-  NS_RETURN_IF_ERROR(TakeMore(0, amount));
+  NS_RETURN_IF_ERROR(Check(amount));
+  Change(amount);
   return Share(this, amount);
-}
-
-Status CallBudget::Extend(Share& share, std::int64_t amount) {
-  if (amount <= share.amount_) return absl::OkStatus();
-  const MutexLock lock(mutex_);
-  NS_RETURN_IF_ERROR(TakeMore(share.amount_, amount - share.amount_));
-  share.amount_ = amount;
-  return absl::OkStatus();
 }
 
 std::int64_t CallBudget::taken() const {

@@ -44,14 +44,12 @@ class CallBudget {
 
   // RESOURCE_EXHAUSTED when it does not fit beside the others. Alone, a call may take all, and more.
   StatusOr<Share> Take(std::int64_t amount);
-  // Takes what `share`, of this budget, has less than `amount`. RESOURCE_EXHAUSTED as in Take; the
-  // share stays as it is.
-  Status Extend(Share& share, std::int64_t amount);
+  // What Take would say, without taking.
+  Status Fits(std::int64_t amount) const;
   std::int64_t taken() const;
 
  private:
-  // `own`: what the call has already.
-  Status TakeMore(std::int64_t own, std::int64_t more) NS_REQUIRES(mutex_);
+  Status Check(std::int64_t amount) const NS_REQUIRES(mutex_);
   void GiveBack(std::int64_t amount);
   void Change(std::int64_t by) NS_REQUIRES(mutex_);
 

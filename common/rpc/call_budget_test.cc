@@ -39,26 +39,13 @@ TEST(CallBudgetTest, ACallThatIsAloneMayTakeMoreThanTheLimit) {
   EXPECT_THAT(budget.Take(1), StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
-TEST(CallBudgetTest, AShareGrowsByWhatFitsBesideTheOthers) {
-  CallBudget budget(10, "threads", "x");
-  auto mine = budget.Take(1);
-  EXPECT_THAT(mine, IsOk());
-  EXPECT_THAT(budget.Extend(*mine, 20), IsOk()) << "alone";
-  EXPECT_EQ(budget.taken(), 20);
-  *mine = {};
-  mine = budget.Take(1);
-  {
-    const auto other = budget.Take(7);
-    EXPECT_THAT(budget.Extend(*mine, 4),
-                StatusIs(absl::StatusCode::kResourceExhausted,
-                         AllOf(HasSubstr("take 8 threads"), HasSubstr("take 3 more"))));
-    EXPECT_EQ(budget.taken(), 8) << "the share stays as it is";
-    EXPECT_THAT(budget.Extend(*mine, 3), IsOk());
-    EXPECT_THAT(budget.Extend(*mine, 2), IsOk()) << "it has them already";
-    EXPECT_EQ(budget.taken(), 10);
-  }
-  *mine = {};
-  EXPECT_EQ(budget.taken(), 0);
+TEST(CallBudgetTest, WhatFitsIsSaidWithoutTakingIt) {
+  CallBudget budget(2, "calls", "x");
+  EXPECT_THAT(budget.Fits(9), IsOk()) << "alone";
+  const auto one = budget.Take(1);
+  EXPECT_THAT(budget.Fits(1), IsOk());
+  EXPECT_THAT(budget.Fits(2), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(budget.taken(), 1);
 }
 
 TEST(CallBudgetTest, ARefusalSaysWhenToTryAgain) {

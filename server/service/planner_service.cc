@@ -94,13 +94,11 @@ template <typename Request>
 Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitted) {
   NS_RETURN_IF_ERROR(admitted.call.admission());
   if constexpr (std::is_same_v<Request, v1::ShardPlanRequest>) {
-    // A plan takes one thread at least; how many is not known before it is parsed.
-    auto first_thread = search_threads_.Take(1);
-    if (!first_thread.ok()) {
-      parts_.metrics.PlanFailed(first_thread.status());
-      return first_thread.status();
+    // How many threads a plan takes is not known before it is parsed, but that it takes one.
+    if (const Status fits = search_threads_.Fits(1); !fits.ok()) {
+      parts_.metrics.PlanFailed(fits);
+      return fits;
     }
-    admitted.search_threads = *std::move(first_thread);
   }
   grpc::ByteBuffer copy(bytes);  // of references
   grpc::ProtoBufferReader reader(&copy);
@@ -114,22 +112,21 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
     const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
     grpc::ByteBuffer& response,
-    StatusOr<Response> (PlannerServiceImpl::*handler)(Admitted& admitted, const Request& request)) {
+    StatusOr<Response> (PlannerServiceImpl::*handler)(RpcGate::Call& call,
+                                                      const Request& request)) {
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
   const auto admitted = std::make_shared<Admitted>(parts_.gate, context, rpc);
   if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
-    admitted->search_threads = {};
     reactor->Finish(admitted->call.End(status));
     return reactor;
   }
   threads_.Run([this, reactor, admitted, &bytes, &response, handler] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const Request request, Parse<Request>(bytes));
-      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(*admitted, request));
+      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(admitted->call, request));
       return Serialize(answer, response);
     });
     admitted->memory = {};
-    admitted->search_threads = {};
     // Whatever belongs to the call may be gone afterwards.
     reactor->Finish(admitted->call.End(status));
   });
@@ -145,10 +142,9 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(const std::string& rpc,
   return reactor;
 }
 
-StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
+StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(RpcGate::Call& call,
                                                              const v1::ShardPlanRequest& message,
                                                              UpdateStream* updates) {
-  RpcGate::Call& call = admitted.call;
   call.SetRequestId(message.request_id());
   auto request = DecodePlanRequest(message, parts_.limits);
   if (!request.ok()) {
@@ -156,11 +152,10 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
     return request.status();
   }
   request->request_id = call.identity().request_id;
-  if (const Status fits =
-          search_threads_.Extend(admitted.search_threads, request->search.max_threads);
-      !fits.ok()) {
-    parts_.metrics.PlanFailed(fits);
-    return fits;
+  const auto threads = search_threads_.Take(request->search.max_threads);
+  if (!threads.ok()) {
+    parts_.metrics.PlanFailed(threads.status());
+    return threads.status();
   }
   const CallStop stop(call.context(), parts_.gate.draining(), parts_.clock, parts_.longest_search);
   std::optional<PlanStream> stream;
@@ -192,8 +187,8 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
 }
 
 StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::DoShardPlan(
-    Admitted& admitted, const v1::ShardPlanRequest& message) {
-  return MakePlan(admitted, message, nullptr);
+    RpcGate::Call& call, const v1::ShardPlanRequest& message) {
+  return MakePlan(call, message, nullptr);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerContext* context,
@@ -202,11 +197,11 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerCont
   return Answer("ShardPlan", *context, *request, *response, &PlannerServiceImpl::DoShardPlan);
 }
 
-Status PlannerServiceImpl::DoShardPlanStream(Admitted& admitted,
+Status PlannerServiceImpl::DoShardPlanStream(RpcGate::Call& call,
                                              const v1::ShardPlanRequest& message,
                                              UpdateStream& stream) {
   v1::ShardPlanUpdate last;
-  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(admitted, message, &stream));
+  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(call, message, &stream));
   last.set_progress(1);
   last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
   last.set_final(true);
@@ -219,25 +214,22 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
   auto* const stream = new UpdateStream(*context, parts_.service_limits.write_timeout);  // gRPC's
   const auto admitted = std::make_shared<Admitted>(parts_.gate, *context, "ShardPlanStream");
   if (const Status status = Admit<v1::ShardPlanRequest>(*bytes, *admitted); !status.ok()) {
-    admitted->search_threads = {};
     stream->Close(admitted->call.End(status));
     return stream;
   }
   threads_.Run([this, stream, admitted, bytes] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const auto request, Parse<v1::ShardPlanRequest>(*bytes));
-      return DoShardPlanStream(*admitted, request, *stream);
+      return DoShardPlanStream(admitted->call, request, *stream);
     });
     admitted->memory = {};
-    admitted->search_threads = {};
     stream->Close(admitted->call.End(status));
   });
   return stream;
 }
 
 StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
-    Admitted& admitted, const v1::EvaluatePlanRequest& message) {
-  RpcGate::Call& call = admitted.call;
+    RpcGate::Call& call, const v1::EvaluatePlanRequest& message) {
   call.SetRequestId(message.request().request_id());
   NS_ASSIGN_OR_RETURN(const auto decoded, DecodeEvaluationRequest(message, parts_.limits));
   NS_ASSIGN_OR_RETURN(const auto answer,
@@ -256,8 +248,7 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerC
 }
 
 StatusOr<v1::PredictComputeResponse> PlannerServiceImpl::DoPredictCompute(
-    Admitted& admitted, const v1::PredictComputeRequest& message) {
-  RpcGate::Call& call = admitted.call;
+    RpcGate::Call& call, const v1::PredictComputeRequest& message) {
   call.SetRequestId(message.request_id());
   NS_ASSIGN_OR_RETURN(const auto request, DecodePredictionRequest(message, parts_.limits));
   const CallStop stop(call.context(), parts_.gate.draining(), parts_.clock, parts_.longest_search);

@@ -3,8 +3,8 @@
 //
 // By gRPC's callback interface, with the bytes of the requests: a call takes no thread and no memory
 // but its bytes until it is admitted. Refusals, and the cheap calls, are answered where the call
-// arrives. What is admitted runs on threads of a lower priority, so that refusals and cheap calls do
-// not wait for cores beside searches.
+// arrives. What is admitted runs on threads of a lower priority, so that refusals and cheap calls
+// hardly wait for a core beside searches.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -101,7 +101,6 @@ class PlannerServiceImpl final
         : call(gate, context, rpc, RpcGate::Kind::kCounted) {}
     RpcGate::Call call;
     CallBudget::Share memory;
-    CallBudget::Share search_threads;  // a plan's
   };
 
   // Everything that is checked before a request is parsed. The status says whether it may be; the
@@ -113,20 +112,20 @@ class PlannerServiceImpl final
   grpc::ServerUnaryReactor* Answer(const std::string& rpc, grpc::CallbackServerContext& context,
                                    const grpc::ByteBuffer& bytes, grpc::ByteBuffer& response,
                                    StatusOr<Response> (PlannerServiceImpl::*handler)(
-                                       Admitted& admitted, const Request& request));
+                                       RpcGate::Call& call, const Request& request));
   grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
                                        const std::function<Status()>& handler);
 
   // `stream` may be null.
-  StatusOr<v1::ShardPlanResponse> MakePlan(Admitted& admitted, const v1::ShardPlanRequest& message,
+  StatusOr<v1::ShardPlanResponse> MakePlan(RpcGate::Call& call, const v1::ShardPlanRequest& message,
                                            UpdateStream* stream);
-  StatusOr<v1::ShardPlanResponse> DoShardPlan(Admitted& admitted,
+  StatusOr<v1::ShardPlanResponse> DoShardPlan(RpcGate::Call& call,
                                               const v1::ShardPlanRequest& message);
-  Status DoShardPlanStream(Admitted& admitted, const v1::ShardPlanRequest& message,
+  Status DoShardPlanStream(RpcGate::Call& call, const v1::ShardPlanRequest& message,
                            UpdateStream& stream);
-  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(Admitted& admitted,
+  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(RpcGate::Call& call,
                                                     const v1::EvaluatePlanRequest& message);
-  StatusOr<v1::PredictComputeResponse> DoPredictCompute(Admitted& admitted,
+  StatusOr<v1::PredictComputeResponse> DoPredictCompute(RpcGate::Call& call,
                                                         const v1::PredictComputeRequest& message);
 
   const PlannerServiceParts parts_;
