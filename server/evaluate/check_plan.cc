@@ -37,6 +37,7 @@ class PlanChecker {
     CheckMemory();
     CheckHostMemory();
     CheckConstraints(request_, plan_, placed_, violations_);
+    CheckMissing();
     std::vector<Violation> found = violations_.kept();
     if (violations_.count() > found.size()) {
       found.push_back(
@@ -64,7 +65,7 @@ class PlanChecker {
   }
 
   void CheckTables() {
-    std::vector<std::size_t> seen_at(request_.tables.size(), plan_.tables.size());
+    seen_at_.assign(request_.tables.size(), plan_.tables.size());
     const std::vector<int> table_of = TablesOf(plan_, request_.tables);
     for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
       const TablePlan& table_plan = plan_.tables[t];
@@ -75,7 +76,7 @@ class PlanChecker {
         continue;
       }
       const std::size_t index = static_cast<std::size_t>(table_of[t]);
-      std::size_t& first = seen_at[index];
+      std::size_t& first = seen_at_[index];
       if (first != plan_.tables.size()) {
         violations_.Add(path + ".name", fmt::format("'{}' already appears as plan.tables[{}]",
                                                     names_.ReferenceTo(table_of[t]), first));
@@ -94,8 +95,12 @@ class PlanChecker {
       CheckShards(index, t, path);
     }
     CheckUnpooledTables(request_, plan_, table_of, violations_);
-    for (std::size_t i = 0; i < seen_at.size(); ++i) {
-      if (seen_at[i] == plan_.tables.size()) {
+  }
+
+  // Last, so that what many missing tables have to say leaves room for everything else.
+  void CheckMissing() {
+    for (std::size_t i = 0; i < seen_at_.size(); ++i) {
+      if (seen_at_[i] == plan_.tables.size()) {
         violations_.Add("plan.tables",
                         fmt::format("table '{}' (tables[{}] of the request) is missing",
                                     names_.ReferenceTo(static_cast<int>(i)), i));
@@ -176,6 +181,7 @@ class PlanChecker {
   const Plan& plan_;
   const std::vector<HostRanks> hosts_;
   std::vector<MemoryUse> rank_memory_;
+  std::vector<std::size_t> seen_at_;  // by table: its entry of the plan
   const TableNames names_;
   std::vector<PlacedShard> placed_;
   Violations violations_;

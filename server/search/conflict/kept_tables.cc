@@ -16,6 +16,7 @@
 #include "common/domain/shard_layout.h"
 #include "common/domain/tables_in_place.h"
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/host_memory.h"
 
 namespace neuroshard {
 namespace {
@@ -39,23 +40,34 @@ void AddFaults(const PlanRequest& request, const Plan& kept,
 void AddFullRanks(const PlanRequest& request, const Plan& kept,
                   const std::vector<std::size_t>& table_of, Violations& violations) {
   const std::vector<Device>& devices = request.topology.devices;
-  std::vector<std::int64_t> taken(devices.size());
+  std::vector<MemoryUse> taken(devices.size());
+  HostMemory host_memory(request.topology);
   for (std::size_t e = 0; e < kept.tables.size(); ++e) {
     const ShardLayout layout = LayoutOf(kept.tables[e]);
     for (const Shard& shard : kept.tables[e].shards) {
-      taken[static_cast<std::size_t>(shard.rank)] +=
-          ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols)
-              .total_bytes();
+      const MemoryUse use =
+          ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols);
+      taken[static_cast<std::size_t>(shard.rank)] += use;
+      host_memory.Add(shard.rank, use.host_total_bytes());
     }
   }
   for (std::size_t r = 0; r < devices.size(); ++r) {
     const std::int64_t available =
         devices[r].memory_bytes - ReserveBytes(request.memory, devices[r].memory_bytes);
-    if (taken[r] == 0 || taken[r] <= available) continue;
-    violations.Add(
-        "migration.only_types",
-        fmt::format("tables that must stay on rank {} need {} bytes, it has {} for shards", r,
-                    taken[r], std::max<std::int64_t>(0, available)));
+    const std::int64_t needed = taken[r].total_bytes();
+    if (needed > 0 && needed > available) {
+      violations.Add(
+          "migration.only_types",
+          fmt::format("tables that must stay on rank {} need {} bytes, it has {} for shards", r,
+                      needed, std::max<std::int64_t>(0, available)));
+    }
+    const int rank = static_cast<int>(r);
+    if (taken[r].host_total_bytes() == 0 || host_memory.Left(rank) >= 0) continue;
+    violations.Add("migration.only_types",
+                   fmt::format("tables that must stay on rank {} need {} bytes of the memory of "
+                               "host {}, which lacks {}",
+                               r, taken[r].host_total_bytes(), host_memory.host_of(rank),
+                               -host_memory.Left(rank)));
   }
 }
 

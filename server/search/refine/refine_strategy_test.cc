@@ -201,6 +201,45 @@ TEST(RefineStrategyTest, WhatMustStayAndCannotIsNamed) {
   EXPECT_EQ(fields(), (Fields{"constraints.tables[0].sharding_types", "migration.only_types"}));
 }
 
+// Whatever else there is to say: of many tables that may move, and of a host that shrank.
+TEST(RefineStrategyTest, WhatMustStayAndCannotIsNamedAmongManyAndInHostMemory) {
+  const ConcaveCostModel model;
+  PlanRequest request;
+  Migration& migration = request.migration.emplace();
+  migration.only_types = {ShardingType::kTableWise};
+  for (int t = 0; t < 150; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(t);
+    table.num_embeddings = 1000;
+    table.embedding_dim = 16;
+    TablePlan& plan = migration.previous.tables.emplace_back();
+    plan.name = table.name;
+    plan.shards = {{0, 1000, 0, 16, t % 2}};
+  }
+  request.topology.devices = {{0, 1 << 30}, {0, 1 << 30}};
+  request.topology.host_memory_bytes = {1 << 20};
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  request.search.strategy = "refine";
+  TablePlan& stays = migration.previous.tables[70];
+  stays.sharding_type = ShardingType::kRowWise;
+  stays.compute_kernel = ComputeKernel::kFusedUvm;
+  stays.shards = {{0, 500, 0, 16, 0}, {500, 500, 0, 16, 1}};
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {70};
+  rule.max_shards = 1;
+  const auto fault = [&] {
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+    const auto violations = Violations::FromStatus(result.status());
+    return violations.empty() ? Violation{} : violations.front();
+  };
+  EXPECT_THAT(fault().field, ::testing::StartsWith("migration.previous.tables[70].shards"));
+  request.constraints.tables.clear();
+  request.topology.host_memory_bytes = {60'000};  // it takes 64,000
+  EXPECT_EQ(fault().field, "migration.only_types");
+  EXPECT_THAT(fault().description, ::testing::HasSubstr("of the memory of host 0"));
+}
+
 TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
   Random random(33);
   const ConcaveCostModel model;
