@@ -102,13 +102,15 @@ class UnmeasuredCompute final : public ComputeModel {
     }
     measured_->Costs(of_measured, out);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      // The device looks nothing up, which no measurement says anything about.
+      const float* columns = &sums[i * stride + width_];
+      const Added added = {columns[0], columns[1], columns[2]};
+      if (added.none()) continue;
+      // Offloaded tables alone: the device looks nothing up, which was not measured.
       if (std::all_of(&of_measured[i * width_], &of_measured[i * width_] + width_,
                       [](float value) { return value == 0; })) {
         out[i] = {};
       }
-      const float* added = &sums[i * stride + width_];
-      out[i] = CostOf(out[i], {added[0], added[1], added[2]});
+      out[i] = CostOf(out[i], added);
     }
   }
 
@@ -128,7 +130,6 @@ class UnmeasuredCompute final : public ComputeModel {
 
  private:
   ComputeCost CostOf(ComputeCost cost, const Added& added) const {
-    if (added.none()) return cost;
     if (splits_) {
       cost.forward_ms = WithAdded(cost.forward_ms, added.forward_ms);
       cost.backward_ms = WithAdded(cost.backward_ms, added.backward_ms);

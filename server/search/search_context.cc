@@ -27,7 +27,7 @@ int CountSplits(const Plan& plan) {
 // 0.1 ms a table and at least 100 ms; with host memory at least 4 ms a rank, too, since there is
 // more to decide, and each step takes longer.
 constexpr double kWorkNsATable = 1e5;
-constexpr double kWorkNsARankInMemories = 4e6;
+constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
 
 double MostWorkNs(const PlanRequest& request) {
@@ -38,7 +38,7 @@ double MostWorkNs(const PlanRequest& request) {
   const double of_ranks =
       request.topology.host_memory_bytes.empty()
           ? 0
-          : kWorkNsARankInMemories * static_cast<double>(request.topology.num_ranks());
+          : kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks());
   return std::max(
       {kMinWorkNs, kWorkNsATable * static_cast<double>(request.tables.size()), of_ranks});
 }

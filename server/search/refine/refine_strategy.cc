@@ -86,6 +86,19 @@ struct Companion {
   Status status;
 };
 
+// Jobs of a search inside another one run where those of the outer one do.
+class OuterJobs final : public JobRunner {
+ public:
+  explicit OuterJobs(const SearchContext& context) : context_(context) {}
+
+  void Run(int count, const std::function<void(int)>& job) const override {
+    context_.RunJobs(count, job);
+  }
+
+ private:
+  const SearchContext& context_;
+};
+
 // The strategy for one request: initial solutions, `neuroshard` where it is quick, local searches
 // side by side, and for a plan in place more and more tables that may move.
 class RefineSearch {
@@ -98,11 +111,49 @@ class RefineSearch {
         bench_(context, rules_, layouts_) {}
 
   Status Run() {
+    if (HasPlentyOfDeviceMemory()) {
+      const Status status = SearchOnDevices();
+      if (context_.has_plan() || context_.ShouldStop()) return status;
+    }
     NS_RETURN_IF_ERROR(FindBest());
     return PromoteWhatFits();
   }
 
  private:
+  // Whether there is so much device memory that no table has a reason to leave it.
+  bool HasPlentyOfDeviceMemory() const {
+    if (!rules_.has_host_memory() || request_.migration.has_value()) return false;
+    double bytes = 0;
+    for (std::size_t t = 0; t < request_.tables.size(); ++t) {
+      const std::vector<int>& residencies = *rules_.of(static_cast<int>(t)).residencies;
+      if (std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) return false;
+      const Table& table = request_.tables[t];
+      const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
+      bytes += static_cast<double>(
+          ShardMemory(request_, table, whole, table.num_embeddings, table.embedding_dim)
+              .total_bytes());
+    }
+    double room = 0;
+    for (const std::int64_t of_rank : AvailableBytes(request_)) {
+      room += static_cast<double>(std::max<std::int64_t>(0, of_rank));
+    }
+    return bytes <= kPlentyOfDeviceMemory * room;
+  }
+
+  // As if hosts had no memory for tables. No plan: it takes that.
+  Status SearchOnDevices() {
+    PlanRequest request = request_;
+    request.topology.host_memory_bytes.clear();
+    for (Device& device : request.topology.devices) device.max_host_memory_bytes = 0;
+    Relay relay(context_, 1);
+    const OuterJobs jobs(context_);
+    SearchContext inner(request, context_.model(), context_.stop(), &relay, &jobs);
+    const Status status = RefineSearch(inner).Run();
+    context_.CountInside(inner);
+    NS_RETURN_IF_ERROR(relay.status());
+    return status;
+  }
+
   Status FindBest() {
     if (request_.migration.has_value()) return RunFromPrevious();
     NS_RETURN_IF_ERROR(FindFirst());
@@ -314,63 +365,8 @@ class RefineSearch {
   FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
 };
 
-// Jobs of a search inside another one run where those of the outer one do.
-class OuterJobs final : public JobRunner {
- public:
-  explicit OuterJobs(const SearchContext& context) : context_(context) {}
-
-  void Run(int count, const std::function<void(int)>& job) const override {
-    context_.RunJobs(count, job);
-  }
-
- private:
-  const SearchContext& context_;
-};
-
-// Whether there is so much device memory that no table has a reason to leave it.
-bool HasPlentyOfDeviceMemory(const SearchContext& context) {
-  const PlanRequest& request = context.request();
-  if (request.topology.host_memory_bytes.empty() || request.migration.has_value()) return false;
-  const CompiledRules rules(request, TypeSet(context.model().sharding_types()));
-  double bytes = 0;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    const std::vector<int>& residencies = *rules.of(static_cast<int>(t)).residencies;
-    if (std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) return false;
-    const Table& table = request.tables[t];
-    const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
-    bytes += static_cast<double>(
-        ShardMemory(request, table, whole, table.num_embeddings, table.embedding_dim)
-            .total_bytes());
-  }
-  double room = 0;
-  for (const std::int64_t of_rank : AvailableBytes(request)) {
-    room += static_cast<double>(std::max<std::int64_t>(0, of_rank));
-  }
-  return bytes <= kPlentyOfDeviceMemory * room;
-}
-
-// As if hosts had no memory for tables. No plan: it takes that.
-Status SearchOnDevices(SearchContext& context) {
-  PlanRequest request = context.request();
-  request.topology.host_memory_bytes.clear();
-  for (Device& device : request.topology.devices) device.max_host_memory_bytes = 0;
-  Relay relay(context, 1);
-  const OuterJobs jobs(context);
-  SearchContext inner(request, context.model(), context.stop(), &relay, &jobs);
-  const Status status = RefineSearch(inner).Run();
-  context.CountInside(inner);
-  NS_RETURN_IF_ERROR(relay.status());
-  return status;
-}
-
 }  // namespace
 
-Status RefineStrategy::Search(SearchContext& context) const {
-  if (HasPlentyOfDeviceMemory(context)) {
-    const Status status = SearchOnDevices(context);
-    if (context.has_plan() || context.ShouldStop()) return status;
-  }
-  return RefineSearch(context).Run();
-}
+Status RefineStrategy::Search(SearchContext& context) const { return RefineSearch(context).Run(); }
 
 }  // namespace neuroshard

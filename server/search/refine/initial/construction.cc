@@ -27,7 +27,11 @@ Construction::Construction(SearchContext& context, const CompiledRules& rules,
       shard_table_(shard_table),
       numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {
   for (const std::int64_t bytes : AvailableBytes(context.request())) {
+    device_room_bytes_ += static_cast<double>(std::max<std::int64_t>(0, bytes));
     largest_room_ = std::max(largest_room_, bytes);
+  }
+  for (const std::int64_t bytes : context.request().topology.host_memory_bytes) {
+    host_room_bytes_ += static_cast<double>(bytes);
   }
   const HostMemory host_memory(context.request().topology);
   for (int r = 0; host_memory.present() && r < rules.num_ranks(); ++r) {
@@ -180,30 +184,23 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
   std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
     if (a.urgency != b.urgency) return a.urgency > b.urgency;
     // What takes some memory of many ranks finds none once one of them is full.
-    const bool a_is_wide = demotes_ && a.tables.size() == 1 && a.cols == 0;
-    const bool b_is_wide = demotes_ && b.tables.size() == 1 && b.cols == 0;
+    const bool a_is_wide = uses_host_memory_ && a.tables.size() == 1 && a.cols == 0;
+    const bool b_is_wide = uses_host_memory_ && b.tables.size() == 1 && b.cols == 0;
     return a_is_wide != b_is_wide ? a_is_wide : a.key > b.key;
   });
   return items;
 }
 
-void Construction::Reset(double price_ms, const Solution& solution) {
+void Construction::Reset(double price_ms) {
   const std::size_t ranks = static_cast<std::size_t>(rules_.num_ranks());
   price_ms_.assign(ranks, 0.0);
   bytes_.assign(ranks, 0.0);
   value_ms_.assign(ranks, 0.0);
   host_bytes_.assign(ranks, 0.0);
   ms_a_byte_ = ms_a_host_byte_ = 0;
-  if (!demotes_) return;
-  double room = 1, host_room = 1;
-  for (int r = 0; r < rules_.num_ranks(); ++r) {
-    room += static_cast<double>(std::max<std::int64_t>(0, solution.available_bytes(r)));
-  }
-  for (const std::int64_t bytes : context_.request().topology.host_memory_bytes) {
-    host_room += static_cast<double>(bytes);
-  }
-  ms_a_byte_ = price_ms / room;
-  ms_a_host_byte_ = price_ms / host_room;
+  if (!uses_host_memory_) return;
+  ms_a_byte_ = price_ms / std::max(1.0, device_room_bytes_);
+  ms_a_host_byte_ = price_ms / std::max(1.0, host_room_bytes_);
 }
 
 int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
@@ -214,11 +211,11 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   solution.Clear();
   added_.clear();
   placed_otherwise_.assign(choice.size(), false);
-  demotes_ = std::any_of(choice.begin(), choice.end(),
-                         [](const PricedLayout& p) { return p.layout.residency != 0; });
+  uses_host_memory_ = std::any_of(choice.begin(), choice.end(),
+                                  [](const PricedLayout& p) { return p.layout.residency != 0; });
   double price_ms = 0;
   for (const PricedLayout& p : choice) price_ms += p.price_ms;
-  Reset(price_ms, solution);
+  Reset(price_ms);
   for (const Unit& unit : solution.fixed_units()) {
     if (context_.ShouldStop()) return unit.table;
     Add(unit, solution);
@@ -397,7 +394,7 @@ void Construction::Count(int rank, int shard, int sign) {
   bytes_[r] += sign * static_cast<double>(shard_table_.bytes(shard));
   host_bytes_[r] += sign * static_cast<double>(shard_table_.host_bytes(shard));
   value_ms_[r] = price_ms_[r];
-  if (!demotes_) return;
+  if (!uses_host_memory_) return;
   value_ms_[r] = std::max({price_ms_[r], ms_a_byte_ * bytes_[r], ms_a_host_byte_ * host_bytes_[r]});
 }
 

@@ -28,8 +28,8 @@ struct PricedLayout {
 // By table.
 using PricedLayouts = std::vector<std::vector<PricedLayout>>;
 
-// Of a table that finds no place, what it may have instead: the cheapest layout that has one, a
-// shard's excess over the limit counted as if every rank took so much longer.
+// Of a table that finds no place and is in no group, what it may have instead: the cheapest layout
+// that has one, a shard's excess over the limit counted as if every rank took so much longer.
 struct ConstructionFallback {
   const PricedLayouts* layouts = nullptr;  // null: nothing
   double limit_ms = 0;
@@ -44,17 +44,21 @@ class Construction {
   Construction(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
                ShardTable& shard_table);
 
-  // What each table may be in, ascending by CompiledRules::residencies(), one at least.
+  // By table: the positions in CompiledRules::residencies() that it may have, in any order.
   using Residencies = std::vector<std::vector<int>>;
 
   // By table: its first layout in each residency (with host memory the first whose shards are not
   // too large, and in device memory all of a table that takes half a rank), and all of them. With
-  // host memory in ascending order of device bytes. What a shard costs is taken to be its compute alone plus its load
-  // times what `surrogate` says. data_parallel, which is in device memory, is among the layouts of
-  // every table that may have it. Empty for a table that has no layout; no tables at all when the
-  // context says stop.
+  // host memory in ascending order of device bytes; data_parallel is among all layouts of a table
+  // that may have it, also where the table may otherwise be in host memory only. What a shard costs
+  // is taken to be its compute alone plus its load times what `surrogate` says. Empty for a table
+  // that has no layout; no tables at all when the context says stop.
   PricedLayouts FirstLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
   PricedLayouts AllLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
+
+  // Memory for tables, of all ranks and of all hosts.
+  double device_room_bytes() const { return device_room_bytes_; }
+  double host_room_bytes() const { return host_room_bytes_; }
 
   // Whether no rank has memory for a shard with so many bytes.
   bool IsTooLarge(std::int64_t bytes, std::int64_t host_bytes) const {
@@ -100,7 +104,7 @@ class Construction {
   bool PlaceBlock(Unit unit, int ranks_of, int host, int rank, Solution& solution);
   bool PlaceGroup(const Item& item, const Choice& choice, Solution& solution);
   // Empties ranks, and sets the prices of memory for tables that have this price together.
-  void Reset(double price_ms, const Solution& solution);
+  void Reset(double price_ms);
   // What the layout takes of memory, at these prices.
   double MemoryMs(std::int64_t bytes, std::int64_t host_bytes) const {
     return ms_a_byte_ * static_cast<double>(bytes) +
@@ -119,6 +123,8 @@ class Construction {
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
   const std::vector<int> numbers_;  // of all ranks, and of hosts
+  double device_room_bytes_ = 0;
+  double host_room_bytes_ = 0;
   // Bytes of the rank with the most.
   std::int64_t largest_room_ = 0;
   std::int64_t largest_host_room_ = 0;
@@ -134,7 +140,7 @@ class Construction {
   double ms_a_byte_ = 0;
   double ms_a_host_byte_ = 0;
   std::vector<int> added_;              // unit ids in order
-  bool demotes_ = false;                // some table is in host memory by choice
+  bool uses_host_memory_ = false;       // some table of the choice does
   std::vector<bool> placed_otherwise_;  // by table: all of it is
 };
 

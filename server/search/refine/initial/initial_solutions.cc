@@ -38,9 +38,8 @@ constexpr std::array kFills = {0.97, 0.85, 0.5, 0.0};
 constexpr std::array kCheapFills = {0.96, 0.9, 0.99, 0.75};
 constexpr std::size_t kFillsOfMany = 2;
 constexpr std::size_t kMaxForEveryFill = 4'096;
-// Of the choices under all limits for all of these, those that are built: which promise the lowest
-// cost, the longer of the largest shard's and an even share of all.
-constexpr std::size_t kBuiltInMemories = 12;
+// Of the choices under all limits for all of these, those that are built.
+constexpr std::size_t kBuiltWithHostMemory = 12;
 // The same of restarts, at the least.
 constexpr double kMinRestartFill = 0.85;
 // What a residency in host memory costs besides.
@@ -90,12 +89,6 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
       construction_(context, rules, layouts, shard_table),
       residencies_(context.request().tables.size(), {0}),
       urgency_(context.request().tables.size(), 0) {
-  for (const std::int64_t bytes : AvailableBytes(context.request())) {
-    device_room_ += static_cast<double>(std::max<std::int64_t>(0, bytes));
-  }
-  for (const std::int64_t bytes : context.request().topology.host_memory_bytes) {
-    host_room_ += static_cast<double>(bytes);
-  }
   for (std::size_t t = 0; t < urgency_.size(); ++t) {
     // Who may only be on few ranks goes first.
     const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
@@ -114,12 +107,21 @@ bool InitialSolutions::Build(const Construction::Choice& choice, Construction::O
   return construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution, fallback) < 0;
 }
 
+bool InitialSolutions::BuildFirst(const Construction::Choice& choice, const PricedLayouts& layouts,
+                                  Solution& solution) {
+  for (const Construction::Order order :
+       {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
+    if (Build(choice, order, layouts, kNoLimit, solution) || context_.ShouldStop()) return true;
+  }
+  return false;
+}
+
 Status InitialSolutions::FindLegal(Solution& solution) {
   const PlanRequest& request = context_.request();
-  const bool in_memories = rules_.has_host_memory();
-  const std::span<const double> fills(kFills.data(), in_memories ? kFills.size() : 1);
+  const bool host_memory = rules_.has_host_memory();
+  const std::span<const double> fills(kFills.data(), host_memory ? kFills.size() : 1);
   for (const double fill : fills) {
-    if (in_memories) SetResidencies(std::span(&fill, 1), true);
+    if (host_memory) SetResidencies(std::span(&fill, 1), true);
     const PricedLayouts first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
     if (context_.stopped()) return absl::OkStatus();
     for (std::size_t t = 0; t < first.size(); ++t) {
@@ -130,26 +132,13 @@ Status InitialSolutions::FindLegal(Solution& solution) {
                         FailureReason::kConstraintsConflict);
     }
     const Construction::Choice choice = Choose(first, kNoLimit, fill, solution, nullptr);
-    for (const Construction::Order order :
-         {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
-      if (Build(choice, order, first, kNoLimit, solution)) {
-        return absl::OkStatus();
-      }
-      if (context_.ShouldStop()) return absl::OkStatus();
-    }
+    if (BuildFirst(choice, first, solution)) return absl::OkStatus();
   }
-  if (in_memories) {
+  if (host_memory) {
     SetResidencies(kCheapFills, true);
     for (const double fill : fills) {
       const Construction::Choice choice = Choose(AllLayouts(), kNoLimit, fill, solution, nullptr);
-      if (context_.stopped()) return absl::OkStatus();
-      for (const Construction::Order order :
-           {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
-        if (Build(choice, order, AllLayouts(), kNoLimit, solution)) {
-          return absl::OkStatus();
-        }
-        if (context_.ShouldStop()) return absl::OkStatus();
-      }
+      if (context_.stopped() || BuildFirst(choice, AllLayouts(), solution)) return absl::OkStatus();
     }
   }
   const PricedLayouts& all = AllLayouts();
@@ -195,25 +184,23 @@ bool InitialSolutions::PredictWholeTables() {
     return shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise, dim, 1, residency)
         .full;
   };
-  whole_tables_.resize(tables.size());
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    WholeTable& whole = whole_tables_[t];
-    whole.residencies = *rules_.of(static_cast<int>(t)).residencies;
-    for (const int residency : whole.residencies) shard_of(t, residency);
+    whole_residencies_.push_back(*rules_.of(static_cast<int>(t)).residencies);
+    for (const int residency : whole_residencies_[t]) shard_of(t, residency);
     if ((t + 1) % kTablesAtOnce != 0 && t + 1 < tables.size()) continue;
     shard_table_.PredictNew();
     if (context_.ShouldStop()) return false;
   }
+  whole_tables_.resize(tables.size());
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    WholeTable& whole = whole_tables_[t];
     const auto bytes = [&](int residency) { return shard_table_.bytes(shard_of(t, residency)); };
-    std::stable_sort(whole.residencies.begin(), whole.residencies.end(),
+    std::stable_sort(whole_residencies_[t].begin(), whole_residencies_[t].end(),
                      [&](int a, int b) { return bytes(a) < bytes(b); });
-    for (const int residency : whole.residencies) {
+    for (const int residency : whole_residencies_[t]) {
       const int shard = shard_of(t, residency);
       const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
-      whole.holdings.push_back({TieBroken(cost_ms, residency), shard_table_.bytes(shard),
-                                shard_table_.host_bytes(shard)});
+      whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.bytes(shard),
+                                  shard_table_.host_bytes(shard)});
     }
   }
   return true;
@@ -221,17 +208,15 @@ bool InitialSolutions::PredictWholeTables() {
 
 void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_ends) {
   if (whole_tables_.empty() && !PredictWholeTables()) return;
-  std::vector<std::vector<TableHolding>> holdings;
-  for (const WholeTable& whole : whole_tables_) holdings.push_back(whole.holdings);
   Construction::Residencies found(whole_tables_.size());
   const auto add = [&](std::size_t t, int residency) {
     if (std::count(found[t].begin(), found[t].end(), residency) == 0) found[t].push_back(residency);
   };
   for (const double fill : fills) {
-    const std::vector<int> chosen = FillMemories(holdings, fill * device_room_, host_room_);
+    const std::vector<int> chosen = FillMemories(
+        whole_tables_, fill * construction_.device_room_bytes(), construction_.host_room_bytes());
     for (std::size_t t = 0; t < found.size(); ++t) {
-      if (chosen[t] < 0) continue;
-      add(t, whole_tables_[t].residencies[static_cast<std::size_t>(chosen[t])]);
+      if (chosen[t] >= 0) add(t, whole_residencies_[t][static_cast<std::size_t>(chosen[t])]);
     }
   }
   for (std::size_t t = 0; t < found.size(); ++t) {
@@ -263,8 +248,8 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
 Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, double limit_ms,
                                               double fill, const Solution& solution,
                                               Random* noise) const {
-  const bool in_memories = rules_.has_host_memory();
-  std::vector<std::vector<TableHolding>> holdings(in_memories ? layouts.size() : 0);
+  const bool host_memory = rules_.has_host_memory();
+  std::vector<std::vector<TableHolding>> holdings(host_memory ? layouts.size() : 0);
   std::vector<std::vector<std::size_t>> positions(holdings.size());  // of holdings in layouts
   Construction::Choice choice(layouts.size());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
@@ -279,7 +264,7 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
       const bool copy = p.layout.type == ShardingType::kDataParallel;
       if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
       const double excess_ms = std::max(0.0, p.peak_ms - limit_ms);
-      if (in_memories) {
+      if (host_memory) {
         const double cost_ms = TieBroken(p.price_ms, p.layout.residency);
         holdings[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes, p.host_bytes});
         positions[t].push_back(l);
@@ -292,8 +277,9 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
       }
     }
   }
-  if (!in_memories) return choice;
-  const std::vector<int> chosen = FillMemories(holdings, fill * device_room_, host_room_);
+  if (!host_memory) return choice;
+  const std::vector<int> chosen = FillMemories(holdings, fill * construction_.device_room_bytes(),
+                                               construction_.host_room_bytes());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (chosen[t] < 0) continue;
     choice[t] = layouts[t][positions[t][static_cast<std::size_t>(chosen[t])]];
@@ -309,13 +295,13 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
     for (const PricedLayout& p : Choose(layouts, kNoLimit, fill, solution, nullptr)) {
       limit_ms = std::max(limit_ms, p.peak_ms);
     }
-  }
-  for (const auto& of_table : layouts) {
-    if (rules_.has_host_memory()) break;
-    double least = kNoLimit;
-    for (const PricedLayout& p : of_table) least = std::min(least, p.price_ms);
-    for (const PricedLayout& p : of_table) {
-      if (p.price_ms == least) limit_ms = std::max(limit_ms, p.peak_ms);
+  } else {
+    for (const auto& of_table : layouts) {
+      double least = kNoLimit;
+      for (const PricedLayout& p : of_table) least = std::min(least, p.price_ms);
+      for (const PricedLayout& p : of_table) {
+        if (p.price_ms == least) limit_ms = std::max(limit_ms, p.peak_ms);
+      }
     }
   }
   std::vector<LimitedChoice> choices;
@@ -332,6 +318,22 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
   return choices;
 }
 
+void InitialSolutions::KeepPromising(std::vector<LimitedChoice>& choices) const {
+  const auto promise_ms = [&](const LimitedChoice& limited) {
+    double price_ms = 0, peak_ms = 0;
+    for (const PricedLayout& p : limited.choice) {
+      price_ms += p.price_ms;
+      peak_ms = std::max(peak_ms, p.peak_ms);
+    }
+    return std::max(peak_ms, price_ms / rules_.num_ranks());
+  };
+  std::stable_sort(choices.begin(), choices.end(),
+                   [&](const LimitedChoice& a, const LimitedChoice& b) {
+                     return promise_ms(a) < promise_ms(b);
+                   });
+  if (choices.size() > kBuiltWithHostMemory) choices.resize(kBuiltWithHostMemory);
+}
+
 StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution) {
   std::vector<LimitedChoice> choices;
   const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=
@@ -344,23 +346,7 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   for (const double fill : fills) {
     for (LimitedChoice& choice : Choices(fill, solution)) choices.push_back(std::move(choice));
   }
-  if (rules_.has_host_memory()) {
-    std::vector<std::pair<double, std::size_t>> by_promise;
-    for (std::size_t c = 0; c < choices.size(); ++c) {
-      double price_ms = 0, peak_ms = 0;
-      for (const PricedLayout& p : choices[c].choice) {
-        price_ms += p.price_ms;
-        peak_ms = std::max(peak_ms, p.peak_ms);
-      }
-      by_promise.emplace_back(std::max(peak_ms, price_ms / rules_.num_ranks()), c);
-    }
-    std::sort(by_promise.begin(), by_promise.end());
-    std::vector<LimitedChoice> kept;
-    for (const auto& [promise_ms, c] : by_promise) {
-      if (kept.size() < kBuiltInMemories) kept.push_back(std::move(choices[c]));
-    }
-    choices = std::move(kept);
-  }
+  if (rules_.has_host_memory()) KeepPromising(choices);
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
   std::vector<Unit> best;
   double best_ms = kNoLimit;
@@ -370,9 +356,7 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   if (context_.stopped()) return Found::kNone;
   const auto consider = [&](const LimitedChoice& limited, Construction::Order order) {
     const Construction::Choice& choice = limited.choice;
-    if (!Build(choice, order, AllLayouts(), limited.limit_ms, solution)) {
-      return;
-    }
+    if (!Build(choice, order, AllLayouts(), limited.limit_ms, solution)) return;
     pricer_.PriceSolution(solution);
     const double cost_ms = pricer_.objective().cost_ms();
     const bool is_best = cost_ms < best_ms;
@@ -424,9 +408,7 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& so
         Choose(layouts, share * best_cost_ms, fill, solution, &random);
     const auto order =
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
-    if (!Build(choice, order, layouts, share * best_cost_ms, solution)) {
-      continue;
-    }
+    if (!Build(choice, order, layouts, share * best_cost_ms, solution)) continue;
     pricer_.PriceSolution(solution);
     const double promise_ms = PromiseMs(pricer_.objective());
     if (promise_ms >= promising_ms) continue;

@@ -41,16 +41,14 @@ class InitialSolutions {
   bool Restart(double best_cost_ms, Random& random, Solution& solution);
 
  private:
-  // A table on one rank, in each of its residencies, with more and more bytes of device memory.
-  struct WholeTable {
-    std::vector<int> residencies;
-    std::vector<TableHolding> holdings;
-  };
-
   // Builds the choice. With host memory a table that finds no place may have any of the layouts;
   // otherwise other cuts come first.
   bool Build(const Construction::Choice& choice, Construction::Order order,
              const PricedLayouts& layouts, double limit_ms, Solution& solution);
+
+  // In the order by price, then by bytes. True: also where the context says stop meanwhile.
+  bool BuildFirst(const Construction::Choice& choice, const PricedLayouts& layouts,
+                  Solution& solution);
 
   // False: the context says stop.
   bool PredictWholeTables();
@@ -72,6 +70,9 @@ class InitialSolutions {
     double limit_ms = 0;
   };
   std::vector<LimitedChoice> Choices(double fill, const Solution& solution);
+  // Leaves those that promise the lowest cost: the longer of the largest shard's time and an even
+  // share of all.
+  void KeepPromising(std::vector<LimitedChoice>& choices) const;
   void GridStart(const std::vector<LimitedChoice>& choices, Solution& solution, double& best_ms,
                  std::vector<Unit>& best);
   // False: the context said stop.
@@ -84,9 +85,10 @@ class InitialSolutions {
   ShardTable& shard_table_;
   MovePricer& pricer_;
   Construction construction_;
-  double device_room_ = 0;  // bytes of all ranks
-  double host_room_ = 0;    // bytes of all hosts
-  std::vector<WholeTable> whole_tables_;
+  // By table: its residencies with more and more bytes of device memory, and what it is in each, on
+  // one rank.
+  Construction::Residencies whole_residencies_;
+  std::vector<std::vector<TableHolding>> whole_tables_;
   Construction::Residencies residencies_;  // that all_layouts_ are in
   PricedLayouts all_layouts_;
   std::vector<int> urgency_;  // by table

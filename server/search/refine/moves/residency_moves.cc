@@ -274,23 +274,29 @@ void ResidencyMoves::TryPromotions(const Solution& solution, const MovePricer& p
   }
 }
 
+std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution& solution,
+                                                                 const MovePricer& pricer,
+                                                                 std::span<const int> ids, int rank,
+                                                                 std::size_t most) const {
+  std::vector<UnitShare> by_share;
+  for (const int id : ids) {
+    const Unit& unit = solution.unit(id);
+    if (unit.type == ShardingType::kTableColumnWise || solution.fixed(unit.table) != nullptr) {
+      continue;
+    }
+    by_share.push_back({estimator_.ShareOf(solution, pricer, rank, unit.shards.full), id});
+  }
+  std::sort(by_share.begin(), by_share.end(), [](const UnitShare& a, const UnitShare& b) {
+    return a.share_ms != b.share_ms ? a.share_ms > b.share_ms : a.id < b.id;
+  });
+  if (by_share.size() > most) by_share.resize(most);
+  return by_share;
+}
+
 void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer,
                                        int source, MoveList& list) {
   const auto on = [&](int rank, std::size_t most) {
-    std::vector<std::pair<double, int>> by_share;
-    for (const int id : solution.units_on_rank(rank)) {
-      const Unit& unit = solution.unit(id);
-      if (unit.type == ShardingType::kTableColumnWise || solution.fixed(unit.table) != nullptr) {
-        continue;
-      }
-      by_share.emplace_back(-estimator_.ShareOf(solution, pricer, rank, unit.shards.full), id);
-    }
-    std::sort(by_share.begin(), by_share.end());
-    std::vector<int> ids;
-    for (const auto& [share, id] : by_share) {
-      if (ids.size() < most) ids.push_back(id);
-    }
-    return ids;
+    return Costliest(solution, pricer, solution.units_on_rank(rank), rank, most);
   };
   std::vector<std::pair<double, int>> targets;
   for (int r = 0; r < solution.num_ranks(); ++r) {
@@ -311,7 +317,7 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
     unit.place = rank;
     return unit;
   };
-  std::vector<std::vector<int>> returns;
+  std::vector<std::vector<UnitShare>> returns;
   for (const auto& [total_ms, target] : targets) returns.push_back(on(target, kReturns));
   // Making room takes time: what would be too slow even if there were room is left out.
   const double cost_ms = pricer.objective().cost_ms();
@@ -319,7 +325,7 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
   const auto share_ms = [&](int rank, int id) {
     return estimator_.ShareOf(solution, pricer, rank, solution.unit(id).shards.full);
   };
-  for (const int id : on(source, kUnits)) {
+  for (const auto& [of_source_ms, id] : on(source, kUnits)) {
     const int table = solution.unit(id).table;
     for (std::size_t t = 0; t < targets.size(); ++t) {
       const auto [total_ms, target] = targets[t];
@@ -335,11 +341,11 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
           Complete(solution, pricer, list);
         }
       }
-      for (const int back : returns[t]) {
+      for (const auto& [of_target_ms, back] : returns[t]) {
         const int other = solution.unit(back).table;
         if (other == table || holds(other, source) || !rules_.of(other).ranks->contains(source) ||
-            there_ms - share_ms(target, back) >= cost_ms ||
-            source_ms - share_ms(source, id) + share_ms(source, back) >= cost_ms) {
+            there_ms - of_target_ms >= cost_ms ||
+            source_ms - of_source_ms + share_ms(source, back) >= cost_ms) {
           continue;
         }
         Begin();
@@ -360,16 +366,7 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer,
                                    MoveList& list) {
   const int host = solution.host_of(source);
   const auto on = [&](int at) {
-    std::vector<std::pair<double, int>> by_share;
-    for (const int id : solution.units_on_host(at)) {
-      const Unit& unit = solution.unit(id);
-      if (solution.fixed(unit.table) != nullptr) continue;
-      const int rank = solution.host(at).first;
-      by_share.emplace_back(-estimator_.ShareOf(solution, pricer, rank, unit.shards.full), id);
-    }
-    std::sort(by_share.begin(), by_share.end());
-    by_share.resize(std::min(by_share.size(), kUnits));
-    return by_share;
+    return Costliest(solution, pricer, solution.units_on_host(at), solution.host(at).first, kUnits);
   };
   const auto moved = [&](int id, int to) {
     Unit unit = solution.unit(id);
@@ -393,7 +390,7 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer,
       if (context_.ShouldStop()) return;
       const int table = solution.unit(id).table;
       if (!takes(table, target)) continue;
-      if (target_ms - share_ms < cost_ms) {
+      if (target_ms + share_ms < cost_ms) {
         Begin();
         Remove(solution, id);
         Add(solution, moved(id, target));
@@ -401,7 +398,7 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer,
       }
       for (const auto& [back_ms, back] : returns) {
         const int other = solution.unit(back).table;
-        if (other == table || back_ms <= share_ms || target_ms - share_ms + back_ms >= cost_ms ||
+        if (other == table || back_ms >= share_ms || target_ms + share_ms - back_ms >= cost_ms ||
             !takes(other, host)) {
           continue;
         }

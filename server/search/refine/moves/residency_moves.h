@@ -71,6 +71,14 @@ class ResidencyMoves {
   // Completes the move and adds it to the list, if it can be and the list wants it.
   void Complete(const Solution& solution, const MovePricer& pricer, MoveList& list);
   void TryPromotions(const Solution& solution, const MovePricer& pricer, MoveList& list);
+  // A unit, and what it adds to the time of a rank.
+  struct UnitShare {
+    double share_ms = 0;
+    int id = 0;
+  };
+  // Of the units those that may change places and cost the rank most.
+  std::vector<UnitShare> Costliest(const Solution& solution, const MovePricer& pricer,
+                                   std::span<const int> ids, int rank, std::size_t most) const;
   void TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer, int source,
                          MoveList& list);
   // Blocks of a host go to another one, or swap with one there.
