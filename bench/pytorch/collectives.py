@@ -19,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 
 try:
@@ -29,11 +28,11 @@ except ImportError as fault:
     sys.exit(f"{fault}; run bench/pytorch/setup_environment.sh and the Python that it names")
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from rank_timing import median_seconds  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
 SIZES = ((1024, 16), (1024, 256), (1024, 2048), (4096, 2048))  # samples of the batch, columns of a rank: 64 KiB to 32 MiB of fp32
-WARMUP = 3
 
 
 def size_text(batch, columns):
@@ -69,15 +68,7 @@ def torch_rank(rank, ranks, store, pipe):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     while (job := pipe.recv()) is not None:
         collective, batch, columns, new_output, iterations = job
-        work = exchange(collective, batch, columns, ranks, new_output)
-        times = []
-        for i in range(WARMUP + iterations):
-            dist.barrier()
-            begin = time.perf_counter()
-            work()
-            if i >= WARMUP:
-                times.append(1e3 * (time.perf_counter() - begin))
-        pipe.send(statistics.median(times))
+        pipe.send(1e3 * median_seconds(exchange(collective, batch, columns, ranks, new_output), iterations))
     dist.destroy_process_group()
 
 

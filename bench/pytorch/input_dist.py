@@ -22,7 +22,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 try:
     import torch
@@ -34,9 +33,9 @@ except ImportError as fault:
     sys.exit(f"{fault}; run bench/pytorch/setup_environment.sh and the Python that it names")
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from rank_timing import median_seconds  # noqa: E402
 from server_process import PlannerProcess  # noqa: E402
 
-WARMUP = 3
 ROWS = 1_000_000  # of a table
 COPY_BYTES = 64 << 20
 
@@ -79,27 +78,16 @@ def fresh(features):
     return KeyedJaggedTensor(features.keys(), features.values(), lengths=features.lengths(), weights=features.weights_or_none())
 
 
-def seconds_of(work, iterations):
-    times = []
-    for i in range(WARMUP + iterations):
-        dist.barrier()
-        begin = time.perf_counter()
-        work()
-        if i >= WARMUP:
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
 def run_rank(rank, ranks, store, pipe):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     tensor = torch.rand(COPY_BYTES // 4)
     into = torch.empty_like(tensor)
-    pipe.send((2 * COPY_BYTES / seconds_of(lambda: into.copy_(tensor), 20),
-               COPY_BYTES * (ranks - 1) / ranks / seconds_of(lambda: dist.all_to_all_single(into, tensor), 20)))
+    pipe.send((2 * COPY_BYTES / median_seconds(lambda: into.copy_(tensor), 20),
+               COPY_BYTES * (ranks - 1) / ranks / median_seconds(lambda: dist.all_to_all_single(into, tensor), 20)))
     while (job := pipe.recv()) is not None:
         case, iterations = job
-        pipe.send(1e3 * seconds_of(distribution(case, rank, ranks), iterations))
+        pipe.send(1e3 * median_seconds(distribution(case, rank, ranks), iterations))
     dist.destroy_process_group()
 
 

@@ -175,6 +175,7 @@ struct CUstream_st {
       if (queue.empty()) return;
       const std::function<void()>& work = queue.front();
       lock.unlock();
+      // Now and then late, as a real stream may be, so that others overtake it.
       if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 50));
       work();
       lock.lock();
