@@ -29,6 +29,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::CommandLineTest;
+using ::testing::ElementsAre;
 using testing::FakePlanner;
 using testing::FakeWorker;
 using ::testing::HasSubstr;
@@ -255,21 +256,30 @@ TEST_F(CommandLineTest, PlanSendsTheRequestWithItsOverrides) {
   EXPECT_EQ(json["plan"]["tables"][1]["name"], "b");
 }
 
-TEST_F(CommandLineTest, PlanSendsThePreviousPlanAndItsBudget) {
-  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_,
-                 "--migration-budget-gib", "1.5", "--explain"}),
-            0)
+TEST_F(CommandLineTest, PlanSendsThePreviousPlanAndWhatMayMove) {
+  EXPECT_EQ(
+      Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_,
+           "--migration-budget-gib", "1.5", "--only-types", "table_wise,column_wise", "--explain"}),
+      0)
       << err_;
   v1::ShardPlanRequest request = planner_.requests().back();
   EXPECT_EQ(request.migration().previous().tables_size(), 2);
   EXPECT_EQ(request.migration().budget_bytes(), std::int64_t{3} << 29);
+  EXPECT_THAT(request.migration().only_types(), ElementsAre("table_wise", "column_wise"));
   EXPECT_TRUE(request.search().explain());
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_}), 0);
   EXPECT_FALSE(planner_.requests().back().migration().has_budget_bytes());
+  EXPECT_THAT(planner_.requests().back().migration().only_types(), IsEmpty());
 
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--migration-budget-gib", "0"}),
             1);
   EXPECT_THAT(err_, HasSubstr("--previous"));
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--only-types", "table_wise"}),
+            1);
+  EXPECT_THAT(err_, HasSubstr("--only-types needs a plan to migrate from"));
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_,
+                 "--only-types", "row"}),
+            2);
   EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--previous", plan_,
                  "--migration-budget-gib", "nan"}),
             2);

@@ -76,13 +76,12 @@ void AddRanges(const v1::MeasuredRanges& ranges, TextTable& table) {
   add_range("measured_batch_sizes", ranges.min_batch_size(), ranges.max_batch_size());
   add_range("measured_ranks", ranges.min_ranks(), ranges.max_ranks());
   add_range("measured_hosts", 1, ranges.max_hosts());
-  if (!ranges.weight_dtypes().empty()) {
-    table.AddRow(
-        {"measured_weight_dtypes", fmt::format("{}", fmt::join(ranges.weight_dtypes(), " "))});
-  }
-  if (!ranges.optimizers().empty()) {
-    table.AddRow({"measured_optimizers", fmt::format("{}", fmt::join(ranges.optimizers(), " "))});
-  }
+  const auto add_words = [&](const char* name, const auto& words) {
+    if (!words.empty()) table.AddRow({name, fmt::format("{}", fmt::join(words, " "))});
+  };
+  add_words("measured_weight_dtypes", ranges.weight_dtypes());
+  add_words("measured_optimizers", ranges.optimizers());
+  add_words("measured_pooling_modes", ranges.pooling_modes());
 }
 
 std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextStyle& style) {

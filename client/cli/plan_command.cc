@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,25 +49,34 @@ struct PlanOptions {
   bool explain = false;
   std::string previous_file;
   std::optional<double> migration_budget_gib;
+  std::vector<std::string> only_types;
   std::vector<std::string> compared;
   std::string what_if_file;
   std::string moves_file;
 };
 
-// The plan in place and its budget, from the command line over the request's.
+// The plan in place and what may move, from the command line over the request's.
 Status OverrideMigration(const PlanOptions& options, v1::Plan previous,
                          v1::ShardPlanRequest& request) {
   if (!options.previous_file.empty()) {
     *request.mutable_migration()->mutable_previous() = std::move(previous);
   }
+  const auto need_previous = [&](std::string_view option) {
+    return request.has_migration()
+               ? absl::OkStatus()
+               : InvalidArgument(
+                     "{} needs a plan to migrate from: --previous, or a migration in {}", option,
+                     options.request_file);
+  };
   if (options.migration_budget_gib) {
-    if (!request.has_migration()) {
-      return InvalidArgument(
-          "--migration-budget-gib needs a plan to migrate from: --previous, or a migration in {}",
-          options.request_file);
-    }
+    NS_RETURN_IF_ERROR(need_previous("--migration-budget-gib"));
     request.mutable_migration()->set_budget_bytes(
         std::llround(*options.migration_budget_gib * static_cast<double>(kGiB)));
+  }
+  if (!options.only_types.empty()) {
+    NS_RETURN_IF_ERROR(need_previous("--only-types"));
+    request.mutable_migration()->mutable_only_types()->Assign(options.only_types.begin(),
+                                                              options.only_types.end());
   }
   return absl::OkStatus();
 }
@@ -279,6 +289,13 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
               "Most GiB of weights that may move away from the previous plan; 0: nothing; "
               "default: the request's, or any amount"),
           0.0, 1e6);
+  command
+      ->add_option("--only-types", options->only_types,
+                   "Sharding types whose tables in place may change ranks; all others stay as they "
+                   "are; default: the request's, or any")
+      ->delimiter(',')
+      ->type_name("TYPE[,TYPE...]")
+      ->check(OneWordOf<ShardingType>());
   command
       ->add_option(
           "--emit-moves", options->moves_file,

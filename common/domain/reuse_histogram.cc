@@ -23,37 +23,41 @@ const std::array<double, kMaxTerms + 1>& Reciprocals() {
   return reciprocals;
 }
 
-// P(Poisson(mean) <= count) for ascending counts; each term is summed once.
-class PoissonCdf {
- public:
-  explicit PoissonCdf(double mean)
-      : mean_(mean),
-        deviation_(std::sqrt(2 * mean)),
-        term_(mean > kNormalFrom ? 0 : std::exp(-mean)),
-        sum_(term_) {}
+// P(Poisson(mean) <= 2^bin) by bin, of a few means side by side: one after the other, each term
+// would wait for the one before.
+constexpr std::size_t kMeans = 4;
+using Means = std::array<double, kMeans>;
+using UpToBin = std::array<Means, kReuseBins>;
 
-  double UpTo(int count) {
-    if (mean_ > kNormalFrom) {
-      const double z = (count + 0.5 - mean_) / deviation_;
-      if (z < -6) return 0;  // less than 1e-17
-      return z > 6 ? 1 : 0.5 * std::erfc(-z);
+// Means up to kNormalFrom, by summing the terms.
+void SumTerms(const Means& mean, Means term, UpToBin& up_to) {
+  for (Means& of_bin : up_to) of_bin.fill(1);
+  Means sum = term;
+  const auto add = [&](int count) {
+    for (std::size_t m = 0; m < kMeans; ++m) {
+      term[m] *= mean[m] * Reciprocals()[static_cast<std::size_t>(count)];
+      sum[m] += term[m];
     }
-    while (summed_ < count) {
-      if (summed_ >= kMaxTerms || (summed_ > mean_ && term_ < 1e-18)) return 1;
-      ++summed_;
-      term_ *= mean_ * Reciprocals()[summed_];
-      sum_ += term_;
+  };
+  int summed = 0;
+  for (int bin = 0; 1 << bin <= kMaxTerms; ++bin) {
+    while (summed + 1 < 1 << bin) add(++summed);
+    std::array<bool, kMeans> has_all;
+    for (std::size_t m = 0; m < kMeans; ++m) has_all[m] = summed > mean[m] && term[m] < 1e-18;
+    if (std::all_of(has_all.begin(), has_all.end(), [](bool all) { return all; })) return;
+    add(++summed);
+    for (std::size_t m = 0; m < kMeans; ++m) {
+      if (!has_all[m]) up_to[static_cast<std::size_t>(bin)][m] = std::min(sum[m], 1.0);
     }
-    return std::min(sum_, 1.0);
   }
+}
 
- private:
-  double mean_;
-  double deviation_;
-  double term_;
-  double sum_;
-  int summed_ = 0;
-};
+// P(Normal(mean, sqrt(mean)) <= count), count in the middle between two.
+double NormalUpTo(double count, double mean, double deviation) {
+  const double z = (count + 0.5 - mean) / deviation;
+  if (z < -6) return 0;  // less than 1e-17
+  return z > 6 ? 1 : 0.5 * std::erfc(-z);
+}
 
 }  // namespace
 
@@ -100,16 +104,31 @@ ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, doubl
   }
   ReuseHistogram histogram{};
   double distinct = 0;
-  for (const Group& group : groups) {
-    PoissonCdf cdf(static_cast<double>(num_ids) * group.weight / total_weight);
-    double below = cdf.UpTo(0);
-    for (int bin = 0; bin < kReuseBins; ++bin) {
-      const double up_to = bin == kReuseBins - 1 ? 1.0 : cdf.UpTo(1 << bin);
-      const double share = std::max(0.0, up_to - below) * group.rows;
-      histogram[bin] += share;
-      distinct += share;
-      below = std::max(below, up_to);
-      if (below == 1) break;  // the other bins get nothing
+  UpToBin up_to;
+  for (std::size_t first = 0; first < groups.size(); first += kMeans) {
+    Means mean{}, none{}, deviation{};
+    for (std::size_t m = 0; m < kMeans && first + m < groups.size(); ++m) {
+      mean[m] = static_cast<double>(num_ids) * groups[first + m].weight / total_weight;
+      deviation[m] = std::sqrt(2 * mean[m]);
+      none[m] = mean[m] > kNormalFrom ? NormalUpTo(0, mean[m], deviation[m]) : std::exp(-mean[m]);
+    }
+    // Means fall from group to group.
+    if (mean.back() <= kNormalFrom) SumTerms(mean, none, up_to);
+    for (std::size_t m = 0; m < kMeans && first + m < groups.size(); ++m) {
+      const bool normal = mean[m] > kNormalFrom;
+      // Bins further below the mean than NormalUpTo looks get nothing.
+      const double least = normal ? mean[m] - 6 * deviation[m] - 1 : 0;
+      std::size_t bin = 0;
+      while (bin < kReuseBins - 1 && 1 << bin < least) ++bin;
+      for (double below = none[m]; bin < kReuseBins && below != 1; ++bin) {
+        const double to = bin == kReuseBins - 1 ? 1.0
+                          : normal              ? NormalUpTo(1 << bin, mean[m], deviation[m])
+                                                : up_to[bin][m];
+        const double share = std::max(0.0, to - below) * groups[first + m].rows;
+        histogram[bin] += share;
+        distinct += share;
+        below = std::max(below, to);
+      }
     }
   }
   if (distinct <= 0) {

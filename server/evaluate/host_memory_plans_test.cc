@@ -232,6 +232,10 @@ TEST_F(HostMemoryPlansTest, ExplanationsSayWhyATableIsNotInDeviceMemory) {
   for (Device& device : request_.topology.devices) device.memory_bytes = 6'000;
   EXPECT_THAT(own().reason,
               HasSubstr("in device memory: no place with enough free memory was found"));
+  Migration& migration = request_.migration.emplace();
+  migration.previous = plan_;
+  migration.only_types = {ShardingType::kTableWise};
+  EXPECT_EQ(own().reason, "in device memory: its kernel stays (migration.only_types)");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
+#include "common/domain/tables_in_place.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/type_obstacle.h"
 
@@ -236,6 +237,11 @@ RelayoutFinder::RelayoutFinder(const PlanRequest& request, TypeSet default_types
   }
 }
 
+bool RelayoutFinder::StaysAsItIs(int table) const {
+  return request_.migration.has_value() && !request_.migration->only_types.empty() &&
+         TablesInPlace(request_)[static_cast<std::size_t>(table)] != nullptr;
+}
+
 std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
                                             std::span<const double> rank_cost_ms) {
   ledger_.Take(table, LayoutOf(entry), entry.shards);
@@ -247,7 +253,8 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
       if (!residency.in_host_memory()) continue;
       Relayouts& own = all.emplace_back();
       own.type = word.value;
-      own.reason = "constraints demand a kernel with rows in host memory";
+      own.reason = StaysAsItIs(table) ? "its kernel stays (migration.only_types)"
+                                      : "constraints demand a kernel with rows in host memory";
       if (rules_.of(table).device_types.contains(word.value)) own = proposals.Of(word.value, {});
       if (!own.reason.empty()) own.reason = "in device memory: " + own.reason;
     } else if (rules_.of(table).types.contains(word.value) &&

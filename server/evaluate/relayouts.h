@@ -39,6 +39,9 @@ class RelayoutFinder {
  private:
   class Proposals;
 
+  // Whether it is in place, and Migration::only_types leaves its kernel alone.
+  bool StaysAsItIs(int table) const;
+
   const PlanRequest& request_;
   const TypeSet default_types_;
   const CompiledRules& rules_;

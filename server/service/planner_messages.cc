@@ -73,6 +73,7 @@ v1::MeasuredRanges EncodeRanges(const ConditionRanges& ranges) {
   message.set_min_ranks(ranges.min_ranks);
   message.set_max_ranks(ranges.max_ranks);
   message.set_max_hosts(ranges.max_hosts);
+  for (const std::string& mode : ranges.pooling_modes) message.add_pooling_modes(mode);
   return message;
 }
 
