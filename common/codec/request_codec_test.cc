@@ -200,7 +200,11 @@ std::vector<Fault> OtherFaults() {
        device_model("h100-sxm", "m")},
       {"device_cost_models[0].device", "must not be empty", device_model("", "m")},
       {"device_cost_models[0].device", "h100", device_model("h1000", "m")},
-      {"device_cost_models[0].cost_model.name", "must not be empty", device_model("h100-sxm", "")},
+      {"device_cost_models[0].cost_model.name", "must not be empty",
+       [=](Request& r) {
+         device_model("h100-sxm", "")(r);
+         r.mutable_topology()->mutable_hosts(0)->set_device("h100-sxm");
+       }},
       {"device_cost_models[1].device", "h100-sxm has a cost model already",
        [=](Request& r) {
          device_model("h100-sxm", "m")(r);
@@ -210,6 +214,7 @@ std::vector<Fault> OtherFaults() {
       {"device_cost_models[0].cost_model.version", "must be at least 0, got -1",
        [=](Request& r) {
          device_model("h100-sxm", "m")(r);
+         r.mutable_topology()->mutable_hosts(0)->set_device("h100-sxm");
          r.mutable_device_cost_models(0)->mutable_cost_model()->set_version(-1);
        }},
       {"topology.hosts[0].compute_speed", "must be at least 0.001, got 0",
