@@ -65,7 +65,7 @@ Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRe
   priced.cost = DecodePlanCost(answer.cost());
   report.basis = answer.price_basis().text();
   // The other side by the same version.
-  *request.mutable_cost_model() = answer.cost_model();
+  AskForModelsOf(answer.cost_model(), answer.price_basis(), request);
   if (!answer.legal()) {
     report.notes.push_back(
         fmt::format("{} breaks {} {} of the request, first: {}: {}", side.file,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/cli/planner_options.h"
 #include "client/cli/text_table.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
@@ -91,7 +92,7 @@ CLI::Option* AddCompareOption(CLI::App& command, std::vector<std::string>& strat
 Status ComparePlans(const PlannerClient& planner, const v1::ShardPlanRequest& request,
                     const std::vector<std::string>& strategies, v1::ShardPlanResponse& response) {
   v1::ShardPlanRequest same_model = request;
-  *same_model.mutable_cost_model() = response.cost_model();
+  AskForModelsOf(response.cost_model(), response.price_basis(), same_model);
   for (const std::string& strategy : strategies) {
     v1::ComparedPlan& compared = *response.add_comparison();
     compared.set_strategy(strategy);

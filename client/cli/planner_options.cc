@@ -13,6 +13,19 @@ void OverrideModel(const std::string& model, v1::ShardPlanRequest& request) {
   *request.mutable_cost_model() = EncodeModelReference(*ParseModelReference(model));
 }
 
+void AskForModelsOf(const v1::CostModelRef& model, const v1::PriceBasis& basis,
+                    v1::ShardPlanRequest& request) {
+  *request.mutable_cost_model() = model;
+  request.clear_device_cost_models();
+  for (const v1::DevicePriceBasis& of : basis.devices()) {
+    if (of.device().empty()) continue;  // have that of the whole
+    v1::DeviceCostModel& entry = *request.add_device_cost_models();
+    entry.set_device(of.device());
+    entry.mutable_cost_model()->set_name(of.model());
+    entry.mutable_cost_model()->set_version(of.version());
+  }
+}
+
 std::string CheckModelReference(const std::string& text) {
   const auto parsed = ParseModelReference(text);
   return parsed.ok() ? std::string() : Message(parsed.status());

@@ -39,8 +39,12 @@ std::string CheckModelReference(const std::string& text);
 CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::string& description);
 
 // Puts --model, unless it is empty, in place of the request's model; the version that serves
-// where it names none.
+// where it names none. Models of devices stay.
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request);
+
+// Asks for the very models that priced an answer: that of the whole, and those of devices.
+void AskForModelsOf(const v1::CostModelRef& model, const v1::PriceBasis& basis,
+                    v1::ShardPlanRequest& request);
 
 // --planner, --timeout-s and those of AddTlsOptions. `options` must outlive the parse.
 void AddPlannerOptions(CLI::App& command, PlannerOptions& options);

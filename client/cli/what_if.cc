@@ -26,6 +26,7 @@
 #include "common/codec/request_codec.h"
 #include "common/codec/text_file.h"
 #include "common/codec/topology_codec.h"
+#include "common/devices/device_table.h"
 #include "common/domain/sharding_groups.h"
 
 namespace neuroshard {
@@ -225,6 +226,20 @@ v1::ShardPlanRequest RequestFor(const AskedRow& asked, v1::ShardPlanRequest requ
   if (asked.topology->has_cost_model()) {
     *request.mutable_cost_model() = asked.topology->cost_model();
   }
+  // Models of devices that other topologies have. What is no device is for the planner to refuse.
+  const auto has = [&](const PublishedDevice* device) {
+    const auto& hosts = request.topology().hosts();
+    return std::any_of(hosts.begin(), hosts.end(), [&](const v1::HostGroup& host) {
+      return FindDevice(host.device()) == device;
+    });
+  };
+  auto& models = *request.mutable_device_cost_models();
+  models.erase(std::remove_if(models.begin(), models.end(),
+                              [&](const v1::DeviceCostModel& of) {
+                                const PublishedDevice* device = FindDevice(of.device());
+                                return device != nullptr && !has(device);
+                              }),
+               models.end());
   return request;
 }
 

@@ -110,6 +110,9 @@ std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& p
                   [](const Device& device) { return device.compute_speed != 1; })) {
     lines.push_back("compute_speed is left out: lookups took what the workers' devices take");
   }
+  if (!request.device_cost_models.empty()) {
+    lines.push_back("device_cost_models are left out: lookups took what the workers' devices take");
+  }
   return lines;
 }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -169,6 +171,23 @@ void AppendLater(const std::optional<Fabric>& fabric, CanonicalBytes& out) {
   out.Real(fabric->inter_host.latency_us);
 }
 
+// Of the ranks whose compute another model prices than the request's own.
+void AppendDeviceModels(const PlanRequest& request, std::span<const DeviceCostModel> models,
+                        const CostModelRef& own, CanonicalBytes& out) {
+  std::map<std::string_view, std::string> words;  // by device
+  for (const DeviceCostModel& of : models) {
+    if (of.model != own) words[of.device] = fmt::format("{}/{}", of.model.name, of.model.version);
+  }
+  if (words.empty()) return;
+  LaterFields later(out);
+  const std::vector<Device>& devices = request.topology.devices;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const auto word = words.find(devices[i].name);
+    if (word == words.end()) continue;
+    later.Word(true, fmt::format("devices[{}].cost_model", i), word->second);
+  }
+}
+
 template <typename E>
 void AppendWords(const std::vector<E>& words, CanonicalBytes& out) {
   out.Integer(static_cast<std::uint64_t>(words.size()));
@@ -268,7 +287,7 @@ void Append(const SearchOptions& search, CanonicalBytes& out) {
 }  // namespace
 
 std::string RequestFingerprint(const PlanRequest& request, std::string_view model_name,
-                               int model_version) {
+                               int model_version, std::span<const DeviceCostModel> device_models) {
   CanonicalBytes out;
   out.Text("neuroshard-request/2");
   const std::vector<const Table*> tables = InOrder(request.tables);
@@ -296,6 +315,8 @@ std::string RequestFingerprint(const PlanRequest& request, std::string_view mode
   for (std::size_t i = 0; i < tables.size(); ++i) AppendLater(*tables[i], i, out);
   AppendLater(request.topology.fabric, out);
   AppendLater(tables, request, out);
+  if (device_models.empty()) device_models = request.device_cost_models;
+  AppendDeviceModels(request, device_models, {std::string(model_name), model_version}, out);
   return Sha256Hex(out.bytes());
 }
 

@@ -1,6 +1,7 @@
 // Fingerprint of a request: answers to the same request have the same one.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,10 @@ namespace neuroshard {
 // order does not matter), topology, batch, optimizer, memory model, constraints, migration, search
 // options with seed and time budget, and the model that prices it. Not in it: request_id, warnings,
 // search.explain, and the model name and version as asked for (the resolved ones are given here).
-// Equal on every platform.
+// `device_models`: those of the request's device_cost_models likewise; empty: as asked for. Ranks
+// whose compute the model above prices are as in a request without them. Equal on every platform.
 std::string RequestFingerprint(const PlanRequest& request, std::string_view model_name,
-                               int model_version);
+                               int model_version,
+                               std::span<const DeviceCostModel> device_models = {});
 
 }  // namespace neuroshard

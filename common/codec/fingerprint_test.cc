@@ -225,6 +225,23 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
   EXPECT_EQ(seen.size(), changes.size() + 3);
 }
 
+TEST(FingerprintTest, RanksCountByTheModelOfTheirDevice) {
+  PlanRequest request = SomeRequest();
+  for (Device& device : request.topology.devices) device.name = "h100-sxm";
+  const std::string plain = Fingerprint(request);
+  request.device_cost_models = {{"h100-sxm", {"model", 3}}};
+  EXPECT_EQ(RequestFingerprint(request, "model", 3), plain) << "the request's own";
+  request.device_cost_models = {{"h100-sxm", {"other", 0}}};
+  std::set<std::string> seen = {plain, Fingerprint(request)};
+  for (const int version : {1, 2}) {
+    const std::vector<DeviceCostModel> resolved = {{"h100-sxm", {"other", version}}};
+    seen.insert(RequestFingerprint(request, "model", 3, resolved));
+  }
+  EXPECT_EQ(seen.size(), 4U);
+  const std::vector<DeviceCostModel> other_device = {{"l4", {"other", 1}}};
+  EXPECT_EQ(RequestFingerprint(request, "model", 3, other_device), plain) << "of no rank";
+}
+
 TEST(FingerprintTest, TablesOfOneNameAreToldApartByTheirModules) {
   PlanRequest request = SomeRequest();
   for (Table& table : request.tables) table.module = table.name;

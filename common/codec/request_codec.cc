@@ -1,6 +1,9 @@
 #include "common/codec/request_codec.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "common/codec/search_options_codec.h"
 #include "common/codec/table_codec.h"
 #include "common/codec/topology_codec.h"
+#include "common/devices/device_table.h"
 #include "common/domain/memory_use.h"
 
 namespace neuroshard {
@@ -100,6 +104,38 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
   }
 }
 
+std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& message,
+                                                    const Topology& topology, bool topology_ok,
+                                                    Violations& violations) {
+  std::vector<DeviceCostModel> models;
+  const std::vector<std::string> on_hosts = DeviceNames(topology);
+  std::set<std::string> seen;
+  for (int i = 0; i < message.device_cost_models_size(); ++i) {
+    const v1::DeviceCostModel& entry = message.device_cost_models(i);
+    const FieldCheck check(fmt::format("device_cost_models[{}]", i), violations);
+    check.IsNonEmptyText("cost_model.name", entry.cost_model().name(), kMaxModelNameBytes);
+    check.InRange("cost_model.version", entry.cost_model().version(), 0, std::int64_t{INT32_MAX});
+    const PublishedDevice* device = FindDevice(entry.device());
+    if (entry.device().empty()) {
+      check.Fail("device", "must not be empty");
+    } else if (device == nullptr) {
+      check.Fail("device", DescribeUnknownDevice(entry.device()));
+    } else if (!seen.insert(device->name).second) {
+      check.Fail("device", fmt::format("{} has a cost model already", device->name));
+    } else if (topology_ok &&
+               std::find(on_hosts.begin(), on_hosts.end(), device->name) == on_hosts.end()) {
+      check.Fail("device",
+                 fmt::format("must be a device of topology.hosts, which {}, got {}",
+                             on_hosts.empty() ? std::string("name none")
+                                              : fmt::format("name {}", fmt::join(on_hosts, ", ")),
+                             device->name));
+    } else {
+      models.push_back({device->name, {entry.cost_model().name(), entry.cost_model().version()}});
+    }
+  }
+  return models;
+}
+
 }  // namespace
 
 CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& violations) {
@@ -144,6 +180,8 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   const std::size_t faults_before = violations.count();
   if (admitted.topology) request.topology = DecodeTopology(message.topology(), violations);
   const bool topology_ok = admitted.topology && violations.count() == faults_before;
+  request.device_cost_models =
+      DecodeDeviceCostModels(message, request.topology, topology_ok, violations);
   if (message.tables_size() == 0)
     violations.Add("tables", "must have at least one entry, got none");
   TableDecoder decoder(batch_ok ? request.global_batch_size : 1);
@@ -197,6 +235,12 @@ v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
   message.mutable_memory()->set_reserve_bytes(request.memory.reserve_bytes);
   message.mutable_cost_model()->set_name(request.cost_model.name);
   message.mutable_cost_model()->set_version(request.cost_model.version);
+  for (const DeviceCostModel& of : request.device_cost_models) {
+    v1::DeviceCostModel& entry = *message.add_device_cost_models();
+    entry.set_device(of.device);
+    entry.mutable_cost_model()->set_name(of.model.name);
+    entry.mutable_cost_model()->set_version(of.model.version);
+  }
   *message.mutable_search() = EncodeSearchOptions(request.search);
   if (!request.constraints.empty()) {
     *message.mutable_constraints() = EncodeConstraints(request.constraints, request.tables);

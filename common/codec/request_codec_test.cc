@@ -171,6 +171,13 @@ std::vector<Fault> OtherFaults() {
   const auto search = [](auto change) {
     return [change](Request& request) { change(*request.mutable_search()); };
   };
+  const auto device_model = [](const char* device, const char* model) {
+    return [=](Request& request) {
+      v1::DeviceCostModel& entry = *request.add_device_cost_models();
+      entry.set_device(device);
+      entry.mutable_cost_model()->set_name(model);
+    };
+  };
   return {
       {"tables", "at least one", [](Request& r) { r.clear_tables(); }},
       {"topology.hosts", "at least one", [](Request& r) { r.clear_topology(); }},
@@ -188,6 +195,28 @@ std::vector<Fault> OtherFaults() {
        host([](v1::HostGroup& h) {
          for (const int bytes : {5, 5, 0, 5}) h.add_device_memory_bytes(bytes);
        })},
+      {"device_cost_models[0].device",
+       "must be a device of topology.hosts, which name none, got h100-sxm",
+       device_model("h100-sxm", "m")},
+      {"device_cost_models[0].device", "must not be empty", device_model("", "m")},
+      {"device_cost_models[0].device", "h100", device_model("h1000", "m")},
+      {"device_cost_models[0].cost_model.name", "must not be empty",
+       [=](Request& r) {
+         device_model("h100-sxm", "")(r);
+         r.mutable_topology()->mutable_hosts(0)->set_device("h100-sxm");
+       }},
+      {"device_cost_models[1].device", "h100-sxm has a cost model already",
+       [=](Request& r) {
+         device_model("h100-sxm", "m")(r);
+         device_model("NVIDIA H100 80GB HBM3", "n")(r);
+         r.mutable_topology()->mutable_hosts(0)->set_device("h100-sxm");
+       }},
+      {"device_cost_models[0].cost_model.version", "must be at least 0, got -1",
+       [=](Request& r) {
+         device_model("h100-sxm", "m")(r);
+         r.mutable_topology()->mutable_hosts(0)->set_device("h100-sxm");
+         r.mutable_device_cost_models(0)->mutable_cost_model()->set_version(-1);
+       }},
       {"topology.hosts[0].compute_speed", "must be at least 0.001, got 0",
        host([](v1::HostGroup& h) { h.set_compute_speed(0); })},
       {"topology.hosts[0].host_memory_bytes", "must be at least 0, got -1",
@@ -513,6 +542,11 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   table.add_feature_batch_sizes(512);
   message.set_pipeline_type("train_sparse_dist");
   message.mutable_quantized_comms()->set_backward_dtype("int8");
+  other.set_device("a100-sxm-80gb");
+  v1::DeviceCostModel& of_device = *message.add_device_cost_models();
+  of_device.set_device("NVIDIA A100-SXM4-80GB");
+  of_device.mutable_cost_model()->set_name("a100");
+  of_device.mutable_cost_model()->set_version(2);
   v1::TableRule& rule = *message.mutable_constraints()->add_tables();
   rule.add_tables(message.tables(0).name());
   rule.add_compute_kernels("fused_uvm_caching");
@@ -524,6 +558,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 
   EXPECT_EQ(encoded.topology().hosts_size(), 2);
+  EXPECT_EQ(request->device_cost_models,
+            (std::vector<DeviceCostModel>{{"a100-sxm-80gb", {"a100", 2}}}));
   EXPECT_EQ(request->pipeline_type, PipelineType::kTrainSparseDist);
   EXPECT_EQ(request->tables[2].batch_pooling_factors, std::vector<double>{3});
   EXPECT_EQ(request->search.hugectr.iterations, 3);

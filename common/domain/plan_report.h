@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/domain/plan_cost.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -19,12 +20,25 @@ inline constexpr std::array kWords<BasisKind> = {
     Word<BasisKind>{BasisKind::kPublished, "published"},
     Word<BasisKind>{BasisKind::kMixed, "mixed"}};
 
+// What priced the compute of the ranks of one kind of devices.
+struct DevicePriceBasis {
+  std::string device;  // Device::name
+  int num_ranks = 0;
+  std::string model;
+  int version = 0;
+  MeasuredWith measured_with = {};
+
+  bool operator==(const DevicePriceBasis&) const = default;
+};
+
 // What the prices of an answer rest on, and how far the request is from that.
 struct PriceBasis {
   BasisKind kind = BasisKind::kMeasured;
   std::string text;                      // one line with all of it
   std::string measured_until;            // ISO 8601; empty: not known, or nothing was measured
   std::vector<std::string> differences;  // empty: none that are known
+  // Every kind, in the order of ranks, where several models priced compute; else empty.
+  std::vector<DevicePriceBasis> devices = {};
 
   bool operator==(const PriceBasis&) const = default;
 };

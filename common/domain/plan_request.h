@@ -34,6 +34,14 @@ struct CostModelRef {
   bool operator==(const CostModelRef&) const = default;
 };
 
+// The cost model of the compute of the ranks whose Device::name this is.
+struct DeviceCostModel {
+  std::string device;
+  CostModelRef model;  // with a name
+
+  bool operator==(const DeviceCostModel&) const = default;
+};
+
 // Types of vectors and of their gradients on the wire; none: as the lookup gives them.
 struct QuantizedComms {
   std::optional<DataType> forward_dtype;
@@ -96,6 +104,8 @@ struct PlanRequest {
   Constraints constraints;
   std::optional<Migration> migration;
   CostModelRef cost_model;
+  // Each device once, of some rank; other ranks, and communication, have `cost_model`.
+  std::vector<DeviceCostModel> device_cost_models = {};
   SearchOptions search;
   std::vector<std::string> warnings;  // what decoding had to assume
 

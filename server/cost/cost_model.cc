@@ -1,11 +1,36 @@
 #include "server/cost/cost_model.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
+#include <iterator>
 
 #include "server/cost/input_dist_compute.h"
 
 namespace neuroshard {
+
+namespace {
+
+// Of compute, what holds for all kinds. What bounds of costs need is not claimed: it is said of one
+// model's ranks, which are alike, and of compute and communication of one model together.
+ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCostModel> kinds) {
+  if (kinds.size() == 1 && kinds.front().compute() == comm.compute()) return comm.properties();
+  ModelProperties properties = comm.properties();
+  properties.splits_compute = true;
+  properties.additive_compute = true;
+  properties.convex_compute = kinds.size() == 1 && kinds.front().properties().convex_compute;
+  properties.monotone_shard_costs = false;
+  for (const BoundCostModel& kind : kinds) {
+    const ModelProperties& of_kind = kind.properties();
+    properties.splits_compute &= of_kind.splits_compute;
+    properties.additive_compute &= of_kind.additive_compute;
+    properties.interval_coverage =
+        std::min(properties.interval_coverage, of_kind.interval_coverage);
+  }
+  return properties;
+}
+
+}  // namespace
 
 BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties properties,
                                std::vector<ShardingType> sharding_types,
@@ -14,30 +39,130 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
     : conditions_(std::move(conditions)),
       properties_(properties),
       sharding_types_(std::move(sharding_types)),
-      input_dist_(InputDist::Of(conditions_, properties.torchrec_input_dist
-                                                 ? InputDistRule::kTorchRec
-                                                 : InputDistRule::kOurs)),
-      compute_(std::move(compute)),
       comm_(std::move(comm)) {
-  if (input_dist_ && input_dist_->exposed()) {
-    compute_ = WithInputDist(std::move(compute_), *input_dist_);
+  const auto input_dist =
+      InputDist::Of(conditions_, properties.torchrec_input_dist ? InputDistRule::kTorchRec
+                                                                : InputDistRule::kOurs);
+  if (input_dist && input_dist->exposed()) {
+    compute = WithInputDist(std::move(compute), *input_dist);
   }
+  width_ = compute->representation_width();
+  kinds_.push_back({input_dist, std::move(compute)});
+}
+
+BoundCostModel::BoundCostModel(const BoundCostModel& comm, std::span<const BoundCostModel> kinds,
+                               std::vector<int> kind_of_rank)
+    : conditions_(comm.conditions_),
+      properties_(PropertiesOf(comm, kinds)),
+      kind_of_rank_(std::move(kind_of_rank)),
+      comm_(comm.comm_) {
+  for (const BoundCostModel& kind : kinds) {
+    assert(kind.num_kinds() == 1);
+    kinds_.push_back(kind.kinds_.front());
+    width_ += kind.width_;
+  }
+  if (kinds_.size() == 1) kind_of_rank_.clear();
+  std::copy_if(comm.sharding_types_.begin(), comm.sharding_types_.end(),
+               std::back_inserter(sharding_types_), [&](ShardingType type) {
+                 return std::all_of(kinds.begin(), kinds.end(), [&](const BoundCostModel& kind) {
+                   const auto& types = kind.sharding_types_;
+                   return std::find(types.begin(), types.end(), type) != types.end();
+                 });
+               });
 }
 
 void BoundCostModel::Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
                                std::span<CommLoad> loads) const {
   assert(loads.size() == shards.size());
-  compute_->Represent(conditions_, shards, phi);
+  if (kinds_.size() == 1) {
+    kinds_.front().compute->Represent(conditions_, shards, phi);
+  } else {
+    const std::size_t stride = static_cast<std::size_t>(width_);
+    std::size_t begin = 0;
+    std::vector<float> of_kind;
+    for (const Kind& kind : kinds_) {
+      const std::size_t width = static_cast<std::size_t>(kind.compute->representation_width());
+      of_kind.resize(shards.size() * width);
+      kind.compute->Represent(conditions_, shards, of_kind);
+      for (std::size_t i = 0; i < shards.size(); ++i) {
+        std::copy_n(&of_kind[i * width], width, &phi[i * stride + begin]);
+      }
+      begin += width;
+    }
+  }
   for (std::size_t i = 0; i < shards.size(); ++i) loads[i] = comm_->Load(shards[i]);
 }
 
+void BoundCostModel::ComputeCostsByKind(std::span<const float> sums, std::span<ComputeCost> out,
+                                        std::span<const int> kinds) const {
+  assert(kinds.size() == out.size());
+  const std::size_t stride = static_cast<std::size_t>(width_);
+  thread_local std::vector<float> of_kind;  // searches ask thousands of times a millisecond
+  thread_local std::vector<ComputeCost> costs;
+  std::size_t begin = 0;
+  for (int k = 0; k < num_kinds(); ++k) {
+    const ComputeModel& compute = *kinds_[static_cast<std::size_t>(k)].compute;
+    const std::size_t width = static_cast<std::size_t>(compute.representation_width());
+    of_kind.clear();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (kinds[i] != k) continue;
+      const float* const row = &sums[i * stride + begin];
+      of_kind.insert(of_kind.end(), row, row + width);
+    }
+    begin += width;
+    if (of_kind.empty()) continue;
+    costs.resize(of_kind.size() / width);
+    compute.Costs(of_kind, costs);
+    auto cost = costs.begin();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (kinds[i] == k) out[i] = *cost++;
+    }
+  }
+}
+
+std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(
+    std::span<const std::vector<ShardFeatures>> shards_of_ranks, std::span<const ComputeCost> costs,
+    std::span<const int> kinds) const {
+  if (kinds_.size() == 1) {
+    return kinds_.front().compute->Intervals(conditions_, shards_of_ranks, costs);
+  }
+  assert(kinds.size() == costs.size());
+  std::vector<ComputeInterval> intervals(costs.size());
+  for (int k = 0; k < num_kinds(); ++k) {
+    std::vector<std::size_t> ranks;
+    std::vector<std::vector<ShardFeatures>> shards_of_kind;
+    std::vector<ComputeCost> costs_of_kind;
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+      if (kinds[i] != k) continue;
+      ranks.push_back(i);
+      shards_of_kind.push_back(shards_of_ranks[i]);
+      costs_of_kind.push_back(costs[i]);
+    }
+    if (ranks.empty()) continue;
+    const std::vector<ComputeInterval> of_kind =
+        kinds_[static_cast<std::size_t>(k)].compute->Intervals(conditions_, shards_of_kind,
+                                                               costs_of_kind);
+    if (of_kind.empty()) return {};
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      intervals[ranks[i]] = of_kind[i];
+      if (properties_.splits_compute) continue;
+      intervals[ranks[i]].forward.reset();
+      intervals[ranks[i]].backward.reset();
+    }
+  }
+  return intervals;
+}
+
 std::vector<ShardSetCost> BoundCostModel::CostsOfSets(
-    std::span<const std::vector<ShardFeatures>> sets) const {
+    std::span<const std::vector<ShardFeatures>> sets, std::span<const int> kinds) const {
   std::vector<ShardFeatures> shards;
   std::size_t num_filled = 0;
-  for (const std::vector<ShardFeatures>& set : sets) {
-    shards.insert(shards.end(), set.begin(), set.end());
-    num_filled += set.empty() ? 0 : 1;
+  std::vector<int> kinds_of_filled;
+  for (std::size_t s = 0; s < sets.size(); ++s) {
+    if (sets[s].empty()) continue;
+    shards.insert(shards.end(), sets[s].begin(), sets[s].end());
+    ++num_filled;
+    if (kinds_.size() > 1) kinds_of_filled.push_back(kinds[s]);
   }
   std::vector<ShardSetCost> costs(sets.size());
   if (shards.empty()) return costs;
@@ -58,12 +183,18 @@ std::vector<ShardSetCost> BoundCostModel::CostsOfSets(
     sum += width;
   }
   std::vector<ComputeCost> compute(num_filled);
-  ComputeCosts(sums, compute);
+  ComputeCosts(sums, compute, kinds_of_filled);
   std::size_t filled = 0;
   for (std::size_t s = 0; s < sets.size(); ++s) {
     if (!sets[s].empty()) costs[s].compute = compute[filled++];
   }
   return costs;
+}
+
+StatusOr<BoundCostModel> BindCompute(const CostModel& model, const PricingConditions& conditions) {
+  NS_ASSIGN_OR_RETURN(const BoundCostModel one_rank, model.Bind(OfOneRank(conditions)));
+  return BoundCostModel(conditions, one_rank.properties(), one_rank.sharding_types(),
+                        one_rank.compute(), CommOfOneRank());
 }
 
 }  // namespace neuroshard

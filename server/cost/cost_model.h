@@ -27,6 +27,11 @@ struct ShardSetCost {
 // searches need it. A value that stands on its own: the model that made it may be dropped.
 // Immutable; all methods from any thread. Sizes are the caller's duty (checked by assertions);
 // matrices are row-major.
+//
+// Ranks have kinds, 0 to num_kinds() - 1, where devices differ: each kind has a compute model of
+// its own, communication is that of one model. phi then has the representations of all kinds side
+// by side, so that sums need not know where they will be; what prices sums is told the kind of
+// each, where there are several.
 class BoundCostModel {
  public:
   // `sharding_types`: what a search tries at these conditions where the caller does not say.
@@ -36,14 +41,28 @@ class BoundCostModel {
                  std::shared_ptr<const ComputeModel> compute,
                  std::shared_ptr<const CommModel> comm);
 
+  // Communication of `comm`, compute of the ranks of kind k by `kinds[k]` (at least one, each of
+  // one kind and bound to the conditions of `comm`). Of compute, a property holds where it does for
+  // all kinds; convex_compute only where there is one, monotone_shard_costs nowhere.
+  BoundCostModel(const BoundCostModel& comm, std::span<const BoundCostModel> kinds,
+                 std::vector<int> kind_of_rank);
+
   const PricingConditions& conditions() const { return conditions_; }
   int num_ranks() const { return conditions_.num_ranks; }
   const ModelProperties& properties() const { return properties_; }
   const std::vector<ShardingType>& sharding_types() const { return sharding_types_; }
-  const std::shared_ptr<const ComputeModel>& compute() const { return compute_; }
+  // Of kind 0.
+  const std::shared_ptr<const ComputeModel>& compute() const { return kinds_.front().compute; }
   const CommModel& comm() const { return *comm_; }
   // None where the request does not ask for it. Where it is exposed, ComputeCost::total_ms has it.
-  const std::optional<InputDist>& input_dist() const { return input_dist_; }
+  const std::optional<InputDist>& input_dist(int kind = 0) const {
+    return kinds_[static_cast<std::size_t>(kind)].input_dist;
+  }
+
+  int num_kinds() const { return static_cast<int>(kinds_.size()); }
+  int kind(std::size_t rank) const { return kinds_.size() == 1 ? 0 : kind_of_rank_[rank]; }
+  // Of every rank, in order; empty where there is one kind.
+  std::span<const int> kind_of_rank() const { return kind_of_rank_; }
 
   // What a rank's compute is multiplied by: CostsOfSets and ComputeCosts know no ranks. 1 but where
   // devices differ in speed.
@@ -52,32 +71,44 @@ class BoundCostModel {
   }
 
   // Width of phi.
-  int representation_width() const { return compute_->representation_width(); }
+  int representation_width() const { return width_; }
 
   // phi is [shards.size(), representation_width()], loads has shards.size() entries.
   void Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
                  std::span<CommLoad> loads) const;
 
-  // What each set of shards costs on a rank of its own with compute_scale 1, phi summed in the set's order; an empty set
-  // costs 0.
-  std::vector<ShardSetCost> CostsOfSets(std::span<const std::vector<ShardFeatures>> sets) const;
+  // What each set of shards costs on a rank of its own with compute_scale 1, phi summed in the
+  // set's order; an empty set costs 0. `kinds` here and below: one of each set, sum or rank; they
+  // may be left out where there is one kind.
+  std::vector<ShardSetCost> CostsOfSets(std::span<const std::vector<ShardFeatures>> sets,
+                                        std::span<const int> kinds = {}) const;
 
-  // As ComputeModel and CommModel have them; ranks are num_ranks().
-  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out) const {
-    compute_->Costs(sums, out);
+  // As ComputeModel and CommModel have them; ranks are num_ranks(). Intervals are empty where one
+  // of the kinds has none.
+  void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out,
+                    std::span<const int> kinds = {}) const {
+    if (kinds_.size() > 1) return ComputeCostsByKind(sums, out, kinds);
+    kinds_.front().compute->Costs(sums, out);
   }
   std::vector<ComputeInterval> ComputeIntervals(
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-      std::span<const ComputeCost> costs) const {
-    return compute_->Intervals(conditions_, shards_of_ranks, costs);
-  }
+      std::span<const ComputeCost> costs, std::span<const int> kinds = {}) const;
 
  private:
+  struct Kind {
+    std::optional<InputDist> input_dist;
+    std::shared_ptr<const ComputeModel> compute;
+  };
+
+  void ComputeCostsByKind(std::span<const float> sums, std::span<ComputeCost> out,
+                          std::span<const int> kinds) const;
+
   PricingConditions conditions_;
   ModelProperties properties_;
   std::vector<ShardingType> sharding_types_;
-  std::optional<InputDist> input_dist_;
-  std::shared_ptr<const ComputeModel> compute_;
+  std::vector<Kind> kinds_;        // at least one
+  std::vector<int> kind_of_rank_;  // empty where there is one kind
+  int width_ = 0;
   std::shared_ptr<const CommModel> comm_;
 };
 
@@ -96,5 +127,9 @@ class CostModel {
  private:
   const CostModelInfo info_;
 };
+
+// The compute of ranks alone, bound to the conditions of a request of any number of ranks; its
+// communication costs nothing. Errors as of Bind, for one rank.
+StatusOr<BoundCostModel> BindCompute(const CostModel& model, const PricingConditions& conditions);
 
 }  // namespace neuroshard

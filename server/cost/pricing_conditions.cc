@@ -38,4 +38,13 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   return conditions;
 }
 
+PricingConditions OfOneRank(PricingConditions conditions) {
+  conditions.num_ranks = 1;
+  conditions.ranks_per_host = 1;
+  conditions.hosts = {{0, 1}};
+  conditions.pod_size = 1;
+  conditions.pipeline_type.reset();
+  return conditions;
+}
+
 }  // namespace neuroshard

@@ -37,4 +37,7 @@ constexpr bool IsLowPrecision(DataType dtype) { return ElementBytes(dtype) == 1;
 
 PricingConditions ConditionsOf(const PlanRequest& request);
 
+// For compute alone: those of a request of one rank, which asks for no distribution of ids.
+PricingConditions OfOneRank(PricingConditions conditions);
+
 }  // namespace neuroshard

@@ -132,7 +132,9 @@ class Explainer {
       sums.insert(sums.end(), sum.begin(), sum.end());
     }
     std::vector<ComputeCost> costs(holders.size());
-    if (!holders.empty()) model_.ComputeCosts(sums, costs);
+    std::vector<int> kinds;
+    for (const std::size_t rank : holders) kinds.push_back(model_.kind(rank));
+    if (!holders.empty()) model_.ComputeCosts(sums, costs, kinds);
     for (std::size_t i = 0; i < holders.size(); ++i) {
       compute_ms_[holders[i]] = costs[i].total_ms * model_.compute_scale(holders[i]);
     }

@@ -135,14 +135,23 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
   const int num_ranks = request.topology.num_ranks();
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
   const UncutTables uncut(request, model);
-  std::vector<float> sum;
-  for (const double total : uncut.phi_sum) sum.push_back(static_cast<float>(total / num_ranks));
-  ComputeCost compute;
-  model.ComputeCosts(sum, {&compute, 1});
-  double speeds = 0;
-  for (std::size_t r = 0; r < ranks; ++r) speeds += 1 / model.compute_scale(r);
-  const double share = static_cast<double>(num_ranks) / speeds;  // all end at the same time
-  const std::vector<float> compute_ms(ranks, static_cast<float>(compute.total_ms * share));
+  std::vector<float> sums;
+  std::vector<int> kinds;
+  for (int kind = 0; kind < model.num_kinds(); ++kind) {
+    for (const double total : uncut.phi_sum) sums.push_back(static_cast<float>(total / num_ranks));
+    kinds.push_back(kind);
+  }
+  std::vector<ComputeCost> compute(kinds.size());
+  model.ComputeCosts(sums, compute, kinds);
+  double speeds = 0;  // beside a rank of kind 0
+  const float of_kind_0_ms = compute.front().total_ms;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const float ms = compute[static_cast<std::size_t>(model.kind(r))].total_ms;
+    speeds += (ms > 0 ? of_kind_0_ms / ms : 1) / model.compute_scale(r);
+  }
+  // All end at the same time.
+  const double share = speeds > 0 ? static_cast<double>(num_ranks) / speeds : 1;
+  const std::vector<float> compute_ms(ranks, static_cast<float>(of_kind_0_ms * share));
   const std::vector<float> forward(ranks, static_cast<float>(uncut.forward_load / num_ranks));
   const std::vector<float> backward(ranks, static_cast<float>(uncut.backward_load / num_ranks));
   PlacementPrices prices;

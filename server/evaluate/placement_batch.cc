@@ -31,8 +31,10 @@ void PlacementBatch::Add(int rank, std::span<const float> held, std::span<const 
 
 void PlacementBatch::Price(PlacementPrices& prices) {
   std::vector<ComputeCost> costs(cells_.size());
-  if (!cells_.empty()) model_.ComputeCosts(sums_, costs);
   const std::size_t ranks = static_cast<std::size_t>(model_.num_ranks());
+  std::vector<int> kinds;
+  for (const std::size_t cell : cells_) kinds.push_back(model_.kind(cell % ranks));
+  if (!cells_.empty()) model_.ComputeCosts(sums_, costs, kinds);
   for (std::size_t i = 0; i < cells_.size(); ++i) {
     const float scale = model_.compute_scale(cells_[i] % ranks);
     compute_ms_[cells_[i]] = costs[i].total_ms * scale;

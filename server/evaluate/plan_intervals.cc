@@ -19,17 +19,20 @@ void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
   std::vector<std::size_t> busy;  // ranks that hold something
   std::vector<std::vector<ShardFeatures>> shards_of_busy;
   std::vector<ComputeCost> costs;
+  std::vector<int> kinds;
   for (std::size_t r = 0; r < shards.size(); ++r) {
     if (shards[r].empty()) continue;
     const RankCost& rank = cost.ranks[r];
     busy.push_back(r);
+    kinds.push_back(model.kind(r));
     shards_of_busy.push_back(std::move(shards[r]));
     const ComputeCost of_rank = {static_cast<float>(rank.compute_ms),
                                  static_cast<float>(rank.forward_compute_ms.value_or(0)),
                                  static_cast<float>(rank.backward_compute_ms.value_or(0))};
     costs.push_back(of_rank * (1 / model.compute_scale(r)));  // the model's intervals know no ranks
   }
-  const std::vector<ComputeInterval> intervals = model.ComputeIntervals(shards_of_busy, costs);
+  const std::vector<ComputeInterval> intervals =
+      model.ComputeIntervals(shards_of_busy, costs, kinds);
   if (!busy.empty() && intervals.empty()) return;  // the model does not say
   assert(intervals.size() == busy.size());
   const bool splits = model.properties().splits_compute;

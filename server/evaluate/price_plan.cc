@@ -56,7 +56,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   cost.host_memory = HostMemoryOf(request.topology, cost.ranks);
   const std::vector<std::vector<ShardFeatures>> features =
       FeaturesByRank(shards, model.num_ranks());
-  std::vector<ShardSetCost> ranks = model.CostsOfSets(features);
+  std::vector<ShardSetCost> ranks = model.CostsOfSets(features, model.kind_of_rank());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     ranks[r].compute = ranks[r].compute * model.compute_scale(r);
   }
@@ -75,8 +75,9 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     RankCost& rank = cost.ranks[r];
     rank.compute_ms = ranks[r].compute.total_ms;
-    if (model.input_dist())
-      AddInputDist(*model.input_dist(), features[r], model.compute_scale(r), rank);
+    if (const auto& input_dist = model.input_dist(model.kind(r))) {
+      AddInputDist(*input_dist, features[r], model.compute_scale(r), rank);
+    }
     if (model.properties().splits_compute) {
       rank.forward_compute_ms = ranks[r].compute.forward_ms;
       rank.backward_compute_ms = ranks[r].compute.backward_ms;

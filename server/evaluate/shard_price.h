@@ -9,7 +9,8 @@
 namespace neuroshard {
 
 // Compute and communication of each shard on a rank of its own, in ms; a plan costs sums of these
-// under a model with additive_compute and separable_comm. Keeps its memory from batch to batch.
+// under a model with additive_compute and separable_comm, and ranks of one kind. Keeps its memory
+// from batch to batch.
 class ShardPricer {
  public:
   // `model` must outlive the pricer.

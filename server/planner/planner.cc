@@ -15,6 +15,7 @@
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
 #include "server/planner/condition_warnings.h"
+#include "server/planner/device_models.h"
 #include "server/planner/migration_warnings.h"
 #include "server/planner/price_basis.h"
 
@@ -43,25 +44,35 @@ std::optional<MigrationReport> ReportOn(const PlanRequest& request, const Plan& 
 }
 
 std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModelInfo& model,
-                                     const Plan& plan) {
+                                     const std::vector<DeviceModel>& devices, const Plan& plan) {
   std::vector<std::string> warnings = request.warnings;
   for (std::string& warning : ConditionWarnings(request, model, plan)) {
     warnings.push_back(std::move(warning));
   }
   for (std::string& warning : QualityWarnings(model)) warnings.push_back(std::move(warning));
+  for (std::string& warning : DeviceWarnings(request, model, devices, plan)) {
+    warnings.push_back(std::move(warning));
+  }
   for (std::string& warning : MigrationWarnings(request)) warnings.push_back(std::move(warning));
   return warnings;
 }
+
+// A model, bound to the request's conditions: every price of the request is asked of this object.
+struct Pricing {
+  std::shared_ptr<const CostModel> model;
+  BoundCostModel bound;
+  std::string why_not_measured;           // PriceBasisOf's
+  std::vector<DeviceModel> devices = {};  // where the request has device_cost_models
+};
 
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
 // what goes out.
 class Watcher final : public SearchObserver {
  public:
-  Watcher(const PlanRequest& request, const CostModel& model, std::string why_not_measured,
-          const Clock& clock, PlanAnswer answer, BudgetStop& budget, PlanObserver* observer)
+  Watcher(const PlanRequest& request, const Pricing& pricing, const Clock& clock, PlanAnswer answer,
+          BudgetStop& budget, PlanObserver* observer)
       : request_(request),
-        model_(model),
-        why_not_measured_(std::move(why_not_measured)),
+        pricing_(pricing),
         clock_(clock),
         begin_(clock.Now()),
         answer_(std::move(answer)),
@@ -85,32 +96,26 @@ class Watcher final : public SearchObserver {
     PlanAnswer answer = answer_;
     answer.plan = std::move(result.plan);
     answer.cost = std::move(result.cost);
-    answer.cost.measured_with = model_.info().measured_with;
+    const CostModelInfo& model = pricing_.model->info();
+    answer.cost.measured_with = model.measured_with;
     answer.statistics = std::move(result.statistics);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
-    answer.basis = PriceBasisOf(request_, model_.info(), why_not_measured_, answer.plan);
-    answer.warnings = AllWarnings(request_, model_.info(), answer.plan);
+    answer.basis =
+        PriceBasisOf(request_, model, pricing_.why_not_measured, answer.plan, pricing_.devices);
+    answer.warnings = AllWarnings(request_, model, pricing_.devices, answer.plan);
     answer.migration = ReportOn(request_, answer.plan);
     return answer;
   }
 
  private:
   const PlanRequest& request_;
-  const CostModel& model_;
-  const std::string why_not_measured_;  // PriceBasisOf's
+  const Pricing& pricing_;
   const Clock& clock_;
   const TimePoint begin_;
   const PlanAnswer answer_;  // what does not depend on the plan
   BudgetStop& budget_;
   PlanObserver* const observer_;
   double share_ = 0;  // of the search that is done
-};
-
-// A model, bound to the request's conditions: every price of the request is asked of this object.
-struct Pricing {
-  std::shared_ptr<const CostModel> model;
-  BoundCostModel bound;
-  std::string why_not_measured;  // PriceBasisOf's
 };
 
 // The model with the links of the request's devices, where it has measured none of its own.
@@ -150,6 +155,27 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
   return WithReason(unfit, FailureReason::kModelUnfit);
 }
 
+// The same, with the models of the request's devices.
+StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_model,
+                          const Plan& plan = {}) {
+  NS_ASSIGN_OR_RETURN(const auto models, find_model(request));
+  NS_ASSIGN_OR_RETURN(Pricing pricing, PriceBy(request, models, plan));
+  if (request.device_cost_models.empty()) return pricing;
+  PlanRequest asked = request;
+  std::vector<StatusOr<std::shared_ptr<const CostModel>>> of_devices;
+  for (const DeviceCostModel& of : request.device_cost_models) {
+    asked.cost_model = of.model;
+    const auto found = find_model(asked);
+    of_devices.push_back(found.ok() ? StatusOr<std::shared_ptr<const CostModel>>(found->front())
+                                    : found.status());
+  }
+  NS_ASSIGN_OR_RETURN(BoundDevices devices,
+                      BindDevices(request, {pricing.model, pricing.bound}, of_devices));
+  pricing.bound = std::move(devices.bound);
+  pricing.devices = std::move(devices.devices);
+  return pricing;
+}
+
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
 void WarnOfMissingMean(const PlanRequest& request, const PlanCost& cost,
@@ -171,15 +197,14 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
                                        PlanObserver* observer) const {
-  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request));
-  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models));
-  const auto& [model, bound, why_not_measured] = pricing;
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, find_model_));
+  const BoundCostModel& bound = pricing.bound;
 
   PlanAnswer answer;
-  answer.model = RefOf(*model);
+  answer.model = RefOf(*pricing.model);
   answer.lower_bound = LowerBoundOf(request, bound);
   BudgetStop budget(stop, clock_, request.search.time_budget);
-  Watcher watcher(request, *model, why_not_measured, clock_, std::move(answer), budget, observer);
+  Watcher watcher(request, pricing, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer final_answer = watcher.Complete(std::move(result));
@@ -203,19 +228,19 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 
 StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
                                                  const Plan& plan) const {
-  NS_ASSIGN_OR_RETURN(const auto models, find_model_(request));
-  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, models, plan));
-  const auto& [model, bound, why_not_measured] = pricing;
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, find_model_, plan));
+  const BoundCostModel& bound = pricing.bound;
+  const CostModelInfo& model = pricing.model->info();
 
   EvaluationAnswer answer;
-  answer.model = RefOf(*model);
-  answer.basis = PriceBasisOf(request, model->info(), why_not_measured, plan);
-  answer.warnings = AllWarnings(request, model->info(), plan);
+  answer.model = RefOf(*pricing.model);
+  answer.basis = PriceBasisOf(request, model, pricing.why_not_measured, plan, pricing.devices);
+  answer.warnings = AllWarnings(request, model, pricing.devices, plan);
   answer.violations = CheckPlan(request, plan);
   StatusOr<PlanCost> cost = PricePlan(request, plan, bound);
   if (cost.ok()) {
     answer.cost = *std::move(cost);
-    answer.cost->measured_with = model->info().measured_with;
+    answer.cost->measured_with = model.measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
     NS_ASSIGN_OR_RETURN(answer.cost->mean_of_max_ms,
                         MeanOfMaxMs(request, plan, bound, NeverStop()));

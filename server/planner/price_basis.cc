@@ -147,10 +147,42 @@ void AddOutside(const std::vector<std::string>& conditions, std::vector<std::str
       fmt::format("not measured at the request's {}", fmt::join(conditions, ", ")));
 }
 
+// In front of what is said of communication: the compute of each kind of devices.
+void AddDevices(const PlanRequest& request, const CostModelInfo& comm, const Plan& plan,
+                const std::vector<DeviceModel>& devices, PriceBasis& basis,
+                std::vector<std::string>& differences) {
+  const std::string formulas = FormulasText(request.topology, DeviceNames(request.topology));
+  std::string text;
+  for (const DeviceModel& of : devices) {
+    const CostModelInfo info = ComputeInfo(of.model->info());
+    const std::string name = of.device.empty() ? "hosts without a device" : of.device;
+    PriceBasis of_device = BasisOf(info, formulas, false);
+    std::vector<std::string> of_compute;
+    if (info.kind != kAnalyticKind) {
+      if (!IsEachOf(info.measured_with.device, {{of.device}})) {
+        of_compute.push_back(fmt::format("that is not {}", name));
+      }
+      AddOutside(UnmeasuredConditions(request, info), of_compute);
+      AddFormulas(AnalyticAdditions(request, info, plan), of_device, of_compute);
+    }
+    for (const std::string& difference : of_compute) {
+      differences.push_back(fmt::format("compute of {}: {}", name, difference));
+    }
+    text += fmt::format("compute of {} ({} rank{}) by {} version {}: {}; ", name, of.num_ranks,
+                        of.num_ranks == 1 ? "" : "s", info.name, info.version, of_device.text);
+    if (of_device.kind != basis.kind) basis.kind = BasisKind::kMixed;
+    basis.measured_until = std::max(basis.measured_until, of_device.measured_until);
+    basis.devices.push_back({of.device, of.num_ranks, info.name, info.version, info.measured_with});
+  }
+  basis.text = fmt::format("{}communication by {} version {}: {}", text, comm.name, comm.version,
+                           basis.text);
+}
+
 }  // namespace
 
 PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
-                        const std::string& why_not_measured, const Plan& plan) {
+                        const std::string& why_not_measured, const Plan& plan,
+                        const std::vector<DeviceModel>& by_device) {
   const std::vector<std::string> devices = DeviceNames(request.topology);
   PriceBasis basis =
       BasisOf(model, FormulasText(request.topology, devices), request.topology.num_ranks() > 1);
@@ -171,6 +203,7 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
     }
     AddFormulas(AnalyticAdditions(request, model, plan), basis, differences);
   }
+  if (!by_device.empty()) AddDevices(request, model, plan, by_device, basis, differences);
   return WithDifferences(std::move(basis), std::move(differences));
 }
 

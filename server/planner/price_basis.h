@@ -3,11 +3,13 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/domain/measurement.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
+#include "server/planner/device_models.h"
 
 namespace neuroshard {
 
@@ -15,10 +17,13 @@ namespace neuroshard {
 // CPU's compute is mixed with a fabric of GPUs; and how the request and `plan` differ: in devices,
 // where the request names any, in the conditions that the model was not measured at
 // (condition_warnings.h has their values), and in what formulas add to measured prices
-// (AnalyticAdditions), which makes them mixed. `why_not_measured`: why no measured model of the request's devices was taken;
-// empty: there is none, or one was.
+// (AnalyticAdditions), which makes them mixed. `why_not_measured`: why no measured model of the
+// request's devices was taken; empty: there is none, or one was. `devices`: what priced compute
+// where devices have models of their own; `model` then priced communication. The prices are mixed
+// where these rest on different things.
 PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
-                        const std::string& why_not_measured = "", const Plan& plan = {});
+                        const std::string& why_not_measured = "", const Plan& plan = {},
+                        const std::vector<DeviceModel>& devices = {});
 
 // The same for sets of shards, which name no devices and do not communicate.
 PriceBasis PriceBasisOf(std::span<const ComputeSample> sets, const CostModelInfo& model);

@@ -2,7 +2,6 @@
 
 #include <chrono>
 
-#include "common/codec/fingerprint.h"
 #include "server/service/planner_messages.h"
 
 namespace neuroshard {
@@ -15,7 +14,7 @@ constexpr auto kProgressInterval = std::chrono::milliseconds(50);
 
 void PlanStream::OnImprovement(const PlanAnswer& answer) {
   if (fingerprint_.empty()) {
-    fingerprint_ = RequestFingerprint(request_, answer.model.name, answer.model.version);
+    fingerprint_ = FingerprintOf(request_, answer);
   }
   best_cost_ms_ = answer.cost.embedding_cost_ms;
   v1::ShardPlanUpdate update;

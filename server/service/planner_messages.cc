@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
+#include "common/codec/fingerprint.h"
 #include "common/codec/plan_codec.h"
 #include "common/domain/table_names.h"
 
@@ -20,6 +22,16 @@ v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
   message.set_text(basis.text);
   message.set_measured_until(basis.measured_until);
   for (const std::string& difference : basis.differences) message.add_differences(difference);
+  for (const DevicePriceBasis& of : basis.devices) {
+    v1::DevicePriceBasis& device = *message.add_devices();
+    device.set_device(of.device);
+    device.set_num_ranks(of.num_ranks);
+    device.set_model(of.model);
+    device.set_version(of.version);
+    if (of.measured_with != MeasuredWith()) {
+      *device.mutable_measured_with() = EncodeMeasuredWith(of.measured_with);
+    }
+  }
   return message;
 }
 
@@ -112,6 +124,14 @@ v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {
 }
 
 }  // namespace
+
+std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer) {
+  std::vector<DeviceCostModel> devices;
+  for (const DevicePriceBasis& of : answer.basis.devices) {
+    devices.push_back({of.device, {of.model, of.version}});
+  }
+  return RequestFingerprint(request, answer.model.name, answer.model.version, devices);
+}
 
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint) {

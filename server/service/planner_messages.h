@@ -11,7 +11,10 @@
 
 namespace neuroshard {
 
-// `fingerprint` is RequestFingerprint of the request and the answer's model.
+// RequestFingerprint of the request and the models that priced the answer.
+std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer);
+
+// `fingerprint` is FingerprintOf both.
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint);
 

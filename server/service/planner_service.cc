@@ -11,7 +11,6 @@
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 #include "common/base/failure_reason.h"
-#include "common/codec/fingerprint.h"
 #include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
 #include "server/service/decode_request.h"
@@ -182,8 +181,7 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(RpcGate::Call& call
                           {"search_ms", answer->search_ms},
                           {"time_limit_reached", answer->statistics.time_limit_reached},
                           {"cancelled", stop.cancelled()}});
-  return EncodePlanAnswer(*request, *answer,
-                          RequestFingerprint(*request, answer->model.name, answer->model.version));
+  return EncodePlanAnswer(*request, *answer, FingerprintOf(*request, *answer));
 }
 
 StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::DoShardPlan(

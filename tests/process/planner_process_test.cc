@@ -248,6 +248,49 @@ topology: {hosts: [{num_devices: 2, memory_bytes: 1073741824}]}
   EXPECT_FALSE(std::filesystem::exists(dir_.Path("never.json")));
 }
 
+// Two kinds of hosts, each with a model of its own: another name, trained apart.
+TEST_F(PlannerProcessTest, KindsOfDevicesHaveTheirOwnModels) {
+  ModelFixtureOptions options;
+  options.name = "slow";
+  options.version = 2;
+  options.seed = 2;
+  ASSERT_TRUE(WriteModelFixture(dir_.Path("models"), options).ok());
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  std::string text = kRequest;
+  text.replace(text.find("{num_devices: 2, memory_bytes: 4294967296}"), 42,
+               "{device: h100-sxm, num_devices: 1}, {device: v100-sxm-16gb, num_devices: 1}");
+  text += "cost_model: {name: fixture}
+device_cost_models:
+"
+          "- {device: v100-sxm-16gb, cost_model: {name: slow}}
+";
+  const std::string request = dir_.Write("fleet.yaml", text);
+  const ProcessResult planned = Cli({"plan", request, "--planner", planner.address(), "--format",
+                                     "json", "--out", dir_.Path("plan.json")});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.err, HasSubstr("compute of v100-sxm-16gb (1 rank) by slow version 2"));
+  const Json answer = Json::parse(std::ifstream(dir_.Path("plan.json")));
+  EXPECT_EQ(answer["cost_model"]["name"], "fixture");
+  const Json& devices = answer["price_basis"]["devices"];
+  ASSERT_EQ(devices.size(), 2U);
+  EXPECT_EQ(devices[0]["device"], "h100-sxm");
+  EXPECT_EQ(devices[0]["model"], "fixture");
+  EXPECT_EQ(devices[1]["model"], "slow");
+  EXPECT_EQ(devices[1]["version"], 2);
+
+  const ProcessResult evaluated = Cli({"evaluate", request, dir_.Path("plan.json"), "--planner",
+                                       planner.address(), "--format", "json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_NEAR(Json::parse(evaluated.out)["cost"]["embedding_cost_ms"].get<double>(),
+              answer["cost"]["embedding_cost_ms"].get<double>(), 1e-4);
+
+  text.replace(text.find("name: slow"), 10, "name: gone");
+  const ProcessResult gone =
+      Cli({"plan", dir_.Write("gone.yaml", text), "--planner", planner.address()});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_THAT(gone.err, HasSubstr("device_cost_models[0].cost_model: "));
+}
+
 // A search that would go on for minutes after its first plan.
 std::string LargeRequest() {
   std::string request =

@@ -9,16 +9,6 @@ namespace {
 
 constexpr int kMaxFabricRanks = 16384;
 
-PricingConditions OfOneRank(const PricingConditions& conditions) {
-  PricingConditions one = conditions;
-  one.num_ranks = 1;
-  one.ranks_per_host = 1;
-  one.hosts = {{0, 1}};
-  one.pod_size = 1;
-  one.pipeline_type.reset();  // priced at all ranks
-  return one;
-}
-
 CostModelInfo InfoWithFabric(CostModelInfo info, const Fabric& fabric) {
   ModelCoverage& coverage = info.coverage;
   coverage.comm_fabric = fabric.name;

@@ -14,6 +14,12 @@ using RankContent = std::uint64_t;
 
 inline constexpr RankContent kNoContent = 0;
 
+// What the kind of a rank (BoundCostModel) adds where costs of kinds are remembered together; 0 for
+// kind 0.
+constexpr RankContent ContentOfKind(int kind) {
+  return MixBits(~kGoldenGamma * static_cast<std::uint64_t>(kind));
+}
+
 // What one shard adds to a content in which order does not matter; subtracting takes it away again.
 // For sums in doubles, which show no order: moves that are undone find their costs again.
 constexpr RankContent ContentOf(int shard) {

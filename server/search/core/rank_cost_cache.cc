@@ -10,7 +10,11 @@ constexpr std::size_t kUsualQueue = 4096;
 }  // namespace
 
 RankCostCache::RankCostCache(SearchContext& context, std::size_t width, std::size_t max_contents)
-    : context_(context), width_(width), max_contents_(max_contents), costs_ms_(1, 0.0F) {
+    : context_(context),
+      width_(width),
+      max_contents_(max_contents),
+      has_kinds_(context.model().num_kinds() > 1),
+      costs_ms_(1, 0.0F) {
   slots_.reserve(kUsualContents);
   costs_ms_.reserve(kUsualContents);
   queued_sums_.reserve(kUsualQueue * width);
@@ -26,12 +30,13 @@ void RankCostCache::EvaluateQueued() {
   if (queued_sums_.empty()) return;
   const std::size_t queued = queued_sums_.size() / width_;
   evaluated_.resize(queued);
-  context_.model().ComputeCosts(queued_sums_, evaluated_);
+  context_.model().ComputeCosts(queued_sums_, evaluated_, queued_kinds_);
   context_.AddWork(Work::kComputeCost, queued);
   context_.statistics().compute_evaluations += static_cast<std::int64_t>(queued);
   const std::size_t first = costs_ms_.size() - queued;
   for (std::size_t i = 0; i < queued; ++i) costs_ms_[first + i] = evaluated_[i].total_ms;
   queued_sums_.clear();
+  queued_kinds_.clear();
 }
 
 void RankCostCache::Clear() {

@@ -27,12 +27,14 @@ class RankCostCache {
   RankCostCache(SearchContext& context, std::size_t width, std::size_t max_contents);
 
   // The slot of a content of at least one shard. A new one is queued for the next EvaluateQueued;
-  // `fill` gets a span to write its summed representation to.
+  // `fill` gets a span to write its summed representation to. `kind`: of the rank (BoundCostModel).
   template <typename Fill>
-  Slot Find(RankContent content, const Fill& fill) {
+  Slot Find(RankContent content, int kind, const Fill& fill) {
+    if (kind != 0) content += ContentOfKind(kind);
     const auto [entry, added] = slots_.try_emplace(content, static_cast<Slot>(costs_ms_.size()));
     if (added) {
       costs_ms_.push_back(0);
+      if (has_kinds_) queued_kinds_.push_back(kind);
       queued_sums_.resize(queued_sums_.size() + width_);
       fill(std::span(queued_sums_).last(width_));
     }
@@ -58,9 +60,11 @@ class RankCostCache {
   SearchContext& context_;
   const std::size_t width_;
   const std::size_t max_contents_;
+  const bool has_kinds_;
   absl::flat_hash_map<RankContent, Slot> slots_;
   std::vector<float> costs_ms_;     // by slot
   std::vector<float> queued_sums_;  // [queued, width]; the queued slots are the last ones
+  std::vector<int> queued_kinds_;   // [queued]; empty where all ranks are of one kind
   std::vector<ComputeCost> evaluated_;
 };
 

@@ -25,7 +25,7 @@ class RankCostCacheTest : public ::testing::Test {
     return cost.total_ms;
   }
   RankCostCache::Slot Find(RankContent content, const std::vector<float>& sum) {
-    return cache_.Find(content, [&](std::span<float> row) {
+    return cache_.Find(content, 0, [&](std::span<float> row) {
       ASSERT_EQ(row.size(), sum.size());
       std::copy(sum.begin(), sum.end(), row.begin());
     });

@@ -26,6 +26,10 @@ ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencie
     end += kRankTypes * static_cast<std::size_t>(table.embedding_dim / kColumnAlignment + 1);
   }
   quick_ids_.assign(end, -1);
+  ranks_of_kind_.resize(static_cast<std::size_t>(context.model().num_kinds()));
+  for (std::size_t r = 0; r < static_cast<std::size_t>(context.model().num_ranks()); ++r) {
+    ++ranks_of_kind_[static_cast<std::size_t>(context.model().kind(r))];
+  }
 }
 
 UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, int ranks,
@@ -101,10 +105,37 @@ void ShardTable::PredictNew() {
   loads_.resize(entries_.size());
   const std::span<float> phi(phi_.data() + known * width_, added * width_);
   context_.model().Represent(features, phi, std::span(loads_).subspan(known));
+  if (ranks_of_kind_.size() > 1) return PredictKinds(phi);
   std::vector<ComputeCost> costs(added);
   context_.model().ComputeCosts(phi, costs);
   context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);
   for (const ComputeCost& cost : costs) single_cost_ms_.push_back(cost.total_ms);
+}
+
+void ShardTable::PredictKinds(std::span<const float> phi) {
+  const std::size_t num_kinds = ranks_of_kind_.size();
+  const std::size_t added = phi.size() / width_;
+  const std::size_t known = single_cost_ms_.size();
+  kind_cost_ms_.resize((known + added) * num_kinds);
+  std::vector<ComputeCost> costs(added);
+  for (std::size_t k = 0; k < num_kinds; ++k) {
+    const std::vector<int> kinds(added, static_cast<int>(k));
+    context_.model().ComputeCosts(phi, costs, kinds);
+    context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);
+    for (std::size_t i = 0; i < added; ++i) {
+      kind_cost_ms_[(known + i) * num_kinds + k] = costs[i].total_ms;
+    }
+  }
+  const double ranks = static_cast<double>(context_.model().num_ranks());
+  for (std::size_t i = known; i < known + added; ++i) {
+    // By what kinds differ from the first: exactly that where they do not.
+    const float* const of_kind = &kind_cost_ms_[i * num_kinds];
+    double more_ms = 0;
+    for (std::size_t k = 1; k < num_kinds; ++k) {
+      more_ms += (of_kind[k] - of_kind[0]) * ranks_of_kind_[k] / ranks;
+    }
+    single_cost_ms_.push_back(static_cast<float>(of_kind[0] + more_ms));
+  }
 }
 
 }  // namespace neuroshard

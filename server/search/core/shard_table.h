@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,8 +52,16 @@ class ShardTable {
   // Representation, width() entries.
   const float* phi(int id) const { return phi_.data() + static_cast<std::size_t>(id) * width_; }
   const CommLoad& load(int id) const { return loads_[static_cast<std::size_t>(id)]; }
-  // Compute cost of a rank that holds this shard alone.
+  // Compute cost of a rank that holds this shard alone, at compute_scale 1; of the mean rank, where
+  // ranks are of several kinds.
   float single_cost_ms(int id) const { return single_cost_ms_[static_cast<std::size_t>(id)]; }
+  // The same of one rank.
+  float single_cost_ms(int id, int rank) const {
+    if (kind_cost_ms_.empty()) return single_cost_ms(id);
+    const std::size_t kind =
+        static_cast<std::size_t>(context_.model().kind(static_cast<std::size_t>(rank)));
+    return kind_cost_ms_[static_cast<std::size_t>(id) * ranks_of_kind_.size() + kind];
+  }
   std::int64_t bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
   std::int64_t host_bytes(int id) const {
     return entries_[static_cast<std::size_t>(id)].host_bytes;
@@ -97,6 +106,8 @@ class ShardTable {
   // Of a shard in device memory with all rows, whole granules of columns and a place of its own,
   // which searches ask for most; otherwise null.
   int* QuickId(const Key& key);
+  // Costs of the shards of `phi` on ranks of every kind, and of the mean rank.
+  void PredictKinds(std::span<const float> phi);
 
   SearchContext& context_;
   const std::vector<Residency> residencies_;
@@ -111,6 +122,8 @@ class ShardTable {
   std::vector<float> phi_;  // [entries, width]
   std::vector<CommLoad> loads_;
   std::vector<float> single_cost_ms_;
+  std::vector<float> kind_cost_ms_;    // [entries, kinds]; empty where there is one kind
+  std::vector<double> ranks_of_kind_;  // by kind
 };
 
 }  // namespace neuroshard

@@ -119,8 +119,8 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
 void GreedyGrid::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard) {
   branches_.Place(branch, piece, rank, shard, shard_table_.phi(shard), shard_table_.load(shard),
                   shard_table_.bytes(shard), shard_table_.cols(shard));
-  const RankCostCache::Slot slot =
-      cost_cache_.Find(branches_.rank(branch, rank).content, [&](std::span<float> row) {
+  const RankCostCache::Slot slot = cost_cache_.Find(
+      branches_.rank(branch, rank).content, context_.model().kind(rank), [&](std::span<float> row) {
         std::copy_n(branches_.sum(branch, rank), row.size(), row.begin());
       });
   predictions_.push_back({branch, rank, slot});

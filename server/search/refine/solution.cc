@@ -122,7 +122,8 @@ void Solution::Apply(const Unit& unit, int sign) {
     const CommLoad& load = shard_table_->load(shard);
     rank.forward_load += sign * static_cast<double>(load.forward);
     rank.backward_load += sign * static_cast<double>(load.backward);
-    rank.single_costs_ms += sign * static_cast<double>(shard_table_->single_cost_ms(shard));
+    rank.single_costs_ms +=
+        sign * static_cast<double>(shard_table_->single_cost_ms(shard, static_cast<int>(r)));
     rank.bytes += sign * shard_table_->bytes(shard);
     if (unit.residency != 0) {
       host_memory_.Add(static_cast<int>(r), sign * shard_table_->host_bytes(shard));

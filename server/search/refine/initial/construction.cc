@@ -64,8 +64,9 @@ double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
 
 double Construction::PriceOn(int rank, int shard) const {
   const double scale = context_.model().compute_scale(static_cast<std::size_t>(rank));
-  return PriceOf(shard, surrogate_) +
-         (scale - 1) * static_cast<double>(shard_table_.single_cost_ms(shard));
+  const double mean_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
+  const double here_ms = static_cast<double>(shard_table_.single_cost_ms(shard, rank));
+  return PriceOf(shard, surrogate_) + (scale - 1) * here_ms + (here_ms - mean_ms);
 }
 
 PricedLayouts Construction::FirstLayouts(const Residencies& residencies,

@@ -170,8 +170,8 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
     while (solution.RankOf(unit, i) != rank) ++i;
     change.freed_bytes +=
         shard_table_.bytes(unit.shards.at(i)) - shard_table_.bytes(then.shards.at(i));
-    change.lost_ms += static_cast<double>(shard_table_.single_cost_ms(then.shards.at(i))) -
-                      static_cast<double>(shard_table_.single_cost_ms(unit.shards.at(i)));
+    change.lost_ms += static_cast<double>(shard_table_.single_cost_ms(then.shards.at(i), rank)) -
+                      static_cast<double>(shard_table_.single_cost_ms(unit.shards.at(i), rank));
   });
   const std::size_t listed = changes.size();
   context_.AddWork(Work::kEstimate, 8 * listed);

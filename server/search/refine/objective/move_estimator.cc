@@ -58,7 +58,7 @@ double MoveEstimator::ComputeOf(const Solution& solution, const MovePricer& pric
   const double alone_ms = solution.rank(rank).single_costs_ms;
   const double share = alone_ms > 0 ? pricer.objective().rank(rank).compute_ms / alone_ms
                                     : pricer.compute_scale(rank);
-  return share * static_cast<double>(shard_table_.single_cost_ms(shard));
+  return share * static_cast<double>(shard_table_.single_cost_ms(shard, rank));
 }
 
 void MoveEstimator::Change(const Solution& solution, const MovePricer& pricer, const Unit& unit,

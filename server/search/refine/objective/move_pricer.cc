@@ -137,7 +137,7 @@ void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std
     Solution::Rank& changed = touched_[static_cast<std::size_t>(index)].changed;
     changed.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     changed.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
-    changed.single_costs_ms += sign * static_cast<double>(shard_table_.single_cost_ms(shard));
+    changed.single_costs_ms += sign * static_cast<double>(shard_table_.single_cost_ms(shard, r));
     changed.bytes += sign * shard_table_.bytes(shard);
     changed.shards += sign;
     changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
@@ -149,8 +149,9 @@ void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std
 
 void MovePricer::PriceTouched(const Solution& solution) {
   for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot = rank_costs_.Find(touched_[t].changed, solution.sum(touched_[t].rank),
-                                        sum_changes_.data() + t * shard_table_.width());
+    touched_[t].slot =
+        rank_costs_.Find(touched_[t].rank, touched_[t].changed, solution.sum(touched_[t].rank),
+                         sum_changes_.data() + t * shard_table_.width());
   }
   rank_costs_.EvaluateQueued();
 }

@@ -17,25 +17,25 @@ RankCosts::RankCosts(SearchContext& context, const ShardTable& shard_table)
       cache_(context, shard_table.width(), kMaxContents) {}
 
 template <typename Fill>
-RankCosts::Slot RankCosts::FindOrQueue(const Solution::Rank& changed, const Fill& fill) {
+RankCosts::Slot RankCosts::FindOrQueue(int rank, const Solution::Rank& changed, const Fill& fill) {
   if (changed.shards == 0) return RankCostCache::kEmptyRank;
   if (additive_) return cache_.AddKnown(static_cast<float>(changed.single_costs_ms));
-  return cache_.Find(changed.content, fill);
+  return cache_.Find(changed.content, model_.kind(static_cast<std::size_t>(rank)), fill);
 }
 
 RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without, int with) {
   Solution::Rank changed = solution.rank(rank);
   if (without >= 0) {
     changed.content -= ContentOf(without);
-    changed.single_costs_ms -= static_cast<double>(shard_table_.single_cost_ms(without));
+    changed.single_costs_ms -= static_cast<double>(shard_table_.single_cost_ms(without, rank));
     --changed.shards;
   }
   if (with >= 0) {
     changed.content += ContentOf(with);
-    changed.single_costs_ms += static_cast<double>(shard_table_.single_cost_ms(with));
+    changed.single_costs_ms += static_cast<double>(shard_table_.single_cost_ms(with, rank));
     ++changed.shards;
   }
-  return FindOrQueue(changed, [&](std::span<float> row) {
+  return FindOrQueue(rank, changed, [&](std::span<float> row) {
     const double* const sum = solution.sum(rank);
     const float* const less = without >= 0 ? shard_table_.phi(without) : nullptr;
     const float* const more = with >= 0 ? shard_table_.phi(with) : nullptr;
@@ -48,9 +48,9 @@ RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without,
   });
 }
 
-RankCosts::Slot RankCosts::Find(const Solution::Rank& changed, const double* sum,
+RankCosts::Slot RankCosts::Find(int rank, const Solution::Rank& changed, const double* sum,
                                 const double* added) {
-  return FindOrQueue(changed, [&](std::span<float> row) {
+  return FindOrQueue(rank, changed, [&](std::span<float> row) {
     for (std::size_t w = 0; w < row.size(); ++w) row[w] = static_cast<float>(sum[w] + added[w]);
   });
 }

@@ -24,7 +24,7 @@ class RankCosts {
 
   // The same for any change: the rank as it will be, and what is added to its sum (representation,
   // `width` entries).
-  Slot Find(const Solution::Rank& changed, const double* sum, const double* added);
+  Slot Find(int rank, const Solution::Rank& changed, const double* sum, const double* added);
 
   // Predicts what is queued, in one batch. Only then is cost_ms() known for it.
   void EvaluateQueued() { cache_.EvaluateQueued(); }
@@ -40,7 +40,7 @@ class RankCosts {
 
  private:
   template <typename Fill>
-  Slot FindOrQueue(const Solution::Rank& changed, const Fill& fill);
+  Slot FindOrQueue(int rank, const Solution::Rank& changed, const Fill& fill);
 
   const ShardTable& shard_table_;
   const BoundCostModel& model_;

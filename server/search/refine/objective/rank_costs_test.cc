@@ -78,7 +78,7 @@ TEST(RankCostsTest, WhatIsKnownIsNotPredictedAgain) {
   const std::vector<double> nothing(bed.bench.shard_table.width(), 0.0);
   for (int r = 0; r < bed.num_ranks(); ++r) {
     EXPECT_EQ(costs.Find(bed.bench.solution, r, -1, -1),
-              costs.Find(bed.bench.solution.rank(r), bed.bench.solution.sum(r), nothing.data()));
+              costs.Find(r, bed.bench.solution.rank(r), bed.bench.solution.sum(r), nothing.data()));
   }
   costs.EvaluateQueued();
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
