@@ -90,5 +90,14 @@ TEST_F(StoreCommandTest, ExportsALineASampleOrRank) {
   EXPECT_THAT(out_, HasSubstr("\nm0,2,3,forward,all_to_all,768,4,128,2.5,3,0,host,"));
 }
 
+TEST_F(StoreCommandTest, WhoWantsParquetLearnsHowToMakeIt) {
+  EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "csv"}), 0) << err_;
+  EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "parquet"}), 2);
+  EXPECT_THAT(err_, AllOf(HasSubstr("--format: parquet is made of the CSV"),
+                          HasSubstr("pandas.read_csv(sys.stdin"), HasSubstr(".to_parquet(")));
+  EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "xml"}), 2);
+  EXPECT_THAT(err_, HasSubstr("--format: xml is not csv"));
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -253,7 +253,12 @@ StatusOr<std::unique_ptr<PostgresDatabase>> PostgresDatabase::Open(const std::st
   NS_ASSIGN_OR_RETURN(std::string settings, SettingsFor(address));
   std::unique_ptr<PostgresDatabase> database(
       new PostgresDatabase(address, std::move(settings), read_only, lock_timeout_ms));
-  NS_RETURN_IF_ERROR(database->Connect());
+  Status connected = database->Connect();
+  // A server that is not there is an error at once, one that went away is waited for.
+  if (!connected.ok() && database->connection_ != nullptr) {
+    connected = database->Recover(connected, std::chrono::steady_clock::now() + kReconnectTime);
+  }
+  NS_RETURN_IF_ERROR(connected);
   return database;
 }
 

@@ -329,8 +329,12 @@ std::string UnescapedHost(const std::string& address) {
 TEST_P(PostgresStoreTest, ACommitWhoseAnswerIsLostIsFoundOut) {
   CommitSwallower between(UnescapedHost(database_.address()));
   const std::string name = database_.address().substr(database_.address().rfind('/'));
-  const auto store = *ProfileStore::Open(
+  between.to_swallow = 1;
+  const auto opened = ProfileStore::Open(
       "postgresql://neuroshard@" + name + "?host=" + between.folder(), StoreMode::kReadWrite);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto& store = *opened;
+  EXPECT_EQ(between.to_swallow, 0);
   between.to_swallow = 1;
   const auto sweep = store->BeginComputeSweep(Info("h"), ComputeSamples(2));
   ASSERT_TRUE(sweep.ok()) << sweep.status();

@@ -247,7 +247,9 @@ StatusOr<std::unique_ptr<SqlDatabase>> OpenPostgres(const std::string& address, 
   const bool read_only = mode == StoreMode::kReadOnly;
   NS_ASSIGN_OR_RETURN(auto database,
                       PostgresDatabase::Open(address, read_only, ProfileStore::kBusyTimeoutMs));
-  NS_RETURN_IF_ERROR(read_only ? CheckSchema(*database) : PrepareSchema(*database));
+  NS_RETURN_IF_ERROR(DespiteLosses(*database, [&](bool) {
+    return read_only ? CheckSchema(*database) : PrepareSchema(*database);
+  }));
   return database;
 }
 

@@ -105,16 +105,11 @@ class SqlTransaction {
 inline constexpr std::chrono::milliseconds kReconnectTime{30'000};
 inline constexpr int kMostLosses = 10;
 
-// Runs body(again) as one transaction; `again` is whether it was run before, in which case what it
-// did then may have been committed without an answer. A lost connection is made again, and the
-// server waited for, for up to kReconnectTime; conflicts are tried again for as long in all.
-template <typename Body>
-Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
-  const auto once = [&](bool again) -> Status {
-    NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
-    NS_RETURN_IF_ERROR(body(again));
-    return transaction.Commit();
-  };
+// Runs once(again); `again` is whether it was run before, in which case what it did then may have
+// been committed without an answer. A lost connection is made again, and the server waited for, for
+// up to kReconnectTime; conflicts are tried again for as long in all.
+template <typename Once>
+Status DespiteLosses(SqlDatabase& database, Once once) {
   const MutexLock lock(database.mutex());
   Status status = once(false);
   auto deadline = std::chrono::steady_clock::now() + kReconnectTime;
@@ -128,6 +123,16 @@ Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
     status = once(true);
   }
   return status;
+}
+
+// Runs body(again) as one transaction, as DespiteLosses does.
+template <typename Body>
+Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
+  return DespiteLosses(database, [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
+    NS_RETURN_IF_ERROR(body(again));
+    return transaction.Commit();
+  });
 }
 
 // Many rows of one table in few statements: a row a statement would cost a network's round trip

@@ -26,6 +26,7 @@ from planner_process import NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER = sys.argv[1:]
 MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
+ROUNDS = int(os.environ.get("NEUROSHARD_ATTACK_ROUNDS", "1"))  # of 30,000 reset streams
 SERVICE = "/neuroshard.v1.PlannerService/"
 MIB = 1 << 20
 # What a server has at its busiest: gRPC's threads, its own, and those of a search. The attacks made thousands.
@@ -117,7 +118,7 @@ class StreamsTest(AttackTest):
 
     def test_streams_that_are_reset_as_soon_as_they_begin(self):
         planner = self.start()
-        for method in ("ListCostModels", "ShardPlan", "ShardPlanStream"):
+        for method in ("ListCostModels", "ShardPlan", "ShardPlanStream") * ROUNDS:
             connection = http2.Connection(planner.address)
             body = request().SerializeToString()
             with contextlib.suppress(OSError):

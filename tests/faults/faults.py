@@ -4,12 +4,13 @@
     faults.py kill BIN [--moments N] [--seed S]     kill -9 at N random moments (200)
     faults.py disk BIN PRELOAD [--points N]         every change to a file fails once, in four ways; N: at most so many of each program
     faults.py clock BIN PRELOAD                     wall clocks that jump, of client, worker and planner
+    faults.py postgres BIN CACHE [--points N]       a store in PostgreSQL: connection cut, server or client killed at every message
     faults.py short BIN PRELOAD                     a little of the three, for CI; the PRELOAD of disks, the other beside it
     faults.py soak BIN [--minutes N]                mixed calls for N minutes (30): memory, descriptors and threads have to stay flat
     faults.py network BIN                           two workers in network namespaces; needs root
 
-BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so, of `clock` its libclock_jumps.so. Exits 1 when a promise was broken, and says which; 77 when
-a suite cannot run here, and says why.
+BIN is a build's folder of binaries, PRELOAD its libwrite_faults.so, of `clock` its libclock_jumps.so, CACHE where PostgreSQL's programs are kept
+(build/postgres). Exits 1 when a promise was broken, and says which; 77 when a suite cannot run here, and says why.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import tempfile
 import time
 
 import network
+import postgres
 import soak
 from clock import ClockSuite
 from disk import ERRORS, DiskSuite, make_shared, programs_under_test
@@ -41,6 +43,18 @@ def run_disk(programs, folder, points, errors, names=None):
     return suite.broken
 
 
+def run_postgres(programs, folder, points, found):
+    database = postgres.PostgresServer(found)
+    try:
+        with worker(programs, folder, "--cpu-devices", "1") as measuring:
+            suite = postgres.PostgresSuite(programs, folder, database, measuring)
+            suite.run(points)
+    finally:
+        database.stop()
+    print(f"postgres: {suite.runs} faults, {len(suite.broken)} promises broken", flush=True)
+    return suite.broken
+
+
 def run_kill(programs, folder, moments, seed):
     suite = KillSuite(programs, folder, seed)
     suite.run(moments)
@@ -56,9 +70,9 @@ def run_clock(programs, folder, seed, compute, comm):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=("kill", "disk", "clock", "short", "soak", "network"))
+    parser.add_argument("suite", choices=("kill", "disk", "clock", "postgres", "short", "soak", "network"))
     parser.add_argument("bin", type=pathlib.Path)
-    parser.add_argument("preload", type=pathlib.Path, nargs="?")
+    parser.add_argument("preload", type=pathlib.Path, nargs="?", metavar="PRELOAD|CACHE")
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--points", type=int, default=1_000_000)
@@ -69,8 +83,10 @@ def main():
     if arguments.suite == "network" and (reason := network.why_not()):
         print(f"network: skipped: {reason}", file=sys.stderr)
         return SKIPPED
-    if arguments.suite in ("disk", "clock", "short") and arguments.preload is None:
-        parser.error("PRELOAD is missing")
+    if arguments.suite in ("disk", "clock", "short", "postgres") and arguments.preload is None:
+        parser.error("PRELOAD or CACHE is missing")
+    if arguments.suite == "postgres" and (postgres_programs := postgres.find_programs(arguments.preload)) is None:
+        return SKIPPED
     started = time.monotonic()
     broken = []
     with tempfile.TemporaryDirectory(prefix="neuroshard-faults-") as name:
@@ -88,6 +104,8 @@ def main():
             broken += run_clock(clocks, folder / "clock", arguments.seed, 10, 0)
         elif arguments.suite == "clock":
             broken = run_clock(programs, folder, arguments.seed, 300, 40)
+        elif arguments.suite == "postgres":
+            broken = run_postgres(Programs(arguments.bin), folder, arguments.points, postgres_programs)
         elif arguments.suite == "soak":
             broken = soak.run(programs, folder, arguments.minutes)
         else:

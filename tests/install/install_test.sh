@@ -2,8 +2,8 @@
 # install_test.sh BUILD: what BUILD installs. Below a prefix: programs that find their models wherever that is, manual pages, completions.
 # As Debian packages: contents, dependencies, and what systemd thinks of the units.
 # install_test.sh BUILD --debian CACHE: the same packages in a fresh Debian 12, made once with Debian's mmdebstrap and kept in CACHE: apt installs
-# them, systemd (in systemd-nspawn) runs both servers, which plan, measure, reload, are restarted by the watchdog and stop; a purge leaves nothing
-# but an operator's models. Needs root and Debian's mirrors.
+# them, systemd (in systemd-nspawn) runs both servers, which plan, measure, reload, are restarted by the watchdog, take keys that root alone can read
+# and stop; a purge leaves nothing but an operator's models. Needs root and Debian's mirrors.
 set -euo pipefail
 
 build=$(realpath "$1")
@@ -104,7 +104,8 @@ packages() {
   fi
 }
 
-# mmdebstrap and systemd-nspawn are taken from their packages, not installed.
+# fresh_debian ROOT: with our packages in ROOT/packages; sets `inside`, which runs a command there. mmdebstrap and systemd-nspawn are taken from
+# their packages, not installed.
 fresh_debian() {
   [ "$(id -u)" = 0 ] || fail "a root of Debian needs root"
   if [ ! -e "$cache/root.tar" ]; then
@@ -113,11 +114,22 @@ fresh_debian() {
     perl "$cache/tools/usr/bin/mmdebstrap" --quiet --variant=minbase --include=systemd-sysv bookworm "$work/root.tar"
     mv "$work/root.tar" "$cache/root.tar"
   fi
-  mkdir -p "$work/root" "$cache/archives"
-  tar -C "$work/root" -xf "$cache/root.tar"
-  cp /etc/resolv.conf "$work/root/etc/resolv.conf"
-  cp "$cache"/archives/*.deb "$work/root/var/cache/apt/archives/" 2>/dev/null || true
-  echo 'Binary::apt::APT::Keep-Downloaded-Packages "true";' >"$work/root/etc/apt/apt.conf.d/keep"
+  mkdir -p "$1/packages" "$cache/archives"
+  tar -C "$1" -xf "$cache/root.tar"
+  cp "$work"/packages/neuroshard-{planner,worker,client,models}_*.deb "$1/packages/"
+  cp /etc/resolv.conf "$1/etc/resolv.conf"
+  cp "$cache"/archives/*.deb "$1/var/cache/apt/archives/" 2>/dev/null || true
+  echo 'Binary::apt::APT::Keep-Downloaded-Packages "true";' >"$1/etc/apt/apt.conf.d/keep"
+  inside=(chroot "$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
+  "${inside[@]}" apt-get update -qq
+}
+
+# installed ROOT WHAT...: into the Debian in ROOT.
+installed() {
+  local root=$1
+  shift
+  "${inside[@]}" sh -c 'apt-get install -qq --no-install-recommends "$@"' sh "$@" >"$work/apt" 2>&1 || { cat "$work/apt"; fail "apt refuses: $*"; }
+  cp -n "$root"/var/cache/apt/archives/*.deb "$cache/archives/"
 }
 
 # becomes WANT COMMAND...: waits until COMMAND prints WANT.
@@ -133,11 +145,29 @@ becomes() {
   fail "$*: $got instead of $want"
 }
 
+# How many steps of nice(1) the planner's searches are below its first thread: the unit's filter of system calls has to allow that.
+niceness_of_searches() {
+  "${booted[@]}" sh -c 'cd /proc/$(systemctl show --property MainPID --value neuroshard-planner)
+    echo $(($(cut -d" " -f19 -s task/*/stat | sort -n | tail -n 1) - $(cut -d" " -f19 stat)))'
+}
+
+# credentials ROLE SERVER: keys that root alone can read, for a server whose user is made when it starts.
+credentials() {
+  local root=$work/root unit=neuroshard-$2.service file
+  mkdir -p "$root/etc/systemd/system/$unit.d"
+  { echo '[Service]'; for file in server.pem server.key ca.pem; do echo "LoadCredential=$file:/etc/neuroshard/tls/$file"; done; } \
+    >"$root/etc/systemd/system/$unit.d/tls.conf"
+  printf 'tls: {certificate: %s/server.pem, key: %s/server.key, client_ca: %s/ca.pem, roles: {%s: ["spiffe://example.org/operator"]}}\n' \
+    /run/credentials/$unit /run/credentials/$unit /run/credentials/$unit "$1" >>"$root/etc/neuroshard/$2.yaml"
+}
+
 # Both servers as services of a systemd that runs as the first process of a container of its own.
 services() {
-  local root=$work/root override=$work/root/etc/systemd/system/neuroshard-planner.service.d leader=
-  mkdir -p "$override"
-  printf '[Service]\nWatchdogSec=2\n' >"$override/watchdog.conf"
+  local root=$work/root overrides=$work/root/etc/systemd/system leader=
+  local plan=(neuroshard plan /usr/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml --planner 127.0.0.1:50051 --steps 1)
+  local tls=(--tls-ca /etc/neuroshard/tls/ca.pem --tls-cert /etc/neuroshard/tls/operator.pem --tls-key /etc/neuroshard/tls/operator.key)
+  mkdir -p "$overrides/neuroshard-planner.service.d"
+  printf '[Service]\nWatchdogSec=2\n' >"$overrides/neuroshard-planner.service.d/watchdog.conf"
   "$cache/tools/usr/bin/systemd-nspawn" --quiet --directory="$root" --register=no --keep-unit --private-network --console=read-only --boot \
     </dev/null >"$work/boot" 2>&1 &
   container=$!
@@ -148,7 +178,8 @@ services() {
   done
   booted=(nsenter --target "$leader" --mount --uts --ipc --pid --net env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin)
   becomes $'active\nactive' "${booted[@]}" systemctl is-active neuroshard-planner neuroshard-worker
-  "${booted[@]}" neuroshard plan /usr/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml --steps 1 >/dev/null
+  "${booted[@]}" "${plan[@]}" >/dev/null
+  [ "$(niceness_of_searches)" = 10 ] || fail "searches are $(niceness_of_searches) steps of nice below the planner's first thread, not 10"
   printf '%s\n' 'kind: compute' 'num_samples: 2' 'tables: /usr/share/neuroshard/configs/workloads/dlrm_2021_tables856.csv' 'max_tables: 2' \
     'max_weights_bytes: 16777216' 'batch_size: 64' 'settings: {warmup_iterations: 1, min_iterations: 1, max_iterations: 1}' >"$root/sweep.yaml"
   "${booted[@]}" neuroshard sweep compute /sweep.yaml --workers 127.0.0.1:50061 --store /store.db >/dev/null 2>&1 || fail "no sweep on the worker's service"
@@ -157,22 +188,27 @@ services() {
   "${booted[@]}" sh -c 'kill -STOP $(systemctl show --property MainPID --value neuroshard-planner)'
   becomes 1 "${booted[@]}" systemctl show --property NRestarts --value neuroshard-planner
   becomes active "${booted[@]}" systemctl is-active neuroshard-planner
+  "$(dirname "${BASH_SOURCE[0]}")/../../deploy/make_dev_certs.sh" "$root/etc/neuroshard/tls" server=IP:127.0.0.1 operator=URI:spiffe://example.org/operator
+  credentials plan planner
+  credentials profile worker
+  "${booted[@]}" systemctl daemon-reload
+  "${booted[@]}" systemctl restart neuroshard-planner neuroshard-worker
+  "${booted[@]}" "${plan[@]}" "${tls[@]}" >/dev/null || fail "no plan from a planner whose key is a credential of systemd"
+  ! "${booted[@]}" "${plan[@]}" >/dev/null 2>&1 || fail "a planner with tls answers in the clear"
+  "${booted[@]}" neuroshard sweep compute /sweep.yaml --workers 127.0.0.1:50061 --store /tls.db "${tls[@]}" >/dev/null 2>&1 \
+    || fail "no sweep on a worker whose key is a credential of systemd"
   "${booted[@]}" systemctl stop neuroshard-planner neuroshard-worker
   becomes $'Result=success\n\nResult=success' "${booted[@]}" systemctl show --property Result neuroshard-planner neuroshard-worker
   "${booted[@]}" systemctl poweroff 2>/dev/null
   wait "$container" || true
   container=
-  rm -r "$override"
+  rm -r "$overrides"/neuroshard-{planner,worker}.service.d "$root/etc/neuroshard/tls"
 }
 
 debian() {
-  local root=$work/root inside=(chroot "$work/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive) left
-  fresh_debian
-  mkdir "$root/packages"
-  cp "$work"/packages/neuroshard-{planner,worker,client,models}_*.deb "$root/packages/"
-  "${inside[@]}" apt-get update -qq
-  "${inside[@]}" sh -c 'apt-get install -qq --no-install-recommends /packages/*.deb' >"$work/apt" 2>&1 || { cat "$work/apt"; fail "apt refuses the packages"; }
-  cp "$root"/var/cache/apt/archives/*.deb "$cache/archives/"
+  local root=$work/root left
+  fresh_debian "$root"
+  installed "$root" $(cd "$root" && ls -d packages/*.deb | sed 's|^|/|')
   for server in planner worker; do
     [ -L "$root/etc/systemd/system/multi-user.target.wants/neuroshard-$server.service" ] || fail "neuroshard-$server.service is not enabled"
   done
@@ -193,7 +229,42 @@ debian() {
   [ -z "$("${inside[@]}" dpkg-query --show 'neuroshard-*' 2>/dev/null)" ] || fail "dpkg still knows them"
 }
 
+# The image of deploy/oci, built in a Debian that has its tools. buildah runs it as a container engine would, but for limits: as its user, with its command
+# and nothing to write to; its health check is what says that the planner answers.
+image() {
+  local root=$work/builder oci
+  oci=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../deploy/oci")
+  fresh_debian "$root"
+  installed "$root" mmdebstrap buildah
+  cp -r "$oci" "$root/oci"
+  cat >"$root/run_image.sh" <<'SCRIPT'
+set -eu
+export STORAGE_DRIVER=vfs
+/oci/build.sh /packages /image.tar neuroshard:test
+echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/policy.json
+container=$(buildah from --quiet --signature-policy /policy.json docker-archive:/image.tar)
+buildah inspect --format '{{.Docker.Config.User}} {{.Docker.Config.Cmd}} {{.Docker.Config.Healthcheck.Test}} {{.Docker.Config.StopSignal}}' "$container"
+inside() { buildah run --isolation chroot "$container" -- "$@"; }
+# Nothing is its own; what everybody may write to is /tmp and the like.
+[ -z "$(inside sh -c 'find / -xdev \( -path /proc -o -path /sys -o -path /dev \) -prune -o -type d -writable -not -perm -1000 -print 2>/dev/null || true')" ]
+inside neuroshard-planner --config /etc/neuroshard/planner.yaml >/planner.log 2>&1 &
+for _ in $(seq 600); do ! inside neuroshard models list --planner 127.0.0.1:50051 2>/dev/null || break; sleep 0.1; done
+inside neuroshard plan /usr/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml --steps 1
+inside sh -c 'grep Uid: /proc/[0-9]*/status' | grep -c 65532
+SCRIPT
+  # buildah wants a root that is a mount.
+  unshare --mount --pid --fork --kill-child sh -c '
+    mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev"
+    shift && exec "$@"' sh "$root" "${inside[@]}" sh /run_image.sh >"$work/image" 2>&1 || { cat "$work/image"; fail "the image"; }
+  grep -qF '65532:65532 [neuroshard-planner --config /etc/neuroshard/planner.yaml] [CMD neuroshard models list --planner 127.0.0.1:50051] SIGTERM' "$work/image" \
+    || { cat "$work/image"; fail "the image has another configuration"; }
+  grep -q "model cpu-amd-epyc" "$work/image" || { cat "$work/image"; fail "no plan by the model in the image"; }
+}
+
 prefix
 packages
-[ -z "$cache" ] || debian
+if [ -n "$cache" ]; then
+  debian
+  image
+fi
 echo "installed programs work"
