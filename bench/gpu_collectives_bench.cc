@@ -2,17 +2,23 @@
 // time of the slowest rank, from its own start to its own completion, everything included that the
 // device does. Prints a table in Markdown; GB = 1e9 bytes.
 //
-//   gpu_collectives_bench
+//   gpu_collectives_bench [--small]
+//
+// --small: without the exchanges of more than 1 MiB.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/base/clock.h"
 #include "kernels/api/exchange_bytes.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/nccl/nccl_backend.h"
@@ -29,11 +35,12 @@ struct Row {
   std::vector<double> ms;  // of the slowest rank
 };
 
-std::vector<Row> Rows(int ranks) {
+std::vector<Row> Rows(int ranks, std::int64_t most_bytes) {
   std::vector<Row> rows;
   for (const Collective collective : {Collective::kAllToAll, Collective::kReduceScatter,
                                       Collective::kAllGather, Collective::kAllReduce}) {
     for (const std::int64_t bytes : {kMiB, 16 * kMiB, 256 * kMiB}) {
+      if (bytes > most_bytes) continue;
       rows.push_back({collective, bytes / (64 * ranks) * 64 * ranks, {}});
     }
   }
@@ -44,11 +51,10 @@ Status Measure(Communicator& rank, Row& row) {
   const std::int64_t block = row.bytes / rank.world_size();
   const std::vector<std::int64_t> even(rank.world_size(), block);
   const bool all_to_all = row.collective == Collective::kAllToAll;
-  NS_RETURN_IF_ERROR(all_to_all ? rank.Reserve({even, even})
-                                : rank.ReserveBlocks(row.collective, block));
+  const SteadyClock clock;
   for (int i = 0; i < kWarmups + kIterations; ++i) {
-    NS_RETURN_IF_ERROR(rank.Barrier());
-    rank.StartNextWhen(std::chrono::nanoseconds(0), [] {});
+    NS_ASSIGN_OR_RETURN(const TimePoint start, rank.Meet(clock));
+    rank.StartNextWhen(start - clock.Now(), [&] { std::this_thread::sleep_until(start); });
     NS_RETURN_IF_ERROR(all_to_all ? rank.AllToAll({even, even})
                                   : rank.RunBlocks(row.collective, block));
     NS_ASSIGN_OR_RETURN(const double slowest, rank.Max(*rank.LastExchangeMs()));
@@ -57,15 +63,20 @@ Status Measure(Communicator& rank, Row& row) {
   return absl::OkStatus();
 }
 
-// Every rank has rows of its own; all have the same times.
-Status RunRank(PendingCommunicator& pending, const std::vector<std::string>& addresses,
-               std::vector<Row>& rows) {
-  NS_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> rank, pending.Connect(addresses));
-  for (Row& row : rows) NS_RETURN_IF_ERROR(Measure(*rank, row));
+// `step` on all ranks at the same time; waits for all. The first error in their order.
+Status ForEachRank(int ranks, const std::function<Status(int rank)>& step) {
+  std::vector<Status> ended(ranks);
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] { ended[rank] = step(rank); });
+    }
+  }
+  for (const Status& status : ended) NS_RETURN_IF_ERROR(status);
   return absl::OkStatus();
 }
 
-Status RunAll() {
+Status RunAll(std::int64_t most_bytes) {
   NS_ASSIGN_OR_RETURN(const int ranks, cuda::CountCudaDevices());
   NS_ASSIGN_OR_RETURN(const auto library, NcclLibrary::Load());
   std::vector<std::unique_ptr<PendingCommunicator>> pending;
@@ -77,16 +88,24 @@ Status RunAll() {
     addresses.push_back(opened->address());
     pending.push_back(std::move(opened));
   }
-  std::vector<std::vector<Row>> rows(ranks, Rows(ranks));
-  std::vector<Status> ended(ranks);
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back(
-          [&, rank] { ended[rank] = RunRank(*pending[rank], addresses, rows[rank]); });
-    }
-  }
-  for (const Status& status : ended) NS_RETURN_IF_ERROR(status);
+  // Each step ends on all ranks before the next begins: what allocates would wait for exchanges of
+  // the others (NcclCommunicator). Every rank has rows of its own; all have the same times.
+  std::vector<std::unique_ptr<Communicator>> group(ranks);
+  std::vector<std::vector<Row>> rows(ranks, Rows(ranks, most_bytes));
+  NS_RETURN_IF_ERROR(ForEachRank(ranks, [&](int rank) -> Status {
+    NS_ASSIGN_OR_RETURN(group[rank], pending[rank]->Connect(addresses));
+    return absl::OkStatus();
+  }));
+  pending.clear();
+  NS_RETURN_IF_ERROR(ForEachRank(ranks, [&](int rank) -> Status {
+    std::int64_t block = 0;
+    for (const Row& row : rows[rank]) block = std::max(block, row.bytes / ranks);
+    return group[rank]->ReserveBlocks(Collective::kAllReduce, block);
+  }));
+  NS_RETURN_IF_ERROR(ForEachRank(ranks, [&](int rank) -> Status {
+    for (Row& row : rows[rank]) NS_RETURN_IF_ERROR(Measure(*group[rank], row));
+    return absl::OkStatus();
+  }));
 
   std::cout << fmt::format("NCCL {}, {} GPUs{}\n\n", library->Version(), ranks,
                            ranks == 1 ? ": nothing travels, the bus bandwidth is 0" : "")
@@ -103,8 +122,14 @@ Status RunAll() {
 }  // namespace
 }  // namespace neuroshard
 
-int main() {
-  const neuroshard::Status status = neuroshard::RunAll();
+int main(int argc, char** argv) {
+  const bool small = argc == 2 && std::string_view(argv[1]) == "--small";
+  if (argc > 1 && !small) {
+    std::cerr << "usage: gpu_collectives_bench [--small]\n";
+    return 2;
+  }
+  const neuroshard::Status status =
+      neuroshard::RunAll(small ? neuroshard::kMiB : 256 * neuroshard::kMiB);
   if (status.ok()) return 0;
   std::cerr << "gpu_collectives_bench: " << neuroshard::Message(status) << "\n";
   return 1;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
 
@@ -65,6 +66,13 @@ class Communicator {
   virtual std::optional<double> LastExchangeMs() const { return std::nullopt; }
 
   virtual Status Barrier() = 0;
+  // Waits until all ranks have come. The moment that they count their start offsets from, up to
+  // some milliseconds ahead: the same one on ranks that can agree on it, else when this rank came
+  // out of the barrier.
+  virtual StatusOr<TimePoint> Meet(const Clock& clock) {
+    NS_RETURN_IF_ERROR(Barrier());
+    return clock.Now();
+  }
   // Largest value over all ranks; for agreeing on when to stop.
   virtual StatusOr<double> Max(double value) = 0;
 

@@ -72,6 +72,11 @@ std::string_view ProcField(std::string_view text, std::string_view key) {
   return {};
 }
 
+std::string SteadyClockName() {
+  const std::string boot(Trim(ReadText("/proc/sys/kernel/random/boot_id")));
+  return boot.empty() ? boot : boot + " " + ReadText("/proc/self/timens_offsets");
+}
+
 std::int64_t ParseSizeWithSuffix(std::string_view text) {
   text = Trim(text);
   std::int64_t unit = 1;

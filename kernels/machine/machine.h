@@ -21,6 +21,10 @@ std::int64_t MachineMemoryBytes();
 // cgroup's limit leaves.
 std::int64_t AvailableMemoryBytes();
 
+// Processes with the same one read the same CLOCK_MONOTONIC: the boot, and the offsets of the time
+// namespace. Empty when unknown.
+std::string SteadyClockName();
+
 // The choice of transparent huge pages that is in force ("madvise"); empty when unknown.
 std::string TransparentHugePages();
 

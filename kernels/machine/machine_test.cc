@@ -26,6 +26,8 @@ TEST(ParseSizeWithSuffixTest, SuffixesAndMalformed) {
   EXPECT_EQ(ParseSizeWithSuffix("9223372036854775807G"), 0);
 }
 
+TEST(MachineTest, TheSteadyClockKeepsItsName) { EXPECT_EQ(SteadyClockName(), SteadyClockName()); }
+
 TEST(MachineTest, ThisMachineHasMemoryAndCaches) {
   EXPECT_FALSE(CpuModelName().empty());
   EXPECT_GT(LastLevelCacheBytes(), 0);

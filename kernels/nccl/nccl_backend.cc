@@ -11,12 +11,14 @@ namespace {
 
 class PendingNcclCommunicator final : public PendingCommunicator {
  public:
-  PendingNcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu,
-                          std::string address, std::vector<IpNetwork> networks)
+  PendingNcclCommunicator(std::shared_ptr<NcclRank> rank,
+                          std::unique_ptr<NcclCommunicator> communicator, std::string address,
+                          std::vector<IpNetwork> networks, std::string clock)
       : rank_(std::move(rank)),
-        gpu_(std::move(gpu)),
+        communicator_(std::move(communicator)),
         address_(std::move(address)),
-        networks_(std::move(networks)) {}
+        networks_(std::move(networks)),
+        clock_(std::move(clock)) {}
 
   const std::string& address() const override { return address_; }
 
@@ -28,18 +30,15 @@ class PendingNcclCommunicator final : public PendingCommunicator {
   }
 
   StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) override {
-    if (connect_was_called_) return FailedPrecondition("Connect was called before");
+    if (communicator_ == nullptr) return FailedPrecondition("Connect was called before");
     ncclUniqueId id{};
     if (static_cast<int>(addresses.size()) != rank_->spec().world_size ||
         !HexToBytes(addresses[0], id.internal)) {
       return InvalidArgument("addresses: need one a rank, the first with a unique id of NCCL");
     }
     NS_RETURN_IF_ERROR(CheckAddress(addresses[0]));
-    connect_was_called_ = true;
-    gpu_->Use();
-    NS_RETURN_IF_ERROR(rank_->Connect(id));
-    NS_ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Create(rank_, gpu_));
-    NS_RETURN_IF_ERROR(communicator->Barrier());  // also sets up NCCL's channels
+    std::unique_ptr<NcclCommunicator> communicator = std::move(communicator_);
+    NS_RETURN_IF_ERROR(communicator->Connect(id, clock_));
     return communicator;
   }
 
@@ -47,10 +46,10 @@ class PendingNcclCommunicator final : public PendingCommunicator {
 
  private:
   const std::shared_ptr<NcclRank> rank_;
-  const std::shared_ptr<cuda::CudaGpu> gpu_;
+  std::unique_ptr<NcclCommunicator> communicator_;  // null once Connect was called
   const std::string address_;
   const std::vector<IpNetwork> networks_;
-  bool connect_was_called_ = false;
+  const std::string clock_;
 };
 
 }  // namespace
@@ -77,8 +76,10 @@ StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
     }
     address = BytesToHex(id.internal);
   }
-  return std::make_unique<PendingNcclCommunicator>(std::make_shared<NcclRank>(library_, spec),
-                                                   std::move(gpu), std::move(address), networks_);
+  auto rank = std::make_shared<NcclRank>(library_, spec);
+  NS_ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Create(rank, std::move(gpu)));
+  return std::make_unique<PendingNcclCommunicator>(std::move(rank), std::move(communicator),
+                                                   std::move(address), networks_, clock_);
 }
 
 }  // namespace neuroshard

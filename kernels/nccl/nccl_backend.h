@@ -12,6 +12,7 @@
 #include "common/domain/backend_names.h"
 #include "kernels/api/collective.h"
 #include "kernels/cuda/cuda_gpu.h"
+#include "kernels/machine/machine.h"
 #include "kernels/nccl/nccl_library.h"
 
 namespace neuroshard {
@@ -22,10 +23,13 @@ namespace neuroshard {
 // socket that all other ranks connect to.
 class NcclBackend final : public CollectiveBackend {
  public:
-  // `networks`: where rank 0 may be; none: anywhere.
+  // `networks`: where rank 0 may be; none: anywhere. `clock`: whose steady clock the ranks read.
   NcclBackend(std::shared_ptr<const NcclLibrary> library, int device,
-              std::vector<IpNetwork> networks = {})
-      : library_(std::move(library)), device_(device), networks_(std::move(networks)) {}
+              std::vector<IpNetwork> networks = {}, std::string clock = SteadyClockName())
+      : library_(std::move(library)),
+        device_(device),
+        networks_(std::move(networks)),
+        clock_(std::move(clock)) {}
 
   std::string name() const override { return std::string(kNccl); }
   std::map<std::string, std::string> details() const override;
@@ -35,6 +39,7 @@ class NcclBackend final : public CollectiveBackend {
   const std::shared_ptr<const NcclLibrary> library_;
   const int device_;
   const std::vector<IpNetwork> networks_;
+  const std::string clock_;
 };
 
 }  // namespace neuroshard

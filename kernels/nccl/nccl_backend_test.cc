@@ -25,6 +25,10 @@ constexpr milliseconds kLong{20000}, kShort{1500};
 std::atomic<int> polls = 0;
 decltype(&ncclCommGetAsyncError) poll_nccl = nullptr;
 
+// How often a part was given to NCCL.
+std::atomic<int> sends = 0;
+decltype(&ncclSend) send_nccl = nullptr;
+
 void WaitForPolls(int more) {
   for (const int before = polls; polls < before + more;) std::this_thread::yield();
 }
@@ -52,19 +56,29 @@ class NcclTest : public ::testing::Test {
       ++polls;
       return poll_nccl(handle, state);
     };
+    send_nccl = counting->Send;
+    counting->Send = [](const void* from, std::size_t count, ncclDataType_t type, int peer,
+                        ncclComm_t handle, cudaStream_t stream) {
+      ++sends;
+      return send_nccl(from, count, type, peer, handle, stream);
+    };
     library_ = counting;
   }
 
-  std::unique_ptr<PendingCommunicator> Open(int rank, int world_size, milliseconds timeout) {
-    return NcclBackend(library_, rank % devices_).Open({rank, world_size, timeout}).value();
+  std::unique_ptr<PendingCommunicator> Open(int rank, int world_size, milliseconds timeout,
+                                            const std::string& clock = "here") {
+    return NcclBackend(library_, rank % devices_, {}, clock)
+        .Open({rank, world_size, timeout})
+        .value();
   }
 
   // A group with one rank a device, NCCL's rule; the calls of each on a thread of its own.
-  std::vector<std::unique_ptr<Communicator>> Group(int size) {
+  std::vector<std::unique_ptr<Communicator>> Group(
+      int size, const std::function<std::string(int)>& clock = [](int) { return "here"; }) {
     std::vector<std::unique_ptr<PendingCommunicator>> pending;
     std::vector<std::string> addresses;
     for (int rank = 0; rank < size; ++rank) {
-      pending.push_back(Open(rank, size, kLong));
+      pending.push_back(Open(rank, size, kLong, clock(rank)));
       addresses.push_back(pending.back()->address());
     }
     std::vector<std::unique_ptr<Communicator>> group(size);
@@ -97,6 +111,19 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
   const int n = std::min(devices_, 8);
   auto group = Group(n);
   constexpr int kBlock = 1000;
+  // Uneven: rank r sends 10 (r + peer) + 1 numbers to peer, and gets as many.
+  const auto counts_of = [n](int r) {
+    AllToAllCounts counts;
+    for (int peer = 0; peer < n; ++peer) {
+      counts.send_bytes.push_back(4 * (10 * (r + peer) + 1));
+      counts.receive_bytes.push_back(4 * (10 * (r + peer) + 1));
+    }
+    return counts;
+  };
+  ForEach(n, [&](int r) {
+    ASSERT_TRUE(group[r]->ReserveBlocks(Collective::kAllReduce, kBlock * 4).ok());
+    ASSERT_TRUE(group[r]->Reserve(counts_of(r)).ok());
+  });
   ForEach(n, [&](int r) {
     auto& rank = dynamic_cast<NcclCommunicator&>(*group[r]);
     std::vector<float> sent(n * kBlock);
@@ -112,7 +139,6 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
     };
     for (const Collective collective :
          {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
-      ASSERT_TRUE(rank.ReserveBlocks(Collective::kAllReduce, kBlock * 4).ok());
       fill();
       const Status status = rank.RunBlocks(collective, kBlock * 4);
       ASSERT_TRUE(status.ok()) << status;
@@ -128,13 +154,7 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
         ASSERT_EQ(got[i], expected) << ToText(collective) << " " << i;
       }
     }
-    // Uneven: rank r sends 10 (r + peer) + 1 numbers to peer.
-    AllToAllCounts counts;
-    for (int peer = 0; peer < n; ++peer) {
-      counts.send_bytes.push_back(4 * (10 * (r + peer) + 1));
-      counts.receive_bytes.push_back(4 * (10 * (r + peer) + 1));
-    }
-    ASSERT_TRUE(rank.Reserve(counts).ok());
+    const AllToAllCounts counts = counts_of(r);
     fill();
     const Status status = rank.AllToAll(counts);
     ASSERT_TRUE(status.ok()) << status;
@@ -151,6 +171,15 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
     EXPECT_EQ(rank.Max(r).value(), n - 1);
     EXPECT_TRUE(rank.Barrier().ok());
   });
+}
+
+// As torch.distributed does: a copy of its own would be done before the other parts.
+TEST_F(NcclTest, ARanksPartToItselfGoesThroughNccl) {
+  auto group = Group(1);
+  ASSERT_TRUE(group[0]->Reserve({{64}, {64}}).ok());
+  sends = 0;
+  ASSERT_TRUE(group[0]->AllToAll({{64}, {64}}).ok());
+  EXPECT_EQ(sends, 1);
 }
 
 TEST_F(NcclTest, WhatWasNotReservedIsRefusedAndLeavesTheGroupWhole) {
@@ -223,28 +252,62 @@ TEST_F(NcclTest, TwoRanksOfOneProcessOnOneDeviceWorkOrAreRefused) {
 }
 
 // What waits until the exchange is enqueued is called once, before it begins; the wait is not part
-// of its time.
+// of its time. It ends at the same moment on all ranks: who comes first waits for the last, and that
+// is part of its time.
 TEST_F(NcclTest, AHeldExchangeIsTimedFromItsStart) {
+  constexpr milliseconds kWait{100};
   auto group = Group(std::min(devices_, 8));
+  ForEach(static_cast<int>(group.size()),
+          [&](int r) { ASSERT_TRUE(group[r]->ReserveBlocks(Collective::kAllReduce, 4096).ok()); });
   ForEach(static_cast<int>(group.size()), [&](int r) {
     Communicator& rank = *group[r];
-    ASSERT_TRUE(rank.ReserveBlocks(Collective::kAllReduce, 4096).ok());
+    const SteadyClock clock;
     int waits = 0;
     for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE(rank.Barrier().ok());
-      rank.StartNextWhen(milliseconds(30), [&] {
+      const auto met = rank.Meet(clock);
+      ASSERT_TRUE(met.ok()) << met.status();
+      const TimePoint start = *met + kWait;
+      rank.StartNextWhen(start - clock.Now(), [&] {
         ++waits;
-        const auto end = std::chrono::steady_clock::now() + milliseconds(30);
-        while (std::chrono::steady_clock::now() < end) {
-        }
+        std::this_thread::sleep_until(start);
       });
-      const auto begin = std::chrono::steady_clock::now();
       ASSERT_TRUE(rank.RunBlocks(Collective::kAllReduce, 4096).ok());
-      EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(30));
+      EXPECT_GE(clock.Now(), start);
     }
     EXPECT_EQ(waits, 3);
-    EXPECT_LT(*rank.LastExchangeMs(), 15);
+    EXPECT_LT(*rank.LastExchangeMs(), static_cast<double>(kWait.count()) / 2);
   });
+}
+
+TEST_F(NcclTest, RanksOfOneClockAgreeOnTheirStart) {
+  if (devices_ < 2) GTEST_SKIP() << "SKIPPED, NOT TESTED: needs two devices";
+  const SteadyClock clock;
+  for (const bool one_clock : {true, false}) {
+    auto group = Group(2, [&](int rank) { return one_clock ? "here" : std::to_string(rank); });
+    TimePoint came[2], start[2];
+    ForEach(2, [&](int rank) {
+      // The second comes late.
+      if (rank == 1) WaitForPolls(100);
+      came[rank] = clock.Now();
+      const auto met = group[rank]->Meet(clock);
+      ASSERT_TRUE(met.ok()) << met.status();
+      start[rank] = *met;
+    });
+    EXPECT_GE(start[0], came[1]);
+    EXPECT_GE(start[1], came[1]);
+    EXPECT_EQ(start[0] == start[1], one_clock) << "two barriers end at different nanoseconds";
+  }
+}
+
+// A gate that its exchange outlasts: begun by itself, its time would be wrong.
+TEST_F(NcclTest, AnExchangeThatIsHeldForTooLongFails) {
+  auto group = Group(1);
+  ASSERT_TRUE(group[0]->ReserveBlocks(Collective::kAllReduce, 4096).ok());
+  ASSERT_TRUE(group[0]->RunBlocks(Collective::kAllReduce, 4096).ok());
+  group[0]->StartNextWhen(milliseconds(0), [] { std::this_thread::sleep_for(milliseconds(250)); });
+  const Status late = group[0]->RunBlocks(Collective::kAllReduce, 4096);
+  EXPECT_EQ(late.code(), absl::StatusCode::kAborted);
+  EXPECT_NE(Message(late).find("longer than 200 ms"), std::string::npos) << late;
 }
 
 TEST_F(NcclTest, BadAddressesAndSpecsAreInvalid) {

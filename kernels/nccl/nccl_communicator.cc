@@ -15,6 +15,10 @@ namespace {
 // Of an exchange, beyond its start offset; a gate that outlasts it would keep the other ranks.
 constexpr std::chrono::milliseconds kLongestEnqueueing{200};
 
+// From the last rank's coming to the start that all agree on: longer than an answer takes to all
+// ranks, and enqueueing the exchange behind its gate.
+constexpr std::chrono::milliseconds kTimeToEnqueue{1};
+
 std::int64_t AtLeastOne(std::int64_t bytes) { return std::max<std::int64_t>(bytes, 1); }
 
 }  // namespace
@@ -28,6 +32,20 @@ StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Create(
   NS_RETURN_IF_ERROR(made->gate_.Prepare());
   NS_RETURN_IF_ERROR(made->scalar_.Reserve(2 * sizeof(double)));
   return made;
+}
+
+Status NcclCommunicator::Connect(const ncclUniqueId& id, std::string_view clock) {
+  gpu_->Use();
+  NS_RETURN_IF_ERROR(rank_->Connect(id));
+  NS_RETURN_IF_ERROR(Barrier());  // also sets up NCCL's channels
+  // A number that a double holds; of a clock without a name, one that no other rank has.
+  const double name = clock.empty()
+                          ? -1.0 - rank()
+                          : static_cast<double>(std::hash<std::string_view>()(clock) >> 12);
+  NS_ASSIGN_OR_RETURN(const double largest, Max(name));
+  NS_ASSIGN_OR_RETURN(const double smallest_negated, Max(-name));
+  one_clock_ = largest == -smallest_negated;
+  return absl::OkStatus();
 }
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclRank> rank,
@@ -128,6 +146,13 @@ Status NcclCommunicator::RunBlocks(Collective collective, std::int64_t block_byt
     }
     return ncclInvalidArgument;
   });
+}
+
+StatusOr<TimePoint> NcclCommunicator::Meet(const Clock& clock) {
+  if (!one_clock_) return Communicator::Meet(clock);
+  const std::chrono::nanoseconds mine = (clock.Now() + kTimeToEnqueue).time_since_epoch();
+  NS_ASSIGN_OR_RETURN(const double last, Max(static_cast<double>(mine.count())));
+  return TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(last)));
 }
 
 StatusOr<double> NcclCommunicator::Max(double value) {

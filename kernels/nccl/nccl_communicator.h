@@ -20,10 +20,20 @@
 namespace neuroshard {
 
 // A rank of a group over NCCL. Calls come from one thread, Abort from any.
+//
+// cudaMalloc, cudaHostAlloc and cudaFree may wait for all work of the device and of its peers, which
+// are all devices of the process once NCCL runs. So where ranks share a process, all of them are
+// created before the first connects, all end their Reserve before the first exchanges anything, and
+// none is destroyed before the last exchange has ended; else they wait for each other until the
+// timeout. A worker has a process a device.
 class NcclCommunicator final : public Communicator {
  public:
+  // Allocates what does not depend on the exchanges.
   static StatusOr<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclRank> rank,
                                                             std::shared_ptr<cuda::CudaGpu> gpu);
+  // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady clock;
+  // empty: unknown.
+  Status Connect(const ncclUniqueId& id, std::string_view clock);
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_->spec().rank; }
@@ -34,6 +44,9 @@ class NcclCommunicator final : public Communicator {
   Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override;
   Status RunBlocks(Collective collective, std::int64_t block_bytes) override;
   Status Barrier() override { return Max(0).status(); }
+  // Ranks that share a clock agree on one moment: they leave a barrier tens of microseconds after
+  // each other, which the exchange of the first would be charged for.
+  StatusOr<TimePoint> Meet(const Clock& clock) override;
   StatusOr<double> Max(double value) override;
   void Abort() override { rank_->Abort(); }
 
@@ -74,6 +87,7 @@ class NcclCommunicator final : public Communicator {
   cuda::DeviceGate gate_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Hold hold_;
+  bool one_clock_ = false;  // all ranks have it
   std::string last_kind_;
   std::optional<double> last_exchange_ms_;
 };

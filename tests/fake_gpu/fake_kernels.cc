@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/testing/sequential_gpu.h"
@@ -82,7 +81,7 @@ cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(max_ns);
     int& opened = const_cast<int&>(*released);
     while (std::atomic_ref<int>(opened).load() == 0 && std::chrono::steady_clock::now() < end) {
-      std::this_thread::yield();
+      fake_gpu::LetOthersRun();
     }
   });
 }

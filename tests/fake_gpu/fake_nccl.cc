@@ -26,6 +26,7 @@
 #include "tests/fake_gpu/fake_runtime.h"
 
 namespace fs = std::filesystem;
+using neuroshard::fake_gpu::LetOthersRun;
 
 struct ncclComm {
   fs::path folder;
@@ -42,7 +43,7 @@ struct ncclComm {
   bool Waits(const fs::path& file) {
     while (!fs::exists(file)) {
       if (aborted) return false;
-      std::this_thread::yield();
+      LetOthersRun();
     }
     return true;
   }
@@ -72,10 +73,10 @@ struct ncclComm {
       if (aborted) return false;
       if (i % 64 == 63 && fs::exists(gone) && !fs::exists(file)) {
         state = ncclRemoteError;
-        while (!aborted) std::this_thread::yield();  // NCCL's kernel goes on until it is aborted
+        while (!aborted) LetOthersRun();  // NCCL's kernel goes on until it is aborted
         return false;
       }
-      std::this_thread::yield();
+      LetOthersRun();
     }
     if (fs::file_size(file) != count) std::abort();  // undefined in NCCL
     std::ifstream(file, std::ios::binary)
@@ -122,10 +123,16 @@ ncclResult_t Begin(ncclComm_t comm, cudaStream_t stream, Work work) {
   comm->polls_left = 2;
   comm->pending = [comm, stream, work = std::move(work)] {
     ++comm->running;
-    const cudaError_t error = neuroshard::fake_gpu::Launch("NcclKernel", stream, [comm, work] {
+    const auto until_aborted = [comm] {
+      while (!comm->aborted) LetOthersRun();
+      --comm->running;
+    };
+    const auto run = [comm, work] {
       work();
       --comm->running;
-    });
+    };
+    const cudaError_t error =
+        neuroshard::fake_gpu::Launch("NcclKernel", stream, run, until_aborted);
     if (error != cudaSuccess) --comm->running;
     return error;
   };
@@ -254,7 +261,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
   if (comm->connecting.joinable()) comm->connecting.join();
-  while (comm->running > 0) std::this_thread::yield();
+  while (comm->running > 0) LetOthersRun();
   std::ofstream(comm->folder / fmt::format("gone.{}", comm->rank)).put('x');
   bool all = true;
   std::error_code ignored;

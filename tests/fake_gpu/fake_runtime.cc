@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -61,7 +60,7 @@ std::vector<Fault> FaultsOfEnvironment() {
     std::getline(parts, number, ':');
     std::getline(parts, fault.what, ':');
     fault.number = std::atoi(number.c_str());
-    if (fault.number < 1 || fault.what.empty()) {
+    if (fault.number < 0 || fault.what.empty()) {
       std::fprintf(stderr, "FAKE_GPU_FAIL: cannot read '%s'\n", item.c_str());
       std::abort();
     }
@@ -78,7 +77,7 @@ struct World {
   std::uint64_t next_seed = 0;
   std::vector<Fault> faults;
   std::map<const std::byte*, std::pair<std::size_t, int>> allocations;  // bytes and device
-  std::set<CUstream_st*> streams;
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
 
   World()
       : memory_bytes(static_cast<std::size_t>(Setting("FAKE_GPU_MEMORY", std::int64_t{4} << 30))),
@@ -101,6 +100,8 @@ cudaError_t Say(cudaError_t error) {
   return error;
 }
 
+void UntilAnotherDeviceWaits(int device);
+
 [[noreturn]] void Hang() {
   while (true) pause();
 }
@@ -114,7 +115,7 @@ cudaError_t Enter(const char* call, int device, bool* hangs = nullptr) {
   }
   for (Fault& fault : world.faults) {
     if (fault.call != call || (fault.device >= 0 && fault.device != device)) continue;
-    if (++fault.seen != fault.number) continue;
+    if (fault.number != 0 && ++fault.seen != fault.number) continue;
     if (fault.what == "hang") {
       if (hangs == nullptr) {
         lock.unlock();
@@ -123,6 +124,10 @@ cudaError_t Enter(const char* call, int device, bool* hangs = nullptr) {
       *hangs = true;
     } else if (fault.what == "lost") {
       world.devices[device].broken = cudaErrorLaunchFailure;
+    } else if (fault.what == "late") {
+      lock.unlock();
+      UntilAnotherDeviceWaits(device);
+      lock.lock();
     } else {
       return static_cast<cudaError_t>(std::atoi(fault.what.c_str()));
     }
@@ -156,6 +161,7 @@ struct CUstream_st {
     {
       const std::lock_guard lock(mutex);
       queue.push_back(std::move(work));
+      ++pushed;
     }
     changed.notify_all();
   }
@@ -163,9 +169,11 @@ struct CUstream_st {
     const std::lock_guard lock(mutex);
     return queue.empty();
   }
+  // Until what is in it now has run.
   void Wait() {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return queue.empty(); });
+    const std::uint64_t last = pushed;
+    changed.wait(lock, [&] { return done >= last; });
   }
 
   void Run() {
@@ -180,6 +188,7 @@ struct CUstream_st {
       work();
       lock.lock();
       queue.pop_front();
+      ++done;
       changed.notify_all();
     }
   }
@@ -188,6 +197,7 @@ struct CUstream_st {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;  // what runs is its front
+  std::uint64_t pushed = 0, done = 0;
   bool ended = false;
   std::mt19937_64 random;
   std::thread thread;
@@ -206,14 +216,41 @@ struct CUevent_st {
 namespace neuroshard::fake_gpu {
 namespace {
 
-// Until everything in every stream of the process has run: a device and its peers.
+// Until everything in every stream of the process has run: a device and its peers. So real calls
+// that allocate or free may do, and NCCL makes the devices of a process each other's peers.
 void WaitForAllStreams() {
-  std::vector<CUstream_st*> streams;
+  std::vector<std::shared_ptr<CUstream_st>> streams;
   {
     const std::lock_guard lock(TheWorld().mutex);
-    streams.assign(TheWorld().streams.begin(), TheWorld().streams.end());
+    for (const auto& [handle, stream] : TheWorld().streams) streams.push_back(stream);
   }
-  for (CUstream_st* stream : streams) stream->Wait();
+  for (const auto& stream : streams) stream->Wait();
+}
+
+// Until what runs on another device of the process has run for a while, as what waits does, or has
+// not for long.
+void UntilAnotherDeviceWaits(int device) {
+  constexpr std::chrono::milliseconds kWhile{100}, kLong{400};
+  const auto begin = SteadyTime::now();
+  std::map<CUstream_st*, std::pair<std::uint64_t, SteadyTime::time_point>> since;
+  bool others = true;
+  while (others && SteadyTime::now() - begin < kLong) {
+    others = false;
+    LetOthersRun();
+    const std::lock_guard lock(TheWorld().mutex);
+    for (const auto& [handle, stream] : TheWorld().streams) {
+      if (stream->device == device) continue;
+      others = true;
+      const std::lock_guard its_lock(stream->mutex);
+      auto& [done, time] = since[handle];
+      if (stream->queue.empty() || done != stream->done || time == SteadyTime::time_point()) {
+        done = stream->done;
+        time = SteadyTime::now();
+      } else if (SteadyTime::now() - time > kWhile) {
+        return;
+      }
+    }
+  }
 }
 
 cudaError_t StateOf(int device) {
@@ -223,12 +260,14 @@ cudaError_t StateOf(int device) {
 
 }  // namespace
 
-cudaError_t Launch(const char* kernel, cudaStream_t stream, std::function<void()> body) {
+cudaError_t Launch(const char* kernel, cudaStream_t stream, std::function<void()> body,
+                   std::function<void()> hung) {
   bool hangs = false;
   const cudaError_t error = Enter(kernel, stream->device, &hangs);
   if (error != cudaSuccess) return Say(error);
-  stream->Push([stream, hangs, body = std::move(body)] {
-    if (hangs) Hang();
+  if (!hung) hung = Hang;
+  stream->Push([stream, hangs, hung = std::move(hung), body = std::move(body)] {
+    if (hangs) return hung();
     if (StateOf(stream->device) == cudaSuccess) body();
   });
   return cudaSuccess;
@@ -330,6 +369,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   constexpr std::size_t kFilled = std::size_t{16} << 20;
   if (const cudaError_t error = Enter("cudaMalloc", current_device)) return Say(error);
+  fake::WaitForAllStreams();
   const std::lock_guard lock(TheWorld().mutex);
   std::size_t& free_bytes = TheWorld().devices[current_device].free_bytes;
   if (bytes > free_bytes) return Say(cudaErrorMemoryAllocation);
@@ -358,6 +398,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   if (const cudaError_t error = Enter("cudaHostAlloc", current_device)) return Say(error);
+  fake::WaitForAllStreams();
   *memory = std::calloc(1, bytes);
   return cudaSuccess;
 }
@@ -375,18 +416,20 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   }
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
-  *stream = new CUstream_st(current_device, ++world.next_seed);
-  world.streams.insert(*stream);
+  auto made = std::make_shared<CUstream_st>(current_device, ++world.next_seed);
+  *stream = made.get();
+  world.streams.emplace(*stream, std::move(made));
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const cudaError_t error = Enter("cudaStreamDestroy", stream->device);
+  std::shared_ptr<CUstream_st> last;  // its thread ends when nobody waits for it
   {
     const std::lock_guard lock(TheWorld().mutex);
+    last = std::move(TheWorld().streams.at(stream));
     TheWorld().streams.erase(stream);
   }
-  delete stream;
   return Say(error);
 }
 

@@ -96,10 +96,9 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
     if (agreed == Wish::kStop) return absl::CancelledError("stopped while measuring");
     if (agreed != Wish::kContinue) break;
 
-    NS_RETURN_IF_ERROR(communicator.Barrier());
-    const TimePoint together = time.Now();
+    NS_ASSIGN_OR_RETURN(const TimePoint together, communicator.Meet(time));
     TimePoint start = together;
-    communicator.StartNextWhen(offset, [&] {
+    communicator.StartNextWhen(together + offset - time.Now(), [&] {
       time.WaitUntil(together + offset, stop);
       start = time.Now();
     });
