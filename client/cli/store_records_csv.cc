@@ -40,14 +40,19 @@ std::string EnvironmentFields(const MeasurementEnvironment& environment, bool im
 std::string ShardsText(const std::vector<MeasuredShard>& shards) {
   auto list = nlohmann::ordered_json::array();
   for (const MeasuredShard& shard : shards) {
-    list.push_back({{"table", shard.table},
-                    {"rows", shard.rows},
-                    {"cols", shard.cols},
-                    {"pooling_factor", shard.pooling_factor},
-                    {"reuse_histogram", shard.reuse_histogram},
-                    {"weight_dtype", ToText(shard.weight_dtype)},
-                    {"pooling_mode", ToText(shard.pooling_mode)},
-                    {"weighted", shard.weighted}});
+    nlohmann::ordered_json& entry =
+        list.emplace_back(nlohmann::ordered_json{{"table", shard.table},
+                                                 {"rows", shard.rows},
+                                                 {"cols", shard.cols},
+                                                 {"pooling_factor", shard.pooling_factor},
+                                                 {"reuse_histogram", shard.reuse_histogram},
+                                                 {"weight_dtype", ToText(shard.weight_dtype)},
+                                                 {"pooling_mode", ToText(shard.pooling_mode)},
+                                                 {"weighted", shard.weighted}});
+    if (shard.compute_kernel != ComputeKernel::kFused) {
+      entry["compute_kernel"] = ToText(shard.compute_kernel);
+    }
+    if (shard.cache_load_factor != 0) entry["cache_load_factor"] = shard.cache_load_factor;
   }
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -84,7 +84,7 @@ TEST_F(ValidateCommandTest, ADistributionOfIdsIsNotMeasuredAndNotCompared) {
   EXPECT_THAT(out_, HasSubstr("the distribution of ids is not measured"));
 }
 
-TEST_F(ValidateCommandTest, SaysThatTablesInHostMemoryAreMeasuredInDeviceMemory) {
+TEST_F(ValidateCommandTest, SaysWhereTablesInHostMemoryAreMeasuredInDeviceMemory) {
   FakeWorker a;
   FakeWorker b;
   const std::string plan =
@@ -94,7 +94,7 @@ TEST_F(ValidateCommandTest, SaysThatTablesInHostMemoryAreMeasuredInDeviceMemory)
                  a.address() + "," + b.address(), "--format", "json"}),
             0)
       << err_;
-  EXPECT_THAT(out_, HasSubstr("were looked up in device memory"));
+  EXPECT_THAT(out_, HasSubstr("were looked up in device memory: 127.0.0.1"));
 }
 
 TEST_F(ValidateCommandTest, SaysWhenThePredictionIsOfOtherKernelsOrCollectives) {

@@ -28,6 +28,12 @@ WorkerDescription Describe(const v1::WorkerInfo& info) {
     description.devices.push_back({device.index(), device.name(), device.backend(),
                                    device.collective_backend(), device.memory_bytes(),
                                    device.running_job()});
+    if (device.compute_kernels().empty()) continue;
+    std::vector<ComputeKernel>& kernels = description.devices.back().compute_kernels;
+    kernels.clear();
+    for (const std::string& word : device.compute_kernels()) {
+      if (const auto kernel = FromText<ComputeKernel>(word)) kernels.push_back(*kernel);
+    }
   }
   return description;
 }

@@ -22,6 +22,7 @@ struct WorkerDeviceDescription {
   std::string collective_backend;
   std::int64_t memory_bytes = 0;
   std::string running_job;  // empty: free
+  std::vector<ComputeKernel> compute_kernels = {ComputeKernel::kFused};
 };
 
 // A worker: its build, its host, its devices.

@@ -52,6 +52,10 @@ std::string Canonical(const ComputeSweepConfig& config) {
   if (conditions.weight_dtypes != defaults.conditions.weight_dtypes) {
     text += fmt::format(" weight_dtypes={}", Texts(conditions.weight_dtypes));
   }
+  if (conditions.compute_kernels != defaults.conditions.compute_kernels) {
+    text += fmt::format(" compute_kernels={} cache_load_factors={}",
+                        Texts(conditions.compute_kernels), conditions.cache_load_factors);
+  }
   if (config.row_shares != defaults.row_shares) {
     text += fmt::format(" row_shares={}", config.row_shares);
   }

@@ -100,10 +100,16 @@ void DrawConditions(const ComputeConditions& conditions, Random& random, Compute
   const bool weighted = random.UniformReal() < conditions.weighted_share;
   const PoolingMode pooling_mode = DrawOne(conditions.pooling_modes, random);
   const DataType weight_dtype = DrawOne(conditions.weight_dtypes, random);
+  const ComputeKernel kernel = DrawOne(conditions.compute_kernels, random);
+  const double load_factor = kernel == ComputeKernel::kFusedUvmCaching
+                                 ? DrawOne(conditions.cache_load_factors, random)
+                                 : 0;
   for (MeasuredShard& shard : sample.shards) {
     shard.weighted = weighted && pooling_mode != PoolingMode::kNone;
     shard.pooling_mode = pooling_mode;
     shard.weight_dtype = weight_dtype;
+    shard.compute_kernel = kernel;
+    shard.cache_load_factor = load_factor;
   }
 }
 

@@ -177,6 +177,26 @@ TEST(ComputeSamplingTest, ConditionsVaryBySampleAndLeaveTheTablesAlone) {
   EXPECT_LT(weighted, 110);
 }
 
+TEST(ComputeSamplingTest, OnlyCachesHaveLoadFactors) {
+  ComputeSweepConfig config = SmallComputeConfig();
+  config.conditions.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                                       ComputeKernel::kFusedUvmCaching};
+  config.conditions.cache_load_factors = {0.1, 0.5};
+  const auto samples = MakeComputeSamples(config, SomeTables());
+  ASSERT_TRUE(samples.ok());
+  std::map<std::pair<ComputeKernel, double>, int> counts;
+  for (const ComputeSample& sample : *samples) {
+    const MeasuredShard& first = sample.shards.front();
+    ++counts[{first.compute_kernel, first.cache_load_factor}];
+    for (const MeasuredShard& shard : sample.shards) {
+      EXPECT_EQ(shard.compute_kernel, first.compute_kernel);
+      EXPECT_EQ(shard.cache_load_factor, first.cache_load_factor);
+    }
+  }
+  ASSERT_EQ(counts.size(), 4u);  // fused, fused_uvm and two caches
+  EXPECT_GT((counts[{ComputeKernel::kFusedUvmCaching, 0.5}]), 20);
+}
+
 TEST(ComputeSamplingTest, WithoutPoolingNothingIsWeighted) {
   ComputeSweepConfig config = SmallComputeConfig();
   config.conditions.weighted_share = 1;

@@ -87,6 +87,12 @@ void ReadRowShares(ConfigReader& reader, std::size_t num_dims, std::vector<doubl
   }
 }
 
+// Of a cache, whose sets are whole: less than a thousandth of a table is hardly one.
+void ReadLoadFactors(ConfigReader& reader, std::vector<double>* load_factors) {
+  reader.Read("cache_load_factors", load_factors, {0.001, 1});
+  if (load_factors->empty()) reader.AddViolation("cache_load_factors", "must not be empty");
+}
+
 // True when the list is to be read; the single value otherwise. Giving both is a fault.
 bool GivenAsList(ConfigReader& reader, std::string_view one, std::string_view list) {
   if (!reader.Has(list)) return false;
@@ -135,6 +141,8 @@ void ReadConditions(ConfigReader& reader, ComputeConditions* conditions) {
   ReadWeighted(reader, &conditions->weighted_share);
   ReadSomeWords(reader, "pooling_modes", &conditions->pooling_modes);
   ReadSomeWords(reader, "weight_dtypes", &conditions->weight_dtypes);
+  ReadSomeWords(reader, "compute_kernels", &conditions->compute_kernels);
+  ReadLoadFactors(reader, &conditions->cache_load_factors);
 }
 
 void ReadNumSamples(ConfigReader& reader, int* num_samples) {

@@ -21,6 +21,8 @@ struct ComputeConditions {
   double weighted_share = 0;  // of the samples that pool, in [0, 1]
   std::vector<PoolingMode> pooling_modes = {PoolingMode::kSum};
   std::vector<DataType> weight_dtypes = {DataType::kFp32};
+  std::vector<ComputeKernel> compute_kernels = {ComputeKernel::kFused};
+  std::vector<double> cache_load_factors = {0.2};  // of samples with fused_uvm_caching
 
   bool operator==(const ComputeConditions&) const = default;
 };

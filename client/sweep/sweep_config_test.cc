@@ -91,6 +91,8 @@ optimizers: [sgd, rowwise_adagrad]
 weighted: [false, true, false, false]
 pooling_modes: [mean, sum]
 weight_dtypes: [fp32, bf16]
+compute_kernels: [fused_uvm, fused_uvm_caching]
+cache_load_factors: [0.1, 0.5]
 active: {candidates: 8}
 )",
                                        "c.yaml");
@@ -104,7 +106,9 @@ active: {candidates: 8}
                          {Optimizer::kSgd, Optimizer::kRowwiseAdagrad},
                          0.25,
                          {PoolingMode::kMean, PoolingMode::kSum},
-                         {DataType::kFp32, DataType::kBf16}};
+                         {DataType::kFp32, DataType::kBf16},
+                         {ComputeKernel::kFusedUvm, ComputeKernel::kFusedUvmCaching},
+                         {0.1, 0.5}};
   expected.active_candidates = 8;
   EXPECT_EQ(std::get<ComputeSweepConfig>(*config), expected);
 }
@@ -122,18 +126,20 @@ optimizers: [sgd, best]
 weighted: 1.5
 pooling_modes: []
 weight_dtypes: [fp32, int4]
+compute_kernels: [fused, key_value]
+cache_load_factors: [0.5, 1.5]
 active: {candidates: 1, rounds: 2}
 )",
                                        "c.yaml");
   EXPECT_THAT(
       config,
-      StatusIs(
-          absl::StatusCode::kInvalidArgument,
-          AllOf(HasSubstr("dims.min: must be a multiple of 4, got 6"), HasSubstr("dims.max"),
-                HasSubstr("row_shares[1]"), HasSubstr("batch_sizes[1]"),
-                HasSubstr("batch_sizes: cannot be given beside batch_size"),
-                HasSubstr("optimizers[1]"), HasSubstr("weighted: must be in [0, 1]"),
-                HasSubstr("pooling_modes: must not be empty"), HasSubstr("weight_dtypes[1]"))));
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("dims.min: must be a multiple of 4, got 6"), HasSubstr("dims.max"),
+                     HasSubstr("row_shares[1]"), HasSubstr("batch_sizes[1]"),
+                     HasSubstr("batch_sizes: cannot be given beside batch_size"),
+                     HasSubstr("optimizers[1]"), HasSubstr("weighted: must be in [0, 1]"),
+                     HasSubstr("pooling_modes: must not be empty"), HasSubstr("weight_dtypes[1]"),
+                     HasSubstr("compute_kernels[1]"), HasSubstr("cache_load_factors[1]"))));
 }
 
 TEST(SweepConfigTest, CollectivesAreASetWhoseDefaultIsAllToAll) {
@@ -182,9 +188,10 @@ TEST(SweepHashTest, DependsOnEveryValueAndOnTheTablesButNotOnTheWriting) {
   EXPECT_NE(hash(base, "x"), hash(base + "seed: 1\n", "x"));
   EXPECT_NE(hash(base, "x"), hash(base + "repeats: 2\n", "x"));
   EXPECT_NE(hash(base, "x"), hash(base + "settings: {max_time_ms: 9}\n", "x"));
-  for (const char* condition : {"batch_sizes: [512, 65536]", "optimizers: [rowwise_adagrad, sgd]",
-                                "weighted: 0.5", "pooling_modes: [mean]", "row_shares: [0.5, 1]",
-                                "active: {candidates: 4}", "dims: {min: 4, max: 8}"}) {
+  for (const char* condition :
+       {"batch_sizes: [512, 65536]", "optimizers: [rowwise_adagrad, sgd]", "weighted: 0.5",
+        "pooling_modes: [mean]", "row_shares: [0.5, 1]", "compute_kernels: [fused_uvm]",
+        "active: {candidates: 4}", "dims: {min: 4, max: 8}"}) {
     EXPECT_NE(hash(base, "x"), hash(base + condition + "\n", "x")) << condition;
   }
   // Other words for the same sweep.

@@ -84,11 +84,10 @@ std::vector<std::string> LeftOutOf(const std::vector<Table>& tables) {
 
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string> lines;
-  if (std::any_of(plan.tables.begin(), plan.tables.end(),
-                  [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); })) {
-    lines.push_back(
-        "tables in host memory (fused_uvm, fused_uvm_caching, offload) were looked up in device "
-        "memory");
+  if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+        return table.compute_kernel == ComputeKernel::kOffload;
+      })) {
+    lines.push_back("offloaded tables were looked up in device memory");
   }
   for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));
   const Topology& topology = request.topology;
@@ -150,8 +149,13 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
       const Shard& shard = table_plan.shards[s];
       CheckShard(table, shard, type, num_ranks, fmt::format("{}.shards[{}]", field, s), violations);
       if (!violations.empty()) continue;
-      Add(MeasuredShardOf(table, shard.rows, shard.cols), type,
-          ranks[static_cast<std::size_t>(shard.rank)]);
+      MeasuredShard measured = MeasuredShardOf(table, shard.rows, shard.cols);
+      if (table_plan.compute_kernel == ComputeKernel::kFusedUvm ||
+          table_plan.compute_kernel == ComputeKernel::kFusedUvmCaching) {
+        measured.compute_kernel = table_plan.compute_kernel;
+        measured.cache_load_factor = table_plan.cache_load_factor;
+      }
+      Add(std::move(measured), type, ranks[static_cast<std::size_t>(shard.rank)]);
     }
   }
   for (std::size_t i = 0; i < planned.size(); ++i) {

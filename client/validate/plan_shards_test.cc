@@ -91,24 +91,37 @@ TEST_F(PlanShardsTest, IdsOfAnUnpooledTableAreNotPooled) {
   EXPECT_FALSE((*ranks)[0].shards[0].weighted);
 }
 
+TEST_F(PlanShardsTest, RowsInHostMemoryStayThere) {
+  Plan plan = PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}});
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  plan.tables[0].cache_load_factor = 0.25;
+  const auto ranks = ShardsByRank(request_, plan);
+  ASSERT_THAT(ranks, IsOk());
+  EXPECT_EQ((*ranks)[0].shards[0].compute_kernel, ComputeKernel::kFusedUvmCaching);
+  EXPECT_EQ((*ranks)[0].shards[0].cache_load_factor, 0.25);
+  EXPECT_THAT(NotMeasuredOf(request_, plan), IsEmpty());
+  plan.tables[0].compute_kernel = ComputeKernel::kDense;
+  EXPECT_EQ((*ShardsByRank(request_, plan))[0].shards[0].compute_kernel, ComputeKernel::kFused);
+}
+
 TEST_F(PlanShardsTest, WhatWorkersDoOtherwiseIsSaidOnceEach) {
   Plan plan = PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}});
   request_.quantized_comms.forward_dtype = DataType::kFp32;
   EXPECT_THAT(NotMeasuredOf(request_, plan), IsEmpty());
-  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  plan.tables[0].compute_kernel = ComputeKernel::kOffload;
   request_.tables[0].kind = TableKind::kEmbedding;
   request_.tables[0].output_dtype = DataType::kFp16;
   request_.tables[0].num_poolings = {2};
   request_.quantized_comms.backward_dtype = DataType::kBf16;
   request_.topology.devices[1].compute_speed = 2;
   EXPECT_THAT(NotMeasuredOf(request_, plan),
-              ElementsAre(HasSubstr("host memory"), HasSubstr("output_dtype"),
+              ElementsAre(HasSubstr("offloaded"), HasSubstr("output_dtype"),
                           HasSubstr("num_poolings"), HasSubstr("unpooled tables were exchanged"),
                           HasSubstr("quantized_comms"), HasSubstr("compute_speed")));
   request_.topology.devices.resize(1);
   EXPECT_THAT(
       NotMeasuredOf(request_, plan),
-      ElementsAre(HasSubstr("host memory"), HasSubstr("output_dtype"), HasSubstr("num_poolings")))
+      ElementsAre(HasSubstr("offloaded"), HasSubstr("output_dtype"), HasSubstr("num_poolings")))
       << "one rank exchanges nothing";
 }
 

@@ -78,9 +78,11 @@ class Validation {
 
   Status FindDevices() {
     std::vector<std::vector<int>> devices;
+    std::vector<WorkerDescription> workers;
     std::size_t num_devices = 0;
     for (const auto& worker : workers_) {
       NS_ASSIGN_OR_RETURN(const WorkerDescription info, worker->GetWorkerInfo());
+      workers.push_back(info);
       devices.emplace_back();
       for (const WorkerDeviceDescription& device : info.devices)
         devices.back().push_back(device.index);
@@ -94,6 +96,10 @@ class Validation {
       const RankPlacement& device = DeviceOf(rank);
       report_.ranks[rank].worker = workers_[static_cast<std::size_t>(device.worker)]->address();
       report_.ranks[rank].device = device.device;
+      const WorkerDescription& info = workers[static_cast<std::size_t>(device.worker)];
+      for (const WorkerDeviceDescription& description : info.devices) {
+        if (description.index == device.device) UseKernelsOf(description, rank);
+      }
     }
     if (!own_devices_) {
       report_.notes.push_back(
@@ -103,6 +109,27 @@ class Validation {
                       ranks_.size(), num_devices));
     }
     return absl::OkStatus();
+  }
+
+  // Tables whose kernel the device lacks are looked up in its own memory.
+  void UseKernelsOf(const WorkerDeviceDescription& device, std::size_t rank) {
+    const auto& kernels = device.compute_kernels;
+    bool replaced = false;
+    for (auto* shards : {&ranks_[rank].shards, &ranks_[rank].replicas}) {
+      for (MeasuredShard& shard : *shards) {
+        if (std::find(kernels.begin(), kernels.end(), shard.compute_kernel) != kernels.end()) {
+          continue;
+        }
+        shard.compute_kernel = ComputeKernel::kFused;
+        shard.cache_load_factor = 0;
+        replaced = true;
+      }
+    }
+    if (!replaced) return;
+    report_.notes.push_back(
+        fmt::format("tables in host memory (fused_uvm, fused_uvm_caching) of rank {} were looked "
+                    "up in device memory: {} has no such kernel",
+                    rank, report_.ranks[rank].worker));
   }
 
   const RankPlacement& DeviceOf(std::size_t rank) const {
@@ -263,7 +290,7 @@ class Validation {
   }
 
   const PlanRequest& request_;
-  const std::vector<RankShards>& ranks_;
+  std::vector<RankShards> ranks_;
   const ValidationOptions& options_;
   ProgressDisplay& display_;
   OpenStreams streams_;

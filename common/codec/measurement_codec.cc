@@ -112,6 +112,10 @@ v1::MeasuredShard EncodeMeasuredShard(const MeasuredShard& shard) {
   message.set_weight_dtype(std::string(ToText(shard.weight_dtype)));
   message.set_pooling_mode(std::string(ToText(shard.pooling_mode)));
   message.set_weighted(shard.weighted);
+  if (shard.compute_kernel != ComputeKernel::kFused) {
+    message.set_compute_kernel(std::string(ToText(shard.compute_kernel)));
+  }
+  if (shard.cache_load_factor != 0) message.set_cache_load_factor(shard.cache_load_factor);
   return message;
 }
 
@@ -133,6 +137,16 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
   shard.weighted = message.weighted();
   if (shard.weighted && shard.pooling_mode == PoolingMode::kNone) {
     check.Fail("weighted", "must not be given for pooling_mode \"none\", which adds up nothing");
+  }
+  shard.compute_kernel =
+      check.WordOrDefault("compute_kernel", message.compute_kernel(), ComputeKernel::kFused);
+  shard.cache_load_factor = message.cache_load_factor();
+  if (shard.compute_kernel == ComputeKernel::kFusedUvmCaching) {
+    check.IsPositiveShare("cache_load_factor", shard.cache_load_factor);
+  } else if (shard.cache_load_factor != 0) {
+    check.Fail("cache_load_factor",
+               fmt::format("is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
+                           ToText(shard.compute_kernel)));
   }
   return shard;
 }

@@ -24,6 +24,8 @@ ComputeSample SomeComputeSample() {
   shard.pooling_mode = PoolingMode::kMean;
   shard.weighted = true;
   sample.shards = {shard, shard};
+  sample.shards[1].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  sample.shards[1].cache_load_factor = 0.25;
   sample.batch_size = 512;
   sample.optimizer = Optimizer::kRowwiseAdagrad;
   sample.seed = 77;
@@ -111,6 +113,23 @@ TEST(MeasurementCodecTest, ListsFaultyComputeSamples) {
   message.mutable_shards(0)->set_weighted(true);
   EXPECT_THAT(Message(DecodeComputeSample(message).status()),
               HasSubstr("shards[0].weighted: must not be given for pooling_mode \"none\""));
+}
+
+TEST(MeasurementCodecTest, ListsFaultyKernels) {
+  v1::ComputeSample message = EncodeComputeSample(SomeComputeSample());
+  for (int i = 0; i < 2; ++i) *message.add_shards() = message.shards(i);
+  message.mutable_shards(0)->set_compute_kernel("on_tape");
+  message.mutable_shards(1)->set_cache_load_factor(1.5);
+  message.mutable_shards(2)->set_cache_load_factor(0.5);
+  message.mutable_shards(3)->set_cache_load_factor(std::nan(""));
+  const Status status = DecodeComputeSample(message).status();
+  EXPECT_EQ(Violations::FromStatus(status).size(), 4u) << status;
+  for (const char* fault :
+       {"shards[0].compute_kernel", "shards[1].cache_load_factor",
+        "shards[2].cache_load_factor: is for compute_kernel \"fused_uvm_caching\" alone",
+        "shards[3].cache_load_factor"}) {
+    EXPECT_THAT(Message(status), HasSubstr(fault));
+  }
 }
 
 TEST(MeasurementCodecTest, ListsFaultyCommSamples) {

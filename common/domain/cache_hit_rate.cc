@@ -10,12 +10,6 @@
 namespace neuroshard {
 namespace {
 
-// Rows that are looked up alike.
-struct RowClass {
-  double rows = 0;
-  double mean_lookups = 0;  // of one row by one batch
-};
-
 // Ranks that are priced at their middle.
 struct RankRange {
   double ranks = 0;
@@ -130,10 +124,6 @@ double Solve(Function function, double target, double low, double high) {
   return low;
 }
 
-}  // namespace
-
-namespace {
-
 // A table's lookups, which are asked for with one load factor after the other.
 struct Lookups {
   ReuseHistogram histogram{};
@@ -173,6 +163,10 @@ CacheHits HitsOf(const std::vector<RowClass>& classes, double all_rows, double l
 }
 
 }  // namespace
+
+std::vector<RowClass> RowClassesOf(const ReuseHistogram& histogram, std::int64_t rows, double ids) {
+  return ClassesOf(histogram, static_cast<double>(rows), ids);
+}
 
 CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, double ids,
                             double load_factor) {

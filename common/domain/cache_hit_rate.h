@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/domain/reuse_histogram.h"
 
@@ -42,5 +43,15 @@ struct CacheHits {
 // it right after. Thread-safe.
 CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, double ids,
                             double load_factor);
+
+// Rows that are looked up alike.
+struct RowClass {
+  double rows = 0;
+  double mean_lookups = 0;  // of one row by one batch
+};
+
+// The law that ExpectedCacheHits takes batches to be drawn from: classes of all rows, at least one,
+// that get `ids` lookups together. ids > 0, the rest as above.
+std::vector<RowClass> RowClassesOf(const ReuseHistogram& histogram, std::int64_t rows, double ids);
 
 }  // namespace neuroshard

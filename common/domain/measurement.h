@@ -23,6 +23,9 @@ struct MeasuredShard {
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
+  // Where its rows are, as of a TablePlan.
+  ComputeKernel compute_kernel = ComputeKernel::kFused;
+  double cache_load_factor = 0;
 
   bool operator==(const MeasuredShard&) const = default;
 };
@@ -93,6 +96,12 @@ struct TimedSeries {
 
   bool operator==(const TimedSeries&) const = default;
 };
+
+// Properties of a record of lookups through caches (fused_uvm_caching): distinct rows of its tables
+// with a cache that a batch looked up, and how many of them the caches did not hold, means over the
+// measured batches.
+inline constexpr std::string_view kCachedRowsProperty = "cached_rows_per_batch";
+inline constexpr std::string_view kMissedRowsProperty = "missed_rows_per_batch";
 
 // The property of a collective's record that says whose collective was timed.
 inline constexpr std::string_view kCollectiveBackendProperty = "collective_backend";

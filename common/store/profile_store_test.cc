@@ -463,9 +463,9 @@ TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
   EXPECT_EQ(std::filesystem::file_size(foreign), size);
 
   MustOpen().reset();
-  ExecuteSql(Path(), "PRAGMA user_version = 3");
-  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 3, written by a newer program"));
-  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 3"));
+  ExecuteSql(Path(), "PRAGMA user_version = 4");
+  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 4, written by a newer program"));
+  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 4"));
 }
 
 // What the program of version 1 left: its tables, with a sample that is measured and one that is
@@ -475,7 +475,9 @@ std::int64_t MakeVersion1(const std::string& path) {
   const std::int64_t sweep = *store->BeginCommSweep(Info("old"), CommSamples(2));
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
   store.reset();
-  ExecuteSql(path, "ALTER TABLE comm_samples DROP COLUMN collective; PRAGMA user_version = 1");
+  ExecuteSql(path,
+             "ALTER TABLE comm_samples DROP COLUMN collective;"
+             "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 1");
   return sweep;
 }
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <tuple>
 
 #include "common/store/row_text.h"
@@ -26,6 +29,7 @@ std::string FaultOf(const ComputeSample& sample) {
     if (!std::isfinite(shard.pooling_factor) || !AllFinite(shard.reuse_histogram)) {
       return "has a shard with a number that is not finite";
     }
+    if (!std::isfinite(shard.cache_load_factor)) return "has a load factor that is not finite";
   }
   return "";
 }
@@ -102,6 +106,41 @@ class ShardRows {
   std::map<ShardKey, std::int64_t> ids_;
 };
 
+// The kernels of a sample's shards: "fused fused_uvm fused_uvm_caching:0.2"; empty where all are
+// fused, as they were before there were others.
+std::string KernelsToText(const std::vector<MeasuredShard>& shards) {
+  std::string text;
+  bool all_fused = true;
+  for (const MeasuredShard& shard : shards) {
+    all_fused = all_fused && shard.compute_kernel == ComputeKernel::kFused;
+    text += fmt::format("{}{}", text.empty() ? "" : " ", ToText(shard.compute_kernel));
+    if (shard.cache_load_factor != 0) text += fmt::format(":{}", shard.cache_load_factor);
+  }
+  return all_fused ? "" : text;
+}
+
+Status KernelsFromText(const std::string& text, std::vector<MeasuredShard>& shards) {
+  if (text.empty()) return absl::OkStatus();
+  const auto damaged = [&text] {
+    return absl::DataLossError(fmt::format("stored kernels are damaged: {}", text));
+  };
+  std::istringstream words(text);
+  for (MeasuredShard& shard : shards) {
+    std::string word;
+    if (!(words >> word)) return damaged();
+    const std::size_t colon = word.find(':');
+    const auto kernel = FromText<ComputeKernel>(word.substr(0, colon));
+    if (!kernel) return damaged();
+    shard.compute_kernel = *kernel;
+    if (colon == std::string::npos) continue;
+    const char* const end = word.data() + word.size();
+    const auto read = std::from_chars(word.data() + colon + 1, end, shard.cache_load_factor);
+    if (read.ec != std::errc() || read.ptr != end) return damaged();
+  }
+  std::string more;
+  return words >> more ? damaged() : absl::OkStatus();
+}
+
 // The keys of a sweep's rows, by position.
 StatusOr<std::vector<std::int64_t>> RowsOf(SqlDatabase& database, std::int64_t sweep_id,
                                            std::string_view kind) {
@@ -168,7 +207,7 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
   ShardRows shard_rows(database);
   RowInserter insert(database,
                      "compute_samples (sweep_id, position, sample_id, shard_ids, batch_size, "
-                     "optimizer, seed)");
+                     "optimizer, seed, shard_kernels)");
   std::int64_t position = 0;
   for (const ComputeSample& sample : samples) {
     std::vector<std::int64_t> shard_ids;
@@ -182,7 +221,8 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
         .Bind(IntegersToText(shard_ids))
         .Bind(sample.batch_size)
         .Bind(std::string(ToText(sample.optimizer)))
-        .Bind(std::bit_cast<std::int64_t>(sample.seed));
+        .Bind(std::bit_cast<std::int64_t>(sample.seed))
+        .Bind(KernelsToText(sample.shards));
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());
@@ -216,8 +256,9 @@ StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatab
                                                                         std::int64_t sweep_id,
                                                                         SampleFilter filter) {
   NS_ASSIGN_OR_RETURN(const auto shards, SelectShards(database));
-  NS_ASSIGN_OR_RETURN(const auto rows, database.Prepare(SelectFrom("shard_ids, optimizer, seed",
-                                                                   "compute", filter)));
+  NS_ASSIGN_OR_RETURN(
+      const auto rows,
+      database.Prepare(SelectFrom("shard_ids, optimizer, seed, shard_kernels", "compute", filter)));
   rows->Bind(sweep_id);
   std::vector<StoredSample<ComputeSample>> samples;
   while (true) {
@@ -238,6 +279,7 @@ StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatab
     }
     NS_ASSIGN_OR_RETURN(stored.sample.optimizer, WordFromText<Optimizer>(rows->Text(4)));
     stored.sample.seed = std::bit_cast<std::uint64_t>(rows->Integer(5));
+    NS_RETURN_IF_ERROR(KernelsFromText(rows->Text(6), stored.sample.shards));
   }
 }
 

@@ -96,17 +96,23 @@ CREATE TABLE comm_measurements (
 constexpr const char* kMigrations[] = {
     // 2: collectives other than all-to-all.
     "ALTER TABLE comm_samples ADD COLUMN collective TEXT NOT NULL DEFAULT 'all_to_all'",
+    // 3: kernels of tables in host memory.
+    "ALTER TABLE compute_samples ADD COLUMN shard_kernels TEXT NOT NULL DEFAULT ''",
 };
 constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
 static_assert(kVersion == ProfileStore::kSchemaVersion);
 
-// For a file of version 1 that may not be written: what this connection reads looks like version 2.
-// A view in the connection's own temporary schema hides the table of the same name. When another
-// process brings the file up to date meanwhile, `*` has the real column, which comes first.
-constexpr char kViewOfV1[] =
-    "PRAGMA temp_store = MEMORY;"
+// For a file of an older version that may not be written: what this connection reads looks like
+// today's; entry i for what version i + 2 added. A view in the connection's own temporary schema
+// hides the table of the same name. When another process brings the file up to date meanwhile, `*`
+// has the real column, which comes first.
+constexpr const char* kViews[] = {
     "CREATE TEMP VIEW comm_samples AS "
-    "SELECT *, 'all_to_all' AS collective FROM main.comm_samples";
+    "SELECT *, 'all_to_all' AS collective FROM main.comm_samples",
+    "CREATE TEMP VIEW compute_samples AS "
+    "SELECT *, '' AS shard_kernels FROM main.compute_samples",
+};
+static_assert(std::size(kViews) == std::size(kMigrations));
 
 struct Header {
   std::int64_t application_id = 0;
@@ -225,7 +231,12 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
   NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
-  return header.version == 1 ? database.Execute(kViewOfV1) : absl::OkStatus();
+  if (header.version == kVersion) return absl::OkStatus();
+  NS_RETURN_IF_ERROR(database.Execute("PRAGMA temp_store = MEMORY"));
+  for (std::int64_t version = header.version; version < kVersion; ++version) {
+    NS_RETURN_IF_ERROR(database.Execute(kViews[version - 1]));
+  }
+  return absl::OkStatus();
 }
 
 Status PrepareSchema(SqliteDatabase& database) {

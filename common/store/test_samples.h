@@ -25,6 +25,11 @@ inline ComputeSample MakeComputeSample(int i) {
     shard.reuse_histogram[0] = 0.1;
     shard.reuse_histogram[16] = 0.9;
     shard.weighted = k == 1;
+    if (k == 1) shard.compute_kernel = ComputeKernel::kFusedUvm;
+    if (k == 2) {
+      shard.compute_kernel = ComputeKernel::kFusedUvmCaching;
+      shard.cache_load_factor = 1.0 / 3;
+    }
     sample.shards.push_back(shard);
   }
   sample.batch_size = 512;

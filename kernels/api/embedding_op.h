@@ -19,6 +19,7 @@ struct EmbeddingAbilities {
   std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in
   std::vector<Optimizer> optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad};
   std::vector<PoolingMode> pooling_modes = {PoolingMode::kSum, PoolingMode::kMean};
+  std::vector<ComputeKernel> compute_kernels = {ComputeKernel::kFused};
 
   bool operator==(const EmbeddingAbilities&) const = default;
 };
@@ -31,6 +32,22 @@ struct EmbeddingTableSpec {
   // Of the weights where they are stored. Sums, gradients, optimizer state and what Weights and
   // SetWeights exchange are fp32.
   DataType weight_dtype = DataType::kFp32;
+  // fused: all of it in the device's memory. fused_uvm: weights, and optimizer state that has a
+  // value for each of them, in the host's, where lookups reach for them. fused_uvm_caching: the
+  // same behind a cache of load_factor x rows in the device's memory; see row_cache.h of the CPU
+  // device. What lookups and updates give is the same to the bit.
+  ComputeKernel kernel = ComputeKernel::kFused;
+  double cache_load_factor = 0;  // of fused_uvm_caching, in (0, 1]
+};
+
+// What the caches of an op did since it was made: distinct rows of its lookups, added up over
+// batches, and how many of them no cache held when their batch came.
+struct CacheCounts {
+  std::int64_t distinct_rows = 0;
+  std::int64_t missed_rows = 0;
+  std::int64_t free_slots = 0;  // now
+
+  bool operator==(const CacheCounts&) const = default;
 };
 
 // The tables that are looked up together, and their optimizer. The defaults are FBGEMM's
@@ -75,7 +92,14 @@ class EmbeddingOp {
   virtual Status GenerateInputs(const std::vector<LookupPlan>& plans);
 
   // Pools every table's rows into the output. SetInputs or GenerateInputs must have been called.
+  // Tables with a cache fetch the rows that it misses first (TorchRec's fused_uvm_caching without
+  // prefetching).
   virtual void Forward() = 0;
+
+  virtual CacheCounts Caches() const { return {}; }
+  // Makes the next lookups reach for rows in host memory anew, as DeviceBackend::FlushCache does
+  // with what a processor's caches hold. Weights, state and the caches of rows stay.
+  virtual void ForgetHostRows() {}
 
   // Applies the gradient of the output to weights and optimizer state: exact, i.e. the gradients of
   // all occurrences of a row are summed before its one update; rows that are not looked up keep

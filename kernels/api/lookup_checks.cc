@@ -47,7 +47,15 @@ Status CheckTable(const EmbeddingTableSpec& table, const EmbeddingAbilities& abi
   }
   NS_RETURN_IF_ERROR(
       Annotate(CheckAmong(abilities.weight_types, table.weight_dtype), "weight_dtype"));
-  return Annotate(CheckAmong(abilities.pooling_modes, table.pooling_mode), "pooling_mode");
+  NS_RETURN_IF_ERROR(
+      Annotate(CheckAmong(abilities.pooling_modes, table.pooling_mode), "pooling_mode"));
+  NS_RETURN_IF_ERROR(
+      Annotate(CheckAmong(abilities.compute_kernels, table.kernel), "compute_kernel"));
+  const double factor = table.cache_load_factor;
+  const bool caches = table.kernel == ComputeKernel::kFusedUvmCaching;
+  if (caches ? factor > 0 && factor <= 1 : factor == 0) return absl::OkStatus();
+  return InvalidArgument("cache_load_factor: must be {} for {}, got {}", caches ? "in (0, 1]" : "0",
+                         std::string(ToText(table.kernel)), factor);
 }
 
 Status CheckInput(const LookupBatch& batch, const EmbeddingTableSpec& table,

@@ -6,10 +6,11 @@
 #include <limits>
 #include <utility>
 
+#include "common/base/bytes.h"
 #include "common/base/random.h"
 #include "kernels/api/lookup_checks.h"
-#include "kernels/cpu/embedding_kernels.h"
 #include "kernels/cpu/row_sort.h"
+#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 namespace {
@@ -52,10 +53,16 @@ void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
   }
 }
 
+// Slots of a cache and the rows outside of it.
+std::int64_t NumPlaces(const EmbeddingTableSpec& table) {
+  if (table.kernel != ComputeKernel::kFusedUvmCaching) return table.rows;
+  return table.rows + RowCache::SlotsFor(table.rows, table.cache_load_factor);
+}
+
 // Of tables that fit the memory, so that one which does not is out of memory and not an error.
 Status CheckSortKeys(const EmbeddingOpSpec& spec) {
   for (std::size_t i = 0; i < spec.tables.size(); ++i) {
-    if (BitsFor(spec.tables[i].rows) + BitsFor(spec.batch_size) > 64) {
+    if (BitsFor(NumPlaces(spec.tables[i])) + BitsFor(spec.batch_size) > 64) {
       return InvalidArgument("tables[{}].rows: {} times the batch size {} is beyond 2^64", i,
                              spec.tables[i].rows, spec.batch_size);
     }
@@ -69,21 +76,57 @@ int LowBits(const EmbeddingOpSpec& spec, PoolingMode mode, std::int64_t num_ids)
   return BitsFor(mode == PoolingMode::kNone ? std::max<std::int64_t>(num_ids, 1) : spec.batch_size);
 }
 
-std::int64_t NeededBytes(const EmbeddingOpSpec& spec) {
-  std::int64_t bytes = 0, output_cols = 0;
+bool IsOnHost(const EmbeddingTableSpec& table) { return table.kernel != ComputeKernel::kFused; }
+
+// Whether state of so many values a row is in the arena.
+bool IsInArena(const EmbeddingTableSpec& table, std::int64_t of_row) {
+  return of_row > 0 && (of_row == 1 || !IsOnHost(table));
+}
+
+// Of the arena, of the device's memory beside it, and of the host's.
+struct NeededBytes {
+  std::int64_t arena = 0;
+  std::int64_t beside = 0;
+  std::int64_t host = 0;
+};
+
+NeededBytes BytesFor(const EmbeddingOpSpec& spec) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+  NeededBytes needed;
+  std::int64_t& bytes = needed.arena;
+  std::int64_t output_cols = 0;
   for (const EmbeddingTableSpec& table : spec.tables) {
     const OptimizerStateShape state = StateOfRow(spec.optimizer, table.cols);
-    AddBlock(table.rows, table.cols, bytes);
-    if (state.momentum1 > 0) AddBlock(table.rows, state.momentum1, bytes);
-    if (state.momentum2 > 0) AddBlock(table.rows, state.momentum2, bytes);
+    if (IsOnHost(table)) {
+      needed.beside = std::min(kMost, needed.beside + HostTable::DeviceBytes(table));
+      needed.host = std::min(kMost, needed.host + HostTable::HostBytes(table, state));
+    } else {
+      AddBlock(table.rows, table.cols, bytes);
+    }
+    if (IsInArena(table, state.momentum1)) AddBlock(table.rows, state.momentum1, bytes);
+    if (IsInArena(table, state.momentum2)) AddBlock(table.rows, state.momentum2, bytes);
     // Columns that overflow here have made `bytes` too large above.
     if (table.pooling_mode == PoolingMode::kNone) continue;
     output_cols = std::min(output_cols, std::int64_t{1} << 61) + table.cols;
   }
   AddBlock(spec.batch_size, output_cols, bytes);
   AddBlock(spec.batch_size, output_cols, bytes);
-  return bytes;
+  return needed;
 }
+
+Status CheckFits(const MemoryArena& arena, const NeededBytes& needed) {
+  if (needed.host == 0) return Annotate(arena.CheckFits(needed.arena), "embedding tables");
+  NS_RETURN_IF_ERROR(Annotate(arena.CheckFits(needed.arena + needed.beside),
+                              "embedding tables and caches of those in host memory"));
+  const std::int64_t available = AvailableMemoryBytes() - needed.beside - needed.arena;
+  if (needed.host <= available) return absl::OkStatus();
+  return ResourceExhausted(
+      "tables in host memory: needs {} ({} bytes), but only {} ({} bytes) are "
+      "available",
+      FormatBytes(needed.host), needed.host, FormatBytes(available), available);
+}
+
+bool HasCache(const HostTable* host) { return host != nullptr && host->num_slots() > 0; }
 
 // 1 - beta^step, in double because beta is near 1.
 float Correction(float beta, std::int64_t step) {
@@ -103,7 +146,9 @@ const EmbeddingAbilities& CpuEmbeddingOp::Abilities() {
       .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
                      Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
                      Optimizer::kLarsSgd},
-      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone}};
+      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
+      .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                          ComputeKernel::kFusedUvmCaching}};
   return abilities;
 }
 
@@ -111,27 +156,20 @@ StatusOr<std::unique_ptr<CpuEmbeddingOp>> CpuEmbeddingOp::Create(std::shared_ptr
                                                                  const EmbeddingOpSpec& spec) {
   NS_RETURN_IF_ERROR(CheckSpec(spec, Abilities()));
   arena->Reset();
-  NS_RETURN_IF_ERROR(Annotate(arena->CheckFits(NeededBytes(spec)), "embedding tables"));
+  NS_RETURN_IF_ERROR(CheckFits(*arena, BytesFor(spec)));
   NS_RETURN_IF_ERROR(CheckSortKeys(spec));
-  return std::unique_ptr<CpuEmbeddingOp>(new CpuEmbeddingOp(std::move(arena), spec));
+  std::unique_ptr<CpuEmbeddingOp> op(new CpuEmbeddingOp(std::move(arena), spec));
+  NS_RETURN_IF_ERROR(op->MakeTables());
+  return op;
 }
 
 CpuEmbeddingOp::CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec)
-    : arena_(std::move(arena)), spec_(spec) {
+    : arena_(std::move(arena)), spec_(spec) {}
+
+Status CpuEmbeddingOp::MakeTables() {
   Random seeds(spec_.seed);
   for (const EmbeddingTableSpec& table : spec_.tables) {
-    TableData data = {table.rows, table.cols, output_cols_, table.pooling_mode, {}, {}, {}, {}, {}};
-    const OptimizerStateShape state = StateOfRow(spec_.optimizer, table.cols);
-    data.weights = TakeFloats(table.rows * table.cols);
-    FillRandom(data.weights, seeds.Next(), 0.05);
-    for (const auto& [values, of_row] : {std::pair(&data.momentum1, state.momentum1),
-                                         std::pair(&data.momentum2, state.momentum2)}) {
-      if (of_row == 0) continue;
-      *values = TakeFloats(table.rows * of_row);
-      std::fill(values->begin(), values->end(), 0.0F);
-    }
-    if (table.pooling_mode != PoolingMode::kNone) output_cols_ += table.cols;
-    tables_.push_back(data);
+    NS_RETURN_IF_ERROR(MakeTable(table, seeds.Next()));
   }
   output_ = TakeFloats(spec_.batch_size * output_cols_);
   std::fill(output_.begin(), output_.end(), 0.0F);
@@ -139,6 +177,33 @@ CpuEmbeddingOp::CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const Embeddi
   FillRandom(output_gradient_, seeds.Next(), kGradientLimit);
   vectors_seed_ = seeds.Next();
   fixed_bytes_ = arena_->used_bytes();
+  return absl::OkStatus();
+}
+
+Status CpuEmbeddingOp::MakeTable(const EmbeddingTableSpec& table, std::uint64_t seed) {
+  TableData data = {.rows = table.rows,
+                    .cols = table.cols,
+                    .first_output_col = output_cols_,
+                    .pooling_mode = table.pooling_mode};
+  const OptimizerStateShape state = StateOfRow(spec_.optimizer, table.cols);
+  if (IsOnHost(table)) {
+    NS_ASSIGN_OR_RETURN(data.host, HostTable::Create(table, state));
+    data.momentum1 = data.host->momentum1();
+    data.momentum2 = data.host->momentum2();
+    beside_bytes_ += HostTable::DeviceBytes(table);
+  } else {
+    data.weights = TakeFloats(table.rows * table.cols);
+  }
+  FillRandom(data.host ? data.host->table_weights() : data.weights, seed, 0.05);
+  for (const auto& [values, of_row] :
+       {std::pair(&data.momentum1, state.momentum1), std::pair(&data.momentum2, state.momentum2)}) {
+    if (!IsInArena(table, of_row)) continue;
+    *values = TakeFloats(table.rows * of_row);
+    std::fill(values->begin(), values->end(), 0.0F);
+  }
+  if (table.pooling_mode != PoolingMode::kNone) output_cols_ += table.cols;
+  tables_.push_back(std::move(data));
+  return absl::OkStatus();
 }
 
 std::span<float> CpuEmbeddingOp::TakeFloats(std::int64_t count) {
@@ -154,7 +219,7 @@ Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs,
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (tables_[i].pooling_mode != PoolingMode::kNone) continue;
     const auto ids = static_cast<std::int64_t>(inputs[i].ids.size());
-    if (BitsFor(tables_[i].rows) + LowBits(spec_, PoolingMode::kNone, ids) > 64) {
+    if (BitsFor(NumPlaces(spec_.tables[i])) + LowBits(spec_, PoolingMode::kNone, ids) > 64) {
       return InvalidArgument("inputs[{}]: {} ids times {} rows are beyond 2^64", i, ids,
                              tables_[i].rows);
     }
@@ -199,8 +264,15 @@ Status CpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
                                                     static_cast<std::int64_t>(inputs[i].ids.size()),
                                                     tables_[i].cols));
   }
-  NS_RETURN_IF_ERROR(
-      TakeVectors(inputs, static_cast<std::int64_t>(keys * 16 + key_weights * 8) + scratch * 4));
+  std::int64_t places = 0;  // bytes
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (HasCache(tables_[i].host.get())) places += 8 * std::ssize(inputs[i].ids);
+  }
+  NS_RETURN_IF_ERROR(TakeVectors(inputs, static_cast<std::int64_t>(keys * 16 + key_weights * 8) +
+                                             scratch * 4 + places + beside_bytes_));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (HasCache(tables_[i].host.get())) tables_[i].host->NewInputs(inputs[i].ids.size());
+  }
   keys_.resize(keys);
   spare_keys_.resize(keys);
   key_weights_.resize(key_weights);
@@ -210,16 +282,24 @@ Status CpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
   return absl::OkStatus();
 }
 
+RowList CpuEmbeddingOp::RowsOf(const TableData& table, const LookupBatch& batch) {
+  RowList list;
+  list.rows = table.host ? table.host->rows() : table.weights.data();
+  list.stride = table.cols;
+  list.keys = HasCache(table.host.get())
+                  ? table.host->places().data()
+                  : reinterpret_cast<const std::uint64_t*>(batch.ids.data());  // not negative
+  list.key_weights = batch.weights.empty() ? nullptr : batch.weights.data();
+  list.num_keys = static_cast<std::int64_t>(batch.ids.size());
+  return list;
+}
+
 void CpuEmbeddingOp::Forward() {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const TableData& table = tables_[i];
     const LookupBatch& batch = inputs_[i];
-    RowList list;
-    list.rows = table.weights.data();
-    list.stride = table.cols;
-    list.keys = reinterpret_cast<const std::uint64_t*>(batch.ids.data());  // not negative
-    list.key_weights = batch.weights.empty() ? nullptr : batch.weights.data();
-    list.num_keys = static_cast<std::int64_t>(batch.ids.size());
+    if (HasCache(table.host.get())) table.host->Fetch(batch.ids, keys_, spare_keys_);
+    const RowList list = RowsOf(table, batch);
     if (table.pooling_mode == PoolingMode::kNone) {
       GatherRows({list, table.cols, table.vectors.data()});
       continue;
@@ -242,11 +322,10 @@ void CpuEmbeddingOp::Backward() {
 }
 
 // And, where they have some, the keys' weights.
-void CpuEmbeddingOp::MakeKeys(const TableData& table, const LookupBatch& batch, int low_bits) {
+void CpuEmbeddingOp::MakeKeys(const TableData& table, const LookupBatch& batch,
+                              std::span<const std::uint64_t> rows, int low_bits) {
   if (table.pooling_mode == PoolingMode::kNone) {
-    for (std::size_t i = 0; i < batch.ids.size(); ++i) {
-      keys_[i] = static_cast<std::uint64_t>(batch.ids[i]) << low_bits | i;
-    }
+    for (std::size_t i = 0; i < rows.size(); ++i) keys_[i] = rows[i] << low_bits | i;
     return;
   }
   const bool mean = table.pooling_mode == PoolingMode::kMean;
@@ -256,8 +335,7 @@ void CpuEmbeddingOp::MakeKeys(const TableData& table, const LookupBatch& batch, 
     const float scale =
         mean ? 1.0F / static_cast<float>(std::max<std::int64_t>(1, end - begin)) : 1.0F;
     for (std::int64_t i = begin; i < end; ++i) {
-      keys_[i] =
-          static_cast<std::uint64_t>(batch.ids[i]) << low_bits | static_cast<std::uint64_t>(sample);
+      keys_[i] = rows[i] << low_bits | static_cast<std::uint64_t>(sample);
       if (weighted) key_weights_[i] = batch.weights.empty() ? scale : scale * batch.weights[i];
     }
   }
@@ -268,11 +346,16 @@ void CpuEmbeddingOp::BackwardTable(const TableData& table, const LookupBatch& ba
   const bool weighted = HasKeyWeights(table.pooling_mode, batch);
   const std::size_t num_keys = batch.ids.size(), num_weights = weighted ? num_keys : 0;
   const int low_bits = LowBits(spec_, table.pooling_mode, static_cast<std::int64_t>(num_keys));
-  MakeKeys(table, batch, low_bits);
+  if (HasCache(table.host.get()) && !table.host->fetched()) {
+    table.host->Fetch(batch.ids, keys_, spare_keys_);
+  }
+  const RowList looked_up = RowsOf(table, batch);
+  const std::int64_t num_slots = table.host ? table.host->num_slots() : 0;
+  MakeKeys(table, batch, {looked_up.keys, num_keys}, low_bits);
   const SortedRows sorted = SortByRow(
       {std::span(keys_).first(num_keys), std::span(key_weights_).first(num_weights)},
       {std::span(spare_keys_).first(num_keys), std::span(spare_key_weights_).first(num_weights)},
-      low_bits, low_bits + BitsFor(table.rows));
+      low_bits, low_bits + BitsFor(table.rows + num_slots));
   UpdateArguments update;
   update.gradients.rows =
       pooled ? output_gradient_.data() + table.first_output_col : table.vector_gradients.data();
@@ -283,7 +366,9 @@ void CpuEmbeddingOp::BackwardTable(const TableData& table, const LookupBatch& ba
   update.gradients.num_keys = static_cast<std::int64_t>(num_keys);
   update.row_shift = low_bits;
   update.cols = table.cols;
-  update.weights = table.weights.data();
+  update.weights = table.host ? table.host->rows() : table.weights.data();
+  update.slot_rows = table.host ? table.host->slot_rows() : nullptr;
+  update.num_slots = num_slots;
   update.optimizer = spec_.optimizer;
   update.momentum1 = table.momentum1.data();
   update.momentum2 = table.momentum2.data();
@@ -297,6 +382,24 @@ void CpuEmbeddingOp::BackwardTable(const TableData& table, const LookupBatch& ba
   update.momentum = spec_.momentum;
   update.scratch = scratch_.data();
   UpdateRows(update);
+}
+
+CacheCounts CpuEmbeddingOp::Caches() const {
+  CacheCounts sum;
+  for (const TableData& table : tables_) {
+    if (!table.host) continue;
+    const CacheCounts of_table = table.host->counts();
+    sum.distinct_rows += of_table.distinct_rows;
+    sum.missed_rows += of_table.missed_rows;
+    sum.free_slots += of_table.free_slots;
+  }
+  return sum;
+}
+
+void CpuEmbeddingOp::ForgetHostRows() {
+  for (const TableData& table : tables_) {
+    if (table.host) table.host->Forget();
+  }
 }
 
 // The pooled tables, then the others.
@@ -330,16 +433,25 @@ Status CpuEmbeddingOp::CheckTable(int table) const {
 
 std::vector<float> CpuEmbeddingOp::Weights(int table) const {
   if (!CheckTable(table).ok()) return {};
-  return {tables_[table].weights.begin(), tables_[table].weights.end()};
+  const TableData& data = tables_[table];
+  if (!data.host) return {data.weights.begin(), data.weights.end()};
+  std::vector<float> weights(data.host->table_weights().size());
+  data.host->CopyWeightsTo(weights);
+  return weights;
 }
 
 Status CpuEmbeddingOp::SetWeights(int table, std::span<const float> weights) {
   NS_RETURN_IF_ERROR(CheckTable(table));
-  if (weights.size() != tables_[table].weights.size()) {
-    return InvalidArgument("{} weights for a table of {} x {}", weights.size(), tables_[table].rows,
-                           tables_[table].cols);
+  TableData& data = tables_[table];
+  if (static_cast<std::int64_t>(weights.size()) != data.rows * data.cols) {
+    return InvalidArgument("{} weights for a table of {} x {}", weights.size(), data.rows,
+                           data.cols);
   }
-  std::copy(weights.begin(), weights.end(), tables_[table].weights.begin());
+  if (data.host) {
+    data.host->SetWeights(weights);
+  } else {
+    std::copy(weights.begin(), weights.end(), data.weights.begin());
+  }
   return absl::OkStatus();
 }
 

@@ -8,6 +8,8 @@
 
 #include "common/base/status.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/cpu/embedding_kernels.h"
+#include "kernels/cpu/host_table.h"
 #include "kernels/cpu/memory_arena.h"
 
 namespace neuroshard {
@@ -16,8 +18,8 @@ namespace neuroshard {
 class CpuEmbeddingOp final : public EmbeddingOp {
  public:
   // Resets the arena and owns all of it until destroyed. INVALID_ARGUMENT for a spec out of range,
-  // RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit; nothing
-  // was touched then.
+  // RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit, or what is
+  // in host memory does not fit the machine; nothing was touched then.
   static StatusOr<std::unique_ptr<CpuEmbeddingOp>> Create(std::shared_ptr<MemoryArena> arena,
                                                           const EmbeddingOpSpec& spec);
 
@@ -28,6 +30,8 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   Status SetInputs(std::vector<LookupBatch> inputs) override;
   void Forward() override;
   void Backward() override;
+  CacheCounts Caches() const override;
+  void ForgetHostRows() override;
 
   std::vector<float> Output() const override;
   Status SetOutputGradient(std::span<const float> gradient) override;
@@ -37,24 +41,30 @@ class CpuEmbeddingOp final : public EmbeddingOp {
 
  private:
   struct TableData {
-    std::int64_t rows;
-    std::int64_t cols;
-    std::int64_t first_output_col;
-    PoolingMode pooling_mode;
-    std::span<float> weights;
-    std::span<float> momentum1;  // empty without
-    std::span<float> momentum2;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t first_output_col = 0;
+    PoolingMode pooling_mode = PoolingMode::kSum;
+    std::span<float> weights = {};  // empty where there is a host table
+    std::unique_ptr<HostTable> host = nullptr;
+    std::span<float> momentum1 = {};  // empty without
+    std::span<float> momentum2 = {};
     // Without pooling: a vector an id, and its gradient.
-    std::span<float> vectors;
-    std::span<float> vector_gradients;
+    std::span<float> vectors = {};
+    std::span<float> vector_gradients = {};
   };
 
   CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec);
 
+  Status MakeTables();
+  Status MakeTable(const EmbeddingTableSpec& table, std::uint64_t seed);
+  // The rows that ids are looked up in, and by which keys.
+  static RowList RowsOf(const TableData& table, const LookupBatch& batch);
   std::span<float> TakeFloats(std::int64_t count);
   // Of unpooled tables, where they fit together with `beside_bytes` outside of the arena.
   Status TakeVectors(const std::vector<LookupBatch>& inputs, std::int64_t beside_bytes);
-  void MakeKeys(const TableData& table, const LookupBatch& batch, int low_bits);
+  void MakeKeys(const TableData& table, const LookupBatch& batch,
+                std::span<const std::uint64_t> rows, int low_bits);
   void BackwardTable(const TableData& table, const LookupBatch& batch);
   Status CheckTable(int table) const;
 
@@ -63,6 +73,7 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   std::int64_t output_cols_ = 0;
   std::uint64_t vectors_seed_ = 0;  // of the gradients of tables without pooling
   std::int64_t fixed_bytes_ = 0;    // of the arena; behind them, what depends on the inputs
+  std::int64_t beside_bytes_ = 0;   // of the device's memory outside of the arena: caches
   std::vector<TableData> tables_;
   std::span<float> output_;
   std::span<float> output_gradient_;

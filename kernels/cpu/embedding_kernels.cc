@@ -166,10 +166,16 @@ struct UpdatePass {
   Pass pass;
 };
 
+// The row of the optimizer's state that belongs to a row of the weights.
+HWY_INLINE std::int64_t StateRow(const UpdateArguments& arguments, std::int64_t row) {
+  if (row >= arguments.num_slots) return row - arguments.num_slots;
+  return arguments.slot_rows[row];
+}
+
 // Adds the mean of the squares to the row's state and returns what the gradient is multiplied by.
 HWY_INLINE float AdagradStep(const UpdateArguments& arguments, std::int64_t row,
                              float sum_of_squares) {
-  float& state = arguments.momentum1[row];
+  float& state = arguments.momentum1[StateRow(arguments, row)];
   state += sum_of_squares / static_cast<float>(arguments.cols);
   return arguments.learning_rate / (std::sqrt(state) + arguments.epsilon);
 }
@@ -201,7 +207,9 @@ struct Update {
         const auto ahead =
             static_cast<std::int64_t>(list.keys[end + kAhead] >> arguments.row_shift);
         PrefetchBlock<D, kFull, kTail>(arguments.weights + ahead * arguments.cols, block);
-        if (update.pass == Pass::kRowwiseAdagrad) hwy::Prefetch(arguments.momentum1 + ahead);
+        if (update.pass == Pass::kRowwiseAdagrad) {
+          hwy::Prefetch(arguments.momentum1 + StateRow(arguments, ahead));
+        }
       }
       hn::Vec<D> gradient[kVectors];
       SumKeys<D, kFull, kTail, kWeighted>(list, block, begin, end, gradient);
@@ -328,7 +336,7 @@ HWY_INLINE void ForEachVector(std::int64_t cols, const Step& step) {
 
 // One row and the sum of its gradients, which is scratch.
 struct UpdatedRow {
-  std::int64_t row = 0;
+  std::int64_t state_row = 0;
   std::int64_t cols = 0;
   float* gradient = nullptr;
   float* weights = nullptr;
@@ -429,7 +437,7 @@ HWY_INLINE void PartialRowwiseAdamRow(const UpdateArguments& arguments, const Ad
     const auto gradient = hn::LoadU(d, row.gradient + col);
     squares = hn::MulAdd(gradient, gradient, squares);
   });
-  float& second = arguments.momentum2[row.row];
+  float& second = arguments.momentum2[row.state_row];
   second = arguments.beta2 * second + scales.mean_weight * SumOf<D>(squares);
   const float root = std::sqrt(second * scales.inverse_correction2) + arguments.epsilon;
   const auto rate = hn::Set(d, scales.rate / root);
@@ -519,18 +527,20 @@ void UpdateByRow(const UpdateArguments& arguments) {
       const auto ahead =
           static_cast<std::int64_t>(list.keys[end + distance] >> arguments.row_shift);
       PrefetchRow(arguments.weights + ahead * cols, cols);
-      PrefetchRow(arguments.momentum1 + ahead * cols, cols);
-      if constexpr (kSecond) PrefetchRow(arguments.momentum2 + ahead * cols, cols);
+      const std::int64_t state_ahead = StateRow(arguments, ahead);
+      PrefetchRow(arguments.momentum1 + state_ahead * cols, cols);
+      if constexpr (kSecond) PrefetchRow(arguments.momentum2 + state_ahead * cols, cols);
       if constexpr (kOptimizer == Optimizer::kPartialRowwiseAdam) {
-        hwy::Prefetch(arguments.momentum2 + ahead);
+        hwy::Prefetch(arguments.momentum2 + state_ahead);
       }
     }
     ForEachBlock<SumRun, kWeighted>(cols, RowRun{list, begin, end, arguments.scratch});
     const auto row = static_cast<std::int64_t>(list.keys[begin] >> arguments.row_shift);
-    UpdateRow<D, kOptimizer>(
-        arguments, scales,
-        {row, cols, arguments.scratch, arguments.weights + row * cols,
-         arguments.momentum1 + row * cols, kSecond ? arguments.momentum2 + row * cols : nullptr});
+    const std::int64_t state_row = StateRow(arguments, row);
+    UpdateRow<D, kOptimizer>(arguments, scales,
+                             {state_row, cols, arguments.scratch, arguments.weights + row * cols,
+                              arguments.momentum1 + state_row * cols,
+                              kSecond ? arguments.momentum2 + state_row * cols : nullptr});
   }
 }
 

@@ -109,6 +109,31 @@ TEST_P(CacheTraceTest, AgreesWithACacheThatATraceGoesThrough) {
   }
 }
 
+// Batches made for a histogram are drawn by the law that the expectation is of.
+TEST_P(CacheTraceTest, IndependentLookupsHaveTheExpectedHits) {
+  const auto [rows, ids, exponent] = GetParam();
+  const ReuseHistogram histogram = MeasureReuseHistogram(Trace(rows, ids, exponent).NextBatch());
+  const LookupSpec spec = {.rows = rows, .batch_size = ids, .pooling_factor = 1, .seed = 5};
+  for (const double load_factor : {0.1, 0.5}) {
+    BatchLru cache(rows, static_cast<std::int64_t>(load_factor * static_cast<double>(rows)));
+    std::int64_t hits = 0, distinct = 0;
+    for (int batch = 0; batch < 30; ++batch) {
+      const std::int64_t found =
+          cache.LookUp(ExpandLookups(PlanIndependentLookups(spec, histogram, batch).value()).ids);
+      if (batch < 20) continue;
+      hits += found;
+      distinct += cache.distinct_ids();
+    }
+    const CacheHits expected =
+        ExpectedCacheHits(histogram, rows, static_cast<double>(ids), load_factor);
+    EXPECT_NEAR(expected.hit_rate, static_cast<double>(hits) / static_cast<double>(distinct), 0.02)
+        << load_factor;
+    EXPECT_NEAR(expected.distinct_ids, static_cast<double>(distinct) / 10,
+                0.03 * expected.distinct_ids)
+        << load_factor;
+  }
+}
+
 // From batches far smaller than the table to one that looks up nearly every row.
 INSTANTIATE_TEST_SUITE_P(Laws, CacheTraceTest,
                          ::testing::Values(Law{2500, 1000, 0}, Law{2500, 1000, 0.8},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/domain/cache_hit_rate.h"
 #include "kernels/indices/reuse_counts.h"
 #include "kernels/indices/zipf_runs.h"
 
@@ -52,6 +53,28 @@ LookupPlan StartPlan(const LookupSpec& spec, KeyChoice key_choice) {
   return plan;
 }
 
+Status CheckBins(const ReuseHistogram& histogram) {
+  for (int bin = 0; bin < kReuseBins; ++bin) {
+    if (!std::isfinite(histogram[bin]) || histogram[bin] < 0) {
+      return InvalidArgument("reuse_histogram[{}]: must be finite and not negative, got {}", bin,
+                             histogram[bin]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status CheckSum(const ReuseHistogram& histogram, std::int64_t lookups) {
+  const double sum = std::accumulate(histogram.begin(), histogram.end(), 0.0);
+  if (!(sum > 0) || !std::isfinite(sum)) {
+    return InvalidArgument("reuse_histogram: sums up to {}, but {} ids are to be looked up", sum,
+                           lookups);
+  }
+  return absl::OkStatus();
+}
+
+// Keys of all rows, about: leaves room for rounding up.
+constexpr double kKeys = 0x1p61;
+
 }  // namespace
 
 std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor) {
@@ -60,20 +83,11 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor) {
 
 StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram) {
   NS_RETURN_IF_ERROR(Check(spec));
-  for (int bin = 0; bin < kReuseBins; ++bin) {
-    if (!std::isfinite(histogram[bin]) || histogram[bin] < 0) {
-      return InvalidArgument("reuse_histogram[{}]: must be finite and not negative, got {}", bin,
-                             histogram[bin]);
-    }
-  }
+  NS_RETURN_IF_ERROR(CheckBins(histogram));
   LookupPlan plan = StartPlan(spec, KeyChoice::kPermuted);
   const std::int64_t lookups = plan.rule.lookups;
   if (lookups == 0) return plan;
-  const double sum = std::accumulate(histogram.begin(), histogram.end(), 0.0);
-  if (!(sum > 0) || !std::isfinite(sum)) {
-    return InvalidArgument("reuse_histogram: sums up to {}, but {} ids are to be looked up", sum,
-                           lookups);
-  }
+  NS_RETURN_IF_ERROR(CheckSum(histogram, lookups));
   RankRun next;
   for (const ReuseCount& group : ChooseReuseCounts(histogram, lookups, spec.rows)) {
     next.keys_per_rank = group.count;
@@ -81,6 +95,40 @@ StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& h
     next.first_key += group.count * group.ids;
     next.first_rank += group.ids;
   }
+  return plan;
+}
+
+StatusOr<LookupPlan> PlanIndependentLookups(const LookupSpec& spec, const ReuseHistogram& histogram,
+                                            std::int64_t batch) {
+  NS_RETURN_IF_ERROR(Check(spec));
+  NS_RETURN_IF_ERROR(CheckBins(histogram));
+  LookupPlan plan = StartPlan(spec, KeyChoice::kDrawn);
+  plan.rule.draw_seed = SplitMix(plan.rule.draw_seed + static_cast<std::uint64_t>(batch));
+  const std::int64_t lookups = plan.rule.lookups;
+  if (lookups == 0) return plan;
+  NS_RETURN_IF_ERROR(CheckSum(histogram, lookups));
+  const auto ids = static_cast<double>(lookups);
+  double rows = 0;  // of the classes so far, and the lookups of those that have no whole rank yet
+  double waiting = 0;
+  RankRun next;
+  for (const RowClass& row_class : RowClassesOf(histogram, spec.rows, ids)) {
+    rows += row_class.rows;
+    waiting += row_class.rows * row_class.mean_lookups;
+    const std::int64_t end = std::min<std::int64_t>(spec.rows, std::llround(rows));
+    const std::int64_t ranks = end - next.first_rank;
+    if (ranks < 1) continue;
+    next.keys_per_rank =
+        std::max<std::int64_t>(1, std::llround(kKeys * waiting / ids / static_cast<double>(ranks)));
+    plan.runs.push_back(next);
+    next.first_key += next.keys_per_rank * ranks;
+    next.first_rank = end;
+    waiting = 0;
+  }
+  if (plan.runs.empty()) {  // less than half a row: one takes all
+    plan.runs.push_back({});
+    next.first_key = 1;
+  }
+  plan.rule.num_keys = next.first_key;
   return plan;
 }
 

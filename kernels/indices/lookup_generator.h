@@ -36,6 +36,12 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
 // zero.
 StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
 
+// Independent ids by the law that ExpectedCacheHits has for batches of this histogram
+// (common/domain/cache_hit_rate): most like those of PlanLookups, but a row that is hot is hot in
+// every batch of the table. `batch` says which; those of one spec differ in nothing else.
+StatusOr<LookupPlan> PlanIndependentLookups(const LookupSpec& spec, const ReuseHistogram& histogram,
+                                            std::int64_t batch);
+
 // Independent ids, row k of a random order of the rows with probability ~ (k + 1)^-exponent as
 // closely as MakeZipfRuns has it; exponent >= 0, 0 is uniform. The rest as above, except that the
 // plan (not what devices make of it) depends on the last digits of the platform's logarithm.

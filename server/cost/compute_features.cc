@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "common/domain/cache_hit_rate.h"
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBins = std::tuple_size_v<ReuseHistogram>;
 
-constexpr std::array<std::string_view, 39> kComputeNames = {"bin_0",
+constexpr std::array<std::string_view, 43> kComputeNames = {"bin_0",
                                                             "bin_1",
                                                             "bin_2",
                                                             "bin_3",
@@ -50,9 +51,24 @@ constexpr std::array<std::string_view, 39> kComputeNames = {"bin_0",
                                                             "optimizer_partial_rowwise_adam",
                                                             "optimizer_lamb",
                                                             "optimizer_lars_sgd",
-                                                            "unpooled"};
+                                                            "unpooled",
+                                                            "fused_uvm",
+                                                            "fused_uvm_caching",
+                                                            "log_missed_rows",
+                                                            "log_missed_bytes"};
 
 constexpr double kOutputElementBytes = 4;  // pooled vectors are fp32
+
+double MissedRows(const PricingConditions& conditions, const ShardFeatures& shard) {
+  const bool caches = shard.layout.kernel == ComputeKernel::kFusedUvmCaching;
+  if (!caches && shard.layout.kernel != ComputeKernel::kFusedUvm) return 0;
+  const double missed =
+      ExpectedCacheHits(shard.reuse_histogram, shard.table_rows,
+                        shard.pooling_factor * static_cast<double>(conditions.global_batch_size),
+                        caches ? shard.layout.cache_load_factor : 0)
+          .missed_rows();
+  return missed * static_cast<double>(shard.rows) / static_cast<double>(shard.table_rows);
+}
 
 }  // namespace
 
@@ -110,6 +126,11 @@ void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures&
     *next++ = conditions.optimizer == optimizer ? 1 : 0;
   }
   *next++ = unpooled ? 1 : 0;
+  const double missed_rows = MissedRows(conditions, shard);
+  *next++ = shard.layout.kernel == ComputeKernel::kFusedUvm ? 1 : 0;
+  *next++ = shard.layout.kernel == ComputeKernel::kFusedUvmCaching ? 1 : 0;
+  *next++ = std::log1p(missed_rows);
+  *next++ = std::log1p(missed_rows * cols * element_bytes);
   assert(next == out.end());
 }
 

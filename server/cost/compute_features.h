@@ -42,6 +42,11 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 //   mean_pooling         0 or 1
 //   optimizer_<word>     1 for the conditions' optimizer, else 0
 //   unpooled             1 for pooling mode "none", else 0
+//   fused_uvm            1 for the kernel, else 0; so fused_uvm_caching
+//   log_missed_rows      ln1 M, M the distinct rows that a batch fetches from host memory, expected
+//                        (common/domain/cache_hit_rate): all of fused_uvm, those that the cache of
+//                        fused_uvm_caching misses; 0 where rows are in device memory
+//   log_missed_bytes     ln1 (M d e)
 // Models name the features that they were trained with; new ones are added at the end.
 // `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "common/domain/cache_hit_rate.h"
+
 namespace neuroshard {
 namespace {
 
@@ -93,6 +95,7 @@ TEST(ComputeFeaturesTest, WithoutPoolingEveryIdGivesAVector) {
   shard.pooling_mode = PoolingMode::kNone;
   auto named = Named(SomeConditions(), shard, 0);
   EXPECT_EQ(named["unpooled"], 1);
+  EXPECT_EQ(named["log_missed_rows"], 0);
   EXPECT_EQ(named["mean_pooling"], 0);
   EXPECT_THAT(named["log_output_bytes"], DoubleNear(std::log(1 + 4 * 500 * 16), 1e-12));
 }
@@ -136,6 +139,27 @@ TEST(ComputeFeaturesTest, AreFiniteForTheLargestRequestsAndForNothing) {
   for (const auto& [name, value] : Named(conditions, shard, 1e12)) {
     EXPECT_TRUE(std::isfinite(value)) << name;
   }
+}
+
+TEST(ComputeFeaturesTest, RowsInHostMemoryAreThoseThatACacheMisses) {
+  ShardFeatures shard = SomeShard();
+  shard.layout.kernel = ComputeKernel::kFusedUvm;
+  auto uvm = Named(SomeConditions(), shard, 0);
+  EXPECT_EQ(uvm["fused_uvm"], 1);
+  EXPECT_EQ(uvm["fused_uvm_caching"], 0);
+  const CacheHits none = ExpectedCacheHits(shard.reuse_histogram, 1000, 500, 0);
+  EXPECT_DOUBLE_EQ(uvm["log_missed_rows"], std::log1p(none.distinct_ids));
+  shard.layout.kernel = ComputeKernel::kFusedUvmCaching;
+  shard.layout.cache_load_factor = 0.3;
+  auto cached = Named(SomeConditions(), shard, 0);
+  EXPECT_EQ(cached["fused_uvm"], 0);
+  EXPECT_EQ(cached["fused_uvm_caching"], 1);
+  const double missed = ExpectedCacheHits(shard.reuse_histogram, 1000, 500, 0.3).missed_rows();
+  EXPECT_LT(missed, none.distinct_ids);
+  EXPECT_DOUBLE_EQ(cached["log_missed_rows"], std::log1p(missed));
+  EXPECT_DOUBLE_EQ(cached["log_missed_bytes"], std::log1p(missed * 16 * 2));
+  shard.rows = 500;  // half of the rows have half of the misses
+  EXPECT_DOUBLE_EQ(Named(SomeConditions(), shard, 0)["log_missed_rows"], std::log1p(missed / 2));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct ConditionRanges {
   int max_ranks = 0;  // 0: empty
   int max_hosts = 0;  // 0: not stated
   std::vector<std::string> pooling_modes = {};
+  std::vector<std::string> compute_kernels = {};
 
   bool operator==(const ConditionRanges&) const = default;
 };

@@ -30,6 +30,8 @@ ShardFeatures FeaturesOf(const MeasuredShard& shard) {
   features.rows = shard.rows;
   features.cols = shard.cols;
   features.table_rows = shard.rows;
+  features.layout.kernel = shard.compute_kernel;
+  features.layout.cache_load_factor = shard.cache_load_factor;
   features.pooling_factor = shard.pooling_factor;
   features.unpooled = shard.pooling_mode == PoolingMode::kNone;
   features.vectors = {

@@ -152,7 +152,7 @@ class UnmeasuredCompute final : public ComputeModel {
   StandIn StandInOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
     StandIn in = {shard, conditions.global_batch_size};
     in.shard.weight_dtype = StandInFor(coverage_, shard.weight_dtype).value_or(shard.weight_dtype);
-    if (IsInHostMemory(shard.layout.kernel)) {
+    if (IsInHostMemory(shard.layout.kernel) && !KnowsHost(conditions, shard)) {
       in.shard.layout.kernel = ComputeKernel::kFused;
       in.shard.layout.cache_load_factor = 0;
     }
@@ -178,6 +178,10 @@ class UnmeasuredCompute final : public ComputeModel {
                               static_cast<double>(conditions.global_batch_size) /
                               static_cast<double>(in.batch_size);
     return in;
+  }
+
+  bool KnowsHost(const PricingConditions& conditions, const ShardFeatures& shard) const {
+    return KnowsHostMemory(coverage_, conditions.pipeline_type, shard.layout.kernel);
   }
 
   PricingConditions AtStandIn(const PricingConditions& conditions, std::int64_t batch_size) const {
@@ -242,7 +246,8 @@ class UnmeasuredCompute final : public ComputeModel {
     }
 
     const double ms_per_byte = kMsPerSecond / conditions.bandwidths.device_memory_bytes_per_s;
-    const HostTraffic host = HostTrafficOf(conditions, shard);
+    const HostTraffic host =
+        KnowsHost(conditions, shard) ? HostTraffic() : HostTrafficOf(conditions, shard);
     Added added = {forward_bytes * ms_per_byte + host.forward_ms,
                    backward_bytes * ms_per_byte + host.backward_ms};
     if (conditions.pipeline_type == PipelineType::kTrainPrefetchSparseDist) {
@@ -304,6 +309,13 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
 bool KnowsUnpooled(const ModelCoverage& coverage) {
   const auto& modes = coverage.ranges.pooling_modes;
   return std::find(modes.begin(), modes.end(), ToText(PoolingMode::kNone)) != modes.end();
+}
+
+bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
+                     ComputeKernel kernel) {
+  if (!IsInHostMemory(kernel) || pipeline == PipelineType::kTrainPrefetchSparseDist) return false;
+  const auto& kernels = coverage.ranges.compute_kernels;
+  return std::find(kernels.begin(), kernels.end(), ToText(kernel)) != kernels.end();
 }
 
 std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,

@@ -276,6 +276,28 @@ TEST(UnmeasuredComputeTest, UnpooledTablesAreThatToAModelThatWasMeasuredAtThem) 
               cost.forward_ms - 4 * 1024 * 64 * 2 / kBytesPerMs, 1e-4);
 }
 
+TEST(UnmeasuredComputeTest, RowsInHostMemoryHaveNoTrafficWhereTheyWereMeasured) {
+  ShardFeatures cached = KnownShard();
+  cached.layout.kernel = ComputeKernel::kFusedUvmCaching;
+  cached.layout.cache_load_factor = 0.1;
+  PricingConditions conditions = KnownConditions();
+  CostModelInfo info = KnownInfo();
+  const ComputeCost formula = CostOf({cached}, conditions, info);
+  EXPECT_GT(formula.total_ms, CostOf({KnownShard()}, conditions, info).total_ms);
+  info.coverage.ranges.compute_kernels = {"fused", "fused_uvm"};
+  EXPECT_EQ(CostOf({cached}, conditions, info).total_ms, formula.total_ms) << "another kernel";
+  info.coverage.ranges.compute_kernels = {"fused", "fused_uvm_caching"};
+  EXPECT_EQ(CostOf({cached}, conditions, info).total_ms,
+            CostOf({KnownShard()}, conditions, info).total_ms)
+      << "the model has it from its features, which this one does not look at";
+  const auto compute = WithUnmeasured(kKnown, info, conditions);
+  const std::vector<ComputeCost> costs(1);
+  const std::vector<std::vector<ShardFeatures>> ranks = {{cached}};
+  EXPECT_EQ(compute->Intervals(conditions, ranks, costs).size(), 1);
+  conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
+  EXPECT_THAT(compute->Intervals(conditions, ranks, costs), IsEmpty()) << "prefetched";
+}
+
 TEST(UnmeasuredComputeTest, StatedBagsAreABatchOfSoMany) {
   ShardFeatures bags = KnownShard();
   bags.states_bags = true;

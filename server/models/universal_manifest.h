@@ -80,6 +80,7 @@ struct TrainedOnManifest {
   std::vector<std::string> optimizers;
   std::vector<std::string> weighted;  // "true", "false"
   std::vector<std::string> pooling_modes;
+  std::vector<std::string> compute_kernels;  // empty: "fused" alone
   int min_ranks = 0;
   int max_ranks = 0;
   int max_hosts = 0;

@@ -146,6 +146,7 @@ TrainedOnManifest ReadTrainedOn(ConfigReader section) {
   trained_on.weighted =
       ReadKnown(section, "weighted", std::vector<std::string_view>{"true", "false"});
   trained_on.pooling_modes = ReadKnown(section, "pooling_modes", WordsIn<PoolingMode>());
+  trained_on.compute_kernels = ReadKnown(section, "compute_kernels", WordsIn<ComputeKernel>());
   ReadRange(section, "num_ranks", kMaxRanks, &trained_on.min_ranks, &trained_on.max_ranks);
   section.Read("max_hosts", &trained_on.max_hosts, {1, kMaxRanks});
   std::vector<std::string_view> collectives;
@@ -189,6 +190,7 @@ void EmitTrainedOn(YAML::Emitter& out, const TrainedOnManifest& trained_on) {
   EmitKnown(out, "optimizers", trained_on.optimizers);
   EmitKnown(out, "weighted", trained_on.weighted);
   EmitKnown(out, "pooling_modes", trained_on.pooling_modes);
+  EmitKnown(out, "compute_kernels", trained_on.compute_kernels);
   EmitRange(out, "num_ranks", trained_on.min_ranks, trained_on.max_ranks);
   if (trained_on.max_hosts != 0) EmitScalar(out, "max_hosts", trained_on.max_hosts);
   EmitKnown(out, "collectives", trained_on.collectives);

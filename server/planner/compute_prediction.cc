@@ -22,6 +22,12 @@ bool IsPlain(const ComputeSample& set) {
   });
 }
 
+bool HasHostMemory(const ComputeSample& set) {
+  return std::any_of(set.shards.begin(), set.shards.end(), [](const MeasuredShard& shard) {
+    return IsInHostMemory(shard.compute_kernel);
+  });
+}
+
 // Sets from the front on that one call of the model takes: under the same conditions, not many.
 std::span<const ComputeSample> NextBlock(std::span<const ComputeSample> sets) {
   std::size_t shards = sets.front().shards.size();
@@ -67,6 +73,7 @@ StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
     conditions.global_batch_size = block.front().batch_size;
     conditions.optimizer = block.front().optimizer;
     conditions.has_plain_tables = std::all_of(block.begin(), block.end(), IsPlain);
+    conditions.has_host_memory = std::any_of(block.begin(), block.end(), HasHostMemory);
     NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model.Bind(conditions));
     PredictBlock(bound, block, predictions);
     sets = sets.subspan(block.size());

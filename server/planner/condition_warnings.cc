@@ -234,7 +234,10 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
         request.topology.bandwidths.host_to_device_bytes_per_s / 1e9,
         request.topology.bandwidths.host_memory_bytes_per_s / 1e9));
   }
-  if (has(ComputeKernel::kFusedUvm) || has(ComputeKernel::kFusedUvmCaching)) {
+  const auto unmeasured = [&](ComputeKernel kernel) {
+    return has(kernel) && !KnowsHostMemory(model.coverage, request.pipeline_type, kernel);
+  };
+  if (unmeasured(ComputeKernel::kFusedUvm) || unmeasured(ComputeKernel::kFusedUvmCaching)) {
     lines.push_back(fmt::format(
         "rows in host memory were not measured: what misses the cache crosses the link to the host "
         "at {:.0f} GB/s (bandwidths.host_to_device_bytes_per_s){}",
@@ -296,14 +299,22 @@ std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
   std::set<DataType> rows;
   std::set<Optimizer> optimizers;
   bool unpooled = false;
+  bool unmeasured_host_memory = false;
   for (const ComputeSample& set : sets) {
     optimizers.insert(set.optimizer);
     for (const MeasuredShard& shard : set.shards) {
       rows.insert(shard.weight_dtype);
       unpooled = unpooled || shard.pooling_mode == PoolingMode::kNone;
+      unmeasured_host_memory =
+          unmeasured_host_memory ||
+          (IsInHostMemory(shard.compute_kernel) &&
+           !KnowsHostMemory(model.coverage, PipelineType::kNone, shard.compute_kernel));
     }
   }
   std::vector<std::string> lines;
+  if (unmeasured_host_memory) {
+    lines.push_back("rows in host memory were not measured: priced by the bytes of the link");
+  }
   if (unpooled && !KnowsUnpooled(model.coverage))
     lines.push_back("unpooled lookups are priced as bags of one id");
   AddDtypes(rows, model, lines);

@@ -20,7 +20,7 @@ std::vector<E> WordsIn(const Texts& texts) {
   return words;
 }
 
-// Into repeated fields weight_dtypes, optimizers and pooling_modes, and from them.
+// Into repeated fields weight_dtypes, optimizers, pooling_modes and compute_kernels, and from them.
 template <typename Message>
 void EncodeAbilities(const EmbeddingAbilities& abilities, Message* message) {
   for (const DataType type : abilities.weight_types) {
@@ -32,13 +32,17 @@ void EncodeAbilities(const EmbeddingAbilities& abilities, Message* message) {
   for (const PoolingMode mode : abilities.pooling_modes) {
     message->add_pooling_modes(std::string(ToText(mode)));
   }
+  for (const ComputeKernel kernel : abilities.compute_kernels) {
+    message->add_compute_kernels(std::string(ToText(kernel)));
+  }
 }
 
 template <typename Message>
 EmbeddingAbilities DecodeAbilities(const Message& message) {
   return {.weight_types = WordsIn<DataType>(message.weight_dtypes()),
           .optimizers = WordsIn<Optimizer>(message.optimizers()),
-          .pooling_modes = WordsIn<PoolingMode>(message.pooling_modes())};
+          .pooling_modes = WordsIn<PoolingMode>(message.pooling_modes()),
+          .compute_kernels = WordsIn<ComputeKernel>(message.compute_kernels())};
 }
 
 }  // namespace neuroshard

@@ -27,7 +27,9 @@ EmbeddingOpSpec OpSpec(const ComputeSample& sample) {
     spec.tables.push_back({.rows = shard.rows,
                            .cols = shard.cols,
                            .pooling_mode = shard.pooling_mode,
-                           .weight_dtype = shard.weight_dtype});
+                           .weight_dtype = shard.weight_dtype,
+                           .kernel = shard.compute_kernel,
+                           .cache_load_factor = shard.cache_load_factor});
   }
   return spec;
 }
@@ -54,6 +56,7 @@ Status CheckSupported(const ComputeSample& sample, const EmbeddingAbilities& dev
     const std::string path = fmt::format("shards[{}].", i);
     CheckAmong(path + "weight_dtype", shard.weight_dtype, device.weight_types, violations);
     CheckAmong(path + "pooling_mode", shard.pooling_mode, device.pooling_modes, violations);
+    CheckAmong(path + "compute_kernel", shard.compute_kernel, device.compute_kernels, violations);
   }
   CheckAmong("optimizer", sample.optimizer, device.optimizers, violations);
   return violations.ToStatus();
@@ -97,6 +100,7 @@ class ComputeLoop {
         sample_(sample),
         settings_(settings),
         stop_(stop),
+        has_caches_(HasCaches(sample)),
         forward_(settings),
         backward_(settings) {}
 
@@ -109,9 +113,11 @@ class ComputeLoop {
     }
     NS_ASSIGN_OR_RETURN(op_, device_.CreateEmbeddingOp(OpSpec(sample_)));
     NS_RETURN_IF_ERROR(PrepareInputs());
+    NS_RETURN_IF_ERROR(FillCaches());
     for (int i = 0; i < settings_.warmup_iterations; ++i) {
       NS_RETURN_IF_ERROR(Iterate(i, /*forward=*/nullptr, /*backward=*/nullptr));
     }
+    caches_before_ = op_->Caches();
     for (int i = settings_.warmup_iterations; !Finished(); ++i) {
       NS_RETURN_IF_ERROR(Iterate(i, &forward_, &backward_));
       ++iterations_;
@@ -124,10 +130,27 @@ class ComputeLoop {
     record.backward = backward_.Record(settings_.warmup_iterations);
   }
   std::size_t num_batches() const { return num_batches_; }
+  // Distinct rows of a batch that went through caches, and those that they missed.
+  void AddCacheProperties(std::map<std::string, std::string>& properties) const {
+    if (!has_caches_ || iterations_ == 0) return;
+    const CacheCounts counts = op_->Caches();
+    const auto a_batch = [this](std::int64_t rows) {
+      return fmt::format("{:.1f}", static_cast<double>(rows) / iterations_);
+    };
+    properties[std::string(kCachedRowsProperty)] =
+        a_batch(counts.distinct_rows - caches_before_.distinct_rows);
+    properties[std::string(kMissedRowsProperty)] =
+        a_batch(counts.missed_rows - caches_before_.missed_rows);
+  }
 
  private:
   Status PrepareInputs() {
     const std::int64_t bytes = LookupBytes(sample_);
+    if (has_caches_) {
+      if (!device_.properties().generates_ids)
+        NS_RETURN_IF_ERROR(CheckHostHolds(2 * bytes, "two batches"));
+      return MakeNextBatch();
+    }
     const bool rotate = TotalLookups(sample_) < kMaxRotatedLookups && bytes <= kMaxRotatedBytes;
     num_batches_ = rotate ? kRotatedBatches : 1;
     for (std::size_t i = 0; i < num_batches_; ++i) {
@@ -137,12 +160,7 @@ class ComputeLoop {
     if (device_.properties().generates_ids) {
       return rotate ? absl::OkStatus() : op_->GenerateInputs(plans_[0]);
     }
-    // The device's limit says nothing about what the host has left: asked when the tables are
-    // there.
-    if (const std::int64_t available = AvailableMemoryBytes(); bytes > available) {
-      return ResourceExhausted("the ids of one batch take {}, the host has {} left",
-                               FormatBytes(bytes), FormatBytes(available));
-    }
+    NS_RETURN_IF_ERROR(CheckHostHolds(bytes, "one batch"));
     for (const std::vector<LookupPlan>& plans : plans_) {
       NS_ASSIGN_OR_RETURN(std::vector<LookupBatch> batch, ExpandInputs(plans, stop_));
       batches_.push_back(std::move(batch));
@@ -153,8 +171,39 @@ class ComputeLoop {
     return set;
   }
 
+  // The device's limit says nothing about what the host has left: asked when the tables are there.
+  static Status CheckHostHolds(std::int64_t bytes, std::string_view of) {
+    const std::int64_t available = AvailableMemoryBytes();
+    if (bytes <= available) return absl::OkStatus();
+    return ResourceExhausted("the ids of {} take {}, the host has {} left", of, FormatBytes(bytes),
+                             FormatBytes(available));
+  }
+
+  // A cache would hold the rows of batches that come again: every one is new.
+  Status MakeNextBatch() {
+    NS_ASSIGN_OR_RETURN(std::vector<LookupPlan> plans,
+                        PlanInputs(sample_, static_cast<int>(num_batches_++)));
+    if (device_.properties().generates_ids) return op_->GenerateInputs(plans);
+    NS_ASSIGN_OR_RETURN(std::vector<LookupBatch> batch, ExpandInputs(plans, stop_));
+    return op_->SetInputs(std::move(batch));
+  }
+
+  // Until they have no free slot, or as many ids went through as a measurement can wait for.
+  Status FillCaches() {
+    if (!has_caches_) return absl::OkStatus();
+    const std::int64_t ids = std::max<std::int64_t>(1, TotalLookups(sample_));
+    for (std::int64_t done = 0; done < kMaxFillingLookups && op_->Caches().free_slots > 0;
+         done += ids) {
+      if (stop_.ShouldStop()) return absl::CancelledError("stopped while caches were filled");
+      op_->Forward();
+      NS_RETURN_IF_ERROR(MakeNextBatch());
+    }
+    return absl::OkStatus();
+  }
+
   // Outside of the timed part. A device that makes ids makes them again.
   Status RotateInputs(int iteration) {
+    if (has_caches_) return MakeNextBatch();
     if (num_batches_ == 1) return absl::OkStatus();
     const std::size_t batch = iteration % num_batches_;
     return device_.properties().generates_ids ? op_->GenerateInputs(plans_[batch])
@@ -170,7 +219,10 @@ class ComputeLoop {
   }
 
   Status Time(Series* series, const std::function<void()>& work) {
-    if (settings_.flush_cache) device_.FlushCache();
+    if (settings_.flush_cache) {
+      op_->ForgetHostRows();
+      device_.FlushCache();
+    }
     const double duration_ms = device_.TimeMs(work);
     return series == nullptr ? absl::OkStatus() : series->Add(duration_ms);
   }
@@ -185,6 +237,8 @@ class ComputeLoop {
   const ComputeSample& sample_;
   const MeasurementSettings& settings_;
   const StopSignal& stop_;
+  const bool has_caches_;
+  CacheCounts caches_before_;  // the measured iterations
   std::unique_ptr<EmbeddingOp> op_;
   std::vector<std::vector<LookupPlan>> plans_;
   std::vector<std::vector<LookupBatch>>
@@ -211,6 +265,7 @@ StatusOr<ComputeMeasurement> MeasureCompute(DeviceBackend& device, const Compute
     if (status.ok()) loop.Fill(record);
     properties = device.Conditions();
     properties["distinct_batches"] = std::to_string(loop.num_batches());
+    loop.AddCacheProperties(properties);
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("the host has no memory left for the ids of the batch");
   }

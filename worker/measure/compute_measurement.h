@@ -19,11 +19,15 @@ namespace neuroshard {
 inline constexpr std::int64_t kMaxRotatedLookups = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMaxRotatedBytes = 64 * kMiB;
 inline constexpr int kRotatedBatches = 2;
+// Samples with caches have a new batch in every iteration. Before the first they go through batches
+// until the caches have no free slot, at most with so many ids: what is measured is a warm cache, or
+// one that such lookups do not fill.
+inline constexpr std::int64_t kMaxFillingLookups = std::int64_t{1} << 23;
 
 // Runs settings.warmup_iterations untimed pairs of forward and backward, then timed pairs until
 // both series' stopping rules (kernels/stats) are satisfied. A timed pair is: new ids if rotated,
-// flush, time forward, flush, time backward; ids, flush and output gradient are outside the timed
-// part. max_time_ms bounds the timed part of both series together; the one that had not finished by
+// flush (caches, and the mapping of rows in host memory), time forward, flush, time backward; ids,
+// flush and output gradient are outside the timed part. max_time_ms bounds the timed part of both series together; the one that had not finished by
 // then gets kMaxTime.
 //
 // Memory that does not suffice gives a record with Outcome::kOutOfMemory. Errors: INVALID_ARGUMENT

@@ -170,13 +170,16 @@ TEST_F(ComputeMeasurementTest, ListsWhatCannotBeMeasured) {
   ComputeSample sample = Sample();
   sample.shards[1].weight_dtype = DataType::kBf16;
   sample.shards[1].pooling_mode = PoolingMode::kNone;
+  sample.shards[0].compute_kernel = ComputeKernel::kFusedUvm;
   sample.optimizer = Optimizer::kAdam;
   EXPECT_THAT(
       Measure(sample),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("shards[1].weight_dtype: this device measures fp32, got bf16"),
-                     HasSubstr("shards[1].pooling_mode: this device measures sum, mean, got none"),
-                     HasSubstr("optimizer: this device measures sgd, rowwise_adagrad, got adam"))));
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          AllOf(HasSubstr("shards[0].compute_kernel: this device measures fused, got fused_uvm"),
+                HasSubstr("shards[1].weight_dtype: this device measures fp32, got bf16"),
+                HasSubstr("shards[1].pooling_mode: this device measures sum, mean, got none"),
+                HasSubstr("optimizer: this device measures sgd, rowwise_adagrad, got adam"))));
 }
 
 TEST_F(ComputeMeasurementTest, StopsAtTheNextIteration) {

@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "common/base/bytes.h"
+#include "common/domain/cache_hit_rate.h"
 #include "common/rpc/status_mapping.h"
 #include "kernels/gloo/gloo_backend.h"
 #include "tests/support/fake_device_backend.h"
@@ -84,6 +88,45 @@ TEST(ComputeServiceTest, AnswersEachSampleInOrderAsItIsDone) {
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(worker.RunningJob(0), "");
+}
+
+// What a cache misses is what is expected of the histogram (common/domain/cache_hit_rate), but that
+// sets are of 32 rows.
+TEST(ComputeServiceTest, MissesOfCachesAreInTheRecord) {
+  TestWorker worker(CpuSpecs(1));
+  grpc::ClientContext context;
+  auto stream = worker.stub().ProfileCompute(&context);
+  v1::ProfileComputeRequest header = Header();
+  header.mutable_header()->mutable_settings()->set_flush_cache(true);
+  header.mutable_header()->mutable_settings()->set_min_iterations(10);
+  header.mutable_header()->mutable_settings()->set_max_iterations(10);
+  ASSERT_TRUE(stream->Write(header));
+  constexpr std::int64_t kRows = 4000, kIds = 1600;
+  for (const double load_factor : {0.1, 0.5, 1.0}) {
+    v1::ProfileComputeRequest request = Sample("cached", kRows);
+    request.mutable_sample()->set_batch_size(kIds / 2);
+    v1::MeasuredShard& cached = *request.mutable_sample()->mutable_shards(0);
+    cached.set_compute_kernel("fused_uvm_caching");
+    cached.set_cache_load_factor(load_factor);
+    for (const auto& [bin, share] : {std::pair(0, 0.6), {1, 0.2}, {3, 0.15}, {5, 0.05}}) {
+      cached.set_reuse_histogram(bin, share);
+    }
+    request.mutable_sample()->mutable_shards(1)->set_compute_kernel("fused_uvm");
+    ASSERT_TRUE(stream->Write(request));
+    v1::ProfileComputeResponse response;
+    ASSERT_TRUE(stream->Read(&response)) << stream->Finish().error_message();
+    ASSERT_EQ(response.measurement().outcome(), "ok") << response.measurement().detail();
+    const auto& properties = response.measurement().environment().properties();
+    const double rows = std::stod(properties.at("cached_rows_per_batch"));
+    const double missed = std::stod(properties.at("missed_rows_per_batch"));
+    ReuseHistogram histogram{};
+    std::copy(cached.reuse_histogram().begin(), cached.reuse_histogram().end(), histogram.begin());
+    const CacheHits expected = ExpectedCacheHits(histogram, kRows, kIds, load_factor);
+    EXPECT_NEAR(rows, expected.distinct_ids, 0.05 * rows);
+    EXPECT_NEAR(1 - missed / rows, expected.hit_rate, 0.06) << load_factor;
+  }
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
 }
 
 TEST(ComputeServiceTest, OutOfMemoryIsARecordAndTheStreamGoesOn) {
@@ -171,6 +214,8 @@ TEST(ComputeServiceTest, SecondJobOnADeviceIsRefusedAtOnce) {
               ElementsAre("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam",
                           "lamb", "lars_sgd"));
   EXPECT_THAT(info.devices(0).pooling_modes(), ElementsAre("sum", "mean", "none"));
+  EXPECT_THAT(info.devices(0).compute_kernels(),
+              ElementsAre("fused", "fused_uvm", "fused_uvm_caching"));
   EXPECT_FALSE(info.hostname().empty());
 
   first->WritesDone();

@@ -38,6 +38,8 @@ Conditions ConditionsOf(const ComputeRecord& record) {
       {"optimizer", std::string(ToText(sample.optimizer))},
       {"weight_dtype", OverShards(sample, [](const auto& s) { return ToText(s.weight_dtype); })},
       {"pooling_mode", OverShards(sample, [](const auto& s) { return ToText(s.pooling_mode); })},
+      {"compute_kernel",
+       OverShards(sample, [](const auto& s) { return ToText(s.compute_kernel); })},
       {"weighted", OverShards(sample, [](const auto& s) { return s.weighted ? "true" : "false"; })},
       {"device", Stated(record.environment.device)},
       {"compute backend", Stated(record.environment.backend)},

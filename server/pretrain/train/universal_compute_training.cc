@@ -72,12 +72,13 @@ StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<Comp
   return FitEnsemble(std::move(problem), std::move(network), split, options, context);
 }
 
-// Held-out samples, those of unseen tables among them, by optimizer and without pooling, where
-// other samples have another.
+// Held-out samples, those of unseen tables among them, by optimizer, without pooling and by kernel,
+// where other samples have another.
 std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
     const std::vector<ComputeRecord>& records, const ComputeSplit& split) {
   std::map<std::string, std::vector<std::int64_t>> optimizers;
   std::map<std::string, std::vector<std::int64_t>> pooling_modes;
+  std::map<std::string, std::vector<std::int64_t>> kernels;
   for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
     for (const std::int64_t at : *part) {
       const ComputeSample& sample = records[at].sample;
@@ -86,10 +87,12 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
           [](const MeasuredShard& shard) { return shard.pooling_mode == PoolingMode::kNone; });
       optimizers[std::string(ToText(sample.optimizer))].push_back(at);
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
+      kernels[std::string(ToText(sample.shards.front().compute_kernel))].push_back(at);
     }
   }
   if (optimizers.size() == 1) optimizers.clear();
   if (pooling_modes.size() == 2) optimizers.merge(pooling_modes);
+  if (kernels.size() > 1) optimizers.merge(kernels);
   return optimizers;
 }
 

@@ -37,6 +37,7 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   std::set<std::string> optimizers(on.optimizers.begin(), on.optimizers.end());
   std::set<std::string> weighted(on.weighted.begin(), on.weighted.end());
   std::set<std::string> pooling_modes(on.pooling_modes.begin(), on.pooling_modes.end());
+  std::set<std::string> kernels(on.compute_kernels.begin(), on.compute_kernels.end());
   const auto add_batch = [&](std::int64_t batch_size) {
     on.min_batch_size =
         on.min_batch_size == 0 ? batch_size : std::min(on.min_batch_size, batch_size);
@@ -49,6 +50,7 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
       dtypes.insert(std::string(ToText(shard.weight_dtype)));
       weighted.insert(shard.weighted ? "true" : "false");
       pooling_modes.insert(std::string(ToText(shard.pooling_mode)));
+      kernels.insert(std::string(ToText(shard.compute_kernel)));
     }
   }
   std::set<std::string> collectives(on.collectives.begin(), on.collectives.end());
@@ -64,6 +66,11 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   on.optimizers = Listed(optimizers);
   on.weighted = Listed(weighted);
   on.pooling_modes = Listed(pooling_modes);
+  // A model of "fused" alone says nothing of kernels, as before there were others.
+  const bool others =
+      kernels.size() > 1 || !kernels.contains(std::string(ToText(ComputeKernel::kFused)));
+  if (others && start != nullptr) kernels.insert(std::string(ToText(ComputeKernel::kFused)));
+  on.compute_kernels = others ? Listed(kernels) : std::vector<std::string>();
   on.collectives = Listed(collectives);
   return on;
 }

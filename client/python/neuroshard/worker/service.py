@@ -82,7 +82,8 @@ class WorkerService(WorkerServiceServicer):
             for device in self._inventory.devices:
                 info.devices.add(index=device.index, name=device.name, backend=device.backend, collective_backend=device.collective_backend,
                                  memory_bytes=device.memory_bytes, running_job=device.running_job, weight_dtypes=device.abilities.weight_dtypes,
-                                 optimizers=device.abilities.optimizers, pooling_modes=POOLING_MODES)
+                                 optimizers=device.abilities.optimizers, pooling_modes=POOLING_MODES,
+                                 compute_kernels=["fused"])
             return info
 
     async def ProfileCompute(self, requests: Any, context: Any) -> None:

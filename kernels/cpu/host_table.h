@@ -1,0 +1,71 @@
+// One table in host memory: fused_uvm and fused_uvm_caching on a CPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/embedding_op.h"
+#include "kernels/cpu/host_rows.h"
+#include "kernels/cpu/row_cache.h"
+
+namespace neuroshard {
+
+// Weights, and optimizer state with a value for each of them, in host memory (host_rows.h); with
+// fused_uvm_caching also slots of a RowCache in the device's. Lookups and updates see one array of
+// rows, the slots and then the table: `places` says where each id's row is (without slots: row id). A row in a slot is newer
+// than that of the table, and goes back when it makes room. Not thread-safe.
+class HostTable {
+ public:
+  // What it takes of the device's memory and of the host's; clamped far beyond any machine's.
+  static std::int64_t DeviceBytes(const EmbeddingTableSpec& table);
+  static std::int64_t HostBytes(const EmbeddingTableSpec& table, const OptimizerStateShape& state);
+
+  // As HostRows::Create. Weights are for the caller to set, state is 0.
+  static StatusOr<std::unique_ptr<HostTable>> Create(const EmbeddingTableSpec& table,
+                                                     const OptimizerStateShape& state);
+
+  // Of the table; without what slots hold. Padded as blocks of a MemoryArena are.
+  std::span<float> table_weights() const { return weights_; }
+  // Empty where a row has no or one value.
+  std::span<float> momentum1() const { return momentum1_; }
+  std::span<float> momentum2() const { return momentum2_; }
+
+  // Row p of it is that of place p.
+  float* rows() const { return rows_; }
+  std::int64_t num_slots() const { return cache_ ? cache_->slots() : 0; }
+  const std::int64_t* slot_rows() const { return cache_ ? cache_->slot_rows().data() : nullptr; }
+
+  // With a cache only (num_slots() > 0). Room for places, and none are known.
+  void NewInputs(std::size_t num_ids);
+  bool fetched() const { return fetched_; }
+  // Fetches what the cache misses of ids, writing back what makes room, and sets places. Scratch as
+  // of RowCache::Use.
+  void Fetch(std::span<const std::int64_t> ids, std::span<std::uint64_t> scratch,
+             std::span<std::uint64_t> spare);
+  // One an id, after Fetch.
+  std::span<const std::uint64_t> places() const { return places_; }
+
+  void CopyWeightsTo(std::span<float> weights) const;
+  void SetWeights(std::span<const float> weights);
+  void Forget() { memory_->Forget(); }
+  CacheCounts counts() const { return cache_ ? cache_->counts() : CacheCounts(); }
+
+ private:
+  HostTable(const EmbeddingTableSpec& table, std::unique_ptr<HostRows> memory,
+            const OptimizerStateShape& state);
+
+  const std::int64_t num_rows_;
+  const std::int64_t cols_;
+  const std::unique_ptr<HostRows> memory_;
+  std::optional<RowCache> cache_;
+  float* rows_ = nullptr;
+  std::span<float> weights_, momentum1_, momentum2_;
+  std::vector<std::uint64_t> places_;
+  bool fetched_ = false;
+};
+
+}  // namespace neuroshard
