@@ -113,6 +113,10 @@ std::string CostText(const v1::PlanCost& cost) {
   }
   if (cost.has_mean_of_max_ms()) {
     text += fmt::format(", {:.3f} ms on average over the batches", cost.mean_of_max_ms());
+    if (cost.embedding_cost_ms() > 0) {
+      text +=
+          fmt::format(" ({:+.1f}%)", 100 * (cost.mean_of_max_ms() / cost.embedding_cost_ms() - 1));
+    }
   }
   return text;
 }

@@ -18,7 +18,7 @@ std::string IntervalText(const v1::CostInterval& interval);
 std::string CostTable(const v1::PlanCost& cost, const TextStyle& style);
 
 // "cost 7.500 ms", and ", 90% within 7.100..8.000" where the model has intervals, and
-// ", 9.000 ms on average over the batches" where the request has a sample of them; scripts read the
+// ", 9.000 ms on average over the batches (+20.0%)" where the request has a sample of them; scripts read the
 // first part up to its comma.
 std::string CostText(const v1::PlanCost& cost);
 

@@ -47,6 +47,7 @@ struct PlanOptions {
   std::string out_file;
   bool stream = false;
   bool explain = false;
+  std::string objective;
   std::string previous_file;
   std::optional<double> migration_budget_gib;
   std::vector<std::string> only_types;
@@ -87,6 +88,7 @@ Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequ
   if (options.seed) request.mutable_search()->set_seed(*options.seed);
   if (options.steps) request.mutable_search()->set_refine_steps(*options.steps);
   if (options.explain) request.mutable_search()->set_explain(true);
+  if (!options.objective.empty()) request.mutable_search()->set_objective(options.objective);
   OverrideModel(options.model, request);
   return OverrideMigration(options, std::move(previous), request);
 }
@@ -255,6 +257,12 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
           std::int64_t{0}, std::numeric_limits<std::int64_t>::max());
   NotNegative(command->add_option("--seed", options->seed,
                                   "Seed of everything random; default: the request's"));
+  command
+      ->add_option("--objective", options->objective,
+                   "What is made small: the costliest rank in the mean batch, or the mean of the "
+                   "costliest rank over batch_pooling_factors; default: the request's, else "
+                   "max_of_means")
+      ->check(OneOf({"max_of_means", "mean_of_max"}));
   AddModelOption(*command, options->model, "Cost model; default: the request's");
   command
       ->add_option("--format", options->format, "Form of the plan; json is the ShardPlanResponse")

@@ -5,13 +5,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "client/cli/planner_options.h"
 #include "client/cli/text_table.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
-#include "common/domain/vocabulary.h"
+#include "common/domain/plan_request.h"
 
 namespace neuroshard {
 namespace {
@@ -24,6 +27,10 @@ std::string CheckStrategy(const std::string& name) {
                      DidYouMean(name, kStrategyNames), fmt::join(kStrategyNames, ", "));
 }
 
+bool AsksForMeanOfMax(const v1::ShardPlanRequest& request) {
+  return request.search().objective() == ToText(PlanObjective::kMeanOfMax);
+}
+
 // The plan of `asked` held against the request that it was made without the constraints of.
 Status Judge(const PlannerClient& planner, const v1::ShardPlanRequest& request, v1::Plan plan,
              v1::ComparedPlan& compared) {
@@ -33,13 +40,16 @@ Status Judge(const PlannerClient& planner, const v1::ShardPlanRequest& request, 
   *question.mutable_plan() = std::move(plan);
   NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse judged, planner.EvaluatePlan(question));
   compared.set_embedding_cost_ms(judged.cost().embedding_cost_ms());
+  if (AsksForMeanOfMax(request) && judged.cost().has_mean_of_max_ms()) {
+    compared.set_mean_of_max_ms(judged.cost().mean_of_max_ms());
+  }
   compared.set_legal(judged.legal());
   *compared.mutable_violations() = judged.violations();
   return absl::OkStatus();
 }
 
 Status Compare(const PlannerClient& planner, const v1::ShardPlanRequest& request,
-               double own_cost_ms, v1::ComparedPlan& compared) {
+               const v1::PlanCost& own, v1::ComparedPlan& compared) {
   v1::ShardPlanRequest asked = request;
   asked.mutable_search()->set_strategy(compared.strategy());
   asked.mutable_search()->clear_explain();
@@ -47,11 +57,15 @@ Status Compare(const PlannerClient& planner, const v1::ShardPlanRequest& request
     compared.set_without_constraints(request.has_constraints() || request.has_migration());
     asked.clear_constraints();
     asked.clear_migration();
+    asked.mutable_search()->clear_objective();
   }
   NS_ASSIGN_OR_RETURN(v1::ShardPlanResponse answer, planner.ShardPlan(asked));
   compared.set_search_ms(answer.search().search_ms());
   NS_RETURN_IF_ERROR(Judge(planner, request, std::move(*answer.mutable_plan()), compared));
-  if (own_cost_ms > 0) compared.set_cost_ratio(compared.embedding_cost_ms() / own_cost_ms);
+  const bool by_mean = compared.has_mean_of_max_ms() && own.has_mean_of_max_ms();
+  const double own_ms = by_mean ? own.mean_of_max_ms() : own.embedding_cost_ms();
+  const double ms = by_mean ? compared.mean_of_max_ms() : compared.embedding_cost_ms();
+  if (own_ms > 0) compared.set_cost_ratio(ms / own_ms);
   return absl::OkStatus();
 }
 
@@ -70,11 +84,17 @@ std::string Remark(const v1::ComparedPlan& compared) {
                      compared.violations_size() > kNamed ? "; ..." : "");
 }
 
-std::vector<std::string> Row(const std::string& strategy, double cost_ms, const std::string& ratio,
-                             double search_ms, const char* legal, const char* constraints) {
-  return {strategy, fmt::format("{:.3f}", cost_ms),
-          ratio,    fmt::format("{:.1f}", search_ms),
-          legal,    constraints};
+std::string Milliseconds(double ms) { return fmt::format("{:.3f}", ms); }
+
+// `mean_ms`: a column that is there where the mean over batches is the objective.
+std::vector<std::string> Row(const std::string& strategy, const std::string& cost_ms,
+                             const std::optional<std::string>& mean_ms, const std::string& ratio,
+                             const std::string& search_ms, const char* legal,
+                             const char* constraints) {
+  std::vector<std::string> row = {strategy, cost_ms};
+  if (mean_ms) row.push_back(*mean_ms);
+  row.insert(row.end(), {ratio, search_ms, legal, constraints});
+  return row;
 }
 
 }  // namespace
@@ -96,8 +116,7 @@ Status ComparePlans(const PlannerClient& planner, const v1::ShardPlanRequest& re
   for (const std::string& strategy : strategies) {
     v1::ComparedPlan& compared = *response.add_comparison();
     compared.set_strategy(strategy);
-    const Status status =
-        Compare(planner, same_model, response.cost().embedding_cost_ms(), compared);
+    const Status status = Compare(planner, same_model, response.cost(), compared);
     if (absl::IsUnavailable(status)) return status;
     if (!status.ok()) compared.set_failure(Message(status));
   }
@@ -107,25 +126,35 @@ Status ComparePlans(const PlannerClient& planner, const v1::ShardPlanRequest& re
 std::string ComparisonText(const v1::ShardPlanResponse& response) {
   if (response.comparison().empty()) return "";
   constexpr auto kLeft = TextTable::Align::kLeft;
-  TextTable table({{"compared", kLeft},
-                   {"cost_ms"},
-                   {"ratio"},
-                   {"search_ms"},
-                   {"legal", kLeft},
-                   {"constraints", kLeft}});
+  const bool has_means =
+      std::any_of(response.comparison().begin(), response.comparison().end(),
+                  [](const v1::ComparedPlan& compared) { return compared.has_mean_of_max_ms(); });
+  const auto mean = [&](bool has, double ms) -> std::optional<std::string> {
+    if (!has_means) return std::nullopt;
+    return has ? Milliseconds(ms) : "-";
+  };
+  std::vector<TextTable::Column> columns = {{"compared", kLeft}, {"cost_ms"}};
+  if (has_means) columns.push_back({"mean_of_max_ms"});
+  columns.insert(columns.end(),
+                 {{"ratio"}, {"search_ms"}, {"legal", kLeft}, {"constraints", kLeft}});
+  TextTable table(columns);
+  const v1::PlanCost& own = response.cost();
   table.AddRow(Row(response.search().strategy() + " (this plan)",
-                   response.cost().embedding_cost_ms(), "1.000", response.search().search_ms(),
-                   "yes", ""));
+                   Milliseconds(own.embedding_cost_ms()),
+                   mean(own.has_mean_of_max_ms(), own.mean_of_max_ms()), "1.000",
+                   fmt::format("{:.1f}", response.search().search_ms()), "yes", ""));
   std::string remarks;
   for (const v1::ComparedPlan& compared : response.comparison()) {
     const char* constraints = compared.without_constraints() ? "ignored" : "";
     if (compared.failure().empty()) {
       table.AddRow(
-          Row(compared.strategy(), compared.embedding_cost_ms(),
+          Row(compared.strategy(), Milliseconds(compared.embedding_cost_ms()),
+              mean(compared.has_mean_of_max_ms(), compared.mean_of_max_ms()),
               compared.has_cost_ratio() ? fmt::format("{:.3f}", compared.cost_ratio()) : "-",
-              compared.search_ms(), compared.legal() ? "yes" : "no", constraints));
+              fmt::format("{:.1f}", compared.search_ms()), compared.legal() ? "yes" : "no",
+              constraints));
     } else {
-      table.AddRow({compared.strategy(), "-", "-", "-", "-", constraints});
+      table.AddRow(Row(compared.strategy(), "-", mean(false, 0), "-", "-", "-", constraints));
     }
     if (const std::string remark = Remark(compared); !remark.empty()) {
       remarks += fmt::format("{}: {}\n", compared.strategy(), remark);

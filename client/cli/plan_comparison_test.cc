@@ -62,6 +62,27 @@ TEST_F(ComparePlansTest, BaselinesAreAskedWithoutConstraintsAndHeldAgainstThem) 
   }
 }
 
+TEST_F(ComparePlansTest, ComparesByTheObjectiveWhichBaselinesAreNotAskedFor) {
+  auto plan = planner_.plan;
+  planner_.plan = [plan](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
+    const grpc::Status status = plan(request, response);
+    response->mutable_cost()->set_mean_of_max_ms(10);
+    return status;
+  };
+  planner_.evaluation.mutable_cost()->set_mean_of_max_ms(30);
+  EXPECT_EQ(Run({"plan", constrained_, "--planner", planner_.address(), "--compare", "size_greedy",
+                 "--strategy", "refine", "--objective", "mean_of_max"}),
+            0)
+      << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("cost_ms  mean_of_max_ms  ratio"),
+                          HasSubstr("refine (this plan)    7.500          10.000  1.000"),
+                          HasSubstr("size_greedy          15.000          30.000  3.000")));
+  const auto asked = planner_.requests();
+  EXPECT_EQ(asked[0].search().objective(), "mean_of_max");
+  EXPECT_EQ(asked[1].search().objective(), "");
+  EXPECT_EQ(asked[2].search().objective(), "mean_of_max");
+}
+
 TEST_F(ComparePlansTest, RefineObeysThem) {
   EXPECT_EQ(Run({"plan", constrained_, "--planner", planner_.address(), "--compare", "refine"}), 0);
   EXPECT_TRUE(planner_.requests()[1].has_constraints());

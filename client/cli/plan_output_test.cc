@@ -395,7 +395,7 @@ TEST(PlanAsTableTest, DistributionOfIdsIsAStageThatCountsOrIsHidden) {
   EXPECT_THAT(TableWithInputDist(12, 11.5),
               AllOf(HasSubstr("rank  ids_ms  compute_ms  comm_ms  total_ms  "),
                     HasSubstr("   0   1.000      10.000    1.000    12.000  "),
-                    HasSubstr("cost 12.000 ms, 14.000 ms on average over the batches, "),
+                    HasSubstr("cost 12.000 ms, 14.000 ms on average over the batches (+16.7%), "),
                     Not(HasSubstr("beside the batch before"))));
   EXPECT_THAT(TableWithInputDist(11, 11),
               AllOf(HasSubstr("   1   0.500      10.000    1.000    11.000  "),

@@ -106,6 +106,7 @@ std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
   const bool certified = bound.kind() == ToText(BoundKind::kCertified);
   std::string line =
       fmt::format("{} {:.3f} ms", certified ? "lower bound" : "even spread", bound.cost_ms());
+  if (!bound.objective().empty()) line += " on average over the batches";
   if (bound.has_gap_percent()) {
     line += bound.gap_percent() >= 0
                 ? fmt::format(", the plan costs {:.1f}% more", bound.gap_percent())

@@ -142,6 +142,8 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
              Bandwidths().host_memory_bytes_per_s);
   later.Integer("gpu_embedding_size_elements",
                 request.search.distributed_embeddings.gpu_embedding_size_elements.value_or(0), 0);
+  later.Word(request.search.objective != PlanObjective::kMaxOfMeans, "objective",
+             ToText(request.search.objective));
   later.Integer("pod_size", topology.pod_size, 1);
   later.Word(request.pipeline_type.has_value(), "pipeline_type",
              ToText(request.pipeline_type.value_or(PipelineType::kNone)));

@@ -192,6 +192,10 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
           decoder.Decode(message.tables(i), FieldCheck(fmt::format("tables[{}]", i), violations)));
     }
     CheckUniqueNames(message.tables(), "tables", violations);
+    if (request.search.objective == PlanObjective::kMeanOfMax && decoder.num_batches() == 0) {
+      violations.Add("search.objective",
+                     "mean_of_max needs batches: no table has batch_pooling_factors");
+    }
   }
   // They name tables.
   if (admitted.tables && admitted.constraints) {

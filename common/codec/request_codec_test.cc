@@ -293,6 +293,16 @@ std::vector<Fault> OtherFaults() {
        search([](v1::SearchOptions& s) { s.set_max_threads(0); })},
       {"search.refine_steps", "must be at least 0, got -1",
        search([](v1::SearchOptions& s) { s.set_refine_steps(-1); })},
+      {"search.objective", "must be one of max_of_means, mean_of_max, got 'max'",
+       search([](v1::SearchOptions& s) { s.set_objective("max"); })},
+      {"search.objective", "mean_of_max needs batches: no table has batch_pooling_factors",
+       search([](v1::SearchOptions& s) { s.set_objective("mean_of_max"); })},
+      {"search.objective", "'random' does not know mean_of_max; 'refine' does",
+       [](Request& r) {
+         r.mutable_tables(0)->add_batch_pooling_factors(1);
+         r.mutable_search()->set_objective("mean_of_max");
+         r.mutable_search()->set_strategy("random");
+       }},
       {"search.distributed_embeddings.row_slice_threshold_elements", "must be at least 1, got 0",
        search([](v1::SearchOptions& s) {
          s.mutable_distributed_embeddings()->set_row_slice_threshold_elements(0);
@@ -525,6 +535,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   table.set_weighted(true);
   table.add_features("f");
   table.add_batch_pooling_factors(3);
+  message.mutable_search()->set_strategy("refine");
+  message.mutable_search()->set_objective("mean_of_max");
   table.set_module("sparse.ebc");
   message.mutable_topology()->mutable_hosts(0)->set_count(2);
   v1::HostGroup& other = *message.mutable_topology()->add_hosts();
@@ -563,6 +575,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   EXPECT_EQ(request->pipeline_type, PipelineType::kTrainSparseDist);
   EXPECT_EQ(request->tables[2].batch_pooling_factors, std::vector<double>{3});
   EXPECT_EQ(request->search.hugectr.iterations, 3);
+  EXPECT_EQ(request->search.objective, PlanObjective::kMeanOfMax);
   EXPECT_EQ(request->topology.bandwidths.inter_host_bytes_per_s, 25e9);
   const auto again = Decode(encoded);
   ASSERT_TRUE(again.ok()) << Message(again.status());

@@ -1,5 +1,7 @@
 #include "common/codec/search_options_codec.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 
@@ -90,6 +92,12 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
   options.distributed_embeddings =
       DecodeDistributedEmbeddings(message.distributed_embeddings(), violations);
   options.hugectr = DecodeHugeCtr(message.hugectr(), violations);
+  options.objective =
+      check.WordOrDefault("objective", message.objective(), PlanObjective::kMaxOfMeans);
+  if (options.objective == PlanObjective::kMeanOfMax && options.strategy != kObeysConstraints) {
+    check.Fail("objective", fmt::format("'{}' does not know mean_of_max; '{}' does",
+                                        options.strategy, kObeysConstraints));
+  }
   return options;
 }
 
@@ -128,6 +136,9 @@ v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
     peer.set_data_parallel_threshold_gb(options.hugectr.data_parallel_threshold_gb);
     peer.set_iterations(options.hugectr.iterations);
     peer.set_hierarchical(options.hugectr.hierarchical);
+  }
+  if (options.objective != PlanObjective::kMaxOfMeans) {
+    message.set_objective(std::string(ToText(options.objective)));
   }
   return message;
 }

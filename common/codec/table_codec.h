@@ -56,6 +56,9 @@ class TableDecoder {
   // of tables and the first few.
   std::vector<std::string> Warnings(const std::vector<Table>& tables) const;
 
+  // Entries of batch_pooling_factors; 0: no table had any.
+  int num_batches() const { return num_batches_; }
+
  private:
   // Whether they are valid.
   bool DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
@@ -67,7 +70,7 @@ class TableDecoder {
 
   std::int64_t global_batch_size_;
   int decoded_ = 0;
-  int num_batches_ = 0;  // of batch_pooling_factors; 0: no table has had any
+  int num_batches_ = 0;
   // Indices of tables.
   std::vector<int> without_pooling_factor_;
   std::vector<int> without_reuse_histogram_;

@@ -58,6 +58,13 @@ struct LowerBound {
   double cost_ms = 0;
   BoundKind kind = BoundKind::kReference;
   std::string scope;  // for a person: which plans, e.g. "all plans of the allowed sharding types"
+  // Of PlanCost::mean_of_max_ms, not of embedding_cost_ms.
+  bool of_mean_of_max = false;
+
+  // What of a plan's cost it bounds.
+  double BoundedMs(const PlanCost& cost) const {
+    return of_mean_of_max ? cost.mean_of_max_ms.value_or(0) : cost.embedding_cost_ms;
+  }
 
   bool operator==(const LowerBound&) const = default;
 };

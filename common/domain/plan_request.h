@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -72,6 +73,15 @@ struct HugeCtrOptions {
   bool operator==(const HugeCtrOptions&) const = default;
 };
 
+// What a search makes small: the costliest rank in the mean batch (PlanCost::embedding_cost_ms), or
+// the mean over sampled batches of the costliest rank in each (PlanCost::mean_of_max_ms).
+enum class PlanObjective { kMaxOfMeans, kMeanOfMax };
+
+template <>
+inline constexpr std::array kWords<PlanObjective> = {
+    Word<PlanObjective>{PlanObjective::kMaxOfMeans, "max_of_means"},
+    Word<PlanObjective>{PlanObjective::kMeanOfMax, "mean_of_max"}};
+
 // NeuroShard's names in brackets.
 struct SearchOptions {
   std::string strategy = "refine";
@@ -87,6 +97,7 @@ struct SearchOptions {
   bool explain = false;  // why each table got its type
   DistributedEmbeddingsOptions distributed_embeddings;
   HugeCtrOptions hugectr;
+  PlanObjective objective = PlanObjective::kMaxOfMeans;
 
   bool operator==(const SearchOptions&) const = default;
 };

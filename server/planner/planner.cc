@@ -178,16 +178,35 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_mo
 
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
+bool AsksForMeanOfMax(const PlanRequest& request) {
+  return request.search.objective == PlanObjective::kMeanOfMax;
+}
+
 void WarnOfMissingMean(const PlanRequest& request, const PlanCost& cost,
                        std::vector<std::string>& warnings) {
-  const bool has_batches =
-      std::any_of(request.tables.begin(), request.tables.end(),
-                  [](const Table& table) { return !table.batch_pooling_factors.empty(); });
-  if (!has_batches || cost.mean_of_max_ms) return;
-  warnings.push_back(
-      fmt::format("there is no mean over batches (batch_pooling_factors): no time was left, or the "
-                  "batches have more than {} shards to price",
-                  kMaxShardsOfBatches));
+  if (NumBatches(request) == 0 || cost.mean_of_max_ms) return;
+  warnings.push_back(fmt::format(
+      "there is no mean over batches (batch_pooling_factors){}: no time was left, or the "
+      "batches have more than {} shards to price",
+      AsksForMeanOfMax(request) ? ", and the plan is the one for the objective max_of_means" : "",
+      kMaxShardsOfBatches));
+}
+
+// The mean over the batches, and its bound where that is the objective.
+template <typename Answer>
+Status AddMeanOfMax(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
+                    const StopSignal& stop, PlanCost& cost, Answer& answer) {
+  NS_ASSIGN_OR_RETURN(cost.mean_of_max_ms, MeanOfMaxMs(request, plan, model, stop));
+  WarnOfMissingMean(request, cost, answer.warnings);
+  if (!AsksForMeanOfMax(request) || !cost.mean_of_max_ms) return absl::OkStatus();
+  if (!stop.ShouldStop()) answer.lower_bound = LowerBoundOfMean(request, model);
+  if (!answer.lower_bound) {
+    answer.warnings.push_back(fmt::format(
+        "there is no lower bound of the mean over batches: no time was left, or there are more "
+        "than {} tables x batches",
+        kMaxTablesOfBounds));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -202,7 +221,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
 
   PlanAnswer answer;
   answer.model = RefOf(*pricing.model);
-  answer.lower_bound = LowerBoundOf(request, bound);
+  // Improvements have no mean, and so no bound of it.
+  if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
   BudgetStop budget(stop, clock_, request.search.time_budget);
   Watcher watcher(request, pricing, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
@@ -214,9 +234,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
         "may get another plan; search.refine_steps, or neither, makes it the same every time");
   }
   NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
-  NS_ASSIGN_OR_RETURN(final_answer.cost.mean_of_max_ms,
-                      MeanOfMaxMs(request, final_answer.plan, bound, stop));
-  WarnOfMissingMean(request, final_answer.cost, final_answer.warnings);
+  NS_RETURN_IF_ERROR(
+      AddMeanOfMax(request, final_answer.plan, bound, stop, final_answer.cost, final_answer));
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
@@ -242,11 +261,9 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     answer.cost = *std::move(cost);
     answer.cost->measured_with = model.measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
-    NS_ASSIGN_OR_RETURN(answer.cost->mean_of_max_ms,
-                        MeanOfMaxMs(request, plan, bound, NeverStop()));
-    WarnOfMissingMean(request, *answer.cost, answer.warnings);
+    NS_RETURN_IF_ERROR(AddMeanOfMax(request, plan, bound, NeverStop(), *answer.cost, answer));
     answer.migration = ReportOn(request, plan);
-    answer.lower_bound = LowerBoundOf(request, bound);
+    if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
     if (request.search.explain) {
       NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, plan, bound));
     }

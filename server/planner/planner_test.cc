@@ -300,6 +300,24 @@ TEST_F(PlannerTest, AnswersHaveTheDistributionOfIdsAndTheMeanOverBatchesWhereAsk
   EXPECT_EQ(evaluation.cost, answer.cost);
 }
 
+TEST_F(PlannerTest, TheBoundIsOfTheObjectiveThatIsAskedFor) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.tables[0].batch_pooling_factors = {0, 10};
+  request.tables[1].batch_pooling_factors = {10, 0};
+  const Planner planner = MakePlanner(Scripted({1}));
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer means, planner.MakePlan(request, never_, nullptr));
+  ASSERT_TRUE(means.lower_bound.has_value());
+  EXPECT_EQ(means.lower_bound->BoundedMs(means.cost), means.cost.embedding_cost_ms);
+
+  request.search.objective = PlanObjective::kMeanOfMax;
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer answer, planner.MakePlan(request, never_, nullptr));
+  ASSERT_TRUE(answer.lower_bound.has_value());
+  EXPECT_EQ(answer.lower_bound->BoundedMs(answer.cost), *answer.cost.mean_of_max_ms);
+  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
+                          planner.EvaluatePlan(request, answer.plan));
+  EXPECT_EQ(evaluation.lower_bound, answer.lower_bound);
+}
+
 // A sample of `shards` shards of 8 columns, looked up once a sample.
 ComputeSample SetOf(std::size_t shards, std::int64_t batch_size) {
   ComputeSample set;

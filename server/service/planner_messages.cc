@@ -35,11 +35,13 @@ v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
   return message;
 }
 
-v1::LowerBound EncodeLowerBound(const LowerBound& bound, double plan_cost_ms) {
+v1::LowerBound EncodeLowerBound(const LowerBound& bound, const PlanCost& cost) {
+  const double plan_cost_ms = bound.BoundedMs(cost);
   v1::LowerBound message;
   message.set_cost_ms(bound.cost_ms);
   message.set_kind(std::string(ToText(bound.kind)));
   message.set_scope(bound.scope);
+  if (bound.of_mean_of_max) message.set_objective(std::string(ToText(PlanObjective::kMeanOfMax)));
   if (bound.cost_ms > 0) {
     const double gap_percent = 100 * (plan_cost_ms - bound.cost_ms) / bound.cost_ms;
     // Below a certified bound there is nothing but rounding.
@@ -103,9 +105,9 @@ v1::ModelDrift EncodeDrift(const StageDrift& drift) {
 
 // What both kinds of answers say about a plan besides its cost.
 template <typename Answer, typename Response>
-void EncodeReport(const Answer& answer, double plan_cost_ms, Response& response) {
+void EncodeReport(const Answer& answer, const PlanCost& cost, Response& response) {
   if (answer.lower_bound) {
-    *response.mutable_lower_bound() = EncodeLowerBound(*answer.lower_bound, plan_cost_ms);
+    *response.mutable_lower_bound() = EncodeLowerBound(*answer.lower_bound, cost);
   }
   for (const TableExplanation& explanation : answer.explanations) {
     *response.add_explanations() = EncodeExplanation(explanation);
@@ -151,7 +153,7 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   response.set_seed(request.search.seed.value_or(0));
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   response.set_request_id(request.request_id);
-  EncodeReport(answer, answer.cost.embedding_cost_ms, response);
+  EncodeReport(answer, answer.cost, response);
   return response;
 }
 
@@ -165,7 +167,7 @@ v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer) {
   }
   if (answer.cost.has_value()) {
     *response.mutable_cost() = EncodePlanCost(*answer.cost);
-    EncodeReport(answer, answer.cost->embedding_cost_ms, response);
+    EncodeReport(answer, *answer.cost, response);
   }
   EncodeModelRef(answer.model, response.mutable_cost_model());
   *response.mutable_price_basis() = EncodePriceBasis(answer.basis);

@@ -105,7 +105,7 @@ void PlannerMetrics::PlanMade(const PlanAnswer& answer) {
       .Increment();
   if (answer.lower_bound.has_value() && answer.lower_bound->cost_ms > 0) {
     bound_ratio_.Add(strategy, kBoundRatios)
-        .Observe(answer.cost.embedding_cost_ms / answer.lower_bound->cost_ms);
+        .Observe(answer.lower_bound->BoundedMs(answer.cost) / answer.lower_bound->cost_ms);
   }
 }
 

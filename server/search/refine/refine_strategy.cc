@@ -14,6 +14,7 @@
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/placement/placement.h"
+#include "server/search/refine/batch_descent.h"
 #include "server/search/refine/fixed_tables.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/local_search.h"
@@ -365,8 +366,28 @@ class RefineSearch {
   FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
 };
 
+// First the plan for the mean batch, as if nothing else were asked; then what the batches change.
+Status SearchForMeanOfMax(SearchContext& context) {
+  PlanRequest request = context.request();
+  request.search.objective = PlanObjective::kMaxOfMeans;
+  // The first search would leave no time.
+  request.search.time_budget.reset();
+  Relay relay(context, 0.5);
+  const OuterJobs jobs(context);
+  SearchContext inner(request, context.model(), context.stop(), &relay, &jobs);
+  const Status status = RefineSearch(inner).Run();
+  context.CountBeside(inner);  // the descent has an amount of work of its own
+  NS_RETURN_IF_ERROR(relay.status());
+  if (!context.has_plan() || context.ShouldStop()) return status;
+  return DescendByBatches(context);
+}
+
 }  // namespace
 
-Status RefineStrategy::Search(SearchContext& context) const { return RefineSearch(context).Run(); }
+Status RefineStrategy::Search(SearchContext& context) const {
+  return context.request().search.objective == PlanObjective::kMeanOfMax
+             ? SearchForMeanOfMax(context)
+             : RefineSearch(context).Run();
+}
 
 }  // namespace neuroshard
