@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +14,8 @@
 
 #include "client/cli/plan_output.h"
 #include "client/cli/unwritable_tables.h"
+#include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -33,6 +37,18 @@ bool CutsRows(const v1::TablePlan& table) {
   const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
   return type == ShardingType::kRowWise || type == ShardingType::kTableRowWise ||
          type == ShardingType::kGridShard;
+}
+
+// Whether its rows are in other blocks than TorchRec looks ordinary tables up in.
+bool HasBucketBlocks(const v1::TablePlan& table) {
+  if (FromText<ShardingType>(table.sharding_type()) != ShardingType::kRowWise) return false;
+  std::int64_t rows = 0;
+  for (const v1::Shard& shard : table.shards()) rows += shard.rows();
+  if (rows == 0) return false;
+  const std::vector<Block> blocks = CeilBlocks(rows, table.shards_size());
+  return !std::equal(
+      table.shards().begin(), table.shards().end(), blocks.begin(), blocks.end(),
+      [](const v1::Shard& shard, const Block& block) { return shard.rows() == block.size; });
 }
 
 }  // namespace
@@ -68,6 +84,14 @@ std::vector<std::string> TorchRecWarnings(
         "that cut no rows avoid it",
         module, mixture.mean->name(), mixture.mean->sharding_type(), mixture.whole_rows->name(),
         mixture.whole_rows->sharding_type()));
+  }
+  for (const v1::TablePlan& table : plan.tables()) {
+    if (!HasBucketBlocks(table)) continue;
+    warnings.push_back(
+        fmt::format("TorchRec 1.9.2 looks table {} up in the plan's blocks of rows only if its "
+                    "config has them in buckets (total_num_buckets): constraints.tables asked for "
+                    "row_multiple",
+                    FullName(table.module(), table.name())));
   }
   return warnings;
 }

@@ -27,9 +27,11 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
 StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
                                      const std::string& device_type);
 
-// What TorchRec 1.9.2 computes wrongly of the plan, a sentence a module: where rows of a mean-pooled
+// What TorchRec 1.9.2 computes wrongly of the plan. A sentence a module: where rows of a mean-pooled
 // table are cut beside a table whose rows are not, it divides the values of both (embeddingbag.py
-// divides after the exchange, by module). `tables` are the request's.
+// divides after the exchange, by module). A sentence a table whose row_wise blocks are not
+// CeilBlocks: it looks up rows in those, unless the table's config has buckets (rw_sharding.py).
+// `tables` are the request's.
 std::vector<std::string> TorchRecWarnings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 

@@ -253,6 +253,23 @@ TEST(TorchRecWarningsTest, RowsOfAMeanPooledTableCutBesideOtherTables) {
   EXPECT_THAT(warnings("a:mean:row_wise b:sum:table_wise"), IsEmpty());
 }
 
+TEST(TorchRecWarningsTest, BlocksOfBucketsNeedATableInBuckets) {
+  const auto warnings = [](const std::vector<std::int64_t>& rows, const std::string& type) {
+    v1::Plan plan;
+    v1::TablePlan& planned = *plan.add_tables();
+    planned.set_module("m");
+    planned.set_name("t");
+    planned.set_sharding_type(type);
+    for (const std::int64_t each : rows) planned.add_shards()->set_rows(each);
+    return TorchRecWarnings(plan, {});
+  };
+  EXPECT_THAT(warnings({4, 2, 2, 2}, "row_wise"),
+              ElementsAre(AllOf(HasSubstr("m.t"), HasSubstr("total_num_buckets"))));
+  EXPECT_THAT(warnings({3, 3, 3, 1}, "row_wise"), IsEmpty());
+  EXPECT_THAT(warnings({2, 2, 1, 0}, "row_wise"), IsEmpty());
+  EXPECT_THAT(warnings({4, 2, 2, 2}, "row_wise_subset"), IsEmpty());
+}
+
 TEST(PlanAsNeuroShardTest, ReplayingTheSplitsGivesThePlan) {
   const auto text = PlanAsNeuroShard(SomePlan());
   ASSERT_THAT(text, IsOk());

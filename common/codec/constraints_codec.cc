@@ -64,6 +64,7 @@ class ConstraintsDecoder {
                      Violations& violations)
       : num_ranks_(topology.num_ranks()),
         num_hosts_(static_cast<int>(topology.hosts().size())),
+        tables_(tables),
         names_(tables),
         violations_(violations) {}
 
@@ -120,20 +121,35 @@ class ConstraintsDecoder {
         check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
       rule.cache_load_factor = message.cache_load_factor();
     }
+    rule.row_multiple = DecodeRowMultiple(check, message.row_multiple(), rule.tables);
     if (DemandsNothing(message)) {
       check.Fail("",
                  "demands nothing: give sharding_types, compute_kernels, ranks, forbidden_ranks, "
-                 "hosts, forbidden_hosts, max_shards, min_column_width, distinct_ranks or "
-                 "cache_load_factor");
+                 "hosts, forbidden_hosts, max_shards, min_column_width, distinct_ranks, "
+                 "cache_load_factor or row_multiple");
     }
     return rule;
+  }
+
+  std::int64_t DecodeRowMultiple(const FieldCheck& check, std::int64_t multiple,
+                                 const std::vector<int>& tables) const {
+    check.InRange("row_multiple", multiple, 0, std::numeric_limits<std::int64_t>::max());
+    if (multiple <= 0) return 0;
+    for (const int table : tables) {
+      const std::int64_t rows = tables_[static_cast<std::size_t>(table)].num_embeddings;
+      if (rows % multiple == 0) continue;
+      check.Fail("row_multiple", fmt::format("must divide the {} rows of '{}', got {}", rows,
+                                             names_.ReferenceTo(table), multiple));
+    }
+    return multiple;
   }
 
   static bool DemandsNothing(const v1::TableRule& rule) {
     return rule.sharding_types_size() == 0 && rule.compute_kernels_size() == 0 &&
            rule.ranks_size() == 0 && rule.forbidden_ranks_size() == 0 && rule.hosts_size() == 0 &&
            rule.forbidden_hosts_size() == 0 && rule.max_shards() == 0 &&
-           rule.min_column_width() == 0 && !rule.distinct_ranks() && !rule.has_cache_load_factor();
+           rule.min_column_width() == 0 && !rule.distinct_ranks() &&
+           !rule.has_cache_load_factor() && rule.row_multiple() == 0;
   }
 
   template <typename Groups>
@@ -191,6 +207,7 @@ class ConstraintsDecoder {
 
   const int num_ranks_;
   const int num_hosts_;
+  const std::vector<Table>& tables_;
   const TableNames names_;
   Violations& violations_;
 };
@@ -212,6 +229,7 @@ v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
   message.set_max_shards(rule.max_shards);
   message.set_min_column_width(rule.min_column_width);
   message.set_distinct_ranks(rule.distinct_ranks);
+  message.set_row_multiple(rule.row_multiple);
   if (rule.cache_load_factor > 0) message.set_cache_load_factor(rule.cache_load_factor);
   return message;
 }

@@ -46,7 +46,7 @@ constraints:
   tables:
   - {tables: [c, a], sharding_types: [grid_shard, data_parallel], compute_kernels: [dense, fused],
      ranks: [7, 0], forbidden_ranks: [3, 0], hosts: [1, 0], forbidden_hosts: [1], max_shards: 2,
-     min_column_width: 16, distinct_ranks: true}
+     min_column_width: 16, distinct_ranks: true, cache_load_factor: 0.5, row_multiple: 5}
   colocate: [{tables: [b, a]}]
   separate: [{tables: [c, b], level: host}]
   max_shards_per_rank: 9
@@ -67,7 +67,9 @@ constraints:
                       {1},
                       2,
                       16,
-                      true}};
+                      true,
+                      0.5,
+                      5}};
   expected.colocate = {{{0, 1}, GroupLevel::kRank}};
   expected.separate = {{{1, 2}, GroupLevel::kHost}};
   expected.max_shards_per_rank = 9;
@@ -100,6 +102,8 @@ constraints:
   - {tables: [z, a, "", a], ranks: [8, -1, 2, 2], hosts: [2], sharding_types: [table_wise, rows]}
   - {max_shards: -1, compute_kernels: [uvm]}
   - {tables: [b]}
+  - {tables: [b], row_multiple: 20}
+  - {tables: [a, b], row_multiple: -5}
   colocate: [{tables: [a]}]
   separate: [{tables: [a, a], level: rack}]
   max_shards_per_rank: -2
@@ -128,6 +132,8 @@ constraints:
           fault(".tables[2].tables", "must name at least one table"),
           fault(".tables[2].max_shards", "must be at least 0, got -1"),
           fault(".tables[2].compute_kernels[0]", "must be one of fused, dense"),
+          fault(".tables[4].row_multiple", "must divide the 10 rows of 'b', got 20"),
+          fault(".tables[5].row_multiple", "must be at least 0, got -5"),
           fault(".tables[3]", "demands nothing: give sharding_types"),
           fault(".colocate[0].tables", "must name at least two tables, got 1"),
           fault(".separate[0].tables[1]", "is given twice, first at tables[0]"),

@@ -155,6 +155,8 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
     later.Real(fmt::format("constraints.tables[{}].cache_load_factor", i),
                request.constraints.tables[i].cache_load_factor, 0);
+    later.Integer(fmt::format("constraints.tables[{}].row_multiple", i),
+                  request.constraints.tables[i].row_multiple, 0);
   }
   if (!request.migration) return;
   const std::vector<const TablePlan*> previous = InOrder(request.migration->previous.tables);

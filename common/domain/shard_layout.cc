@@ -25,6 +25,16 @@ std::vector<Block> EvenBlocks(std::int64_t total, int parts) {
   return blocks;
 }
 
+std::vector<Block> RowWiseBlocks(std::int64_t rows, int ranks, const RowCut& cut) {
+  if (cut.multiple == 0) return CeilBlocks(rows, ranks);
+  std::vector<Block> blocks = EvenBlocks(rows / cut.multiple, ranks);
+  for (Block& block : blocks) {
+    block.offset *= cut.multiple;
+    block.size *= cut.multiple;
+  }
+  return blocks;
+}
+
 std::vector<Block> WidthBlocks(std::int64_t total, std::int64_t width) {
   std::vector<Block> blocks;
   for (std::int64_t offset = 0; offset < total; offset += width) {

@@ -4,7 +4,7 @@
 // |-------------------|----------------------------------------------|--------------------------|
 // | table_wise        | the table                                    | one                      |
 // | column_wise       | column blocks                                | any, may repeat          |
-// | row_wise          | TorchRec's row blocks, one a rank            | 0 .. ranks - 1           |
+// | row_wise          | TorchRec's row blocks (RowCut), one a rank   | 0 .. ranks - 1           |
 // | table_row_wise    | TorchRec's row blocks, one a rank of a host  | one host's, ascending    |
 // | table_column_wise | column blocks                                | of one host, may repeat  |
 // | grid_shard        | column blocks, each table_row_wise on a host | host by host             |
@@ -55,6 +55,19 @@ struct Block {
 // TorchRec's row blocks: ceil(total / parts) each until nothing is left (10 on 4: 3, 3, 3, 1; 5 on
 // 4: 2, 2, 1, 0). parts >= 1.
 std::vector<Block> CeilBlocks(std::int64_t total, int parts);
+
+// How row_wise cuts a table.
+struct RowCut {
+  // Rows of a bucket, which is not cut; divides the table's. 0: no buckets.
+  std::int64_t multiple = 0;
+
+  bool operator==(const RowCut&) const = default;
+};
+
+// The blocks of row_wise on `ranks` ranks: CeilBlocks, or as many buckets on every rank and one more
+// on the first (TorchRec 1.9.2, _calculate_rw_shard_sizes_and_offsets of sharding_plan.py; 10 rows
+// in buckets of 2 on 4 ranks: 4, 2, 2, 2). A rank has no rows only without buckets.
+std::vector<Block> RowWiseBlocks(std::int64_t rows, int ranks, const RowCut& cut);
 
 // HugeCTR's and distributed-embeddings' blocks: total / parts each, one more for the first total %
 // parts (7 on 4: 2, 2, 2, 1). parts >= 1.

@@ -27,6 +27,14 @@ TEST(ShardLayoutTest, RowBlocksAreTorchRecs) {
   EXPECT_THAT(Sizes(CeilBlocks(1, 3)), ElementsAre(1, 0, 0));
 }
 
+// TorchRec 1.9.2's example: 10 rows, 4 ranks, 5 buckets.
+TEST(ShardLayoutTest, BucketsAreNotCut) {
+  EXPECT_THAT(Sizes(RowWiseBlocks(10, 4, {.multiple = 2})), ElementsAre(4, 2, 2, 2));
+  EXPECT_THAT(Sizes(RowWiseBlocks(12, 3, {.multiple = 2})), ElementsAre(4, 4, 4));
+  EXPECT_THAT(Sizes(RowWiseBlocks(10, 4, {.multiple = 1})), ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(Sizes(RowWiseBlocks(10, 4, {})), ElementsAre(3, 3, 3, 1));
+}
+
 TEST(ShardLayoutTest, EvenBlocksAreHugeCtrs) {
   EXPECT_THAT(Sizes(EvenBlocks(7, 4)), ElementsAre(2, 2, 2, 1));
   EXPECT_THAT(Sizes(EvenBlocks(8, 4)), ElementsAre(2, 2, 2, 2));

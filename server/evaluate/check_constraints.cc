@@ -113,6 +113,13 @@ class ConstraintChecker {
                    fmt::format("must be {} ({}), got {}", rule.cache_load_factor,
                                DemandName{"cache_load_factor", r}.Path(), plan.cache_load_factor));
       }
+      if (rule.row_multiple > 0 && CutsRows(plan.sharding_type) &&
+          plan.sharding_type != ShardingType::kRowWise) {
+        AddToTable(
+            first, "sharding_type",
+            fmt::format("cuts rows as no table in buckets can be ({}): row_wise does, got {}",
+                        DemandName{"row_multiple", r}.Path(), ToText(plan.sharding_type)));
+      }
       CheckCount(first, rule.max_shards, DemandName{"max_shards", r});
       CheckWidths(entry, rule.min_column_width, DemandName{"min_column_width", r});
       CheckRanks(entry, r);

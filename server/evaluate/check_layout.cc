@@ -17,13 +17,14 @@ namespace {
 class LayoutChecker {
  public:
   LayoutChecker(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                const std::vector<std::int64_t>& host_memory_bytes, const std::string& path,
-                Violations& violations)
+                const std::vector<std::int64_t>& host_memory_bytes, const RowCut& cut,
+                const std::string& path, Violations& violations)
       : table_(table),
         plan_(plan),
         type_(plan.sharding_type),
         hosts_(hosts),
         host_memory_bytes_(host_memory_bytes),
+        cut_(cut),
         num_ranks_(hosts.back().first + hosts.back().count),
         path_(path),
         violations_(violations) {}
@@ -149,7 +150,7 @@ class LayoutChecker {
         return;
       case ShardingType::kRowWise:
         if (CountIs(shards, num_ranks_, "one shard for each rank")) {
-          CheckRows(shards, CeilBlocks(rows, num_ranks_));
+          CheckRows(shards, RowWiseBlocks(rows, num_ranks_, cut_));
           CheckRanks(shards, 0);
         }
         return;
@@ -270,6 +271,7 @@ class LayoutChecker {
   const ShardingType type_;
   const std::vector<HostRanks>& hosts_;
   const std::vector<std::int64_t>& host_memory_bytes_;
+  const RowCut& cut_;
   const int num_ranks_;
   const std::string& path_;
   Violations& violations_;
@@ -279,9 +281,9 @@ class LayoutChecker {
 }  // namespace
 
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                 const std::vector<std::int64_t>& host_memory_bytes, const std::string& path,
-                 Violations& violations) {
-  LayoutChecker(table, plan, hosts, host_memory_bytes, path, violations).Run();
+                 const std::vector<std::int64_t>& host_memory_bytes, const RowCut& cut,
+                 const std::string& path, Violations& violations) {
+  LayoutChecker(table, plan, hosts, host_memory_bytes, cut, path, violations).Run();
 }
 
 }  // namespace neuroshard

@@ -19,7 +19,7 @@ namespace neuroshard {
 // CheckShardRange; there is one at least. `hosts` are Topology::hosts(), `host_memory_bytes` the
 // topology's. O(n log n) for n shards.
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                 const std::vector<std::int64_t>& host_memory_bytes, const std::string& path,
-                 Violations& violations);
+                 const std::vector<std::int64_t>& host_memory_bytes, const RowCut& cut,
+                 const std::string& path, Violations& violations);
 
 }  // namespace neuroshard

@@ -14,6 +14,7 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -35,11 +36,16 @@ class CheckLayoutTest : public ::testing::Test {
     Plan plan;
     plan.world_size = request.topology.num_ranks();
     plan.local_world_size = request.topology.ranks_per_host();
+    if (row_multiple_ > 0) {
+      request.constraints.tables.emplace_back().tables = {0};
+      request.constraints.tables.back().row_multiple = row_multiple_;
+    }
     plan.tables = {{"t", "", type, kernel, std::move(shards)}};
     return CheckPlan(request, plan);
   }
 
   std::vector<int> hosts_ = {0, 0, 1, 1};
+  std::int64_t row_multiple_ = 0;
 };
 
 TEST_F(CheckLayoutTest, EachTypeAsItsOwnersLayItOut) {
@@ -73,6 +79,21 @@ TEST_F(CheckLayoutTest, RowWiseHasOneBlockForEachRank) {
                            ViolationIs("plan.tables[0].shards[3].rows", "must be 0,"),
                            ViolationIs("plan.tables[0].shards[1].rank", "must be 1,"),
                            ViolationIs("plan.tables[0].shards[2].rank", "must be 2,")));
+}
+
+TEST_F(CheckLayoutTest, RowWiseKeepsBucketsTogether) {
+  const std::vector<Shard> in_buckets = {
+      {0, 2, 0, 16, 0}, {2, 1, 0, 16, 1}, {3, 1, 0, 16, 2}, {4, 1, 0, 16, 3}};
+  EXPECT_THAT(Check(kRowWise, in_buckets), Not(IsEmpty()));
+  row_multiple_ = 1;
+  EXPECT_THAT(Check(kRowWise, in_buckets), IsEmpty());
+  EXPECT_THAT(
+      Check(kRowWise, {{0, 2, 0, 16, 0}, {2, 2, 0, 16, 1}, {4, 1, 0, 16, 2}, {5, 0, 0, 16, 3}}),
+      Contains(ViolationIs("plan.tables[0].shards[1].rows", "must be 1,")));
+  EXPECT_THAT(Check(kTableRowWise, {{0, 3, 0, 16, 2}, {3, 2, 0, 16, 3}}),
+              ElementsAre(ViolationIs("plan.tables[0].sharding_type",
+                                      "cuts rows as no table in buckets can be "
+                                      "(constraints.tables[0].row_multiple)")));
 }
 
 TEST_F(CheckLayoutTest, TableRowWiseHasTheRanksOfAHost) {

@@ -13,6 +13,7 @@
 #include "server/evaluate/check_constraints.h"
 #include "server/evaluate/check_layout.h"
 #include "server/evaluate/check_unpooled.h"
+#include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/shard_range.h"
 
 namespace neuroshard {
@@ -29,6 +30,7 @@ class PlanChecker {
         plan_(plan),
         hosts_(request.topology.hosts()),
         rank_memory_(request.topology.devices.size()),
+        row_cuts_(request),
         names_(request.tables) {}
 
   std::vector<Violation> Run() {
@@ -131,8 +133,8 @@ class PlanChecker {
     // Gaps and overlaps between shards that are wrong by themselves would only repeat what was
     // said.
     if (in_range) {
-      CheckLayout(table, table_plan, hosts_, request_.topology.host_memory_bytes, path,
-                  violations_);
+      CheckLayout(table, table_plan, hosts_, request_.topology.host_memory_bytes,
+                  row_cuts_.of(static_cast<int>(table_index)), path, violations_);
     }
   }
 
@@ -181,6 +183,7 @@ class PlanChecker {
   const Plan& plan_;
   const std::vector<HostRanks> hosts_;
   std::vector<MemoryUse> rank_memory_;
+  const RowCuts row_cuts_;
   std::vector<std::size_t> seen_at_;  // by table: its entry of the plan
   const TableNames names_;
   std::vector<PlacedShard> placed_;

@@ -17,7 +17,8 @@ void AddRows(const std::vector<Block>& rows, const Block& columns, int first,
 }  // namespace
 
 std::vector<Shard> LayOut(const Table& table, ShardingType type, std::span<const Block> columns,
-                          std::span<const int> places, const std::vector<HostRanks>& hosts) {
+                          std::span<const int> places, const std::vector<HostRanks>& hosts,
+                          const RowCut& cut) {
   const std::int64_t rows = table.num_embeddings;
   const int num_ranks = hosts.back().first + hosts.back().count;
   std::vector<Shard> shards;
@@ -30,7 +31,7 @@ std::vector<Shard> LayOut(const Table& table, ShardingType type, std::span<const
       }
       break;
     case ShardingType::kRowWise:
-      AddRows(CeilBlocks(rows, num_ranks), columns.front(), 0, shards);
+      AddRows(RowWiseBlocks(rows, num_ranks, cut), columns.front(), 0, shards);
       break;
     case ShardingType::kDataParallel:
       AddRows(std::vector<Block>(static_cast<std::size_t>(num_ranks), Block{0, rows}),

@@ -17,7 +17,9 @@ namespace neuroshard {
 // - table_row_wise: the host; grid_shard: a host for each block (positions in `hosts`, which are
 //   Topology::hosts());
 // - row_wise_subset: the ranks, ascending and distinct; row_wise, data_parallel: nothing.
+// `cut`: of row_wise.
 std::vector<Shard> LayOut(const Table& table, ShardingType type, std::span<const Block> columns,
-                          std::span<const int> places, const std::vector<HostRanks>& hosts);
+                          std::span<const int> places, const std::vector<HostRanks>& hosts,
+                          const RowCut& cut);
 
 }  // namespace neuroshard

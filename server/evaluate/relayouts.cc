@@ -117,7 +117,8 @@ class RelayoutFinder::Proposals {
   }
 
   bool Try(std::span<const Block> columns, std::span<const int> places) {
-    std::vector<Shard> shards = LayOut(of_, found_.type, columns, places, finder_.rules_.hosts());
+    std::vector<Shard> shards = LayOut(of_, found_.type, columns, places, finder_.rules_.hosts(),
+                                       finder_.rules_.row_cut(table_));
     if (shards.size() > static_cast<std::size_t>(rules_.max_shards)) {
       obstacle_ = PlacementLedger::Answer::kAgainstRules;
       return false;
@@ -166,8 +167,9 @@ class RelayoutFinder::Proposals {
       const std::size_t before = chosen.size();
       for (const std::size_t i :
            PositionsDescending(places.size(), [&](std::size_t at) { return -times[at]; })) {
-        std::vector<Shard> shards = LayOut(of_, found_.type, std::span(&block, 1),
-                                           std::span(&places[i], 1), finder_.rules_.hosts());
+        std::vector<Shard> shards =
+            LayOut(of_, found_.type, std::span(&block, 1), std::span(&places[i], 1),
+                   finder_.rules_.hosts(), finder_.rules_.row_cut(table_));
         const ShardLayout layout = LayoutOfShards(shards);
         if (!Put(layout, shards)) continue;
         put.emplace_back(layout, std::move(shards));

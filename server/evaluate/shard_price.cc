@@ -12,7 +12,8 @@ std::span<const double> ShardPricer::Price(std::span<const ShardFeatures> shards
   prices_.resize(count);
   if (count == 0) return prices_;
   model_.Represent(shards, phi_, loads_);
-  model_.ComputeCosts(phi_, compute_);
+  kinds_.assign(count, 0);
+  model_.ComputeCosts(phi_, compute_, kinds_);
 
   const std::size_t ranks = static_cast<std::size_t>(model_.num_ranks());
   const std::size_t cells = (count + ranks - 1) / ranks * ranks;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,13 @@ inline void AddRandomConstraints(Random& random, PlanRequest& request, std::uint
     if (now()) rule.max_shards = static_cast<int>(random.Between(1, 4));
     if (now()) rule.min_column_width = random.Between(1, 16);
     rule.distinct_ranks = now();
+    if (now()) {
+      rule.row_multiple = random.Between(1, 4);
+      for (const int table : rule.tables) {
+        const Table& of = request.tables[static_cast<std::size_t>(table)];
+        rule.row_multiple = std::gcd(rule.row_multiple, of.num_embeddings);
+      }
+    }
     constraints.tables.push_back(std::move(rule));
   }
   const auto add_group = [&](std::vector<TableGroup>& groups) {

@@ -115,13 +115,28 @@ class Merged {
   std::vector<bool> grouped_;
 };
 
+// Whether rows that are row_wise in the plan are cut so.
+bool IsCutSo(const TablePlan& plan, const Table& table, const RowCut& cut) {
+  if (plan.sharding_type != ShardingType::kRowWise) return true;
+  const std::vector<Block> blocks =
+      RowWiseBlocks(table.num_embeddings, static_cast<int>(plan.shards.size()), cut);
+  return std::equal(plan.shards.begin(), plan.shards.end(), blocks.begin(), blocks.end(),
+                    [](const Shard& shard, const Block& block) {
+                      return shard.row_offset == block.offset && shard.rows == block.size;
+                    });
+}
+
 // Whether some layout of the type keeps the table's own demands; see the header.
-bool CanBe(ShardingType type, const Table& table, const TableRules& rules) {
+bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const RowCut& cut) {
   const RankSet& ranks = *rules.ranks;
   if (ranks.ranks().empty() || !IsTypeOf(table.kind, type)) return false;
   const bool one_rank = rules.rank_group >= 0;
   const bool one_host = rules.host_group >= 0;
   const int num_ranks = static_cast<int>(ranks.has().size());
+  if (cut.multiple > 0 && CutsRows(type) &&
+      (type != ShardingType::kRowWise || table.num_embeddings / cut.multiple < num_ranks)) {
+    return false;
+  }
   // Ranks that the shards of a table can be spread over, at most.
   const int most_of_a_host = one_rank ? 1 : ranks.most_of_a_host();
   const int most = one_rank || one_host ? most_of_a_host : static_cast<int>(ranks.ranks().size());
@@ -158,6 +173,7 @@ bool CanBe(ShardingType type, const Table& table, const TableRules& rules) {
 
 CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
     : tables_(request.tables.size()),
+      row_cuts_(request),
       separate_groups_(request.constraints.separate),
       max_shards_per_rank_(OrAny(request.constraints.max_shards_per_rank)),
       max_tables_per_rank_(OrAny(request.constraints.max_tables_per_rank)),
@@ -176,7 +192,9 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     TableRules& of = tables_[t];
     for (const auto& word : kWords<ShardingType>) {
-      if (!CanBe(word.value, request.tables[t], of)) of.types.Remove(word.value);
+      if (!CanBe(word.value, request.tables[t], of, row_cut(static_cast<int>(t)))) {
+        of.types.Remove(word.value);
+      }
     }
     of.device_types = of.device_types & of.types;
   }
@@ -373,6 +391,7 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
         std::find(of.residencies->begin(), of.residencies->end(), position) ==
             of.residencies->end() ||
         !of.types.contains(plan.sharding_type) ||
+        !IsCutSo(plan, request.tables[t], row_cut(static_cast<int>(t))) ||
         !Allows(static_cast<int>(t), position, plan.sharding_type)) {
       of.types = {};
       continue;

@@ -20,6 +20,8 @@
 //   columns still may, what takes several ranks may not. At host level, all are on one host.
 // - A table in a separate group is neither row_wise nor data_parallel: that would leave the others
 //   no rank.
+// - A table in buckets (row_multiple) has its rows cut by row_wise alone, which is what TorchRec does
+//   with them, and only where every rank gets a bucket. Of several rules the least common multiple.
 // - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
 //   width comes from min_column_width, or 128 where nobody asks for one.
 // - An unpooled table is table_wise, column_wise or row_wise. TorchRec runs column_wise tables of one
@@ -35,6 +37,7 @@
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/rank_set.h"
 #include "server/evaluate/rules/residency.h"
+#include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/rules/type_set.h"
 
 namespace neuroshard {
@@ -79,6 +82,10 @@ class CompiledRules {
   // As in the request.
   const std::vector<TableGroup>& separate_groups() const { return separate_groups_; }
 
+  // How row_wise cuts the table.
+  const RowCut& row_cut(int table) const { return row_cuts_.of(table); }
+  const RowCuts& row_cuts() const { return row_cuts_; }
+
   // INT_MAX: any number.
   int max_shards_per_rank() const { return max_shards_per_rank_; }
   int max_tables_per_rank() const { return max_tables_per_rank_; }
@@ -114,6 +121,7 @@ class CompiledRules {
   void CollectGroups(const Constraints& constraints);
 
   std::vector<TableRules> tables_;
+  RowCuts row_cuts_;
   std::vector<Residency> residencies_;
   bool has_host_memory_ = false;
   std::vector<std::vector<int>> rank_groups_;

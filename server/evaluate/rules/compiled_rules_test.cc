@@ -70,6 +70,22 @@ TEST_F(CompiledRulesTest, DenseIsDataParallelAndFusedIsNot) {
   EXPECT_EQ(Types(2), TypeSet::All());
 }
 
+// 100 rows on 5 ranks.
+TEST_F(CompiledRulesTest, BucketsAreCutByRowWiseAloneAndOneARankAtLeast) {
+  Rule({0, 1}).row_multiple = 10;
+  Rule({1}).row_multiple = 4;
+  Rule({2}).row_multiple = 50;
+  const TypeSet whole_rows = {kTableWise, kColumnWise, kTableColumnWise, kDataParallel};
+  TypeSet with_row_wise = whole_rows;
+  with_row_wise.Add(kRowWise);
+  EXPECT_EQ(Types(0), with_row_wise);
+  EXPECT_EQ(Types(1), with_row_wise);
+  EXPECT_EQ(Compile().row_cut(1).multiple, 20);
+  EXPECT_EQ(Types(2), whole_rows);
+  EXPECT_EQ(Types(3), TypeSet::All());
+  EXPECT_EQ(Compile().row_cut(3), RowCut());
+}
+
 TEST_F(CompiledRulesTest, RanksAreWhatAllRulesLeave) {
   Rule({0}).hosts = {0, 1};
   Rule({0, 1}).forbidden_ranks = {1};

@@ -62,6 +62,11 @@ constexpr RuleField kFields[] = {
                                              return fmt::format("a cache of {} of the rows",
                                                                 rule.cache_load_factor);
                                            }),
+    FieldOf<&TableRule::row_multiple>("row_multiple",
+                                      [](const TableRule& rule) {
+                                        return fmt::format("rows in buckets of {}",
+                                                           rule.row_multiple);
+                                      }),
 };
 
 }  // namespace

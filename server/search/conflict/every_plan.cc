@@ -86,8 +86,8 @@ class Attempt {
     const Block whole = {0, TableOf(table).embedding_dim};
     const auto try_at = [&](ShardingType type, std::span<const int> places) {
       if (IsTired()) return false;
-      const Shards shards =
-          LayOut(TableOf(table), type, std::span(&whole, 1), places, rules_.hosts());
+      const Shards shards = LayOut(TableOf(table), type, std::span(&whole, 1), places,
+                                   rules_.hosts(), rules_.row_cut(table));
       return With(table, type, static_cast<int>(CutsRows(type) ? shards.size() : 1), shards,
                   [&] { return PlaceFrom(at + 1); });
     };
@@ -156,7 +156,7 @@ class Attempt {
           continue;
         }
         const Shards added = LayOut(TableOf(table), type, std::span(&block, 1),
-                                    std::span(&place, 1), rules_.hosts());
+                                    std::span(&place, 1), rules_.hosts(), rules_.row_cut(table));
         const int total = shards + static_cast<int>(added.size());
         if (total > of.max_shards) continue;
         const int first_rows = begin == 0 ? static_cast<int>(added.size()) : row_shards;

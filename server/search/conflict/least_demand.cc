@@ -30,6 +30,7 @@ class DemandOfTypes {
         rules_(rules),
         of_(rules.of(table)),
         table_(request.tables[static_cast<std::size_t>(table)]),
+        cut_(rules.row_cut(table)),
         room_(room) {}
 
   LeastDemand Run() {
@@ -155,6 +156,14 @@ class DemandOfTypes {
     return demand;
   }
 
+  std::int64_t MostRows(int ranks) const {
+    std::int64_t most = 0;
+    for (const Block& block : RowWiseBlocks(table_.num_embeddings, ranks, cut_)) {
+      most = std::max(most, block.size);
+    }
+    return most;
+  }
+
   // OnEachRank without the list, in O(1) where every rank has room for the largest shard.
   LeastDemand OnAllRanks(ShardingType type) {
     const bool replicated = type == ShardingType::kDataParallel;
@@ -162,9 +171,8 @@ class DemandOfTypes {
     const std::int64_t cols = table_.embedding_dim;
     LeastDemand demand;
     demand.ranks = demand.shards = ranks;
-    demand.piece =
-        Bytes(type, replicated ? 1 : ranks,
-              replicated ? table_.num_embeddings : CeilDiv(table_.num_embeddings, ranks), cols);
+    demand.piece = Bytes(type, replicated ? 1 : ranks,
+                         replicated ? table_.num_embeddings : MostRows(ranks), cols);
     if (demand.piece > room_.least) {
       demand = OnEachRank(type);
       demand.on_each_rank.clear();
@@ -180,7 +188,7 @@ class DemandOfTypes {
     const Block columns = {0, table_.embedding_dim};
     demand.ranks = demand.shards = rules_.num_ranks();
     const int row_shards = CutsRows(type) ? rules_.num_ranks() : 1;
-    for (const Shard& shard : LayOut(table_, type, {&columns, 1}, {}, rules_.hosts())) {
+    for (const Shard& shard : LayOut(table_, type, {&columns, 1}, {}, rules_.hosts(), cut_)) {
       const std::int64_t bytes = Bytes(type, row_shards, shard.rows, shard.cols);
       if (bytes > 0 && bytes > room_.available[demand.on_each_rank.size()]) return {};
       demand.on_each_rank.push_back(bytes);
@@ -195,6 +203,7 @@ class DemandOfTypes {
   const CompiledRules& rules_;
   const TableRules& of_;
   const Table& table_;
+  const RowCut& cut_;
   const Room& room_;
   LeastDemand least_;
 };

@@ -67,7 +67,8 @@ class Moves {
     const Table& of = request_.tables[static_cast<std::size_t>(table)];
     const Block columns = {0, of.embedding_dim};
     std::int64_t bytes = 0;
-    for (const Shard& shard : LayOut(of, type, {&columns, 1}, places, rules_.hosts())) {
+    for (const Shard& shard :
+         LayOut(of, type, {&columns, 1}, places, rules_.hosts(), rules_.row_cut(table))) {
       bytes = CappedSum(bytes, previous_.MovedBytes(table, previous_.kernel(table), shard));
     }
     return bytes;

@@ -1,12 +1,12 @@
 #include "server/search/core/shard_table.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "server/cost/shard_features.h"
-#include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
 namespace {
@@ -16,9 +16,16 @@ constexpr std::size_t kRankTypes = 3;
 
 }  // namespace
 
-ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencies)
+ShardTable::ShardTable(SearchContext& context)
+    : ShardTable(context, std::vector<Residency>(1), RowCuts(context.request())) {}
+
+ShardTable::ShardTable(SearchContext& context, const CompiledRules& rules)
+    : ShardTable(context, rules.residencies(), rules.row_cuts()) {}
+
+ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts)
     : context_(context),
       residencies_(std::move(residencies)),
+      row_cuts_(std::move(row_cuts)),
       width_(static_cast<std::size_t>(context.model().representation_width())) {
   std::size_t end = 0;
   for (const Table& table : context.request().tables) {
@@ -42,13 +49,16 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
     shards.full_end = shards.rest_end = ranks;
     return shards;
   }
-  if (type == ShardingType::kRowWiseSubset) {
-    const std::int64_t small = rows / ranks;
-    shards.full_end = static_cast<int>(rows % ranks);
+  const std::int64_t multiple = type == ShardingType::kRowWise ? row_cuts_.of(table).multiple : 0;
+  if (type == ShardingType::kRowWiseSubset || multiple > 0) {
+    const std::int64_t bucket = std::max<std::int64_t>(1, multiple);
+    const std::int64_t small = rows / bucket / ranks * bucket;
+    shards.full_end = static_cast<int>(rows / bucket % ranks);
     shards.rest_end = ranks;
     shards.rest = shards.empty = Intern({table, type, residency, ranks, small, cols});
-    shards.full = shards.full_end > 0 ? Intern({table, type, residency, ranks, small + 1, cols})
-                                      : shards.rest;
+    shards.full = shards.full_end > 0
+                      ? Intern({table, type, residency, ranks, small + bucket, cols})
+                      : shards.rest;
     return shards;
   }
   const std::int64_t block = (rows + ranks - 1) / ranks;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/evaluate/rules/residency.h"
+#include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/spread.h"
 #include "server/search/search_context.h"
 
@@ -33,10 +33,11 @@ struct UnitShards {
 // time; predictions are made in batches. For one thread.
 class ShardTable {
  public:
-  // `context` must outlive the table; its statistics count the predictions. `residencies`: what
-  // tables may be in, the first one device memory (CompiledRules).
-  explicit ShardTable(SearchContext& context,
-                      std::vector<Residency> residencies = std::vector<Residency>(1));
+  // Of tables in device memory whose rows are cut as TorchRec does. `context` must outlive the
+  // table; its statistics count the predictions.
+  explicit ShardTable(SearchContext& context);
+  // With the rules' residencies and cuts of rows.
+  ShardTable(SearchContext& context, const CompiledRules& rules);
 
   // The shards of `cols` columns of a table that move together, on `ranks` ranks (1 where the type
   // has one shard a place). What is predicted about them is known after the next PredictNew.
@@ -97,6 +98,8 @@ class ShardTable {
   std::int64_t RowsOf(int table) const {
     return context_.request().tables[static_cast<std::size_t>(table)].num_embeddings;
   }
+  ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts);
+
   int Intern(const Key& key);
   int Add(const Key& key);
   ShardLayout LayoutOf(const Key& key) const {
@@ -111,6 +114,7 @@ class ShardTable {
 
   SearchContext& context_;
   const std::vector<Residency> residencies_;
+  const RowCuts row_cuts_;
   const std::size_t width_;
   // By table, type and granules; -1: unknown. Local search asks millions of times a second: these
   // are found by index, all others by hash.

@@ -25,6 +25,29 @@ class ShardTableTest : public ::testing::Test {
   ShardTable shards_{context_};
 };
 
+// Blocks in buckets are those of the plans.
+TEST_F(ShardTableTest, BucketsAreNotCut) {
+  PlanRequest request = request_;
+  request.tables.resize(1);
+  request.tables[0].num_embeddings = 12 * 7;
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.row_multiple = 7;
+  SearchContext context(request, model_, stop_, nullptr);
+  ShardTable in_buckets(context, CompiledRules(request, TypeSet::All()));
+  for (const int ranks : {1, 3, 5, 12}) {
+    const UnitShards shards = in_buckets.Shards(0, ShardingType::kRowWise, 4, ranks);
+    const std::vector<Block> blocks = RowWiseBlocks(12 * 7, ranks, {.multiple = 7});
+    for (int i = 0; i < ranks; ++i) {
+      const ShardLayout layout{ShardingType::kRowWise, ComputeKernel::kFused, ranks};
+      EXPECT_EQ(in_buckets.bytes(shards.at(i)),
+                ShardMemory(request, request.tables[0], layout,
+                            blocks[static_cast<std::size_t>(i)].size, 4)
+                    .total_bytes());
+    }
+  }
+}
+
 // Rows by place, and everything about the shard there as if it were asked for by itself.
 TEST_F(ShardTableTest, ShardsAreTheBlocksOfTheirType) {
   for (int t = 0; t < static_cast<int>(request_.tables.size()); ++t) {

@@ -96,7 +96,8 @@ void TablePlaces::ChooseResidencies() {
 Laid TablePlaces::MakeLaid(int table, ShardingType type, std::span<const Block> columns,
                            std::span<const int> places) const {
   const bool copies = type == ShardingType::kDataParallel;
-  return {type, LayOut(TableOf(table), type, columns, places, rules_.hosts()),
+  return {type,
+          LayOut(TableOf(table), type, columns, places, rules_.hosts(), rules_.row_cut(table)),
           copies ? Residency{} : residencies_[static_cast<std::size_t>(table)]};
 }
 

@@ -39,12 +39,18 @@ Unit UnitOf(const TablePlan& plan, std::size_t begin, std::size_t end, Solution&
   return unit;
 }
 
-std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows) {
+std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows, const RowCut& cut) {
   if (!CutsRows(unit.type)) {
     return std::vector<Block>(static_cast<std::size_t>(unit.shards.count), {0, rows});
   }
-  return unit.type == ShardingType::kRowWiseSubset ? EvenBlocks(rows, unit.shards.count)
-                                                   : CeilBlocks(rows, unit.shards.count);
+  switch (unit.type) {
+    case ShardingType::kRowWise:
+      return RowWiseBlocks(rows, unit.shards.count, cut);
+    case ShardingType::kRowWiseSubset:
+      return EvenBlocks(rows, unit.shards.count);
+    default:
+      return CeilBlocks(rows, unit.shards.count);
+  }
 }
 
 }  // namespace
@@ -124,7 +130,8 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
     table_plan.cache_load_factor = residency.cache_load_factor;
     std::int64_t col_offset = 0;
     for (const Unit* unit : units) {
-      const std::vector<Block> rows = RowBlocksOf(*unit, table.num_embeddings);
+      const std::vector<Block> rows =
+          RowBlocksOf(*unit, table.num_embeddings, solution.rules().row_cut(static_cast<int>(t)));
       for (std::size_t i = 0; i < rows.size(); ++i) {
         table_plan.shards.push_back({.row_offset = rows[i].offset,
                                      .rows = rows[i].size,

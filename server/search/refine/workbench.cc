@@ -9,7 +9,7 @@ Workbench::Workbench(SearchContext& search_context, const CompiledRules& compile
     : context(search_context),
       rules(compiled_rules),
       layouts(table_layouts),
-      shard_table(search_context, compiled_rules.residencies()),
+      shard_table(search_context, compiled_rules),
       rank_costs(search_context, shard_table),
       solution(search_context.request(), compiled_rules, shard_table),
       pricer(search_context, shard_table, rank_costs),

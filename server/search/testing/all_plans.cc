@@ -106,12 +106,13 @@ std::vector<TablePlan> AllTablePlans(const PlanRequest& request, int table) {
   const Table& of = request.tables[static_cast<std::size_t>(table)];
   const std::vector<HostRanks> hosts = request.topology.hosts();
   const int num_ranks = request.topology.num_ranks();
+  const RowCut row_cut = RowCuts(request).of(table);
   const std::vector<Blocks> cuts = AllColumnCuts(of.embedding_dim);
   const Blocks& whole = cuts.front();
   std::vector<TablePlan> all;
   std::vector<int> places;
   const auto add = [&](ShardingType type, const Blocks& columns) {
-    all.push_back(LayOutTable(of, type, columns, places, hosts));
+    all.push_back(LayOutTable(of, type, columns, places, hosts, row_cut));
   };
   add(ShardingType::kRowWise, whole);
   add(ShardingType::kDataParallel, whole);

@@ -161,6 +161,8 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
         faults.append("table_column_wise stays on one host")
     if kind == "row_wise" and ranks != [list(range(world_size))]:
         faults.append(f"row_wise has a block of rows on every rank in order, not on {ranks}")
+    elif kind == "row_wise" and [shard.rows for shard in blocks[0]] != row_blocks(rows, world_size):
+        faults.append(f"row_wise has rows in blocks of {row_blocks(rows, world_size)}, not {[shard.rows for shard in blocks[0]]}")
     if kind in ("table_row_wise", "grid_shard"):
         for block, on in zip(blocks, ranks):
             first = on[0] - on[0] % local_world_size

@@ -360,7 +360,7 @@ class TableEnumerator(EmbeddingEnumerator):
         if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):
             yield "is a virtual table (use_virtual_table), which the service does not plan"
         elif self._get_num_buckets(table.name, owner.module) is not None:
-            yield "has rows in buckets that differ from rank to rank, which the service does not plan"
+            yield "has rows in buckets that differ from rank to rank, which this planner does not plan"
 
     def _offers(self, owner: _Owner, name: str) -> str:
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]

@@ -965,10 +965,15 @@ class FilesTest(Case):
             shard(content, 0)["placement"], shard(content, 1)["placement"] = "rank:1/cuda:1", "rank:0/cuda:0"
             table["ranks"][:2] = [1, 0]
 
+        def shift(content):
+            shard(content, 0).update(shard_sizes=[251, 64])
+            shard(content, 1).update(shard_offsets=[251, 0], shard_sizes=[249, 64])
+
         for change, part in (
             (lambda content: shard(content, 1).update(shard_offsets=[251, 0]), "rows 251 to 501 of rank 1 follow row 250"),
             (lambda content: shard(content, 3).update(shard_sizes=[249, 64]), "end at 999 of 1000"),
             (swap, "row_wise has a block of rows on every rank in order, not on [[1, 0, 2, 3]]"),
+            (shift, "row_wise has rows in blocks of [250, 250, 250, 250], not [251, 249, 250, 250]"),
             (lambda content: content["plan"]["ebc"]["a"].update(sharding_type="grid"), "no sharding type 'grid'"),
             (lambda content: content["plan"]["ebc"]["a"].update(sharding_type="table_row_wise"), "on every rank of a host in order"),
             (lambda content: content["plan"]["ebc"]["a"].update(compute_kernel="dense"), "has to be 'fused'"),
