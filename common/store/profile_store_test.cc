@@ -463,9 +463,9 @@ TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
   EXPECT_EQ(std::filesystem::file_size(foreign), size);
 
   MustOpen().reset();
-  ExecuteSql(Path(), "PRAGMA user_version = 3");
-  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 3, written by a newer program"));
-  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 3"));
+  ExecuteSql(Path(), "PRAGMA user_version = 4");
+  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 4, written by a newer program"));
+  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 4"));
 }
 
 // What the program of version 1 left: its tables, with a sample that is measured and one that is
@@ -475,7 +475,9 @@ std::int64_t MakeVersion1(const std::string& path) {
   const std::int64_t sweep = *store->BeginCommSweep(Info("old"), CommSamples(2));
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
   store.reset();
-  ExecuteSql(path, "ALTER TABLE comm_samples DROP COLUMN collective; PRAGMA user_version = 1");
+  ExecuteSql(path,
+             "ALTER TABLE comm_samples DROP COLUMN input_dist;"
+             "ALTER TABLE comm_samples DROP COLUMN collective; PRAGMA user_version = 1");
   return sweep;
 }
 
@@ -511,10 +513,20 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   EXPECT_THAT(*reader->PendingCommSamples(*other), testing::ElementsAre(gather));
 }
 
-TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
+TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIs) {
+  auto store = MustOpen();
+  ASSERT_TRUE(store->BeginCommSweep(Info("old"), CommSamples(4)).ok());
+  store.reset();
+  ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN input_dist; PRAGMA user_version = 2");
+  auto reader = MustOpen(StoreMode::kReadOnly);
+  EXPECT_EQ(*reader->PendingCommSamples(1), CommSamples(4));
+  EXPECT_EQ(VersionOf(Path()), 2);
+}
+
+TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsOneOfToday) {
   const std::int64_t sweep = MakeVersion1(Path());
   auto store = MustOpen();
-  EXPECT_EQ(VersionOf(Path()), 2);
+  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
   EXPECT_EQ(*store->BeginCommSweep(Info("old"), CommSamples(2)), sweep);
   EXPECT_EQ(store->ReadCommRecords()->front().sample, MakeCommSample(0));
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m1", CommResults("m1")).ok());

@@ -96,17 +96,22 @@ CREATE TABLE comm_measurements (
 constexpr const char* kMigrations[] = {
     // 2: collectives other than all-to-all.
     "ALTER TABLE comm_samples ADD COLUMN collective TEXT NOT NULL DEFAULT 'all_to_all'",
+    // 3: distributions of ids.
+    "ALTER TABLE comm_samples ADD COLUMN input_dist TEXT NOT NULL DEFAULT ''",
 };
 constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
 static_assert(kVersion == ProfileStore::kSchemaVersion);
 
-// For a file of version 1 that may not be written: what this connection reads looks like version 2.
-// A view in the connection's own temporary schema hides the table of the same name. When another
-// process brings the file up to date meanwhile, `*` has the real column, which comes first.
-constexpr char kViewOfV1[] =
+// For a file of an older version that may not be written: what this connection reads looks like
+// today's. A view in the connection's own temporary schema hides the table of the same name. When
+// another process brings the file up to date meanwhile, `*` has the real columns, which come first.
+constexpr const char* kViews[] = {
     "PRAGMA temp_store = MEMORY;"
     "CREATE TEMP VIEW comm_samples AS "
-    "SELECT *, 'all_to_all' AS collective FROM main.comm_samples";
+    "SELECT *, 'all_to_all' AS collective, '' AS input_dist FROM main.comm_samples",
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist FROM main.comm_samples"};
+static_assert(std::size(kViews) + 1 == kVersion);
 
 struct Header {
   std::int64_t application_id = 0;
@@ -225,7 +230,8 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
   NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
-  return header.version == 1 ? database.Execute(kViewOfV1) : absl::OkStatus();
+  if (header.version == kVersion) return absl::OkStatus();
+  return database.Execute(kViews[header.version - 1]);
 }
 
 Status PrepareSchema(SqliteDatabase& database) {

@@ -12,11 +12,12 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
                                std::shared_ptr<const ComputeModel> compute,
                                std::shared_ptr<const CommModel> comm)
     : conditions_(std::move(conditions)),
-      properties_(properties),
+      properties_(std::move(properties)),
       sharding_types_(std::move(sharding_types)),
-      input_dist_(InputDist::Of(conditions_, properties.torchrec_input_dist
-                                                 ? InputDistRule::kTorchRec
-                                                 : InputDistRule::kOurs)),
+      input_dist_(InputDist::Of(
+          conditions_,
+          properties_.torchrec_input_dist ? InputDistRule::kTorchRec : InputDistRule::kOurs,
+          properties_.measured_input_dist)),
       compute_(std::move(compute)),
       comm_(std::move(comm)) {
   if (input_dist_ && input_dist_->exposed()) {
