@@ -57,6 +57,14 @@ std::string ShardsText(const std::vector<MeasuredShard>& shards) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// Of one rank; empty for a collective.
+std::string InputDistFields(const CommSample& sample, std::size_t rank) {
+  if (!sample.input_dist) return ",,,,";
+  const InputDistSample& input = *sample.input_dist;
+  return fmt::format("{},{},{},{},{:d}", input.whole_features[rank], Number(input.whole_ids[rank]),
+                     input.cut_features, Number(input.cut_ids), input.weighted);
+}
+
 }  // namespace
 
 std::string RecordsAsCsv(const std::vector<ComputeRecord>& records) {
@@ -76,17 +84,17 @@ std::string RecordsAsCsv(const std::vector<ComputeRecord>& records) {
 std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
   std::string csv =
       "sample_id,rank,num_ranks,direction,collective,batch_size,element_bytes,dim_sum,"
-      "start_offset_ms,cost_ms";
+      "start_offset_ms,whole_features,whole_ids,cut_features,cut_ids,weighted,cost_ms";
   csv += kEnvironmentColumns;
   for (const CommRecord& record : records) {
     const CommSample& sample = record.sample;
     for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
       csv +=
-          fmt::format("{},{},{},{},{},{},{},{},{},{}", Field(sample.sample_id), rank,
-                      record.cost_ms.size(), ToText(sample.direction), ToText(sample.collective),
+          fmt::format("{},{},{},{},{},{},{},{},{},{},{}", Field(sample.sample_id), rank,
+                      record.cost_ms.size(), ToText(sample.direction), CollectiveWord(sample),
                       sample.batch_size, sample.element_bytes, sample.dim_sums[rank],
                       Number(sample.start_offsets_ms.empty() ? 0.0 : sample.start_offsets_ms[rank]),
-                      Number(record.cost_ms[rank]));
+                      InputDistFields(sample, rank), Number(record.cost_ms[rank]));
       csv += EnvironmentFields(
           record.imported ? MeasurementEnvironment() : record.environments[rank], record.imported);
     }

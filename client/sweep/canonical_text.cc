@@ -78,6 +78,10 @@ std::string Canonical(const CommSweepConfig& config) {
   if (config.collectives != CommSweepConfig().collectives) {
     text += fmt::format(" collectives={}", Texts(config.collectives));
   }
+  if (config.input_dist) {
+    text += fmt::format(" input_dist pooling_factors={} weighted={}",
+                        config.input_dist->pooling_factors, config.input_dist->weighted_share);
+  }
   return text;
 }
 

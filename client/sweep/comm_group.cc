@@ -10,14 +10,15 @@ namespace {
 // A worker from before there were other collectives measures an all-to-all whatever it is asked
 // for; later ones write down what they measured.
 Status CheckCollective(const CommSample& sample, const std::vector<CommMeasurement>& records) {
-  if (sample.collective == Collective::kAllToAll) return absl::OkStatus();
+  const std::string_view word = CollectiveWord(sample);
+  if (word == ToText(Collective::kAllToAll)) return absl::OkStatus();
   for (const CommMeasurement& record : records) {
     const auto& properties = record.environment.properties;
     const auto measured = properties.find("collective");
-    if (measured != properties.end() && measured->second == ToText(sample.collective)) continue;
+    if (measured != properties.end() && measured->second == word) continue;
     return FailedPrecondition("the worker of rank {} ({}, version {}) does not know {}: update it",
                               record.rank, record.environment.hostname,
-                              record.environment.worker_version, ToText(sample.collective));
+                              record.environment.worker_version, word);
   }
   return absl::OkStatus();
 }

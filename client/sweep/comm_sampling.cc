@@ -12,25 +12,69 @@
 namespace neuroshard {
 namespace {
 
+// A weight for each of as many tables as were drawn, the largest first.
+template <typename Weight>
+std::vector<Weight> DrawTables(const CommSweepConfig& config, const std::vector<Weight>& weights,
+                               Random& random) {
+  std::vector<Weight> tables;
+  for (std::int64_t left = random.Between(config.min_tables, config.max_tables); left > 0; --left) {
+    tables.push_back(weights[random.Below(weights.size())]);
+  }
+  std::sort(tables.begin(), tables.end(), std::greater<>());
+  return tables;
+}
+
+double DrawRandomPlacement(const CommSweepConfig& config, Random& random) {
+  return config.min_random_placement +
+         random.UniformReal() * (config.max_random_placement - config.min_random_placement);
+}
+
+// The least loaded rank or, with the probability, any.
+template <typename Load>
+std::size_t DrawRank(const std::vector<Load>& loads, double random_placement, Random& random) {
+  if (random.UniformReal() < random_placement) return random.Below(loads.size());
+  return static_cast<std::size_t>(std::min_element(loads.begin(), loads.end()) - loads.begin());
+}
+
 std::vector<std::int64_t> DrawDimSums(const CommSweepConfig& config, int num_ranks,
                                       Random& random) {
-  std::vector<std::int64_t> dims;
-  for (std::int64_t left = random.Between(config.min_tables, config.max_tables); left > 0; --left) {
-    dims.push_back(config.dims[random.Below(config.dims.size())]);
-  }
-  std::sort(dims.begin(), dims.end(), std::greater<>());
-  const double random_placement =
-      config.min_random_placement +
-      random.UniformReal() * (config.max_random_placement - config.min_random_placement);
+  const std::vector<std::int64_t> dims = DrawTables(config, config.dims, random);
+  const double random_placement = DrawRandomPlacement(config, random);
   std::vector<std::int64_t> dim_sums(static_cast<std::size_t>(num_ranks), 0);
-  for (const std::int64_t dim : dims) {
-    const bool anywhere = random.UniformReal() < random_placement;
-    const auto rank =
-        anywhere ? dim_sums.begin() + static_cast<std::ptrdiff_t>(random.Below(dim_sums.size()))
-                 : std::min_element(dim_sums.begin(), dim_sums.end());
-    *rank += dim;
-  }
+  for (const std::int64_t dim : dims) dim_sums[DrawRank(dim_sums, random_placement, random)] += dim;
   return dim_sums;
+}
+
+// All tables whole, all cut, or some of each: a third of the samples each.
+double DrawCutShare(Random& random) {
+  const std::uint64_t third = random.Below(3);
+  return third == 2 ? random.UniformReal() : static_cast<double>(third);
+}
+
+CommSample DrawInputDist(const CommSweepConfig& config, int num_ranks, Random& random) {
+  CommSample sample;
+  sample.dim_sums.resize(static_cast<std::size_t>(num_ranks), 0);
+  InputDistSample input;
+  input.whole_features.resize(sample.dim_sums.size(), 0);
+  input.whole_ids.resize(sample.dim_sums.size(), 0);
+  const std::vector<double> tables = DrawTables(config, config.input_dist->pooling_factors, random);
+  const double random_placement = DrawRandomPlacement(config, random);
+  const double cut_share = DrawCutShare(random);
+  for (const double ids : tables) {
+    if (random.UniformReal() < cut_share) {
+      ++input.cut_features;
+      input.cut_ids += ids;
+      continue;
+    }
+    const std::size_t rank = DrawRank(input.whole_ids, random_placement, random);
+    ++input.whole_features[rank];
+    input.whole_ids[rank] += ids;
+  }
+  input.weighted = random.UniformReal() < config.input_dist->weighted_share;
+  input.seed = random.Next();
+  sample.input_dist = std::move(input);
+  sample.batch_size = config.batch_sizes[random.Below(config.batch_sizes.size())];
+  return sample;
 }
 
 std::vector<double> DrawStartOffsets(const CommSweepConfig& config, int num_ranks, Random& random) {
@@ -92,6 +136,11 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
   for (const int num_ranks : config.num_ranks) {
     for (int i = 0; i < config.num_samples; ++i, ++index) {
       Random random(SampleSeed(config.seed, index));
+      if (config.input_dist) {
+        samples.push_back(DrawInputDist(config, num_ranks, random));
+        samples.back().sample_id = fmt::format("m{:06}i", index);
+        continue;
+      }
       CommSample backward;
       backward.direction = CommDirection::kBackward;
       backward.dim_sums = DrawDimSums(config, num_ranks, random);

@@ -159,5 +159,45 @@ TEST(CommSamplingTest, AnOffsetBoundOfOneMeansNoOffsets) {
   }
 }
 
+TEST(InputDistSamplingTest, PlacesEveryTableWholeOrCut) {
+  CommSweepConfig config;
+  config.num_samples = 60;
+  config.num_ranks = {2, 4};
+  config.min_tables = 3;
+  config.max_tables = 9;
+  config.batch_sizes = {64, 128};
+  config.input_dist = InputDistSweepConfig{{1, 10}, 0.5};
+  const std::vector<CommSample> samples = MakeCommSamples(config);
+  ASSERT_EQ(samples.size(), 120U);
+  EXPECT_EQ(samples, MakeCommSamples(config));
+  int all_whole = 0;
+  int all_cut = 0;
+  int weighted = 0;
+  for (const CommSample& sample : samples) {
+    ASSERT_TRUE(sample.input_dist.has_value());
+    const InputDistSample& input = *sample.input_dist;
+    std::int64_t whole = 0;
+    double ids = input.cut_ids;
+    for (std::size_t rank = 0; rank < sample.dim_sums.size(); ++rank) {
+      EXPECT_EQ(sample.dim_sums[rank], 0);
+      EXPECT_EQ(input.whole_features[rank] == 0, input.whole_ids[rank] == 0);
+      whole += input.whole_features[rank];
+      ids += input.whole_ids[rank];
+    }
+    const std::int64_t tables = whole + input.cut_features;
+    EXPECT_GE(tables, 3);
+    EXPECT_LE(tables, 9);
+    EXPECT_GE(ids, static_cast<double>(tables));
+    EXPECT_LE(ids, static_cast<double>(10 * tables));
+    all_whole += input.cut_features == 0;
+    all_cut += whole == 0;
+    weighted += input.weighted;
+  }
+  EXPECT_GT(all_whole, 20);
+  EXPECT_GT(all_cut, 20);
+  EXPECT_LT(all_whole + all_cut, 115);
+  EXPECT_NEAR(weighted, 60, 25);
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -17,7 +17,8 @@ constexpr int kMaxTablesInSample =
 constexpr int kMaxRanks = 1024;  // OpenCommGroupRequest.world_size
 constexpr std::int64_t kMaxBatchSize = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxDim = 65'536;
-constexpr std::int64_t kDimStep = 4;           // what column cuts keep to
+constexpr double kMaxMeanIds = 1e6;   // of a rank's tables together (InputDistribution.whole_ids)
+constexpr std::int64_t kDimStep = 4;  // what column cuts keep to
 constexpr std::int64_t kMaxDimOfRange = 4096;  // a range is a list of its multiples
 constexpr std::size_t kMaxVariants = 16'384;   // of one table: dims x row shares
 constexpr int kMaxActiveCandidates = 1000;
@@ -195,6 +196,27 @@ void ReadCollectives(ConfigReader& reader, std::vector<Collective>* collectives)
   }
 }
 
+void ReadInputDist(ConfigReader& reader, int max_tables,
+                   std::optional<InputDistSweepConfig>* input_dist) {
+  if (!reader.Has("input_dist")) return;
+  for (const char* key : {"collectives", "dims", "max_start_offset", "start_offset_unit_ms"}) {
+    if (reader.Has(key)) reader.AddViolation(key, "does not go with input_dist");
+  }
+  ConfigReader section = reader.Section("input_dist");
+  InputDistSweepConfig& config = input_dist->emplace();
+  section.Read("pooling_factors", &config.pooling_factors, {0, kMaxMeanIds});
+  if (config.pooling_factors.empty()) {
+    section.AddViolation("pooling_factors", "is required: mean ids a sample, one or more");
+  } else if (const double most =
+                 *std::max_element(config.pooling_factors.begin(), config.pooling_factors.end());
+             most * max_tables > kMaxMeanIds) {
+    section.AddViolation("pooling_factors",
+                         fmt::format("{} tables of {} ids a sample are more than {}", max_tables,
+                                     most, kMaxMeanIds));
+  }
+  ReadWeighted(section, &config.weighted_share);
+}
+
 CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   CommSweepConfig config;
   reader.Read("seed", &config.seed);
@@ -230,6 +252,7 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   if (config.max_start_offset * config.start_offset_unit_ms > 60'000) {
     reader.AddViolation("start_offset_unit_ms", "start offsets may not exceed 60000 ms");
   }
+  ReadInputDist(reader, config.max_tables, &config.input_dist);
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,6 +55,16 @@ struct ComputeSweepConfig {
   bool operator==(const ComputeSweepConfig&) const = default;
 };
 
+// Section `input_dist` of a comm sweep: distributions of ids (InputDistSample) instead of collectives.
+// A table is one feature; a sample draws the probability that a table is cut in rows, the others
+// are placed as in other samples, by ids.
+struct InputDistSweepConfig {
+  std::vector<double> pooling_factors;  // of a table, mean ids a sample
+  double weighted_share = 0;            // of the samples, in [0, 1]
+
+  bool operator==(const InputDistSweepConfig&) const = default;
+};
+
 // `kind: comm`. Samples are exchanges of random, more or less balanced placements: each gives a
 // backward and a forward all-to-all, and one of every other collective that is listed.
 struct CommSweepConfig {
@@ -75,6 +86,7 @@ struct CommSweepConfig {
   // the unit.
   int max_start_offset = 20;
   double start_offset_unit_ms = 1.0;
+  std::optional<InputDistSweepConfig> input_dist;
   MeasurementSettings settings;
 
   bool operator==(const CommSweepConfig&) const = default;

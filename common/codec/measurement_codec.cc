@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
@@ -18,6 +19,7 @@ constexpr std::int64_t kMaxMeasuredBatch = std::int64_t{1} << 24;
 constexpr int kMaxShards = 4096;
 constexpr int kMaxRanks = 1024;
 constexpr double kMaxStartOffsetMs = 60'000;
+constexpr std::int64_t kMaxFeatures = 4096;
 constexpr std::int64_t kFp32Bytes = 4;
 constexpr double kMaxDurationMs = 1e9;  // eleven days: nothing real, but finite
 
@@ -186,16 +188,98 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
   return sample;
 }
 
+namespace {
+
+v1::InputDistribution EncodeInputDist(const InputDistSample& input) {
+  v1::InputDistribution message;
+  message.mutable_whole_features()->Add(input.whole_features.begin(), input.whole_features.end());
+  message.mutable_whole_ids()->Add(input.whole_ids.begin(), input.whole_ids.end());
+  message.set_cut_features(static_cast<std::int32_t>(input.cut_features));
+  message.set_cut_ids(input.cut_ids);
+  message.set_weighted(input.weighted);
+  message.set_seed(input.seed);
+  return message;
+}
+
+// Features and the ids that they have together.
+void CheckFeatures(const FieldCheck& check, const std::string& features_field,
+                   std::int64_t features, const std::string& ids_field, double ids) {
+  const bool good = check.InRange(features_field, features, 0, kMaxFeatures) &
+                    check.InRange(ids_field, ids, 0.0, kMaxPoolingFactor);
+  if (good && features == 0 && ids > 0) {
+    check.Fail(ids_field, fmt::format("must be 0 without features, got {}", ids));
+  }
+}
+
+InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
+                                const FieldCheck& check) {
+  InputDistSample input;
+  input.whole_features.assign(message.whole_features().begin(), message.whole_features().end());
+  input.whole_ids.assign(message.whole_ids().begin(), message.whole_ids().end());
+  input.cut_features = message.cut_features();
+  input.cut_ids = message.cut_ids();
+  input.weighted = message.weighted();
+  input.seed = message.seed();
+  bool paired = true;
+  for (const auto& [field, entries] : {std::pair("whole_features", message.whole_features_size()),
+                                       std::pair("whole_ids", message.whole_ids_size())}) {
+    if (entries == ranks) continue;
+    paired = false;
+    check.Fail(field,
+               fmt::format("must have as many entries as dim_sums, {}, got {}", ranks, entries));
+  }
+  std::int64_t features = input.cut_features;
+  for (int i = 0; paired && i < ranks; ++i) {
+    features += message.whole_features(i);
+    CheckFeatures(check, fmt::format("whole_features[{}]", i), message.whole_features(i),
+                  fmt::format("whole_ids[{}]", i), message.whole_ids(i));
+  }
+  CheckFeatures(check, "cut_features", input.cut_features, "cut_ids", input.cut_ids);
+  if (paired && features == 0) check.Fail("whole_features", "must have at least one feature");
+  return input;
+}
+
+// A distribution of ids has no columns, and its ranks enter together.
+void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
+                        Violations& violations, CommSample& sample) {
+  if (!message.has_input_distribution()) {
+    check.Fail("input_distribution",
+               fmt::format("must be given for collective {}", kInputDistWord));
+  }
+  if (!message.direction().empty()) {
+    check.Fail("direction", fmt::format("must be absent for {}", kInputDistWord));
+  }
+  if (message.element_bytes() != 0) {
+    check.Fail("element_bytes", fmt::format("must be absent for {}", kInputDistWord));
+  }
+  if (message.start_offsets_ms_size() != 0) {
+    check.Fail("start_offsets_ms", fmt::format("must be empty for {}", kInputDistWord));
+  }
+  for (int i = 0; i < std::min(message.dim_sums_size(), kMaxRanks); ++i) {
+    if (message.dim_sums(i) == 0) continue;
+    check.Fail(fmt::format("dim_sums[{}]", i),
+               fmt::format("must be 0 for {}, got {}", kInputDistWord, message.dim_sums(i)));
+  }
+  sample.input_dist = DecodeInputDist(message.input_distribution(), message.dim_sums_size(),
+                                      FieldCheck("input_distribution", violations));
+}
+
+}  // namespace
+
 v1::CommSample EncodeCommSample(const CommSample& sample) {
   v1::CommSample message;
   message.set_sample_id(sample.sample_id);
-  message.set_direction(std::string(ToText(sample.direction)));
   message.mutable_dim_sums()->Add(sample.dim_sums.begin(), sample.dim_sums.end());
+  message.set_batch_size(sample.batch_size);
+  message.set_collective(std::string(CollectiveWord(sample)));
+  if (sample.input_dist) {
+    *message.mutable_input_distribution() = EncodeInputDist(*sample.input_dist);
+    return message;
+  }
+  message.set_direction(std::string(ToText(sample.direction)));
   message.mutable_start_offsets_ms()->Add(sample.start_offsets_ms.begin(),
                                           sample.start_offsets_ms.end());
-  message.set_batch_size(sample.batch_size);
   message.set_element_bytes(static_cast<std::int32_t>(sample.element_bytes));
-  message.set_collective(std::string(ToText(sample.collective)));
   return message;
 }
 
@@ -205,10 +289,17 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   CommSample sample;
   check.IsText("sample_id", message.sample_id(), kMaxNameBytes);
   sample.sample_id = message.sample_id();
-  sample.collective =
-      check.WordOrDefault("collective", message.collective(), Collective::kAllToAll);
-  const bool all_to_all = sample.collective == Collective::kAllToAll;
-  if (all_to_all || !message.direction().empty()) {
+  const bool distributes = message.collective() == kInputDistWord;
+  if (!distributes) {
+    sample.collective =
+        check.WordOrDefault("collective", message.collective(), Collective::kAllToAll);
+    if (message.has_input_distribution()) {
+      check.Fail("input_distribution",
+                 fmt::format("goes with collective {} alone", kInputDistWord));
+    }
+  }
+  const bool all_to_all = sample.collective == Collective::kAllToAll && !distributes;
+  if (all_to_all || (!distributes && !message.direction().empty())) {
     sample.direction = check.WordOf("direction", message.direction(), CommDirection::kForward);
   }
   const int ranks = message.dim_sums_size();
@@ -219,8 +310,9 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
       check.InRange(fmt::format("dim_sums[{}]", i), message.dim_sums(i), 0, std::int64_t{1} << 32);
     }
     sample.dim_sums.assign(message.dim_sums().begin(), message.dim_sums().end());
-    if (!all_to_all && std::count(sample.dim_sums.begin(), sample.dim_sums.end(),
-                                  sample.dim_sums.front()) != ranks) {
+    if (!all_to_all && !distributes &&
+        std::count(sample.dim_sums.begin(), sample.dim_sums.end(), sample.dim_sums.front()) !=
+            ranks) {
       check.Fail("dim_sums",
                  fmt::format("must be the same on every rank for {}, got {}",
                              ToText(sample.collective), fmt::join(sample.dim_sums, ", ")));
@@ -251,6 +343,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
                fmt::format("must be {} for {}, which adds fp32 numbers, got {}", kFp32Bytes,
                            ToText(sample.collective), sample.element_bytes));
   }
+  if (distributes) DecodeDistribution(message, check, violations, sample);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;
 }

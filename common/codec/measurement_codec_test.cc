@@ -132,6 +132,58 @@ TEST(MeasurementCodecTest, ListsFaultyKernels) {
   }
 }
 
+CommSample SomeInputDist() {
+  CommSample sample;
+  sample.sample_id = "m7i";
+  sample.dim_sums = {0, 0, 0};
+  sample.batch_size = 768;
+  sample.input_dist = InputDistSample{{2, 0, 1}, {3.5, 0, 20}, 4, 0.1, true, 99};
+  return sample;
+}
+
+TEST(MeasurementCodecTest, DistributionsOfIdsComeBack) {
+  EXPECT_EQ(*DecodeCommSample(EncodeCommSample(SomeInputDist())), SomeInputDist());
+  const v1::CommSample message = EncodeCommSample(SomeInputDist());
+  EXPECT_EQ(message.collective(), "input_dist");
+  EXPECT_TRUE(message.direction().empty());
+}
+
+TEST(MeasurementCodecTest, ListsFaultyDistributionsOfIds) {
+  v1::CommSample message = EncodeCommSample(SomeInputDist());
+  message.set_direction("forward");
+  message.set_element_bytes(2);
+  message.add_start_offsets_ms(1);
+  message.set_dim_sums(1, 64);
+  v1::InputDistribution& input = *message.mutable_input_distribution();
+  input.set_whole_features(0, -1);
+  input.set_whole_ids(1, 3);
+  input.set_whole_ids(2, std::nan(""));
+  input.set_cut_features(4097);
+  const std::string said = Message(DecodeCommSample(message).status());
+  for (const char* fault :
+       {"direction: must be absent for input_dist", "element_bytes: must be absent",
+        "start_offsets_ms: must be empty", "dim_sums[1]: must be 0 for input_dist, got 64",
+        "input_distribution.whole_features[0]", "input_distribution.whole_ids[1]: must be 0",
+        "input_distribution.whole_ids[2]", "input_distribution.cut_features"}) {
+    EXPECT_THAT(said, HasSubstr(fault));
+  }
+  input.add_whole_features(1);
+  EXPECT_THAT(Message(DecodeCommSample(message).status()),
+              HasSubstr("input_distribution.whole_features: must have as many entries as "
+                        "dim_sums, 3, got 4"));
+  message.clear_input_distribution();
+  EXPECT_THAT(Message(DecodeCommSample(message).status()),
+              HasSubstr("input_distribution: must be given for collective input_dist"));
+  message = EncodeCommSample(SomeCommSample());
+  message.mutable_input_distribution();
+  EXPECT_THAT(Message(DecodeCommSample(message).status()),
+              HasSubstr("input_distribution: goes with collective input_dist alone"));
+  CommSample empty = SomeInputDist();
+  empty.input_dist = InputDistSample{{0, 0, 0}, {0, 0, 0}};
+  EXPECT_THAT(Message(DecodeCommSample(EncodeCommSample(empty)).status()),
+              HasSubstr("must have at least one feature"));
+}
+
 TEST(MeasurementCodecTest, ListsFaultyCommSamples) {
   v1::CommSample message = EncodeCommSample(SomeCommSample());
   message.set_direction("sideways");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,23 @@ struct ComputeSample {
   bool operator==(const ComputeSample&) const = default;
 };
 
+// The ids of one batch, which n ranks send to those that hold the rows before any lookup. Features of
+// tables that a rank holds whole go to that rank; those of tables whose rows are cut are bucketized
+// by row blocks, one a rank.
+struct InputDistSample {
+  std::vector<std::int64_t> whole_features;  // by rank: features whose tables it holds whole
+  std::vector<double> whole_ids;             // by rank: mean ids a sample of those together
+  std::int64_t cut_features = 0;             // features of tables that are cut over all ranks
+  double cut_ids = 0;                        // mean ids a sample of those together
+  bool weighted = false;                     // every id has a weight
+  std::uint64_t seed = 0;                    // of the ids
+
+  bool operator==(const InputDistSample&) const = default;
+};
+
+// The word for it where messages and records name collectives.
+inline constexpr std::string_view kInputDistWord = "input_dist";
+
 // One exchange of pooled embeddings or of their gradients between n ranks, for a global batch of B.
 // - all_to_all: rank r holds dim_sums[r] columns for the whole batch. Forward: it sends them for
 //   B / n samples to each rank; backward: it receives them.
@@ -48,6 +66,8 @@ struct ComputeSample {
 //   and gets the sum over the ranks for its B / n samples. all_gather: every rank has B / n x d and
 //   gets B x d. all_reduce: every rank has B x d and gets their sum. The direction only says in
 //   which pass trainers do it.
+// - With `input_dist`, the distribution of ids instead: all enter together, dim_sums are n zeros, and
+//   direction, element_bytes and collective stay as they are here.
 struct CommSample {
   std::string sample_id;
   CommDirection direction = CommDirection::kForward;
@@ -56,9 +76,15 @@ struct CommSample {
   std::int64_t batch_size = 0;
   std::int64_t element_bytes = 4;
   Collective collective = Collective::kAllToAll;
+  std::optional<InputDistSample> input_dist = {};
 
   bool operator==(const CommSample&) const = default;
 };
+
+// What the sample measures: a collective's word, or kInputDistWord.
+constexpr std::string_view CollectiveWord(const CommSample& sample) {
+  return sample.input_dist ? kInputDistWord : ToText(sample.collective);
+}
 
 // Settings of a measurement, mostly of the stopping rule of kernels/stats.
 struct MeasurementSettings {

@@ -477,6 +477,7 @@ std::int64_t MakeVersion1(const std::string& path) {
   store.reset();
   ExecuteSql(path,
              "ALTER TABLE comm_samples DROP COLUMN collective;"
+             "ALTER TABLE comm_samples DROP COLUMN input_dist;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 1");
   return sweep;
 }
@@ -513,10 +514,20 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   EXPECT_THAT(*reader->PendingCommSamples(*other), testing::ElementsAre(gather));
 }
 
-TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsVersion2) {
+TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIs) {
+  auto store = MustOpen();
+  ASSERT_TRUE(store->BeginCommSweep(Info("old"), CommSamples(4)).ok());
+  store.reset();
+  ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN input_dist; PRAGMA user_version = 2");
+  auto reader = MustOpen(StoreMode::kReadOnly);
+  EXPECT_EQ(*reader->PendingCommSamples(1), CommSamples(4));
+  EXPECT_EQ(VersionOf(Path()), 2);
+}
+
+TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsOneOfToday) {
   const std::int64_t sweep = MakeVersion1(Path());
   auto store = MustOpen();
-  EXPECT_EQ(VersionOf(Path()), 2);
+  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
   EXPECT_EQ(*store->BeginCommSweep(Info("old"), CommSamples(2)), sweep);
   EXPECT_EQ(store->ReadCommRecords()->front().sample, MakeCommSample(0));
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m1", CommResults("m1")).ok());

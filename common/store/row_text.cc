@@ -50,6 +50,16 @@ std::string EnvironmentToText(const MeasurementEnvironment& environment) {
                {"properties", environment.properties}});
 }
 
+std::string InputDistToText(const std::optional<InputDistSample>& input) {
+  if (!input) return "";
+  return Dump({{"whole_features", input->whole_features},
+               {"whole_ids", input->whole_ids},
+               {"cut_features", input->cut_features},
+               {"cut_ids", input->cut_ids},
+               {"weighted", input->weighted},
+               {"seed", input->seed}});
+}
+
 StatusOr<std::vector<std::int64_t>> IntegersFromText(const std::string& text) {
   using Integers = std::vector<std::int64_t>;
   return Parse<Integers>(text, [](const Json& value) -> StatusOr<Integers> {
@@ -67,6 +77,21 @@ StatusOr<std::vector<std::int64_t>> IntegersFromText(const std::string& text) {
 StatusOr<std::vector<double>> RealsFromText(const std::string& text) {
   return Parse<std::vector<double>>(
       text, [](const Json& value) { return value.get<std::vector<double>>(); });
+}
+
+StatusOr<std::optional<InputDistSample>> InputDistFromText(const std::string& text) {
+  using Input = std::optional<InputDistSample>;
+  if (text.empty()) return Input();
+  return Parse<Input>(text, [](const Json& value) -> StatusOr<Input> {
+    InputDistSample input;
+    NS_ASSIGN_OR_RETURN(input.whole_features, IntegersFromText(value.at("whole_features").dump()));
+    input.whole_ids = value.at("whole_ids").get<std::vector<double>>();
+    input.cut_features = value.at("cut_features").get<std::int64_t>();
+    input.cut_ids = value.at("cut_ids").get<double>();
+    input.weighted = value.at("weighted").get<bool>();
+    input.seed = value.at("seed").get<std::uint64_t>();
+    return input;
+  });
 }
 
 StatusOr<ReuseHistogram> HistogramFromText(const std::string& text) {

@@ -40,6 +40,15 @@ std::string FaultOf(const CommSample& sample) {
       sample.start_offsets_ms.size() != sample.dim_sums.size()) {
     return "has start offsets for another number of ranks";
   }
+  if (const auto& input = sample.input_dist) {
+    if (input->whole_features.size() != sample.dim_sums.size() ||
+        input->whole_ids.size() != sample.dim_sums.size()) {
+      return "has features for another number of ranks";
+    }
+    if (!AllFinite(input->whole_ids) || !std::isfinite(input->cut_ids)) {
+      return "has numbers of ids that are not finite";
+    }
+  }
   return AllFinite(sample.start_offsets_ms) ? "" : "has a start offset that is not finite";
 }
 
@@ -233,7 +242,7 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
                                                   const std::vector<CommSample>& samples) {
   RowInserter insert(database,
                      "comm_samples (sweep_id, position, sample_id, direction, num_ranks, dim_sums, "
-                     "start_offsets_ms, batch_size, element_bytes, collective)");
+                     "start_offsets_ms, batch_size, element_bytes, collective, input_dist)");
   std::int64_t position = 0;
   for (const CommSample& sample : samples) {
     insert.Bind(sweep_id)
@@ -245,7 +254,8 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
         .Bind(RealsToText(sample.start_offsets_ms))
         .Bind(sample.batch_size)
         .Bind(sample.element_bytes)
-        .Bind(std::string(ToText(sample.collective)));
+        .Bind(std::string(CollectiveWord(sample)))
+        .Bind(InputDistToText(sample.input_dist));
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());
@@ -288,8 +298,9 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
                                                                   SampleFilter filter) {
   NS_ASSIGN_OR_RETURN(
       const auto rows,
-      database.Prepare(SelectFrom(
-          "direction, dim_sums, start_offsets_ms, element_bytes, collective", "comm", filter)));
+      database.Prepare(
+          SelectFrom("direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist",
+                     "comm", filter)));
   rows->Bind(sweep_id);
   std::vector<StoredSample<CommSample>> samples;
   while (true) {
@@ -303,6 +314,8 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
     NS_ASSIGN_OR_RETURN(stored.sample.dim_sums, IntegersFromText(rows->Text(4)));
     NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms, RealsFromText(rows->Text(5)));
     stored.sample.element_bytes = rows->Integer(6);
+    NS_ASSIGN_OR_RETURN(stored.sample.input_dist, InputDistFromText(rows->Text(8)));
+    if (stored.sample.input_dist) continue;
     NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
   }
 }

@@ -96,23 +96,26 @@ CREATE TABLE comm_measurements (
 constexpr const char* kMigrations[] = {
     // 2: collectives other than all-to-all.
     "ALTER TABLE comm_samples ADD COLUMN collective TEXT NOT NULL DEFAULT 'all_to_all'",
-    // 3: kernels of tables in host memory.
-    "ALTER TABLE compute_samples ADD COLUMN shard_kernels TEXT NOT NULL DEFAULT ''",
+    // 3: kernels of tables in host memory, distributions of ids.
+    "ALTER TABLE compute_samples ADD COLUMN shard_kernels TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE comm_samples ADD COLUMN input_dist TEXT NOT NULL DEFAULT ''",
 };
 constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
 static_assert(kVersion == ProfileStore::kSchemaVersion);
 
 // For a file of an older version that may not be written: what this connection reads looks like
-// today's; entry i for what version i + 2 added. A view in the connection's own temporary schema
-// hides the table of the same name. When another process brings the file up to date meanwhile, `*`
-// has the real column, which comes first.
+// today's; entry i for version i + 1. A view in the connection's own temporary schema hides the
+// table of the same name. When another process brings the file up to date meanwhile, `*` has the
+// real columns, which come first.
 constexpr const char* kViews[] = {
+    "PRAGMA temp_store = MEMORY;"
     "CREATE TEMP VIEW comm_samples AS "
-    "SELECT *, 'all_to_all' AS collective FROM main.comm_samples",
-    "CREATE TEMP VIEW compute_samples AS "
-    "SELECT *, '' AS shard_kernels FROM main.compute_samples",
-};
-static_assert(std::size(kViews) == std::size(kMigrations));
+    "SELECT *, 'all_to_all' AS collective, '' AS input_dist FROM main.comm_samples;"
+    "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist FROM main.comm_samples;"
+    "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples"};
+static_assert(std::size(kViews) + 1 == kVersion);
 
 struct Header {
   std::int64_t application_id = 0;
@@ -232,11 +235,7 @@ Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
   NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
   if (header.version == kVersion) return absl::OkStatus();
-  NS_RETURN_IF_ERROR(database.Execute("PRAGMA temp_store = MEMORY"));
-  for (std::int64_t version = header.version; version < kVersion; ++version) {
-    NS_RETURN_IF_ERROR(database.Execute(kViews[version - 1]));
-  }
-  return absl::OkStatus();
+  return database.Execute(kViews[header.version - 1]);
 }
 
 Status PrepareSchema(SqliteDatabase& database) {

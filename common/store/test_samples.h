@@ -45,6 +45,13 @@ inline CommSample MakeCommSample(int i) {
   sample.dim_sums = {64 + i, 0, 128};
   if (i % 2 == 0) sample.start_offsets_ms = {0.1, 0, 2.5};
   sample.batch_size = 768;
+  if (i % 5 == 4) {
+    sample.dim_sums = {0, 0, 0};
+    sample.input_dist =
+        InputDistSample{{2, 0, 1}, {3.5, 0, 1.0 / 3}, i,
+                        0.1,       i % 2 == 0,        std::numeric_limits<std::uint64_t>::max()};
+    return sample;
+  }
   if (i >= 3) sample.collective = kWords<Collective>[i % kWords<Collective>.size()].value;
   return sample;
 }

@@ -37,12 +37,13 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
                                std::shared_ptr<const ComputeModel> compute,
                                std::shared_ptr<const CommModel> comm)
     : conditions_(std::move(conditions)),
-      properties_(properties),
+      properties_(std::move(properties)),
       sharding_types_(std::move(sharding_types)),
       comm_(std::move(comm)) {
-  const auto input_dist =
-      InputDist::Of(conditions_, properties.torchrec_input_dist ? InputDistRule::kTorchRec
-                                                                : InputDistRule::kOurs);
+  const auto input_dist = InputDist::Of(
+      conditions_,
+      properties_.torchrec_input_dist ? InputDistRule::kTorchRec : InputDistRule::kOurs,
+      properties_.measured_input_dist);
   if (input_dist && input_dist->exposed()) {
     compute = WithInputDist(std::move(compute), *input_dist);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace neuroshard {
 namespace {
@@ -30,9 +31,22 @@ InputBytes InputBytesOf(const ShardFeatures& shard, const PricingConditions& con
           shard.weighted ? ids * kWeightBytes : 0};
 }
 
-std::optional<InputDist> InputDist::Of(const PricingConditions& conditions, InputDistRule rule) {
+InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditions& conditions) {
+  const InputBytes from_each = InputBytesOf(shard, conditions);
+  const double ids = (from_each.ids + from_each.weights) * conditions.num_ranks;
+  const bool cut = CutsRows(shard.layout.type);
+  return {cut ? 0 : ids, cut ? ids : 0, from_each.lengths * conditions.num_ranks};
+}
+
+std::optional<InputDist> InputDist::Of(const PricingConditions& conditions, InputDistRule rule,
+                                       const std::optional<MeasuredInputDist>& measured) {
   if (!conditions.pipeline_type) return std::nullopt;
-  return InputDist(conditions, rule);
+  InputDist input_dist(conditions, rule);
+  if (measured) {
+    const auto num_hosts = std::max<std::size_t>(1, conditions.hosts.size());
+    input_dist.rates_ = measured->At(conditions.num_ranks, static_cast<int>(num_hosts));
+  }
+  return input_dist;
 }
 
 InputDist::InputDist(const PricingConditions& conditions, InputDistRule rule)
@@ -45,10 +59,15 @@ InputDist::InputDist(const PricingConditions& conditions, InputDistRule rule)
                 conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
                 conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond} {}
 
+float InputDist::fixed_ms() const {
+  return rates_ && conditions_.num_ranks > 1 ? static_cast<float>(rates_->fixed_ms) : 0;
+}
+
 float InputDist::Ms(const ShardFeatures& shard) const {
   const double ranks = topology_.num_ranks;
   const double per_host = topology_.ranks_per_host;
   if (ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return 0;
+  if (rates_) return static_cast<float>(rates_->Ms(InputDistBytesOf(shard, conditions_)));
   const double link = CommBandwidth(topology_, Collective::kAllToAll, ranks, per_host);
   if (rule_ == InputDistRule::kTorchRec) {
     const double ids = shard.pooling_factor * static_cast<double>(conditions_.global_batch_size);

@@ -1,11 +1,11 @@
 // The input side of a sharded embedding: ids, lengths of bags and weights of ids go to the ranks
-// that hold the rows, before any lookup. Formulas: no model has
-// measurements of it.
+// that hold the rows, before any lookup. Formulas, but where a model has measurements of it.
 #pragma once
 
 #include <optional>
 
 #include "server/cost/analytic/comm_bandwidth.h"
+#include "server/cost/measured_input_dist.h"
 #include "server/cost/pricing_conditions.h"
 #include "server/cost/shard_features.h"
 
@@ -44,17 +44,29 @@ enum class InputDistRule {
   kTorchRec,
 };
 
+// The same of all ranks together, as measurements tell it apart.
+InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditions& conditions);
+
 // Prices the distribution of ids at the conditions of one request: a rank's time is the sum of its
-// shards'. What ranks receive differs, what they send does not: a rank that receives less than the
+// shards' and fixed_ms(). What ranks receive differs, what they send does not: a rank that receives less than the
 // mean sends longer than is counted here; the largest rank is counted right. Immutable; all methods
 // from any thread.
 class InputDist {
  public:
-  // None where the request does not say how its trainer distributes ids.
-  static std::optional<InputDist> Of(const PricingConditions& conditions, InputDistRule rule);
+  // None where the request does not say how its trainer distributes ids. `measured` goes before
+  // the rule where it was measured at the conditions' ranks and hosts.
+  static std::optional<InputDist> Of(const PricingConditions& conditions, InputDistRule rule,
+                                     const std::optional<MeasuredInputDist>& measured = {});
 
   // Whether it is part of a rank's cost; otherwise it runs beside the batch before.
   bool exposed() const { return exposed_; }
+
+  // Whether measurements price it.
+  bool measured() const { return rates_.has_value(); }
+
+  // Of every rank, with shards or without, whatever the plan: no part of what searches compare. 0
+  // for formulas and for a rank alone.
+  float fixed_ms() const;
 
   // At least 0; 0 for a rank alone.
   float Ms(const ShardFeatures& shard) const;
@@ -65,6 +77,7 @@ class InputDist {
   PricingConditions conditions_;
   InputDistRule rule_;
   bool exposed_;
+  std::optional<InputDistRates> rates_;  // measured
   double memory_bytes_per_ms_;
   CommTopology topology_;
 };

@@ -223,6 +223,40 @@ TEST(InputDistTest, TakesTheSlowerLinkAndThePassesOverMemory) {
       InputDist::Of(alone, InputDistRule::kOurs)->Ms(AsShard(ShardingType::kTableWise, 1, 10)), 0);
 }
 
+TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
+  const MeasuredInputDist measured = {{{2, 0.5, 1, 3, 2}, {8, 1.5, 5, 7, 4}}, 2};
+  const auto bound = [&](const PricingConditions& conditions) {
+    return *InputDist::Of(conditions, InputDistRule::kOurs, measured);
+  };
+  PricingConditions conditions = TwoHosts();  // 4 ranks: halfway from 2 to 8 in ln(ranks)
+  const InputDist input_dist = bound(conditions);
+  EXPECT_TRUE(input_dist.measured());
+  EXPECT_FLOAT_EQ(input_dist.fixed_ms(), 1);
+  // 4 x 480 bytes of ids and 4 x 48 of lengths; half of the ids of half of the rows.
+  EXPECT_FLOAT_EQ(input_dist.Ms(AsShard(ShardingType::kTableWise, 1, 10)),
+                  (3 * 1920 + 3 * 192) / 1e6F);
+  EXPECT_FLOAT_EQ(input_dist.Ms(AsShard(ShardingType::kRowWiseSubset, 2, 5)),
+                  (5 * 960 + 3 * 192) / 1e6F);
+  EXPECT_EQ(input_dist.Ms(AsShard(ShardingType::kDataParallel, 1, 10)), 0);
+
+  conditions.num_ranks = 2;
+  EXPECT_FLOAT_EQ(bound(conditions).fixed_ms(), 0.5);
+  const auto is_formula = [&] {
+    const InputDist formula = *InputDist::Of(conditions, InputDistRule::kOurs);
+    const ShardFeatures shard = AsShard(ShardingType::kTableWise, 1, 10);
+    return !bound(conditions).measured() && bound(conditions).fixed_ms() == 0 &&
+           bound(conditions).Ms(shard) == formula.Ms(shard);
+  };
+  conditions.num_ranks = 16;
+  EXPECT_TRUE(is_formula()) << "more ranks than were measured";
+  conditions.num_ranks = 4;
+  conditions.hosts.resize(3);
+  EXPECT_TRUE(is_formula()) << "more hosts than were measured";
+  conditions.hosts.clear();
+  conditions.pipeline_type = std::nullopt;
+  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs, measured).has_value());
+}
+
 // phi of two entries, of which a rank costs the sum.
 class TwoEntries final : public ComputeModel {
  public:

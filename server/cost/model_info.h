@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/domain/plan_cost.h"
 #include "common/domain/vocabulary.h"
+#include "server/cost/measured_input_dist.h"
 
 namespace neuroshard {
 
@@ -74,6 +76,8 @@ struct ModelProperties {
   bool monotone_shard_costs = false;
   // It prices the distribution of ids, if asked to, as TorchRec does (server/cost/input_dist.h).
   bool torchrec_input_dist = false;
+  // The distribution of ids was measured; none: it is a formula.
+  std::optional<MeasuredInputDist> measured_input_dist = {};
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
 };

@@ -35,7 +35,7 @@ void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> sh
   float ms = 0;  // summed as searches sum it
   for (const ShardFeatures& shard : shards) ms += input_dist.Ms(shard);
   ms *= scale;
-  rank.input_dist_ms = ms;
+  rank.input_dist_ms = ms + input_dist.fixed_ms();
   rank.input_dist_hidden = !input_dist.exposed();
   if (input_dist.exposed()) rank.compute_ms -= ms;
 }
@@ -62,8 +62,10 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   }
   std::vector<float> compute_ms, forward_loads, backward_loads;
   ShardKinds kinds;
+  const bool exposed = model.input_dist() && model.input_dist()->exposed();
+  const float fixed_ms = exposed ? model.input_dist()->fixed_ms() : 0;
   for (const ShardSetCost& rank : ranks) {
-    compute_ms.push_back(rank.compute.total_ms);
+    compute_ms.push_back(rank.compute.total_ms + fixed_ms);
     forward_loads.push_back(rank.load.forward);
     backward_loads.push_back(rank.load.backward);
     kinds |= rank.load.kinds;

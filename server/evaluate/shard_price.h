@@ -9,8 +9,8 @@
 namespace neuroshard {
 
 // Compute and communication of each shard on a rank of its own, in ms; a plan costs sums of these
-// under a model with additive_compute and separable_comm, and ranks of one kind. Keeps its memory
-// from batch to batch.
+// under a model with additive_compute and separable_comm, and ranks of one kind (of several, kind 0
+// is priced). Keeps its memory from batch to batch.
 class ShardPricer {
  public:
   // `model` must outlive the pricer.
@@ -23,6 +23,7 @@ class ShardPricer {
   const BoundCostModel& model_;
   std::vector<float> phi_;
   std::vector<CommLoad> loads_;
+  std::vector<int> kinds_;
   std::vector<ComputeCost> compute_;
   std::vector<float> cells_;  // [rows, ranks]: loads of one direction, one shard a cell
   std::vector<float> start_offsets_ms_;

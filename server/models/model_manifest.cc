@@ -9,6 +9,7 @@
 #include "common/domain/vocabulary.h"
 #include "server/cost/feature_columns.h"
 #include "server/models/fabric_file.h"
+#include "server/models/input_dist_section.h"
 #include "server/models/manifest_fields.h"
 #include "server/models/model_drift.h"
 #include "server/models/regular_file.h"
@@ -126,6 +127,9 @@ void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   if (manifest.comm && manifest.comm->interval) {
     coverages.emplace_back("comm.interval", manifest.comm->interval->coverage);
   }
+  if (manifest.input_dist && manifest.input_dist->interval) {
+    coverages.emplace_back("input_dist.interval", manifest.input_dist->interval->coverage);
+  }
   if (manifest.comm) {
     for (const auto& [collective, interval] : manifest.comm->intervals) {
       coverages.emplace_back("comm.intervals." + collective, interval.coverage);
@@ -157,10 +161,12 @@ void ReadNetworks(ConfigReader& root, ModelManifest& manifest) {
     comm.reset();
   }
   std::optional<ConfigReader> trained_on = root.SectionIfGiven("trained_on");
+  std::optional<ConfigReader> input_dist = root.SectionIfGiven("input_dist");
   if (universal) {
     manifest.universal = ReadUniversalCompute(*compute);
     if (comm) manifest.comm = ReadUniversalComm(*comm);
     if (trained_on) manifest.trained_on = ReadTrainedOn(*trained_on);
+    if (input_dist) manifest.input_dist = ReadInputDist(*input_dist);
     CheckCoverages(manifest, root);
   } else {
     if (compute) manifest.compute = ReadCompute(*compute);
@@ -168,9 +174,10 @@ void ReadNetworks(ConfigReader& root, ModelManifest& manifest) {
       root.AddViolation("comm", fmt::format("goes with compute.kind {}, unless it is of kind {}",
                                             kUniversalComputeKind, kFabricKind));
     }
-    if (trained_on) {
-      root.AddViolation("trained_on",
-                        fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+    for (const auto& [key, section] :
+         {std::pair("trained_on", &trained_on), std::pair("input_dist", &input_dist)}) {
+      if (!*section) continue;
+      root.AddViolation(key, fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
     }
   }
   for (const char* key : {"forward_comm", "backward_comm"}) {

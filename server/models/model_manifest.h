@@ -61,6 +61,7 @@ struct ModelManifest {
   std::optional<UniversalComputeManifest> universal;
   std::optional<UniversalCommManifest> comm;
   std::optional<TrainedOnManifest> trained_on;
+  std::optional<InputDistManifest> input_dist;  // with `universal`; none: a formula prices it
   // Section comm of kind fabric, with any kind of compute: communication was not measured; then
   // `comm` and the lists above are empty.
   std::optional<Fabric> fabric;

@@ -1,6 +1,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "server/models/fabric_file.h"
+#include "server/models/input_dist_section.h"
 #include "server/models/manifest_fields.h"
 #include "server/models/model_manifest.h"
 #include "server/models/universal_sections.h"
@@ -128,6 +129,7 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
     EmitCompute(out, manifest.compute);
   }
   if (manifest.comm) EmitUniversalComm(out, *manifest.comm);
+  if (manifest.input_dist) EmitInputDist(out, *manifest.input_dist);
   if (manifest.fabric) EmitFabricSection(out, *manifest.fabric);
   EmitComm(out, "forward_comm", manifest.forward_comm);
   EmitComm(out, "backward_comm", manifest.backward_comm);

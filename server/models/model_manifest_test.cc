@@ -315,11 +315,17 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
             .outputs = {"total_ms"}, .cache_bytes = 0, .has_intervals = false}}) {
     ModelManifest manifest = MakeUniversalFixture(options).manifest;
     manifest.unusable_reason = "only a test";
-    const auto text = FormatModelManifest(manifest);
-    ASSERT_TRUE(text.ok()) << text.status();
-    const auto read = ParseModelManifest(*text);
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(*read, manifest);
+    for (const bool distributes : {false, true}) {
+      if (distributes) {
+        manifest.input_dist = InputDistManifest{{{{2, 0.5, 1, 2.25, 0}, {8, 1.0 / 3, 0, 3, 4}}, 2},
+                                                manifest.universal->interval};
+      }
+      const auto text = FormatModelManifest(manifest);
+      ASSERT_TRUE(text.ok()) << text.status();
+      const auto read = ParseModelManifest(*text);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(*read, manifest);
+    }
   }
 }
 
@@ -355,10 +361,34 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
                    "quality.usable"}));
 }
 
+TEST(UniversalManifestTest, FaultsOfTheDistributionOfIdsHaveTheirPaths) {
+  ModelManifest manifest = MakeUniversalFixture({}).manifest;
+  const std::string text = *FormatModelManifest(manifest);
+  EXPECT_THAT(FaultyFields(ParseModelManifest(text + "input_dist: {max_hosts: 0}\n").status()),
+              ::testing::UnorderedElementsAre("input_dist.max_hosts", "input_dist.rates",
+                                              "input_dist.rates"));
+  const std::vector<std::string> fields = FaultyFields(
+      ParseModelManifest(text + "input_dist:\n"
+                                "  rates:\n"
+                                "    - {num_ranks: 4, fixed_ms: -1, whole_ns_per_byte: 1,"
+                                " cut_ns_per_byte: .nan, lengths_ns_per_byte: 1}\n"
+                                "    - {num_ranks: 4, fixed_ms: 1, whole_ns_per_byte: 1,"
+                                " lengths_ns_per_byte: 1, more: 1}\n"
+                                "  interval: {coverage: 0.5, factor: 1, noise_cost_ms: [1],"
+                                " noise: [0.1]}\n")
+          .status());
+  EXPECT_THAT(fields, ::testing::IsSupersetOf(
+                          {"input_dist.rates[0].fixed_ms", "input_dist.rates[0].cut_ns_per_byte",
+                           "input_dist.rates[1].num_ranks", "input_dist.rates[1].cut_ns_per_byte",
+                           "input_dist.rates[1].more", "input_dist.interval.coverage"}));
+}
+
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {
-  const auto manifest = ParseModelManifest(std::string(kWhole) + "trained_on: {}\ncomm: {}\n");
+  const auto manifest =
+      ParseModelManifest(std::string(kWhole) + "trained_on: {}\ncomm: {}\ninput_dist: {}\n");
   EXPECT_THAT(Message(manifest.status()),
-              AllOf(HasSubstr("trained_on: goes with"), HasSubstr("comm: goes with")));
+              AllOf(HasSubstr("trained_on: goes with"), HasSubstr("input_dist: goes with"),
+                    HasSubstr("comm: goes with")));
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/cost/measured_input_dist.h"
+
 namespace neuroshard {
 
 inline constexpr std::string_view kUniversalComputeKind = "universal_table_sum";
@@ -70,6 +72,14 @@ struct UniversalCommManifest {
   }
 
   bool operator==(const UniversalCommManifest&) const = default;
+};
+
+// Section input_dist.
+struct InputDistManifest {
+  MeasuredInputDist measured;
+  std::optional<IntervalManifest> interval;
+
+  bool operator==(const InputDistManifest&) const = default;
 };
 
 // Conditions of the samples that a model was trained on. Zero or empty: not stated.

@@ -87,7 +87,13 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
                      fmt::join(devices, " and "), figures);
 }
 
-// No model has measurements of it.
+// Whether the model measured the distribution of ids at the request's ranks and hosts.
+bool MeasuredInputDistFor(const CostModelInfo& model, const Topology& topology) {
+  const auto& measured = model.properties.measured_input_dist;
+  return measured &&
+         measured->At(topology.num_ranks(), static_cast<int>(topology.hosts().size())).has_value();
+}
+
 std::string InputDistText(const Topology& topology, const std::vector<std::string>& devices) {
   std::string figures = "the request's bandwidths";
   if (!devices.empty()) {
@@ -198,7 +204,8 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
       differences.push_back(fmt::format("the request is for {}", fmt::join(devices, " and ")));
     }
     AddOutside(UnmeasuredConditions(request, model), differences);
-    if (request.pipeline_type && request.topology.num_ranks() > 1) {
+    if (request.pipeline_type && request.topology.num_ranks() > 1 &&
+        !MeasuredInputDistFor(model, request.topology)) {
       differences.push_back(InputDistText(request.topology, devices));
     }
     AddFormulas(AnalyticAdditions(request, model, plan), basis, differences);

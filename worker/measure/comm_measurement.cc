@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <new>
+#include <optional>
 
 #include "common/base/bytes.h"
 #include "kernels/stats/stopping_rule.h"
 #include "worker/measure/exchange_counts.h"
+#include "worker/measure/input_distribution.h"
 
 namespace neuroshard {
 namespace {
@@ -32,6 +35,11 @@ double Fingerprint(const CommSample& sample, const MeasurementSettings& settings
   if (sample.collective != Collective::kAllToAll) {
     text += fmt::format("|{}", ToText(sample.collective));
   }
+  if (const auto& input = sample.input_dist) {
+    text += fmt::format("|{}|{}|{}|{}|{}|{}|{}", kInputDistWord,
+                        fmt::join(input->whole_features, ","), fmt::join(input->whole_ids, ","),
+                        input->cut_features, input->cut_ids, input->weighted, input->seed);
+  }
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return static_cast<double>(hash >> 12);
@@ -46,15 +54,20 @@ Status CheckAllRanksMeasureTheSame(Communicator& communicator, double fingerprin
   return absl::OkStatus();
 }
 
-// OK when this rank's buffers are there; RESOURCE_EXHAUSTED when they do not fit.
+// OK when this rank's buffers are there, those of distributed ids apart from what the ranks tell
+// each other; RESOURCE_EXHAUSTED when they do not fit.
 Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device,
-                      const CommSample& sample) {
+                      const CommSample& sample, std::optional<InputDistribution>& input_dist) {
   const double bytes = ExchangeBytes(sample, communicator.rank());
   if (bytes > static_cast<double>(device.memory_bytes)) {
     return ResourceExhausted("rank {} exchanges {:.0f} bytes, its device has {}",
                              communicator.rank(), bytes, FormatBytes(device.memory_bytes));
   }
   try {
+    if (sample.input_dist) {
+      input_dist.emplace(communicator, sample);
+      return absl::OkStatus();
+    }
     return sample.collective == Collective::kAllToAll
                ? communicator.Reserve(ExchangeCounts(sample, communicator.rank()))
                : communicator.ReserveBlocks(sample.collective, BlockBytes(sample));
@@ -71,12 +84,34 @@ std::chrono::nanoseconds StartOffset(const CommSample& sample, int rank) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(offset_ms * 1e6));
 }
 
+// The rank's part in what the sample measures, once.
+std::function<Status()> StepOf(Communicator& communicator, const CommSample& sample,
+                               std::optional<InputDistribution>& input_dist) {
+  if (input_dist) return [&] { return input_dist->Run(); };
+  if (sample.collective == Collective::kAllToAll) {
+    return [&communicator, counts = ExchangeCounts(sample, communicator.rank())] {
+      return communicator.AllToAll(counts);
+    };
+  }
+  return [&, block_bytes = BlockBytes(sample)] {
+    return communicator.RunBlocks(sample.collective, block_bytes);
+  };
+}
+
+// Room for the ids that the rank receives.
+Status ReserveIds(const Communicator& communicator, InputDistribution& input_dist) {
+  try {
+    return input_dist.Reserve();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("rank {}: the host has no memory left for its ids",
+                             communicator.rank());
+  }
+}
+
 StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample& sample,
+                                    const std::function<Status()>& step,
                                     const MeasurementSettings& settings, const Timekeeper& time,
                                     const StopSignal& stop) {
-  const bool all_to_all = sample.collective == Collective::kAllToAll;
-  const AllToAllCounts counts =
-      all_to_all ? ExchangeCounts(sample, communicator.rank()) : AllToAllCounts();
   const std::chrono::nanoseconds offset = StartOffset(sample, communicator.rank());
   StoppingRule rule(settings);
   // Of the first iteration that satisfied it; this rank goes on while another one is not satisfied.
@@ -102,8 +137,7 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
       time.WaitUntil(together + offset, stop);
       start = time.Now();
     });
-    NS_RETURN_IF_ERROR(all_to_all ? communicator.AllToAll(counts)
-                                  : communicator.RunBlocks(sample.collective, BlockBytes(sample)));
+    NS_RETURN_IF_ERROR(step());
     const TimePoint end = time.Now();
     if (i < settings.warmup_iterations) continue;
 
@@ -129,19 +163,28 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
   record.sample_id = sample.sample_id;
   record.rank = communicator.rank();
 
-  const Status reserved = ReserveBuffers(communicator, device, sample);
+  std::optional<InputDistribution> input_dist;
+  Status reserved = ReserveBuffers(communicator, device, sample, input_dist);
   if (!reserved.ok() && !absl::IsResourceExhausted(reserved)) return reserved;
-  NS_ASSIGN_OR_RETURN(const double ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
+  NS_ASSIGN_OR_RETURN(double ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
+  if (ranks_out_of_memory == 0 && input_dist) {
+    NS_RETURN_IF_ERROR(input_dist->ExchangeSizes());
+    reserved = ReserveIds(communicator, *input_dist);
+    if (!reserved.ok() && !absl::IsResourceExhausted(reserved)) return reserved;
+    NS_ASSIGN_OR_RETURN(ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
+  }
   if (ranks_out_of_memory > 0) {
     record.outcome = Outcome::kOutOfMemory;
     record.detail =
         reserved.ok() ? "another rank of the group ran out of memory" : Message(reserved);
   } else {
-    NS_ASSIGN_OR_RETURN(record.series, RunIterations(communicator, sample, settings, time, stop));
+    NS_ASSIGN_OR_RETURN(
+        record.series, RunIterations(communicator, sample, StepOf(communicator, sample, input_dist),
+                                     settings, time, stop));
   }
   record.environment =
       stamp.Make(device, settings,
-                 {{"collective", std::string(ToText(sample.collective))},
+                 {{"collective", std::string(CollectiveWord(sample))},
                   {std::string(kCollectiveBackendProperty), device.collective_backend},
                   {"world_size", std::to_string(communicator.world_size())}});
   return record;

@@ -9,6 +9,44 @@
 
 namespace neuroshard {
 
+namespace {
+
+// Of the ids that a group of so many ranks distributes.
+void CheckInputDist(const InputDistSample& input, std::size_t ranks, Violations& violations) {
+  const auto check = [&](const char* field, std::size_t entries) {
+    if (entries == ranks) return;
+    violations.Add(fmt::format("input_distribution.{}", field),
+                   fmt::format("must have one entry for each of the group's {} ranks, got {}",
+                               ranks, entries));
+  };
+  check("whole_features", input.whole_features.size());
+  check("whole_ids", input.whole_ids.size());
+}
+
+// Its batch, what it sends, what it receives and what it makes of that.
+double InputDistBytes(const CommSample& sample, std::size_t rank) {
+  const InputDistSample& input = *sample.input_dist;
+  const auto ranks = static_cast<double>(sample.dim_sums.size());
+  const double own_samples = static_cast<double>(sample.batch_size) / ranks;
+  const double batch = static_cast<double>(sample.batch_size);
+  const auto cut_features = static_cast<double>(input.cut_features);
+  double features = cut_features;
+  double ids = input.cut_ids;
+  for (std::size_t r = 0; r < input.whole_features.size(); ++r) {
+    features += static_cast<double>(input.whole_features[r]);
+    ids += input.whole_ids[r];
+  }
+  const double came_features = static_cast<double>(input.whole_features[rank]) + cut_features;
+  const double came_ids = input.whole_ids[rank] + input.cut_ids / ranks;
+  constexpr double kLengthBytes = 8;
+  const double id_bytes = input.weighted ? 12 : 8;
+  return id_bytes * (3 * own_samples * ids + 2 * batch * came_ids) +
+         kLengthBytes *
+             (2 * own_samples * features + 2 * batch * cut_features + 3 * batch * came_features);
+}
+
+}  // namespace
+
 Status CheckCommSample(const CommSample& sample, int world_size,
                        std::chrono::milliseconds timeout) {
   Violations violations;
@@ -45,10 +83,12 @@ Status CheckCommSample(const CommSample& sample, int world_size,
                    fmt::format("must be a positive multiple of the group's {} ranks, got {}",
                                world_size, sample.batch_size));
   }
+  if (sample.input_dist) CheckInputDist(*sample.input_dist, ranks, violations);
   return violations.ToStatus();
 }
 
 double ExchangeBytes(const CommSample& sample, int rank) {
+  if (sample.input_dist) return InputDistBytes(sample, static_cast<std::size_t>(rank));
   const auto world_size = static_cast<double>(sample.dim_sums.size());
   const auto own_columns = static_cast<double>(sample.dim_sums[rank]);
   // Of one rank's share of the batch.

@@ -16,7 +16,7 @@ namespace neuroshard {
 // the other ranks run into the timeout.
 Status CheckCommSample(const CommSample& sample, int world_size, std::chrono::milliseconds timeout);
 
-// Bytes of `rank`'s buffers together, those of partial sums included, as a real number since a
+// Bytes of `rank`'s buffers together, those of partial sums and of distributed ids included, as a real number since a
 // hostile sample's exceed any integer.
 double ExchangeBytes(const CommSample& sample, int rank);
 

@@ -134,6 +134,90 @@ class CommGroupServiceTest : public ::testing::Test {
   std::map<TestWorker*, std::string> tokens_;
 };
 
+// Gloo's, by the name of another.
+class OtherCollectives final : public CollectiveBackend {
+ public:
+  std::string name() const override { return "nccl"; }
+  std::map<std::string, std::string> details() const override { return {}; }
+  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec& spec) const override {
+    return gloo_.Open(spec);
+  }
+
+ private:
+  const GlooBackend gloo_{GlooOptions{}};
+};
+
+TEST_F(CommGroupServiceTest, RanksOfOtherCollectivesRefuseDistributionsOfIdsByName) {
+  workers_.clear();
+  workers_.push_back(std::make_unique<TestWorker>(CpuDeviceSpecs(
+      {.count = 1, .memory_bytes = 64 * kMiB}, std::make_shared<const OtherCollectives>())));
+  TestWorker& worker = *workers_.front();
+  v1::OpenCommGroupRequest open = OpenRequest(0);
+  open.set_world_size(1);
+  open.mutable_local_ranks()->DeleteSubrange(1, 1);
+  grpc::ClientContext context;
+  v1::OpenCommGroupResponse opened;
+  ASSERT_TRUE(worker.stub().OpenCommGroup(&context, open, &opened).ok());
+  tokens_[&worker] = opened.token();
+  v1::ProfileCommRequest request = CommRequest();
+  v1::CommSample sample;
+  sample.set_sample_id("m0i");
+  sample.set_collective("input_dist");
+  sample.add_dim_sums(0);
+  sample.set_batch_size(8);
+  sample.mutable_input_distribution()->add_whole_features(1);
+  sample.mutable_input_distribution()->add_whole_ids(2);
+  *request.mutable_sample() = sample;
+  v1::ProfileCommResponse response;
+  const grpc::Status refused = Profile(worker, request, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("sample.collective: input_dist is measured by neuroshard-tcp alone, and "
+                        "rank 0 has nccl"));
+}
+
+TEST_F(CommGroupServiceTest, MeasuresDistributionsOfIds) {
+  OpenAndConnect();
+  v1::ProfileCommRequest request = CommRequest();
+  v1::CommSample& sample = *request.mutable_sample();
+  sample.set_collective("input_dist");
+  sample.clear_direction();
+  sample.clear_start_offsets_ms();
+  for (auto& dim_sum : *sample.mutable_dim_sums()) dim_sum = 0;
+  v1::InputDistribution& input = *sample.mutable_input_distribution();
+  for (const int features : {1, 0, 2, 1}) {
+    input.add_whole_features(features);
+    input.add_whole_ids(3.5 * features);
+  }
+  input.set_cut_features(2);
+  input.set_cut_ids(8);
+  input.set_weighted(true);
+  std::mutex mutex;
+  std::vector<v1::CommMeasurement> records;
+  const auto measure = [&] {
+    return OnAllWorkers([&](TestWorker& worker) {
+      v1::ProfileCommResponse response;
+      const grpc::Status profiled = Profile(worker, request, &response);
+      const std::lock_guard lock(mutex);
+      for (const auto& record : response.measurements()) records.push_back(record);
+      return profiled;
+    });
+  };
+  for (const grpc::Status& status : measure()) ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(records, SizeIs(kWorkers * kDevices));
+  for (const v1::CommMeasurement& record : records) {
+    EXPECT_EQ(record.outcome(), "ok");
+    EXPECT_EQ(record.environment().properties().at("collective"), "input_dist");
+    EXPECT_GT(record.series().median_ms(), 0);
+  }
+  // Far more than a device's 64 MiB is a value on all ranks, found before anything is drawn.
+  input.set_cut_ids(1e6);
+  records.clear();
+  for (const grpc::Status& status : measure()) ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(records, SizeIs(kWorkers * kDevices));
+  for (const v1::CommMeasurement& record : records) EXPECT_EQ(record.outcome(), "out_of_memory");
+}
+
 TEST_F(CommGroupServiceTest, MeasuresEveryCollectiveOnOneGroup) {
   OpenAndConnect();
   for (const char* collective : {"reduce_scatter", "all_gather", "all_reduce", "all_to_all"}) {

@@ -1,8 +1,27 @@
 #include "worker/service/profiler.h"
 
+#include "common/base/violations.h"
+#include "common/domain/backend_names.h"
 #include "worker/measure/exchange_counts.h"
 
 namespace neuroshard {
+namespace {
+
+// Ids are put in order by kernels of this host, between exchanges that it sees.
+Status CheckMeasures(const DeviceInventory& inventory, const CommGroupSpec& spec,
+                     const CommSample& sample) {
+  if (!sample.input_dist) return absl::OkStatus();
+  Violations violations;
+  for (const LocalRank& local : spec.local_ranks) {
+    const std::string& backend = inventory.properties(local.device).collective_backend;
+    if (backend == kNeuroshardTcp) continue;
+    violations.Add("collective", fmt::format("{} is measured by {} alone, and rank {} has {}",
+                                             kInputDistWord, kNeuroshardTcp, local.rank, backend));
+  }
+  return violations.ToStatus();
+}
+
+}  // namespace
 
 Profiler::Profiler(DeviceInventory& inventory, CommGroupRegistry& groups, HostIdentity host,
                    const Clock& clock, WorkerMetrics* metrics)
@@ -33,6 +52,7 @@ StatusOr<std::vector<CommMeasurement>> Profiler::MeasureComm(const CommGroupKey&
                                                              const StopSignal& stop) {
   NS_ASSIGN_OR_RETURN(const CommGroupSpec spec, groups_.Spec(group));
   NS_RETURN_IF_ERROR(CheckCommSample(sample, spec.world_size, spec.timeout));
+  NS_RETURN_IF_ERROR(CheckMeasures(inventory_, spec, sample));
 
   const TimePoint begin = clock_.Now();
   StatusOr<std::vector<CommMeasurement>> records = groups_.Measure(group, sample, settings, stop);

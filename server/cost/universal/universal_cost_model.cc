@@ -61,6 +61,7 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
   if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
   info.properties.splits_compute = manifest.universal->outputs.size() == 2;
   info.properties.comm_run_a_rank = true;
+  if (manifest.input_dist) info.properties.measured_input_dist = manifest.input_dist->measured;
   info.properties.convex_compute = true;  // no negative weight behind the head's relu
   const auto state = [&](const char* stage, const IntervalManifest* interval) {
     if (interval == nullptr) return;
@@ -69,6 +70,10 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
   };
   const auto& of_compute = manifest.universal->interval;
   state("compute", of_compute ? &*of_compute : nullptr);
+  if (manifest.input_dist) {
+    const auto& of_ids = manifest.input_dist->interval;
+    state("input_dist", of_ids ? &*of_ids : nullptr);
+  }
   if (manifest.comm) {
     state("forward_comm", manifest.comm->IntervalOf("all_to_all_forward"));
     state("backward_comm", manifest.comm->IntervalOf("all_to_all_backward"));

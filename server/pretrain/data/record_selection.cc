@@ -1,6 +1,8 @@
 #include "server/pretrain/data/record_selection.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -193,6 +195,12 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
         "device), or with --batch-size",
         mixed);
   }
+  const auto distributions =
+      std::stable_partition(selected.comm.begin(), selected.comm.end(),
+                            [](const CommRecord& record) { return !record.sample.input_dist; });
+  selected.input_dist.assign(std::make_move_iterator(distributions),
+                             std::make_move_iterator(selected.comm.end()));
+  selected.comm.erase(distributions, selected.comm.end());
   const std::string batch_size = after.Only("batch_size");
   selected.conditions = {batch_size.empty() ? 0 : std::stoll(batch_size),
                          after.Only("weight_dtype"),

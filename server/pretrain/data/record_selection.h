@@ -26,7 +26,8 @@ struct MeasuredConditions {
 
 struct SelectedRecords {
   std::vector<ComputeRecord> compute;
-  std::vector<CommRecord> comm;
+  std::vector<CommRecord> comm;        // collectives
+  std::vector<CommRecord> input_dist;  // distributions of ids
   MeasuredConditions conditions;
   std::int64_t filtered_out = 0;
 };

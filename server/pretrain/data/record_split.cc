@@ -1,6 +1,7 @@
 #include "server/pretrain/data/record_split.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -54,6 +55,11 @@ std::string ContentOf(const CommRecord& record) {
                                  sample.batch_size, sample.element_bytes);
   for (const auto dim_sum : sample.dim_sums) text += fmt::format("|{}", dim_sum);
   for (const double offset : sample.start_offsets_ms) text += fmt::format("|{}", offset);
+  if (const auto& input = sample.input_dist) {
+    text += fmt::format("|{}|{}|{}|{}|{}|{}", fmt::join(input->whole_features, ","),
+                        fmt::join(input->whole_ids, ","), input->cut_features, input->cut_ids,
+                        input->weighted, input->seed);
+  }
   return text;
 }
 

@@ -5,6 +5,7 @@
 
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
+#include "server/pretrain/data/input_dist_observation.h"
 #include "server/pretrain/data/universal_problem.h"
 
 namespace neuroshard {
@@ -48,9 +49,21 @@ bool PricesForward(const CommSample& sample) {
              : sample.collective == Collective::kReduceScatter;
 }
 
+// Of the slowest rank, the one value of such a record. Nothing where the model has a formula.
+std::optional<std::vector<float>> PredictInputDist(const CostModel& model,
+                                                   const CommRecord& record) {
+  const auto& measured = model.info().properties.measured_input_dist;
+  if (!measured) return std::nullopt;
+  const std::optional<InputDistRates> rates = measured->At(
+      static_cast<int>(record.sample.dim_sums.size()), static_cast<int>(HostsOf(record).size()));
+  if (!rates) return std::nullopt;
+  return {{static_cast<float>(rates->fixed_ms + rates->Ms(ObservationOf(record).bytes))}};
+}
+
 // Nothing where the model cannot say.
 std::optional<std::vector<float>> PredictComm(const CostModel& model, const CommRecord& record) {
   const CommSample& sample = record.sample;
+  if (sample.input_dist) return PredictInputDist(model, record);
   const bool late = std::any_of(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end(),
                                 [](double ms) { return ms > 0; });
   const bool forward = PricesForward(sample);
@@ -86,6 +99,7 @@ std::optional<std::vector<float>> PredictComm(const CostModel& model, const Comm
 }
 
 std::string StageOf(const CommSample& sample) {
+  if (sample.input_dist) return std::string(kInputDistWord);
   if (sample.collective != Collective::kAllToAll) return std::string(ToText(sample.collective));
   return std::string(ToText(sample.direction)) + "_comm";
 }
@@ -107,8 +121,8 @@ const StageComparison* ModelComparison::Find(const std::string& stage) const {
 ModelComparison CompareModel(const CostModel& model, std::span<const ComputeRecord> compute,
                              std::span<const CommRecord> comm) {
   ModelComparison comparison;
-  for (const char* stage :
-       {"compute", "forward_comm", "backward_comm", "reduce_scatter", "all_gather", "all_reduce"}) {
+  for (const char* stage : {"compute", "forward_comm", "backward_comm", "reduce_scatter",
+                            "all_gather", "all_reduce", "input_dist"}) {
     comparison.stages.push_back({stage, 0, {}, {}, 0, 0});
   }
   StageComparison& computes = comparison.stages.front();
@@ -129,7 +143,12 @@ ModelComparison CompareModel(const CostModel& model, std::span<const ComputeReco
         [name = StageOf(record.sample)](const StageComparison& s) { return s.stage == name; });
     ++stage.samples;
     stage.predicted_ms.insert(stage.predicted_ms.end(), predicted->begin(), predicted->end());
-    stage.measured_ms.insert(stage.measured_ms.end(), record.cost_ms.begin(), record.cost_ms.end());
+    if (record.sample.input_dist) {
+      stage.measured_ms.push_back(ObservationOf(record).ms);
+    } else {
+      stage.measured_ms.insert(stage.measured_ms.end(), record.cost_ms.begin(),
+                               record.cost_ms.end());
+    }
     for (const auto& environment : record.environments) {
       Extend(environment.measured_at_unix_ms, stage);
     }

@@ -1,5 +1,5 @@
-// The two halves of a universal training: each fits its ensemble and adds its section, file and
-// reports to the outcome.
+// The parts of a universal training: compute and communication fit an ensemble each, the
+// distribution of ids its rates; each adds its section, file and reports to the outcome.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +26,10 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
 Status TrainUniversalComm(const std::vector<CommRecord>& records, const TrainingConfig& config,
                           const UniversalStart* start, const FitContext& context,
                           TrainingOutcome& outcome);
+
+// `records` are distributions of ids. Numbers of ranks with too few samples are left out; a warning
+// where none has enough.
+Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConfig& config,
+                      const FitContext& context, TrainingOutcome& outcome);
 
 }  // namespace neuroshard

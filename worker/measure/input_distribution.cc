@@ -1,0 +1,286 @@
+#include "worker/measure/input_distribution.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "common/base/random.h"
+#include "kernels/input_dist/jagged_rows.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kIdBytes = sizeof(std::int64_t);
+
+// Bags of `mean` ids on average: whole parts spread evenly from none to twice the mean.
+IdBatch DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bags, bool weighted,
+                std::int64_t table_rows, Random& random) {
+  IdBatch batch;
+  const double mean = features == 0 ? 0 : ids_of_sample / static_cast<double>(features);
+  const auto whole = static_cast<std::uint64_t>(mean);
+  batch.lengths.reserve(features * static_cast<std::size_t>(num_bags));
+  std::int64_t ids = 0;
+  for (std::size_t i = 0; i < features * static_cast<std::size_t>(num_bags); ++i) {
+    const bool one_more = random.UniformReal() < mean - std::floor(mean);
+    batch.lengths.push_back(static_cast<std::int64_t>(random.Below(2 * whole + 1)) + one_more);
+    ids += batch.lengths.back();
+  }
+  batch.ids.resize(static_cast<std::size_t>(ids));
+  for (std::int64_t& id : batch.ids) id = random.Between(0, table_rows - 1);
+  if (weighted) batch.weights.resize(batch.ids.size());
+  for (float& weight : batch.weights) weight = static_cast<float>(random.UniformReal());
+  return batch;
+}
+
+// Features of whole tables come from a loader in an order of their own: dealt to the ranks in turn.
+std::vector<std::vector<std::size_t>> DealFeatures(const std::vector<std::int64_t>& of_rank) {
+  std::vector<std::vector<std::size_t>> features(of_rank.size());
+  std::size_t feature = 0;
+  const std::int64_t most = *std::max_element(of_rank.begin(), of_rank.end());
+  for (std::int64_t round = 0; round < most; ++round) {
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      if (round < of_rank[rank]) features[rank].push_back(feature++);
+    }
+  }
+  return features;
+}
+
+RowBlocks BlocksOf(int world_size) {
+  return {(InputDistribution::kTableRows + world_size - 1) / world_size, world_size};
+}
+
+}  // namespace
+
+InputDistribution::InputDistribution(Communicator& communicator, const CommSample& sample)
+    : communicator_(communicator),
+      num_bags_(sample.batch_size / communicator.world_size()),
+      blocks_(BlocksOf(communicator.world_size())),
+      weighted_(sample.input_dist->weighted),
+      cut_features_(static_cast<std::size_t>(sample.input_dist->cut_features)) {
+  const InputDistSample& input = *sample.input_dist;
+  Random random(input.seed ^
+                (0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(communicator.rank() + 1)));
+  features_of_rank_ = DealFeatures(input.whole_features);
+  const auto whole_features = static_cast<std::size_t>(
+      std::accumulate(input.whole_features.begin(), input.whole_features.end(), std::int64_t{0}));
+  // Features of one rank are alike, those of different ranks are not: each rank's are drawn with
+  // its own mean, then put where the loader has them.
+  std::vector<IdBatch> of_ranks;
+  for (std::size_t rank = 0; rank < features_of_rank_.size(); ++rank) {
+    of_ranks.push_back(DrawIds(features_of_rank_[rank].size(), input.whole_ids[rank], num_bags_,
+                               weighted_, kTableRows, random));
+  }
+  std::vector<std::pair<std::size_t, std::size_t>> rank_and_row(whole_features);
+  for (std::size_t rank = 0; rank < features_of_rank_.size(); ++rank) {
+    for (std::size_t row = 0; row < features_of_rank_[rank].size(); ++row) {
+      rank_and_row[features_of_rank_[rank][row]] = {rank, row};
+    }
+  }
+  std::vector<std::vector<std::int64_t>> begins;
+  for (const IdBatch& batch : of_ranks) begins.push_back(RowBegins(batch.lengths, num_bags_));
+  for (const auto& [rank, row] : rank_and_row) {
+    const IdBatch& from = of_ranks[rank];
+    const auto first_bag = static_cast<std::int64_t>(row) * num_bags_;
+    whole_.lengths.insert(whole_.lengths.end(), from.lengths.begin() + first_bag,
+                          from.lengths.begin() + first_bag + num_bags_);
+    const std::int64_t begin = begins[rank][row];
+    const std::int64_t end = begins[rank][row + 1];
+    whole_.ids.insert(whole_.ids.end(), from.ids.begin() + begin, from.ids.begin() + end);
+    if (!weighted_) continue;
+    whole_.weights.insert(whole_.weights.end(), from.weights.begin() + begin,
+                          from.weights.begin() + end);
+  }
+  cut_ = DrawIds(cut_features_, input.cut_ids, num_bags_, weighted_, kTableRows, random);
+
+  const std::size_t ranks = features_of_rank_.size();
+  const std::size_t own = features_of_rank_[static_cast<std::size_t>(communicator.rank())].size();
+  const std::size_t came = own + cut_features_;
+  for (std::size_t feature = 0; feature < came; ++feature) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      by_feature_.push_back(rank * came + feature);
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto bytes_of = [&](std::size_t features) {
+      return static_cast<std::int64_t>(features) * num_bags_ * kIdBytes;
+    };
+    length_sizes_.send_bytes.push_back(bytes_of(features_of_rank_[rank].size() + cut_features_));
+    length_sizes_.receive_bytes.push_back(bytes_of(came));
+  }
+  id_sizes_.send_bytes.resize(ranks);
+  id_sizes_.receive_bytes.resize(ranks);
+  cut_lengths_.resize(ranks * cut_.lengths.size());
+  cut_weights_.resize(cut_.weights.size());
+  received_.lengths.resize(by_feature_.size() * static_cast<std::size_t>(num_bags_));
+}
+
+template <typename T>
+std::span<T> InputDistribution::Send() {
+  const std::span<std::byte> bytes = communicator_.SendBuffer();
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+template <typename T>
+std::span<const T> InputDistribution::Receive() const {
+  const std::span<const std::byte> bytes = std::as_const(communicator_).ReceiveBuffer();
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+void InputDistribution::CountIds() {
+  CountInBlocks(blocks_, cut_.lengths, cut_.ids, cut_lengths_);
+  whole_begins_ = RowBegins(whole_.lengths, num_bags_);
+  block_sizes_.clear();
+  for (std::size_t rank = 0; rank < Ranks(); ++rank) {
+    const auto block =
+        cut_lengths_.begin() + static_cast<std::ptrdiff_t>(rank * cut_.lengths.size());
+    block_sizes_.push_back(
+        std::accumulate(block, block + std::ssize(cut_.lengths), std::int64_t{0}));
+    std::int64_t ids = block_sizes_.back();
+    for (const std::size_t feature : features_of_rank_[rank]) {
+      ids += whole_begins_[feature + 1] - whole_begins_[feature];
+    }
+    id_sizes_.send_bytes[rank] = ids * kIdBytes;
+  }
+}
+
+// Of the exchange of sizes: a number for each rank.
+AllToAllCounts InputDistribution::SizeCounts() const {
+  const std::vector<std::int64_t> bytes(Ranks(), kIdBytes);
+  return {bytes, bytes};
+}
+
+Status InputDistribution::ExchangeSizes() {
+  const AllToAllCounts counts = SizeCounts();
+  if (!reserved_) {
+    CountIds();
+    NS_RETURN_IF_ERROR(communicator_.Reserve(counts));
+  }
+  std::copy(id_sizes_.send_bytes.begin(), id_sizes_.send_bytes.end(), Send<std::int64_t>().begin());
+  NS_RETURN_IF_ERROR(communicator_.AllToAll(counts));
+  const auto sizes = Receive<std::int64_t>().first(Ranks());
+  for (std::size_t rank = 0; rank < Ranks(); ++rank) {
+    const bool possible = sizes[rank] >= 0 && sizes[rank] % kIdBytes == 0;
+    if (!possible || (reserved_ && sizes[rank] != id_sizes_.receive_bytes[rank])) {
+      return absl::AbortedError(fmt::format(
+          "rank {} sends {} bytes of ids, which is not what it may", rank, sizes[rank]));
+    }
+  }
+  std::copy(sizes.begin(), sizes.end(), id_sizes_.receive_bytes.begin());
+  return absl::OkStatus();
+}
+
+Status InputDistribution::Reserve() {
+  AllToAllCounts most = SizeCounts();
+  const auto total = [](const std::vector<std::int64_t>& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  };
+  for (const AllToAllCounts* counts : {&length_sizes_, &id_sizes_}) {
+    if (total(counts->send_bytes) > total(most.send_bytes)) most.send_bytes = counts->send_bytes;
+    if (total(counts->receive_bytes) > total(most.receive_bytes)) {
+      most.receive_bytes = counts->receive_bytes;
+    }
+  }
+  // A rank sends itself what it receives from itself; sizes alone count here.
+  const auto own = static_cast<std::size_t>(communicator_.rank());
+  const std::int64_t more = most.send_bytes[own] - most.receive_bytes[own];
+  (more > 0 ? most.receive_bytes : most.send_bytes)[own] += std::abs(more);
+  NS_RETURN_IF_ERROR(communicator_.Reserve(most));
+  const auto ids = static_cast<std::size_t>(total(id_sizes_.receive_bytes) / kIdBytes);
+  received_.ids.resize(ids);
+  if (weighted_) received_.weights.resize(ids);
+  reserved_ = true;
+  return absl::OkStatus();
+}
+
+Status InputDistribution::Run() {
+  CountIds();
+  NS_RETURN_IF_ERROR(ExchangeSizes());
+  NS_RETURN_IF_ERROR(ExchangeLengths());
+  NS_RETURN_IF_ERROR(ExchangeIds());
+  return weighted_ ? ExchangeWeights() : absl::OkStatus();
+}
+
+Status InputDistribution::ExchangeLengths() {
+  std::span<std::int64_t> out = Send<std::int64_t>();
+  for (std::size_t rank = 0; rank < Ranks(); ++rank) {
+    const auto& features = features_of_rank_[rank];
+    PermuteLengths(whole_.lengths, num_bags_, features, out);
+    out = out.subspan(features.size() * static_cast<std::size_t>(num_bags_));
+    std::copy_n(cut_lengths_.begin() + static_cast<std::ptrdiff_t>(rank * cut_.lengths.size()),
+                cut_.lengths.size(), out.begin());
+    out = out.subspan(cut_.lengths.size());
+  }
+  NS_RETURN_IF_ERROR(communicator_.AllToAll(length_sizes_));
+  const auto came = Receive<std::int64_t>().first(received_.lengths.size());
+  came_lengths_.assign(came.begin(), came.end());
+  NS_RETURN_IF_ERROR(CheckLengths());
+  PermuteLengths(came_lengths_, num_bags_, by_feature_, received_.lengths);
+  came_begins_ = RowBegins(came_lengths_, num_bags_);
+  return absl::OkStatus();
+}
+
+// What another process sends is not to be trusted with positions in this one.
+Status InputDistribution::CheckLengths() const {
+  const std::size_t of_rank = came_lengths_.size() / Ranks();
+  for (std::size_t rank = 0; rank < Ranks(); ++rank) {
+    std::int64_t left = id_sizes_.receive_bytes[rank] / kIdBytes;
+    for (std::size_t i = rank * of_rank; i < (rank + 1) * of_rank; ++i) {
+      if (came_lengths_[i] < 0 || came_lengths_[i] > left) {
+        return absl::AbortedError(
+            fmt::format("rank {} sends lengths that are not those of its ids", rank));
+      }
+      left -= came_lengths_[i];
+    }
+    if (left != 0) {
+      return absl::AbortedError(fmt::format("rank {} sends ids that are in no bag", rank));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status InputDistribution::ExchangeIds() {
+  const std::span<std::int64_t> out = Send<std::int64_t>();
+  std::vector<std::int64_t> block_begins;
+  std::vector<std::int64_t> weight_begins;
+  std::int64_t at = 0;
+  std::int64_t weights = 0;
+  for (std::size_t rank = 0; rank < Ranks(); ++rank) {
+    at += PermuteValues<std::int64_t>(whole_.ids, whole_begins_, features_of_rank_[rank],
+                                      out.subspan(static_cast<std::size_t>(at)));
+    block_begins.push_back(at);
+    at += block_sizes_[rank];
+    weight_begins.push_back(weights);
+    weights += block_sizes_[rank];
+  }
+  MoveToBlocks(blocks_, cut_.ids, cut_.weights, {block_begins, out, weight_begins, cut_weights_});
+  NS_RETURN_IF_ERROR(communicator_.AllToAll(id_sizes_));
+  PermuteValues<std::int64_t>(Receive<std::int64_t>(), came_begins_, by_feature_, received_.ids);
+  return absl::OkStatus();
+}
+
+Status InputDistribution::ExchangeWeights() {
+  std::span<float> out = Send<float>();
+  auto cut = cut_weights_.begin();
+  AllToAllCounts counts;
+  for (std::size_t rank = 0; rank < Ranks(); ++rank) {
+    const std::int64_t whole =
+        PermuteValues<float>(whole_.weights, whole_begins_, features_of_rank_[rank], out);
+    out = out.subspan(static_cast<std::size_t>(whole));
+    std::copy_n(cut, block_sizes_[rank], out.begin());
+    cut += block_sizes_[rank];
+    out = out.subspan(static_cast<std::size_t>(block_sizes_[rank]));
+    const auto bytes = [](std::int64_t of_ids) {
+      return of_ids / kIdBytes * static_cast<std::int64_t>(sizeof(float));
+    };
+    counts.send_bytes.push_back(bytes(id_sizes_.send_bytes[rank]));
+    counts.receive_bytes.push_back(bytes(id_sizes_.receive_bytes[rank]));
+  }
+  NS_RETURN_IF_ERROR(communicator_.AllToAll(counts));
+  PermuteValues<float>(Receive<float>(), came_begins_, by_feature_, received_.weights);
+  return absl::OkStatus();
+}
+
+}  // namespace neuroshard
