@@ -84,10 +84,11 @@ def write_cost_data(folder: pathlib.Path, seed: int, lines: int = 60) -> None:
 
 
 def records_of(store: pathlib.Path) -> Dict[Tuple[str, str, str], Tuple]:
-    """What a store has: (kind, sweep, sample and rank) -> costs. Empty where there is no store yet. The file has to be sound."""
+    """What a store has: (kind, sweep, sample and rank) -> costs. Empty where there is no store yet. The file has to be sound, once SQLite has
+    rolled back what a killed program left (which needs a connection that may write)."""
     if not store.exists() or store.stat().st_size == 0:
         return {}
-    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=30)
+    connection = sqlite3.connect(f"file:{store}?mode=rw", uri=True, timeout=30)
     try:
         require(connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)], f"{store} is sound")
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
