@@ -171,8 +171,6 @@ topology:
 
 # Default: the planner's own. `neuroshard models list` shows what there is.
 #cost_model: {{name: analytic}}
-# Hosts of several devices, each with a model of its own for compute:
-#device_cost_models: [{{device: h100-sxm, cost_model: {{name: h100}}}}]
 
 # refine: a first plan in milliseconds, then local search. The same seed gives the same plan.
 #search: {{strategy: refine, seed: 1}}

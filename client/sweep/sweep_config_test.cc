@@ -268,8 +268,9 @@ TEST(SweepConfigTest, EveryShippedSweepCanBePlanned) {
     } else {
       const auto& comm = std::get<CommSweepConfig>(config);
       EXPECT_EQ(comm.collectives.front(), Collective::kAllToAll);  // in both directions
+      const std::size_t kinds = comm.input_dist ? 1 : 1 + comm.collectives.size();
       EXPECT_EQ(MakeCommSamples(comm).size(),
-                (1 + comm.collectives.size()) * comm.num_ranks.size() *
+                kinds * comm.num_ranks.size() *
                     static_cast<std::size_t>(comm.num_samples * comm.repeats));
     }
   }

@@ -14,8 +14,8 @@ namespace {
 // Of compute, what holds for all kinds. What bounds of costs need is not claimed: it is said of one
 // model's ranks, which are alike, and of compute and communication of one model together.
 ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCostModel> kinds) {
-  if (kinds.size() == 1 && kinds.front().compute() == comm.compute()) return comm.properties();
   ModelProperties properties = comm.properties();
+  if (kinds.size() == 1 && kinds.front().compute() == comm.compute()) return properties;
   properties.splits_compute = true;
   properties.additive_compute = true;
   properties.convex_compute = kinds.size() == 1 && kinds.front().properties().convex_compute;

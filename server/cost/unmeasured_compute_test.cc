@@ -16,9 +16,11 @@ using ::testing::IsEmpty;
 // A measured model whose price is known: forward 1 ms a million bytes looked up, backward 0.5 ms a
 // million of output, phi as both; it refuses what no worker measures.
 struct KnownCompute final : ComputeModel {
-  explicit KnownCompute(bool measured_unpooled = false) : knows_unpooled(measured_unpooled) {}
+  explicit KnownCompute(bool measured_unpooled = false, bool measured_host = false)
+      : knows_unpooled(measured_unpooled), knows_host_memory(measured_host) {}
 
   const bool knows_unpooled;
+  const bool knows_host_memory;
 
   int representation_width() const override { return 2; }
 
@@ -27,7 +29,7 @@ struct KnownCompute final : ComputeModel {
     const double batch = static_cast<double>(conditions.global_batch_size);
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const ShardFeatures& shard = shards[i];
-      EXPECT_FALSE(IsInHostMemory(shard.layout.kernel));
+      EXPECT_TRUE(knows_host_memory || !IsInHostMemory(shard.layout.kernel));
       EXPECT_FALSE(IsLowPrecision(shard.weight_dtype));
       EXPECT_EQ(shard.unpooled, knows_unpooled && shard.pooling_mode == PoolingMode::kNone);
       EXPECT_FALSE(shard.states_bags);
@@ -60,6 +62,7 @@ struct KnownCompute final : ComputeModel {
 
 const auto kKnown = std::make_shared<const KnownCompute>();
 const auto kKnownUnpooled = std::make_shared<const KnownCompute>(true);
+const auto kKnownHost = std::make_shared<const KnownCompute>(false, true);
 constexpr double kBytesPerMs = 1e6;  // of device memory, and of the link a tenth
 
 CostModelInfo KnownInfo() {
@@ -91,8 +94,10 @@ ShardFeatures KnownShard() {
 ComputeCost CostOf(const std::vector<ShardFeatures>& shards,
                    const PricingConditions& conditions = KnownConditions(),
                    const CostModelInfo& info = KnownInfo()) {
-  const auto compute =
-      WithUnmeasured(KnowsUnpooled(info.coverage) ? kKnownUnpooled : kKnown, info, conditions);
+  const auto& known = KnowsUnpooled(info.coverage)                    ? kKnownUnpooled
+                      : !info.coverage.ranges.compute_kernels.empty() ? kKnownHost
+                                                                      : kKnown;
+  const auto compute = WithUnmeasured(known, info, conditions);
   const std::size_t width = static_cast<std::size_t>(compute->representation_width());
   std::vector<float> phi(shards.size() * width);
   compute->Represent(conditions, shards, phi);

@@ -149,7 +149,12 @@ class LayoutChecker {
         CheckAllRows(shards);
         return;
       case ShardingType::kRowWise:
-        if (CountIs(shards, num_ranks_, "one shard for each rank")) {
+        if (cut_.multiple > 0 && rows / cut_.multiple < num_ranks_) {
+          violations_.Add(path_ + ".sharding_type",
+                          fmt::format("cannot be row_wise with fewer buckets of rows than ranks "
+                                      "(row_multiple), {} of {} rows for {} ranks",
+                                      rows / cut_.multiple, cut_.multiple, num_ranks_));
+        } else if (CountIs(shards, num_ranks_, "one shard for each rank")) {
           CheckRows(shards, RowWiseBlocks(rows, num_ranks_, cut_));
           CheckRanks(shards, 0);
         }

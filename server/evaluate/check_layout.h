@@ -7,6 +7,7 @@
 
 #include "common/base/violations.h"
 #include "common/domain/plan.h"
+#include "common/domain/shard_layout.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
 

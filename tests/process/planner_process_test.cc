@@ -259,11 +259,9 @@ TEST_F(PlannerProcessTest, KindsOfDevicesHaveTheirOwnModels) {
   std::string text = kRequest;
   text.replace(text.find("{num_devices: 2, memory_bytes: 4294967296}"), 42,
                "{device: h100-sxm, num_devices: 1}, {device: v100-sxm-16gb, num_devices: 1}");
-  text += "cost_model: {name: fixture}
-device_cost_models:
-"
-          "- {device: v100-sxm-16gb, cost_model: {name: slow}}
-";
+  text +=
+      "cost_model: {name: fixture}\ndevice_cost_models:\n"
+      "- {device: v100-sxm-16gb, cost_model: {name: slow}}\n";
   const std::string request = dir_.Write("fleet.yaml", text);
   const ProcessResult planned = Cli({"plan", request, "--planner", planner.address(), "--format",
                                      "json", "--out", dir_.Path("plan.json")});

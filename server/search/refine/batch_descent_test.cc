@@ -142,7 +142,9 @@ TEST(BatchDescentTest, IsLegalNeverDearerThanThePlanForTheMeansAndTheSameEveryTi
   double by_means_ms = 0;
   double by_batches_ms = 0;
   for (int i = 0; i < 30; ++i) {
-    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 5));
+    const ConcaveCostModel concave(static_cast<std::uint64_t>(i % 5));
+    const auto analytic = MakeAnalyticCostModel();
+    const CostModel& model = i % 3 == 0 ? static_cast<const CostModel&>(concave) : *analytic;
     PlanRequest request = RandomPlanRequest(random);
     if (i % 2 == 0) testing::AddRandomConstraints(random, request);
     request.search.refine_steps = 30;
