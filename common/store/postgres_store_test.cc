@@ -82,9 +82,11 @@ TEST_P(PostgresStoreTest, LeavesForeignAndNewerSchemasAlone) {
 
   database_.Query("DROP TABLE neuroshard.theirs");
   ASSERT_TRUE(Open().ok());
-  database_.Query("UPDATE neuroshard.store_version SET version = 3");
-  EXPECT_THAT(Message(Open().status()), HasSubstr("version 3, written by a newer program"));
-  EXPECT_THAT(Message(Open(StoreMode::kReadOnly).status()), HasSubstr("version 3"));
+  const std::string newer = std::to_string(ProfileStore::kSchemaVersion + 1);
+  database_.Query("UPDATE neuroshard.store_version SET version = " + newer);
+  EXPECT_THAT(Message(Open().status()),
+              HasSubstr("version " + newer + ", written by a newer program"));
+  EXPECT_THAT(Message(Open(StoreMode::kReadOnly).status()), HasSubstr("version " + newer));
 }
 
 TEST_P(PostgresStoreTest, RefusesADatabaseThatCannotKeepAllText) {
