@@ -514,14 +514,21 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   EXPECT_THAT(*reader->PendingCommSamples(*other), testing::ElementsAre(gather));
 }
 
-TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIs) {
+TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
   auto store = MustOpen();
   ASSERT_TRUE(store->BeginCommSweep(Info("old"), CommSamples(4)).ok());
+  ASSERT_TRUE(store->BeginComputeSweep(Info("old"), ComputeSamples(2)).ok());
   store.reset();
-  ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN input_dist; PRAGMA user_version = 2");
-  auto reader = MustOpen(StoreMode::kReadOnly);
+  ExecuteSql(Path(),
+             "ALTER TABLE comm_samples DROP COLUMN input_dist;"
+             "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 2");
+  const auto reader = MustOpen(StoreMode::kReadOnly);
   EXPECT_EQ(*reader->PendingCommSamples(1), CommSamples(4));
+  EXPECT_EQ(*reader->PendingComputeSamples(2), ComputeSamples(2));
   EXPECT_EQ(VersionOf(Path()), 2);
+  const auto writer = MustOpen();
+  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
+  EXPECT_EQ(*writer->PendingComputeSamples(2), ComputeSamples(2));
 }
 
 TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsOneOfToday) {
