@@ -142,6 +142,12 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
   }
   shard.compute_kernel =
       check.WordOrDefault("compute_kernel", message.compute_kernel(), ComputeKernel::kFused);
+  if (shard.compute_kernel == ComputeKernel::kDense ||
+      shard.compute_kernel == ComputeKernel::kOffload) {
+    check.Fail("compute_kernel",
+               fmt::format("must be one of fused, fused_uvm, fused_uvm_caching, got \"{}\"",
+                           message.compute_kernel()));
+  }
   shard.cache_load_factor = message.cache_load_factor();
   if (shard.compute_kernel == ComputeKernel::kFusedUvmCaching) {
     check.IsPositiveShare("cache_load_factor", shard.cache_load_factor);

@@ -124,6 +124,10 @@ TEST(MeasurementCodecTest, ListsFaultyKernels) {
   message.mutable_shards(3)->set_cache_load_factor(std::nan(""));
   const Status status = DecodeComputeSample(message).status();
   EXPECT_EQ(Violations::FromStatus(status).size(), 4u) << status;
+  message.mutable_shards(0)->set_compute_kernel("offload");
+  EXPECT_THAT(Message(DecodeComputeSample(message).status()),
+              HasSubstr("shards[0].compute_kernel: must be one of fused, fused_uvm, "
+                        "fused_uvm_caching, got \"offload\""));
   for (const char* fault :
        {"shards[0].compute_kernel", "shards[1].cache_load_factor",
         "shards[2].cache_load_factor: is for compute_kernel \"fused_uvm_caching\" alone",

@@ -72,6 +72,15 @@ BoundCostModel::BoundCostModel(const BoundCostModel& comm, std::span<const Bound
                });
 }
 
+float BoundCostModel::exposed_input_dist_fixed_ms() const {
+  float fixed_ms = 0;
+  for (const Kind& kind : kinds_) {
+    if (!kind.input_dist || !kind.input_dist->exposed()) continue;
+    fixed_ms = std::max(fixed_ms, kind.input_dist->fixed_ms());
+  }
+  return fixed_ms;
+}
+
 void BoundCostModel::Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
                                std::span<CommLoad> loads) const {
   assert(loads.size() == shards.size());

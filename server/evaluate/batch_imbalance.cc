@@ -39,12 +39,17 @@ void SetBatch(const PlanRequest& request, std::size_t batch, PlanRequest& of_bat
   }
 }
 
-StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
-                                            const BoundCostModel& model, const StopSignal& stop) {
+bool CanPriceBatches(const PlanRequest& request, const Plan& plan) {
   const std::size_t num_batches = NumBatches(request);
   std::size_t num_shards = 1;
   for (const TablePlan& table : plan.tables) num_shards += table.shards.size();
-  if (num_batches == 0 || num_batches > kMaxShardsOfBatches / num_shards) return std::nullopt;
+  return num_batches > 0 && num_batches <= kMaxShardsOfBatches / num_shards;
+}
+
+StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
+                                            const BoundCostModel& model, const StopSignal& stop) {
+  if (!CanPriceBatches(request, plan)) return std::nullopt;
+  const std::size_t num_batches = NumBatches(request);
   PlanRequest of_batch = request;
   double sum_ms = 0;
   for (std::size_t b = 0; b < num_batches; ++b) {
@@ -56,8 +61,8 @@ StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Pl
   return sum_ms / static_cast<double>(num_batches);
 }
 
-std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request,
-                                           const BoundCostModel& model) {
+std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request, const BoundCostModel& model,
+                                           const StopSignal& stop) {
   const std::size_t num_batches = NumBatches(request);
   if (num_batches == 0 || request.tables.size() > kMaxTablesOfBounds / num_batches) {
     return std::nullopt;
@@ -67,6 +72,7 @@ std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request,
   mean.kind = BoundKind::kCertified;
   mean.of_mean_of_max = true;
   for (std::size_t b = 0; b < num_batches; ++b) {
+    if (stop.ShouldStop()) return std::nullopt;
     SetBatch(request, b, of_batch);
     const LowerBound bound = LowerBoundOf(of_batch, model);
     mean.cost_ms += bound.cost_ms / static_cast<double>(num_batches);

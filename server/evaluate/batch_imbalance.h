@@ -26,13 +26,15 @@ void SetBatch(const PlanRequest& request, std::size_t batch, PlanRequest& of_bat
 // stop, or the batches have more than kMaxShardsOfBatches shards to price. Fails as PricePlan,
 // which it asks once a batch.
 inline constexpr std::size_t kMaxShardsOfBatches = 1'000'000;
+bool CanPriceBatches(const PlanRequest& request, const Plan& plan);
 StatusOr<std::optional<double>> MeanOfMaxMs(const PlanRequest& request, const Plan& plan,
                                             const BoundCostModel& model, const StopSignal& stop);
 
 // What no plan's mean falls below, or would be with an even spread: the mean over the batches of
 // LowerBoundOf each. Certified where all of them are, since a plan costs at least the bound in
-// every batch. None beyond kMaxTablesOfBounds tables x batches.
+// every batch. None beyond kMaxTablesOfBounds tables x batches, and where `stop` says stop.
 inline constexpr std::size_t kMaxTablesOfBounds = 20'000;
-std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request, const BoundCostModel& model);
+std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request, const BoundCostModel& model,
+                                           const StopSignal& stop);
 
 }  // namespace neuroshard

@@ -207,7 +207,7 @@ class Explainer {
       alternative.num_shards = 0;
       alternative.reason = type.reason;
       for (const std::vector<Shard>& layout : type.layouts) {
-        const double cost_ms = prices_.cost_ms[row++];
+        const double cost_ms = prices_.cost_ms[row++] + model_.exposed_input_dist_fixed_ms();
         if (alternative.embedding_cost_ms.has_value() &&
             cost_ms >= *alternative.embedding_cost_ms) {
           continue;

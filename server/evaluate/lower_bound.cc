@@ -156,7 +156,7 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
   const std::vector<float> backward(ranks, static_cast<float>(uncut.backward_load / num_ranks));
   PlacementPrices prices;
   PricePlacements(model, compute_ms, forward, backward, prices);
-  return {prices.cost_ms.front(), BoundKind::kReference,
+  return {prices.cost_ms.front() + model.exposed_input_dist_fixed_ms(), BoundKind::kReference,
           "no bound: what whole tables would cost if all ranks shared them evenly; plans may cost "
           "less"};
 }

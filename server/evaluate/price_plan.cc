@@ -31,11 +31,11 @@ std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
 
 // A stage of its own, which compute has, and its scale, where it is exposed.
 void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> shards, float scale,
-                  RankCost& rank) {
+                  float fixed_ms, RankCost& rank) {
   float ms = 0;  // summed as searches sum it
   for (const ShardFeatures& shard : shards) ms += input_dist.Ms(shard);
   ms *= scale;
-  rank.input_dist_ms = ms + input_dist.fixed_ms();
+  rank.input_dist_ms = ms + fixed_ms;
   rank.input_dist_hidden = !input_dist.exposed();
   if (input_dist.exposed()) rank.compute_ms -= ms;
 }
@@ -62,8 +62,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   }
   std::vector<float> compute_ms, forward_loads, backward_loads;
   ShardKinds kinds;
-  const bool exposed = model.input_dist() && model.input_dist()->exposed();
-  const float fixed_ms = exposed ? model.input_dist()->fixed_ms() : 0;
+  const float fixed_ms = model.exposed_input_dist_fixed_ms();
   for (const ShardSetCost& rank : ranks) {
     compute_ms.push_back(rank.compute.total_ms + fixed_ms);
     forward_loads.push_back(rank.load.forward);
@@ -78,7 +77,8 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     RankCost& rank = cost.ranks[r];
     rank.compute_ms = ranks[r].compute.total_ms;
     if (const auto& input_dist = model.input_dist(model.kind(r))) {
-      AddInputDist(*input_dist, features[r], model.compute_scale(r), rank);
+      AddInputDist(*input_dist, features[r], model.compute_scale(r),
+                   input_dist->exposed() ? fixed_ms : input_dist->fixed_ms(), rank);
     }
     if (model.properties().splits_compute) {
       rank.forward_compute_ms = ranks[r].compute.forward_ms;

@@ -199,7 +199,7 @@ Status AddMeanOfMax(const PlanRequest& request, const Plan& plan, const BoundCos
   NS_ASSIGN_OR_RETURN(cost.mean_of_max_ms, MeanOfMaxMs(request, plan, model, stop));
   WarnOfMissingMean(request, cost, answer.warnings);
   if (!AsksForMeanOfMax(request) || !cost.mean_of_max_ms) return absl::OkStatus();
-  if (!stop.ShouldStop()) answer.lower_bound = LowerBoundOfMean(request, model);
+  if (!stop.ShouldStop()) answer.lower_bound = LowerBoundOfMean(request, model, stop);
   if (!answer.lower_bound) {
     answer.warnings.push_back(fmt::format(
         "there is no lower bound of the mean over batches: no time was left, or there are more "

@@ -113,7 +113,6 @@ class BatchDescent {
   }
 
   void Consider(const BatchMove& move) {
-    ++considered_;
     if (!HasRoom(move)) return;
     const double estimate_ms = prices_.Estimate(move);
     if (candidates_.size() == kPriced && estimate_ms >= candidates_.back().estimate_ms) return;
@@ -129,19 +128,21 @@ class BatchDescent {
     if (Ended()) return false;
     --steps_left_;
     candidates_.clear();
-    considered_ = 0;
     for (const std::size_t source : Sources()) {
       for (const std::size_t moved : prices_.held(source)) {
         if (!prices_.shards()[moved].movable) continue;
+        if (context_.ShouldStop()) return false;
+        if (context_.WorkSpent()) break;  // of what was found, the best may gain
         for (std::size_t to = 0; to < room_.size(); ++to) {
           Consider({moved, BatchMove::kNone, to});
         }
         for (const std::size_t back : movable_) {
           Consider({moved, back, prices_.shards()[back].rank});
         }
+        context_.AddWork(Work::kEstimate,
+                         (room_.size() + movable_.size()) * (1 + prices_.num_batches() / 8));
       }
     }
-    context_.AddWork(Work::kEstimate, considered_ * (1 + prices_.num_batches() / 8));
     const double before_ms = ObjectiveMs();
     for (const Candidate& candidate : candidates_) {
       const BatchMove reverse = CarryOut(candidate.move);
@@ -211,7 +212,6 @@ class BatchDescent {
   std::vector<std::int64_t> bytes_;    // by shard
   std::vector<std::size_t> movable_;   // shards
   std::vector<Candidate> candidates_;  // of a step, the best first
-  std::size_t considered_ = 0;
   Random random_;
   std::int64_t steps_left_;
 };
@@ -220,6 +220,7 @@ class BatchDescent {
 
 Status DescendByBatches(SearchContext& context) {
   const Plan first = context.best_plan();
+  if (!CanPriceBatches(context.request(), first)) return absl::OkStatus();
   const std::optional<Plan> found = BatchDescent(context).Run();
   if (!found) return absl::OkStatus();
   // By all batches, and as the answer prices them.

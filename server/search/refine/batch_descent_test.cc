@@ -189,7 +189,7 @@ TEST(BatchDescentTest, TheBoundIsBelowEveryPlansMean) {
     AddBatches(random, 5, request);
     NS_ASSERT_OK_AND_ASSIGN(const SearchResult found,
                             Searched(request, *model, PlanObjective::kMeanOfMax));
-    const auto bound = LowerBoundOfMean(request, BoundTo(request, *model));
+    const auto bound = LowerBoundOfMean(request, BoundTo(request, *model), NeverStop());
     ASSERT_TRUE(bound.has_value());
     EXPECT_EQ(bound->kind, BoundKind::kCertified);
     EXPECT_TRUE(bound->of_mean_of_max);

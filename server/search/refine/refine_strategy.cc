@@ -378,7 +378,8 @@ Status SearchForMeanOfMax(SearchContext& context) {
   const Status status = RefineSearch(inner).Run();
   context.CountBeside(inner);  // the descent has an amount of work of its own
   NS_RETURN_IF_ERROR(relay.status());
-  if (!context.has_plan() || context.ShouldStop()) return status;
+  NS_RETURN_IF_ERROR(status);
+  if (!context.has_plan() || context.ShouldStop()) return absl::OkStatus();
   return DescendByBatches(context);
 }
 
