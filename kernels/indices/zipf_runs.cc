@@ -9,7 +9,7 @@ namespace {
 // Each run is at most this part of the ranks before it.
 constexpr std::int64_t kPart = 128;
 // Of all ranks, about: leaves room for rounding up, and Scale needs no more.
-constexpr double kKeys = 0x1p62;
+constexpr double kRunKeys = 0x1p62;
 
 // (e^x - 1) / x, also near 0, where exponents near 1 lead.
 double ExpRatio(double x) { return std::abs(x) > 1e-8 ? std::expm1(x) / x : 1 + x / 2; }
@@ -43,7 +43,7 @@ ZipfRuns MakeZipfRuns(std::int64_t ranks, double exponent) {
   }
   ZipfRuns result;
   for (const Run& run : runs) {
-    const double keys = kKeys * run.weight / sum / static_cast<double>(run.ranks);
+    const double keys = kRunKeys * run.weight / sum / static_cast<double>(run.ranks);
     const auto keys_per_rank = std::llround(keys);
     if (keys_per_rank == 0) break;  // frequencies fall, so nothing comes after
     // Equal frequencies are one run: all ranks, when exponent is 0.

@@ -10,7 +10,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kMaxRanks = 16384;
+constexpr std::int64_t kMaxInputDistRanks = 16384;
 constexpr double kMaxFixedMs = 1e6;
 constexpr double kMaxNsPerByte = 1e6;
 
@@ -22,7 +22,7 @@ constexpr Rate kRates[] = {{"whole_ns_per_byte", &InputDistRates::whole_ns_per_b
 InputDistRates ReadRates(ConfigReader& section) {
   InputDistRates rates;
   section.Require({"num_ranks", "fixed_ms"});
-  section.Read("num_ranks", &rates.num_ranks, {2, kMaxRanks});
+  section.Read("num_ranks", &rates.num_ranks, {2, kMaxInputDistRanks});
   section.Read("fixed_ms", &rates.fixed_ms, {0, kMaxFixedMs});
   for (const auto& [key, rate] : kRates) {
     section.Require({key});
@@ -36,7 +36,7 @@ InputDistRates ReadRates(ConfigReader& section) {
 InputDistManifest ReadInputDist(ConfigReader section) {
   InputDistManifest input_dist;
   MeasuredInputDist& measured = input_dist.measured;
-  section.Read("max_hosts", &measured.max_hosts, {1, kMaxRanks});
+  section.Read("max_hosts", &measured.max_hosts, {1, kMaxInputDistRanks});
   section.Require({"rates"});
   for (ConfigReader& of_ranks : section.Sections("rates")) {
     const int before = measured.rates.empty() ? 0 : measured.rates.back().num_ranks;

@@ -20,7 +20,8 @@ struct Samples {
   std::vector<InputDistObservation> observations;
 };
 
-double Predict(const MeasuredInputDist& measured, const Samples& samples, std::int64_t at) {
+double PredictInputDist(const MeasuredInputDist& measured, const Samples& samples,
+                        std::int64_t at) {
   const auto i = static_cast<std::size_t>(at);
   const InputDistRates rates = measured.At(samples.num_ranks[i], 1).value();
   return rates.fixed_ms + rates.Ms(samples.observations[i].bytes);
@@ -43,12 +44,12 @@ MeasuredInputDist Fit(const Samples& samples, const std::vector<std::int64_t>& t
 }
 
 // Holds so many of the samples by the distance of logarithms, whatever they cost.
-IntervalManifest Calibrate(const MeasuredInputDist& measured, const Samples& samples,
-                           const std::vector<std::int64_t>& calibration) {
+IntervalManifest CalibrateInputDist(const MeasuredInputDist& measured, const Samples& samples,
+                                    const std::vector<std::int64_t>& calibration) {
   std::vector<double> distances;
   for (const std::int64_t at : calibration) {
     const double ms = samples.observations[static_cast<std::size_t>(at)].ms;
-    distances.push_back(std::abs(std::log(ms / Predict(measured, samples, at))));
+    distances.push_back(std::abs(std::log(ms / PredictInputDist(measured, samples, at))));
   }
   std::sort(distances.begin(), distances.end());
   const double place = kCoverage * static_cast<double>(distances.size() + 1);
@@ -66,7 +67,7 @@ NetworkReport ReportOf(const InputDistManifest& manifest, const Samples& samples
   const IntervalRule rule(*manifest.interval);
   std::int64_t covered = 0;
   for (const std::int64_t at : held_out) {
-    const double said = Predict(manifest.measured, samples, at);
+    const double said = PredictInputDist(manifest.measured, samples, at);
     const double ms = samples.observations[static_cast<std::size_t>(at)].ms;
     const CostInterval interval = rule.Around(said, rule.Noise(said));
     covered += ms >= interval.low_ms && ms <= interval.high_ms;
@@ -111,7 +112,7 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
   // Four rates of hundreds of samples hardly know any of them, so those count as well.
   std::vector<std::int64_t> calibration = split.train;
   calibration.insert(calibration.end(), split.validation.begin(), split.validation.end());
-  manifest.interval = Calibrate(manifest.measured, samples, calibration);
+  manifest.interval = CalibrateInputDist(manifest.measured, samples, calibration);
 
   const auto add = [&](const std::string& name, const std::string& key, bool is_part, int ranks) {
     const auto those = [&](std::vector<std::int64_t> part) {

@@ -21,11 +21,11 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kSources = 3;           // ranks whose shards move
-constexpr std::size_t kPriced = 8;    // moves of a step that are priced, by estimate
-constexpr int kFruitlessRounds = 20;  // of random moves and descent
-constexpr int kRandomMoves = 3;       // at most, between two descents
-constexpr double kLeastGain = 1e-7;   // of the objective: less is rounding
+constexpr int kSources = 3;              // ranks whose shards move
+constexpr std::size_t kMovesPriced = 8;  // moves of a step that are priced, by estimate
+constexpr int kFruitlessRounds = 20;     // of random moves and descent
+constexpr int kRandomMoves = 3;          // at most, between two descents
+constexpr double kLeastGain = 1e-7;      // of the objective: less is rounding
 
 class BatchDescent {
  public:
@@ -115,12 +115,12 @@ class BatchDescent {
   void Consider(const BatchMove& move) {
     if (!HasRoom(move)) return;
     const double estimate_ms = prices_.Estimate(move);
-    if (candidates_.size() == kPriced && estimate_ms >= candidates_.back().estimate_ms) return;
+    if (candidates_.size() == kMovesPriced && estimate_ms >= candidates_.back().estimate_ms) return;
     const auto at = std::upper_bound(
         candidates_.begin(), candidates_.end(), estimate_ms,
         [](double ms, const Candidate& candidate) { return ms < candidate.estimate_ms; });
     candidates_.insert(at, {estimate_ms, move});
-    if (candidates_.size() > kPriced) candidates_.pop_back();
+    if (candidates_.size() > kMovesPriced) candidates_.pop_back();
   }
 
   // The first of the most promising moves that gains. False: none does, or the search has ended.

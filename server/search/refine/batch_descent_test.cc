@@ -54,7 +54,7 @@ void AddBatches(Random& random, int count, PlanRequest& request) {
 }
 
 // Whole tables of equal size on two ranks or more.
-PlanRequest WholeTables(const std::vector<std::vector<double>>& batches, int num_ranks) {
+PlanRequest WholeTablesWith(const std::vector<std::vector<double>>& batches, int num_ranks) {
   PlanRequest request;
   request.global_batch_size = 4096;
   for (int r = 0; r < num_ranks; ++r) request.topology.devices.push_back({0, 1LL << 40});
@@ -96,7 +96,8 @@ double LeastMeanMs(const PlanRequest& request, Plan plan, const CostModel& model
 // By their means, {0, 1} and {2, 3} are even to the digit; but 0 and 1 are large in the same
 // batches.
 TEST(BatchDescentTest, TablesThatAreLargeInTheSameBatchesGoApart) {
-  const PlanRequest request = WholeTables({{18, 2.0}, {18.6, 2.6}, {2.1, 18.1}, {2.5, 18.5}}, 2);
+  const PlanRequest request =
+      WholeTablesWith({{18, 2.0}, {18.6, 2.6}, {2.1, 18.1}, {2.5, 18.5}}, 2);
   const auto model = MakeAnalyticCostModel();
   NS_ASSERT_OK_AND_ASSIGN(const SearchResult by_means,
                           Searched(request, *model, PlanObjective::kMaxOfMeans));
@@ -121,7 +122,7 @@ TEST(BatchDescentTest, FindsTheBestPlacementOfAFewTablesOrOneThatIsClose) {
     for (std::vector<double>& of_table : batches) {
       for (int b = 0; b < 4; ++b) of_table.push_back(1 + 30 * random.UniformReal());
     }
-    PlanRequest request = WholeTables(batches, 3);
+    PlanRequest request = WholeTablesWith(batches, 3);
     request.search.refine_steps = 200;
     const ConcaveCostModel concave(static_cast<std::uint64_t>(i));
     const auto analytic = MakeAnalyticCostModel();
@@ -201,7 +202,7 @@ TEST(BatchDescentTest, TheBoundIsBelowEveryPlansMean) {
 TEST(BatchPricesTest, AreThoseOfThePlanAfterAnyMovesAndEstimatesAreExactWhereCostsAdd) {
   Random random(75);
   for (int i = 0; i < 20; ++i) {
-    PlanRequest request = WholeTables({{1, 9}, {4, 3}, {5, 5}, {8, 2}, {7, 1}, {3, 6}}, 3);
+    PlanRequest request = WholeTablesWith({{1, 9}, {4, 3}, {5, 5}, {8, 2}, {7, 1}, {3, 6}}, 3);
     const ConcaveCostModel concave;
     const auto analytic = MakeAnalyticCostModel();
     const CostModel& model = i % 2 == 0 ? static_cast<const CostModel&>(concave) : *analytic;
