@@ -8,7 +8,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::int64_t kTellingSamples = 10;
+constexpr std::int64_t kSamplesOfAQualityWarning = 10;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ std::string UnusableReason(const TrainingOutcome& outcome, double min_compute_ta
                                     [](const NetworkReport& r) { return r.key == "compute"; });
   // Compute that was not learned anew is judged already.
   if (compute == outcome.reports.end()) return "";
-  if (compute->held_out.samples < kTellingSamples) return "";
+  if (compute->held_out.samples < kSamplesOfAQualityWarning) return "";
   const auto [least, greatest] =
       std::minmax_element(compute->predicted_ms.begin(), compute->predicted_ms.end());
   if (*least == *greatest) return "its compute costs do not depend on the shards";
