@@ -517,18 +517,25 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
 TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
   auto store = MustOpen();
   ASSERT_TRUE(store->BeginCommSweep(Info("old"), CommSamples(4)).ok());
-  ASSERT_TRUE(store->BeginComputeSweep(Info("old"), ComputeSamples(2)).ok());
+  auto in_device_memory = ComputeSamples(2);  // all that a store of version 2 knows
+  for (auto& sample : in_device_memory) {
+    for (auto& shard : sample.shards) {
+      shard.compute_kernel = ComputeKernel::kFused;
+      shard.cache_load_factor = 0;
+    }
+  }
+  ASSERT_TRUE(store->BeginComputeSweep(Info("old"), in_device_memory).ok());
   store.reset();
   ExecuteSql(Path(),
              "ALTER TABLE comm_samples DROP COLUMN input_dist;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 2");
   const auto reader = MustOpen(StoreMode::kReadOnly);
   EXPECT_EQ(*reader->PendingCommSamples(1), CommSamples(4));
-  EXPECT_EQ(*reader->PendingComputeSamples(2), ComputeSamples(2));
+  EXPECT_EQ(*reader->PendingComputeSamples(2), in_device_memory);
   EXPECT_EQ(VersionOf(Path()), 2);
   const auto writer = MustOpen();
   EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(*writer->PendingComputeSamples(2), ComputeSamples(2));
+  EXPECT_EQ(*writer->PendingComputeSamples(2), in_device_memory);
 }
 
 TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsOneOfToday) {
