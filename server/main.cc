@@ -26,8 +26,8 @@ namespace neuroshard {
 namespace {
 
 // Searches take and return tables of 128 KiB to some MiB on many threads. glibc learns from the
-// first of them to keep such memory in its arenas: 75 MiB after 30,000 calls of all kinds, 5 of them
-// in use. A threshold that is stated is not learnt, and what is larger goes back at once.
+// first of them to keep such memory in its arenas: 75 MiB after 30,000 calls of all kinds, 5 of
+// them in use. A threshold that is stated is not learnt, and what is larger goes back at once.
 void ReturnLargeMemory() {
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
 }

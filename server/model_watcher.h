@@ -28,8 +28,8 @@ class ModelWatcher {
   // Returns at once; any thread.
   void ReloadNow();
   // `tell` is called with whether requests that name no model have one: now, on this thread, and
-  // when that changes, on the watcher's. It must not call the watcher. Null: nobody is told any more,
-  // once this returns.
+  // when that changes, on the watcher's. It must not call the watcher. Null: nobody is told any
+  // more, once this returns.
   void OnDefaultModel(std::function<void(bool)> tell);
 
  private:

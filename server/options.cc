@@ -51,8 +51,8 @@ Status ReadFile(const std::string& path, PlannerOptions& options) {
   return reader.Finish();
 }
 
-// The models that were installed beside this program (PREFIX/bin, PREFIX/share), wherever that is; else
-// those of a checkout.
+// The models that were installed beside this program (PREFIX/bin, PREFIX/share), wherever that is;
+// else those of a checkout.
 std::string DefaultModelsRoot() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);

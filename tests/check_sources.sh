@@ -41,6 +41,10 @@ while IFS= read -r line; do fault "a pure part touches the world: $line"; done \
 while IFS= read -r line; do fault "a target reaches into another folder: $line"; done \
   < <(find common kernels worker server client tests bench -name CMakeLists.txt -print0 | xargs -0 grep -nHE '(^|[ (])\.\./[^ )]*\.(cc|cu|h)')
 
+# clang-format leaves comments as they are.
+while IFS= read -r line; do fault "a comment beyond 100 columns: $line"; done \
+  < <(sources common kernels worker server client tests | xargs -r grep -nHE '^ *// .{101}' | grep -vE 'https?://')
+
 if command -v clang-format >/dev/null; then
   while IFS= read -r line; do fault "not formatted: $line"; done \
     < <(sources common kernels worker server client tests bench | xargs -r clang-format --dry-run 2>&1 | grep -E 'warning: code should be' | cut -d: -f1 | sort -u)

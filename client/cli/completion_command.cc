@@ -50,8 +50,8 @@ std::string Quote(const std::string& text) {
   return quoted + "'";
 }
 
-// One function that finds the command and then what may stand behind it; where it knows nothing, the
-// shell offers files.
+// One function that finds the command and then what may stand behind it; where it knows nothing,
+// the shell offers files.
 std::string BashScript(const std::vector<CompletedCommand>& commands) {
   std::vector<std::string> paths;
   std::string values;

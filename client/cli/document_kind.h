@@ -10,8 +10,9 @@ namespace neuroshard {
 // What a command wants.
 enum class DocumentKind { kRequest, kPlan, kWhatIf };
 
-// INVALID_ARGUMENT that says what `text` is ("this is a plan; a request is wanted here"), when it is
-// recognised as anything but `wanted`; OK otherwise. For texts that could not be read as `wanted`.
+// INVALID_ARGUMENT that says what `text` is ("this is a plan; a request is wanted here"), when it
+// is recognised as anything but `wanted`; OK otherwise. For texts that could not be read as
+// `wanted`.
 Status OtherDocument(std::string_view text, DocumentKind wanted);
 
 }  // namespace neuroshard

@@ -30,8 +30,8 @@ std::vector<Finding> CheckPlanner(const std::string& address, const CallPolicy& 
 std::vector<Finding> CheckWorkers(const std::vector<std::string>& addresses,
                                   const CallPolicy& policy);
 
-// Exists, is a profile store of a version that this program knows, is whole, and has all samples of its
-// sweeps.
+// Exists, is a profile store of a version that this program knows, is whole, and has all samples of
+// its sweeps.
 std::vector<Finding> CheckStore(const std::string& path);
 
 // Whether the servers' default ports are free on this host. A taken one is a note.

@@ -48,8 +48,8 @@ TablePlaces PlacesOf(const TablePlan& plan) {
   return places;
 }
 
-// Cells of `after` on ranks that did not hold them. Shards of one rank do not overlap in a plan, but
-// are laid out as somebody likes (HeldShards takes legal ones).
+// Cells of `after` on ranks that did not hold them. Shards of one rank do not overlap in a plan,
+// but are laid out as somebody likes (HeldShards takes legal ones).
 double MovedCells(const TablePlan& before, const TablePlan& after) {
   std::map<int, std::vector<const Shard*>> held;
   for (const Shard& shard : before.shards) held[shard.rank].push_back(&shard);

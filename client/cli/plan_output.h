@@ -21,17 +21,17 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
 // and "cache_load_factor" besides, which TorchRec's form lacks, where the plan has one.
 // D is the rank's position on its host, from the request's topology. `device_type` is "cuda" or
 // "cpu" ("rank:R/cpu"). Row blocks without rows stay in the list; "shards" of data_parallel is
-// null, as ParameterSharding.sharding_spec is there. FAILED_PRECONDITION for row_wise_subset and the
-// kernel "offload", which TorchRec does not have, and for types that it does not run for unpooled
-// tables.
+// null, as ParameterSharding.sharding_spec is there. FAILED_PRECONDITION for row_wise_subset and
+// the kernel "offload", which TorchRec does not have, and for types that it does not run for
+// unpooled tables.
 StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& topology,
                                      const std::string& device_type);
 
-// What TorchRec 1.9.2 computes wrongly of the plan. A sentence a module: where rows of a mean-pooled
-// table are cut beside a table whose rows are not, it divides the values of both (embeddingbag.py
-// divides after the exchange, by module). A sentence a table whose row_wise blocks are not
-// CeilBlocks: it looks up rows in those, unless the table's config has buckets (rw_sharding.py).
-// `tables` are the request's.
+// What TorchRec 1.9.2 computes wrongly of the plan. A sentence a module: where rows of a
+// mean-pooled table are cut beside a table whose rows are not, it divides the values of both
+// (embeddingbag.py divides after the exchange, by module). A sentence a table whose row_wise blocks
+// are not CeilBlocks: it looks up rows in those, unless the table's config has buckets
+// (rw_sharding.py). `tables` are the request's.
 std::vector<std::string> TorchRecWarnings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 
@@ -47,12 +47,12 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan);
 //   {"format": "neuroshard-hugectr/1", "num_gpus": G, "tables": [names in request order],
 //    "shard_matrix": [[name, ...] a GPU], "shard_strategy": [["mp", [name | [name, F], ...]],
 //                                                            ["dp", [name, ...]]]}
-// A table of "mp" with k GPUs in shard_matrix has F blocks of columns of equal width (one where no F
-// stands), each on k / F GPUs that follow each other, on which its rows are by key modulo k / F. So
-// ranks have as many rows and columns as in the plan (rows: one more or less), though maybe others.
-// FAILED_PRECONDITION with all tables that cannot be said so: other columns a rank than another's,
-// more than 256 of them, column blocks that do not follow the ranks; unpooled ones; and a rank
-// without any table.
+// A table of "mp" with k GPUs in shard_matrix has F blocks of columns of equal width (one where no
+// F stands), each on k / F GPUs that follow each other, on which its rows are by key modulo k / F.
+// So ranks have as many rows and columns as in the plan (rows: one more or less), though maybe
+// others. FAILED_PRECONDITION with all tables that cannot be said so: other columns a rank than
+// another's, more than 256 of them, column blocks that do not follow the ranks; unpooled ones; and
+// a rank without any table.
 StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan);
 
 // The groups of DistEmbeddingStrategy of NVIDIA Merlin distributed-embeddings 1.0:
@@ -60,12 +60,12 @@ StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan);
 //    "tables": [names in request order; a table's id is its position],
 //    "data_parallel": [id, ...], "row_slice": [id, ...],
 //    "table_ids": [[id, ...] a rank], "columns": [[columns, ...] a rank, as table_ids]}
-// A table is in one of the three groups. Its slices take its columns from 0 on in the order of ranks;
-// row_slice cuts rows evenly over all ranks. So ranks have as many rows and columns as in the plan
-// (rows: those of row_wise are cut otherwise), though maybe others. FAILED_PRECONDITION with all
-// tables that cannot be said so: rows on some ranks only, rows and columns cut; unpooled ones, ids
-// with weights, weights other than fp32 (`tables` are the request's); and, where table_ids names
-// any, a rank without one.
+// A table is in one of the three groups. Its slices take its columns from 0 on in the order of
+// ranks; row_slice cuts rows evenly over all ranks. So ranks have as many rows and columns as in
+// the plan (rows: those of row_wise are cut otherwise), though maybe others. FAILED_PRECONDITION
+// with all tables that cannot be said so: rows on some ranks only, rows and columns cut; unpooled
+// ones, ids with weights, weights other than fp32 (`tables` are the request's); and, where
+// table_ids names any, a rank without one.
 StatusOr<std::string> PlanAsDistributedEmbeddings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 

@@ -580,7 +580,8 @@ std::map<std::string, std::int64_t> DistributedEmbeddingsColumns(
   return columns;
 }
 
-// A table of 16 columns and 8 rows, cut in any way that a type of ours may, on two hosts of two ranks.
+// A table of 16 columns and 8 rows, cut in any way that a type of ours may, on two hosts of two
+// ranks.
 v1::TablePlan RandomTable(Random& random) {
   v1::TablePlan table;
   const auto add = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,

@@ -35,8 +35,8 @@ std::string BoundLine(const v1::LowerBound& bound, Detail detail);
 // How many bytes move, and of which tables: the ones that move most are named.
 std::string MigrationLine(const v1::MigrationReport& report);
 
-// A line for every alternative of every table; below those that are not possible, by table and reason,
-// and once what is not possible for all tables. Changes are against `plan_cost_ms`.
+// A line for every alternative of every table; below those that are not possible, by table and
+// reason, and once what is not possible for all tables. Changes are against `plan_cost_ms`.
 std::string ExplanationTable(
     const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
     double plan_cost_ms, const TextStyle& style);

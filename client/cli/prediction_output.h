@@ -9,9 +9,9 @@
 
 namespace neuroshard {
 
-// A line for each set: its tables, batch size and optimizer, (kWide) forward, backward and total time in
-// ms, and the total's interval where the model has intervals; then the model and warnings. "-" for
-// what it does not tell apart. `response` has a prediction for each set of `request`.
+// A line for each set: its tables, batch size and optimizer, (kWide) forward, backward and total
+// time in ms, and the total's interval where the model has intervals; then the model and warnings.
+// "-" for what it does not tell apart. `response` has a prediction for each set of `request`.
 std::string PredictionsAsTable(const PredictionRequest& request,
                                const v1::PredictComputeResponse& response, const TextStyle& style);
 

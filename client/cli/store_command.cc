@@ -247,7 +247,8 @@ int RunExport(const StoreOptions& options, const Console& console) {
   return WriteResult(console, options.other, RecordsAsCsv(*records));
 }
 
-// What is wrong with export's --format; empty: nothing. Whoever asks for Parquet learns how to make it.
+// What is wrong with export's --format; empty: nothing. Whoever asks for Parquet learns how to make
+// it.
 std::string ExportFormatFault(const std::string& format) {
   if (format == "csv") return "";
   if (format != "parquet") return format + " is not csv";

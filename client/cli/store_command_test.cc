@@ -87,7 +87,7 @@ TEST_F(StoreCommandTest, ExportsALineASampleOrRank) {
                           HasSubstr("\"[{\"\"table\"\":\"\"table_0\"\""), HasSubstr(",0.1,0.2,")));
   ASSERT_EQ(Run({"store", "export", "--store", store_, "--kind", "comm"}), 0) << err_;
   EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 4);
-  EXPECT_THAT(out_, HasSubstr("\nm0,2,3,forward,all_to_all,768,4,128,2.5,,,,,,3,0,host,"));
+  EXPECT_THAT(out_, HasSubstr("\nm0,2,3,forward,all_to_all,768,4,128,2.5,3,0,host,"));
 }
 
 TEST_F(StoreCommandTest, WhoWantsParquetLearnsHowToMakeIt) {

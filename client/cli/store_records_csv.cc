@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kEnvironmentColumns =
     ",imported,hostname,device,backend,collective_backend,worker_version,git_commit,"
-    "measured_at_unix_ms\n";
+    "measured_at_unix_ms";
 
 // In quotes where it needs them.
 std::string Field(std::string_view text) {
@@ -30,8 +30,8 @@ std::string Field(std::string_view text) {
 std::string Number(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }
 
 std::string EnvironmentFields(const MeasurementEnvironment& environment, bool imported) {
-  if (imported) return ",1,,,,,,,\n";
-  return fmt::format(",0,{},{},{},{},{},{},{}\n", Field(environment.hostname),
+  if (imported) return ",1,,,,,,,";
+  return fmt::format(",0,{},{},{},{},{},{},{}", Field(environment.hostname),
                      Field(environment.device), Field(environment.backend),
                      Field(CollectiveBackendOf(environment)), Field(environment.worker_version),
                      Field(environment.git_commit), environment.measured_at_unix_ms);
@@ -59,9 +59,9 @@ std::string ShardsText(const std::vector<MeasuredShard>& shards) {
 
 // Of one rank; empty for a collective.
 std::string InputDistFields(const CommSample& sample, std::size_t rank) {
-  if (!sample.input_dist) return ",,,,";
+  if (!sample.input_dist) return ",,,,,";
   const InputDistSample& input = *sample.input_dist;
-  return fmt::format("{},{},{},{},{:d}", input.whole_features[rank], Number(input.whole_ids[rank]),
+  return fmt::format(",{},{},{},{},{:d}", input.whole_features[rank], Number(input.whole_ids[rank]),
                      input.cut_features, Number(input.cut_ids), input.weighted);
 }
 
@@ -69,14 +69,14 @@ std::string InputDistFields(const CommSample& sample, std::size_t rank) {
 
 std::string RecordsAsCsv(const std::vector<ComputeRecord>& records) {
   std::string csv = "sample_id,batch_size,optimizer,seed,shards,forward_ms,backward_ms,total_ms";
-  csv += kEnvironmentColumns;
+  csv += fmt::format("{}\n", kEnvironmentColumns);
   for (const ComputeRecord& record : records) {
     const ComputeSample& sample = record.sample;
     csv +=
         fmt::format("{},{},{},{},{},{},{},{}", Field(sample.sample_id), sample.batch_size,
                     ToText(sample.optimizer), sample.seed, Field(ShardsText(sample.shards)),
                     Number(record.forward_ms), Number(record.backward_ms), Number(record.total_ms));
-    csv += EnvironmentFields(record.environment, record.imported);
+    csv += EnvironmentFields(record.environment, record.imported) + "\n";
   }
   return csv;
 }
@@ -84,19 +84,23 @@ std::string RecordsAsCsv(const std::vector<ComputeRecord>& records) {
 std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
   std::string csv =
       "sample_id,rank,num_ranks,direction,collective,batch_size,element_bytes,dim_sum,"
-      "start_offset_ms,whole_features,whole_ids,cut_features,cut_ids,weighted,cost_ms";
-  csv += kEnvironmentColumns;
+      "start_offset_ms,cost_ms";
+  csv += fmt::format("{},whole_features,whole_ids,cut_features,cut_ids,weighted\n",
+                     kEnvironmentColumns);
   for (const CommRecord& record : records) {
     const CommSample& sample = record.sample;
+    const bool embeddings = !sample.input_dist;  // a distribution of ids has neither pass nor width
     for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
-      csv +=
-          fmt::format("{},{},{},{},{},{},{},{},{},{},{}", Field(sample.sample_id), rank,
-                      record.cost_ms.size(), ToText(sample.direction), CollectiveWord(sample),
-                      sample.batch_size, sample.element_bytes, sample.dim_sums[rank],
-                      Number(sample.start_offsets_ms.empty() ? 0.0 : sample.start_offsets_ms[rank]),
-                      InputDistFields(sample, rank), Number(record.cost_ms[rank]));
+      csv += fmt::format(
+          "{},{},{},{},{},{},{},{},{},{}", Field(sample.sample_id), rank, record.cost_ms.size(),
+          embeddings ? ToText(sample.direction) : "", CollectiveWord(sample), sample.batch_size,
+          embeddings ? std::to_string(sample.element_bytes) : "",
+          embeddings ? std::to_string(sample.dim_sums[rank]) : "",
+          Number(sample.start_offsets_ms.empty() ? 0.0 : sample.start_offsets_ms[rank]),
+          Number(record.cost_ms[rank]));
       csv += EnvironmentFields(
           record.imported ? MeasurementEnvironment() : record.environments[rank], record.imported);
+      csv += InputDistFields(sample, rank) + "\n";
     }
   }
   return csv;

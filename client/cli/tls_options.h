@@ -22,8 +22,8 @@ struct TlsFiles {
   std::optional<ClientTls> Read() const;
 };
 
-// Nothing where the command has them already: one set is for every server that it calls. A file that
-// cannot be read, or one or two of three, is a usage error. `files` must outlive the parse.
+// Nothing where the command has them already: one set is for every server that it calls. A file
+// that cannot be read, or one or two of three, is a usage error. `files` must outlive the parse.
 void AddTlsOptions(CLI::App& command, TlsFiles& files);
 
 }  // namespace neuroshard

@@ -12,8 +12,9 @@ namespace neuroshard {
 
 // A line for each rank and stage: predicted, measured, relative error = (predicted - measured) /
 // measured; then the plan's cost (max over ranks), what its collectives took where there are others
-// than all-to-alls, and the notes. kWide: also the device of each rank. "-" for what is not known. Where the model has intervals, those
-// too, with "!" where the measured value is outside, and the number inside.
+// than all-to-alls, and the notes. kWide: also the device of each rank. "-" for what is not known.
+// Where the model has intervals, those too, with "!" where the measured value is outside, and the
+// number inside.
 std::string ValidationAsTable(const ValidationReport& report,
                               const std::optional<PlanCost>& predicted, const TextStyle& style);
 

@@ -19,8 +19,8 @@ struct CallPolicy {
   std::optional<ClientTls> tls = std::nullopt;  // plaintext without
   // Of each attempt.
   std::chrono::milliseconds deadline{600'000};
-  // Attempts of a call that may be repeated without harm, while the server is UNAVAILABLE or asks to
-  // be tried again. Others are tried once.
+  // Attempts of a call that may be repeated without harm, while the server is UNAVAILABLE or asks
+  // to be tried again. Others are tried once.
   int max_attempts = 4;
   std::chrono::milliseconds first_backoff{100};
   std::chrono::milliseconds longest_backoff{1'000};

@@ -13,8 +13,8 @@ constexpr int kLongestReconnectMs = 1'000;
 // What one attempt to connect may take, TCP and HTTP/2 handshake together: a busy host needs more
 // than the backoff. (gRPC has one argument for it, whose name speaks of the backoff.)
 constexpr int kConnectMs = 10'000;
-// Connections are let go when nothing was asked for so long, before servers do with those that have no
-// call at all; the health of a replica is one.
+// Connections are let go when nothing was asked for so long, before servers do with those that have
+// no call at all; the health of a replica is one.
 constexpr int kIdleMs = 240'000;
 
 // What gRPC says when there is no connection, in words for whoever has to mend it.

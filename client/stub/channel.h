@@ -24,10 +24,10 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
 
 // The same for replicas of one server: `address` is HOST:PORT, where every address that HOST
 // resolves to is a replica, or IP:PORT,IP:PORT,... of one family. Calls go in turn (round_robin) to
-// those that can be reached, and of a list to those alone whose health (grpc.health.v1) of `service`
-// is good; what a name stands for is kept up to date by others, and may be a proxy, whose health
-// would be one replica's. A call that a replica did not answer is repeated by Retry alone. With
-// `tls`, the certificates must name HOST, or all of them the list's first address.
+// those that can be reached, and of a list to those alone whose health (grpc.health.v1) of
+// `service` is good; what a name stands for is kept up to date by others, and may be a proxy, whose
+// health would be one replica's. A call that a replica did not answer is repeated by Retry alone.
+// With `tls`, the certificates must name HOST, or all of them the list's first address.
 std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::optional<ClientTls>& tls,
                                                   const std::string& service);

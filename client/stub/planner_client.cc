@@ -11,8 +11,8 @@
 namespace neuroshard {
 namespace {
 
-// gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down; whoever
-// cancels says why (proto/README.md).
+// gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down;
+// whoever cancels says why (proto/README.md).
 grpc::Status WithoutShutdown(const grpc::Status& status) {
   const std::string& words = status.error_message();
   if (status.error_code() != grpc::StatusCode::CANCELLED ||

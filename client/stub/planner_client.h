@@ -12,8 +12,8 @@
 namespace neuroshard {
 
 // Thread-safe. `address` is a planner's HOST:PORT, or replicas' as OpenReplicaChannel takes them.
-// Every call is repeatable (plans are pure functions of the request), so UNAVAILABLE is retried with
-// backoff within the policy, by another replica where there is one. Errors name the address;
+// Every call is repeatable (plans are pure functions of the request), so UNAVAILABLE is retried
+// with backoff within the policy, by another replica where there is one. Errors name the address;
 // Violations::FromStatus gives the faulty fields of an INVALID_ARGUMENT.
 class PlannerClient {
  public:

@@ -1,9 +1,11 @@
 #include "client/sweep/compute_sweep.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -23,7 +25,10 @@ namespace {
 class ComputeSweep {
  public:
   ComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending)
-      : run_(run), queue_(std::move(pending)), tally_(run.display, run.fleet.max_given_up) {}
+      : run_(run),
+        kernels_(KernelsOf(pending)),
+        queue_(std::move(pending)),
+        tally_(run.display, run.fleet.max_given_up) {}
 
   SweepReport Run() {
     if (queue_.unsettled() == 0) return {};
@@ -41,6 +46,14 @@ class ComputeSweep {
   }
 
  private:
+  static std::set<ComputeKernel> KernelsOf(const std::vector<ComputeSample>& samples) {
+    std::set<ComputeKernel> kernels;
+    for (const ComputeSample& sample : samples) {
+      for (const MeasuredShard& shard : sample.shards) kernels.insert(shard.compute_kernel);
+    }
+    return kernels;
+  }
+
   void StopAll() {
     queue_.Close();
     latch_.Stop();
@@ -73,9 +86,25 @@ class ComputeSweep {
     if (limit > 0 && info->devices.size() > limit) info->devices.resize(limit);
     std::vector<std::thread> devices;
     for (const WorkerDeviceDescription& device : info->devices) {
+      if (!HasAllKernels(address, device)) continue;
       devices.emplace_back([this, &client, index = device.index] { DeviceLoop(client, index); });
     }
     for (std::thread& device : devices) device.join();
+  }
+
+  // A worker of before tables in host memory would measure them in the device's and not say so.
+  bool HasAllKernels(const std::string& address, const WorkerDeviceDescription& device) {
+    const auto& has = device.compute_kernels;
+    for (const ComputeKernel kernel : kernels_) {
+      if (std::find(has.begin(), has.end(), kernel) != has.end()) continue;
+      const std::string reason =
+          fmt::format("does not measure {}, which this sweep has samples of", ToText(kernel));
+      run_.display.Note(
+          fmt::format("{} device {}: left out: it {}", address, device.index, reason));
+      tally_.Lost({address, device.index, reason});
+      return false;
+    }
+    return true;
   }
 
   void DeviceLoop(const WorkerClient& client, int device) {
@@ -160,6 +189,7 @@ class ComputeSweep {
   }
 
   const SweepRun& run_;
+  const std::set<ComputeKernel> kernels_;  // of all samples
   SampleQueue queue_;
   SweepTally tally_;
   StopLatch latch_;

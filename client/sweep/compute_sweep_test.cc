@@ -49,6 +49,26 @@ class ComputeSweepTest : public testing::SweepFixture {
   }
 };
 
+TEST_F(ComputeSweepTest, OnlyDevicesThatHaveTheKernelsAreAsked) {
+  auto samples = SomeSamples(4);
+  samples[2].shards[0].compute_kernel = ComputeKernel::kFusedUvm;
+  const auto id = store_->BeginComputeSweep({"test", "hash", ""}, samples);
+  ASSERT_THAT(id, IsOk());
+  sweep_id_ = *id;
+  FakeWorker old({.num_devices = 2});
+  EXPECT_THAT(RunComputeSweep(Run(QuickFleet({old.address()})), samples).status,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("4 samples are not measured")));
+  EXPECT_TRUE(old.measured().empty());
+  FakeWorker able({.compute_kernels = {"fused", "fused_uvm"}});
+  const SweepReport report =
+      RunComputeSweep(Run(QuickFleet({old.address(), able.address()})), samples);
+  EXPECT_THAT(report.status, IsOk());
+  EXPECT_EQ(able.measured().size(), 4u);
+  EXPECT_TRUE(old.measured().empty());
+  ASSERT_EQ(report.lost.size(), 2u);
+  EXPECT_THAT(report.lost[0].reason, HasSubstr("does not measure fused_uvm"));
+}
+
 TEST_F(ComputeSweepTest, AllDevicesOfAllWorkersShareTheSamples) {
   FakeWorker a({.num_devices = 2});
   FakeWorker b({.num_devices = 2});

@@ -88,8 +88,24 @@ void ReadRowShares(ConfigReader& reader, std::size_t num_dims, std::vector<doubl
   }
 }
 
+void ReadKernels(ConfigReader& reader, std::vector<ComputeKernel>* kernels) {
+  ReadSomeWords(reader, "compute_kernels", kernels);
+  for (std::size_t i = 0; i < kernels->size(); ++i) {
+    if (IsMeasurable((*kernels)[i])) continue;
+    reader.AddViolation(fmt::format("compute_kernels[{}]", i),
+                        fmt::format("must be one of fused, fused_uvm, fused_uvm_caching, got {}",
+                                    ToText((*kernels)[i])));
+  }
+}
+
 // Of a cache, whose sets are whole: less than a thousandth of a table is hardly one.
-void ReadLoadFactors(ConfigReader& reader, std::vector<double>* load_factors) {
+void ReadLoadFactors(ConfigReader& reader, const std::vector<ComputeKernel>& kernels,
+                     std::vector<double>* load_factors) {
+  if (reader.Has("cache_load_factors") &&
+      std::find(kernels.begin(), kernels.end(), ComputeKernel::kFusedUvmCaching) == kernels.end()) {
+    reader.AddViolation("cache_load_factors",
+                        "is for compute_kernels with fused_uvm_caching alone");
+  }
   reader.Read("cache_load_factors", load_factors, {0.001, 1});
   if (load_factors->empty()) reader.AddViolation("cache_load_factors", "must not be empty");
 }
@@ -142,8 +158,8 @@ void ReadConditions(ConfigReader& reader, ComputeConditions* conditions) {
   ReadWeighted(reader, &conditions->weighted_share);
   ReadSomeWords(reader, "pooling_modes", &conditions->pooling_modes);
   ReadSomeWords(reader, "weight_dtypes", &conditions->weight_dtypes);
-  ReadSomeWords(reader, "compute_kernels", &conditions->compute_kernels);
-  ReadLoadFactors(reader, &conditions->cache_load_factors);
+  ReadKernels(reader, &conditions->compute_kernels);
+  ReadLoadFactors(reader, conditions->compute_kernels, &conditions->cache_load_factors);
 }
 
 void ReadNumSamples(ConfigReader& reader, int* num_samples) {

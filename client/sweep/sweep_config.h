@@ -55,9 +55,9 @@ struct ComputeSweepConfig {
   bool operator==(const ComputeSweepConfig&) const = default;
 };
 
-// Section `input_dist` of a comm sweep: distributions of ids (InputDistSample) instead of collectives.
-// A table is one feature; a sample draws the probability that a table is cut in rows, the others
-// are placed as in other samples, by ids.
+// Section `input_dist` of a comm sweep: distributions of ids (InputDistSample) instead of
+// collectives. A table is one feature; a sample draws the probability that a table is cut in rows,
+// the others are placed as in other samples, by ids.
 struct InputDistSweepConfig {
   std::vector<double> pooling_factors;  // of a table, mean ids a sample
   double weighted_share = 0;            // of the samples, in [0, 1]

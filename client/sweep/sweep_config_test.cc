@@ -126,7 +126,7 @@ optimizers: [sgd, best]
 weighted: 1.5
 pooling_modes: []
 weight_dtypes: [fp32, int4]
-compute_kernels: [fused, key_value]
+compute_kernels: [fused, offload]
 cache_load_factors: [0.5, 1.5]
 active: {candidates: 1, rounds: 2}
 )",
@@ -139,7 +139,9 @@ active: {candidates: 1, rounds: 2}
                      HasSubstr("batch_sizes: cannot be given beside batch_size"),
                      HasSubstr("optimizers[1]"), HasSubstr("weighted: must be in [0, 1]"),
                      HasSubstr("pooling_modes: must not be empty"), HasSubstr("weight_dtypes[1]"),
-                     HasSubstr("compute_kernels[1]"), HasSubstr("cache_load_factors[1]"))));
+                     HasSubstr("compute_kernels[1]: must be one of fused, fused_uvm"),
+                     HasSubstr("cache_load_factors: is for compute_kernels with"),
+                     HasSubstr("cache_load_factors[1]"))));
 }
 
 TEST(SweepConfigTest, CollectivesAreASetWhoseDefaultIsAllToAll) {

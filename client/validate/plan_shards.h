@@ -20,7 +20,8 @@ MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_
 // What measured shards do not say of their tables, a line for each condition that is there.
 std::vector<std::string> LeftOutOf(const std::vector<Table>& tables);
 
-// What a plan asks for and workers do otherwise, a line each: LeftOutOf, offloaded tables, exchanges of unpooled vectors or in other types, speeds of devices. Besides NotesOn
+// What a plan asks for and workers do otherwise, a line each: LeftOutOf, offloaded tables,
+// exchanges of unpooled vectors or in other types, speeds of devices. Besides NotesOn
 // (plan_collectives.h).
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan);
 
@@ -38,8 +39,8 @@ struct RankShards {
 };
 
 // One entry a rank of the request's topology. A column shard sees all ids of its table, a shard of
-// some rows the same share of the ids. Shards of fused_uvm and fused_uvm_caching are in host memory.
-// INVALID_ARGUMENT lists everything that keeps the plan from
+// some rows the same share of the ids. Shards of fused_uvm and fused_uvm_caching are in host
+// memory. INVALID_ARGUMENT lists everything that keeps the plan from
 // being run: tables missing, unknown or twice, ranks that do not exist, shards outside their table.
 // The planner checks whether shards tile their tables and fit in memory (EvaluatePlan).
 StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const Plan& plan);

@@ -12,8 +12,8 @@
 
 namespace neuroshard {
 
-// A range of IPv4 or IPv6 addresses by their first bits. A value; IPv4 addresses are kept, and found
-// again, as IPv6's image of them (::ffff:a.b.c.d).
+// A range of IPv4 or IPv6 addresses by their first bits. A value; IPv4 addresses are kept, and
+// found again, as IPv6's image of them (::ffff:a.b.c.d).
 class IpNetwork {
  public:
   // "10.0.0.0/8", "fd00::/8"; without the slash a single address. INVALID_ARGUMENT says what is

@@ -7,9 +7,9 @@
 //   MutexLock lock(mutex_);
 //   while (!stopping_) lock.Wait(changed_);
 //
-// tests/check_locks.sh compiles with -Wthread-safety: an access to guarded data without its mutex is
-// an error there. Other compilers see no annotations. absl::Mutex has them too, but ThreadSanitizer
-// reports its uninstrumented build in Debian.
+// tests/check_locks.sh compiles with -Wthread-safety: an access to guarded data without its mutex
+// is an error there. Other compilers see no annotations. absl::Mutex has them too, but
+// ThreadSanitizer reports its uninstrumented build in Debian.
 // The analysis looks at one function at a time: a lambda (a wait's predicate, say) holds nothing.
 #pragma once
 

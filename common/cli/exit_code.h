@@ -8,8 +8,8 @@ inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitFailure = 1;
 // The command line, the environment or the program's own configuration is wrong; nothing was begun.
 inline constexpr int kExitUsage = 2;
-// A sweep, a validation or a training that SIGINT or SIGTERM stopped; as shells report a process that
-// SIGINT ended.
+// A sweep, a validation or a training that SIGINT or SIGTERM stopped; as shells report a process
+// that SIGINT ended.
 inline constexpr int kExitInterrupted = 130;
 
 inline constexpr char kExitCodesText[] =

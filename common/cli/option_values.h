@@ -30,8 +30,9 @@ CLI::Validator RealBetween(const std::string& name, double min, double max);
 CLI::Validator Unsigned(const std::string& name);
 }  // namespace internal
 
-// Lets `option` take numbers in [min, max], written as in YAML files: --timeout-s takes 1h, a number
-// 1e6 or 1_000 (common/text/quantity.h; the option's name says the unit). Not a number is never one.
+// Lets `option` take numbers in [min, max], written as in YAML files: --timeout-s takes 1h, a
+// number 1e6 or 1_000 (common/text/quantity.h; the option's name says the unit). Not a number is
+// never one.
 template <typename T>
 CLI::Option* InRange(CLI::Option* option, T min, T max) {
   if constexpr (std::is_integral_v<T>) {

@@ -10,8 +10,8 @@ class Option;
 
 namespace neuroshard {
 
-// A profile store (a file or an address of PostgreSQL), required; NEUROSHARD_STORE stands in for it.
-// `store` must outlive the parse.
+// A profile store (a file or an address of PostgreSQL), required; NEUROSHARD_STORE stands in for
+// it. `store` must outlive the parse.
 CLI::Option* AddStoreOption(CLI::App& command, std::string& store, const std::string& description);
 
 }  // namespace neuroshard

@@ -142,8 +142,7 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
   }
   shard.compute_kernel =
       check.WordOrDefault("compute_kernel", message.compute_kernel(), ComputeKernel::kFused);
-  if (shard.compute_kernel == ComputeKernel::kDense ||
-      shard.compute_kernel == ComputeKernel::kOffload) {
+  if (!IsMeasurable(shard.compute_kernel)) {
     check.Fail("compute_kernel",
                fmt::format("must be one of fused, fused_uvm, fused_uvm_caching, got \"{}\"",
                            message.compute_kernel()));

@@ -3,10 +3,10 @@
 //
 // Field names are the proto's (`embedding_dim`) or protobuf JSON's (`embeddingDim`). Integers may
 // be written as quoted decimal strings, as protobuf JSON does, or as integral floats (1e9). Numbers
-// may have a unit, 80GiB in a field of bytes, and `_` between digits (common/text/quantity.h). A text
-// field takes any YAML scalar as it is written. Bools are true or false. Bytes are base64. null
-// means absent. NaN and infinities are let through to float fields, so that the decoder behind can
-// say which field it is about.
+// may have a unit, 80GiB in a field of bytes, and `_` between digits (common/text/quantity.h). A
+// text field takes any YAML scalar as it is written. Bools are true or false. Bytes are base64.
+// null means absent. NaN and infinities are let through to float fields, so that the decoder behind
+// can say which field it is about.
 #pragma once
 
 #include <cstddef>

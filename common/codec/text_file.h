@@ -9,8 +9,8 @@
 
 namespace neuroshard {
 
-// "-" is standard input. NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION (a directory, an I/O error) naming the file;
-// RESOURCE_EXHAUSTED when it is larger than `max_bytes`.
+// "-" is standard input. NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION (a directory, an I/O
+// error) naming the file; RESOURCE_EXHAUSTED when it is larger than `max_bytes`.
 StatusOr<std::string> ReadTextFile(const std::string& path,
                                    std::size_t max_bytes = std::size_t{256} << 20);
 

@@ -1,7 +1,7 @@
 // Published figures of devices that a request may name: configs/devices.yaml and configs/fabrics,
 // compiled in. So every replica of a build resolves a name alike, also in processes that read no
-// configuration (clients, tests), and no file has to be found at run time. Whoever has other figures
-// states them in the request, which wins.
+// configuration (clients, tests), and no file has to be found at run time. Whoever has other
+// figures states them in the request, which wins.
 #pragma once
 
 #include <cstdint>

@@ -42,9 +42,9 @@ struct ComputeSample {
   bool operator==(const ComputeSample&) const = default;
 };
 
-// The ids of one batch, which n ranks send to those that hold the rows before any lookup. Features of
-// tables that a rank holds whole go to that rank; those of tables whose rows are cut are bucketized
-// by row blocks, one a rank.
+// The ids of one batch, which n ranks send to those that hold the rows before any lookup. Features
+// of tables that a rank holds whole go to that rank; those of tables whose rows are cut are
+// bucketized by row blocks, one a rank.
 struct InputDistSample {
   std::vector<std::int64_t> whole_features;  // by rank: features whose tables it holds whole
   std::vector<double> whole_ids;             // by rank: mean ids a sample of those together
@@ -66,7 +66,8 @@ inline constexpr std::string_view kInputDistWord = "input_dist";
 //   and gets the sum over the ranks for its B / n samples. all_gather: every rank has B / n x d and
 //   gets B x d. all_reduce: every rank has B x d and gets their sum. The direction only says in
 //   which pass trainers do it.
-// - With `input_dist`, the distribution of ids instead: all enter together, dim_sums are n zeros, and
+// - With `input_dist`, the distribution of ids instead: all enter together, dim_sums are n zeros,
+// and
 //   direction, element_bytes and collective stay as they are here.
 struct CommSample {
   std::string sample_id;

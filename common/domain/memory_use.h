@@ -66,10 +66,10 @@ constexpr double RowBytesBesides(DataType weight_dtype) {
 // none with a pipeline. data_parallel: its own rank's samples. A shard without rows takes
 // nothing.
 //
-// Rows in host memory (fused_uvm, fused_uvm_caching, offload): weights and optimizer state count for the
-// host, those of the share that a cache holds for the device as well, with 4 B a row and 16 B a
-// cached row of the cache's own state (none under kWeightsOnly). Under kFull as FBGEMM has it: a
-// cache holds no optimizer state, and state of whole rows (4 B a row) is on the device.
+// Rows in host memory (fused_uvm, fused_uvm_caching, offload): weights and optimizer state count
+// for the host, those of the share that a cache holds for the device as well, with 4 B a row and 16
+// B a cached row of the cache's own state (none under kWeightsOnly). Under kFull as FBGEMM has it:
+// a cache holds no optimizer state, and state of whole rows (4 B a row) is on the device.
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols);
 

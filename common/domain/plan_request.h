@@ -102,7 +102,8 @@ struct SearchOptions {
   bool operator==(const SearchOptions&) const = default;
 };
 
-// A valid request. Tables have different full names (table_names.h); tables in constraints and migration are indices.
+// A valid request. Tables have different full names (table_names.h); tables in constraints and
+// migration are indices.
 struct PlanRequest {
   std::string request_id;
   std::vector<Table> tables;

@@ -103,10 +103,11 @@ struct Resharding {
   bool operator==(const Resharding&) const = default;
 };
 
-// From request.migration->previous to `plan`, which must be a plan of the request. A rank that holds
-// more than its capacity now takes nothing on before it fits. FAILED_PRECONDITION: no migration, or
-// a rank on which the weights and optimizer states of `plan` alone do not fit. Deterministic. About
-// O(k log k) for k shards, where greedy orders fit; else up to some 100,000 steps of a search.
+// From request.migration->previous to `plan`, which must be a plan of the request. A rank that
+// holds more than its capacity now takes nothing on before it fits. FAILED_PRECONDITION: no
+// migration, or a rank on which the weights and optimizer states of `plan` alone do not fit.
+// Deterministic. About O(k log k) for k shards, where greedy orders fit; else up to some 100,000
+// steps of a search.
 StatusOr<Resharding> Reshard(const PlanRequest& request, const Plan& plan);
 
 }  // namespace neuroshard

@@ -157,7 +157,8 @@ class ProblemMaker {
     }
   }
 
-  // Parts of the new shard: what its rank has, then from the nearest, of those from who sends least.
+  // Parts of the new shard: what its rank has, then from the nearest, of those from who sends
+  // least.
   void FindParts(const Table& table, const std::vector<Shard>& held,
                  const std::vector<int>& holders, ShardToMake& job) {
     const Shard& wanted = job.made.shard;

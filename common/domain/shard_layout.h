@@ -64,9 +64,9 @@ struct RowCut {
   bool operator==(const RowCut&) const = default;
 };
 
-// The blocks of row_wise on `ranks` ranks: CeilBlocks, or as many buckets on every rank and one more
-// on the first (TorchRec 1.9.2, _calculate_rw_shard_sizes_and_offsets of sharding_plan.py; 10 rows
-// in buckets of 2 on 4 ranks: 4, 2, 2, 2). A rank has no rows only without buckets.
+// The blocks of row_wise on `ranks` ranks: CeilBlocks, or as many buckets on every rank and one
+// more on the first (TorchRec 1.9.2, _calculate_rw_shard_sizes_and_offsets of sharding_plan.py; 10
+// rows in buckets of 2 on 4 ranks: 4, 2, 2, 2). A rank has no rows only without buckets.
 std::vector<Block> RowWiseBlocks(std::int64_t rows, int ranks, const RowCut& cut);
 
 // HugeCTR's and distributed-embeddings' blocks: total / parts each, one more for the first total %

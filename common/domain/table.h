@@ -33,7 +33,8 @@ struct Table {
   // and the global batch size each.
   std::vector<double> num_poolings = {};
   std::vector<std::int64_t> feature_batch_sizes = {};
-  // Mean ids per sample in each of some batches, the same batches for every table; empty: not known.
+  // Mean ids per sample in each of some batches, the same batches for every table; empty: not
+  // known.
   std::vector<double> batch_pooling_factors = {};
 
   bool operator==(const Table&) const = default;
@@ -57,7 +58,8 @@ struct VectorCount {
 // pooling factors of their own share the table's evenly.
 VectorCount VectorsOf(const Table& table);
 
-// Bags, empty ones too; one a sample where nothing is said of them, however many features there are.
+// Bags, empty ones too; one a sample where nothing is said of them, however many features there
+// are.
 VectorCount CountBags(const Table& table);
 
 }  // namespace neuroshard

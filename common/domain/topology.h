@@ -47,7 +47,8 @@ struct Topology {
   std::vector<Device> devices;
   Bandwidths bandwidths = {};
   // The links of the devices that are named, for communication that was not measured; none: no
-  // device is named, or there are no figures of its links. Its bandwidths are those of `bandwidths`.
+  // device is named, or there are no figures of its links. Its bandwidths are those of
+  // `bandwidths`.
   std::optional<Fabric> fabric = {};
   std::optional<ComputeDevice> compute_device = {};  // the trainer's; none: not stated
   // Of each host, shared by its devices, for tables that are not in device memory. Empty: there is

@@ -194,6 +194,11 @@ constexpr std::int64_t ElementBytes(DataType type) {
   return 1;
 }
 
+// Whether workers have it, as GPUs have: lookups of kDense and kOffload are not measured.
+constexpr bool IsMeasurable(ComputeKernel kernel) {
+  return kernel != ComputeKernel::kDense && kernel != ComputeKernel::kOffload;
+}
+
 // Whether the rows are in host memory.
 constexpr bool IsInHostMemory(ComputeKernel kernel) {
   return kernel == ComputeKernel::kFusedUvm || kernel == ComputeKernel::kFusedUvmCaching ||

@@ -51,8 +51,8 @@ enum class EmptyAddress { kIsAFault, kMeansNone };
 void ReadListenAddress(ConfigReader& reader, std::string_view key, EmptyAddress empty,
                        std::string* address);
 
-// The fault of a server's address that somebody else listens on now, as a violation of `key`. Nothing
-// for malformed ones and for port 0.
+// The fault of a server's address that somebody else listens on now, as a violation of `key`.
+// Nothing for malformed ones and for port 0.
 void AddFaultIfTaken(std::string_view key, const std::string& address, Violations& faults);
 
 }  // namespace neuroshard

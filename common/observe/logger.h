@@ -1,6 +1,6 @@
 // Structured logs for the operator: one line an event on stderr, "2026-01-02T03:04:05.678Z info
-// plan_made request_id=ab12 rpc=ShardPlan", or the same as a JSON object. common/README.md names the
-// fields that mean the same in every event.
+// plan_made request_id=ab12 rpc=ShardPlan", or the same as a JSON object. common/README.md names
+// the fields that mean the same in every event.
 #pragma once
 
 #include <fmt/format.h>
@@ -56,8 +56,8 @@ struct LogField {
   bool is_json = false;  // the value is JSON as it is
 };
 
-// Thread-safe; a copy writes to the same place. An event is a fixed snake_case word; what varies goes
-// into fields.
+// Thread-safe; a copy writes to the same place. An event is a fixed snake_case word; what varies
+// goes into fields.
 //   logger.Info("model_loaded", {{"model", name}, {"version", version}});
 class Logger {
  public:

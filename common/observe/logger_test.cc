@@ -98,8 +98,8 @@ TEST(JsonLogTest, IsOneObjectWithNumbersAndBooleansAsSuch) {
   EXPECT_EQ(line["status"], "NOT_FOUND: no \"it\"");
 }
 
-// Whatever bytes a caller sends: each line is one JSON object, whose string is the text but for bytes
-// that are no UTF-8.
+// Whatever bytes a caller sends: each line is one JSON object, whose string is the text but for
+// bytes that are no UTF-8.
 TEST(JsonLogTest, IsJsonWhateverAValueContains) {
   std::ostringstream out;
   const auto logger = Logger::ToStream(&out, LogFormat::kJson);

@@ -25,8 +25,8 @@ class RpcMetrics {
   // `registry` must outlive this.
   explicit RpcMetrics(prometheus::Registry& registry);
 
-  // The series of a method, "/package.Service/Method" and its short name, are there, at 0, before its
-  // first call. Not once there are calls.
+  // The series of a method, "/package.Service/Method" and its short name, are there, at 0, before
+  // its first call. Not once there are calls.
   void Declare(const std::string& path, const std::string& rpc);
   void SetLimit(int max_in_flight);
   void Began(const std::string& rpc);

@@ -39,10 +39,12 @@ class CallBudget {
   // Told at first and after each change, with the lock held.
   using Observer = std::function<void(std::int64_t taken, std::int64_t most)>;
 
-  // `what` is counted ("threads of searches"), `option` is where `most` comes from; both are quoted.
+  // `what` is counted ("threads of searches"), `option` is where `most` comes from; both are
+  // quoted.
   CallBudget(std::int64_t most, std::string what, std::string option, Observer observer = nullptr);
 
-  // RESOURCE_EXHAUSTED when it does not fit beside the others. Alone, a call may take all, and more.
+  // RESOURCE_EXHAUSTED when it does not fit beside the others. Alone, a call may take all, and
+  // more.
   StatusOr<Share> Take(std::int64_t amount);
   // What Take would say, without taking.
   Status Fits(std::int64_t amount) const;

@@ -17,8 +17,8 @@ struct CallIdentity {
   std::string request_id;
   // A step of the caller's trace (traceparent), or of a new one.
   TraceContext trace;
-  // The first subject alternative name of its certificate, else the certificate's common name; without
-  // a certificate its address, without port. What quotas go by.
+  // The first subject alternative name of its certificate, else the certificate's common name;
+  // without a certificate its address, without port. What quotas go by.
   std::string caller;
   // Its address with port, as gRPC writes it: "ipv4:127.0.0.1:4711". Empty where it is not known.
   std::string peer;

@@ -23,7 +23,8 @@ class CallThreads {
   CallThreads(const CallThreads&) = delete;
   CallThreads& operator=(const CallThreads&) = delete;
 
-  // `work` waits for its turn when all threads are busy; admission decides before whether it should.
+  // `work` waits for its turn when all threads are busy; admission decides before whether it
+  // should.
   void Run(std::function<void()> work);
 
  private:

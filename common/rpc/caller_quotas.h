@@ -16,8 +16,8 @@ namespace neuroshard {
 
 // 0: no limit.
 struct CallerQuotaOptions {
-  // Calls, and seconds of search (time x threads), that a caller who has been away for `window_s` may
-  // use at once; what was used comes back evenly over `window_s`.
+  // Calls, and seconds of search (time x threads), that a caller who has been away for `window_s`
+  // may use at once; what was used comes back evenly over `window_s`.
   std::int64_t requests = 0;
   std::int64_t search_seconds = 0;
   std::int64_t window_s = 60;
@@ -31,8 +31,9 @@ CallerQuotaOptions ReadCallerQuotas(ConfigReader& section);
 
 // Token buckets: in any time t a caller is admitted at most requests * (1 + t / window) times, and
 // begins a search only while it has used less than search_seconds * (1 + t / window). A search is
-// charged when it ends, so what runs at that moment is used on credit, which has to come back first.
-// Thread-safe. O(1), but one pass over all callers at most once a second while there are max_callers.
+// charged when it ends, so what runs at that moment is used on credit, which has to come back
+// first. Thread-safe. O(1), but one pass over all callers at most once a second while there are
+// max_callers.
 class CallerQuotas {
  public:
   // `clock` must outlive this.

@@ -68,8 +68,8 @@ TEST(CallerQuotasTest, ASearchOnCreditHasToComeBack) {
   EXPECT_THAT(quotas.Admit("a"), IsOk());
 }
 
-// In any stretch of time a caller is admitted at most burst + rate * t, and whoever waits as told is
-// admitted.
+// In any stretch of time a caller is admitted at most burst + rate * t, and whoever waits as told
+// is admitted.
 TEST(CallerQuotasTest, NeverMoreThanBurstAndRate) {
   std::mt19937 random(3);
   for (int round = 0; round < 40; ++round) {

@@ -26,9 +26,9 @@ int RaiseDescriptorLimit();
 // connections wait in the kernel's queue.
 class ConnectionAcceptor {
  public:
-  // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is called with, from
-  // the acceptor's thread. At most `max_connections` of them are open at a time. `metrics` may be
-  // null, else outlives this. UNAVAILABLE when descriptors have run out.
+  // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is
+  // called with, from the acceptor's thread. At most `max_connections` of them are open at a time.
+  // `metrics` may be null, else outlives this. UNAVAILABLE when descriptors have run out.
   static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<int> listening,
                                                              int max_connections,
                                                              std::function<void(int fd)> take,
@@ -53,8 +53,8 @@ class ConnectionAcceptor {
   const std::function<void(int)> take_;
   RpcMetrics* const metrics_;
   const int wake_fd_;  // an eventfd: readable once the thread shall end
-  // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one is
-  // closed; its descriptor is then gone or has another inode.
+  // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one
+  // is closed; its descriptor is then gone or has another inode.
   std::unordered_map<int, ino_t> handed_over_;
   std::chrono::steady_clock::time_point last_look_;
   std::thread thread_;  // last: starts when everything else is there

@@ -1,5 +1,5 @@
-// Deadlines of calls on the monotonic clock, which gRPC keeps time by: one that begins as a wall-clock
-// time is early or late by as much as that clock jumps before gRPC has it.
+// Deadlines of calls on the monotonic clock, which gRPC keeps time by: one that begins as a
+// wall-clock time is early or late by as much as that clock jumps before gRPC has it.
 #pragma once
 
 #include <grpc/support/time.h>

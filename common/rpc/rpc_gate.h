@@ -1,5 +1,5 @@
-// RpcGate: admission, quotas, metrics, logs of failures, exceptions and the drain, around every RPC of
-// a process.
+// RpcGate: admission, quotas, metrics, logs of failures, exceptions and the drain, around every RPC
+// of a process.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -26,8 +26,8 @@ namespace neuroshard {
 // Thread-safe. Owned by main, shared by the services and the RpcServer.
 class RpcGate {
  public:
-  // At most `max_in_flight` (>= 1) handlers run at the same time. All that is given must outlive the
-  // gate; metrics, logger and quotas may be null.
+  // At most `max_in_flight` (>= 1) handlers run at the same time. All that is given must outlive
+  // the gate; metrics, logger and quotas may be null.
   RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics,
           const Logger* logger = nullptr, CallerQuotas* quotas = nullptr);
 
@@ -77,8 +77,8 @@ class RpcGate {
 
   // The body of an RPC method: runs `handler` if the call is admitted and turns its status into
   // gRPC's. Without running it: RESOURCE_EXHAUSTED quoting the limit when max_in_flight handlers
-  // run or the caller is over its quota, UNAVAILABLE when the server drains. An exception that escapes
-  // `handler` becomes INTERNAL. `rpc` is the method's name, the metrics' label.
+  // run or the caller is over its quota, UNAVAILABLE when the server drains. An exception that
+  // escapes `handler` becomes INTERNAL. `rpc` is the method's name, the metrics' label.
   //   grpc::Status ListThings(grpc::ServerContext* context, const Req* request, Resp* response) {
   //     return gate_.Serve(*context, "ListThings",
   //                        [&](RpcGate::Call&) { return DoListThings(*request, response); });
@@ -109,8 +109,9 @@ class RpcGate {
     std::int64_t not_logged = 0;
   };
 
-  // Failures come in floods, so at most a hundred a second are logged of our own, and as many of those
-  // that callers make. How many were not since the last one that was; none: this one is not either.
+  // Failures come in floods, so at most a hundred a second are logged of our own, and as many of
+  // those that callers make. How many were not since the last one that was; none: this one is not
+  // either.
   std::optional<std::int64_t> CountFailure(bool ours);
 
   const int max_in_flight_;

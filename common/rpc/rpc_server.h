@@ -65,8 +65,8 @@ struct RpcServerOptions {
   std::int64_t drain_grace_ms = 10'000;
 };
 
-// Keys `listen` and `insecure` and the section `tls` of `root`, and keys named like the other options
-// of its section `rpc`.
+// Keys `listen` and `insecure` and the section `tls` of `root`, and keys named like the other
+// options of its section `rpc`.
 // Returns that section, for options that only one of our servers has.
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
 

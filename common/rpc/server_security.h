@@ -60,13 +60,13 @@ bool MatchesPattern(std::string_view pattern, std::string_view text);
 Status CheckRole(const ServerTls& tls, std::string_view path,
                  const std::vector<std::string>& names);
 
-// INVALID_ARGUMENT names every file that cannot be used, under "tls": gRPC itself would start, and fail
-// every handshake.
+// INVALID_ARGUMENT names every file that cannot be used, under "tls": gRPC itself would start, and
+// fail every handshake.
 Status CheckTlsFiles(const ServerTls& tls);
 
 // For TLS 1.2 and later with a verified certificate of the caller; every call is checked by
-// CheckRole before its handler runs, and one that is refused is told to `gate`, which must outlive the
-// credentials. Errors as CheckTlsFiles has them.
+// CheckRole before its handler runs, and one that is refused is told to `gate`, which must outlive
+// the credentials. Errors as CheckTlsFiles has them.
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
                                                                       RpcGate& gate);
 

@@ -8,13 +8,15 @@
 
 namespace neuroshard {
 
-// Copyable; every method may be called by any thread. Where nobody asked to be told, all do nothing.
+// Copyable; every method may be called by any thread. Where nobody asked to be told, all do
+// nothing.
 class ServiceManager {
  public:
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
   static ServiceManager FromEnvironment();
 
-  // "READY=1", "STOPPING=1" or "WATCHDOG=1". A manager that is gone is no error: nothing can be done.
+  // "READY=1", "STOPPING=1" or "WATCHDOG=1". A manager that is gone is no error: nothing can be
+  // done.
   void Tell(const std::string& message) const;
 
   // How often the manager is to be told that all is well, half of the time after which it ends this

@@ -1,6 +1,6 @@
 // absl::Status <-> grpc::Status. Codes are the same numbers. Reasons travel as google.rpc.ErrorInfo
-// of the domain "neuroshard", violations as google.rpc.BadRequest, both inside a google.rpc.Status in grpc-status-details-bin, as other gRPC
-// clients expect them.
+// of the domain "neuroshard", violations as google.rpc.BadRequest, both inside a google.rpc.Status
+// in grpc-status-details-bin, as other gRPC clients expect them.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -17,8 +17,8 @@ namespace neuroshard {
 // do not fit are counted in a last entry with the field "...".
 grpc::Status ToGrpc(const Status& status);
 
-// The status with a google.rpc.RetryInfo, which ToGrpc passes on: how long a client should wait before
-// it tries the same again. For refusals that are about the server and not about the request.
+// The status with a google.rpc.RetryInfo, which ToGrpc passes on: how long a client should wait
+// before it tries the same again. For refusals that are about the server and not about the request.
 Status WithRetryAfter(Status status, std::chrono::milliseconds delay);
 // What WithRetryAfter said, here or on the server that the status came from.
 std::optional<std::chrono::milliseconds> RetryAfterOf(const Status& status);

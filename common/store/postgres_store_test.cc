@@ -134,8 +134,8 @@ TEST_P(PostgresStoreTest, MessagesOfAnyEncodingAreStoredAndNamesAreRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Two sweeps over the same shards, in opposite orders: each waits for rows of the other, unless they
-// are made one after the other.
+// Two sweeps over the same shards, in opposite orders: each waits for rows of the other, unless
+// they are made one after the other.
 TEST_P(PostgresStoreTest, SweepsBegunTogetherDoNotBlockEachOther) {
   auto forward = ComputeSamples(300);
   for (std::size_t i = 0; i < forward.size(); ++i) {

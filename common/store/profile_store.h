@@ -82,11 +82,11 @@ class ProfileStore {
   static constexpr int kSchemaVersion = 3;
   static constexpr int kBusyTimeoutMs = 10'000;
 
-  // `name` is a file, or postgresql://user@host:port/database (no password: PGPASSFILE, PGPASSWORD).
-  // kReadWrite creates a missing file, not a missing directory, and brings a store of an older
-  // version up to date, which programs of before then refuse. NOT_FOUND, PERMISSION_DENIED,
-  // FAILED_PRECONDITION (not a profile store, or one of a newer version) and DATA_LOSS name the
-  // file and the reason.
+  // `name` is a file, or postgresql://user@host:port/database (no password: PGPASSFILE,
+  // PGPASSWORD). kReadWrite creates a missing file, not a missing directory, and brings a store of
+  // an older version up to date, which programs of before then refuse. NOT_FOUND,
+  // PERMISSION_DENIED, FAILED_PRECONDITION (not a profile store, or one of a newer version) and
+  // DATA_LOSS name the file and the reason.
   static StatusOr<std::unique_ptr<ProfileStore>> Open(const std::string& name, StoreMode mode);
   // Whether `name` is an address rather than a file.
   static bool IsRemote(const std::string& name);
@@ -132,8 +132,8 @@ class ProfileStore {
   StatusOr<std::vector<ComputeRecord>> ReadComputeRecords() const;
   StatusOr<std::vector<CommRecord>> ReadCommRecords() const;
 
-  // DATA_LOSS with the first faults when the file is damaged: SQLite's integrity_check, and foreign keys.
-  // Reads the whole file.
+  // DATA_LOSS with the first faults when the file is damaged: SQLite's integrity_check, and foreign
+  // keys. Reads the whole file.
   Status CheckIntegrity() const;
 
   // All sweeps, oldest first.

@@ -558,6 +558,39 @@ TEST_F(SqliteStoreTest, RowsThatReferToNothingAreDamage) {
   EXPECT_THAT(Message(status), HasSubstr("a row of compute_samples refers to none of sweeps"));
 }
 
+TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
+  auto store = MustOpen();
+  const std::int64_t compute = *store->BeginComputeSweep(Info("h"), ComputeSamples(3));
+  CommSample ids = MakeCommSample(0);
+  ids.input_dist = InputDistSample{{1, 0, 2}, {3, 0, 4}, 1, 2.5, false, 7};
+  const std::int64_t comm = *store->BeginCommSweep(Info("h"), {ids});
+  store.reset();
+  for (const char* const kernels :
+       {"dense fused fused", "fused_uvm_caching fused fused", "fused_uvm:0.5 fused fused",
+        "fused_uvm_caching:nan fused fused", "fused_uvm_caching:1.5 fused fused", "fused_uvm",
+        "fused fused fused fused", "best fused fused"}) {
+    ExecuteSql(Path(), fmt::format("UPDATE compute_samples SET shard_kernels = '{}' WHERE "
+                                   "sample_id = 'c2'",
+                                   kernels));
+    EXPECT_EQ(MustOpen()->PendingComputeSamples(compute).status().code(),
+              absl::StatusCode::kDataLoss)
+        << kernels;
+  }
+  for (const char* const change :
+       {"'[1,0,2]', '[1,0]'", "'[1,0,2]', '[1,0,-2]'", "'2.5', '-2.5'", "'7', 'x'"}) {
+    ExecuteSql(Path(),
+               "CREATE TABLE kept AS SELECT * FROM comm_samples;"
+               "UPDATE comm_samples SET input_dist = replace(input_dist, " +
+                   std::string(change) + ")");
+    EXPECT_EQ(MustOpen()->PendingCommSamples(comm).status().code(), absl::StatusCode::kDataLoss)
+        << change;
+    ExecuteSql(Path(),
+               "UPDATE comm_samples SET input_dist = (SELECT input_dist FROM kept);"
+               "DROP TABLE kept");
+  }
+  EXPECT_TRUE(MustOpen()->PendingCommSamples(comm).ok());
+}
+
 TEST_F(SqliteStoreTest, DamageIsAnErrorNotACrash) {
   {
     auto store = MustOpen();

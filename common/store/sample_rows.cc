@@ -29,7 +29,12 @@ std::string FaultOf(const ComputeSample& sample) {
     if (!std::isfinite(shard.pooling_factor) || !AllFinite(shard.reuse_histogram)) {
       return "has a shard with a number that is not finite";
     }
-    if (!std::isfinite(shard.cache_load_factor)) return "has a load factor that is not finite";
+    if (!IsMeasurable(shard.compute_kernel)) return "has a kernel that is not measured";
+    const bool cached = shard.compute_kernel == ComputeKernel::kFusedUvmCaching;
+    const double load_factor = shard.cache_load_factor;
+    if (cached ? !(load_factor > 0 && load_factor <= 1) : load_factor != 0) {
+      return "has a load factor that is not that of its kernel";
+    }
   }
   return "";
 }
@@ -45,11 +50,22 @@ std::string FaultOf(const CommSample& sample) {
         input->whole_ids.size() != sample.dim_sums.size()) {
       return "has features for another number of ranks";
     }
-    if (!AllFinite(input->whole_ids) || !std::isfinite(input->cut_ids)) {
-      return "has numbers of ids that are not finite";
+    const auto possible = [](double number) { return std::isfinite(number) && number >= 0; };
+    if (!std::all_of(input->whole_ids.begin(), input->whole_ids.end(), possible) ||
+        !std::all_of(input->whole_features.begin(), input->whole_features.end(), possible) ||
+        !possible(input->cut_ids) || input->cut_features < 0) {
+      return "has numbers of features or ids that are negative or not finite";
     }
   }
   return AllFinite(sample.start_offsets_ms) ? "" : "has a start offset that is not finite";
+}
+
+// A store that was damaged is not believed.
+template <typename Sample>
+Status CheckStored(const Sample& sample) {
+  const std::string fault = FaultOf(sample);
+  if (fault.empty()) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("stored sample {} {}", sample.sample_id, fault));
 }
 
 template <typename Sample>
@@ -290,6 +306,7 @@ StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatab
     NS_ASSIGN_OR_RETURN(stored.sample.optimizer, WordFromText<Optimizer>(rows->Text(4)));
     stored.sample.seed = std::bit_cast<std::uint64_t>(rows->Integer(5));
     NS_RETURN_IF_ERROR(KernelsFromText(rows->Text(6), stored.sample.shards));
+    NS_RETURN_IF_ERROR(CheckStored(stored.sample));
   }
 }
 
@@ -315,8 +332,10 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
     NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms, RealsFromText(rows->Text(5)));
     stored.sample.element_bytes = rows->Integer(6);
     NS_ASSIGN_OR_RETURN(stored.sample.input_dist, InputDistFromText(rows->Text(8)));
-    if (stored.sample.input_dist) continue;
-    NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
+    if (!stored.sample.input_dist) {
+      NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
+    }
+    NS_RETURN_IF_ERROR(CheckStored(stored.sample));
   }
 }
 

@@ -1,5 +1,5 @@
-// What an operator does with a whole profile store, of either kind: see what it contains, copy it, back
-// it up, look for damage, remove old records.
+// What an operator does with a whole profile store, of either kind: see what it contains, copy it,
+// back it up, look for damage, remove old records.
 #pragma once
 
 #include <cstdint>
@@ -37,20 +37,21 @@ struct CopyReport {
   std::int64_t already_there = 0;
 };
 
-// Brings all sweeps, samples and records of `from`, as they are at one moment, into `to`, which keeps
-// what it has; of a sample that both measured it keeps its own record. In transactions of some
-// hundred records: what is interrupted goes on where it was when called again. `on_record` hears of
-// each record. FAILED_PRECONDITION: a sweep of `to` has the same config_hash and other samples.
+// Brings all sweeps, samples and records of `from`, as they are at one moment, into `to`, which
+// keeps what it has; of a sample that both measured it keeps its own record. In transactions of
+// some hundred records: what is interrupted goes on where it was when called again. `on_record`
+// hears of each record. FAILED_PRECONDITION: a sweep of `to` has the same config_hash and other
+// samples.
 StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
                                const std::function<void()>& on_record);
 
-// A file that is a whole store as `from` is at one moment, also while others write to it: synced, and
-// under its name only when complete. ALREADY_EXISTS when there is such a file.
+// A file that is a whole store as `from` is at one moment, also while others write to it: synced,
+// and under its name only when complete. ALREADY_EXISTS when there is such a file.
 Status BackUpStore(const ProfileStore& from, const std::string& path,
                    const std::function<void()>& on_record);
 
-// What is wrong with the store, at most `max_faults` lines, best known first; empty when nothing: the
-// database's own checks, then every row read, decoded and compared (a cost is the median of its
+// What is wrong with the store, at most `max_faults` lines, best known first; empty when nothing:
+// the database's own checks, then every row read, decoded and compared (a cost is the median of its
 // series, a collective has all its ranks). Reads everything.
 StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
                                                    std::size_t max_faults = 20);

@@ -1,5 +1,6 @@
-// YAML files into structs (options, sweeps, model manifests, fabrics): the struct holds the defaults, the file overrides them,
-// and every fault of the file is reported at once with the path of its key ("rpc.max_in_flight").
+// YAML files into structs (options, sweeps, model manifests, fabrics): the struct holds the
+// defaults, the file overrides them, and every fault of the file is reported at once with the path
+// of its key ("rpc.max_in_flight").
 //
 //   NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
 //   reader.Read("listen", &options.listen);
@@ -10,7 +11,8 @@
 // A key that is absent (or null) leaves its field alone. A key that nobody has read by the time of
 // Finish is a fault, so misspelled keys do not pass silently. A value that is not of its field's
 // type, or out of range, is a fault and leaves the field alone, but for lists, which keep their
-// length. Numbers may have a unit (quantity.h). Copies and sections share one document and one list of faults; not for concurrent use.
+// length. Numbers may have a unit (quantity.h). Copies and sections share one document and one list
+// of faults; not for concurrent use.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +50,8 @@ class ConfigReader {
   // After aliases are expanded; more than files of options and models have.
   static constexpr std::size_t kMaxValues = 200'000;
 
-  // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not YAML,
-  // has more than kMaxValues values, or is not a mapping. An empty file is an empty mapping.
+  // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not
+  // YAML, has more than kMaxValues values, or is not a mapping. An empty file is an empty mapping.
   static StatusOr<ConfigReader> FromFile(const std::string& path);
   // `source` stands for the file name in errors; empty: none is said.
   static StatusOr<ConfigReader> FromText(const std::string& text, const std::string& source);

@@ -87,7 +87,8 @@ std::optional<std::string> PlainNumber(std::string_view text, std::string_view f
     const long double value = number * unit.factor / quantity->factor;
     if (!std::isfinite(static_cast<double>(value))) return std::nullopt;
     const long double whole = std::round(value);
-    // A size is a number of bytes. Of the others, what a double cannot tell from a whole number is one.
+    // A size is a number of bytes. Of the others, what a double cannot tell from a whole number is
+    // one.
     const bool in_bytes = quantity->units.data() == kSizes && quantity->factor == 1;
     const bool is_whole = in_bytes || static_cast<double>(value) == static_cast<double>(whole);
     return is_whole ? fmt::format("{:.0f}", whole) : fmt::format("{}", static_cast<double>(value));

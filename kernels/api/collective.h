@@ -52,11 +52,11 @@ class Communicator {
   virtual Status ReserveBlocks(Collective collective, std::int64_t block_bytes) = 0;
   virtual Status RunBlocks(Collective collective, std::int64_t block_bytes) = 0;
 
-  // `wait` is called once, before the next exchange begins, and is expected to return after `takes`.
-  // A device that can hold back enqueued work enqueues the exchange first and starts it when `wait`
-  // returns, so that enqueueing is not part of its time; others call `wait` at once. What is held
-  // back for longer than `takes` and 200 ms begins by itself, and that exchange fails (ABORTED):
-  // its time would be wrong.
+  // `wait` is called once, before the next exchange begins, and is expected to return after
+  // `takes`. A device that can hold back enqueued work enqueues the exchange first and starts it
+  // when `wait` returns, so that enqueueing is not part of its time; others call `wait` at once.
+  // What is held back for longer than `takes` and 200 ms begins by itself, and that exchange fails
+  // (ABORTED): its time would be wrong.
   virtual void StartNextWhen(std::chrono::nanoseconds /*takes*/, std::function<void()> wait) {
     wait();
   }

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <utility>
 
-#include "common/base/bytes.h"
 #include "common/base/random.h"
 #include "kernels/api/lookup_checks.h"
+#include "kernels/cpu/op_memory.h"
 #include "kernels/cpu/row_sort.h"
-#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 namespace {
@@ -41,18 +39,6 @@ int BitsFor(std::int64_t count) {
   return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
 }
 
-// Adds the arena block of a x b floats; a sum that is beyond any machine stays there instead of
-// overflowing.
-void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
-  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 4;
-  std::int64_t block;
-  if (__builtin_mul_overflow(a, b, &block) || block > kFar / 4) {
-    bytes = kFar;
-  } else {
-    bytes = std::min(kFar, bytes + MemoryArena::BlockBytes(block * 4));
-  }
-}
-
 // Slots of a cache and the rows outside of it.
 std::int64_t NumPlaces(const EmbeddingTableSpec& table) {
   if (table.kernel != ComputeKernel::kFusedUvmCaching) return table.rows;
@@ -74,56 +60,6 @@ Status CheckSortKeys(const EmbeddingOpSpec& spec) {
 // pooling, of its own.
 int LowBits(const EmbeddingOpSpec& spec, PoolingMode mode, std::int64_t num_ids) {
   return BitsFor(mode == PoolingMode::kNone ? std::max<std::int64_t>(num_ids, 1) : spec.batch_size);
-}
-
-bool IsOnHost(const EmbeddingTableSpec& table) { return table.kernel != ComputeKernel::kFused; }
-
-// Whether state of so many values a row is in the arena.
-bool IsInArena(const EmbeddingTableSpec& table, std::int64_t of_row) {
-  return of_row > 0 && (of_row == 1 || !IsOnHost(table));
-}
-
-// Of the arena, of the device's memory beside it, and of the host's.
-struct NeededBytes {
-  std::int64_t arena = 0;
-  std::int64_t beside = 0;
-  std::int64_t host = 0;
-};
-
-NeededBytes BytesFor(const EmbeddingOpSpec& spec) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
-  NeededBytes needed;
-  std::int64_t& bytes = needed.arena;
-  std::int64_t output_cols = 0;
-  for (const EmbeddingTableSpec& table : spec.tables) {
-    const OptimizerStateShape state = StateOfRow(spec.optimizer, table.cols);
-    if (IsOnHost(table)) {
-      needed.beside = std::min(kMost, needed.beside + HostTable::DeviceBytes(table));
-      needed.host = std::min(kMost, needed.host + HostTable::HostBytes(table, state));
-    } else {
-      AddBlock(table.rows, table.cols, bytes);
-    }
-    if (IsInArena(table, state.momentum1)) AddBlock(table.rows, state.momentum1, bytes);
-    if (IsInArena(table, state.momentum2)) AddBlock(table.rows, state.momentum2, bytes);
-    // Columns that overflow here have made `bytes` too large above.
-    if (table.pooling_mode == PoolingMode::kNone) continue;
-    output_cols = std::min(output_cols, std::int64_t{1} << 61) + table.cols;
-  }
-  AddBlock(spec.batch_size, output_cols, bytes);
-  AddBlock(spec.batch_size, output_cols, bytes);
-  return needed;
-}
-
-Status CheckFits(const MemoryArena& arena, const NeededBytes& needed) {
-  if (needed.host == 0) return Annotate(arena.CheckFits(needed.arena), "embedding tables");
-  NS_RETURN_IF_ERROR(Annotate(arena.CheckFits(needed.arena + needed.beside),
-                              "embedding tables and caches of those in host memory"));
-  const std::int64_t available = AvailableMemoryBytes() - needed.beside - needed.arena;
-  if (needed.host <= available) return absl::OkStatus();
-  return ResourceExhausted(
-      "tables in host memory: needs {} ({} bytes), but only {} ({} bytes) are "
-      "available",
-      FormatBytes(needed.host), needed.host, FormatBytes(available), available);
 }
 
 bool HasCache(const HostTable* host) { return host != nullptr && host->num_slots() > 0; }
@@ -156,7 +92,7 @@ StatusOr<std::unique_ptr<CpuEmbeddingOp>> CpuEmbeddingOp::Create(std::shared_ptr
                                                                  const EmbeddingOpSpec& spec) {
   NS_RETURN_IF_ERROR(CheckSpec(spec, Abilities()));
   arena->Reset();
-  NS_RETURN_IF_ERROR(CheckFits(*arena, BytesFor(spec)));
+  NS_RETURN_IF_ERROR(CheckOpFits(*arena, spec));
   NS_RETURN_IF_ERROR(CheckSortKeys(spec));
   std::unique_ptr<CpuEmbeddingOp> op(new CpuEmbeddingOp(std::move(arena), spec));
   NS_RETURN_IF_ERROR(op->MakeTables());
@@ -227,14 +163,11 @@ Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs,
     AddBlock(ids, tables_[i].cols, bytes);
     same = same && ids * tables_[i].cols == static_cast<std::int64_t>(tables_[i].vectors.size());
   }
-  if (same) return Annotate(arena_->CheckFitsBeside(beside_bytes), "sorting the ids");
+  if (same) return Annotate(arena_->CheckFits(0, beside_bytes), "sorting the ids");
   const std::int64_t used_bytes = arena_->used_bytes();
   arena_->ResetTo(fixed_bytes_);
-  Status fits = Annotate(arena_->CheckFitsBeside(beside_bytes), "sorting the ids");
-  if (fits.ok()) {
-    fits = Annotate(arena_->CheckFits(bytes + beside_bytes),
-                    "vectors of tables without pooling, and sorting the ids");
-  }
+  const Status fits = Annotate(arena_->CheckFits(bytes, beside_bytes),
+                               "vectors of tables without pooling, and sorting the ids");
   if (!fits.ok()) {
     arena_->ResetTo(used_bytes);
     return fits;

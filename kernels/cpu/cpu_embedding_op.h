@@ -18,8 +18,8 @@ namespace neuroshard {
 class CpuEmbeddingOp final : public EmbeddingOp {
  public:
   // Resets the arena and owns all of it until destroyed. INVALID_ARGUMENT for a spec out of range,
-  // RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit, or what is
-  // in host memory does not fit the machine; nothing was touched then.
+  // RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit, or what
+  // is in host memory does not fit the machine; nothing was touched then.
   static StatusOr<std::unique_ptr<CpuEmbeddingOp>> Create(std::shared_ptr<MemoryArena> arena,
                                                           const EmbeddingOpSpec& spec);
 

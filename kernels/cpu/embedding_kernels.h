@@ -56,8 +56,9 @@ struct UpdateArguments {
   std::int64_t cols = 0;
   float* weights = nullptr;  // row r starts at weights + r * cols
   Optimizer optimizer = Optimizer::kSgd;
-  // As StateOfRow says, row after row; null where it has none. The state of weights row r is its row
-  // slot_rows[r] for r < num_slots (rows of a table in slots of a cache), r - num_slots otherwise.
+  // As StateOfRow says, row after row; null where it has none. The state of weights row r is its
+  // row slot_rows[r] for r < num_slots (rows of a table in slots of a cache), r - num_slots
+  // otherwise.
   float* momentum1 = nullptr;
   float* momentum2 = nullptr;
   const std::int64_t* slot_rows = nullptr;

@@ -16,8 +16,9 @@ namespace neuroshard {
 
 // Weights, and optimizer state with a value for each of them, in host memory (host_rows.h); with
 // fused_uvm_caching also slots of a RowCache in the device's. Lookups and updates see one array of
-// rows, the slots and then the table: `places` says where each id's row is (without slots: row id). A row in a slot is newer
-// than that of the table, and goes back when it makes room. Not thread-safe.
+// rows, the slots and then the table: `places` says where each id's row is (without slots: row id).
+// A row in a slot is newer than that of the table, and goes back when it makes room. Not
+// thread-safe.
 class HostTable {
  public:
   // What it takes of the device's memory and of the host's; clamped far beyond any machine's.

@@ -30,22 +30,21 @@ StatusOr<std::unique_ptr<MemoryArena>> MemoryArena::Create(std::int64_t capacity
 
 MemoryArena::~MemoryArena() { munmap(base_, static_cast<std::size_t>(capacity_bytes_)); }
 
-Status MemoryArena::CheckFits(std::int64_t bytes) const {
+std::int64_t MemoryArena::NewPagesBytes(std::int64_t bytes) const {
   const std::int64_t resident = std::max(touched_bytes_ - used_bytes_, std::int64_t{0});
-  return CheckFits(bytes, resident + AvailableMemoryBytes());
+  return std::max(bytes - resident, std::int64_t{0});
 }
 
-Status MemoryArena::CheckFitsBeside(std::int64_t bytes) const {
-  return CheckFits(bytes, AvailableMemoryBytes());
-}
-
-Status MemoryArena::CheckFits(std::int64_t bytes, std::int64_t available_bytes) const {
+Status MemoryArena::CheckFits(std::int64_t bytes, std::int64_t beside_bytes) const {
   // A machine that gave more than it has would have the kernel kill the process when the pages are
   // touched.
-  const std::int64_t available = std::min(capacity_bytes_ - used_bytes_, available_bytes);
-  if (bytes <= available) return absl::OkStatus();
+  const std::int64_t reused = bytes - NewPagesBytes(bytes);
+  const std::int64_t available =
+      std::min(capacity_bytes_ - used_bytes_, AvailableMemoryBytes() + reused);
+  const std::int64_t needed = bytes + beside_bytes;
+  if (needed <= available) return absl::OkStatus();
   return ResourceExhausted("needs {} ({} bytes), but only {} ({} bytes) are available",
-                           FormatBytes(bytes), bytes, FormatBytes(available), available);
+                           FormatBytes(needed), needed, FormatBytes(available), available);
 }
 
 std::byte* MemoryArena::Take(std::int64_t bytes) {

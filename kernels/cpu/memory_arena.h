@@ -36,19 +36,19 @@ class MemoryArena {
   std::int64_t used_bytes() const { return used_bytes_; }
   void ResetTo(std::int64_t used_bytes) { used_bytes_ = used_bytes; }
 
-  // RESOURCE_EXHAUSTED, quoting both sizes, unless `bytes` more than in use now are within the
-  // capacity and within what the machine can still give. Nothing is touched.
-  Status CheckFits(std::int64_t bytes) const;
-  // The same for memory that counts for the device but is allocated elsewhere, and so cannot reuse
-  // the arena's resident pages.
-  Status CheckFitsBeside(std::int64_t bytes) const;
+  // RESOURCE_EXHAUSTED, quoting both sizes, unless `bytes` more than in use now, and those that
+  // count for the device but are allocated `beside` the arena, are within the capacity and within
+  // what the machine can still give. Resident pages serve the arena's part alone. Nothing is
+  // touched.
+  Status CheckFits(std::int64_t bytes, std::int64_t beside_bytes = 0) const;
+
+  // Of `bytes` more than in use now, what no resident page is there for.
+  std::int64_t NewPagesBytes(std::int64_t bytes) const;
 
   // The next block, aligned, its content arbitrary. The caller has checked that it fits.
   std::byte* Take(std::int64_t bytes);
 
  private:
-  Status CheckFits(std::int64_t bytes, std::int64_t available_bytes) const;
-
   MemoryArena(std::byte* base, std::int64_t capacity_bytes)
       : base_(base), capacity_bytes_(capacity_bytes) {}
 

@@ -49,9 +49,14 @@ TEST(MemoryArenaTest, WhatIsAllocatedElsewhereCannotUseResidentPages) {
   (*arena)->Take(2 * MachineMemoryBytes());  // as if a larger op had been here before
   (*arena)->Reset();
   EXPECT_TRUE((*arena)->CheckFits(MachineMemoryBytes()).ok());
-  EXPECT_EQ((*arena)->CheckFitsBeside(MachineMemoryBytes()).code(),
+  EXPECT_EQ((*arena)->CheckFits(0, MachineMemoryBytes()).code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE((*arena)->CheckFitsBeside(kMiB).ok());
+  EXPECT_EQ((*arena)->CheckFits(kMiB, MachineMemoryBytes()).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*arena)->CheckFits(MachineMemoryBytes(), kMiB).ok());
+  EXPECT_EQ((*arena)->NewPagesBytes(MachineMemoryBytes()), 0);
+  EXPECT_EQ((*arena)->NewPagesBytes(2 * MachineMemoryBytes() + 5 * kMiB),
+            5 * kMiB - MemoryArena::kAlignmentBytes);
 }
 
 TEST(MemoryArenaTest, ImpossibleCapacitiesAreStatuses) {

@@ -11,11 +11,11 @@
 
 namespace neuroshard {
 
-// Row r belongs to set SetOf(r) and is in one of its kWays slots or in none. A batch's distinct rows
-// come at once: those that the cache holds are marked as used by this batch; then each missing one,
-// in ascending order, takes a free slot of its set, else that of the row which was used longest ago
-// (the first of several), but never one that this batch uses: where a set has no other, the row
-// stays outside for this batch. Linear in the ids, by kWays tags each. Not thread-safe.
+// Row r belongs to set SetOf(r) and is in one of its kWays slots or in none. A batch's distinct
+// rows come at once: those that the cache holds are marked as used by this batch; then each missing
+// one, in ascending order, takes a free slot of its set, else that of the row which was used
+// longest ago (the first of several), but never one that this batch uses: where a set has no other,
+// the row stays outside for this batch. Linear in the ids, by kWays tags each. Not thread-safe.
 class RowCache {
  public:
   static constexpr std::int64_t kWays = 32;

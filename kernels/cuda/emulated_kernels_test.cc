@@ -1,5 +1,5 @@
-// The CUDA kernels, compiled as they are, on the SIMT emulator: the suite of every embedding device,
-// and the copies that bandwidths are compared with.
+// The CUDA kernels, compiled as they are, on the SIMT emulator: the suite of every embedding
+// device, and the copies that bandwidths are compared with.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // Gpu: memory, copies and launches, as the embedding op needs them. Two implementations: CUDA
 // (cuda_gpu.h) and, for tests on machines without a GPU, a loop over the blocks and threads of each
-// launch (testing/sequential_gpu.h). Pointers of the launches are device memory, arrays of tables included.
+// launch (testing/sequential_gpu.h). Pointers of the launches are device memory, arrays of tables
+// included.
 #pragma once
 
 #include <cstddef>

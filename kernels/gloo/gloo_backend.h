@@ -18,8 +18,8 @@ namespace neuroshard {
 // Where ranks listen, and what they connect to.
 struct GlooOptions {
   // Address that this host's ranks listen on, while a group connects, and that the other hosts can
-  // reach. Peers are authenticated (RankSockets), but what they send afterwards is neither encrypted
-  // nor protected.
+  // reach. Peers are authenticated (RankSockets), but what they send afterwards is neither
+  // encrypted nor protected.
   std::string hostname = "127.0.0.1";
   // "eth0": listen on the address of this interface instead. Empty: use hostname.
   std::string network_interface;

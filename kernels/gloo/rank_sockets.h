@@ -32,11 +32,11 @@ class RankSockets {
   // INVALID_ARGUMENT: it is no such text, or outside of the networks (which are quoted).
   Status CheckAddress(const std::string& address) const;
 
-  // Listens until every peer is connected; returns their sockets, the own rank's not open. Peers may
-  // call it later: dialling is repeated. Connections from outside of the networks are closed unread,
-  // others when their first bytes are no proof. ABORTED with the missing ranks at the deadline or
-  // when `stop` stops; call it once, but for INVALID_ARGUMENT, when nothing was done: not one address
-  // a rank (addresses[r] is rank r's), or one that CheckAddress refuses.
+  // Listens until every peer is connected; returns their sockets, the own rank's not open. Peers
+  // may call it later: dialling is repeated. Connections from outside of the networks are closed
+  // unread, others when their first bytes are no proof. ABORTED with the missing ranks at the
+  // deadline or when `stop` stops; call it once, but for INVALID_ARGUMENT, when nothing was done:
+  // not one address a rank (addresses[r] is rank r's), or one that CheckAddress refuses.
   StatusOr<std::vector<SocketFd>> Connect(const std::vector<std::string>& addresses,
                                           std::chrono::steady_clock::time_point deadline,
                                           const StopSignal& stop);

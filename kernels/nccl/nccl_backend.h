@@ -19,8 +19,8 @@ namespace neuroshard {
 
 // Makes ranks that live on one device. Rank 0's address is NCCL's unique id in hexadecimal; those
 // of the others say nothing. NCCL authenticates nobody and chooses its network interface itself
-// (NCCL_SOCKET_IFNAME): use it on a network that only the job's hosts reach. The unique id holds the
-// socket that all other ranks connect to.
+// (NCCL_SOCKET_IFNAME): use it on a network that only the job's hosts reach. The unique id holds
+// the socket that all other ranks connect to.
 class NcclBackend final : public CollectiveBackend {
  public:
   // `networks`: where rank 0 may be; none: anywhere. `clock`: whose steady clock the ranks read.

@@ -252,8 +252,8 @@ TEST_F(NcclTest, TwoRanksOfOneProcessOnOneDeviceWorkOrAreRefused) {
 }
 
 // What waits until the exchange is enqueued is called once, before it begins; the wait is not part
-// of its time. It ends at the same moment on all ranks: who comes first waits for the last, and that
-// is part of its time.
+// of its time. It ends at the same moment on all ranks: who comes first waits for the last, and
+// that is part of its time.
 TEST_F(NcclTest, AHeldExchangeIsTimedFromItsStart) {
   constexpr milliseconds kWait{100};
   auto group = Group(std::min(devices_, 8));

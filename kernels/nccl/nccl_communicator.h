@@ -21,18 +21,18 @@ namespace neuroshard {
 
 // A rank of a group over NCCL. Calls come from one thread, Abort from any.
 //
-// cudaMalloc, cudaHostAlloc and cudaFree may wait for all work of the device and of its peers, which
-// are all devices of the process once NCCL runs. So where ranks share a process, all of them are
-// created before the first connects, all end their Reserve before the first exchanges anything, and
-// none is destroyed before the last exchange has ended; else they wait for each other until the
+// cudaMalloc, cudaHostAlloc and cudaFree may wait for all work of the device and of its peers,
+// which are all devices of the process once NCCL runs. So where ranks share a process, all of them
+// are created before the first connects, all end their Reserve before the first exchanges anything,
+// and none is destroyed before the last exchange has ended; else they wait for each other until the
 // timeout. A worker has a process a device.
 class NcclCommunicator final : public Communicator {
  public:
   // Allocates what does not depend on the exchanges.
   static StatusOr<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclRank> rank,
                                                             std::shared_ptr<cuda::CudaGpu> gpu);
-  // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady clock;
-  // empty: unknown.
+  // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady
+  // clock; empty: unknown.
   Status Connect(const ncclUniqueId& id, std::string_view clock);
   ~NcclCommunicator() override;
 

@@ -59,8 +59,8 @@ class BoundCostModel {
     return kinds_[static_cast<std::size_t>(kind)].input_dist;
   }
 
-  // What every rank's distribution of ids takes besides, whatever the plan, in ms: the largest of all
-  // kinds, since ranks wait for each other in the exchange. 0 where it is not exposed.
+  // What every rank's distribution of ids takes besides, whatever the plan, in ms: the largest of
+  // all kinds, since ranks wait for each other in the exchange. 0 where it is not exposed.
   float exposed_input_dist_fixed_ms() const;
 
   int num_kinds() const { return static_cast<int>(kinds_.size()); }

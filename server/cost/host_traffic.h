@@ -29,9 +29,9 @@ double RowBytes(DataType weight_dtype, double cols);
 // - the other rows that a cache misses: w fetched, and w of the rows that make room written back.
 // - optimizer state that has a value for each weight is never in the cache (FBGEMM): that of each
 //   distinct row is read and written backward.
-// Distinct ids and misses are ExpectedCacheHits'. So a larger cache never costs more, at load factor
-// 1 only such state is left, and the traffic rises with the bytes of a value. Left out: that ranks
-// of a host share its memory, and what the cache's own bookkeeping takes.
+// Distinct ids and misses are ExpectedCacheHits'. So a larger cache never costs more, at load
+// factor 1 only such state is left, and the traffic rises with the bytes of a value. Left out: that
+// ranks of a host share its memory, and what the cache's own bookkeeping takes.
 //
 // Of kOffload (distributed-embeddings' offload, DistributedEmbedding under gpu_embedding_size: the
 // lookup and its update run on the CPU), with v bytes of vectors:

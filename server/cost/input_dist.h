@@ -48,9 +48,9 @@ enum class InputDistRule {
 InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditions& conditions);
 
 // Prices the distribution of ids at the conditions of one request: a rank's time is the sum of its
-// shards' and fixed_ms(). What ranks receive differs, what they send does not: a rank that receives less than the
-// mean sends longer than is counted here; the largest rank is counted right. Immutable; all methods
-// from any thread.
+// shards' and fixed_ms(). What ranks receive differs, what they send does not: a rank that receives
+// less than the mean sends longer than is counted here; the largest rank is counted right.
+// Immutable; all methods from any thread.
 class InputDist {
  public:
   // None where the request does not say how its trainer distributes ids. `measured` goes before

@@ -25,14 +25,14 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
 // Whether lookups without pooling were measured.
 bool KnowsUnpooled(const ModelCoverage& coverage);
 
-// Whether lookups of rows in host memory by this kernel were measured. What a trainer prefetches was
-// not: with train_prefetch_sparse_dist the formula stays.
+// Whether lookups of rows in host memory by this kernel were measured. What a trainer prefetches
+// was not: with train_prefetch_sparse_dist the formula stays.
 bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
                      ComputeKernel kernel);
 
 // `measured` itself where the conditions ask for nothing that it was not measured at: no host
-// memory, plain tables, no other types on the wire, no stand-in for the optimizer. Otherwise a model
-// whose phi has kAddedColumns more, linear in the cost:
+// memory, plain tables, no other types on the wire, no stand-in for the optimizer. Otherwise a
+// model whose phi has kAddedColumns more, linear in the cost:
 //
 //   cost = max(forward' + backward', link), x' = max(x / 2, x + added x)
 //

@@ -37,7 +37,8 @@ inline bool AddsVectors(const ShardFeatures& shard) {
 }
 
 // A rank whose shards have d columns sends B x d values in the forward all-to-all (B samples of the
-// whole batch, own part included) and receives them in the backward one. In that unit, d being ColumnsOf:
+// whole batch, own part included) and receives them in the backward one. In that unit, d being
+// ColumnsOf:
 // - table_wise, column_wise, table_column_wise, and unpooled tables in any type: d.
 // - types that cut rows of pooled tables: d on each holder, since every holder has a partial sum
 //   for every sample and reduce-scatter (ring) moves as much as an all-to-all of them, which is how

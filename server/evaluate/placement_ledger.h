@@ -17,8 +17,8 @@
 
 namespace neuroshard {
 
-// Rules on ranks (RuleState), memory of each rank and host and the migration budget; whether sharding type
-// and shape of a layout are allowed is the caller's business. Shards are in range.
+// Rules on ranks (RuleState), memory of each rank and host and the migration budget; whether
+// sharding type and shape of a layout are allowed is the caller's business. Shards are in range.
 class PlacementLedger {
  public:
   // Nothing is placed. Both must outlive the ledger.

@@ -19,9 +19,9 @@ struct PlacementPrices {
       cost_ms;  // per placement: max over ranks of compute + backward + forward communication
 };
 
-// compute_ms and the loads (CommLoad summed by rank) are [placements, model.num_ranks()]; kinds are those
-// of all shards of each placement, or empty where all have whole rows alone. start offset = compute
-// + backward communication minus the minimum over the ranks of the placement.
+// compute_ms and the loads (CommLoad summed by rank) are [placements, model.num_ranks()]; kinds are
+// those of all shards of each placement, or empty where all have whole rows alone. start offset =
+// compute + backward communication minus the minimum over the ranks of the placement.
 void PricePlacements(const BoundCostModel& model, std::span<const float> compute_ms,
                      std::span<const float> forward_loads, std::span<const float> backward_loads,
                      PlacementPrices& prices, std::span<const ShardKinds> kinds = {});

@@ -28,9 +28,9 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 struct ModelRepositoryOptions {
   std::filesystem::path root;
   // The model of requests that name none: NAME, or NAME/VERSION, which pins that version against
-  // channel.yaml as well. Empty: the first only name on disk, which stays the default whatever joins
-  // it, and when it goes: no other name, and not the built-in one, takes its place. Until there is
-  // such a name: the built-in one while nothing is on disk, else none.
+  // channel.yaml as well. Empty: the first only name on disk, which stays the default whatever
+  // joins it, and when it goes: no other name, and not the built-in one, takes its place. Until
+  // there is such a name: the built-in one while nothing is on disk, else none.
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
   std::vector<std::shared_ptr<const CostModel>> built_in;

@@ -74,9 +74,9 @@ class PlanObserver {
   virtual void OnProgress(double share) = 0;
 };
 
-// Models that may price a request, best first, e.g. ModelSnapshot::FindFor of the newest snapshot; a
-// question without a plan is a request with nothing but its cost_model. FAILED_PRECONDITION, saying
-// what there is, when there is none. Thread-safe.
+// Models that may price a request, best first, e.g. ModelSnapshot::FindFor of the newest snapshot;
+// a question without a plan is a request with nothing but its cost_model. FAILED_PRECONDITION,
+// saying what there is, when there is none. Thread-safe.
 using ModelFinder = std::function<StatusOr<std::vector<std::shared_ptr<const CostModel>>>(
     const PlanRequest& request)>;
 
@@ -87,8 +87,8 @@ using SearchFunction =
 
 // Stateless and thread-safe. A request takes its model once, the first that can price it, bound to
 // the request's conditions, and everything in its answer comes from that object. The communication
-// of models that measured none is priced by the fabric of the request's devices, where there is one. An answer depends on the request and the model
-// alone, as long as no time limit is hit.
+// of models that measured none is priced by the fabric of the request's devices, where there is
+// one. An answer depends on the request and the model alone, as long as no time limit is hit.
 class Planner {
  public:
   // `clock` must outlive the planner.

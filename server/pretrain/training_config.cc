@@ -59,6 +59,7 @@ void ReadFilter(ConfigReader reader, RecordFilter* filter) {
   ReadWordFilter<DataType>(reader, "weight_dtype", &filter->weight_dtype);
   ReadWordFilter<Optimizer>(reader, "optimizer", &filter->optimizer);
   ReadWordFilter<PoolingMode>(reader, "pooling_mode", &filter->pooling_mode);
+  ReadWordFilter<ComputeKernel>(reader, "compute_kernel", &filter->compute_kernel);
   if (reader.Has("weighted")) {
     bool weighted = false;
     reader.Read("weighted", &weighted);
@@ -216,6 +217,7 @@ std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& 
   if (records.weight_dtype) values["records.weight_dtype"] = *records.weight_dtype;
   if (records.optimizer) values["records.optimizer"] = *records.optimizer;
   if (records.pooling_mode) values["records.pooling_mode"] = *records.pooling_mode;
+  if (records.compute_kernel) values["records.compute_kernel"] = *records.compute_kernel;
   if (records.weighted) values["records.weighted"] = fmt::format("{}", *records.weighted);
   if (records.device) values["records.device"] = *records.device;
   return values;

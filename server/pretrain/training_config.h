@@ -83,6 +83,7 @@ struct RecordFilter {
   std::optional<std::string> weight_dtype;
   std::optional<std::string> optimizer;
   std::optional<std::string> pooling_mode;
+  std::optional<std::string> compute_kernel;
   std::optional<bool> weighted;
   std::optional<std::string> device;
 

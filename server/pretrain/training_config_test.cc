@@ -53,7 +53,8 @@ TEST(TrainingConfigTest, OverridesAreRead) {
   const auto config = ParseTrainingConfig(
       "preset: per_count\nloss: mse\nmax_epochs: 9\ncomm: {max_epochs: 7}\ntransforms: {row: none, "
       "pooling_factor: log1p}\n"
-      "records: {batch_size: 512, optimizer: adagrad, weighted: false}\ntable_hidden: [64, 16]\n",
+      "records: {batch_size: 512, optimizer: adagrad, compute_kernel: fused_uvm, "
+      "weighted: false}\ntable_hidden: [64, 16]\n",
       "test");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->transforms.at("pooling_factor"), "log1p");
@@ -63,6 +64,7 @@ TEST(TrainingConfigTest, OverridesAreRead) {
   EXPECT_EQ(config->comm_optimization.loss, TrainingLoss::kMse);
   EXPECT_EQ(config->records.batch_size, 512);
   EXPECT_EQ(config->records.optimizer, "adagrad");
+  EXPECT_EQ(config->records.compute_kernel, "fused_uvm");
   EXPECT_EQ(config->records.weighted, false);
   EXPECT_FALSE(config->records.weight_dtype.has_value());
   EXPECT_EQ(config->table_hidden, (std::vector<int>{64, 16}));

@@ -68,8 +68,8 @@ Status CheckDemands(const PlanRequest& request) {
   return violations.ToStatus();
 }
 
-// The failure of a strategy that knows device memory alone, or was not asked to offload, where there
-// is more.
+// The failure of a strategy that knows device memory alone, or was not asked to offload, where
+// there is more.
 Status SayWhatItKeepsTo(const PlanRequest& request, const Status& failure) {
   if (request.search.strategy == kObeysConstraints || request.topology.host_memory_bytes.empty() ||
       request.search.distributed_embeddings.gpu_embedding_size_elements.has_value() ||

@@ -1,5 +1,5 @@
-// Metrics of a planner, besides those that every RPC server has; server/README.md lists them. Labels
-// are bounded: strategies and reasons are the ones there are, models those that were served.
+// Metrics of a planner, besides those that every RPC server has; server/README.md lists them.
+// Labels are bounded: strategies and reasons are the ones there are, models those that were served.
 #pragma once
 
 #include <cstdint>

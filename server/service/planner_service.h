@@ -1,10 +1,10 @@
 // PlannerService over gRPC: admits, decodes, derives the stop signal, calls the planner, encodes
 // and records. Decides nothing.
 //
-// By gRPC's callback interface, with the bytes of the requests: a call takes no thread and no memory
-// but its bytes until it is admitted. Refusals, and the cheap calls, are answered where the call
-// arrives. What is admitted runs on threads of a lower priority, so that refusals and cheap calls
-// hardly wait for a core beside searches.
+// By gRPC's callback interface, with the bytes of the requests: a call takes no thread and no
+// memory but its bytes until it is admitted. Refusals, and the cheap calls, are answered where the
+// call arrives. What is admitted runs on threads of a lower priority, so that refusals and cheap
+// calls hardly wait for a core beside searches.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

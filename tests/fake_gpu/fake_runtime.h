@@ -33,8 +33,8 @@ cudaError_t Launch(const char* kernel, cudaStream_t stream, std::function<void()
 // Whether [begin, begin + bytes) lies in one allocation of a device.
 bool IsDeviceMemory(const void* begin, std::int64_t bytes);
 
-// What a kernel that waits does between two looks: eight that only yield would take all of two cores
-// from the host's threads, and from the kernel that they wait for.
+// What a kernel that waits does between two looks: eight that only yield would take all of two
+// cores from the host's threads, and from the kernel that they wait for.
 inline void LetOthersRun() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 // All later calls for the stream's device fail with the error, as after an illegal address.

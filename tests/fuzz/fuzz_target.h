@@ -7,8 +7,8 @@
 
 namespace neuroshard::fuzz {
 
-// `run` takes any bytes, returns, and keeps nothing. It ends the process where a promise of the code
-// is broken (Promise); memory errors and undefined behaviour are for the sanitizers to see.
+// `run` takes any bytes, returns, and keeps nothing. It ends the process where a promise of the
+// code is broken (Promise); memory errors and undefined behaviour are for the sanitizers to see.
 struct FuzzTarget {
   std::string_view name;
   void (*run)(std::string_view input);

@@ -1,5 +1,5 @@
-// Every fuzz target over its seeds, over what fuzzers found before, and over inputs that are a little
-// wrong.
+// Every fuzz target over its seeds, over what fuzzers found before, and over inputs that are a
+// little wrong.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

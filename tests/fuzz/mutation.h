@@ -8,8 +8,8 @@
 
 namespace neuroshard::fuzz {
 
-// One of `seeds` with one to eight changes: bytes and bits, digits, cuts, repetitions, words that parsers
-// trip over, and pieces of other seeds. A function of its arguments alone.
+// One of `seeds` with one to eight changes: bytes and bits, digits, cuts, repetitions, words that
+// parsers trip over, and pieces of other seeds. A function of its arguments alone.
 std::string Mutated(const std::vector<std::string>& seeds, Random& random);
 
 }  // namespace neuroshard::fuzz

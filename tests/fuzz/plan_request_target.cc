@@ -1,4 +1,5 @@
-// ShardPlan from its bytes on the wire to its answer: admission, decoding, a short search, encoding.
+// ShardPlan from its bytes on the wire to its answer: admission, decoding, a short search,
+// encoding.
 #include <algorithm>
 
 #include "common/codec/fingerprint.h"

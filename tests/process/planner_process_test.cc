@@ -159,8 +159,8 @@ TEST_F(PlannerProcessTest, WithoutAnyModelTheBuiltInOnePlansAndSaysSo) {
   EXPECT_EQ(Cli({"plan", request, "--model", "h900", "--planner", planner.address()}).exit_code, 1);
 }
 
-// Somebody with GPUs and no measurements: their device by name, what the plan is better than, and what
-// another plan would change.
+// Somebody with GPUs and no measurements: their device by name, what the plan is better than, and
+// what another plan would change.
 TEST_F(PlannerProcessTest, DevicesGoByNameAndPlansAreComparedOnTheirFigures) {
   ServerProcess planner = StartPlanner(dir_.Path("models"));
   const ProcessResult devices = Cli({"devices", "--planner", planner.address()});

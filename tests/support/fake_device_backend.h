@@ -42,14 +42,16 @@ class FakeDeviceLog {
 struct FakeDeviceScript {
   std::int64_t memory_bytes = std::int64_t{1} << 30;
   bool generates_ids = false;
-  Status create_op;                     // what CreateEmbeddingOp fails with
-  Status health;                        // what Health answers
-  Status open_communicator;             // what OpenCommunicator fails with
-  Status connect;                       // what PendingCommunicator::Connect fails with
-  Status all_to_all;                    // what every AllToAll and RunBlocks fails with
-  Status reserve;                       // what Reserve and ReserveBlocks fail with
-  std::deque<double> times_ms;          // what TimeMs answers, one each; 1 when used up
-  std::function<void()> on_time;        // called by every TimeMs
+  Status create_op;          // what CreateEmbeddingOp fails with
+  Status health;             // what Health answers
+  Status open_communicator;  // what OpenCommunicator fails with
+  Status connect;            // what PendingCommunicator::Connect fails with
+  Status all_to_all;         // what every AllToAll and RunBlocks fails with
+  Status reserve;            // what Reserve and ReserveBlocks fail with
+  std::vector<std::int64_t>
+      free_slots;                 // of caches, after each batch; the last stays. None: no caches
+  std::deque<double> times_ms;    // what TimeMs answers, one each; 1 when used up
+  std::function<void()> on_time;  // called by every TimeMs
   std::function<void()> on_all_to_all;  // called by every AllToAll and RunBlocks
   bool holds_exchanges = false;         // StartNextWhen waits until the exchange
   // Max() answers the larger of its argument and the next of these (what the other ranks say); the
@@ -59,7 +61,8 @@ struct FakeDeviceScript {
 
 class FakeEmbeddingOp final : public EmbeddingOp {
  public:
-  explicit FakeEmbeddingOp(FakeDeviceLog& log) : log_(log) {}
+  FakeEmbeddingOp(FakeDeviceLog& log, std::vector<std::int64_t> free_slots)
+      : log_(log), free_slots_(std::move(free_slots)) {}
   Status SetInputs(std::vector<LookupBatch> inputs) override {
     log_.Add("set_inputs");
     std::lock_guard lock(mutex_);
@@ -70,7 +73,14 @@ class FakeEmbeddingOp final : public EmbeddingOp {
     log_.Add("generate_inputs " + std::to_string(plans.at(0).rule.draw_seed));
     return absl::OkStatus();
   }
-  void Forward() override { log_.Add("forward"); }
+  void Forward() override {
+    log_.Add("forward");
+    ++batches_;
+  }
+  CacheCounts Caches() const override {
+    if (free_slots_.empty()) return {};
+    return {.free_slots = free_slots_[std::min(batches_, free_slots_.size() - 1)]};
+  }
   void Backward() override { log_.Add("backward"); }
   std::vector<float> Output() const override { return {}; }
   Status SetOutputGradient(std::span<const float>) override { return absl::OkStatus(); }
@@ -80,6 +90,8 @@ class FakeEmbeddingOp final : public EmbeddingOp {
 
  private:
   FakeDeviceLog& log_;
+  const std::vector<std::int64_t> free_slots_;
+  std::size_t batches_ = 0;
   std::mutex mutex_;
   std::vector<LookupBatch> inputs_;
 };
@@ -166,12 +178,15 @@ class FakeDeviceBackend final : public DeviceBackend {
                    .memory_bytes = script.memory_bytes,
                    .details = {{"target", "none"}}};
     properties_.generates_ids = script.generates_ids;
+    if (!script.free_slots.empty()) {
+      properties_.embedding.compute_kernels = {ComputeKernel::kFusedUvmCaching};
+    }
   }
   const DeviceProperties& properties() const override { return properties_; }
   StatusOr<std::unique_ptr<EmbeddingOp>> CreateEmbeddingOp(const EmbeddingOpSpec&) override {
     log_.Add("create_op");
     if (!script_.create_op.ok()) return script_.create_op;
-    return std::make_unique<FakeEmbeddingOp>(log_);
+    return std::make_unique<FakeEmbeddingOp>(log_, script_.free_slots);
   }
   void FlushCache() override { log_.Add("flush"); }
   Status Health() const override { return script_.health; }

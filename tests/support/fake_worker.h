@@ -30,6 +30,7 @@ struct FakeWorkerScript {
   int busy_streams = 0;  // so many ProfileCompute streams are RESOURCE_EXHAUSTED
   bool aborts_comm_once = false;
   bool knows_all_to_all_only = false;  // as workers of before there were other collectives
+  std::vector<std::string> compute_kernels = {};  // none: as workers of before there were others
 };
 
 // Answers each sample with 1 ms forward and 2 ms backward. Thread-safe.
@@ -77,6 +78,7 @@ class FakeWorker final : public v1::WorkerService::Service {
       v1::WorkerDevice* device = info->add_devices();
       device->set_index(d);
       device->set_name("fake");
+      for (const std::string& kernel : script_.compute_kernels) device->add_compute_kernels(kernel);
     }
     return grpc::Status::OK;
   }

@@ -1,5 +1,5 @@
-// An embedding op and the oracle of its tables (kernels/cpu/testing/embedding_oracle.h) side by side, with
-// the same weights, ids and gradients, and the ids and numbers to try them with.
+// An embedding op and the oracle of its tables (kernels/cpu/testing/embedding_oracle.h) side by
+// side, with the same weights, ids and gradients, and the ids and numbers to try them with.
 #pragma once
 
 #include <gtest/gtest.h>

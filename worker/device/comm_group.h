@@ -67,7 +67,8 @@ class CommGroup {
   const std::vector<RankAddress>& addresses() const { return addresses_; }
 
   // Returns when the full mesh stands. INVALID_ARGUMENT unless there is one address of every rank
-  // of the group that this worker's devices connect to; nothing was done then. For `stop` see CutOffIfOverdue.
+  // of the group that this worker's devices connect to; nothing was done then. For `stop` see
+  // CutOffIfOverdue.
   Status Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop);
 
   // DeviceSession::MeasureComm on all local ranks at the same time: their records, or the first

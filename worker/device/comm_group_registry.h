@@ -31,8 +31,8 @@ class CommGroupRegistry {
                     CountObserver observer = nullptr);
   ~CommGroupRegistry();
 
-  // The group, for its token and addresses. INVALID_ARGUMENT lists every fault; ALREADY_EXISTS when the id is in
-  // use.
+  // The group, for its token and addresses. INVALID_ARGUMENT lists every fault; ALREADY_EXISTS when
+  // the id is in use.
   StatusOr<std::shared_ptr<const CommGroup>> Open(CommGroupSpec spec);
   // Connect and Measure as CommGroup's; `stop` must outlive the call.
   Status Connect(const CommGroupKey& key, const std::vector<RankAddress>& addresses,

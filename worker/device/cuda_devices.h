@@ -10,8 +10,8 @@
 namespace neuroshard {
 
 // One a GPU, with collectives by NCCL; where that cannot be loaded, opening a group says so.
-// Their groups connect to the given networks alone. UNAVAILABLE when there is no usable GPU, FAILED_PRECONDITION when this binary was built without
-// CUDA.
+// Their groups connect to the given networks alone. UNAVAILABLE when there is no usable GPU,
+// FAILED_PRECONDITION when this binary was built without CUDA.
 StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs(const std::vector<IpNetwork>& networks);
 
 }  // namespace neuroshard

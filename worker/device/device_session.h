@@ -52,8 +52,8 @@ class DeviceSession {
   // this device does not connect to (paths relative to the addresses' message); nothing was done
   // then. Any other failure is ABORTED and breaks the group.
   virtual Status ConnectRank(const std::vector<RankAddress>& addresses) = 0;
-  // As neuroshard::MeasureComm. An error that BreaksGroup drops the connections at once, so that the
-  // peers need not wait for their timeouts.
+  // As neuroshard::MeasureComm. An error that BreaksGroup drops the connections at once, so that
+  // the peers need not wait for their timeouts.
   virtual StatusOr<CommMeasurement> MeasureComm(const CommSample& sample,
                                                 const MeasurementSettings& settings,
                                                 const StopSignal& stop) = 0;

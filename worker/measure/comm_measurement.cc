@@ -57,7 +57,8 @@ Status CheckAllRanksMeasureTheSame(Communicator& communicator, double fingerprin
 // OK when this rank's buffers are there, those of distributed ids apart from what the ranks tell
 // each other; RESOURCE_EXHAUSTED when they do not fit.
 Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device,
-                      const CommSample& sample, std::optional<InputDistribution>& input_dist) {
+                      const CommSample& sample, const StopSignal& stop,
+                      std::optional<InputDistribution>& input_dist) {
   const double bytes = ExchangeBytes(sample, communicator.rank());
   if (bytes > static_cast<double>(device.memory_bytes)) {
     return ResourceExhausted("rank {} exchanges {:.0f} bytes, its device has {}",
@@ -65,7 +66,7 @@ Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device
   }
   try {
     if (sample.input_dist) {
-      input_dist.emplace(communicator, sample);
+      input_dist.emplace(communicator, sample, stop);
       return absl::OkStatus();
     }
     return sample.collective == Collective::kAllToAll
@@ -164,7 +165,7 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
   record.rank = communicator.rank();
 
   std::optional<InputDistribution> input_dist;
-  Status reserved = ReserveBuffers(communicator, device, sample, input_dist);
+  Status reserved = ReserveBuffers(communicator, device, sample, stop, input_dist);
   if (!reserved.ok() && !absl::IsResourceExhausted(reserved)) return reserved;
   NS_ASSIGN_OR_RETURN(double ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
   if (ranks_out_of_memory == 0 && input_dist) {

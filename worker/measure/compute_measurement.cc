@@ -188,15 +188,21 @@ class ComputeLoop {
     return op_->SetInputs(std::move(batch));
   }
 
-  // Until they have no free slot, or as many ids went through as a measurement can wait for.
+  // Until they have no free slot, or lookups do not fill them, or as many batches and ids went
+  // through as a measurement can wait for.
   Status FillCaches() {
     if (!has_caches_) return absl::OkStatus();
     const std::int64_t ids = std::max<std::int64_t>(1, TotalLookups(sample_));
-    for (std::int64_t done = 0; done < kMaxFillingLookups && op_->Caches().free_slots > 0;
-         done += ids) {
+    const auto batches = std::min<std::int64_t>(kMaxFillingBatches, kMaxFillingLookups / ids + 1);
+    std::int64_t free_slots = op_->Caches().free_slots;
+    int idle = 0;
+    for (std::int64_t i = 0; i < batches && free_slots > 0 && idle < kIdleFillingBatches; ++i) {
       if (stop_.ShouldStop()) return absl::CancelledError("stopped while caches were filled");
       op_->Forward();
       NS_RETURN_IF_ERROR(MakeNextBatch());
+      const std::int64_t left = op_->Caches().free_slots;
+      idle = left < free_slots ? 0 : idle + 1;
+      free_slots = left;
     }
     return absl::OkStatus();
   }

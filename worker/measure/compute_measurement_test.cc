@@ -98,6 +98,26 @@ TEST_F(ComputeMeasurementTest, WarmUpIsNotInTheRecordAndTheSeriesAreApart) {
   EXPECT_EQ(record.forward.warmup_iterations, 1);
 }
 
+TEST_F(ComputeMeasurementTest, CachesAreFilledUntilTheyAreFullOrDoNotFill) {
+  ComputeSample sample = Sample();
+  for (MeasuredShard& shard : sample.shards) {
+    shard.compute_kernel = ComputeKernel::kFusedUvmCaching;
+    shard.cache_load_factor = 0.5;
+  }
+  const auto fillings = [&](std::vector<std::int64_t> free_slots) {
+    script_.free_slots = std::move(free_slots);
+    const std::size_t before = log_.Count("forward");
+    EXPECT_TRUE(Measure(sample).ok());
+    return static_cast<int>(log_.Count("forward") - before) - (2 + 4);  // less warm-up and timed
+  };
+  EXPECT_EQ(fillings({0}), 0);
+  EXPECT_EQ(fillings({9, 5, 2, 0}), 3);
+  EXPECT_EQ(fillings({9, 5}), 1 + kIdleFillingBatches);
+  std::vector<std::int64_t> slow(2 * kMaxFillingBatches);
+  for (std::size_t i = 0; i < slow.size(); ++i) slow[i] = std::ssize(slow) - static_cast<int>(i);
+  EXPECT_EQ(fillings(slow), kMaxFillingBatches);
+}
+
 TEST_F(ComputeMeasurementTest, NoFlushWhenNotAsked) {
   settings_.flush_cache = false;
   ASSERT_TRUE(Measure(Sample()).ok());

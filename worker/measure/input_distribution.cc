@@ -15,11 +15,22 @@ namespace {
 
 constexpr std::int64_t kIdBytes = sizeof(std::int64_t);
 
+constexpr std::size_t kIdsBetweenStops = std::size_t{1} << 20;
+
+double MeanOfBag(std::size_t features, double ids_of_sample) {
+  return features == 0 ? 0 : ids_of_sample / static_cast<double>(features);
+}
+
+// Most that DrawIds puts into one bag.
+std::int64_t MostOfBag(std::size_t features, double ids_of_sample) {
+  return 2 * static_cast<std::int64_t>(MeanOfBag(features, ids_of_sample)) + 1;
+}
+
 // Bags of `mean` ids on average: whole parts spread evenly from none to twice the mean.
 IdBatch DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bags, bool weighted,
-                std::int64_t table_rows, Random& random) {
+                std::int64_t table_rows, Random& random, const StopSignal& stop) {
   IdBatch batch;
-  const double mean = features == 0 ? 0 : ids_of_sample / static_cast<double>(features);
+  const double mean = MeanOfBag(features, ids_of_sample);
   const auto whole = static_cast<std::uint64_t>(mean);
   batch.lengths.reserve(features * static_cast<std::size_t>(num_bags));
   std::int64_t ids = 0;
@@ -29,7 +40,10 @@ IdBatch DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bag
     ids += batch.lengths.back();
   }
   batch.ids.resize(static_cast<std::size_t>(ids));
-  for (std::int64_t& id : batch.ids) id = random.Between(0, table_rows - 1);
+  for (std::size_t i = 0; i < batch.ids.size(); ++i) {
+    if (i % kIdsBetweenStops == 0 && stop.ShouldStop()) break;
+    batch.ids[i] = random.Between(0, table_rows - 1);
+  }
   if (weighted) batch.weights.resize(batch.ids.size());
   for (float& weight : batch.weights) weight = static_cast<float>(random.UniformReal());
   return batch;
@@ -54,7 +68,8 @@ RowBlocks BlocksOf(int world_size) {
 
 }  // namespace
 
-InputDistribution::InputDistribution(Communicator& communicator, const CommSample& sample)
+InputDistribution::InputDistribution(Communicator& communicator, const CommSample& sample,
+                                     const StopSignal& stop)
     : communicator_(communicator),
       num_bags_(sample.batch_size / communicator.world_size()),
       blocks_(BlocksOf(communicator.world_size())),
@@ -71,7 +86,7 @@ InputDistribution::InputDistribution(Communicator& communicator, const CommSampl
   std::vector<IdBatch> of_ranks;
   for (std::size_t rank = 0; rank < features_of_rank_.size(); ++rank) {
     of_ranks.push_back(DrawIds(features_of_rank_[rank].size(), input.whole_ids[rank], num_bags_,
-                               weighted_, kTableRows, random));
+                               weighted_, kTableRows, random, stop));
   }
   std::vector<std::pair<std::size_t, std::size_t>> rank_and_row(whole_features);
   for (std::size_t rank = 0; rank < features_of_rank_.size(); ++rank) {
@@ -93,21 +108,23 @@ InputDistribution::InputDistribution(Communicator& communicator, const CommSampl
     whole_.weights.insert(whole_.weights.end(), from.weights.begin() + begin,
                           from.weights.begin() + end);
   }
-  cut_ = DrawIds(cut_features_, input.cut_ids, num_bags_, weighted_, kTableRows, random);
+  cut_ = DrawIds(cut_features_, input.cut_ids, num_bags_, weighted_, kTableRows, random, stop);
 
   const std::size_t ranks = features_of_rank_.size();
-  const std::size_t own = features_of_rank_[static_cast<std::size_t>(communicator.rank())].size();
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  const std::size_t own = features_of_rank_[rank].size();
+  most_bytes_ = num_bags_ * kIdBytes *
+                (static_cast<std::int64_t>(own) * MostOfBag(own, input.whole_ids[rank]) +
+                 input.cut_features * MostOfBag(cut_features_, input.cut_ids));
   const std::size_t came = own + cut_features_;
   for (std::size_t feature = 0; feature < came; ++feature) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      by_feature_.push_back(rank * came + feature);
-    }
+    for (std::size_t from = 0; from < ranks; ++from) by_feature_.push_back(from * came + feature);
   }
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
+  for (const std::vector<std::size_t>& features_of_peer : features_of_rank_) {
     const auto bytes_of = [&](std::size_t features) {
       return static_cast<std::int64_t>(features) * num_bags_ * kIdBytes;
     };
-    length_sizes_.send_bytes.push_back(bytes_of(features_of_rank_[rank].size() + cut_features_));
+    length_sizes_.send_bytes.push_back(bytes_of(features_of_peer.size() + cut_features_));
     length_sizes_.receive_bytes.push_back(bytes_of(came));
   }
   id_sizes_.send_bytes.resize(ranks);
@@ -162,10 +179,12 @@ Status InputDistribution::ExchangeSizes() {
   NS_RETURN_IF_ERROR(communicator_.AllToAll(counts));
   const auto sizes = Receive<std::int64_t>().first(Ranks());
   for (std::size_t rank = 0; rank < Ranks(); ++rank) {
-    const bool possible = sizes[rank] >= 0 && sizes[rank] % kIdBytes == 0;
+    const bool possible =
+        sizes[rank] >= 0 && sizes[rank] <= most_bytes_ && sizes[rank] % kIdBytes == 0;
     if (!possible || (reserved_ && sizes[rank] != id_sizes_.receive_bytes[rank])) {
-      return absl::AbortedError(fmt::format(
-          "rank {} sends {} bytes of ids, which is not what it may", rank, sizes[rank]));
+      return absl::AbortedError(
+          fmt::format("rank {} sends {} bytes of ids, the sample lets it have at most {}", rank,
+                      sizes[rank], most_bytes_));
     }
   }
   std::copy(sizes.begin(), sizes.end(), id_sizes_.receive_bytes.begin());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
 #include "kernels/api/collective.h"
 #include "kernels/input_dist/bucketize.h"
@@ -33,10 +34,12 @@ class InputDistribution {
   // Rows of every table; a row block has about a num_ranks-th.
   static constexpr std::int64_t kTableRows = std::int64_t{1} << 20;
 
-  // Draws what the rank has, the same from the same sample. No call of the communicator.
-  InputDistribution(Communicator& communicator, const CommSample& sample);
+  // Draws what the rank has, the same from the same sample; once `stop` says so, the ids that are
+  // left are 0. No call of the communicator.
+  InputDistribution(Communicator& communicator, const CommSample& sample, const StopSignal& stop);
 
-  // Learns how much each rank sends. Every rank at the same time; an error breaks the group.
+  // Learns how much each rank sends. Every rank at the same time; an error breaks the group:
+  // ABORTED when a rank says more than the sample lets it draw.
   Status ExchangeSizes();
   // Room for all of it, after ExchangeSizes. RESOURCE_EXHAUSTED when it does not fit.
   Status Reserve();
@@ -70,6 +73,7 @@ class InputDistribution {
   const RowBlocks blocks_;
   const bool weighted_;
   std::size_t cut_features_;
+  std::int64_t most_bytes_ = 0;  // of ids that a rank can have for this one
   IdBatch whole_;
   IdBatch cut_;
   std::vector<std::vector<std::size_t>> features_of_rank_;  // positions in whole_

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 
 #include "kernels/gloo/gloo_group_fixture.h"
@@ -94,7 +95,7 @@ TEST(InputDistributionTest, EveryRankGetsTheIdsOfItsTablesAndRows) {
         std::vector<std::unique_ptr<InputDistribution>> ranks(whole.size());
         group.ForEach([&](int rank) {
           auto& own = ranks[static_cast<std::size_t>(rank)];
-          own = std::make_unique<InputDistribution>(group[rank], sample);
+          own = std::make_unique<InputDistribution>(group[rank], sample, NeverStop());
           EXPECT_TRUE(own->ExchangeSizes().ok());
           EXPECT_TRUE(own->Reserve().ok());
           EXPECT_TRUE(own->Run().ok());
@@ -112,11 +113,48 @@ TEST(InputDistributionTest, EveryRankGetsTheIdsOfItsTablesAndRows) {
   }
 }
 
+// Sums of what hostile peers say would overflow, and less than that would take all memory.
+TEST(InputDistributionTest, ARankThatSaysMoreThanItCanHaveEndsIt) {
+  const CommSample sample = Sample({1, 1}, 1, false);
+  for (const std::int64_t said : {std::int64_t{1} << 62, INT64_MAX - 7, std::int64_t{-8},
+                                  std::int64_t{3}, std::int64_t{8} * (5 * (5 + 7) + 1)}) {
+    Group group(2);
+    Status status;
+    group.ForEach([&](int rank) {
+      if (rank == 0) {
+        status = InputDistribution(group[rank], sample, NeverStop()).ExchangeSizes();
+        return;
+      }
+      const AllToAllCounts sizes{{8, 8}, {8, 8}};
+      EXPECT_TRUE(group[rank].Reserve(sizes).ok());
+      std::memcpy(group[rank].SendBuffer().data(), &said, sizeof(said));
+      EXPECT_TRUE(group[rank].AllToAll(sizes).ok());
+    });
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kAborted,
+                         HasSubstr(fmt::format("rank 1 sends {} bytes of ids, the sample lets it "
+                                               "have at most 480",
+                                               said))));
+  }
+}
+
+class StopAtOnce final : public StopSignal {
+ public:
+  bool ShouldStop() const override { return true; }
+};
+
+TEST(InputDistributionTest, DrawingStops) {
+  const CommSample sample = Sample({4, 1}, 3, false);
+  Group group(2);
+  const InputDistribution stopped(group[0], sample, StopAtOnce());
+  EXPECT_THAT(stopped.whole().ids, testing::Each(0));
+}
+
 TEST(InputDistributionTest, DrawsAboutAsManyIdsAsTheSampleSays) {
   CommSample sample = Sample({40, 10}, 30, false);
   sample.batch_size = 800;
   Group group(2);
-  const InputDistribution one(group[0], sample);
+  const InputDistribution one(group[0], sample, NeverStop());
   EXPECT_NEAR(static_cast<double>(one.whole().ids.size()), 50 * 2.7 * 400, 2000);
   EXPECT_NEAR(static_cast<double>(one.cut().ids.size()), 30 * 3.3 * 400, 2000);
 }
@@ -129,14 +167,14 @@ TEST(InputDistributionTest, ARankThatSendsOtherSizesThanBeforeEndsIt) {
   Group group(2);
   Status status;
   group.ForEach([&](int rank) {
-    InputDistribution own(group[rank], sample);
+    InputDistribution own(group[rank], sample, NeverStop());
     EXPECT_TRUE(own.ExchangeSizes().ok());
     EXPECT_TRUE(own.Reserve().ok());
     if (rank == 0) {
       status = own.Run();
       return;
     }
-    InputDistribution hostile(group[rank], other);
+    InputDistribution hostile(group[rank], other, NeverStop());
     Status ignored = hostile.ExchangeSizes();
   });
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 sends")));

@@ -21,8 +21,9 @@ std::int64_t LookupBytes(const ComputeSample& sample);
 bool HasCaches(const ComputeSample& sample);
 
 // One plan a shard. With a cache the shard's ids are independent ones by one law over all batches
-// (PlanIndependentLookups), so that a cache finds rows again as it would in training. Different shards and different `batch` numbers get different ids, all
-// determined by sample.seed. A fault of shard i is reported as "shards[i]: ...".
+// (PlanIndependentLookups), so that a cache finds rows again as it would in training. Different
+// shards and different `batch` numbers get different ids, all determined by sample.seed. A fault of
+// shard i is reported as "shards[i]: ...".
 StatusOr<std::vector<LookupPlan>> PlanInputs(const ComputeSample& sample, int batch);
 
 // The planned ids, made by this thread. Looks at `stop` between shards (CANCELLED).

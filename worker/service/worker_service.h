@@ -20,8 +20,8 @@ struct WorkerServiceOptions {
 };
 
 // A measurement that runs when the server drains is finished if the grace period suffices; the
-// stream then ends with UNAVAILABLE. Calls that measure hold a thread each; GetWorkerInfo holds none,
-// so that it is answered when there are no more. Leases and groups are audited.
+// stream then ends with UNAVAILABLE. Calls that measure hold a thread each; GetWorkerInfo holds
+// none, so that it is answered when there are no more. Leases and groups are audited.
 class WorkerServiceImpl final
     : public v1::WorkerService::WithCallbackMethod_GetWorkerInfo<v1::WorkerService::Service> {
  public:

@@ -32,7 +32,8 @@ void SetSeed(std::uint64_t seed);
 // Runs `thread` for every block and thread, each with its indices; returns when all have ended.
 void Launch(unsigned blocks, unsigned threads, const std::function<void()>& thread);
 
-// Waits for the lanes of the mask, all of one warp, and gives `value` of the lane `lane ^ distance`.
+// Waits for the lanes of the mask, all of one warp, and gives `value` of the lane `lane ^
+// distance`.
 std::uint32_t ShuffleXor(unsigned mask, std::uint32_t value, int distance);
 void SyncWarp(unsigned mask);
 

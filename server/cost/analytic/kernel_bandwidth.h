@@ -13,8 +13,8 @@ struct MemoryBandwidths {
 
 // Bytes per ms (kernel_bw_lookup of TorchRec 1.9.2, device "cuda"). `cached_share` of the rows
 // are in device memory under kFusedUvmCaching, which is as fast as kFused where rows are
-// `prefetched`; others look at neither. TorchRec has no kOffload, whose lookups are no device's; its
-// vectors are in device memory.
+// `prefetched`; others look at neither. TorchRec has no kOffload, whose lookups are no device's;
+// its vectors are in device memory.
 double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share,
                        bool prefetched);
 

@@ -22,8 +22,8 @@ namespace neuroshard {
 //   former;
 // - every cost is at least 0 and finite: what a network puts below 0 becomes 0, what overflows
 //   becomes the largest float, so that a search avoids it.
-// The same inputs give the same bits in any thread and in any batch, and on every CPU whose C library
-// computes log1p alike (DenseLayer).
+// The same inputs give the same bits in any thread and in any batch, and on every CPU whose C
+// library computes log1p alike (DenseLayer).
 StatusOr<std::shared_ptr<const CostModel>> LoadNeuralCostModel(
     const ModelManifest& manifest, const std::filesystem::path& directory);
 

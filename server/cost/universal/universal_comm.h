@@ -15,8 +15,8 @@ namespace neuroshard {
 
 struct UniversalCommNetworks;
 
-// Immutable; any thread. Takes 2 to 16,384 ranks. Bound to conditions it prices loads of columns (ColumnsOf), 4 bytes
-// a value on the wire:
+// Immutable; any thread. Takes 2 to 16,384 ranks. Bound to conditions it prices loads of columns
+// (ColumnsOf), 4 bytes a value on the wire:
 // - all-to-all kinds as the network does, with the hosts of the conditions, or with all ranks on
 //   one host where the network has only seen one (trained_on.max_hosts at most 1);
 // - cut rows as the columns that cost as much in an all-to-all as the reduce-scatter (forward) and

@@ -69,6 +69,7 @@ Conditions Wanted(const RecordFilter& filter) {
   if (filter.weight_dtype) wanted["weight_dtype"] = *filter.weight_dtype;
   if (filter.optimizer) wanted["optimizer"] = *filter.optimizer;
   if (filter.pooling_mode) wanted["pooling_mode"] = *filter.pooling_mode;
+  if (filter.compute_kernel) wanted["compute_kernel"] = *filter.compute_kernel;
   if (filter.weighted) wanted["weighted"] = *filter.weighted ? "true" : "false";
   if (filter.device) wanted["device"] = Stated(*filter.device);
   return wanted;
@@ -163,6 +164,9 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                                         std::vector<CommRecord> comm, const RecordFilter& filter,
                                         ConditionSupport support) {
   const std::size_t all = compute.size() + comm.size();
+  if (support == ConditionSupport::kOne) {
+    std::erase_if(comm, [](const CommRecord& record) { return record.sample.input_dist; });
+  }
   if (all == 0) return FailedPrecondition("the store has no usable measurement");
   const Conditions wanted = Wanted(filter);
   Census before;
@@ -189,11 +193,17 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
   if (const std::string mixed = after.Describe(2); !mixed.empty()) {
     return FailedPrecondition(
         "the store mixes measurements that one model cannot tell apart: {}. Choose one value of "
-        "each "
-        "under `records:` in the config (batch_size, weight_dtype, optimizer, pooling_mode, "
-        "weighted, "
-        "device), or with --batch-size",
+        "each under `records:` in the config (batch_size, weight_dtype, optimizer, pooling_mode, "
+        "compute_kernel, weighted, device), or with --batch-size",
         mixed);
+  }
+  if (const std::string kernel = after.Only("compute_kernel");
+      support == ConditionSupport::kOne && !kernel.empty() &&
+      kernel != ToText(ComputeKernel::kFused)) {
+    return FailedPrecondition(
+        "the records are of tables looked up by {}, and these networks price lookups in the "
+        "device's memory (compute_kernel fused); the preset universal learns of both",
+        kernel);
   }
   const auto distributions =
       std::stable_partition(selected.comm.begin(), selected.comm.end(),

@@ -34,12 +34,15 @@ struct SelectedRecords {
 
 // Conditions that a model's features tell apart.
 enum class ConditionSupport {
-  kOne,  // nothing: batch size, dtype, optimizer, pooling mode, weighting and devices must agree
-  kAny   // all but devices and backends, which must agree
+  // Nothing: batch size, dtype, optimizer, pooling mode, weighting and devices must agree, tables
+  // are in the device's memory, and distributions of ids are left out.
+  kOne,
+  kAny  // all but devices and backends, which must agree
 };
 
 // Keeps what the filter lets through. FAILED_PRECONDITION when the rest still mixes conditions that
-// must agree, listing every one with its values, their counts and how to choose; when a cost is
+// must agree, listing every one with its values, their counts and how to choose; when tables are in
+// host memory and the features do not tell; when a cost is
 // negative or not finite, naming the samples; when nothing is left, saying what there was.
 StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                                         std::vector<CommRecord> comm, const RecordFilter& filter,

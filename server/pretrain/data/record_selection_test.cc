@@ -72,6 +72,36 @@ TEST(RecordSelectionTest, KernelsAndCollectivesMustAgree) {
   }
 }
 
+TEST(RecordSelectionTest, TheOriginalsNetworksLearnOfTablesInDeviceMemory) {
+  auto compute = SyntheticComputeRecords(6);
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (MeasuredShard& shard : compute[i].sample.shards) {
+      shard.compute_kernel = ComputeKernel::kFusedUvm;
+    }
+  }
+  EXPECT_THAT(Message(SelectRecords(compute, {}, RecordFilter()).status()),
+              HasSubstr("compute_kernel: fused (4 records), fused_uvm (2 records)"));
+  RecordFilter filter;
+  filter.compute_kernel = "fused_uvm";
+  EXPECT_THAT(Message(SelectRecords(compute, {}, filter).status()),
+              HasSubstr("looked up by fused_uvm"));
+  EXPECT_EQ(SelectRecords(compute, {}, filter, ConditionSupport::kAny)->compute.size(), 2u);
+  filter.compute_kernel = "fused";
+  EXPECT_EQ(SelectRecords(compute, {}, filter)->compute.size(), 4u);
+}
+
+TEST(RecordSelectionTest, TheOriginalsNetworksDoNotLearnOfIds) {
+  auto comm = SyntheticCommRecords(4, 2);
+  comm[1].sample.input_dist = InputDistSample();
+  comm[1].sample.element_bytes = 2;
+  const auto selected = SelectRecords({}, comm, RecordFilter());
+  ASSERT_TRUE(selected.ok()) << selected.status();
+  EXPECT_EQ(selected->comm.size(), 3u);
+  EXPECT_TRUE(selected->input_dist.empty());
+  EXPECT_EQ(selected->filtered_out, 1);
+  EXPECT_EQ(SelectRecords({}, comm, RecordFilter(), ConditionSupport::kAny)->input_dist.size(), 1u);
+}
+
 TEST(RecordSelectionTest, ImportedRecordsStateNoDevice) {
   auto compute = SyntheticComputeRecords(3);
   for (ComputeRecord& record : compute) {

@@ -83,8 +83,8 @@ at::Tensor UniversalComm(const NetworkDefinition& network, LayerReader& layers,
   return at::addmm(cost, batch.sample_values, wait_and_floor.unsqueeze(1));
 }
 
-// Of each weight of kUniversalComm: -1 where one of the two units that it joins is a min(x, 0) unit,
-// the second half of each hidden layer, and the other is not; otherwise 1. As min(x, 0) =
+// Of each weight of kUniversalComm: -1 where one of the two units that it joins is a min(x, 0)
+// unit, the second half of each hidden layer, and the other is not; otherwise 1. As min(x, 0) =
 // -max(-x, 0), the network with these signs is one of ReLUs alone, which takes fewer operations.
 at::Tensor SignsOf(const NetworkDefinition& network) {
   at::Tensor signs = at::ones({network.num_values()});

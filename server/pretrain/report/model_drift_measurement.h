@@ -24,18 +24,18 @@ struct DriftMeasurement {
   std::map<std::string, std::int64_t> left_out;  // samples by reason
 };
 
-// Of each stage that was measured after `made_unix_ms`: median, 10th and 90th percentile of measured
-// / predicted over values predicted and measured above 0. Only like is compared with like. Of a
-// model for one batch size, only what was measured at that: it has no other prediction (a validation
-// looks replicas up for a rank's part of the batch). Left out are measurements on other devices, of
-// other kernels or collectives than the model's (backend_names.h), and of compute with the cache
-// flushed where the model's was not, or the other way round; a model that does not say was measured
-// as sweeps do by default, with it.
+// Of each stage that was measured after `made_unix_ms`: median, 10th and 90th percentile of
+// measured / predicted over values predicted and measured above 0. Only like is compared with like.
+// Of a model for one batch size, only what was measured at that: it has no other prediction (a
+// validation looks replicas up for a rank's part of the batch). Left out are measurements on other
+// devices, of other kernels or collectives than the model's (backend_names.h), and of compute with
+// the cache flushed where the model's was not, or the other way round; a model that does not say
+// was measured as sweeps do by default, with it.
 DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord> compute,
                               std::vector<CommRecord> comm, std::int64_t made_unix_ms);
 
-// Whether caches were flushed between iterations, by the settings of the record ("with", "without");
-// empty: it does not say.
+// Whether caches were flushed between iterations, by the settings of the record ("with",
+// "without"); empty: it does not say.
 std::string CacheFlushOf(const MeasurementEnvironment& environment);
 
 // What the verdict of a comparison is, in a sentence: which stages are further off than is usual.

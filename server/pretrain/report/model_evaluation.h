@@ -27,8 +27,8 @@ struct ModelEvaluation {
 ModelEvaluation EvaluateModel(const CostModel& model, std::span<const ComputeRecord> compute,
                               std::span<const CommRecord> comm);
 
-// Conditions that the records were measured at and the model was not, in sentences for people; empty
-// when they agree or are not stated.
+// Conditions that the records were measured at and the model was not, in sentences for people;
+// empty when they agree or are not stated.
 std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                              std::span<const ComputeRecord> compute,
                                              std::span<const CommRecord> comm);

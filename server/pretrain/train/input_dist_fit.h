@@ -9,7 +9,8 @@
 namespace neuroshard {
 
 // Least squares of predicted / measured - 1 with no negative rate: the best of all subsets of rates
-// whose unconstrained fit has none, so exact. At least one observation, none of 0 ms. Deterministic.
+// whose unconstrained fit has none, so exact. At least one observation, none of 0 ms.
+// Deterministic.
 InputDistRates FitInputDist(int num_ranks, std::span<const InputDistObservation> observations);
 
 }  // namespace neuroshard

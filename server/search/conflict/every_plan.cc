@@ -59,7 +59,8 @@ class Attempt {
   bool PlaceFrom(std::size_t at) {
     if (at == order_.size()) return true;
     const std::vector<int>& residencies = *rules_.of(order_[at]).residencies;
-    // What takes least device memory does wherever one with more does, but for device memory itself.
+    // What takes least device memory does wherever one with more does, but for device memory
+    // itself.
     for (std::size_t i = 0; i < residencies.size(); ++i) {
       if (i > 0 && residencies[i] != 0) continue;
       if (PlaceIn(at, residencies[i])) return true;

@@ -6,9 +6,9 @@
 
 namespace neuroshard {
 
-// Whether each of them can stay exactly as it is in the plan in place, whatever other tables do, and
-// all of them fit into their ranks' memory together. FAILED_PRECONDITION with each rule that one
-// breaks, at its path in migration.previous, and each rank that has no room.
+// Whether each of them can stay exactly as it is in the plan in place, whatever other tables do,
+// and all of them fit into their ranks' memory together. FAILED_PRECONDITION with each rule that
+// one breaks, at its path in migration.previous, and each rank that has no room.
 // O(tables + shards of the plan in place).
 Status CheckKeptTables(const PlanRequest& request);
 

@@ -33,7 +33,8 @@ class TableLayouts {
   // allowed, table_row_wise for grid_shard with one block: they cost the same. May be empty.
   std::vector<TableLayout> Of(int table) const;
 
-  // Those of them that the rules allow in a residency, with it; data_parallel in device memory only.
+  // Those of them that the rules allow in a residency, with it; data_parallel in device memory
+  // only.
   std::vector<TableLayout> Of(int table, int residency) const;
 
   // The type of a table in `blocks` column blocks that are on a rank (host) each. None: not

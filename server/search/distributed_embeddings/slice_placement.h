@@ -39,8 +39,8 @@ struct PlacedSlices {
   std::vector<std::vector<int>> tables_of_rank;
 };
 
-// `widths` is SliceColumns'. Ranks may stay empty (there, with an explicit threshold, the peer gives
-// up).
+// `widths` is SliceColumns'. Ranks may stay empty (there, with an explicit threshold, the peer
+// gives up).
 PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
                          const std::vector<std::vector<std::int64_t>>& widths, int num_ranks,
                          SlicePlacement placement);

@@ -32,8 +32,8 @@ FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
                       double bytes);
 
-// Bytes of the weights of all tables that can stay and may move, in all the copies that each may get, less what
-// is paid.
+// Bytes of the weights of all tables that can stay and may move, in all the copies that each may
+// get, less what is paid.
 double BytesOf(const PlanRequest& request, const CompiledRules& rules,
                const std::vector<const TablePlan*>& stay, const std::vector<double>& paid);
 

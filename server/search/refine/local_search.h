@@ -48,8 +48,8 @@ class LocalSearch {
   // Where tables may be in host memory.
   bool TryResidencies(ResidencyNeighbourhood neighbourhood);
   bool TakeBest();
-  // A compound move: up to `depth_` moves by estimate, then priced as one. False: nothing was gained,
-  // and everything is as before.
+  // A compound move: up to `depth_` moves by estimate, then priced as one. False: nothing was
+  // gained, and everything is as before.
   bool TryCompoundMove();
   void CarryOut(const Move& move);
   void ForgetDone();
