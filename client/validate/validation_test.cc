@@ -90,6 +90,19 @@ TEST_F(ValidationTest, AStageTakesTheSumOfItsCollectivesEachWithItsOwnRecord) {
   EXPECT_TRUE(report->comm[4].sample.start_offsets_ms.empty());
 }
 
+TEST_F(ValidationTest, TablesInHostMemoryOfAWorkerThatLacksThemAreInDeviceMemoryAndThatIsSaid) {
+  ranks_[1].shards[0].compute_kernel = ComputeKernel::kFusedUvm;
+  FakeWorker old;
+  FakeWorker able({.compute_kernels = {"fused", "fused_uvm"}});
+  const auto replaced = Run({old.address(), old.address()});
+  ASSERT_THAT(replaced, IsOk());
+  EXPECT_THAT(replaced->notes,
+              ::testing::Contains(HasSubstr("of rank 1 were looked up in device memory")));
+  const auto measured = Run({able.address(), able.address()});
+  ASSERT_THAT(measured, IsOk());
+  EXPECT_THAT(measured->notes, ::testing::Not(::testing::Contains(HasSubstr("in device memory"))));
+}
+
 TEST_F(ValidationTest, WithoutOneOfItsCollectivesAStageIsNotKnown) {
   FakeWorker a({.out_of_memory = {"forward-reduce_scatter", "rank-0-replicas"}});
   FakeWorker b({.out_of_memory = {"backward"}});

@@ -1,6 +1,10 @@
 #include "kernels/machine/machine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
 
 #include "kernels/machine/affinity.h"
 
@@ -26,7 +30,11 @@ TEST(ParseSizeWithSuffixTest, SuffixesAndMalformed) {
   EXPECT_EQ(ParseSizeWithSuffix("9223372036854775807G"), 0);
 }
 
-TEST(MachineTest, TheSteadyClockKeepsItsName) { EXPECT_EQ(SteadyClockName(), SteadyClockName()); }
+TEST(MachineTest, TheSteadyClockIsThatOfTheBoot) {
+  std::string boot;
+  ASSERT_TRUE(std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot));
+  EXPECT_THAT(SteadyClockName(), ::testing::StartsWith(boot + " "));
+}
 
 TEST(MachineTest, ThisMachineHasMemoryAndCaches) {
   EXPECT_FALSE(CpuModelName().empty());

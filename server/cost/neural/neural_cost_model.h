@@ -18,8 +18,8 @@ namespace neuroshard {
 // - compute = head(sum of phi(z)), z = (x - feature_mean) / feature_std; outputs "total_ms", or
 //   "forward_ms" and "backward_ms", whose sum then is the total;
 // - one communication network a rank count. Bind accepts the counts that have both
-//   directions, and 1, whose communication costs 0 whatever the model; ModelCoverage::num_devices lists the
-//   former;
+//   directions, and 1, whose communication costs 0 whatever the model; ModelCoverage::num_devices
+//   lists the former;
 // - every cost is at least 0 and finite: what a network puts below 0 becomes 0, what overflows
 //   becomes the largest float, so that a search avoids it.
 // The same inputs give the same bits in any thread and in any batch, and on every CPU whose C

@@ -24,8 +24,8 @@ Row RowOf(const InputDistObservation& observation) {
   return row;
 }
 
-// The fit with the rates of `subset` alone, by the normal equations with pivots; none where these
-// are singular.
+// The fit with the rates of `subset` alone, by the normal equations with pivots, of columns scaled
+// to length 1; none where these are singular.
 std::optional<Row> Solve(std::span<const Row> rows, const std::vector<std::size_t>& subset) {
   const std::size_t n = subset.size();
   std::vector<std::vector<double>> a(n, std::vector<double>(n + 1, 0));
@@ -34,6 +34,13 @@ std::optional<Row> Solve(std::span<const Row> rows, const std::vector<std::size_
       for (std::size_t j = 0; j < n; ++j) a[i][j] += row[subset[i]] * row[subset[j]];
       a[i][n] += row[subset[i]];
     }
+  }
+  std::vector<double> lengths;
+  for (std::size_t i = 0; i < n; ++i) lengths.push_back(std::sqrt(a[i][i]));
+  if (*std::min_element(lengths.begin(), lengths.end()) <= 0) return std::nullopt;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j) a[i][j] /= lengths[i] * lengths[j];
+    a[i][n] /= lengths[i];
   }
   for (std::size_t i = 0; i < n; ++i) {
     std::size_t pivot = i;
@@ -49,7 +56,7 @@ std::optional<Row> Solve(std::span<const Row> rows, const std::vector<std::size_
     }
   }
   Row rates{};
-  for (std::size_t i = 0; i < n; ++i) rates[subset[i]] = a[i][n] / a[i][i];
+  for (std::size_t i = 0; i < n; ++i) rates[subset[i]] = a[i][n] / a[i][i] / lengths[i];
   return rates;
 }
 

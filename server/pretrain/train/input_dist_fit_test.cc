@@ -41,6 +41,16 @@ TEST(InputDistFitTest, FindsTheRatesThatMadeTheTimes) {
   EXPECT_NEAR(fit.lengths_ns_per_byte, 9, 1e-9);
 }
 
+// Kilobytes that take hours: squares of such shares are tiny.
+TEST(InputDistFitTest, UnitsDoNotMatter) {
+  std::vector<InputDistObservation> observations = Observe({4, 0.7, 2, 5, 9}, 0);
+  for (InputDistObservation& one : observations) one.ms *= 1e8;
+  const InputDistRates fit = FitInputDist(4, observations);
+  EXPECT_NEAR(fit.fixed_ms, 0.7e8, 1);
+  EXPECT_NEAR(fit.whole_ns_per_byte, 2e8, 1);
+  EXPECT_NEAR(fit.lengths_ns_per_byte, 9e8, 1);
+}
+
 // Times that fall with the bytes of lengths: the best fit would have a negative rate.
 TEST(InputDistFitTest, NoRateIsNegativeAndNoneOfItsNeighboursFitsBetter) {
   const std::vector<InputDistObservation> noisy = Observe({2, 1.5, 3, 1, -4}, 0.3);

@@ -43,6 +43,18 @@ MeasuredInputDist Fit(const Samples& samples, const std::vector<std::int64_t>& t
   return measured;
 }
 
+// Numbers of ranks that were measured before and are not now stay as they were.
+void KeepOthers(const MeasuredInputDist& before, MeasuredInputDist& measured) {
+  for (const InputDistRates& rates : before.rates) {
+    const auto place = std::lower_bound(
+        measured.rates.begin(), measured.rates.end(), rates.num_ranks,
+        [](const InputDistRates& other, int ranks) { return other.num_ranks < ranks; });
+    if (place != measured.rates.end() && place->num_ranks == rates.num_ranks) continue;
+    measured.rates.insert(place, rates);
+    measured.max_hosts = std::max(measured.max_hosts, before.max_hosts);
+  }
+}
+
 // Holds so many of the samples by the distance of logarithms, whatever they cost.
 IntervalManifest CalibrateInputDist(const MeasuredInputDist& measured, const Samples& samples,
                                     const std::vector<std::int64_t>& calibration) {
@@ -86,24 +98,33 @@ NetworkReport ReportOf(const InputDistManifest& manifest, const Samples& samples
 Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConfig& config,
                       const FitContext& context, TrainingOutcome& outcome) {
   Samples samples;
-  int hosts = 1;
   for (const CommRecord& record : records) {
     samples.num_ranks.push_back(static_cast<int>(record.sample.dim_sums.size()));
     samples.observations.push_back(ObservationOf(record));
-    hosts = std::max(hosts, static_cast<int>(HostsOf(record).size()));
     if (samples.observations.back().ms > 0) continue;
     return FailedPrecondition("distribution of ids {} took no time", record.sample.sample_id);
   }
   SampleSplit split = SplitComm(records, config.optimization.seed);
   InputDistManifest manifest;
   manifest.measured = Fit(samples, split.train, config.min_samples);
-  manifest.measured.max_hosts = hosts;
   if (manifest.measured.rates.empty()) {
     context.observer->OnWarning(fmt::format(
-        "the distribution of ids stays a formula: no number of ranks has the {} samples that are "
-        "needed",
-        config.min_samples));
+        "the distribution of ids stays {}: no number of ranks has the {} samples that are needed",
+        outcome.manifest.input_dist ? "as it was" : "a formula", config.min_samples));
     return absl::OkStatus();
+  }
+  for (const CommRecord& record : records) {
+    const auto learned = [&](const InputDistRates& rates) {
+      return rates.num_ranks == static_cast<int>(record.sample.dim_sums.size());
+    };
+    if (std::none_of(manifest.measured.rates.begin(), manifest.measured.rates.end(), learned)) {
+      continue;
+    }
+    manifest.measured.max_hosts =
+        std::max(manifest.measured.max_hosts, static_cast<int>(HostsOf(record).size()));
+  }
+  if (const auto& before = outcome.manifest.input_dist) {
+    KeepOthers(before->measured, manifest.measured);
   }
   const auto unknown = [&](std::int64_t at) {
     return !manifest.measured.At(samples.num_ranks[static_cast<std::size_t>(at)], 1).has_value();

@@ -87,7 +87,11 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
           [](const MeasuredShard& shard) { return shard.pooling_mode == PoolingMode::kNone; });
       optimizers[std::string(ToText(sample.optimizer))].push_back(at);
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
-      kernels[std::string(ToText(sample.shards.front().compute_kernel))].push_back(at);
+      const ComputeKernel kernel = sample.shards.front().compute_kernel;
+      const bool alike =
+          std::all_of(sample.shards.begin(), sample.shards.end(),
+                      [&](const MeasuredShard& shard) { return shard.compute_kernel == kernel; });
+      kernels[alike ? std::string(ToText(kernel)) : "mixed_kernels"].push_back(at);
     }
   }
   if (optimizers.size() == 1) optimizers.clear();

@@ -157,10 +157,11 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
     outcome.manifest.comm = start->manifest.comm;
     outcome.files[outcome.manifest.comm->file] = start->comm;
   }
+  outcome.manifest.input_dist = before.input_dist;
   if (!records.input_dist.empty()) {
-    NS_RETURN_IF_ERROR(TrainInputDist(MergeRepeats(records.input_dist), config, context, outcome));
+    const auto all = Merge(records.input_dist, replay.input_dist).all;
+    NS_RETURN_IF_ERROR(TrainInputDist(MergeRepeats(all), config, context, outcome));
   }
-  if (!outcome.manifest.input_dist) outcome.manifest.input_dist = before.input_dist;
   if (outcome.manifest.comm) outcome.manifest.collective_backend = collective_backend;
   outcome.manifest.trained_on = TrainedOn(compute, comm, start);
   return outcome;

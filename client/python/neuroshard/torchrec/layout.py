@@ -162,17 +162,22 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
     if kind == "row_wise" and ranks != [list(range(world_size))]:
         faults.append(f"row_wise has a block of rows on every rank in order, not on {ranks}")
     elif kind == "row_wise" and [shard.rows for shard in blocks[0]] != row_blocks(rows, world_size):
-        faults.append(f"row_wise has rows in blocks of {row_blocks(rows, world_size)}, not {[shard.rows for shard in blocks[0]]}")
+        faults.append(_other_blocks(kind, row_blocks(rows, world_size), blocks[0]))
     if kind in ("table_row_wise", "grid_shard"):
         for block, on in zip(blocks, ranks):
             first = on[0] - on[0] % local_world_size
             if on != list(range(first, first + local_world_size)):
                 faults.append(f"{kind} has a block of rows on every rank of a host in order, not on {on}")
             elif [shard.rows for shard in block] != row_blocks(rows, local_world_size):
-                faults.append(f"{kind} has rows in blocks of {row_blocks(rows, local_world_size)}, not {[shard.rows for shard in block]}")
+                faults.append(_other_blocks(kind, row_blocks(rows, local_world_size), block))
     if kind == "table_row_wise" and len(blocks) != 1:
         faults.append("table_row_wise does not cut columns")
     return faults
+
+
+def _other_blocks(kind: str, wanted: List[int], block: Sequence[ShardRect]) -> str:
+    got = [shard.rows for shard in block]
+    return f"{kind} has rows in blocks of {wanted}, not {got} (those of row_multiple are for tables in buckets, which this planner does not set up)"
 
 
 def _mean_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]:

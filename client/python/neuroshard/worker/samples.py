@@ -163,7 +163,7 @@ def decode_compute_sample(message: v1.ComputeSample, abilities: Abilities) -> v1
                 of_shard.fail("weighted", 'must not be given for pooling_mode "none", which adds up nothing')
             if shard.compute_kernel not in ("", "fused"):
                 of_shard.fail("compute_kernel", f"this device measures fused, got {shard.compute_kernel}")
-            if shard.cache_load_factor:
+            elif shard.cache_load_factor:
                 of_shard.fail("cache_load_factor", "is for compute_kernel \"fused_uvm_caching\" alone")
     violations.raise_if_any()
     return sample

@@ -65,9 +65,11 @@ class ComputeSampleTest(Case):
     def test_what_fbgemm_lacks_on_the_device_is_refused(self) -> None:
         sample = compute_sample(optimizer="adam")
         sample.shards[0].weight_dtype = "bf16"
+        sample.shards[0].compute_kernel, sample.shards[0].cache_load_factor = "fused_uvm_caching", 0.5
         self.assertEqual(self.faults_of(decode_compute_sample, sample, CPU), [
             "optimizer: must be one of sgd, rowwise_adagrad, which FBGEMM has on this device, got adam",
             "shards[0].weight_dtype: bf16 cannot be measured on this device",
+            "shards[0].compute_kernel: this device measures fused, got fused_uvm_caching",
         ])
 
     def test_limits(self) -> None:
