@@ -2,13 +2,13 @@
 """What g++ does not check, by clang's front end and clang-tidy, without building anything.
 
     check_clang.py BUILD                 all of what follows
-    check_clang.py BUILD headers         every header compiles alone
+    check_clang.py BUILD headers         headers that no .cc includes first compile alone, and so do files that changed since --since
     check_clang.py BUILD locks           guarded data is touched with its mutex held (common/base/mutex.h)
     check_clang.py BUILD tidy            the checks of .clang-tidy, on product files that changed since --since, unless they are more than --most
-    check_clang.py BUILD tidy --all      on everything
+    check_clang.py BUILD headers tidy --all  on everything
 
-BUILD is a configured build folder: its generated headers and its compiler flags are used. A header whose .cc includes it first is
-compiled alone by that .cc, so only the others are compiled here. Exits 1 when there are faults.
+BUILD is a configured build folder: its generated headers and its compiler flags are used. Builds compile several files as one, so a
+missing include shows here. Exits 1 when there are faults.
 """
 
 import argparse
@@ -75,17 +75,17 @@ def exists(commit):
     return run(["git", "rev-parse", "--verify", "--quiet", commit + "^{commit}"]).returncode == 0
 
 
-def changed_since(commit, most):
+def changed_since(title, commit, most):
     """The product files that differ from that commit, or from the last one where there is no such commit here; none where they are more than `most`."""
     since = commit if exists(commit) else "HEAD~1"
     if not exists(since):
-        print(f"clang-tidy: SKIPPED, there is no {commit} here to compare with, and no HEAD~1")
+        print(f"{title}: SKIPPED, there is no {commit} here to compare with, and no HEAD~1")
         return []
     names = run(["git", "diff", "--name-only", "--diff-filter=d", since, "--", "*.h", "*.cc"]).stdout.split()
     files = [pathlib.Path(name) for name in names if name.split("/")[0] in PRODUCT and not name.endswith("_test.cc")]
-    print(f"clang-tidy: {len(files)} product files differ from {since}")
+    print(f"{title}: {len(files)} product files differ from {since}")
     if len(files) > most:
-        print(f"clang-tidy: SKIPPED, more than {most}; by hand: --most {len(files)}")
+        print(f"{title}: SKIPPED, more than {most}; by hand: --most {len(files)}")
         return []
     return files
 
@@ -134,9 +134,9 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("checks", nargs="*", default=["headers", "locks", "tidy"], help="headers, locks, tidy")
     parser.add_argument("--since", default=os.environ.get("NEUROSHARD_SINCE") or "HEAD~1",
-                        help="tidy: a commit (default: $NEUROSHARD_SINCE, else the last one)")
-    parser.add_argument("--most", type=int, default=40, help="tidy: nothing is looked at where more files changed (default: %(default)s)")
-    parser.add_argument("--all", action="store_true", help="tidy: every file")
+                        help="headers, tidy: a commit (default: $NEUROSHARD_SINCE, else the last one)")
+    parser.add_argument("--most", type=int, default=40, help="headers, tidy: no file is looked at where more changed (default: %(default)s)")
+    parser.add_argument("--all", action="store_true", help="headers, tidy: every file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     unknown = set(options.checks) - {"headers", "locks", "tidy"}
@@ -150,15 +150,16 @@ def main():
 
     failed = 0
     if "headers" in options.checks:
-        alone = [[path] for path in headers_without_own_source()]
-        failed += run_on("header alone", alone, lambda files: run(["clang++", *flags, "-x", "c++", *files]), options.jobs)
+        changed = [*sources(".h"), *sources(".cc")] if options.all else changed_since("alone", options.since, options.most)
+        alone = [[path] for path in sorted({*headers_without_own_source(), *changed})]
+        failed += run_on("alone", alone, lambda files: run(["clang++", *flags, "-x", "c++", *files]), options.jobs)
     if "locks" in options.checks:
         lock_flags = [*flags, "-Wthread-safety", "-Werror=thread-safety"]
         lock_flags.remove("-w")
         locked = [[path] for path in files_with_locks()]
         failed += run_on("locks", locked, lambda files: run(["clang++", *lock_flags, "-x", "c++", *files]), options.jobs)
     if "tidy" in options.checks:
-        files = sources(".cc") if options.all else changed_since(options.since, options.most)
+        files = sources(".cc") if options.all else changed_since("clang-tidy", options.since, options.most)
         failed += run_on("clang-tidy", read_at_once(files), lambda files: tidy(files, flags, build), options.jobs)
     sys.exit(1 if failed else 0)
 

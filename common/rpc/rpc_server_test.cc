@@ -266,6 +266,19 @@ TEST_F(RpcServerTest, CallsBeyondTheLimitAreRefusedAndTheOthersFinish) {
   EXPECT_EQ(*second.get(), "released");
   EXPECT_THAT(List(), IsOk());
   EXPECT_EQ(gate_.in_flight(), 0);
+  // The two that were refused at once are no sign of a fast server.
+  EXPECT_THAT(prometheus::TextSerializer().Serialize(registry_.Collect()),
+              AllOf(HasSubstr("neuroshard_rpc_duration_seconds_count{rpc=\"ListCostModels\"} 3\n"),
+                    HasSubstr("neuroshard_rpc_shed_total{reason=\"overloaded\","
+                              "rpc=\"ListCostModels\"} 2\n")));
+}
+
+TEST_F(RpcServerTest, IdleConnectionsAreClosed) {
+  Start({.max_connection_idle_ms = 100});
+  EXPECT_EQ(Health(""), 1);
+  const auto limit = std::chrono::system_clock::now() + std::chrono::seconds(60);
+  EXPECT_TRUE(channel_->WaitForStateChange(GRPC_CHANNEL_READY, limit));
+  EXPECT_EQ(Health(""), 1) << "and opened again";
 }
 
 TEST_F(RpcServerTest, MessagesBeyondTheLimitAreRefused) {

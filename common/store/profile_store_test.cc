@@ -448,11 +448,21 @@ TEST_F(SqliteStoreTest, OpenErrorsSayWhat) {
   EXPECT_THAT(Message(OpenStatus(text, StoreMode::kReadOnly)), HasSubstr("is not a profile store"));
 }
 
-void ExecuteSql(const std::string& path, const char* sql) {
+void ExecuteSql(const std::string& path, const std::string& sql) {
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
-  EXPECT_EQ(sqlite3_exec(database, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(database);
+}
+
+TEST_F(SqliteStoreTest, AStoreWhoseMakerWasKilledIsEmpty) {
+  ExecuteSql(Path(), "PRAGMA journal_mode = WAL");
+  ASSERT_GT(std::filesystem::file_size(Path()), 0u);
+  const Status status = OpenStatus(Path(), StoreMode::kReadOnly);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(status), HasSubstr("there is no profile store in " + Path() + " yet"));
+  MustOpen();
+  EXPECT_TRUE(OpenStatus(Path(), StoreMode::kReadOnly).ok());
 }
 
 TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {

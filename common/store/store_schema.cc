@@ -233,6 +233,10 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 
 Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
+  // Whoever makes it was killed, or is at it.
+  if (header.IsEmpty()) {
+    return NotFound("there is no profile store in {} yet, which is empty", database.name());
+  }
   NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
   if (header.version == kVersion) return absl::OkStatus();
   return database.Execute(kViews[header.version - 1]);

@@ -515,19 +515,37 @@ TEST_F(PlannerProcessTest, DrainsUnderLoad) {
   }
 }
 
-// The most memory that the process ever held, MiB.
-int PeakMemoryMib(pid_t pid) {
+// MiB; VmRSS is held now, VmHWM was the most ever.
+int MemoryMib(pid_t pid, const std::string& field) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string key; status >> key;) {
     int kib = 0;
-    if (key == "VmHWM:" && status >> kib) return kib / 1024;
+    if (key == field + ":" && status >> kib) return kib / 1024;
   }
   return 0;
 }
 
+TEST_F(PlannerProcessTest, MemoryOfABadModelIsGivenBack) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  const int before_mib = MemoryMib(planner.process().pid(), "VmRSS");
+  WriteModel("staging", 2);
+  std::filesystem::resize_file(dir_.Path("staging/fixture/2/compute.safetensors"), 900 << 20);
+  std::filesystem::rename(dir_.Path("staging/fixture/2"), dir_.Path("models/fixture/2"));
+  planner.process().Signal(SIGHUP);
+  const auto deadline = std::chrono::steady_clock::now() + kHangLimit;
+  std::string listed;
+  do {
+    listed = Cli({"models", "list", "--planner", planner.address(), "--format", "json"}).out;
+  } while (Json::parse(listed)["refused"].empty() && std::chrono::steady_clock::now() < deadline);
+  EXPECT_THAT(listed, HasSubstr("compute.safetensors"));
+  EXPECT_GT(MemoryMib(planner.process().pid(), "VmHWM"), 900) << "it was read";
+  // AddressSanitizer keeps up to 256 MiB that were given back.
+  EXPECT_LT(MemoryMib(planner.process().pid(), "VmRSS"), before_mib + 300);
+}
+
 TEST_F(PlannerProcessTest, RequestsThatWouldGrowInMemoryAreRefusedWithoutIt) {
   ServerProcess planner = StartPlanner(dir_.Path("models"));
-  const int before_mib = PeakMemoryMib(planner.process().pid());
+  const int before_mib = MemoryMib(planner.process().pid(), "VmHWM");
   // Two bytes a table: 4.65 GiB once parsed.
   std::string tables;
   for (int i = 0; i < 30 << 20; ++i) tables.append("\x12\x00", 2);
@@ -548,7 +566,7 @@ TEST_F(PlannerProcessTest, RequestsThatWouldGrowInMemoryAreRefusedWithoutIt) {
               compressed ? grpc::StatusCode::UNIMPLEMENTED : grpc::StatusCode::RESOURCE_EXHAUSTED)
         << status.error_message();
   }
-  EXPECT_LT(PeakMemoryMib(planner.process().pid()) - before_mib, 256);
+  EXPECT_LT(MemoryMib(planner.process().pid(), "VmHWM") - before_mib, 256);
   EXPECT_EQ(planner.Stop(), 0);
 }
 

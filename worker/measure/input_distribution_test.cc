@@ -147,7 +147,7 @@ TEST(InputDistributionTest, DrawingStops) {
   const CommSample sample = Sample({4, 1}, 3, false);
   Group group(2);
   const InputDistribution stopped(group[0], sample, StopAtOnce());
-  EXPECT_THAT(stopped.whole().ids, testing::Each(0));
+  EXPECT_THAT(stopped.whole().ids, ::testing::Each(0));
 }
 
 TEST(InputDistributionTest, DrawsAboutAsManyIdsAsTheSampleSays) {
