@@ -29,6 +29,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::CommandLineTest;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using testing::FakePlanner;
 using testing::FakeWorker;
@@ -556,10 +557,15 @@ TEST_F(CommandLineTest, ModelsAreListedAndShown) {
       out_, AllOf(HasSubstr("cpu"), HasSubstr("2,4"), HasSubstr("refused: bad/1: no model.yaml")));
   *planner_.model.mutable_summary() = *model;
   (*planner_.model.mutable_details())["metrics.compute.kendall_tau"] = "0.97";
+  for (const char* kernel : {"fused", "fused_uvm"}) {
+    planner_.model.mutable_measured_ranges()->add_compute_kernels(kernel);
+  }
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address()}), 0);
   EXPECT_THAT(out_, AllOf(HasSubstr("metrics.compute.kendall_tau"), HasSubstr("fake-rings")));
+  EXPECT_THAT(out_, ContainsRegex("measured_compute_kernels +fused fused_uvm\n"));
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address(), "--format", "json"}), 0);
-  EXPECT_TRUE(nlohmann::json::accept(out_));
+  EXPECT_EQ(nlohmann::json::parse(out_)["measured_ranges"]["compute_kernels"],
+            nlohmann::json({"fused", "fused_uvm"}));
 
   // While a rollout is staged.
   model = planner_.models.mutable_models(0);

@@ -82,6 +82,7 @@ void AddRanges(const v1::MeasuredRanges& ranges, TextTable& table) {
   add_words("measured_weight_dtypes", ranges.weight_dtypes());
   add_words("measured_optimizers", ranges.optimizers());
   add_words("measured_pooling_modes", ranges.pooling_modes());
+  add_words("measured_compute_kernels", ranges.compute_kernels());
 }
 
 std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextStyle& style) {

@@ -143,6 +143,25 @@ void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   }
 }
 
+// A network that was trained on rows in host memory has to be told of them: which kernel it is, and
+// what a batch misses, without which all caches cost the same.
+void CheckKernels(const ModelManifest& manifest, ConfigReader& root) {
+  if (!manifest.trained_on) return;
+  const std::vector<std::string>& kernels = manifest.trained_on->compute_kernels;
+  const std::vector<std::string>& features = manifest.universal->features;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const auto kernel = FromText<ComputeKernel>(kernels[i]);
+    if (!kernel || !IsInHostMemory(*kernel) || !IsMeasurable(*kernel)) continue;
+    for (const std::string& feature : {kernels[i], std::string("log_missed_rows")}) {
+      if (std::find(features.begin(), features.end(), feature) != features.end()) continue;
+      root.AddViolation(fmt::format("trained_on.compute_kernels[{}]", i),
+                        fmt::format("{} needs feature {} in compute.features, which lacks it: "
+                                    "the network cannot tell its lookups from others",
+                                    kernels[i], feature));
+    }
+  }
+}
+
 // The kind that a section states; empty where it states none.
 std::string KindOf(ConfigReader& section) {
   std::string kind;
@@ -168,6 +187,7 @@ void ReadNetworks(ConfigReader& root, ModelManifest& manifest) {
     if (trained_on) manifest.trained_on = ReadTrainedOn(*trained_on);
     if (input_dist) manifest.input_dist = ReadInputDist(*input_dist);
     CheckCoverages(manifest, root);
+    CheckKernels(manifest, root);
   } else {
     if (compute) manifest.compute = ReadCompute(*compute);
     if (comm) {

@@ -361,6 +361,36 @@ TEST(UniversalManifestTest, EveryFaultHasItsPath) {
                    "quality.usable"}));
 }
 
+TEST(UniversalManifestTest, KernelsAreThoseThatWereMeasuredAndThatTheNetworkIsToldOf) {
+  ModelManifest manifest = MakeUniversalFixture({}).manifest;
+  std::vector<std::string>& kernels = manifest.trained_on->compute_kernels;
+  // Every feature, as training names them, and "fused" alone, stated or not.
+  EXPECT_TRUE(FormatModelManifest(manifest).ok());
+  kernels = {"fused"};
+  EXPECT_TRUE(FormatModelManifest(manifest).ok());
+  kernels = {"fused", "fused_uvm", "fused_uvm_caching"};
+  EXPECT_TRUE(FormatModelManifest(manifest).ok());
+  kernels = {"fused", "dense", "offload", "fused_uvm"};
+  EXPECT_THAT(FaultyFields(FormatModelManifest(manifest).status()),
+              ElementsAre("trained_on.compute_kernels[1]", "trained_on.compute_kernels[2]"));
+
+  kernels = {"fused", "fused_uvm", "fused_uvm_caching"};
+  UniversalComputeManifest& compute = *manifest.universal;
+  std::erase(compute.features, "fused_uvm_caching");
+  compute.table_layers.front() = std::ssize(compute.features);
+  EXPECT_THAT(FaultyFields(FormatModelManifest(manifest).status()),
+              ElementsAre("trained_on.compute_kernels[2]"));
+  std::erase(compute.features, "log_missed_rows");
+  compute.table_layers.front() = std::ssize(compute.features);
+  const Status status = FormatModelManifest(manifest).status();
+  EXPECT_THAT(FaultyFields(status),
+              ElementsAre("trained_on.compute_kernels[1]", "trained_on.compute_kernels[2]",
+                          "trained_on.compute_kernels[2]"));
+  EXPECT_THAT(Message(status), HasSubstr("fused_uvm needs feature log_missed_rows"));
+  kernels = {"fused"};
+  EXPECT_TRUE(FormatModelManifest(manifest).ok()) << "as models of before such features";
+}
+
 TEST(UniversalManifestTest, FaultsOfTheDistributionOfIdsHaveTheirPaths) {
   ModelManifest manifest = MakeUniversalFixture({}).manifest;
   const std::string text = *FormatModelManifest(manifest);

@@ -64,6 +64,15 @@ std::vector<std::string_view> WordsIn() {
   return words;
 }
 
+// Kernels whose lookups can have been measured.
+std::vector<std::string_view> MeasurableKernels() {
+  std::vector<std::string_view> words;
+  for (const auto& word : kWords<ComputeKernel>) {
+    if (IsMeasurable(word.value)) words.push_back(word.text);
+  }
+  return words;
+}
+
 // {min, max}, if it is there.
 template <typename T>
 void ReadRange(ConfigReader& owner, std::string_view key, std::int64_t most, T* min, T* max) {
@@ -146,7 +155,7 @@ TrainedOnManifest ReadTrainedOn(ConfigReader section) {
   trained_on.weighted =
       ReadKnown(section, "weighted", std::vector<std::string_view>{"true", "false"});
   trained_on.pooling_modes = ReadKnown(section, "pooling_modes", WordsIn<PoolingMode>());
-  trained_on.compute_kernels = ReadKnown(section, "compute_kernels", WordsIn<ComputeKernel>());
+  trained_on.compute_kernels = ReadKnown(section, "compute_kernels", MeasurableKernels());
   ReadRange(section, "num_ranks", kMaxRanks, &trained_on.min_ranks, &trained_on.max_ranks);
   section.Read("max_hosts", &trained_on.max_hosts, {1, kMaxRanks});
   std::vector<std::string_view> collectives;

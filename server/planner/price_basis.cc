@@ -87,11 +87,14 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
                      fmt::join(devices, " and "), figures);
 }
 
-// Whether the model measured the distribution of ids at the request's ranks and hosts.
-bool MeasuredInputDistFor(const CostModelInfo& model, const Topology& topology) {
+// Whether the request wants the distribution of ids priced, and the model has not measured it at
+// the request's ranks and hosts.
+bool LacksInputDist(const CostModelInfo& model, const PlanRequest& request) {
+  const Topology& topology = request.topology;
+  if (!request.pipeline_type || topology.num_ranks() == 1) return false;
   const auto& measured = model.properties.measured_input_dist;
-  return measured &&
-         measured->At(topology.num_ranks(), static_cast<int>(topology.hosts().size())).has_value();
+  return !measured ||
+         !measured->At(topology.num_ranks(), static_cast<int>(topology.hosts().size())).has_value();
 }
 
 std::string InputDistText(const Topology& topology, const std::vector<std::string>& devices) {
@@ -153,11 +156,13 @@ void AddOutside(const std::vector<std::string>& conditions, std::vector<std::str
       fmt::format("not measured at the request's {}", fmt::join(conditions, ", ")));
 }
 
-// In front of what is said of communication: the compute of each kind of devices.
+// In front of what is said of communication: the compute of each kind of devices. Each kind's model
+// also has the distribution of ids to its ranks.
 void AddDevices(const PlanRequest& request, const CostModelInfo& comm, const Plan& plan,
                 const std::vector<DeviceModel>& devices, PriceBasis& basis,
                 std::vector<std::string>& differences) {
-  const std::string formulas = FormulasText(request.topology, DeviceNames(request.topology));
+  const std::vector<std::string> names = DeviceNames(request.topology);
+  const std::string formulas = FormulasText(request.topology, names);
   std::string text;
   for (const DeviceModel& of : devices) {
     const CostModelInfo info = ComputeInfo(of.model->info());
@@ -173,6 +178,9 @@ void AddDevices(const PlanRequest& request, const CostModelInfo& comm, const Pla
     }
     for (const std::string& difference : of_compute) {
       differences.push_back(fmt::format("compute of {}: {}", name, difference));
+    }
+    if (info.kind != kAnalyticKind && LacksInputDist(info, request)) {
+      differences.push_back(fmt::format("{}: {}", name, InputDistText(request.topology, names)));
     }
     text += fmt::format("compute of {} ({} rank{}) by {} version {}: {}; ", name, of.num_ranks,
                         of.num_ranks == 1 ? "" : "s", info.name, info.version, of_device.text);
@@ -204,8 +212,7 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
       differences.push_back(fmt::format("the request is for {}", fmt::join(devices, " and ")));
     }
     AddOutside(UnmeasuredConditions(request, model), differences);
-    if (request.pipeline_type && request.topology.num_ranks() > 1 &&
-        !MeasuredInputDistFor(model, request.topology)) {
+    if (by_device.empty() && LacksInputDist(model, request)) {
       differences.push_back(InputDistText(request.topology, devices));
     }
     AddFormulas(AnalyticAdditions(request, model, plan), basis, differences);

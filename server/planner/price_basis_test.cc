@@ -2,12 +2,18 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "common/devices/device_table.h"
+#include "tests/support/fake_cost_model.h"
 
 namespace neuroshard {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -125,6 +131,37 @@ TEST(PriceBasisTest, FormulasSayWhoseFiguresTheyTake) {
   EXPECT_THAT(PriceBasisOf(request, Formulas()).text,
               HasSubstr("(1000 GB/s of memory, 360 GB/s on a host, 48 between hosts: "
                         "h100-nvlink4_ndr; some of them the request's own)"));
+}
+
+// Two hosts of a device each; who has rates prices the ids of its ranks by them.
+TEST(PriceBasisTest, EveryKindOfDevicesWithoutRatesOfItsOwnIsNamed) {
+  PlanRequest request = BasisRequest();
+  request.topology.devices[0].name = "h100-sxm";
+  request.topology.devices[1].name = "a100-sxm-80gb";
+  CostModelInfo own = MeasuredModel("NVIDIA H100 80GB HBM3", "neuroshard-cuda");
+  own.properties.measured_input_dist = MeasuredInputDist{{{2, 0.5, 1, 1, 1}}, 2};
+  CostModelInfo other = MeasuredModel("NVIDIA A100-SXM4-80GB", "neuroshard-cuda");
+  const auto differences = [&] {
+    const auto model = [](const CostModelInfo& info) {
+      return std::make_shared<const testing::FakeCostModel>(info);
+    };
+    return PriceBasisOf(request, own, "", {},
+                        {{"h100-sxm", 1, model(own)}, {"a100-sxm-80gb", 1, model(other)}})
+        .differences;
+  };
+  const auto of_ids = [](const std::string& device) {
+    return Contains(HasSubstr(device + ": the distribution of ids is a formula over published "
+                                       "figures of"));
+  };
+  EXPECT_THAT(differences(), Not(Contains(HasSubstr("the distribution of ids"))));
+  request.pipeline_type = PipelineType::kNone;
+  EXPECT_THAT(differences(), AllOf(of_ids("a100-sxm-80gb"), Not(of_ids("h100-sxm"))));
+  std::swap(own.properties.measured_input_dist, other.properties.measured_input_dist);
+  EXPECT_THAT(differences(), AllOf(of_ids("h100-sxm"), Not(of_ids("a100-sxm-80gb"))));
+  own.properties.measured_input_dist = other.properties.measured_input_dist;
+  EXPECT_THAT(differences(), Not(Contains(HasSubstr("the distribution of ids"))));
+  own.properties.measured_input_dist->max_hosts = 1;
+  EXPECT_THAT(differences(), of_ids("h100-sxm")) << "more hosts than were measured";
 }
 
 TEST(PriceBasisTest, PredictionsSayItToo) {

@@ -88,6 +88,7 @@ v1::MeasuredRanges EncodeRanges(const ConditionRanges& ranges) {
   message.set_max_ranks(ranges.max_ranks);
   message.set_max_hosts(ranges.max_hosts);
   for (const std::string& mode : ranges.pooling_modes) message.add_pooling_modes(mode);
+  for (const std::string& kernel : ranges.compute_kernels) message.add_compute_kernels(kernel);
   return message;
 }
 

@@ -17,6 +17,7 @@
 #include "server/evaluate/check_plan.h"
 #include "server/search/placement/placement.h"
 #include "server/search/refine/batch_prices.h"
+#include "server/search/refine/unit.h"
 
 namespace neuroshard {
 namespace {
@@ -26,6 +27,16 @@ constexpr std::size_t kMovesPriced = 8;  // moves of a step that are priced, by 
 constexpr int kFruitlessRounds = 20;     // of random moves and descent
 constexpr int kRandomMoves = 3;          // at most, between two descents
 constexpr double kLeastGain = 1e-7;      // of the objective: less is rounding
+// Of the objective: more than what sums in doubles here and in floats in PricePlan differ by.
+constexpr double kSureGain = 1e-4;
+
+struct Descended {
+  Plan plan;
+  std::size_t num_shards = 0;
+  // By the descent's own prices, in all batches and by more than rounding: where there is no time
+  // to price both plans once more.
+  bool surely_cheaper = false;
+};
 
 class BatchDescent {
  public:
@@ -33,7 +44,7 @@ class BatchDescent {
       : context_(context),
         request_(context.request()),
         plan_(context.best_plan()),
-        prices_(request_, plan_, context.model()),
+        prices_(request_, plan_, context.model(), context.stop()),
         room_(AvailableBytes(request_)),
         random_(request_.search.seed.value_or(0)),
         steps_left_(
@@ -52,7 +63,7 @@ class BatchDescent {
   }
 
   // The best plan found; none if that is the first one.
-  std::optional<Plan> Run() {
+  std::optional<Descended> Run() {
     if (prices_.num_batches() == 0 || movable_.empty()) return std::nullopt;
     const double first_ms = ObjectiveMs();
     double best_ms = first_ms;
@@ -66,6 +77,8 @@ class BatchDescent {
         best = plan_;
         best_ranks = Ranks();
         fruitless = 0;
+      } else if (context_.ShouldStop()) {
+        break;
       } else {
         GoTo(best_ranks);
       }
@@ -74,7 +87,8 @@ class BatchDescent {
       Perturb();
     }
     if (best_ms >= first_ms) return std::nullopt;
-    return best;
+    const bool surely = prices_.has_all_batches() && best_ms < first_ms * (1 - kSureGain);
+    return Descended{std::move(best), bytes_.size(), surely};
   }
 
  private:
@@ -221,21 +235,26 @@ class BatchDescent {
 Status DescendByBatches(SearchContext& context) {
   const Plan first = context.best_plan();
   if (!CanPriceBatches(context.request(), first)) return absl::OkStatus();
-  const std::optional<Plan> found = BatchDescent(context).Run();
+  std::optional<Descended> found = BatchDescent(context).Run();
   if (!found) return absl::OkStatus();
-  // By all batches, and as the answer prices them.
+  // By all batches, and as the answer prices them; none where it is to stop.
   const auto objective_ms = [&](const Plan& plan) -> StatusOr<std::optional<double>> {
     NS_ASSIGN_OR_RETURN(const std::optional<double> mean_ms,
-                        MeanOfMaxMs(context.request(), plan, context.model(), NeverStop()));
+                        MeanOfMaxMs(context.request(), plan, context.model(), context.stop()));
     if (!mean_ms) return std::nullopt;
     PlanCost cost;
     cost.embedding_cost_ms = *mean_ms;
     return context.CostWithMigration(plan, cost);
   };
-  NS_ASSIGN_OR_RETURN(const std::optional<double> before_ms, objective_ms(first));
-  NS_ASSIGN_OR_RETURN(const std::optional<double> after_ms, objective_ms(*found));
-  if (!before_ms || !after_ms || *after_ms >= *before_ms) return absl::OkStatus();
-  return context.Improve(*found);
+  bool is_cheaper = found->surely_cheaper;
+  if (!context.ShouldStop()) {
+    NS_ASSIGN_OR_RETURN(const std::optional<double> before_ms, objective_ms(first));
+    NS_ASSIGN_OR_RETURN(const std::optional<double> after_ms, objective_ms(found->plan));
+    if (before_ms && after_ms) is_cheaper = *after_ms < *before_ms;
+  }
+  if (!is_cheaper) return absl::OkStatus();
+  if (context.ShouldStop() && found->num_shards > kMaxShardsAtStop) return absl::OkStatus();
+  return context.Improve(std::move(found->plan));
 }
 
 }  // namespace neuroshard

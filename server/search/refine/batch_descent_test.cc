@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -23,7 +26,10 @@ namespace neuroshard {
 namespace {
 
 using ::neuroshard::testing::BoundTo;
+using ::neuroshard::testing::ConcaveComm;
+using ::neuroshard::testing::ConcaveCompute;
 using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 
 PlanRequest Asking(PlanRequest request, PlanObjective objective) {
@@ -165,6 +171,101 @@ TEST(BatchDescentTest, IsLegalNeverDearerThanThePlanForTheMeansAndTheSameEveryTi
   EXPECT_LT(by_batches_ms, by_means_ms);
 }
 
+// Says stop from its `stop_at`-th poll on; 0: never.
+class CountedStop final : public StopSignal {
+ public:
+  explicit CountedStop(int stop_at) : stop_at_(stop_at) {}
+  bool ShouldStop() const override {
+    ++polls_;
+    return stopped();
+  }
+  bool stopped() const { return stop_at_ > 0 && polls_ >= stop_at_; }
+  int polls() const { return polls_; }
+
+ private:
+  const int stop_at_;
+  mutable int polls_ = 0;
+};
+
+// ConcaveCostModel that counts what it is asked after a stop.
+class LateCallsModel final : public FakeCostModel {
+ public:
+  explicit LateCallsModel(const CountedStop& stop) : FakeCostModel(Named("late")), stop_(stop) {}
+
+  int late_calls() const { return late_calls_; }
+
+ protected:
+  std::shared_ptr<const ComputeModel> MakeCompute() const override {
+    return std::make_shared<const Compute>(stop_, late_calls_);
+  }
+  std::shared_ptr<const CommModel> MakeComm(const PricingConditions& conditions) const override {
+    return std::make_shared<const ConcaveComm>(conditions);
+  }
+
+ private:
+  class Compute final : public ComputeModel {
+   public:
+    Compute(const CountedStop& stop, int& late_calls) : stop_(stop), late_calls_(late_calls) {}
+    int representation_width() const override { return ConcaveCompute::kWidth; }
+    void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                   std::span<float> phi) const override {
+      late_calls_ += stop_.stopped() ? 1 : 0;
+      compute_.Represent(conditions, shards, phi);
+    }
+    void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
+      compute_.Costs(sums, out);
+    }
+
+   private:
+    const ConcaveCompute compute_{3, false};
+    const CountedStop& stop_;
+    int& late_calls_;
+  };
+
+  const CountedStop& stop_;
+  mutable int late_calls_ = 0;
+};
+
+// A stop anywhere in the descent: one plan is priced to be handed out, and nothing in batches.
+TEST(BatchDescentTest, AfterAStopNothingIsPricedAndWhatWasFoundIsHandedOut) {
+  const ConcaveCostModel model(3);
+  Random random(76);
+  std::vector<std::vector<double>> batches(8);
+  for (std::vector<double>& of_table : batches) {
+    for (int b = 0; b < 6; ++b) of_table.push_back(1 + 60 * random.UniformReal());
+  }
+  PlanRequest request = WholeTablesWith(batches, 3);
+  request.search.refine_steps = 40;
+  const auto polls = [&](PlanObjective objective) {
+    const CountedStop never(0);
+    const PlanRequest asked = Asking(request, objective);
+    EXPECT_TRUE(RunSearch(asked, BoundTo(asked, model), never, nullptr).ok());
+    return never.polls();
+  };
+  const int first = polls(PlanObjective::kMaxOfMeans) + 1;  // the poll after the first search
+  const int last = polls(PlanObjective::kMeanOfMax);
+  ASSERT_GT(last, first + 50);
+  request.search.objective = PlanObjective::kMeanOfMax;
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult by_means,
+                          Searched(request, model, PlanObjective::kMaxOfMeans));
+  NS_ASSERT_OK_AND_ASSIGN(const SearchResult by_batches,
+                          Searched(request, model, PlanObjective::kMeanOfMax));
+  const double by_means_ms = MeanMs(request, by_means.plan, model);
+  ASSERT_LT(MeanMs(request, by_batches.plan, model), 0.99 * by_means_ms);
+  int found = 0;
+  for (int at = first; at <= last; at += std::max(1, (last - first) / 40)) {
+    const CountedStop stop(at);
+    const LateCallsModel counting(stop);
+    NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                            RunSearch(request, BoundTo(request, counting), stop, nullptr));
+    EXPECT_LE(counting.late_calls(), 1) << "stopped at poll " << at << " of " << last;
+    const double mean_ms = MeanMs(request, result.plan, model);
+    EXPECT_LE(mean_ms, by_means_ms);
+    found += mean_ms < by_means_ms ? 1 : 0;
+  }
+  EXPECT_GT(found, 10);
+}
+
 TEST(BatchDescentTest, WhereBatchesAreAlikeBothObjectivesAreOne) {
   Random random(73);
   for (int i = 0; i < 10; ++i) {
@@ -209,7 +310,7 @@ TEST(BatchPricesTest, AreThoseOfThePlanAfterAnyMovesAndEstimatesAreExactWhereCos
     NS_ASSERT_OK_AND_ASSIGN(SearchResult result,
                             Searched(request, model, PlanObjective::kMaxOfMeans));
     const BoundCostModel bound = BoundTo(request, model);
-    BatchPrices prices(request, result.plan, bound);
+    BatchPrices prices(request, result.plan, bound, NeverStop());
     for (int m = 0; m < 10; ++m) {
       BatchMove move = {random.Below(6), BatchMove::kNone, random.Below(3)};
       if (m % 2 == 0) {
@@ -232,6 +333,65 @@ TEST(BatchPricesTest, AreThoseOfThePlanAfterAnyMovesAndEstimatesAreExactWhereCos
       EXPECT_NEAR(prices.mean_ms(), MeanMs(request, result.plan, model), 1e-5 * before_ms);
     }
   }
+}
+
+// The lookups of a rank, times a factor.
+class FactorCompute final : public ComputeModel {
+ public:
+  explicit FactorCompute(float factor) : factor_(factor) {}
+  int representation_width() const override { return 1; }
+  void Represent(const PricingConditions& /*conditions*/, std::span<const ShardFeatures> shards,
+                 std::span<float> phi) const override {
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      phi[i] = static_cast<float>(shards[i].pooling_factor);
+    }
+  }
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    for (std::size_t i = 0; i < sums.size(); ++i) out[i] = {.total_ms = factor_ * sums[i]};
+  }
+
+ private:
+  const float factor_;
+};
+
+// Ranks 0 and 2 are of kind 0, rank 1 is of a kind that takes three times as long.
+TEST(BatchPricesTest, EstimatesHaveARanksKindWhereItHoldsShards) {
+  const PlanRequest request = WholeTablesWith({{1, 9}, {4, 3}, {5, 5}, {8, 2}}, 3);
+  const auto kind = [&](float factor) {
+    return BoundCostModel(ConditionsOf(request), {}, {ShardingType::kTableWise},
+                          std::make_shared<const FactorCompute>(factor), CommOfOneRank());
+  };
+  const std::vector<BoundCostModel> kinds = {kind(1), kind(3)};
+  const BoundCostModel model(kinds.front(), kinds, {0, 1, 0});
+  Plan plan;
+  plan.world_size = 3;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    TablePlan& table = plan.tables.emplace_back();
+    table.name = request.tables[t].name;
+    table.shards = {{.rows = 100'000, .cols = 64, .rank = t == 3 ? 1 : 0}};
+  }
+  BatchPrices prices(request, plan, model, NeverStop());
+  const auto mean_ms = [&] {
+    for (const BatchedShard& s : prices.shards()) {
+      plan.tables[s.table].shards[s.shard].rank = static_cast<int>(s.rank);
+    }
+    return MeanOfMaxMs(request, plan, model, NeverStop()).value().value();
+  };
+  EXPECT_DOUBLE_EQ(prices.mean_ms(), (24 + 17) / 2.0);  // 3 x 8, then 9 + 3 + 5
+  for (const BatchMove& move : {BatchMove{0, BatchMove::kNone, 1}, BatchMove{1, 0, 1}}) {
+    const double estimate_ms = prices.Estimate(move);
+    prices.Apply(move);
+    EXPECT_NEAR(estimate_ms, prices.mean_ms(), 1e-5 * estimate_ms);
+    EXPECT_NEAR(mean_ms(), prices.mean_ms(), 1e-5 * estimate_ms);
+  }
+  // Rank 1 holds shards 1 and 3, then nothing: what comes back to it is estimated as of kind 0.
+  prices.Apply({1, BatchMove::kNone, 2});
+  prices.Apply({3, BatchMove::kNone, 2});
+  const BatchMove to_empty = {2, BatchMove::kNone, 1};
+  const double estimate_ms = prices.Estimate(to_empty);
+  prices.Apply(to_empty);
+  EXPECT_NEAR(mean_ms(), prices.mean_ms(), 1e-5 * estimate_ms);
+  EXPECT_LT(estimate_ms, prices.mean_ms());
 }
 
 }  // namespace

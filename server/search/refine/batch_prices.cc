@@ -17,7 +17,8 @@ bool IsAloneOnItsRank(ShardingType type) {
 
 }  // namespace
 
-BatchPrices::BatchPrices(const PlanRequest& request, const Plan& plan, const BoundCostModel& model)
+BatchPrices::BatchPrices(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
+                         const StopSignal& stop)
     : model_(model),
       num_ranks_(request.topology.devices.size()),
       width_(static_cast<std::size_t>(model.representation_width())),
@@ -26,8 +27,12 @@ BatchPrices::BatchPrices(const PlanRequest& request, const Plan& plan, const Bou
   ReadShards(request, plan);
   const std::size_t floats = (num_shapes_ + 2 * num_ranks_) * (width_ + 4);
   num_batches_ = std::min(NumBatches(request), kMaxFloats / std::max<std::size_t>(1, floats));
+  has_all_batches_ = num_batches_ == NumBatches(request);
   if (num_batches_ == 0) return;
-  Represent(request, plan);
+  if (!Represent(request, plan, stop)) {
+    num_batches_ = 0;
+    return;
+  }
   PriceAll();
 }
 
@@ -49,7 +54,7 @@ void BatchPrices::ReadShards(const PlanRequest& request, const Plan& plan) {
   }
 }
 
-void BatchPrices::Represent(const PlanRequest& request, const Plan& plan) {
+bool BatchPrices::Represent(const PlanRequest& request, const Plan& plan, const StopSignal& stop) {
   const std::size_t shapes_by_batches = num_shapes_ * num_batches_;
   phi_.resize(shapes_by_batches * width_);
   loads_.resize(shapes_by_batches);
@@ -71,6 +76,7 @@ void BatchPrices::Represent(const PlanRequest& request, const Plan& plan) {
   std::vector<CommLoad> loads(num_shapes_);
   ShardPricer pricer(model_);
   for (std::size_t b = 0; b < num_batches_; ++b) {
+    if (stop.ShouldStop()) return false;
     SetBatch(request, b * given / num_batches_, of_batch);
     for (const BatchedShard& s : shards_) {
       const TablePlan& table = plan.tables[s.table];
@@ -91,6 +97,7 @@ void BatchPrices::Represent(const PlanRequest& request, const Plan& plan) {
   }
   for (std::size_t s = 0; s < shards_.size(); ++s) Add(s, 1);
   for (std::size_t rank = 0; rank < num_ranks_; ++rank) PriceRank(rank);
+  return true;
 }
 
 void BatchPrices::Add(std::size_t shard, double sign) {

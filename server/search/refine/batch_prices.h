@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/base/stop_signal.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
@@ -37,10 +38,14 @@ class BatchPrices {
  public:
   static constexpr std::size_t kMaxFloats = std::size_t{1} << 23;
 
-  // All must outlive it; `plan` is of the request's tables, in any order.
-  BatchPrices(const PlanRequest& request, const Plan& plan, const BoundCostModel& model);
+  // Request and model must outlive it; `plan` is of the request's tables, in any order. `stop` is
+  // polled once a batch; where it says stop there are no batches.
+  BatchPrices(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
+              const StopSignal& stop);
 
   std::size_t num_batches() const { return num_batches_; }
+  // Whether they are all of the request's.
+  bool has_all_batches() const { return has_all_batches_; }
   const std::vector<BatchedShard>& shards() const { return shards_; }
   const std::vector<std::size_t>& held(std::size_t rank) const { return held_[rank]; }
 
@@ -50,15 +55,19 @@ class BatchPrices {
   const std::vector<int>& batches_led() const { return batches_led_; }
 
   // The mean after the move, if shards cost what they cost alone, in the proportion of what their
-  // rank costs to the sum of its shards. Exact where compute adds up and communication is
-  // separable.
+  // rank costs to the sum of its shards; on an empty rank what they cost alone. That is the cost on
+  // a rank of kind 0 with compute_scale 1 (ShardPricer), whatever the rank. Exact where compute
+  // adds up, communication is separable and ranks are of one kind and speed. With several, a rank
+  // that holds shards has its kind in the proportion, exactly so where its kind costs a multiple of
+  // kind 0; an empty one has not. The order in which moves are tried, no price: Apply has that.
   double Estimate(const BatchMove& move) const;
   // Carries the move out and prices it. Returns the move that takes it back.
   BatchMove Apply(const BatchMove& move);
 
  private:
   void ReadShards(const PlanRequest& request, const Plan& plan);
-  void Represent(const PlanRequest& request, const Plan& plan);
+  // Whether it came to the end.
+  bool Represent(const PlanRequest& request, const Plan& plan, const StopSignal& stop);
   void Add(std::size_t shard, double sign);
   void PriceRank(std::size_t rank);
   void PriceAll();
@@ -69,6 +78,7 @@ class BatchPrices {
   const std::size_t width_;
   std::vector<int> table_of_;  // by entry of the plan
   std::size_t num_batches_ = 0;
+  bool has_all_batches_ = false;
   std::size_t num_shapes_ = 0;
   std::vector<BatchedShard> shards_;
   std::vector<std::vector<std::size_t>> held_;  // by rank, ascending
