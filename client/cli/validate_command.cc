@@ -32,6 +32,7 @@
 #include "common/cli/option_values.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/request_codec.h"
+#include "common/domain/total_interval.h"
 #include "common/rpc/process_signals.h"
 #include "common/store/profile_store.h"
 
@@ -83,20 +84,12 @@ bool LeaveOutInputDist(PlanCost& cost) {
   for (RankCost& rank : cost.ranks) {
     const double with_ms = rank.total_ms();
     rank.input_dist_hidden = true;
-    const double less_ms = with_ms - rank.total_ms();
-    left_out = left_out || less_ms > 0;
-    if (rank.intervals.total) {
-      rank.intervals.total->low_ms = std::max(0.0, rank.intervals.total->low_ms - less_ms);
-      rank.intervals.total->high_ms -= less_ms;
-    }
+    left_out = left_out || rank.total_ms() < with_ms;
     most_ms = std::max(most_ms, rank.total_ms());
   }
   if (!left_out) return false;
-  if (cost.interval) {
-    const double less_ms = cost.embedding_cost_ms - most_ms;
-    cost.interval->low_ms = std::max(0.0, cost.interval->low_ms - less_ms);
-    cost.interval->high_ms -= less_ms;
-  }
+  for (RankCost& rank : cost.ranks) rank.intervals.total = TotalInterval(rank);
+  if (cost.interval) cost.interval = EmbeddingCostInterval(cost.ranks, cost.interval_coverage);
   cost.embedding_cost_ms = most_ms;
   return true;
 }

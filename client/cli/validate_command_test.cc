@@ -73,7 +73,18 @@ TEST_F(ValidateCommandTest, ADistributionOfIdsIsNotMeasuredAndNotCompared) {
     cost->set_compute_ms(6);
     cost->set_input_dist_ms(rank == 0 ? 4 : 1);
     cost->set_total_ms(rank == 0 ? 10 : 7);
+    const auto set = [](v1::CostInterval* interval, double low_ms, double high_ms) {
+      interval->set_low_ms(low_ms);
+      interval->set_high_ms(high_ms);
+    };
+    set(cost->mutable_compute_interval(), 5, 8);
+    set(cost->mutable_forward_comm_interval(), 0, 0);
+    set(cost->mutable_backward_comm_interval(), 0, 0);
+    set(cost->mutable_input_dist_interval(), 0, 20);
+    set(cost->mutable_total_interval(), 1, 30);
   }
+  planner_.evaluation.mutable_cost()->set_interval_coverage(0.9);
+  planner_.evaluation.mutable_cost()->mutable_interval()->set_high_ms(30);
   EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
                  "--planner", planner_.address(), "--format", "json"}),
             0)
@@ -81,6 +92,10 @@ TEST_F(ValidateCommandTest, ADistributionOfIdsIsNotMeasuredAndNotCompared) {
   const auto json = nlohmann::json::parse(out_);
   EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 6.0);
   EXPECT_EQ(json["ranks"][0]["stages"]["total"]["predicted_ms"], 6.0);
+  // Without what the ids may be off by.
+  EXPECT_EQ(json["ranks"][0]["stages"]["total"]["interval"]["low_ms"], 5.0);
+  EXPECT_EQ(json["ranks"][0]["stages"]["total"]["interval"]["high_ms"], 8.0);
+  EXPECT_LT(json["embedding_cost"]["interval"]["high_ms"], 10.0);
   EXPECT_THAT(out_, HasSubstr("the distribution of ids is not measured"));
 }
 

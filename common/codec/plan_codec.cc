@@ -41,6 +41,7 @@ void EncodeIntervals(const RankIntervals& of, v1::RankCost& rank) {
   Put(of.forward_comm, rank, &v1::RankCost::mutable_forward_comm_interval);
   Put(of.backward_comm, rank, &v1::RankCost::mutable_backward_comm_interval);
   Put(of.total, rank, &v1::RankCost::mutable_total_interval);
+  Put(of.input_dist, rank, &v1::RankCost::mutable_input_dist_interval);
 }
 
 RankIntervals DecodeIntervals(const v1::RankCost& rank) {
@@ -49,7 +50,8 @@ RankIntervals DecodeIntervals(const v1::RankCost& rank) {
           IntervalIf(rank.has_backward_compute_interval(), rank.backward_compute_interval()),
           IntervalIf(rank.has_forward_comm_interval(), rank.forward_comm_interval()),
           IntervalIf(rank.has_backward_comm_interval(), rank.backward_comm_interval()),
-          IntervalIf(rank.has_total_interval(), rank.total_interval())};
+          IntervalIf(rank.has_total_interval(), rank.total_interval()),
+          IntervalIf(rank.has_input_dist_interval(), rank.input_dist_interval())};
 }
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {

@@ -91,6 +91,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].input_dist_ms = 0.5;
   cost.ranks[0].input_dist_hidden = false;
   cost.ranks[1].input_dist_ms = 0.25;
+  cost.ranks[1].intervals.input_dist = CostInterval{0.125, 0.5};
   cost.host_memory = {{0, 15, 64}, {2, 7, 32}};
 
   const v1::PlanCost message = EncodePlanCost(cost);

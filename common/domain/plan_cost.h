@@ -27,6 +27,7 @@ struct RankIntervals {
   std::optional<CostInterval> forward_comm;
   std::optional<CostInterval> backward_comm;
   std::optional<CostInterval> total;
+  std::optional<CostInterval> input_dist = {};
 
   bool operator==(const RankIntervals&) const = default;
 };

@@ -43,7 +43,7 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
   const auto input_dist = InputDist::Of(
       conditions_,
       properties_.torchrec_input_dist ? InputDistRule::kTorchRec : InputDistRule::kOurs,
-      properties_.measured_input_dist);
+      properties_.measured_input_dist, properties_.input_dist_interval);
   if (input_dist && input_dist->exposed()) {
     compute = WithInputDist(std::move(compute), *input_dist);
   }

@@ -39,12 +39,16 @@ InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditi
 }
 
 std::optional<InputDist> InputDist::Of(const PricingConditions& conditions, InputDistRule rule,
-                                       const std::optional<MeasuredInputDist>& measured) {
+                                       const std::optional<MeasuredInputDist>& measured,
+                                       const std::optional<IntervalManifest>& interval) {
   if (!conditions.pipeline_type) return std::nullopt;
   InputDist input_dist(conditions, rule);
   if (measured) {
     const auto num_hosts = std::max<std::size_t>(1, conditions.hosts.size());
     input_dist.rates_ = measured->At(conditions.num_ranks, static_cast<int>(num_hosts));
+    if (input_dist.rates_ && interval) {
+      input_dist.interval_ = IntervalRule(*interval).AtRanks(conditions.num_ranks);
+    }
   }
   return input_dist;
 }
@@ -61,6 +65,11 @@ InputDist::InputDist(const PricingConditions& conditions, InputDistRule rule)
 
 float InputDist::fixed_ms() const {
   return rates_ && conditions_.num_ranks > 1 ? static_cast<float>(rates_->fixed_ms) : 0;
+}
+
+std::optional<CostInterval> InputDist::Interval(double rank_ms) const {
+  if (!interval_) return std::nullopt;
+  return interval_->Around(rank_ms, interval_->Noise(rank_ms));
 }
 
 float InputDist::Ms(const ShardFeatures& shard) const {

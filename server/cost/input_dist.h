@@ -4,7 +4,9 @@
 
 #include <optional>
 
+#include "common/domain/plan_cost.h"
 #include "server/cost/analytic/comm_bandwidth.h"
+#include "server/cost/interval_rule.h"
 #include "server/cost/measured_input_dist.h"
 #include "server/cost/pricing_conditions.h"
 #include "server/cost/shard_features.h"
@@ -54,9 +56,10 @@ InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditi
 class InputDist {
  public:
   // None where the request does not say how its trainer distributes ids. `measured` goes before
-  // the rule where it was measured at the conditions' ranks and hosts.
+  // the rule where it was measured at the conditions' ranks and hosts; `interval` is of its rates.
   static std::optional<InputDist> Of(const PricingConditions& conditions, InputDistRule rule,
-                                     const std::optional<MeasuredInputDist>& measured = {});
+                                     const std::optional<MeasuredInputDist>& measured = {},
+                                     const std::optional<IntervalManifest>& interval = {});
 
   // Whether it is part of a rank's cost; otherwise it runs beside the batch before.
   bool exposed() const { return exposed_; }
@@ -71,13 +74,17 @@ class InputDist {
   // At least 0; 0 for a rank alone.
   float Ms(const ShardFeatures& shard) const;
 
+  // Of a rank's time, fixed_ms() included. None of a formula, and where the measurements have none.
+  std::optional<CostInterval> Interval(double rank_ms) const;
+
  private:
   InputDist(const PricingConditions& conditions, InputDistRule rule);
 
   PricingConditions conditions_;
   InputDistRule rule_;
   bool exposed_;
-  std::optional<InputDistRates> rates_;  // measured
+  std::optional<InputDistRates> rates_;   // measured
+  std::optional<IntervalRule> interval_;  // of rates_, at the conditions' ranks
   double memory_bytes_per_ms_;
   CommTopology topology_;
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -225,13 +226,17 @@ TEST(InputDistTest, TakesTheSlowerLinkAndThePassesOverMemory) {
 
 TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
   const MeasuredInputDist measured = {{{2, 0.5, 1, 3, 2}, {8, 1.5, 5, 7, 4}}, 2};
+  const IntervalManifest interval = {0.9, 1, {1}, {std::log(2)}, {2, 8}, {1, 3}};
   const auto bound = [&](const PricingConditions& conditions) {
-    return *InputDist::Of(conditions, InputDistRule::kOurs, measured);
+    return *InputDist::Of(conditions, InputDistRule::kOurs, measured, interval);
   };
   PricingConditions conditions = TwoHosts();  // 4 ranks: halfway from 2 to 8 in ln(ranks)
   const InputDist input_dist = bound(conditions);
   EXPECT_TRUE(input_dist.measured());
   EXPECT_FLOAT_EQ(input_dist.fixed_ms(), 1);
+  EXPECT_NEAR(input_dist.Interval(3)->low_ms, 0.75, 1e-9);
+  EXPECT_NEAR(input_dist.Interval(3)->high_ms, 12, 1e-9);
+  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs, measured)->Interval(3).has_value());
   // 4 x 480 bytes of ids and 4 x 48 of lengths; half of the ids of half of the rows.
   EXPECT_FLOAT_EQ(input_dist.Ms(AsShard(ShardingType::kTableWise, 1, 10)),
                   (3 * 1920 + 3 * 192) / 1e6F);
@@ -245,7 +250,7 @@ TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
     const InputDist formula = *InputDist::Of(conditions, InputDistRule::kOurs);
     const ShardFeatures shard = AsShard(ShardingType::kTableWise, 1, 10);
     return !bound(conditions).measured() && bound(conditions).fixed_ms() == 0 &&
-           bound(conditions).Ms(shard) == formula.Ms(shard);
+           bound(conditions).Ms(shard) == formula.Ms(shard) && !bound(conditions).Interval(3);
   };
   conditions.num_ranks = 16;
   EXPECT_TRUE(is_formula()) << "more ranks than were measured";

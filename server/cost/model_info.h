@@ -10,6 +10,7 @@
 
 #include "common/domain/plan_cost.h"
 #include "common/domain/vocabulary.h"
+#include "server/cost/interval_rule.h"
 #include "server/cost/measured_input_dist.h"
 
 namespace neuroshard {
@@ -78,6 +79,8 @@ struct ModelProperties {
   bool torchrec_input_dist = false;
   // The distribution of ids was measured; none: it is a formula.
   std::optional<MeasuredInputDist> measured_input_dist = {};
+  // How far off its rates are; none: not known.
+  std::optional<IntervalManifest> input_dist_interval = {};
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
 };

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/domain/total_interval.h"
 #include "server/evaluate/resolved_shards.h"
-#include "server/evaluate/total_interval.h"
 
 namespace neuroshard {
 namespace {
@@ -70,6 +70,15 @@ void AddCommIntervals(const std::vector<std::vector<ShardFeatures>>& shards,
   }
 }
 
+void AddInputDistIntervals(const BoundCostModel& model, PlanCost& cost) {
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    RankCost& rank = cost.ranks[r];
+    const auto& input_dist = model.input_dist(model.kind(r));
+    if (!input_dist || !rank.input_dist_ms) continue;
+    rank.intervals.input_dist = input_dist->Interval(*rank.input_dist_ms);
+  }
+}
+
 }  // namespace
 
 Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
@@ -80,6 +89,7 @@ Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCos
   std::vector<std::vector<ShardFeatures>> shards = FeaturesByRank(resolved, model.num_ranks());
   AddCommIntervals(shards, model, cost);
   AddComputeIntervals(std::move(shards), model, cost);
+  AddInputDistIntervals(model, cost);
   for (RankCost& rank : cost.ranks) rank.intervals.total = TotalInterval(rank);
   cost.interval_coverage = coverage;
   cost.interval = EmbeddingCostInterval(cost.ranks, coverage);

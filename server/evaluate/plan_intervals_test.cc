@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "common/base/random.h"
+#include "common/domain/total_interval.h"
 #include "server/evaluate/price_plan.h"
-#include "server/evaluate/total_interval.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/unsure_cost_model.h"
 
@@ -90,6 +90,47 @@ TEST(PlanIntervalsTest, TheModelIsToldWhoseRowsAreCutAndWhatIsReplicated) {
   for (const RankCost& rank : cost.ranks) {
     EXPECT_NEAR(rank.intervals.backward_comm->high_ms, 1.8 * rank.backward_comm_ms, 1e-6);
   }
+}
+
+// Of the ids 1 ms is fixed, and a typical error is a factor of 1.5.
+TEST(PlanIntervalsTest, IdsThatCountAreAsUnsureAsTheirRatesAre) {
+  PlanRequest request = TwoTablesOnThreeRanks();
+  request.pipeline_type = PipelineType::kNone;
+  ModelProperties properties;
+  properties.measured_input_dist = MeasuredInputDist{{{3, 1, 20, 20, 0}}, 1};
+  const auto priced = [&] {
+    const BoundCostModel model = BoundTo(request, UnsureCostModel(properties));
+    PlanCost cost = *PricePlan(request, OneTableARank(), model);
+    EXPECT_THAT(AddIntervals(request, OneTableARank(), model, cost), IsOk());
+    return cost;
+  };
+  const PlanCost certain = priced();
+  properties.input_dist_interval = IntervalManifest{0.9, 1, {1}, {std::log(1.5)}};
+  const PlanCost unsure = priced();
+  request.pipeline_type = PipelineType::kTrainSparseDist;
+  const PlanCost hidden = priced();
+  properties.input_dist_interval.reset();
+  const PlanCost hidden_and_certain = priced();
+  for (std::size_t r = 0; r < 3; ++r) {
+    const RankCost& rank = unsure.ranks[r];
+    const double ids_ms = rank.input_dist_ms.value();
+    ASSERT_GE(ids_ms, 1);
+    EXPECT_EQ(certain.ranks[r].intervals.input_dist, std::nullopt);
+    EXPECT_NEAR(rank.intervals.input_dist->low_ms, ids_ms / 1.5, 1e-9);
+    EXPECT_NEAR(rank.intervals.input_dist->high_ms, ids_ms * 1.5, 1e-9);
+    const double comm_ms = rank.forward_comm_ms + rank.backward_comm_ms;
+    EXPECT_NEAR(rank.intervals.total->low_ms,
+                rank.total_ms() - std::hypot(0.1 * rank.compute_ms, 0.4 * comm_ms + ids_ms / 3),
+                1e-6);
+    EXPECT_NEAR(rank.intervals.total->high_ms,
+                rank.total_ms() + std::hypot(0.3 * rank.compute_ms, 0.4 * comm_ms + ids_ms / 2),
+                1e-6);
+    EXPECT_NEAR(certain.ranks[r].intervals.total->high_ms,
+                rank.total_ms() + std::hypot(0.3 * rank.compute_ms, 0.4 * comm_ms), 1e-6);
+    EXPECT_TRUE(hidden.ranks[r].intervals.input_dist.has_value());
+    EXPECT_EQ(hidden.ranks[r].intervals.total, hidden_and_certain.ranks[r].intervals.total);
+  }
+  EXPECT_GT(unsure.interval->high_ms, certain.interval->high_ms);
 }
 
 TEST(PlanIntervalsTest, AModelThatSaysNothingLeavesTheCostAlone) {

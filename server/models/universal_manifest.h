@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/cost/interval_rule.h"
 #include "server/cost/measured_input_dist.h"
 
 namespace neuroshard {
@@ -17,22 +18,6 @@ inline constexpr std::string_view kUniversalComputeKind = "universal_table_sum";
 inline constexpr std::string_view kUniversalCommKind = "universal_comm";
 // Of the layers of a communication network.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
-
-// The interval of a network's cost: cost x exp(-+ factor x s) with s^2 = variance over the members
-// of ln(cost) + noise^2; noise is piecewise linear in ln(cost) through (noise_cost_ms[i], noise[i])
-// and constant outside.
-struct IntervalManifest {
-  double coverage = 0.9;              // in (0, 1)
-  double factor = 1;                  // above 0
-  std::vector<double> noise_cost_ms;  // 1 to 8, ascending, above 0
-  std::vector<double> noise;          // as many, at least 0
-  // Of collectives, whose rank counts differ in noise: factors of these counts (2 and more,
-  // ascending), linear in ln(count) between and constant outside. Empty: `factor` is that of all.
-  std::vector<std::int64_t> ranks = {};
-  std::vector<double> rank_factors = {};  // as many, above 0
-
-  bool operator==(const IntervalManifest&) const = default;
-};
 
 // Number of members, the first ones, whose mean prices: most of the gain of the mean of all, at
 // half of its time (server/cost/DECISIONS.md).

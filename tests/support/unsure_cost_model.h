@@ -13,7 +13,8 @@ namespace neuroshard::testing {
 // of a rank without cut rows or replicas, 60% of one with cut rows, 80% of one with replicas.
 class UnsureCostModel final : public FakeCostModel {
  public:
-  UnsureCostModel() : FakeCostModel(MakeInfo()) {}
+  explicit UnsureCostModel(const ModelProperties& properties = {})
+      : FakeCostModel(MakeInfo(properties)) {}
 
  protected:
   std::shared_ptr<const ComputeModel> MakeCompute() const override {
@@ -54,8 +55,9 @@ class UnsureCostModel final : public FakeCostModel {
     }
   };
 
-  static CostModelInfo MakeInfo() {
+  static CostModelInfo MakeInfo(const ModelProperties& properties) {
     CostModelInfo info = Named("unsure");
+    info.properties = properties;
     info.properties.interval_coverage = 0.9;
     return info;
   }

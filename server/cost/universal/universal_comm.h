@@ -6,8 +6,8 @@
 
 #include "common/base/status.h"
 #include "server/cost/comm_model.h"
+#include "server/cost/interval_rule.h"
 #include "server/cost/pricing_conditions.h"
-#include "server/cost/universal/interval_rule.h"
 #include "server/models/model_manifest.h"
 #include "server/models/safetensors.h"
 

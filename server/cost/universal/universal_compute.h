@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "server/cost/compute_model.h"
+#include "server/cost/interval_rule.h"
 #include "server/cost/neural/mlp_network.h"
 #include "server/cost/neural/normalisation.h"
-#include "server/cost/universal/interval_rule.h"
 #include "server/models/model_manifest.h"
 
 namespace neuroshard {

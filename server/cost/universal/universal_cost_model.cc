@@ -61,7 +61,10 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
   if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
   info.properties.splits_compute = manifest.universal->outputs.size() == 2;
   info.properties.comm_run_a_rank = true;
-  if (manifest.input_dist) info.properties.measured_input_dist = manifest.input_dist->measured;
+  if (manifest.input_dist) {
+    info.properties.measured_input_dist = manifest.input_dist->measured;
+    info.properties.input_dist_interval = manifest.input_dist->interval;
+  }
   info.properties.convex_compute = true;  // no negative weight behind the head's relu
   const auto state = [&](const char* stage, const IntervalManifest* interval) {
     if (interval == nullptr) return;

@@ -192,6 +192,13 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
   EXPECT_NEAR(info.typical_errors.at("forward_comm"), std::exp(2 * 0.1) - 1, 1e-12);
   EXPECT_NEAR(info.typical_errors.at("backward_comm"), std::exp(1.5 * 0.05) - 1, 1e-12);
   EXPECT_EQ(Loaded({.has_intervals = false})->info().properties.interval_coverage, 0);
+
+  ModelFixture fixture = MakeUniversalFixture({});
+  fixture.manifest.input_dist =
+      InputDistManifest{{{{2, 0.5, 1, 2, 3}}, 1}, fixture.manifest.universal->interval};
+  const ModelProperties& properties = Load(fixture).value()->info().properties;
+  EXPECT_EQ(properties.measured_input_dist, fixture.manifest.input_dist->measured);
+  EXPECT_EQ(properties.input_dist_interval, fixture.manifest.input_dist->interval);
 }
 
 TEST(UniversalCostModelTest, TriesWhatWasMeasuredUnaskedWhereItWasMeasured) {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <map>
 
-#include "server/cost/universal/interval_rule.h"
+#include "server/cost/interval_rule.h"
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/input_dist_fit.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "server/cost/universal/interval_rule.h"
+#include "server/cost/interval_rule.h"
 
 namespace neuroshard {
 namespace {

@@ -168,7 +168,7 @@ def _stage_numbers(answer: Answer, ranks: Sequence[cost_pb2.RankCost], stages: S
     """Every stage with its interval, the offset and the columns; the distribution of ids too where it is not part of the total."""
     if "input_dist" not in stages and any(r.HasField("input_dist_ms") for r in ranks):
         stages = ("input_dist", *stages)
-    with_interval = {s: s != "input_dist" and any(r.HasField(f"{s}_interval") for r in ranks) for s in stages}
+    with_interval = {s: any(r.HasField(f"{s}_interval") for r in ranks) for s in stages}
     heads = [tag("th", "rank", scope="col")]
     for stage in stages:
         heads.append(tag("th", tag("i", class_=f"swatch {STAGE_STYLE[stage][0]}"), f"{stage}, ms", scope="col", class_="number"))

@@ -2,12 +2,30 @@
 // which calibrates it, and serving.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "common/domain/plan_cost.h"
-#include "server/models/universal_manifest.h"
 
 namespace neuroshard {
+
+// The calibration of an interval, as a manifest has it: cost x exp(-+ factor x s) with s^2 =
+// variance over the members of ln(cost) + noise^2; noise is piecewise linear in ln(cost) through
+// (noise_cost_ms[i], noise[i]) and constant outside.
+struct IntervalManifest {
+  double coverage = 0.9;              // in (0, 1)
+  double factor = 1;                  // above 0
+  std::vector<double> noise_cost_ms;  // 1 to 8, ascending, above 0
+  std::vector<double> noise;          // as many, at least 0
+  // Of collectives, whose rank counts differ in noise: factors of these counts (2 and more,
+  // ascending), linear in ln(count) between and constant outside. Empty: `factor` is that of all.
+  std::vector<std::int64_t> ranks = {};
+  std::vector<double> rank_factors = {};  // as many, above 0
+
+  bool operator==(const IntervalManifest&) const = default;
+};
 
 // cost x exp(-+ factor s), s the deviation of ln(cost) by members and noise. Immutable.
 class IntervalRule {

@@ -1,4 +1,4 @@
-#include "server/evaluate/total_interval.h"
+#include "common/domain/total_interval.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,10 +25,14 @@ std::optional<CostInterval> TotalInterval(const RankCost& rank) {
   const RankIntervals& of = rank.intervals;
   if (!of.compute || !of.backward_comm || !of.forward_comm) return std::nullopt;
   const double comm_ms = rank.backward_comm_ms + rank.forward_comm_ms;
-  const double down = std::hypot(rank.compute_ms - of.compute->low_ms,
-                                 comm_ms - of.backward_comm->low_ms - of.forward_comm->low_ms);
-  const double up = std::hypot(of.compute->high_ms - rank.compute_ms,
-                               of.backward_comm->high_ms + of.forward_comm->high_ms - comm_ms);
+  double link_down = comm_ms - of.backward_comm->low_ms - of.forward_comm->low_ms;
+  double link_up = of.backward_comm->high_ms + of.forward_comm->high_ms - comm_ms;
+  if (of.input_dist && rank.input_dist_ms && !rank.input_dist_hidden) {
+    link_down += *rank.input_dist_ms - of.input_dist->low_ms;
+    link_up += of.input_dist->high_ms - *rank.input_dist_ms;
+  }
+  const double down = std::hypot(rank.compute_ms - of.compute->low_ms, link_down);
+  const double up = std::hypot(of.compute->high_ms - rank.compute_ms, link_up);
   return CostInterval{std::max(0.0, rank.total_ms() - down), rank.total_ms() + up};
 }
 

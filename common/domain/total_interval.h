@@ -1,5 +1,5 @@
 // Intervals of a sum of stages and of a maximum over ranks, from those of the stages. The README of
-// this folder has the reasons.
+// server/evaluate has the reasons.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,11 @@
 
 namespace neuroshard {
 
-// Of compute + backward communication + forward communication. The two directions err together
-// (one network's statement on one fabric): their distances to the bounds add up. Compute errs
-// independently of them: distances add as squares. None unless all three are there.
+// Of compute + backward communication + forward communication, and the distribution of ids where
+// that is part of the total. What crosses links errs together (one fabric): the distances to the
+// bounds of the two directions and of the ids add up. Compute errs independently of them: distances
+// add as squares. None unless the first three are there; ids without an interval, which a formula
+// has priced, count as they are.
 std::optional<CostInterval> TotalInterval(const RankCost& rank);
 
 // Of the maximum over ranks of total_ms(), from their intervals.total at `coverage` in (0, 1). Low:

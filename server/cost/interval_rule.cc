@@ -1,4 +1,4 @@
-#include "server/cost/universal/interval_rule.h"
+#include "server/cost/interval_rule.h"
 
 #include <algorithm>
 #include <cmath>
