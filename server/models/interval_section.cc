@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxNoisePoints = 8;
 constexpr std::size_t kMaxRankCounts = 64;
-constexpr std::int64_t kMaxRanks = 16384;
+constexpr std::int64_t kMaxFactorRanks = 16384;
 constexpr RealRange kCostMs{1e-12, 1e12};
 constexpr RealRange kFactor{1e-6, 1e6};
 
@@ -43,7 +43,7 @@ IntervalManifest ReadOne(ConfigReader section) {
   CheckPoints(section, "noise_cost_ms", interval.noise_cost_ms, kMaxNoisePoints, "noise",
               interval.noise.size());
   if (section.Has("ranks") || section.Has("rank_factors")) {
-    section.Read("ranks", &interval.ranks, {2, kMaxRanks});
+    section.Read("ranks", &interval.ranks, {2, kMaxFactorRanks});
     section.Read("rank_factors", &interval.rank_factors, kFactor);
     CheckPoints(section, "ranks", interval.ranks, kMaxRankCounts, "rank_factors",
                 interval.rank_factors.size());
