@@ -85,6 +85,13 @@ class InputDistribution(unittest.TestCase):
         self.assertIn("input_dist, ms", page)
         self.assertRegex(page, r"distribution of ids takes 0\.25\d* ms at most, beside the batch before")
 
+    def test_its_interval_is_beside_it(self):
+        message = response(3, 2)
+        for rank in message.cost.ranks:
+            rank.input_dist_ms = 0.25
+            rank.input_dist_interval.low_ms, rank.input_dist_interval.high_ms = 0.125, 0.75
+        self.assertRegex(text_of(report.show(message).html), r"0\.12\d* to 0\.75")
+
     def test_not_priced_it_is_not_there(self):
         self.assertNotIn("input_dist", text_of(report.show(response(3, 2)).html))
 
