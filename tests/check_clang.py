@@ -28,8 +28,8 @@ PRODUCT = ("common", "kernels", "worker", "server", "client")
 LAYERS = (*PRODUCT, "tests", "bench")
 # In clang's way: g++ checks warnings.
 FLAGS = ["-std=c++20", "-fsyntax-only", "-w", "-Wno-unknown-warning-option"]
-# Files that clang-tidy reads as one: parsing what they include takes most of its time.
-TIDY_AT_ONCE = 12
+# Files that are read as one: parsing what they include takes most of the time.
+AT_ONCE = 12
 
 
 def run(command):
@@ -99,19 +99,35 @@ def read_at_once(files):
     groups = {}
     for path in files:
         groups.setdefault((folder_of_target(path), path.name.endswith("_test.cc")), []).append(path)
-    return [group[i : i + TIDY_AT_ONCE] for group in groups.values() for i in range(0, len(group), TIDY_AT_ONCE)]
+    return [group[i : i + AT_ONCE] for group in groups.values() for i in range(0, len(group), AT_ONCE)]
+
+
+def as_one(folder, files):
+    """A file that includes them all."""
+    source = folder / (re.sub(r"\W", "_", str(files[0])) + ".cc")
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("".join(f'#include "{path}"\n' for path in files))
+    return source
+
+
+def first_failed(done):
+    return next((one for one in done if one.returncode != 0), done[0])
+
+
+def locks(files, flags, build):
+    """clang's analysis of a file that includes them all; of each of them where that does not compile."""
+    done = run(["clang++", *flags, "-x", "c++", as_one(build / "locks", files)])
+    if len(files) > 1 and done.returncode != 0:
+        return first_failed([locks([path], flags, build) for path in files])
+    return done
 
 
 def tidy(files, flags, build):
     """clang-tidy on a file that includes them all; on each of them where that does not compile."""
-    source = build / "tidy" / (re.sub(r"\W", "_", str(files[0])) + ".cc")
-    source.parent.mkdir(exist_ok=True)
-    source.write_text("".join(f'#include "{path}"\n' for path in files))
     done = run(["clang-tidy", "--quiet", "--warnings-as-errors=*", f"--config-file={ROOT / '.clang-tidy'}",
-                "--checks=-bugprone-suspicious-include", source, "--", *flags, "-x", "c++"])
+                "--checks=-bugprone-suspicious-include", as_one(build / "tidy", files), "--", *flags, "-x", "c++"])
     if len(files) > 1 and "clang-diagnostic-error" in done.stdout:
-        each = [tidy([path], flags, build) for path in files]
-        return next((one for one in each if one.returncode != 0), each[0])
+        return first_failed([tidy([path], flags, build) for path in files])
     return done
 
 
@@ -156,8 +172,7 @@ def main():
     if "locks" in options.checks:
         lock_flags = [*flags, "-Wthread-safety", "-Werror=thread-safety"]
         lock_flags.remove("-w")
-        locked = [[path] for path in files_with_locks()]
-        failed += run_on("locks", locked, lambda files: run(["clang++", *lock_flags, "-x", "c++", *files]), options.jobs)
+        failed += run_on("locks", read_at_once(files_with_locks()), lambda files: locks(files, lock_flags, build), options.jobs)
     if "tidy" in options.checks:
         files = sources(".cc") if options.all else changed_since("clang-tidy", options.since, options.most)
         failed += run_on("clang-tidy", read_at_once(files), lambda files: tidy(files, flags, build), options.jobs)

@@ -269,7 +269,7 @@ TEST_F(RpcServerTest, CallsBeyondTheLimitAreRefusedAndTheOthersFinish) {
   // The two that were refused at once are no sign of a fast server.
   EXPECT_THAT(prometheus::TextSerializer().Serialize(registry_.Collect()),
               AllOf(HasSubstr("neuroshard_rpc_duration_seconds_count{rpc=\"ListCostModels\"} 3\n"),
-                    HasSubstr("neuroshard_rpc_shed_total{reason=\"overloaded\","
+                    HasSubstr("neuroshard_rpc_shed_total{reason=\"OVERLOADED\","
                               "rpc=\"ListCostModels\"} 2\n")));
 }
 

@@ -196,7 +196,8 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
   ModelFixture fixture = MakeUniversalFixture({});
   fixture.manifest.input_dist =
       InputDistManifest{{{{2, 0.5, 1, 2, 3}}, 1}, fixture.manifest.universal->interval};
-  const ModelProperties& properties = Load(fixture).value()->info().properties;
+  const auto with_ids = Load(fixture).value();
+  const ModelProperties& properties = with_ids->info().properties;
   EXPECT_EQ(properties.measured_input_dist, fixture.manifest.input_dist->measured);
   EXPECT_EQ(properties.input_dist_interval, fixture.manifest.input_dist->interval);
 }
