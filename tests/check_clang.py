@@ -2,10 +2,10 @@
 """What g++ does not check, by clang's front end and clang-tidy, without building anything.
 
     check_clang.py BUILD                 all of what follows
-    check_clang.py BUILD headers         headers that no .cc includes first compile alone, and so do files that changed since --since
+    check_clang.py BUILD alone           product files that changed since --since compile by themselves, unless they are more than --most
     check_clang.py BUILD locks           guarded data is touched with its mutex held (common/base/mutex.h)
     check_clang.py BUILD tidy            the checks of .clang-tidy, on product files that changed since --since, unless they are more than --most
-    check_clang.py BUILD headers tidy --all  on everything
+    check_clang.py BUILD alone tidy --all  on everything
 
 BUILD is a configured build folder: its generated headers and its compiler flags are used. Builds compile several files as one, so a
 missing include shows here. Exits 1 when there are faults.
@@ -53,17 +53,6 @@ def include_flags(build):
                 flags[(word,)] = True
     own = [f'-DNEUROSHARD_{name}=""' for name in ("BIN_DIR", "SOURCE_DIR", "VERSION", "GIT_COMMIT", "BUILD_TYPE")]
     return [word for flag in flags for word in flag] + own
-
-
-def first_include(path):
-    match = re.search(r'^#include ["<]([^">]+)[">]', (ROOT / path).read_text(), re.MULTILINE)
-    return match.group(1) if match else ""
-
-
-def headers_without_own_source():
-    """Headers that no .cc includes first."""
-    included = {first_include(source) for source in sources(".cc")}
-    return [header for header in sources(".h") if str(header) not in included]
 
 
 def files_with_locks():
@@ -148,14 +137,14 @@ def run_on(title, groups, run, jobs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("checks", nargs="*", default=["headers", "locks", "tidy"], help="headers, locks, tidy")
+    parser.add_argument("checks", nargs="*", default=["alone", "locks", "tidy"], help="alone, locks, tidy")
     parser.add_argument("--since", default=os.environ.get("NEUROSHARD_SINCE") or "HEAD~1",
-                        help="headers, tidy: a commit (default: $NEUROSHARD_SINCE, else the last one)")
-    parser.add_argument("--most", type=int, default=40, help="headers, tidy: no file is looked at where more changed (default: %(default)s)")
-    parser.add_argument("--all", action="store_true", help="headers, tidy: every file")
+                        help="alone, tidy: a commit (default: $NEUROSHARD_SINCE, else the last one)")
+    parser.add_argument("--most", type=int, default=40, help="alone, tidy: no file is looked at where more changed (default: %(default)s)")
+    parser.add_argument("--all", action="store_true", help="alone, tidy: every file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    unknown = set(options.checks) - {"headers", "locks", "tidy"}
+    unknown = set(options.checks) - {"alone", "locks", "tidy"}
     if unknown:
         parser.error(f"unknown checks: {', '.join(sorted(unknown))}")
     for tool in ("clang++", "clang-tidy"):
@@ -165,10 +154,9 @@ def main():
     flags = FLAGS + include_flags(build)
 
     failed = 0
-    if "headers" in options.checks:
-        changed = [*sources(".h"), *sources(".cc")] if options.all else changed_since("alone", options.since, options.most)
-        alone = [[path] for path in sorted({*headers_without_own_source(), *changed})]
-        failed += run_on("alone", alone, lambda files: run(["clang++", *flags, "-x", "c++", *files]), options.jobs)
+    if "alone" in options.checks:
+        files = [*sources(".h"), *sources(".cc")] if options.all else changed_since("alone", options.since, options.most)
+        failed += run_on("alone", [[path] for path in files], lambda files: run(["clang++", *flags, "-x", "c++", *files]), options.jobs)
     if "locks" in options.checks:
         lock_flags = [*flags, "-Wthread-safety", "-Werror=thread-safety"]
         lock_flags.remove("-w")

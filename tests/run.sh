@@ -14,17 +14,38 @@ deploy/install_packages.sh
 
 jobs=$(nproc)
 mkdir -p build
-passed=0 failed=0 broken=()
-for preset in "${presets[@]}"; do
-  if [ "$preset" = torchrec ]; then
-    echo "=== $preset: PyTorch and TorchRec in build/pytorch"
+# Configures and builds a preset; says why it cannot.
+build() {
+  local started=$SECONDS
+  if [ "$1" = torchrec ]; then
+    echo "=== $1: PyTorch and TorchRec in build/pytorch"
     bench/pytorch/setup_environment.sh
   fi
-  echo "=== $preset: build"
-  started=$SECONDS
-  cmake --preset "$preset" >"build/$preset.log" 2>&1 || { cat "build/$preset.log"; exit 1; }
-  cmake --build --preset "$preset" --parallel "$jobs" >>"build/$preset.log" 2>&1 || { tail -n 60 "build/$preset.log"; exit 1; }
-  echo "=== $preset: built in $((SECONDS - started)) s; test"
+  echo "=== $1: build"
+  cmake --preset "$1" >"build/$1.log" 2>&1 || { cat "build/$1.log"; return 1; }
+  cmake --build --preset "$1" --parallel "$jobs" >>"build/$1.log" 2>&1 || { tail -n 60 "build/$1.log"; return 1; }
+  echo "=== $1: built in $((SECONDS - started)) s"
+}
+folder() { if [ "$1" = torchrec ]; then echo dev; else echo "$1"; fi; }
+
+passed=0 failed=0 broken=() next_build=
+trap '[ -z "$next_build" ] || kill -- "-$next_build" 2>/dev/null || true' EXIT
+for i in "${!presets[@]}"; do
+  preset=${presets[i]} next=${presets[i + 1]:-}
+  if [ -n "$next_build" ]; then
+    wait "$next_build"
+  else
+    build "$preset"
+  fi
+  # The next one is built with what these tests leave of the cores, in a folder of its own.
+  next_build=
+  if [ -n "$next" ] && [ "$(folder "$next")" != "$(folder "$preset")" ]; then
+    set -m  # a process group, which ends with this script
+    (renice -n 19 "$BASHPID" >/dev/null; build "$next") &
+    next_build=$!
+    set +m
+  fi
+  echo "=== $preset: test"
   log="build/$preset.ctest.log"
   ctest --preset "$preset" --parallel "$jobs" 2>&1 | tee "$log" | grep -vE '^ *Start |Passed|^Test project' || true
   grep -hs '^SKIPPED' "build/$preset/Testing/Temporary/LastTest.log" || true

@@ -130,7 +130,7 @@ Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& reques
 
 // A store that cannot be written should not cost a measurement, and a measurement that fails should
 // not leave an empty store. So one that is missing is made when there is something to record.
-Status CheckStore(const std::string& path) {
+Status CheckStoreFile(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   const Status found = ProfileStore::Open(path, StoreMode::kReadOnly).status();
   if (found.ok()) return ProfileStore::Open(path, StoreMode::kReadWrite).status();
@@ -150,7 +150,7 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   }
   auto predicted = Predict(options, *request, *file);
   if (!predicted.ok()) return ReportFailure(console, predicted.status());
-  if (const Status writable = CheckStore(options.store_file); !writable.ok()) {
+  if (const Status writable = CheckStoreFile(options.store_file); !writable.ok()) {
     return ReportFailure(console, writable);
   }
   auto report = Measure(options, *request, file->plan, console);

@@ -86,7 +86,7 @@ TEST_F(InputDistTrainingTest, RatesOfRanksThatAreNotMeasuredAgainStay) {
   Train({Distributions(2, kOfTwo, 1)});
   ASSERT_EQ(Learned().rates.size(), 2u);
   EXPECT_THAT(observer_.warnings,
-              testing::ElementsAre(testing::HasSubstr("distribution of ids stays as it was")));
+              ::testing::ElementsAre(::testing::HasSubstr("distribution of ids stays as it was")));
 }
 
 }  // namespace

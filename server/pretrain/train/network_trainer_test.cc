@@ -112,7 +112,8 @@ std::vector<double> Predicted(const EnsembleFit& fit, const std::vector<std::int
   return PredictCosts(fit.problem, fit.network, fit.members.front(), ids);
 }
 
-std::vector<double> Measured(const TrainingProblem& problem, const std::vector<std::int64_t>& ids) {
+std::vector<double> MeasuredCosts(const TrainingProblem& problem,
+                                  const std::vector<std::int64_t>& ids) {
   std::vector<double> measured;
   for (const auto s : ids) {
     for (int o = 0; o < problem.outputs; ++o) {
@@ -133,7 +134,7 @@ TEST(NetworkTrainerTest, LearnsASumOverTables) {
                                      ContextOf(observer));
     ASSERT_TRUE(result.ok()) << result.status();
     const RegressionMetrics metrics =
-        MeasureRegression(Predicted(*result, split.test), Measured(problem, split.test));
+        MeasureRegression(Predicted(*result, split.test), MeasuredCosts(problem, split.test));
     EXPECT_GT(metrics.kendall_tau, 0.95) << ToText(loss);
     EXPECT_GT(metrics.r2, 0.98) << ToText(loss);
     EXPECT_LT(metrics.mape_percent, 8) << ToText(loss);
@@ -151,7 +152,7 @@ TEST(NetworkTrainerTest, LearnsAnAllToAll) {
       TrainNetwork(problem, DefinitionOf(manifest), split, QuickConfig(), ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   const RegressionMetrics metrics =
-      MeasureRegression(Predicted(*result, split.test), Measured(problem, split.test));
+      MeasureRegression(Predicted(*result, split.test), MeasuredCosts(problem, split.test));
   EXPECT_GT(metrics.r2, 0.97);
 }
 

@@ -30,11 +30,11 @@ double LoadOf(const Table& table, TableLoad load) {
 }
 
 // Ordered by what a greedy placement looks at: the load, of equal ones the bytes.
-struct RankContent {
+struct RankLoad {
   double load = 0;
   std::int64_t used_bytes = 0;
 
-  auto operator<=>(const RankContent&) const = default;
+  auto operator<=>(const RankLoad&) const = default;
 };
 
 }  // namespace
@@ -45,7 +45,7 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
   std::vector<double> loads;
   for (const Table& table : request.tables) loads.push_back(LoadOf(table, load));
   const std::vector<std::int64_t> available = AvailableBytes(request);
-  std::vector<RankContent> ranks(available.size());
+  std::vector<RankLoad> ranks(available.size());
   Placement placement{WholeTables(request), std::vector<int>(num_tables, 0)};
   for (const std::size_t t :
        PositionsDescending(num_tables, [&](std::size_t table) { return loads[table]; })) {
