@@ -2,7 +2,8 @@
 """What g++ does not check, by clang's front end and clang-tidy, without building anything.
 
     check_clang.py BUILD                 all of what follows
-    check_clang.py BUILD alone           product files that changed since --since compile by themselves, unless they are more than --most
+    check_clang.py BUILD alone           headers that no .cc includes first compile by themselves, and so do product files that changed since
+                                         --since, unless they are more than --most
     check_clang.py BUILD locks           guarded data is touched with its mutex held (common/base/mutex.h)
     check_clang.py BUILD tidy            the checks of .clang-tidy, on product files that changed since --since, unless they are more than --most
     check_clang.py BUILD alone tidy --all  on everything
@@ -53,6 +54,17 @@ def include_flags(build):
                 flags[(word,)] = True
     own = [f'-DNEUROSHARD_{name}=""' for name in ("BIN_DIR", "SOURCE_DIR", "VERSION", "GIT_COMMIT", "BUILD_TYPE")]
     return [word for flag in flags for word in flag] + own
+
+
+def first_include(path):
+    match = re.search(r'^#include ["<]([^">]+)[">]', (ROOT / path).read_text(), re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+def headers_without_own_source():
+    """Headers that no .cc includes first."""
+    included = {first_include(source) for source in sources(".cc")}
+    return [header for header in sources(".h") if str(header) not in included]
 
 
 def files_with_locks():
@@ -155,7 +167,9 @@ def main():
 
     failed = 0
     if "alone" in options.checks:
-        files = [*sources(".h"), *sources(".cc")] if options.all else changed_since("alone", options.since, options.most)
+        files = [*sources(".h"), *sources(".cc")]
+        if not options.all:
+            files = sorted({*headers_without_own_source(), *changed_since("alone", options.since, options.most)})
         failed += run_on("alone", [[path] for path in files], lambda files: run(["clang++", *flags, "-x", "c++", *files]), options.jobs)
     if "locks" in options.checks:
         lock_flags = [*flags, "-Wthread-safety", "-Werror=thread-safety"]

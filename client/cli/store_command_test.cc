@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
+#include <string>
 
 #include "client/cli/command_line_fixture.h"
+#include "client/cli/store_records_csv.h"
 #include "common/store/sql_database.h"
 #include "common/store/test_samples.h"
 
@@ -88,6 +91,25 @@ TEST_F(StoreCommandTest, ExportsALineASampleOrRank) {
   ASSERT_EQ(Run({"store", "export", "--store", store_, "--kind", "comm"}), 0) << err_;
   EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 4);
   EXPECT_THAT(out_, HasSubstr("\nm0,2,3,forward,all_to_all,768,4,128,2.5,3,0,host,"));
+}
+
+TEST(RecordsAsCsvTest, ADistributionOfIdsHasItsOwnFieldsAndNoneOfCollectives) {
+  CommRecord record;
+  record.sample = MakeCommSample(0);
+  record.sample.input_dist = InputDistSample{{1, 0, 2}, {3.5, 0, 4}, 5, 2.5, true, 7};
+  record.cost_ms = {1, 2, 3};
+  record.imported = true;
+  const std::string csv = RecordsAsCsv({record});
+  EXPECT_THAT(csv, AllOf(HasSubstr(",dim_sum,start_offset_ms,cost_ms,imported,"),
+                         HasSubstr(",whole_features,whole_ids,cut_features,cut_ids,weighted\n"),
+                         HasSubstr("\nm0,2,3,,input_dist,768,,,2.5,3,1,,,,,,,,2,4,5,2.5,1\n")));
+  std::istringstream lines(csv);
+  std::string header;
+  std::string line;
+  std::getline(lines, header);
+  std::getline(lines, line);
+  EXPECT_EQ(std::count(header.begin(), header.end(), ','),
+            std::count(line.begin(), line.end(), ','));
 }
 
 TEST_F(StoreCommandTest, WhoWantsParquetLearnsHowToMakeIt) {

@@ -89,7 +89,7 @@ std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
                      kEnvironmentColumns);
   for (const CommRecord& record : records) {
     const CommSample& sample = record.sample;
-    const bool embeddings = !sample.input_dist;  // a distribution of ids has neither pass nor width
+    const bool embeddings = !sample.input_dist;
     for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
       csv += fmt::format(
           "{},{},{},{},{},{},{},{},{},{}", Field(sample.sample_id), rank, record.cost_ms.size(),

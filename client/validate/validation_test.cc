@@ -93,14 +93,14 @@ TEST_F(ValidationTest, AStageTakesTheSumOfItsCollectivesEachWithItsOwnRecord) {
 TEST_F(ValidationTest, TablesInHostMemoryOfAWorkerThatLacksThemAreInDeviceMemoryAndThatIsSaid) {
   ranks_[1].shards[0].compute_kernel = ComputeKernel::kFusedUvm;
   FakeWorker old;
-  FakeWorker older;
+  FakeWorker old_too;
   FakeWorker able({.compute_kernels = {"fused", "fused_uvm"}});
-  FakeWorker abler({.compute_kernels = {"fused", "fused_uvm"}});
-  const auto replaced = Run({old.address(), older.address()});
+  FakeWorker able_too({.compute_kernels = {"fused", "fused_uvm"}});
+  const auto replaced = Run({old.address(), old_too.address()});
   ASSERT_THAT(replaced, IsOk());
   EXPECT_THAT(replaced->notes,
               ::testing::Contains(HasSubstr("of rank 1 were looked up in device memory")));
-  const auto measured = Run({able.address(), abler.address()});
+  const auto measured = Run({able.address(), able_too.address()});
   ASSERT_THAT(measured, IsOk());
   EXPECT_THAT(measured->notes, ::testing::Not(::testing::Contains(HasSubstr("in device memory"))));
 }

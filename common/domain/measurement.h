@@ -67,8 +67,7 @@ inline constexpr std::string_view kInputDistWord = "input_dist";
 //   gets B x d. all_reduce: every rank has B x d and gets their sum. The direction only says in
 //   which pass trainers do it.
 // - With `input_dist`, the distribution of ids instead: all enter together, dim_sums are n zeros,
-// and
-//   direction, element_bytes and collective stay as they are here.
+//   and direction, element_bytes and collective stay as they are here.
 struct CommSample {
   std::string sample_id;
   CommDirection direction = CommDirection::kForward;

@@ -1,24 +1,18 @@
 #include "common/store/profile_store.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sqlite3.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "common/domain/backend_names.h"
+#include "common/store/sqlite_store_fixture.h"
 #include "common/store/test_database.h"
 #include "common/store/test_samples.h"
 
@@ -26,34 +20,6 @@ namespace neuroshard {
 namespace {
 
 using testing::HasSubstr;
-
-// A directory of its own for every test.
-class SqliteStoreTest : public testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = testing::TempDir() + "store_" + TestName() + "_" + std::to_string(getpid());
-    std::filesystem::create_directories(directory_);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  // Of a file or a database.
-  static std::string TestName() {
-    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    return name;
-  }
-  virtual std::string Path() const { return directory_ + "/store.db"; }
-  std::unique_ptr<ProfileStore> MustOpen(StoreMode mode = StoreMode::kReadWrite) const {
-    auto store = ProfileStore::Open(Path(), mode);
-    EXPECT_TRUE(store.ok()) << Message(store.status());
-    return store.ok() ? *std::move(store) : nullptr;
-  }
-  Status OpenStatus(const std::string& path, StoreMode mode = StoreMode::kReadWrite) const {
-    return ProfileStore::Open(path, mode).status();
-  }
-
-  std::string directory_;
-};
 
 // What every kind of store promises. PostgreSQL takes part where there is one:
 // tests/support/postgres_server.py starts it.
@@ -398,231 +364,6 @@ TEST_P(ProfileStoreTest, ReadOnlyReadsAndRefusesToWrite) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(store->BeginCommSweep(Info("x"), CommSamples(1)).status().code(),
             absl::StatusCode::kFailedPrecondition);
-}
-
-// The exit status of `body` run without root's powers, to which permissions do not apply.
-int AsNobody(const std::function<bool()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    constexpr uid_t kNobody = 65534;
-    if (geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) _exit(77);
-    _exit(body() ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-TEST_F(SqliteStoreTest, ReadOnlyMediaCanBeReadButNotWritten) {
-  ASSERT_TRUE(MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2)).ok());
-  chmod(Path().c_str(), 0444);
-  chmod(directory_.c_str(), 0555);
-  const int reads = AsNobody([&] {
-    const auto store = ProfileStore::Open(Path(), StoreMode::kReadOnly);
-    return store.ok() && (*store)->Statistics()->size() == 1;
-  });
-  const int write_is_refused = AsNobody([&] {
-    const Status status = OpenStatus(Path());
-    return status.code() == absl::StatusCode::kPermissionDenied &&
-           Message(status).find(Path()) != std::string::npos;
-  });
-  const int create_is_refused = AsNobody([&] {
-    return OpenStatus(directory_ + "/new.db").code() == absl::StatusCode::kPermissionDenied;
-  });
-  chmod(directory_.c_str(), 0755);
-  EXPECT_EQ(reads, 0);
-  EXPECT_EQ(write_is_refused, 0);
-  EXPECT_EQ(create_is_refused, 0);
-}
-
-TEST_F(SqliteStoreTest, OpenErrorsSayWhat) {
-  EXPECT_THAT(Message(OpenStatus(directory_ + "/no/store.db")), HasSubstr("no directory"));
-  EXPECT_EQ(OpenStatus(directory_ + "/absent.db", StoreMode::kReadOnly).code(),
-            absl::StatusCode::kNotFound);
-  EXPECT_FALSE(std::filesystem::exists(directory_ + "/absent.db"));
-  EXPECT_THAT(Message(OpenStatus(directory_)), HasSubstr("is a directory"));
-
-  const std::string text = directory_ + "/text.db";
-  std::ofstream(text) << std::string(5000, 'x');
-  EXPECT_THAT(Message(OpenStatus(text)), HasSubstr("is not a profile store"));
-  EXPECT_THAT(Message(OpenStatus(text, StoreMode::kReadOnly)), HasSubstr("is not a profile store"));
-}
-
-void ExecuteSql(const std::string& path, const std::string& sql) {
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
-  EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
-  sqlite3_close(database);
-}
-
-TEST_F(SqliteStoreTest, AStoreWhoseMakerWasKilledIsEmpty) {
-  ExecuteSql(Path(), "PRAGMA journal_mode = WAL");
-  ASSERT_GT(std::filesystem::file_size(Path()), 0u);
-  const Status status = OpenStatus(Path(), StoreMode::kReadOnly);
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Message(status), HasSubstr("there is no profile store in " + Path() + " yet"));
-  MustOpen();
-  EXPECT_TRUE(OpenStatus(Path(), StoreMode::kReadOnly).ok());
-}
-
-TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
-  const std::string foreign = directory_ + "/foreign.db";
-  ExecuteSql(foreign, "CREATE TABLE t (x)");
-  const auto size = std::filesystem::file_size(foreign);
-  EXPECT_THAT(Message(OpenStatus(foreign)), HasSubstr("is not a profile store"));
-  EXPECT_EQ(std::filesystem::file_size(foreign), size);
-
-  MustOpen().reset();
-  ExecuteSql(Path(), "PRAGMA user_version = 4");
-  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 4, written by a newer program"));
-  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 4"));
-}
-
-// What the program of version 1 left: its tables, with a sample that is measured and one that is
-// not.
-std::int64_t MakeVersion1(const std::string& path) {
-  auto store = *ProfileStore::Open(path, StoreMode::kReadWrite);
-  const std::int64_t sweep = *store->BeginCommSweep(Info("old"), CommSamples(2));
-  EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
-  store.reset();
-  ExecuteSql(path,
-             "ALTER TABLE comm_samples DROP COLUMN collective;"
-             "ALTER TABLE comm_samples DROP COLUMN input_dist;"
-             "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 1");
-  return sweep;
-}
-
-std::int64_t VersionOf(const std::string& path) {
-  sqlite3* database = nullptr;
-  sqlite3_stmt* statement = nullptr;
-  EXPECT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
-  EXPECT_EQ(sqlite3_prepare_v2(database, "PRAGMA user_version", -1, &statement, nullptr),
-            SQLITE_OK);
-  EXPECT_EQ(sqlite3_step(statement), SQLITE_ROW);
-  const std::int64_t version = sqlite3_column_int64(statement, 0);
-  sqlite3_finalize(statement);
-  sqlite3_close(database);
-  return version;
-}
-
-TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
-  const std::int64_t sweep = MakeVersion1(Path());
-  auto reader = MustOpen(StoreMode::kReadOnly);
-  const auto records = reader->ReadCommRecords();
-  ASSERT_TRUE(records.ok()) << Message(records.status());
-  EXPECT_EQ(records->front().sample, MakeCommSample(0));
-  EXPECT_THAT(*reader->PendingCommSamples(sweep), testing::ElementsAre(MakeCommSample(1)));
-  EXPECT_EQ(VersionOf(Path()), 1);
-
-  // A writer brings it up to date under the reader's eyes.
-  auto writer = MustOpen();
-  CommSample gather = MakeCommSample(7);
-  gather.dim_sums = {8, 8, 8};
-  gather.collective = Collective::kAllGather;
-  const auto other = writer->BeginCommSweep(Info("new"), {gather});
-  ASSERT_TRUE(other.ok()) << Message(other.status());
-  EXPECT_THAT(*reader->PendingCommSamples(*other), testing::ElementsAre(gather));
-}
-
-TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
-  auto store = MustOpen();
-  ASSERT_TRUE(store->BeginCommSweep(Info("old"), CommSamples(4)).ok());
-  auto in_device_memory = ComputeSamples(2);  // all that a store of version 2 knows
-  for (auto& sample : in_device_memory) {
-    for (auto& shard : sample.shards) {
-      shard.compute_kernel = ComputeKernel::kFused;
-      shard.cache_load_factor = 0;
-    }
-  }
-  ASSERT_TRUE(store->BeginComputeSweep(Info("old"), in_device_memory).ok());
-  store.reset();
-  ExecuteSql(Path(),
-             "ALTER TABLE comm_samples DROP COLUMN input_dist;"
-             "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 2");
-  const auto reader = MustOpen(StoreMode::kReadOnly);
-  EXPECT_EQ(*reader->PendingCommSamples(1), CommSamples(4));
-  EXPECT_EQ(*reader->PendingComputeSamples(2), in_device_memory);
-  EXPECT_EQ(VersionOf(Path()), 2);
-  const auto writer = MustOpen();
-  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(*writer->PendingComputeSamples(2), in_device_memory);
-}
-
-TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsOneOfToday) {
-  const std::int64_t sweep = MakeVersion1(Path());
-  auto store = MustOpen();
-  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(*store->BeginCommSweep(Info("old"), CommSamples(2)), sweep);
-  EXPECT_EQ(store->ReadCommRecords()->front().sample, MakeCommSample(0));
-  EXPECT_TRUE(store->AddCommMeasurements(sweep, "m1", CommResults("m1")).ok());
-  EXPECT_EQ(MustOpen()->ReadCommRecords()->size(), 2u);
-}
-
-TEST_F(SqliteStoreTest, RowsThatReferToNothingAreDamage) {
-  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2));
-  EXPECT_GT(sweep, 0);
-  EXPECT_TRUE(MustOpen()->CheckIntegrity().ok());
-  ExecuteSql(Path(), "DELETE FROM sweeps");
-  const Status status = MustOpen()->CheckIntegrity();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), HasSubstr("a row of compute_samples refers to none of sweeps"));
-}
-
-TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
-  auto store = MustOpen();
-  const std::int64_t compute = *store->BeginComputeSweep(Info("h"), ComputeSamples(3));
-  CommSample ids = MakeCommSample(0);
-  ids.input_dist = InputDistSample{{1, 0, 2}, {3, 0, 4}, 1, 2.5, false, 7};
-  const std::int64_t comm = *store->BeginCommSweep(Info("h"), {ids});
-  store.reset();
-  for (const char* const kernels :
-       {"dense fused fused", "fused_uvm_caching fused fused", "fused_uvm:0.5 fused fused",
-        "fused_uvm_caching:nan fused fused", "fused_uvm_caching:1.5 fused fused", "fused_uvm",
-        "fused fused fused fused", "best fused fused"}) {
-    ExecuteSql(Path(), fmt::format("UPDATE compute_samples SET shard_kernels = '{}' WHERE "
-                                   "sample_id = 'c2'",
-                                   kernels));
-    EXPECT_EQ(MustOpen()->PendingComputeSamples(compute).status().code(),
-              absl::StatusCode::kDataLoss)
-        << kernels;
-  }
-  for (const char* const change :
-       {"'[1,0,2]', '[1,0]'", "'[1,0,2]', '[1,0,-2]'", "'2.5', '-2.5'", "'7', 'x'"}) {
-    ExecuteSql(Path(),
-               "CREATE TABLE kept AS SELECT * FROM comm_samples;"
-               "UPDATE comm_samples SET input_dist = replace(input_dist, " +
-                   std::string(change) + ")");
-    EXPECT_EQ(MustOpen()->PendingCommSamples(comm).status().code(), absl::StatusCode::kDataLoss)
-        << change;
-    ExecuteSql(Path(),
-               "UPDATE comm_samples SET input_dist = (SELECT input_dist FROM kept);"
-               "DROP TABLE kept");
-  }
-  EXPECT_TRUE(MustOpen()->PendingCommSamples(comm).ok());
-}
-
-TEST_F(SqliteStoreTest, DamageIsAnErrorNotACrash) {
-  {
-    auto store = MustOpen();
-    const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(200));
-    for (int i = 0; i < 50; ++i) {
-      ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c" + std::to_string(i))).ok());
-    }
-  }
-  EXPECT_TRUE(MustOpen()->CheckIntegrity().ok());
-  const auto size = std::filesystem::file_size(Path());
-  ASSERT_GT(size, 40'000u);
-  std::string noise(static_cast<std::size_t>(size - 4096), '\0');
-  for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<char>(i * 131 + i / 7);
-  std::fstream file(Path(), std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(4096);
-  file.write(noise.data(), static_cast<std::streamsize>(noise.size()));
-  file.close();
-
-  const auto store = ProfileStore::Open(Path(), StoreMode::kReadOnly);
-  const Status status = store.ok() ? (*store)->ReadComputeRecords().status() : store.status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << Message(status);
-  EXPECT_THAT(Message(status), HasSubstr(Path()));
 }
 
 }  // namespace

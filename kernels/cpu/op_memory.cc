@@ -10,6 +10,9 @@
 namespace neuroshard {
 namespace {
 
+// Sums that are beyond any machine stay here instead of overflowing.
+constexpr std::int64_t kBeyondAny = std::numeric_limits<std::int64_t>::max() / 4;
+
 // Of the arena, of the device's memory beside it, and of the host's.
 struct NeededBytes {
   std::int64_t arena = 0;
@@ -18,15 +21,14 @@ struct NeededBytes {
 };
 
 NeededBytes BytesFor(const EmbeddingOpSpec& spec) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
   NeededBytes needed;
   std::int64_t& bytes = needed.arena;
   std::int64_t output_cols = 0;
   for (const EmbeddingTableSpec& table : spec.tables) {
     const OptimizerStateShape state = StateOfRow(spec.optimizer, table.cols);
     if (IsOnHost(table)) {
-      needed.beside = std::min(kMost, needed.beside + HostTable::DeviceBytes(table));
-      needed.host = std::min(kMost, needed.host + HostTable::HostBytes(table, state));
+      needed.beside = std::min(kBeyondAny, needed.beside + HostTable::DeviceBytes(table));
+      needed.host = std::min(kBeyondAny, needed.host + HostTable::HostBytes(table, state));
     } else {
       AddBlock(table.rows, table.cols, bytes);
     }
@@ -44,12 +46,11 @@ NeededBytes BytesFor(const EmbeddingOpSpec& spec) {
 }  // namespace
 
 void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
-  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 4;
   std::int64_t block;
-  if (__builtin_mul_overflow(a, b, &block) || block > kFar / 4) {
-    bytes = kFar;
+  if (__builtin_mul_overflow(a, b, &block) || block > kBeyondAny / 4) {
+    bytes = kBeyondAny;
   } else {
-    bytes = std::min(kFar, bytes + MemoryArena::BlockBytes(block * 4));
+    bytes = std::min(kBeyondAny, bytes + MemoryArena::BlockBytes(block * 4));
   }
 }
 
@@ -65,9 +66,9 @@ Status CheckOpFits(const MemoryArena& arena, const EmbeddingOpSpec& spec) {
                               needed.host == 0
                                   ? "embedding tables"
                                   : "embedding tables and caches of those in host memory"));
-  const std::int64_t available =
-      AvailableMemoryBytes() - needed.beside - arena.NewPagesBytes(needed.arena);
-  if (needed.host <= std::max(available, std::int64_t{0})) return absl::OkStatus();
+  const std::int64_t available = std::max(
+      AvailableMemoryBytes() - needed.beside - arena.NewPagesBytes(needed.arena), std::int64_t{0});
+  if (needed.host <= available) return absl::OkStatus();
   return ResourceExhausted(
       "tables in host memory: needs {} ({} bytes), but only {} ({} bytes) are available",
       FormatBytes(needed.host), needed.host, FormatBytes(available), available);

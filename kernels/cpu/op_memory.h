@@ -9,8 +9,7 @@
 
 namespace neuroshard {
 
-// Adds the arena block of a x b floats; a sum that is beyond any machine stays there instead of
-// overflowing.
+// Adds the arena block of a x b floats. A sum that is beyond any machine stays there.
 void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes);
 
 // Whether the rows are outside of the device's memory.

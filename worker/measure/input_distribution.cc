@@ -14,8 +14,7 @@ namespace neuroshard {
 namespace {
 
 constexpr std::int64_t kIdBytes = sizeof(std::int64_t);
-
-constexpr std::size_t kIdsBetweenStops = std::size_t{1} << 20;
+constexpr std::size_t kDrawsBetweenStops = std::size_t{1} << 20;
 
 double MeanOfBag(std::size_t features, double ids_of_sample) {
   return features == 0 ? 0 : ids_of_sample / static_cast<double>(features);
@@ -39,13 +38,16 @@ IdBatch DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bag
     batch.lengths.push_back(static_cast<std::int64_t>(random.Below(2 * whole + 1)) + one_more);
     ids += batch.lengths.back();
   }
+  const auto fill = [&stop](auto& values, const auto& draw) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i % kDrawsBetweenStops == 0 && stop.ShouldStop()) return;
+      values[i] = draw();
+    }
+  };
   batch.ids.resize(static_cast<std::size_t>(ids));
-  for (std::size_t i = 0; i < batch.ids.size(); ++i) {
-    if (i % kIdsBetweenStops == 0 && stop.ShouldStop()) break;
-    batch.ids[i] = random.Between(0, table_rows - 1);
-  }
+  fill(batch.ids, [&] { return random.Between(0, table_rows - 1); });
   if (weighted) batch.weights.resize(batch.ids.size());
-  for (float& weight : batch.weights) weight = static_cast<float>(random.UniformReal());
+  fill(batch.weights, [&] { return static_cast<float>(random.UniformReal()); });
   return batch;
 }
 
@@ -179,12 +181,14 @@ Status InputDistribution::ExchangeSizes() {
   NS_RETURN_IF_ERROR(communicator_.AllToAll(counts));
   const auto sizes = Receive<std::int64_t>().first(Ranks());
   for (std::size_t rank = 0; rank < Ranks(); ++rank) {
-    const bool possible =
-        sizes[rank] >= 0 && sizes[rank] <= most_bytes_ && sizes[rank] % kIdBytes == 0;
-    if (!possible || (reserved_ && sizes[rank] != id_sizes_.receive_bytes[rank])) {
-      return absl::AbortedError(
-          fmt::format("rank {} sends {} bytes of ids, the sample lets it have at most {}", rank,
-                      sizes[rank], most_bytes_));
+    if (sizes[rank] < 0 || sizes[rank] > most_bytes_ || sizes[rank] % kIdBytes != 0) {
+      return absl::AbortedError(fmt::format(
+          "rank {} sends {} bytes of ids, the sample lets it have at most {}, of {} each", rank,
+          sizes[rank], most_bytes_, kIdBytes));
+    }
+    if (reserved_ && sizes[rank] != id_sizes_.receive_bytes[rank]) {
+      return absl::AbortedError(fmt::format("rank {} sends {} bytes of ids, before it sent {}",
+                                            rank, sizes[rank], id_sizes_.receive_bytes[rank]));
     }
   }
   std::copy(sizes.begin(), sizes.end(), id_sizes_.receive_bytes.begin());

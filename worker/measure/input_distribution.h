@@ -34,8 +34,8 @@ class InputDistribution {
   // Rows of every table; a row block has about a num_ranks-th.
   static constexpr std::int64_t kTableRows = std::int64_t{1} << 20;
 
-  // Draws what the rank has, the same from the same sample; once `stop` says so, the ids that are
-  // left are 0. No call of the communicator.
+  // Draws what the rank has, the same from the same sample; once `stop` says so, ids and weights
+  // that are left are 0. No call of the communicator.
   InputDistribution(Communicator& communicator, const CommSample& sample, const StopSignal& stop);
 
   // Learns how much each rank sends. Every rank at the same time; an error breaks the group:

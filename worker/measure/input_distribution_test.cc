@@ -144,10 +144,12 @@ class StopAtOnce final : public StopSignal {
 };
 
 TEST(InputDistributionTest, DrawingStops) {
-  const CommSample sample = Sample({4, 1}, 3, false);
+  const CommSample sample = Sample({4, 1}, 3, true);
   Group group(2);
   const InputDistribution stopped(group[0], sample, StopAtOnce());
+  EXPECT_FALSE(stopped.whole().ids.empty());
   EXPECT_THAT(stopped.whole().ids, ::testing::Each(0));
+  EXPECT_THAT(stopped.cut().weights, ::testing::Each(0));
 }
 
 TEST(InputDistributionTest, DrawsAboutAsManyIdsAsTheSampleSays) {
@@ -177,7 +179,7 @@ TEST(InputDistributionTest, ARankThatSendsOtherSizesThanBeforeEndsIt) {
     InputDistribution hostile(group[rank], other, NeverStop());
     Status ignored = hostile.ExchangeSizes();
   });
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 sends")));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("before it sent")));
 }
 
 }  // namespace

@@ -22,8 +22,7 @@ namespace {
 constexpr std::int64_t kTorchRecMinPartition = 128;
 
 // Load factors of caches that a search tries where no rule asks for one. A table's time falls
-// fastest with the first rows, so they are close together there. TorchRec's planner takes none of
-// 1.
+// fastest with the first rows, so they are close together there. TorchRec's planner refuses 1.
 constexpr double kLoadFactors[] = {0.01, 0.02, 0.03,  0.045, 0.06, 0.08, 0.1, 0.125, 0.15,
                                    0.2,  0.25, 0.325, 0.4,   0.5,  0.65, 0.8, 0.95};
 

@@ -21,15 +21,15 @@
 // - A table in a separate group is neither row_wise nor data_parallel: that would leave the others
 //   no rank.
 // - A table in buckets (row_multiple) has its rows cut by row_wise alone, which is what TorchRec
-// does
-//   with them, and only where every rank gets a bucket. Of several rules the least common multiple.
+//   does with them, and only where every rank gets a bucket. Of several rules the least common
+//   multiple.
 // - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
 //   width comes from min_column_width, or 128 where nobody asks for one.
 // - An unpooled table is table_wise, column_wise or row_wise. TorchRec runs column_wise tables of
-// one
-//   EmbeddingCollection only if all their blocks have one width (1.9.2, distributed/embedding.py,
-//   _local_embedding_dim), so that TorchRec's column rule is theirs whatever the request's is, with
-//   the largest width that anybody asks for among the tables of a module and an embedding_dim.
+//   one EmbeddingCollection only if all their blocks have one width (1.9.2,
+//   distributed/embedding.py, _local_embedding_dim), so that TorchRec's column rule is theirs
+//   whatever the request's is, with the largest width that anybody asks for among the tables of a
+//   module and an embedding_dim.
 #pragma once
 
 #include <cstdint>
