@@ -1,7 +1,8 @@
 # Every third-party package, found once. All come from Debian (deploy/packages.txt); CUDA and NCCL are optional.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Without this, ccache leaves files with precompiled headers to the compiler.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 find_package(Threads REQUIRED)
