@@ -1,5 +1,6 @@
 #include "common/base/printable_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "common/base/random.h"
@@ -26,7 +27,7 @@ TEST(PrintableTextTest, ReplacesWhatCannotBeShown) {
   EXPECT_EQ(Printable("abcdef", 5), "abcde...");
   EXPECT_EQ(Printable("öö", 1), "ö...");
   EXPECT_EQ(Quoted("x\n\xFF"), "\"x\\x0a?\"");
-  EXPECT_EQ(Quoted(std::string(70, 'a')), '"' + std::string(60, 'a') + "\"... (70 bytes)");
+  EXPECT_EQ(Quoted(std::string(70, 'a')), fmt::format("\"{:a<60}\"... (70 bytes)", ""));
 }
 
 TEST(PrintableTextTest, IsAlwaysUtf8AndUnchangedWhenItCanBe) {
