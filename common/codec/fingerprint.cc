@@ -122,6 +122,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     later.List(path + "num_poolings", table.num_poolings);
     later.List(path + "feature_batch_sizes", table.feature_batch_sizes);
     later.List(path + "batch_pooling_factors", table.batch_pooling_factors);
+    later.Integer(path + "hot_row_blocks", int{table.hot_row_blocks}, 0);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {

@@ -122,6 +122,7 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) {
         r.tables[1].batch_pooling_factors = {0.25, 0.75};
       },
+      [](PlanRequest& r) { r.tables[1].hot_row_blocks = true; },
       [](PlanRequest& r) { r.search.objective = PlanObjective::kMeanOfMax; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kNone; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainPrefetchSparseDist; },

@@ -198,6 +198,7 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
     table.output_dtype = check.WordOf("output_dtype", message.output_dtype(), DataType::kFp32);
   }
   DecodeBatches(message, check, table);
+  table.hot_row_blocks = message.hot_row_blocks();
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
   ++decoded_;
@@ -246,6 +247,7 @@ v1::Table EncodeTable(const Table& table) {
   message.mutable_num_poolings()->Add(table.num_poolings.begin(), table.num_poolings.end());
   message.mutable_feature_batch_sizes()->Add(table.feature_batch_sizes.begin(),
                                              table.feature_batch_sizes.end());
+  message.set_hot_row_blocks(table.hot_row_blocks);
   message.set_module(table.module);
   return message;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "common/domain/reuse_histogram.h"
 
@@ -22,17 +21,11 @@ struct CacheHits {
 // each, and rows that are missing replace those unused for longest, never rows of the batch itself:
 // where those are more than the cache holds, some of the missing rows stay outside.
 //
-// Batches are independent. A row is in a batch with probability p = 1 - exp(-m), m its mean number
-// of lookups, and in the cache with probability 1 - exp(-m T), where T batches are such that the
+// A row is in a batch with probability p = 1 - exp(-m), m its mean number of lookups by the law of
+// row_classes.h, and in the cache with probability 1 - exp(-m T), where T batches are such that the
 // expected number of rows is the cache's size (Che, Tung and Wang, "Hierarchical web caching
 // systems", 2002). A cache smaller than a batch takes a missing row with a probability q such that
 // the p q / (1 - p + p q) of all rows sum up to its size.
-//
-// m of rows that the histogram's batch looked up twice or more: the mean of their bin. All others,
-// looked up once or not at all, share the mass that the former leave by Good and Turing's estimate
-// (what is seen n times gets the lookups of what is seen n + 1 times), by a power law over their
-// ranks whose exponent makes as many distinct ids as the histogram has. The means of all bins are
-// those of a density ~ count^-2, scaled up where the rows are fewer than the distinct ids.
 //
 // Against simulated caches and Zipf's law with exponents up to 1.2, hit rates are within 0.045 and
 // distinct ids within 22 % (a histogram does not say how many there are).
@@ -43,15 +36,5 @@ struct CacheHits {
 // it right after. Thread-safe.
 CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, double ids,
                             double load_factor);
-
-// Rows that are looked up alike.
-struct RowClass {
-  double rows = 0;
-  double mean_lookups = 0;  // of one row by one batch
-};
-
-// The law that ExpectedCacheHits takes batches to be drawn from: classes of all rows, at least one,
-// that get `ids` lookups together. ids > 0, the rest as above.
-std::vector<RowClass> RowClassesOf(const ReuseHistogram& histogram, std::int64_t rows, double ids);
 
 }  // namespace neuroshard

@@ -67,6 +67,22 @@ int ReuseBin(std::int64_t count) {
                   kReuseBins - 1);
 }
 
+const ReuseHistogram& MeanReuseCounts() {
+  static const auto means = [] {
+    ReuseHistogram values{};
+    for (int bin = 0; bin < kReuseBins; ++bin) {
+      double first = 0, second = 0;  // sums of 1 / count and 1 / count^2
+      for (int count = (1 << bin) / 2 + 1; count <= 1 << bin; ++count) {
+        first += 1.0 / count;
+        second += 1.0 / count / count;
+      }
+      values[bin] = first / second;
+    }
+    return values;
+  }();
+  return means;
+}
+
 ReuseHistogram MeasureReuseHistogram(std::span<const std::int64_t> ids) {
   ReuseHistogram histogram{};
   if (ids.empty()) return histogram;

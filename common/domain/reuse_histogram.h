@@ -20,6 +20,9 @@ int ReuseBin(std::int64_t count);
 // are none.
 ReuseHistogram MeasureReuseHistogram(std::span<const std::int64_t> ids);
 
+// Mean count of the ids of each bin, by a density ~ count^-2.
+const ReuseHistogram& MeanReuseCounts();
+
 // What p(k) ~ k^-exponent over `rows` rows gives in expectation when `num_ids` ids are drawn.
 // exponent 0 is uniform.
 ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, double exponent);

@@ -36,6 +36,7 @@ struct Table {
   // Mean ids per sample in each of some batches, the same batches for every table; empty: not
   // known.
   std::vector<double> batch_pooling_factors = {};
+  bool hot_row_blocks = false;  // row blocks cost what the hottest one does, instead of even shares
 
   bool operator==(const Table&) const = default;
 };

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/row_classes.h"
 #include "kernels/indices/reuse_counts.h"
 #include "kernels/indices/zipf_runs.h"
 

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <iterator>
+#include <ranges>
 
 #include "server/cost/input_dist_compute.h"
 
@@ -28,6 +29,20 @@ ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCo
         std::min(properties.interval_coverage, of_kind.interval_coverage);
   }
   return properties;
+}
+
+// `shards` as they are priced, in `made` where some are not priced as they are.
+std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> shards,
+                                      std::int64_t global_batch_size,
+                                      std::vector<ShardFeatures>& made) {
+  if (std::none_of(shards.begin(), shards.end(),
+                   [](const ShardFeatures& shard) { return shard.hot_row_blocks; })) {
+    return shards;
+  }
+  for (const ShardFeatures& shard : shards) {
+    made.push_back(AsHottestRowBlock(shard, global_batch_size));
+  }
+  return made;
 }
 
 }  // namespace
@@ -81,9 +96,11 @@ float BoundCostModel::exposed_input_dist_fixed_ms() const {
   return fixed_ms;
 }
 
-void BoundCostModel::Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
+void BoundCostModel::Represent(std::span<const ShardFeatures> given, std::span<float> phi,
                                std::span<CommLoad> loads) const {
-  assert(loads.size() == shards.size());
+  assert(loads.size() == given.size());
+  std::vector<ShardFeatures> made;
+  const std::span<const ShardFeatures> shards = Priced(given, conditions_.global_batch_size, made);
   if (kinds_.size() == 1) {
     kinds_.front().compute->Represent(conditions_, shards, phi);
   } else {
@@ -131,8 +148,12 @@ void BoundCostModel::ComputeCostsByKind(std::span<const float> sums, std::span<C
 }
 
 std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(
-    std::span<const std::vector<ShardFeatures>> shards_of_ranks, std::span<const ComputeCost> costs,
+    std::span<const std::vector<ShardFeatures>> given, std::span<const ComputeCost> costs,
     std::span<const int> kinds) const {
+  std::vector<std::vector<ShardFeatures>> shards_of_ranks(given.begin(), given.end());
+  for (ShardFeatures& shard : shards_of_ranks | std::views::join) {
+    if (shard.hot_row_blocks) shard = AsHottestRowBlock(shard, conditions_.global_batch_size);
+  }
   if (kinds_.size() == 1) {
     return kinds_.front().compute->Intervals(conditions_, shards_of_ranks, costs);
   }

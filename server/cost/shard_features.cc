@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/domain/hottest_row_block.h"
+
 namespace neuroshard {
 
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
@@ -10,6 +12,7 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.rows = rows;
   features.cols = cols;
   features.table_rows = table.num_embeddings;
+  features.hot_row_blocks = table.hot_row_blocks && CutsRows(layout.type);
   features.layout = layout;
   features.pooling_factor = table.pooling_factor;
   features.reuse_histogram = table.reuse_histogram;
@@ -23,6 +26,24 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.bags = CountBags(table);
   features.output_dtype = table.output_dtype;
   return features;
+}
+
+ShardFeatures AsHottestRowBlock(const ShardFeatures& shard, std::int64_t global_batch_size) {
+  ShardFeatures block = shard;
+  block.hot_row_blocks = false;
+  const double ids = shard.pooling_factor * static_cast<double>(global_batch_size);
+  const int blocks = shard.layout.row_shards;
+  if (!shard.hot_row_blocks || ids <= 0 || blocks <= 1) return block;
+  const HottestRowBlock hottest =
+      ExpectedHottestRowBlock(shard.reuse_histogram, shard.table_rows, ids, blocks);
+  const double surplus = hottest.ids_share * blocks;
+  block.pooling_factor *= surplus;
+  block.reuse_histogram = hottest.reuse;
+  if (shard.unpooled) {
+    block.vectors.of_sample *= surplus;
+    block.vectors.of_batch *= surplus;
+  }
+  return block;
 }
 
 ShardFeatures FeaturesOf(const MeasuredShard& shard) {

@@ -17,6 +17,7 @@ struct ShardFeatures {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t table_rows = 0;  // rows / table_rows of the ids go to the shard
+  bool hot_row_blocks = false;  // they do not: AsHottestRowBlock says what does
   ShardLayout layout;
   double pooling_factor = 1.0;  // of the table
   ReuseHistogram reuse_histogram{};
@@ -37,6 +38,11 @@ struct ShardFeatures {
 // rows are taken to be alike.
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
                          std::int64_t cols);
+
+// A row block of a table that states hot_row_blocks, at global_batch_size, as one whose table is
+// looked up so much more, and in the same rows, that its even share is what the hottest block gets
+// (ExpectedHottestRowBlock). Others as they are.
+ShardFeatures AsHottestRowBlock(const ShardFeatures& shard, std::int64_t global_batch_size);
 
 // A measured shard: a whole table of its own.
 ShardFeatures FeaturesOf(const MeasuredShard& shard);

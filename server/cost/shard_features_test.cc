@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/domain/hottest_row_block.h"
+
 namespace neuroshard {
 namespace {
 
@@ -26,6 +28,32 @@ TEST(ShardFeaturesTest, AColumnCutChangesOnlyTheColumns) {
   EXPECT_EQ(half.weight_dtype, DataType::kFp16);
   EXPECT_EQ(half.pooling_mode, PoolingMode::kMean);
   EXPECT_TRUE(half.weighted);
+}
+
+TEST(ShardFeaturesTest, ARowBlockIsAsHotAsTheHottestWhereThatIsAskedFor) {
+  Table table;
+  table.num_embeddings = 100'000;
+  table.embedding_dim = 4;
+  table.pooling_factor = 8;
+  table.reuse_histogram = ZipfReuseHistogram(100'000, 8 * 4096, 1.05);
+  const ShardLayout rows_of_8 = {.type = ShardingType::kRowWise, .row_shards = 8};
+  const auto hot = [&](const ShardLayout& layout) {
+    return AsHottestRowBlock(FeaturesOf(table, layout, 12'500, 4), 4096);
+  };
+  EXPECT_EQ(hot(rows_of_8).pooling_factor, 8);
+  table.hot_row_blocks = true;
+  const double share =
+      ExpectedHottestRowBlock(table.reuse_histogram, 100'000, 8 * 4096, 8).ids_share;
+  EXPECT_GT(share, 1.5 / 8);
+  EXPECT_DOUBLE_EQ(hot(rows_of_8).pooling_factor, 8 * 8 * share);
+  EXPECT_EQ(hot(rows_of_8).vectors, (VectorCount{1, 0}));  // a bag has one vector however hot
+  EXPECT_EQ(AsHottestRowBlock(hot(rows_of_8), 4096).pooling_factor, 8 * 8 * share);  // once
+  EXPECT_EQ(hot({}).pooling_factor, 8);
+  EXPECT_EQ(hot({.type = ShardingType::kRowWise, .row_shards = 1}).pooling_factor, 8);
+  table.kind = TableKind::kEmbedding;
+  EXPECT_DOUBLE_EQ(hot(rows_of_8).vectors.of_sample, 8 * 8 * share);
+  table.pooling_factor = 0;
+  EXPECT_EQ(hot(rows_of_8).pooling_factor, 0);
 }
 
 TEST(ShardFeaturesTest, AFeatureHasAPooledVectorWhereASampleHasIds) {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include "common/domain/hottest_row_block.h"
+#include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/shard_features.h"
 #include "server/evaluate/placement_price.h"
 #include "tests/support/concave_cost_model.h"
@@ -206,6 +208,31 @@ TEST_F(PricePlanTest, PlacementsOfABatchDoNotInfluenceEachOther) {
   EXPECT_EQ(both.cost_ms[1], second.cost_ms[0]);
   PricePlacements(model_, {}, {}, {}, both);
   EXPECT_TRUE(both.cost_ms.empty());
+}
+
+// Of compute and of the distribution of ids alike, and of the distribution once.
+TEST_F(PricePlanTest, HotRowBlocksCostWhatTheTableWouldWithSoManyMoreIds) {
+  request_.pipeline_type = PipelineType::kNone;
+  Table& table = request_.tables[0];
+  table.reuse_histogram = ZipfReuseHistogram(16'000, 5 * request_.global_batch_size, 1);
+  plan_.tables[0].sharding_type = ShardingType::kRowWise;
+  plan_.tables[0].shards = {{0, 5334, 0, 16, 0}, {5334, 5334, 0, 16, 1}, {10'668, 5332, 0, 16, 2}};
+  NS_ASSERT_OK_AND_ASSIGN(const auto analytic,
+                          MakeAnalyticCostModel()->Bind(ConditionsOf(request_)));
+  const auto price = [&] { return *PricePlan(request_, plan_, analytic); };
+  const PlanCost even = price();
+  table.hot_row_blocks = true;
+  const PlanCost hot = price();
+  const HottestRowBlock block = ExpectedHottestRowBlock(
+      table.reuse_histogram, 16'000, 5.0 * static_cast<double>(request_.global_batch_size), 3);
+  table.hot_row_blocks = false;
+  table.pooling_factor *= block.ids_share * 3;
+  table.reuse_histogram = block.reuse;
+  EXPECT_GT(block.ids_share * 3, 1.1);
+  EXPECT_EQ(hot, price());
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_GT(hot.ranks[rank].compute_ms, even.ranks[rank].compute_ms);
+  }
 }
 
 TEST_F(PricePlanTest, DistributionOfIdsIsAStageOfItsOwn) {

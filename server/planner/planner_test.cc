@@ -300,6 +300,24 @@ TEST_F(PlannerTest, AnswersHaveTheDistributionOfIdsAndTheMeanOverBatchesWhereAsk
   EXPECT_EQ(evaluation.cost, answer.cost);
 }
 
+TEST_F(PlannerTest, TheBasisSaysWhichRowBlocksArePricedAsTheHottest) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  Plan plan = PlanWith(request, 1);
+  plan.tables[0].sharding_type = ShardingType::kRowWise;
+  plan.tables[0].shards = {{.rows = 50, .cols = 8},
+                           {.row_offset = 50, .rows = 50, .cols = 8, .rank = 1}};
+  const Planner planner = MakePlanner(Scripted({}));
+  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer even, planner.EvaluatePlan(request, plan));
+  EXPECT_THAT(even.basis.differences, Not(Contains(HasSubstr("row blocks"))));
+  request.tables[0].hot_row_blocks = true;
+  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer hot, planner.EvaluatePlan(request, plan));
+  EXPECT_THAT(hot.basis.differences, Contains(HasSubstr("row blocks of 1 table are priced as")));
+  request.tables[0].hot_row_blocks = false;
+  request.tables[1].hot_row_blocks = true;  // whole
+  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer whole, planner.EvaluatePlan(request, plan));
+  EXPECT_EQ(whole.basis.differences, even.basis.differences);
+}
+
 TEST_F(PlannerTest, TheBoundIsOfTheObjectiveThatIsAskedFor) {
   PlanRequest request = TwoTablesOnTwoRanks();
   request.tables[0].batch_pooling_factors = {0, 10};

@@ -11,6 +11,8 @@
 
 #include "common/devices/device_table.h"
 #include "common/domain/backend_names.h"
+#include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 #include "server/planner/condition_warnings.h"
 
 namespace neuroshard {
@@ -105,6 +107,22 @@ std::string InputDistText(const Topology& topology, const std::vector<std::strin
     figures = "default bandwidths of a V100-class host";
   }
   return "the distribution of ids is a formula over " + figures;
+}
+
+// Nothing where no row block of the plan is priced as the hottest.
+void AddHotRowBlocks(const PlanRequest& request, const Plan& plan,
+                     std::vector<std::string>& differences) {
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  std::size_t count = 0;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (table_of[t] >= 0 && CutsRows(plan.tables[t].sharding_type)) {
+      count += request.tables[static_cast<std::size_t>(table_of[t])].hot_row_blocks;
+    }
+  }
+  if (count == 0) return;
+  differences.push_back(fmt::format(
+      "row blocks of {} {} priced as the hottest, whose ids are expected from the reuse histogram",
+      count, count == 1 ? "table are" : "tables are"));
 }
 
 // Everything but the differences.
@@ -217,6 +235,7 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
     }
     AddFormulas(AnalyticAdditions(request, model, plan), basis, differences);
   }
+  AddHotRowBlocks(request, plan, differences);
   if (!by_device.empty()) AddDevices(request, model, plan, by_device, basis, differences);
   return WithDifferences(std::move(basis), std::move(differences));
 }

@@ -45,6 +45,7 @@ inline PlanRequest RandomPlanRequest(Random& random, const RandomRequestShape& s
     table.reuse_histogram[0] = random.UniformReal();
     table.reuse_histogram[3] = 1 - table.reuse_histogram[0];
     table.weight_dtype = random.Below(3) == 0 ? DataType::kFp16 : DataType::kFp32;
+    table.hot_row_blocks = t % 4 == 3;
     // Sometimes the same table again, so that costs tie, and in another type, so that memory does
     // not.
     if (t > 0 && random.Below(4) == 0) {

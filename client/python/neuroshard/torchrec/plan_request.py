@@ -112,7 +112,7 @@ def _pooling_factors(table: ModuleTable, constraint: Optional[ParameterConstrain
 
 
 def _table_message(
-    table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], world_size: int
+    table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], hot_row_blocks: bool, world_size: int
 ) -> v1.Table:
     unknown = [feature for feature in table.features if statistics is not None and feature not in statistics.features]
     if unknown:
@@ -141,6 +141,7 @@ def _table_message(
         output_dtype=table.output_dtype,
         pooling_mode=table.pooling_mode if table.is_pooled else "",
         weighted=table.weighted,
+        hot_row_blocks=hot_row_blocks,
     )
 
 
@@ -214,6 +215,7 @@ class DraftRequest:
         constraints: Optional[Constraints],
         optimizer: Optional[str],
         statistics: Optional[FeatureStatistics],
+        hot_row_blocks: bool,
         previous: Optional[Layout],
         keep_optimizer_state: bool,
     ) -> None:
@@ -234,7 +236,7 @@ class DraftRequest:
             forward, backward = _wire_dtypes(tables)
             if forward:
                 self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
-        self._request.tables.extend(_table_message(table, constraints.get(table.key[1]), statistics, topology.world_size) for table in tables)
+        self._request.tables.extend(_table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size) for table in tables)
 
         unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said
         self._types: List[List[str]] = []

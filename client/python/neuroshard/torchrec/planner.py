@@ -58,6 +58,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                   tables that the module does not have are an error. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.
     optimizer     "sgd", "lars_sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam" or "lamb". None: what apply_optimizer_in_backward or the sharders' fused_params say.
     statistics    of `neuroshard.torchrec.statistics(batches)`.
+    hot_row_blocks
+                  price row blocks with the ids of the block that has the hottest rows, as `statistics` lets expect of hashed ids, instead of even
+                  shares (Table.hot_row_blocks).
     request       a neuroshard.v1.ShardPlanRequest, or a dict of the same shape, with what TorchRec has no word for: cost_model, search, constraints (ranks,
                   co-location, widths), memory, migration. Tables, topology and batch size must not be in it. Without memory.rule memory is counted as
                   TorchRec's storage estimator does ("torchrec").
@@ -102,6 +105,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         debug: bool = True,
         callbacks: Optional[List[Callable[[List[ShardingOption]], List[ShardingOption]]]] = None,
         enumerator: Optional[EmbeddingEnumerator] = None,
+        hot_row_blocks: bool = False,
     ) -> None:
         super().__init__(
             topology=topology,
@@ -124,6 +128,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._timeout_s = timeout_s
         self._optimizer = optimizer
         self._statistics = statistics
+        self._hot_row_blocks = hot_row_blocks
         self._base = v1.ShardPlanRequest() if request is None else as_message(v1.ShardPlanRequest, request)
         check_base(self._base)
         self._cache = None if cache_dir is None else PlanCache(os.fspath(cache_dir))
@@ -226,6 +231,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             self._constraints,
             self._optimizer,
             self._statistics,
+            self._hot_row_blocks,
             previous_layout,
             self._keep_optimizer_state,
         )

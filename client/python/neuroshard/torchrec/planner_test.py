@@ -481,6 +481,8 @@ class RequestsTest(Case):
         model = Model(ebc=bags(bag("a", feature_names=["x", "y"])))
         table = self.request(model, statistics=found).tables[0]
         self.assertEqual((list(table.pooling_factors), list(table.reuse_histogram)[:3]), ([2.0, 1.0], [1 / 4, 2 / 4, 1 / 4]))
+        self.assertFalse(table.hot_row_blocks)
+        self.assertTrue(self.request(model, statistics=found, hot_row_blocks=True).tables[0].hot_row_blocks)
         with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.a", "f_a"):
             make(statistics=found).plan(small_model(), get_default_sharders())
 
