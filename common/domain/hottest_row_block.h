@@ -17,8 +17,9 @@ struct HottestRowBlock {
 // Rows are in random order, as ids that are hashed give: each is in one of `blocks` blocks with the
 // same probability, whatever it is looked up. Rows are looked up as RowClassesWithHottest says.
 //
-// The share is by that law an upper bound of the expected largest one, by Chernoff's method: with shares x of
-// all rows, E max <= min over t > 0 of (ln blocks + sum ln(1 + (exp(t x) - 1) / blocks)) / t.
+// The share is by that law an upper bound of the expected largest one, by Chernoff's method: with
+// shares x of all rows, E max <= min over t > 0 of
+//   (ln blocks + sum ln(1 + (exp(t x) - 1) / blocks)) / t.
 // Against hashed rows of Zipf's law (exponents 0 to 1.3, 2 to 512 blocks) it is 0.96 to 1.09 of
 // the mean of simulated maxima. What the block looks up beyond an even share are ids of the
 // histogram's highest bin: its other rows are looked up as those of any block.
