@@ -14,15 +14,15 @@ bool NeedsScale(const EmbeddingTableSpec& table, bool weighted) {
 
 }  // namespace
 
-BatchShape ShapeOf(const LookupBatch& batch) {
+BatchShape ShapeOf(const LookupBatch& batch, bool pooled) {
   return {static_cast<std::int64_t>(batch.ids.size()), !batch.weights.empty(),
-          FindLongBags(batch.offsets), 0};
+          pooled ? FindLongBags(batch.offsets) : LongBags(), 0};
 }
 
-BatchShape ShapeOf(const LookupPlan& plan) {
+BatchShape ShapeOf(const LookupPlan& plan, bool pooled) {
   const LookupRule& rule = plan.rule;
   std::vector<std::int64_t> offsets;  // only where some bags are long
-  if (rule.LongestBag() > kLongestBag) {
+  if (pooled && rule.LongestBag() > kLongestBag) {
     offsets.reserve(rule.batch_size + 1);
     for (std::int64_t b = 0; b <= rule.batch_size; ++b) offsets.push_back(rule.Offset(b));
   }
@@ -51,6 +51,9 @@ BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape
     table.first_segments = layout.Take(bags + 1, 8);
     table.long_bags = layout.Take(bags, 8);
     table.segment_sums = layout.Take(segments, row_floats * 4);
+    const bool pooled = spec.tables[t].pooling_mode != PoolingMode::kNone;
+    table.output = layout.Take(pooled ? 0 : ids, row_floats * 4);
+    table.gradient = layout.Take(pooled ? 0 : ids, row_floats * 4);
     for (const std::int64_t entries : LevelEntries(ids)) {
       const std::int64_t kept = table.levels.empty() ? 0 : entries;
       table.levels.push_back(

@@ -14,13 +14,13 @@ namespace neuroshard::cuda {
 struct BatchShape {
   std::int64_t ids = 0;
   bool weighted = false;
-  LongBags long_bags;
+  LongBags long_bags;     // of a pooled table
   std::int64_t runs = 0;  // of a plan
 };
 
-BatchShape ShapeOf(const LookupBatch& batch);
+BatchShape ShapeOf(const LookupBatch& batch, bool pooled);
 // Without making ids: bags are known in closed form.
-BatchShape ShapeOf(const LookupPlan& plan);
+BatchShape ShapeOf(const LookupPlan& plan, bool pooled);
 
 // Bytes from the beginning of the batch's memory.
 struct BatchPlaces {
@@ -30,7 +30,8 @@ struct BatchPlaces {
   struct Table {
     std::int64_t first_entry, first_run, ids, offsets, weights;
     std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
-    std::vector<Level> levels;  // the first one: entries only
+    std::int64_t output, gradient;  // without pooling: a padded row an id each
+    std::vector<Level> levels;      // the first one: entries only
   };
   std::vector<Table> tables;
   std::int64_t entries = 0;

@@ -171,6 +171,12 @@ void CudaGpu::Pool(const Batched<PoolTable>& batch) {
   Note(LaunchPool(batch, stream_), "pooling rows");
 }
 
+void CudaGpu::Gather(const Batched<GatherTable>& batch) {
+  if (batch.blocks == 0) return;
+  Use();
+  Note(LaunchGather(batch, stream_), "gathering rows");
+}
+
 void CudaGpu::AddSegments(const Batched<SegmentTable>& batch) {
   if (batch.blocks == 0) return;
   Use();

@@ -45,6 +45,12 @@ __global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> bat
   PoolBagsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
 }
 
+__global__ void __launch_bounds__(kThreads, 3) GatherKernel(Batched<GatherTable> batch) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const GatherTable table = batch.tables[found.table];
+  GatherRowsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
+}
+
 __global__ void __launch_bounds__(kThreads) SegmentKernel(Batched<SegmentTable> batch) {
   const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
   const SegmentTable table = batch.tables[found.table];
@@ -128,6 +134,7 @@ cudaError_t LoadKernels() {
       reinterpret_cast<const void*>(&FillKernel),
       reinterpret_cast<const void*>(&LookupKernel),
       reinterpret_cast<const void*>(&PoolKernel),
+      reinterpret_cast<const void*>(&GatherKernel),
       reinterpret_cast<const void*>(&SegmentKernel),
       reinterpret_cast<const void*>(&KeyKernel<PlainOccurrence>),
       reinterpret_cast<const void*>(&KeyKernel<ScaledOccurrence>),
@@ -162,6 +169,11 @@ cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
 
 cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream) {
   PoolKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchGather(Batched<GatherTable> batch, cudaStream_t stream) {
+  GatherKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
   return cudaGetLastError();
 }
 

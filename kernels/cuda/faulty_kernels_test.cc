@@ -42,6 +42,10 @@ void RunEveryKernel() {
       inputs.push_back(RandomLookups(random, cols == 12 ? 3 : 70, spec.batch_size,
                                      cols == 4 ? 4000 : 40, cols == 12));
     }
+    for (const std::int64_t cols : {8, 300}) {
+      spec.tables.push_back({70, cols, PoolingMode::kNone});
+      inputs.push_back(RandomLookups(random, 70, spec.batch_size, 90, false));
+    }
     OpBesideOracle pair(GpuEmbeddingOp::Create(gpu, spec).value(), spec, inputs, random);
     pair.ForwardAgrees();
     for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random, 2e-5);

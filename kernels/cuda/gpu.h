@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "kernels/cuda/gathering.h"
 #include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
 #include "kernels/cuda/pooling.h"
@@ -57,6 +58,7 @@ class Gpu {
   virtual void Fill(const Batched<FillTable>& batch) = 0;
   virtual void Generate(const Batched<LookupTable>& batch) = 0;
   virtual void Pool(const Batched<PoolTable>& batch) = 0;
+  virtual void Gather(const Batched<GatherTable>& batch) = 0;
   virtual void AddSegments(const Batched<SegmentTable>& batch) = 0;
   virtual void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
                            bool scaled) = 0;

@@ -46,6 +46,8 @@ Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
   return absl::OkStatus();
 }
 
+constexpr float kGradientRange = 1e-3F;  // of the gradients that an op begins with
+
 template <typename Raw>
 float StoredToFloat(NumberType type, Raw raw) {
   return type == NumberType::kFp16 ? Fp16ToFloat(raw) : neuroshard::Bf16ToFloat(raw);
@@ -57,7 +59,7 @@ const EmbeddingAbilities& GpuEmbeddingOp::Abilities() {
   static const EmbeddingAbilities abilities = {
       .weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16},
       .optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad},
-      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean}};
+      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone}};
   return abilities;
 }
 
@@ -83,6 +85,7 @@ Status GpuEmbeddingOp::Allocate() {
     weights.push_back(
         layout.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
     states.push_back(layout.Take(stateful ? table.rows : 0, 4));
+    if (table.pooling_mode == PoolingMode::kNone) continue;
     device_cols_ += vectors * kVector;  // at most 2^13 a table
   }
   const std::int64_t output = layout.Take(spec_.batch_size, device_cols_ * 4);
@@ -93,20 +96,29 @@ Status GpuEmbeddingOp::Allocate() {
   }
   NS_RETURN_IF_ERROR(CheckNumberOfRows(spec_));
   NS_RETURN_IF_ERROR(model_.Reserve(std::max<std::int64_t>(layout.bytes(), 1)));
+  output_ = reinterpret_cast<float*>(model_.at(output));
+  output_gradient_ = reinterpret_cast<float*>(model_.at(gradient));
   std::int64_t col = 0, key = 0;
   for (std::size_t t = 0; t < spec_.tables.size(); ++t) {
     const EmbeddingTableSpec& table = spec_.tables[t];
     const auto vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
-    tables_.push_back({table, TypeOf(table.weight_dtype), vectors, col,
-                       static_cast<std::uint32_t>(key), model_.at(weights[t]),
-                       stateful ? reinterpret_cast<float*>(model_.at(states[t])) : nullptr});
-    col += std::int64_t{vectors} * kVector;
+    TableData& data = tables_.emplace_back();
+    data.spec = table;
+    data.type = TypeOf(table.weight_dtype);
+    data.vectors = vectors;
+    data.first_key = static_cast<std::uint32_t>(key);
+    data.weights = model_.at(weights[t]);
+    data.state = stateful ? reinterpret_cast<float*>(model_.at(states[t])) : nullptr;
     key += table.rows;
+    data.stride = std::int64_t{vectors} * kVector;
+    if (!data.pooled()) continue;
+    data.output = output_ + col;
+    data.gradient = output_gradient_ + col;
+    col += data.stride;
+    data.stride = device_cols_;
   }
   key_bits_ = std::max(1, static_cast<int>(std::bit_width(
                               static_cast<std::uint64_t>(std::max<std::int64_t>(key, 1) - 1))));
-  output_ = reinterpret_cast<float*>(model_.at(output));
-  output_gradient_ = reinterpret_cast<float*>(model_.at(gradient));
   return absl::OkStatus();
 }
 
@@ -119,15 +131,17 @@ Status GpuEmbeddingOp::Initialise() {
     blocks.push_back(FillBlocks(fill.rows, fill.vectors));
   };
   const std::int64_t output_vectors = device_cols_ / kVector, batch = spec_.batch_size;
-  for (const TableData& table : tables_) {
+  for (TableData& table : tables_) {
     const auto cols = static_cast<std::int32_t>(table.spec.cols);
     const std::int32_t vectors = table.vectors;
-    const std::uint64_t weights_seed = seeds.Next(), gradient_seed = seeds.Next();
+    const std::uint64_t weights_seed = seeds.Next();
+    table.gradient_seed = seeds.Next();
     add({table.weights, table.type, table.spec.rows, vectors, cols, vectors, weights_seed, 0.05F});
-    float* output = output_ + table.first_output_col;
-    add({output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
-    float* gradient = output_gradient_ + table.first_output_col;
-    add({gradient, NumberType::kFp32, batch, vectors, cols, output_vectors, gradient_seed, 1e-3F});
+    if (table.pooled()) {
+      add({table.output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
+      add({table.gradient, NumberType::kFp32, batch, vectors, cols, output_vectors,
+           table.gradient_seed, kGradientRange});
+    }
     if (table.state == nullptr) continue;
     add({table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
   }
@@ -142,7 +156,9 @@ Status GpuEmbeddingOp::Initialise() {
 Status GpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
   NS_RETURN_IF_ERROR(CheckInputs(spec_, inputs));
   std::vector<BatchShape> shapes;
-  for (const LookupBatch& batch : inputs) shapes.push_back(ShapeOf(batch));
+  for (std::size_t t = 0; t < inputs.size(); ++t) {
+    shapes.push_back(ShapeOf(inputs[t], tables_[t].pooled()));
+  }
   return TakeInputs(shapes, [&](const BatchPlaces& places) { return CopyInputs(inputs, places); });
 }
 
@@ -152,7 +168,9 @@ Status GpuEmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
   for (const LookupPlan& plan : plans) ids.Take(plan.rule.lookups, plan.weighted ? 12 : 8);
   NS_RETURN_IF_ERROR(CheckRoom(ids.bytes()));  // before bags of ids that cannot be are listed
   std::vector<BatchShape> shapes;
-  for (const LookupPlan& plan : plans) shapes.push_back(ShapeOf(plan));
+  for (std::size_t t = 0; t < plans.size(); ++t) {
+    shapes.push_back(ShapeOf(plans[t], tables_[t].pooled()));
+  }
   return TakeInputs(shapes, [&](const BatchPlaces& places) { return LaunchPlans(plans, places); });
 }
 
@@ -171,10 +189,19 @@ Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
                         gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));
   }
   has_inputs_ = false;
+  for (TableData& table : tables_) table.num_unpooled = 0;
   const std::int64_t bytes = places.scratch + places.scratch_bytes;
   NS_RETURN_IF_ERROR(CheckRoom(bytes));
   NS_RETURN_IF_ERROR(Annotate(batch_.Reserve(std::max<std::int64_t>(bytes, 1)), "ids"));
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    TableData& table = tables_[t];
+    if (table.pooled()) continue;
+    table.output = reinterpret_cast<float*>(batch_.at(places.tables[t].output));
+    table.gradient = reinterpret_cast<float*>(batch_.at(places.tables[t].gradient));
+    table.num_unpooled = shapes[t].ids;
+  }
   NS_RETURN_IF_ERROR(fill(places));
+  NS_RETURN_IF_ERROR(FillGradients());
   NS_RETURN_IF_ERROR(CopyLongBags(shapes, places));
   NS_RETURN_IF_ERROR(PlanLaunches(shapes, places));
   has_inputs_ = true;
@@ -224,6 +251,24 @@ Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
   return gpu_->status();
 }
 
+Status GpuEmbeddingOp::FillGradients() {
+  std::vector<FillTable> fills;
+  std::vector<std::int64_t> blocks;
+  for (const TableData& table : tables_) {
+    if (table.pooled()) continue;
+    fills.push_back({table.gradient, NumberType::kFp32, table.num_unpooled, table.vectors,
+                     static_cast<std::int32_t>(table.spec.cols), table.vectors, table.gradient_seed,
+                     kGradientRange});
+    blocks.push_back(FillBlocks(table.num_unpooled, table.vectors));
+  }
+  Batched<FillTable> launch;
+  LaunchArrays arrays(launches_);
+  NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
+  NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
+  gpu_->Fill(launch);
+  return gpu_->status();
+}
+
 Status GpuEmbeddingOp::CopyLongBags(const std::vector<BatchShape>& shapes,
                                     const BatchPlaces& places) {
   for (std::size_t t = 0; t < shapes.size(); ++t) {
@@ -250,7 +295,8 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
                                    LaunchArrays& arrays) {
   std::vector<PoolTable> pools, segments;
   std::vector<SegmentTable> sums;
-  std::vector<std::int64_t> pool_blocks, segment_blocks, sum_blocks;
+  std::vector<GatherTable> gathers;
+  std::vector<std::int64_t> pool_blocks, segment_blocks, sum_blocks, gather_blocks;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const TableData& table = tables_[t];
     const BatchPlaces::Table& place = places.tables[t];
@@ -258,6 +304,12 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     const auto longs = [&](std::int64_t at) {
       return reinterpret_cast<const std::int64_t*>(batch_.at(at));
     };
+    if (!table.pooled()) {
+      gathers.push_back({table.weights, table.type, table.vectors, longs(place.ids),
+                         table.num_unpooled, table.output});
+      gather_blocks.push_back(GatherBlocks(table.vectors, table.num_unpooled));
+      continue;
+    }
     const bool mean = table.spec.pooling_mode == PoolingMode::kMean;
     PoolTable pool;
     pool.weights = table.weights;
@@ -271,8 +323,8 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.bags = spec_.batch_size;
     pool.longest = kLongestBag;
     pool.mean = mean;
-    pool.output = output_ + table.first_output_col;
-    pool.output_stride = device_cols_;
+    pool.output = table.output;
+    pool.output_stride = table.stride;
     pools.push_back(pool);
     pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
     if (long_bags.bags.empty()) continue;
@@ -290,10 +342,10 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
 
     const auto bags = static_cast<std::int64_t>(long_bags.bags.size());
     sums.push_back({partials, table.vectors, longs(place.first_segments), longs(place.long_bags),
-                    longs(place.offsets), bags, mean, output_ + table.first_output_col,
-                    device_cols_});
+                    longs(place.offsets), bags, mean, table.output, table.stride});
     sum_blocks.push_back(PoolBlocks(table.vectors, bags));
   }
+  NS_RETURN_IF_ERROR(arrays.Add(gathers, gather_blocks, &gather_));
   NS_RETURN_IF_ERROR(arrays.Add(pools, pool_blocks, &pool_));
   NS_RETURN_IF_ERROR(arrays.Add(segments, segment_blocks, &pool_segments_));
   return arrays.Add(sums, sum_blocks, &add_segments_);
@@ -309,7 +361,8 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
     const std::int64_t entries = shapes[t].ids;
     key_tables.push_back(
         {reinterpret_cast<const std::int64_t*>(batch_.at(place.ids)),
-         reinterpret_cast<const std::int64_t*>(batch_.at(place.offsets)),
+         tables_[t].pooled() ? reinterpret_cast<const std::int64_t*>(batch_.at(place.offsets))
+                             : nullptr,
          shapes[t].weighted ? reinterpret_cast<const float*>(batch_.at(place.weights)) : nullptr,
          spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
          tables_[t].spec.pooling_mode == PoolingMode::kMean});
@@ -355,8 +408,8 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
         update.entries = here.entries;
         if (level == 0) {
           update.keys = sort_.sorted_keys + place.first_entry;
-          update.gradients = output_gradient_ + table.first_output_col;
-          update.gradient_stride = device_cols_;
+          update.gradients = table.gradient;
+          update.gradient_stride = table.stride;
           update.occurrences = static_cast<const std::byte*>(sort_.sorted_occurrences) +
                                place.first_entry * occurrence_bytes;
         } else {
@@ -391,6 +444,7 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
 void GpuEmbeddingOp::Forward() {
   if (!has_inputs_) return;
   gpu_->Pool(pool_);
+  gpu_->Gather(gather_);
   if (pool_segments_.blocks == 0) return;
   gpu_->Pool(pool_segments_);
   gpu_->AddSegments(add_segments_);
@@ -403,39 +457,67 @@ void GpuEmbeddingOp::Backward() {
   for (const UpdateLaunch& update : updates_) gpu_->Update(update);
 }
 
-std::vector<float> GpuEmbeddingOp::Output() const {
-  std::vector<float> padded(spec_.batch_size * device_cols_);
-  if (!gpu_->CopyOut(padded.data(), output_, static_cast<std::int64_t>(padded.size()) * 4).ok()) {
-    return {};
+std::int64_t GpuEmbeddingOp::OutputSize() const {
+  std::int64_t size = 0;
+  for (const TableData& table : tables_) {
+    size += (table.pooled() ? spec_.batch_size : table.num_unpooled) * table.spec.cols;
   }
+  return size;
+}
+
+std::vector<float> GpuEmbeddingOp::Output() const {
   std::vector<float> output;
+  output.reserve(OutputSize());
+  std::vector<float> padded(spec_.batch_size * device_cols_);
+  const auto copy_out = [&](const float* from) {
+    return gpu_->CopyOut(padded.data(), from, static_cast<std::int64_t>(padded.size()) * 4).ok();
+  };
+  if (!copy_out(output_)) return {};
   for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
     for (const TableData& table : tables_) {
-      const auto begin = padded.begin() + b * device_cols_ + table.first_output_col;
+      if (!table.pooled()) continue;
+      const auto begin = padded.begin() + b * device_cols_ + (table.output - output_);
       output.insert(output.end(), begin, begin + table.spec.cols);
+    }
+  }
+  for (const TableData& table : tables_) {
+    if (table.pooled() || table.num_unpooled == 0) continue;
+    padded.resize(table.num_unpooled * table.stride);
+    if (!copy_out(table.output)) return {};
+    for (auto row = padded.begin(); row != padded.end(); row += table.stride) {
+      output.insert(output.end(), row, row + table.spec.cols);
     }
   }
   return output;
 }
 
 Status GpuEmbeddingOp::SetOutputGradient(std::span<const float> gradient) {
-  std::int64_t cols = 0;
-  for (const TableData& table : tables_) cols += table.spec.cols;
-  if (static_cast<std::int64_t>(gradient.size()) != spec_.batch_size * cols) {
+  if (static_cast<std::int64_t>(gradient.size()) != OutputSize()) {
     return InvalidArgument("the gradient has {} values, the output {}", gradient.size(),
-                           spec_.batch_size * cols);
+                           OutputSize());
   }
   std::vector<float> padded(spec_.batch_size * device_cols_);
+  const auto copy_in = [&](float* to) {
+    return gpu_->CopyIn(to, padded.data(), static_cast<std::int64_t>(padded.size()) * 4);
+  };
   auto from = gradient.begin();
+  const auto next_row = [&](const TableData& table, std::int64_t at) {
+    std::copy_n(from, table.spec.cols, padded.begin() + at);
+    from += table.spec.cols;
+  };
   for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
     for (const TableData& table : tables_) {
-      std::copy_n(from, table.spec.cols,
-                  padded.begin() + b * device_cols_ + table.first_output_col);
-      from += table.spec.cols;
+      if (table.pooled()) next_row(table, b * device_cols_ + (table.gradient - output_gradient_));
     }
   }
-  return gpu_->CopyIn(output_gradient_, padded.data(),
-                      static_cast<std::int64_t>(padded.size()) * 4);
+  NS_RETURN_IF_ERROR(copy_in(output_gradient_));
+  for (const TableData& table : tables_) {
+    if (table.pooled()) continue;
+    padded.assign(table.num_unpooled * table.stride, 0);
+    for (std::int64_t i = 0; i < table.num_unpooled; ++i) next_row(table, i * table.stride);
+    NS_RETURN_IF_ERROR(copy_in(table.gradient));
+  }
+  return absl::OkStatus();
 }
 
 Status GpuEmbeddingOp::CheckTable(int table) const {

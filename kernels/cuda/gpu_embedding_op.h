@@ -50,10 +50,17 @@ class GpuEmbeddingOp final : public EmbeddingOp {
     EmbeddingTableSpec spec;
     NumberType type;
     std::int32_t vectors;
-    std::int64_t first_output_col;  // on the device
     std::uint32_t first_key;
     std::byte* weights;
     float* state;  // null without
+    std::uint64_t gradient_seed;
+    // Of the table's first column, on the device; without pooling those of the batch.
+    float* output;
+    float* gradient;
+    std::int64_t stride;            // floats from one sample, or id, to the next
+    std::int64_t num_unpooled = 0;  // ids of the batch
+
+    bool pooled() const { return spec.pooling_mode != PoolingMode::kNone; }
   };
 
   GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec);
@@ -66,6 +73,8 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status CheckRoom(std::int64_t bytes) const;
   Status CopyInputs(const std::vector<LookupBatch>& inputs, const BatchPlaces& places);
   Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchPlaces& places);
+  // Of tables without pooling.
+  Status FillGradients();
   Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
   template <typename T>
   Status CopyToBatch(const std::vector<T>& values, std::int64_t place);
@@ -75,11 +84,12 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status PlanBackward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
                       LaunchArrays& arrays);
   Status CheckTable(int table) const;
+  std::int64_t OutputSize() const;
 
   std::shared_ptr<Gpu> gpu_;
   const EmbeddingOpSpec spec_;
   std::vector<TableData> tables_;
-  std::int64_t device_cols_ = 0;  // of output and gradient
+  std::int64_t device_cols_ = 0;  // of output and gradient of pooled tables
   int key_bits_ = 1;
   float* output_ = nullptr;
   float* output_gradient_ = nullptr;
@@ -91,6 +101,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   bool has_inputs_ = false;
   Batched<PoolTable> pool_, pool_segments_;
   Batched<SegmentTable> add_segments_;
+  Batched<GatherTable> gather_;
   Batched<KeyTable> make_keys_;
   std::uint32_t* keys_ = nullptr;
   void* occurrences_ = nullptr;

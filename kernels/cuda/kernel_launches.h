@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/gathering.h"
 #include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
 #include "kernels/cuda/pooling.h"
@@ -20,6 +21,7 @@ namespace neuroshard::cuda {
 cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream);
 cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream);
 cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream);
+cudaError_t LaunchGather(Batched<GatherTable> batch, cudaStream_t stream);
 cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream);
 cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
                        cudaStream_t stream);

@@ -34,6 +34,10 @@ std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags) {
   return CeilOfQuotient(bags, BagsPerBlock(vectors));
 }
 
+std::int64_t GatherBlocks(std::int32_t vectors, std::int64_t ids) {
+  return CeilOfQuotient(CeilOfQuotient(ids, kRowsInFlight), BagsPerBlock(vectors));
+}
+
 std::int64_t KeyBlocks(std::int64_t entries) { return CeilOfQuotient(entries, kEntriesPerBlock); }
 
 std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors) {

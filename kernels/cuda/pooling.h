@@ -62,13 +62,13 @@ NS_DEVICE_CODE int CountWithin(std::int64_t begin, std::int64_t end) {
 }
 
 // The first rows of ids[begin .. end); a device has fewer than 2^32.
-NS_DEVICE_CODE void LoadIds(const PoolTable& table, std::int64_t begin, std::int64_t end,
+NS_DEVICE_CODE void LoadIds(const std::int64_t* ids, std::int64_t begin, std::int64_t end,
                             std::uint32_t (&rows)[kRowsInFlight]) {
   const int count = CountWithin(begin, end);
   NS_UNROLL
   for (int k = 0; k < kRowsInFlight; ++k) {
     rows[k] = 0;
-    if (k < count) rows[k] = static_cast<std::uint32_t>(LoadConstant(table.ids + begin + k));
+    if (k < count) rows[k] = static_cast<std::uint32_t>(LoadConstant(ids + begin + k));
   }
 }
 
@@ -89,7 +89,7 @@ NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thr
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
     Float4 sum = {0, 0, 0, 0};
     std::uint32_t row[kRowsInFlight];
-    LoadIds(table, begin, end, row);
+    LoadIds(table.ids, begin, end, row);
     for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
       const int count = CountWithin(i, end);
       typename Type::Raw raw[kRowsInFlight];
@@ -98,7 +98,7 @@ NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thr
         raw[k] = {};
         if (k < count) raw[k] = LoadConstant(rows + std::int64_t{row[k]} * table.vectors + vector);
       }
-      LoadIds(table, i + kRowsInFlight, end, row);
+      LoadIds(table.ids, i + kRowsInFlight, end, row);
       Float4 products[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) products[k] = Type::Widen(raw[k]);

@@ -9,7 +9,7 @@
 
 namespace neuroshard::cuda {
 
-// An occurrence of an id: the bag whose gradient it gets, and the factor of that gradient.
+// An occurrence of an id: the bag (without pooling, the entry) whose gradient it gets, and the factor of that gradient.
 struct PlainOccurrence {
   std::uint32_t bag;
   NS_DEVICE_CODE float scale() const { return 1.0F; }
@@ -25,8 +25,9 @@ struct alignas(8) ScaledOccurrence {
 // The ids of one table, to be made into sort keys; pointers are device memory.
 struct KeyTable {
   const std::int64_t* ids = nullptr;
-  const std::int64_t* offsets = nullptr;  // batch_size + 1
-  const float* id_weights = nullptr;      // may be null
+  // batch_size + 1; null: no pooling, and every entry has a gradient of its own.
+  const std::int64_t* offsets = nullptr;
+  const float* id_weights = nullptr;  // may be null
   std::int64_t batch_size = 0;
   std::int64_t entries = 0;      // ids of the table
   std::uint32_t first_key = 0;   // of row 0
@@ -65,11 +66,12 @@ NS_DEVICE_CODE void MakeKeys(const KeyTable& table, std::uint32_t* keys, Occurre
   const std::int64_t end =
       begin + kEntriesPerBlock < table.entries ? begin + kEntriesPerBlock : table.entries;
   if (begin >= end) return;
+  const bool pooled = table.offsets != nullptr;
   // Bags of the block's ends: a short range for the search of each entry.
-  const std::int64_t low = BagOf(table.offsets, 0, table.batch_size - 1, begin);
-  const std::int64_t high = BagOf(table.offsets, low, table.batch_size - 1, end - 1);
+  const std::int64_t low = pooled ? BagOf(table.offsets, 0, table.batch_size - 1, begin) : 0;
+  const std::int64_t high = pooled ? BagOf(table.offsets, low, table.batch_size - 1, end - 1) : 0;
   for (std::int64_t i = begin + thread; i < end; i += kThreads) {
-    const std::int64_t bag = BagOf(table.offsets, low, high, i);
+    const std::int64_t bag = pooled ? BagOf(table.offsets, low, high, i) : i;
     float scale = table.id_weights == nullptr ? 1.0F : LoadConstant(table.id_weights + i);
     if (table.mean) {
       scale /= static_cast<float>(LoadConstant(table.offsets + bag + 1) -

@@ -37,6 +37,10 @@ cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream) {
   return fake_gpu::Launch("PoolKernel", stream, [=] { SequentialGpu(0).Pool(batch); });
 }
 
+cudaError_t LaunchGather(Batched<GatherTable> batch, cudaStream_t stream) {
+  return fake_gpu::Launch("GatherKernel", stream, [=] { SequentialGpu(0).Gather(batch); });
+}
+
 cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
   return fake_gpu::Launch("SegmentKernel", stream, [=] { SequentialGpu(0).AddSegments(batch); });
 }

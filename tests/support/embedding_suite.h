@@ -93,6 +93,32 @@ TYPED_TEST_P(EmbeddingSuite, WidthsFromOneTo256InOneLaunch) {
   }
 }
 
+// Unpooled tables of every width beside pooled ones; ids that occur often, once and not at all.
+TYPED_TEST_P(EmbeddingSuite, UnpooledTables) {
+  for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kRowwiseAdagrad}) {
+    Random random(21);
+    EmbeddingOpSpec spec;
+    spec.batch_size = 23;
+    spec.optimizer = optimizer;
+    spec.learning_rate = 0.1F;
+    std::vector<LookupBatch> inputs;
+    for (const std::int64_t cols : {4, 3, 20, 128, 257, 1028}) {
+      const PoolingMode mode = cols == 20 ? PoolingMode::kMean : PoolingMode::kNone;
+      spec.tables.push_back(
+          {50, cols, mode, TypeParam::kTypes[spec.tables.size() % std::size(TypeParam::kTypes)]});
+      inputs.push_back(RandomLookups(random, 50, spec.batch_size, cols == 3 ? 200 : 9, false));
+    }
+    LookupBatch none;
+    none.offsets.assign(24, 0);
+    spec.tables.push_back({10, 8, PoolingMode::kNone});
+    inputs.push_back(none);
+    OpBesideOracle pair = this->Make(spec, inputs, random);
+    pair.ForwardAgrees();
+    for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random);
+    pair.ForwardAgrees();
+  }
+}
+
 TYPED_TEST_P(EmbeddingSuite, WideRows) {
   Random random(13);
   EmbeddingOpSpec spec;
@@ -408,8 +434,8 @@ TYPED_TEST_P(EmbeddingSuite, PlansForOtherTablesAreNamed) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(
-    EmbeddingSuite, RandomTablesAgreeWithTheOracle, WidthsFromOneTo256InOneLaunch, WideRows,
-    RunsOfEveryLength, OneRowHitVeryOften, BagsFromNoneToAHundredThousandIds,
+    EmbeddingSuite, RandomTablesAgreeWithTheOracle, WidthsFromOneTo256InOneLaunch, UnpooledTables,
+    WideRows, RunsOfEveryLength, OneRowHitVeryOften, BagsFromNoneToAHundredThousandIds,
     TheSameTwiceGivesTheSameBits, NewInputsReplaceOldOnes, NoLookupsGiveZerosAndChangeNothing,
     StartsWithOrdinaryValuesThatTheSeedDecides, TooLargeIsAValueThatQuotesBothSizes,
     BadInputsAreNamedAndKeepTheOldOnes, GeneratedInputsAreThoseOfTheHost,

@@ -79,6 +79,9 @@ void EmulatedGpu::Generate(const Batched<LookupTable>& batch) {
 void EmulatedGpu::Pool(const Batched<PoolTable>& batch) {
   if (batch.blocks > 0) (void)LaunchPool(batch, nullptr);
 }
+void EmulatedGpu::Gather(const Batched<GatherTable>& batch) {
+  if (batch.blocks > 0) (void)LaunchGather(batch, nullptr);
+}
 void EmulatedGpu::AddSegments(const Batched<SegmentTable>& batch) {
   if (batch.blocks > 0) (void)LaunchSegments(batch, nullptr);
 }

@@ -103,6 +103,10 @@ void SequentialGpu::Pool(const Batched<PoolTable>& batch) {
   ForEachThread(batch, PoolBagsOfAnyType);
 }
 
+void SequentialGpu::Gather(const Batched<GatherTable>& batch) {
+  ForEachThread(batch, GatherRowsOfAnyType);
+}
+
 void SequentialGpu::AddSegments(const Batched<SegmentTable>& batch) {
   ForEachThread(batch, SumSegments);
 }

@@ -27,6 +27,7 @@ class SequentialGpu : public Gpu {
   void Fill(const Batched<FillTable>& batch) override;
   void Generate(const Batched<LookupTable>& batch) override;
   void Pool(const Batched<PoolTable>& batch) override;
+  void Gather(const Batched<GatherTable>& batch) override;
   void AddSegments(const Batched<SegmentTable>& batch) override;
   void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
                    bool scaled) override;
