@@ -1,6 +1,7 @@
 #include "server/pretrain/report/model_evaluation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -19,12 +20,6 @@ std::optional<RegressionMetrics> MetricsOf(const ModelComparison& comparison,
   RegressionMetrics metrics = MeasureRegression(stage->predicted_ms, stage->measured_ms);
   metrics.samples = stage->samples;
   return metrics;
-}
-
-std::string Listed(const std::set<std::string>& values) {
-  std::string text;
-  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + value;
-  return text;
 }
 
 }  // namespace
@@ -75,7 +70,7 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
     measured.erase("");  // not stated
     if (model.empty() || measured.empty()) return;
     mismatches.push_back(fmt::format("the model is for {} {}, the store also has {}", what, model,
-                                     Listed(measured)));
+                                     fmt::join(measured, ", ")));
   };
   compare("global batch size",
           info.coverage.global_batch_size == 0 ? ""
