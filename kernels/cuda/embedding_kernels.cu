@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> bat
   PoolBagsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
 }
 
-__global__ void __launch_bounds__(kThreads, 3) GatherKernel(Batched<GatherTable> batch) {
+__global__ void __launch_bounds__(kThreads, 2) GatherKernel(Batched<GatherTable> batch) {
   const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
   const GatherTable table = batch.tables[found.table];
   GatherRowsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));

@@ -9,7 +9,8 @@
 
 namespace neuroshard::cuda {
 
-// An occurrence of an id: the bag (without pooling, the entry) whose gradient it gets, and the factor of that gradient.
+// An occurrence of an id: the bag (without pooling, the entry) whose gradient it gets, and the
+// factor of that gradient.
 struct PlainOccurrence {
   std::uint32_t bag;
   NS_DEVICE_CODE float scale() const { return 1.0F; }
@@ -59,6 +60,18 @@ NS_DEVICE_CODE void MakeOccurrence(std::int64_t bag, float scale, ScaledOccurren
   *out = {static_cast<std::uint32_t>(bag), scale};
 }
 
+// Entries [begin, end) of a table without pooling.
+template <typename Occurrence>
+NS_DEVICE_CODE void MakeKeysOfRows(const KeyTable& table, std::uint32_t* keys,
+                                   Occurrence* occurrences, std::int64_t begin, std::int64_t end,
+                                   int thread) {
+  for (std::int64_t i = begin + thread; i < end; i += kThreads) {
+    keys[table.first_entry + i] =
+        table.first_key + static_cast<std::uint32_t>(LoadConstant(table.ids + i));
+    MakeOccurrence(i, 1.0F, occurrences + table.first_entry + i);
+  }
+}
+
 template <typename Occurrence>
 NS_DEVICE_CODE void MakeKeys(const KeyTable& table, std::uint32_t* keys, Occurrence* occurrences,
                              std::int64_t block, int thread) {
@@ -66,12 +79,12 @@ NS_DEVICE_CODE void MakeKeys(const KeyTable& table, std::uint32_t* keys, Occurre
   const std::int64_t end =
       begin + kEntriesPerBlock < table.entries ? begin + kEntriesPerBlock : table.entries;
   if (begin >= end) return;
-  const bool pooled = table.offsets != nullptr;
+  if (table.offsets == nullptr) return MakeKeysOfRows(table, keys, occurrences, begin, end, thread);
   // Bags of the block's ends: a short range for the search of each entry.
-  const std::int64_t low = pooled ? BagOf(table.offsets, 0, table.batch_size - 1, begin) : 0;
-  const std::int64_t high = pooled ? BagOf(table.offsets, low, table.batch_size - 1, end - 1) : 0;
+  const std::int64_t low = BagOf(table.offsets, 0, table.batch_size - 1, begin);
+  const std::int64_t high = BagOf(table.offsets, low, table.batch_size - 1, end - 1);
   for (std::int64_t i = begin + thread; i < end; i += kThreads) {
-    const std::int64_t bag = pooled ? BagOf(table.offsets, low, high, i) : i;
+    const std::int64_t bag = BagOf(table.offsets, low, high, i);
     float scale = table.id_weights == nullptr ? 1.0F : LoadConstant(table.id_weights + i);
     if (table.mean) {
       scale /= static_cast<float>(LoadConstant(table.offsets + bag + 1) -

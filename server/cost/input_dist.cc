@@ -73,7 +73,8 @@ std::optional<CostInterval> InputDist::Interval(double rank_ms) const {
   return interval_->Around(rank_ms, interval_->Noise(rank_ms));
 }
 
-float InputDist::Ms(const ShardFeatures& shard) const {
+float InputDist::Ms(const ShardFeatures& given) const {
+  const ShardFeatures shard = AsHottestRowBlock(given, conditions_.global_batch_size);
   const double ranks = topology_.num_ranks;
   const double per_host = topology_.ranks_per_host;
   if (ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return 0;
