@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "common/base/bytes.h"
@@ -176,6 +178,30 @@ TEST(NvmlTest, ThrottleReasonsInWords) {
   EXPECT_EQ(cuda::DescribeThrottleReasons(0), "none");
   EXPECT_EQ(cuda::DescribeThrottleReasons(0x1), "none");  // idle
   EXPECT_EQ(cuda::DescribeThrottleReasons(0x44), "0x44 (sw_power_cap hw_thermal_slowdown)");
+}
+
+// Of the fake library of tests/fake_gpu, which is one of a driver before 535.
+TEST(NvmlTest, ReadsWhatTheLibraryTells) {
+  const auto read = [](const std::string& bus) {
+    const auto nvml = cuda::Nvml::Open(bus);
+    return nvml == nullptr ? std::map<std::string, std::string>{} : nvml->Read();
+  };
+  const std::string first = "fa4e:00:00.0";
+  if (read(first).empty()) GTEST_SKIP() << "SKIPPED, NOT TESTED: there is no fake NVML";
+  std::map<std::string, std::string> all = {
+      {"nvml_sm_clock_mhz", "1980"},      {"nvml_memory_clock_mhz", "2619"},
+      {"nvml_temperature_celsius", "41"}, {"nvml_power_mw", "350000"},
+      {"nvml_throttle_reasons", "none"},  {"nvml_driver", "530.30.02"}};
+  EXPECT_EQ(read(first), all);
+  EXPECT_EQ(read("fa4e:01:00.0")["nvml_throttle_reasons"], "0x4 (sw_power_cap)");
+  setenv("FAKE_NVML_FAIL", "nvmlDeviceGetPowerUsage", 1);
+  all.erase("nvml_power_mw");
+  EXPECT_EQ(read(first), all);
+  for (const char* call : {"nvmlInit_v2", "nvmlDeviceGetHandleByPciBusId_v2"}) {
+    setenv("FAKE_NVML_FAIL", call, 1);
+    EXPECT_EQ(read(first), (std::map<std::string, std::string>{})) << call;
+  }
+  unsetenv("FAKE_NVML_FAIL");
 }
 
 TEST(NvmlTest, NothingIsSaidOfAnUnknownDevice) {

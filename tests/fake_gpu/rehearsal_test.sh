@@ -42,8 +42,25 @@ dims: [16, 8, 4]
 batch_size: 64
 settings: {warmup_iterations: 1, min_iterations: 1, max_iterations: 1}
 YAML
-FAKE_GPUS=2 PATH=$work/path:$PATH "$root/bench/gpu/run.sh" --bin "$work/bin" --out "$work/out" --minutes 2 --only ranks,sweep,model \
-  --sweep "$work/sweep.yaml" >"$work/said" 2>&1 || fail "the rehearsal failed"
+run() {
+  FAKE_GPUS=2 PATH=$work/path:$PATH "$root/bench/gpu/run.sh" --bin "$work/bin" --out "$work/out" --minutes 2 --only ranks,sweep,model \
+    --sweep "$work/sweep.yaml" >"$work/said" 2>&1
+}
+# Killed in the midst of its sweep, with all that it started.
+set -m
+run &
+killed=$!
+set +m
+until grep -q '^\[sweep\] at most' "$work/said" 2>/dev/null && [ -s "$work/out/profile.db" ]; do
+  kill -0 "$killed" 2>/dev/null || fail "the rehearsal ended before its sweep"
+  sleep 0.1
+done
+kill -9 -- "-$killed"
+wait "$killed" || true
+[ ! -e "$work/out/model.tar.gz" ] || fail "the rehearsal was not killed in the midst of its sweep"
+# Run again, it goes on.
+run || fail "the rehearsal failed"
+expect "$work/said" 'ranks. was done before'
 expect "$work/out/RESULTS.md" "Measured on $name"
 expect "$work/out/RESULTS.md" 'ranks: comm 10/10'
 expect "$work/out/RESULTS.md" 'sweep: compute 40/40'
@@ -85,6 +102,14 @@ FAKE_GPU_FAIL=PoolKernel:5:lost start broken "$fake/bin/neuroshard-worker" --bac
 sweep broken || true
 expect "$work/broken.said" 'unspecified launch failure'
 kill -0 "${started[-1]}" || fail "the worker ended with its device"
+stop
+# A kernel that never ends: who asked goes away, and the device is there again.
+FAKE_GPU_FAIL=PoolKernel:5:hang start hung "$fake/bin/neuroshard-worker" --backend cuda
+timeout -s INT -k 20 4 "$bin/neuroshard" sweep compute "$work/sweep.yaml" --workers "$address" --store "$work/hung.db" >"$work/hung.said" 2>&1 || true
+sed 's/num_samples: 40/num_samples: 1/' "$work/sweep.yaml" >"$work/one.yaml"
+"$bin/neuroshard" sweep compute "$work/one.yaml" --workers "$address" --store "$work/after.db" >"$work/after.said" 2>&1 || fail "no device after a hung kernel"
+expect "$work/after.said" '1 measured now'
+expect "$work/hung.err" 'did not answer in time and was ended'
 stop
 FAKE_GPU_MEMORY=2400000000 start small "$fake/bin/neuroshard-worker" --backend cuda
 sed -i 's/max_weights_bytes.*/max_weights_bytes: 1073741824/' "$work/sweep.yaml"
