@@ -6,8 +6,10 @@
 
 #ifdef __CUDA_ARCH__
 #define NS_UNROLL _Pragma("unroll")
+#define NS_NO_UNROLL _Pragma("unroll 1")
 #else
 #define NS_UNROLL
+#define NS_NO_UNROLL
 #endif
 
 namespace neuroshard::cuda {

@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kThreads)
   MakeKeys(table, keys, occurrences, found.block, static_cast<int>(threadIdx.x));
 }
 
-// Tables of up to kMost vectors a lane.
-template <int kMost, typename Occurrence>
+// Tables of up to kMost vectors a lane. kMoments: ChunkUpdate's.
+template <int kMost, typename Occurrence, bool kMoments>
 __global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
     UpdateKernel(Batched<UpdateTable> batch, UpdateStep step) {
   const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
@@ -76,21 +76,24 @@ __global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
   const std::int64_t chunk = found.block * (kThreads / lanes) + thread / lanes;
   if (chunk >= Chunks(table.entries)) return;  // for all lanes of the group
   const LaneGroup group(lanes, thread);
-  if (kMost <= 2 && VectorsPerLane(table.vectors) == 1) {
-    UpdateChunk<1, Occurrence>(table, step, chunk, group);
-  } else {
-    UpdateChunk<kMost, Occurrence>(table, step, chunk, group);
+  if constexpr (kMost == 2) {
+    if (VectorsPerLane(table.vectors) == 1) {
+      return UpdateChunk<1, Occurrence, kMoments>(table, step, chunk, group);
+    }
   }
+  UpdateChunk<kMost, Occurrence, kMoments>(table, step, chunk, group);
 }
 
-template <typename Occurrence>
+template <typename Occurrence, bool kMoments>
 void LaunchUpdateOf(Batched<UpdateTable> batch, int vectors_per_lane, UpdateStep step,
                     cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(batch.blocks);
-  if (vectors_per_lane <= 2) {
-    UpdateKernel<2, Occurrence><<<blocks, kThreads, 0, stream>>>(batch, step);
+  constexpr int kNarrow = NarrowVectors(kMoments);
+  if (vectors_per_lane <= kNarrow) {
+    UpdateKernel<kNarrow, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
   } else {
-    UpdateKernel<kMaxVectorsPerLane, Occurrence><<<blocks, kThreads, 0, stream>>>(batch, step);
+    UpdateKernel<kMaxVectorsPerLane, Occurrence, kMoments>
+        <<<blocks, kThreads, 0, stream>>>(batch, step);
   }
 }
 
@@ -138,12 +141,18 @@ cudaError_t LoadKernels() {
       reinterpret_cast<const void*>(&SegmentKernel),
       reinterpret_cast<const void*>(&KeyKernel<PlainOccurrence>),
       reinterpret_cast<const void*>(&KeyKernel<ScaledOccurrence>),
-      reinterpret_cast<const void*>(&UpdateKernel<2, PlainOccurrence>),
-      reinterpret_cast<const void*>(&UpdateKernel<2, ScaledOccurrence>),
-      reinterpret_cast<const void*>(&UpdateKernel<2, void>),
-      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, PlainOccurrence>),
-      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, ScaledOccurrence>),
-      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, void>),
+      reinterpret_cast<const void*>(&UpdateKernel<2, PlainOccurrence, false>),
+      reinterpret_cast<const void*>(&UpdateKernel<1, PlainOccurrence, true>),
+      reinterpret_cast<const void*>(&UpdateKernel<2, ScaledOccurrence, false>),
+      reinterpret_cast<const void*>(&UpdateKernel<1, ScaledOccurrence, true>),
+      reinterpret_cast<const void*>(&UpdateKernel<2, void, false>),
+      reinterpret_cast<const void*>(&UpdateKernel<1, void, true>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, PlainOccurrence, false>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, PlainOccurrence, true>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, ScaledOccurrence, false>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, ScaledOccurrence, true>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, void, false>),
+      reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, void, true>),
       reinterpret_cast<const void*>(&GateKernel),
       reinterpret_cast<const void*>(&CopyKernel),
       reinterpret_cast<const void*>(&ReadKernel)};
@@ -197,16 +206,20 @@ cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occur
 
 cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
                          UpdateStep step, cudaStream_t stream) {
-  switch (entries) {
-    case EntryKind::kPlain:
-      LaunchUpdateOf<PlainOccurrence>(batch, vectors_per_lane, step, stream);
-      break;
-    case EntryKind::kScaled:
-      LaunchUpdateOf<ScaledOccurrence>(batch, vectors_per_lane, step, stream);
-      break;
-    case EntryKind::kPartial:
-      LaunchUpdateOf<void>(batch, vectors_per_lane, step, stream);
-      break;
+  const auto launch = [&]<bool kMoments>() {
+    switch (entries) {
+      case EntryKind::kPlain:
+        return LaunchUpdateOf<PlainOccurrence, kMoments>(batch, vectors_per_lane, step, stream);
+      case EntryKind::kScaled:
+        return LaunchUpdateOf<ScaledOccurrence, kMoments>(batch, vectors_per_lane, step, stream);
+      case EntryKind::kPartial:
+        return LaunchUpdateOf<void, kMoments>(batch, vectors_per_lane, step, stream);
+    }
+  };
+  if (HasMoments(step.rule)) {
+    launch.template operator()<true>();
+  } else {
+    launch.template operator()<false>();
   }
   return cudaGetLastError();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,26 @@ NumberType TypeOf(DataType type) {
       break;
   }
   return NumberType::kFp32;
+}
+
+UpdateRule RuleOf(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return UpdateRule::kSgd;
+    case Optimizer::kAdagrad:
+      return UpdateRule::kAdagrad;
+    case Optimizer::kRowwiseAdagrad:
+      return UpdateRule::kRowwiseAdagrad;
+    case Optimizer::kAdam:
+      return UpdateRule::kAdam;
+    case Optimizer::kPartialRowwiseAdam:
+      return UpdateRule::kPartialRowwiseAdam;
+    case Optimizer::kLamb:
+      return UpdateRule::kLamb;
+    case Optimizer::kLarsSgd:
+      return UpdateRule::kLarsSgd;
+  }
+  return UpdateRule::kSgd;
 }
 
 Status CheckGpuLimits(const EmbeddingOpSpec& spec) {
@@ -58,7 +79,9 @@ float StoredToFloat(NumberType type, Raw raw) {
 const EmbeddingAbilities& GpuEmbeddingOp::Abilities() {
   static const EmbeddingAbilities abilities = {
       .weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16},
-      .optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad},
+      .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
+                     Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
+                     Optimizer::kLarsSgd},
       .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone}};
   return abilities;
 }
@@ -77,14 +100,17 @@ GpuEmbeddingOp::GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& 
     : gpu_(std::move(gpu)), spec_(spec), model_(gpu_), batch_(gpu_), launches_(gpu_) {}
 
 Status GpuEmbeddingOp::Allocate() {
-  const bool stateful = spec_.optimizer == Optimizer::kRowwiseAdagrad;
+  const UpdateRule rule = RuleOf(spec_.optimizer);
   MemoryLayout layout;
-  std::vector<std::int64_t> weights, states;
+  std::vector<std::int64_t> weights, states, first_moments, second_moments;
   for (const EmbeddingTableSpec& table : spec_.tables) {
     const std::int64_t vectors = VectorsOf(table.cols);
     weights.push_back(
         layout.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
-    states.push_back(layout.Take(stateful ? table.rows : 0, 4));
+    const std::int64_t row_bytes = vectors * kVector * 4;
+    states.push_back(layout.Take(HasRowState(rule) ? table.rows : 0, 4));
+    first_moments.push_back(layout.Take(HasMoments(rule) ? table.rows : 0, row_bytes));
+    second_moments.push_back(layout.Take(HasSecondMoments(rule) ? table.rows : 0, row_bytes));
     if (table.pooling_mode == PoolingMode::kNone) continue;
     device_cols_ += vectors * kVector;  // at most 2^13 a table
   }
@@ -108,7 +134,12 @@ Status GpuEmbeddingOp::Allocate() {
     data.vectors = vectors;
     data.first_key = static_cast<std::uint32_t>(key);
     data.weights = model_.at(weights[t]);
-    data.state = stateful ? reinterpret_cast<float*>(model_.at(states[t])) : nullptr;
+    const auto state_at = [&](bool has, std::int64_t place) {
+      return has ? reinterpret_cast<float*>(model_.at(place)) : nullptr;
+    };
+    data.state = state_at(HasRowState(rule), states[t]);
+    data.momentum1 = state_at(HasMoments(rule), first_moments[t]);
+    data.momentum2 = state_at(HasSecondMoments(rule), second_moments[t]);
     key += table.rows;
     data.stride = std::int64_t{vectors} * kVector;
     if (!data.pooled()) continue;
@@ -142,8 +173,13 @@ Status GpuEmbeddingOp::Initialise() {
       add({table.gradient, NumberType::kFp32, batch, vectors, cols, output_vectors,
            table.gradient_seed, kGradientRange});
     }
-    if (table.state == nullptr) continue;
-    add({table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
+    if (table.state != nullptr) {
+      add({table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
+    }
+    for (float* moments : {table.momentum1, table.momentum2}) {
+      if (moments == nullptr) continue;
+      add({moments, NumberType::kFp32, table.spec.rows, vectors, cols, vectors, 0, 0});
+    }
   }
   Batched<FillTable> launch;
   LaunchArrays arrays(launches_);
@@ -384,11 +420,12 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
 
   const std::int64_t occurrence_bytes =
       places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
+  const int narrow = NarrowVectors(HasMoments(RuleOf(spec_.optimizer)));
   updates_.clear();
   updates_.reserve(2 * levels);  // arrays keeps addresses of its elements
   for (std::size_t level = 0; level < levels; ++level) {
-    // Tables of up to two vectors a lane have a launch of their own: wide ones need registers that
-    // would cost the others their parallelism.
+    // Narrow tables have a launch of their own: wide ones need registers that would cost the others
+    // their parallelism.
     for (const bool wide : {false, true}) {
       std::vector<UpdateTable> updates;
       std::vector<std::int64_t> blocks;
@@ -396,7 +433,8 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
       for (std::size_t t = 0; t < tables_.size(); ++t) {
         const TableData& table = tables_[t];
         const BatchPlaces::Table& place = places.tables[t];
-        if (level >= place.levels.size() || (VectorsPerLane(table.vectors) > 2) != wide) continue;
+        if (level >= place.levels.size() || (VectorsPerLane(table.vectors) > narrow) != wide)
+          continue;
         const BatchPlaces::Level& here = place.levels[level];
         UpdateTable update;
         update.weights = table.weights;
@@ -404,6 +442,8 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
         update.vectors = table.vectors;
         update.cols = static_cast<std::int32_t>(table.spec.cols);
         update.state = table.state;
+        update.momentum1 = table.momentum1;
+        update.momentum2 = table.momentum2;
         update.first_key = table.first_key;
         update.entries = here.entries;
         if (level == 0) {
@@ -434,7 +474,6 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
                        : places.scaled ? EntryKind::kScaled
                                        : EntryKind::kPlain;
       launch.vectors_per_lane = vectors_per_lane;
-      launch.step = {spec_.learning_rate, spec_.epsilon};
       NS_RETURN_IF_ERROR(arrays.Add(updates, blocks, &launch.batch));
     }
   }
@@ -454,7 +493,31 @@ void GpuEmbeddingOp::Backward() {
   if (!has_inputs_ || sort_.entries == 0) return;
   gpu_->MakeRowKeys(make_keys_, keys_, occurrences_, sort_.scaled);
   gpu_->Sort(sort_);
-  for (const UpdateLaunch& update : updates_) gpu_->Update(update);
+  const UpdateStep step = NextStep();
+  for (UpdateLaunch& update : updates_) {
+    update.step = step;
+    gpu_->Update(update);
+  }
+}
+
+UpdateStep GpuEmbeddingOp::NextStep() {
+  const auto t = static_cast<double>(++steps_);
+  UpdateStep step;
+  step.learning_rate = spec_.learning_rate;
+  step.epsilon = spec_.epsilon;
+  step.rule = RuleOf(spec_.optimizer);
+  step.beta1 = spec_.beta1;
+  step.beta2 = spec_.beta2;
+  const auto inverse_correction = [t](float beta) {
+    return static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), t)));
+  };
+  if (step.rule != UpdateRule::kAdagrad) {
+    step.inverse_correction1 = inverse_correction(spec_.beta1);
+    step.inverse_correction2 = inverse_correction(spec_.beta2);
+  }
+  step.eta = spec_.eta;
+  step.momentum = spec_.momentum;
+  return step;
 }
 
 std::int64_t GpuEmbeddingOp::OutputSize() const {
@@ -469,10 +532,9 @@ std::vector<float> GpuEmbeddingOp::Output() const {
   std::vector<float> output;
   output.reserve(OutputSize());
   std::vector<float> padded(spec_.batch_size * device_cols_);
-  const auto copy_out = [&](const float* from) {
-    return gpu_->CopyOut(padded.data(), from, static_cast<std::int64_t>(padded.size()) * 4).ok();
-  };
-  if (!copy_out(output_)) return {};
+  if (!gpu_->CopyOut(padded.data(), output_, static_cast<std::int64_t>(padded.size()) * 4).ok()) {
+    return {};
+  }
   for (std::int64_t b = 0; b < spec_.batch_size; ++b) {
     for (const TableData& table : tables_) {
       if (!table.pooled()) continue;
@@ -482,11 +544,9 @@ std::vector<float> GpuEmbeddingOp::Output() const {
   }
   for (const TableData& table : tables_) {
     if (table.pooled() || table.num_unpooled == 0) continue;
-    padded.resize(table.num_unpooled * table.stride);
-    if (!copy_out(table.output)) return {};
-    for (auto row = padded.begin(); row != padded.end(); row += table.stride) {
-      output.insert(output.end(), row, row + table.spec.cols);
-    }
+    const std::vector<float> rows =
+        CopyRows(table.output, table.num_unpooled, table.stride, table.spec.cols);
+    output.insert(output.end(), rows.begin(), rows.end());
   }
   return output;
 }
@@ -573,13 +633,33 @@ Status GpuEmbeddingOp::SetWeights(int table, std::span<const float> weights) {
   return gpu_->CopyIn(data.weights, stored.data(), static_cast<std::int64_t>(stored.size()));
 }
 
-std::vector<float> GpuEmbeddingOp::OptimizerState(int table) const {
-  if (!CheckTable(table).ok() || tables_[table].state == nullptr) return {};
-  std::vector<float> state(tables_[table].spec.rows);
-  if (!gpu_->CopyOut(state.data(), tables_[table].state,
-                     static_cast<std::int64_t>(state.size()) * 4)
-           .ok()) {
+std::vector<float> GpuEmbeddingOp::CopyRows(const float* from, std::int64_t rows,
+                                            std::int64_t stride, std::int64_t cols) const {
+  std::vector<float> padded(rows * stride);
+  if (!gpu_->CopyOut(padded.data(), from, static_cast<std::int64_t>(padded.size()) * 4).ok()) {
     return {};
+  }
+  std::vector<float> values;
+  values.reserve(rows * cols);
+  for (auto row = padded.begin(); row != padded.end(); row += stride) {
+    values.insert(values.end(), row, row + cols);
+  }
+  return values;
+}
+
+std::vector<float> GpuEmbeddingOp::OptimizerState(int table) const {
+  if (!CheckTable(table).ok()) return {};
+  const TableData& data = tables_[table];
+  std::vector<float> state;
+  for (const float* moments : {data.momentum1, data.momentum2}) {
+    if (moments == nullptr) continue;
+    const std::vector<float> values =
+        CopyRows(moments, data.spec.rows, std::int64_t{data.vectors} * kVector, data.spec.cols);
+    state.insert(state.end(), values.begin(), values.end());
+  }
+  if (data.state != nullptr) {
+    const std::vector<float> values = CopyRows(data.state, data.spec.rows, 1, 1);
+    state.insert(state.end(), values.begin(), values.end());
   }
   return state;
 }

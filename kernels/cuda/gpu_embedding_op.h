@@ -52,7 +52,10 @@ class GpuEmbeddingOp final : public EmbeddingOp {
     std::int32_t vectors;
     std::uint32_t first_key;
     std::byte* weights;
-    float* state;  // null without
+    // Optimizer state, null without: one value a row, or one a weight in padded rows.
+    float* state;
+    float* momentum1;
+    float* momentum2;
     std::uint64_t gradient_seed;
     // Of the table's first column, on the device; without pooling those of the batch.
     float* output;
@@ -84,6 +87,10 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status PlanBackward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
                       LaunchArrays& arrays);
   Status CheckTable(int table) const;
+  UpdateStep NextStep();
+  // Of the device's padded rows, so many columns each; empty where the device fails.
+  std::vector<float> CopyRows(const float* from, std::int64_t rows, std::int64_t stride,
+                              std::int64_t cols) const;
   std::int64_t OutputSize() const;
 
   std::shared_ptr<Gpu> gpu_;
@@ -107,6 +114,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   void* occurrences_ = nullptr;
   SortLaunch sort_;
   std::vector<UpdateLaunch> updates_;
+  std::int64_t steps_ = 0;  // of the optimizer
 };
 
 }  // namespace neuroshard::cuda

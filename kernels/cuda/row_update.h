@@ -8,7 +8,7 @@
 // another block: results do not depend on the launch, and a row that occurs 10^7 times costs five
 // more short levels.
 //
-// Row-wise Adagrad needs the sum over all columns of a row, so the lanes of a row are a power of
+// Row-wise Adagrad, and rules with norms, need sums over all columns of a row, so the lanes of a row are a power of
 // two within one warp and wide rows have several vectors a lane. The Group parameter is how the
 // lanes of a row talk; on the host one lane has the whole row.
 #pragma once
@@ -18,6 +18,7 @@
 
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/row_keys.h"
+#include "kernels/cuda/row_optimizers.h"
 
 namespace neuroshard::cuda {
 
@@ -33,7 +34,10 @@ struct UpdateTable {
   NumberType type = NumberType::kFp32;
   std::int32_t vectors = 0;  // of a row
   std::int32_t cols = 0;     // without padding
-  float* state = nullptr;    // row-wise Adagrad: one a row
+  float* state = nullptr;    // one a row, where the rule has any
+  // One a weight, in rows of `vectors`, where the rule has any.
+  float* momentum1 = nullptr;
+  float* momentum2 = nullptr;
   std::uint32_t first_key = 0;
 
   std::int64_t entries = 0;
@@ -54,29 +58,26 @@ struct UpdateTable {
 // Entries that an update launch reads: occurrences of the first level, or partial sums.
 enum class EntryKind { kPlain, kScaled, kPartial };
 
-// Scalars of the optimizer.
-struct UpdateStep {
-  float learning_rate = 0;
-  float epsilon = 0;
-};
-
 NS_DEVICE_CODE int UpdateLanes(std::int32_t vectors) {
   int lanes = 1;
   while (lanes < vectors && lanes < kWarp) lanes *= 2;
   return lanes;
 }
 NS_DEVICE_CODE int VectorsPerLane(std::int32_t vectors) { return (vectors + kWarp - 1) / kWarp; }
+// Tables of up to so many vectors a lane have launches of their own.
+constexpr int NarrowVectors(bool moments) { return moments ? 1 : 2; }
 NS_DEVICE_CODE std::int64_t Chunks(std::int64_t entries) { return (entries + kChunk - 1) / kChunk; }
 
 // Group: lane(), lanes(); Sum(x): the sum of x over the group, the same on all lanes; Agree():
 // what the lanes read before it does not see what they write after it.
-// Occurrence: void on later levels.
-template <typename Type, int kVectorsPerLane, typename Occurrence, typename Group>
+// Occurrence: void on later levels. kMoments: of a rule that has them; the others keep the registers
+// to themselves.
+template <typename Type, int kVectorsPerLane, typename Occurrence, bool kMoments, typename Group>
 class ChunkUpdate {
  public:
   static constexpr bool kFirstLevel = !std::is_void_v<Occurrence>;
   // Whether a row is loaded with its last gradient; wide ones have no registers for that.
-  static constexpr bool kRowAhead = kFirstLevel && kVectorsPerLane <= 2;
+  static constexpr bool kRowAhead = kFirstLevel && kVectorsPerLane <= 2 && !kMoments;
   static constexpr int kInFlight = kVectorsPerLane == 1 ? 4 : kVectorsPerLane == 2 ? 2 : 1;
 
   NS_DEVICE_CODE ChunkUpdate(const UpdateTable& table, UpdateStep step, Group group)
@@ -156,6 +157,16 @@ class ChunkUpdate {
   template <typename Visit>
   NS_DEVICE_CODE void ForVectors(Visit visit) const {
     NS_UNROLL
+    for (int v = 0; v < kVectorsPerLane; ++v) {
+      const int vector = group_.lane() + v * group_.lanes();
+      visit(v, vector, vector < table_.vectors);
+    }
+  }
+
+  // The same, with its code once where rows are wide: it takes minutes to compile sixteen times.
+  template <typename Visit>
+  NS_DEVICE_CODE void LoopOverVectors(Visit visit) const {
+    NS_NO_UNROLL
     for (int v = 0; v < kVectorsPerLane; ++v) {
       const int vector = group_.lane() + v * group_.lanes();
       visit(v, vector, vector < table_.vectors);
@@ -243,13 +254,11 @@ class ChunkUpdate {
 
   NS_DEVICE_CODE void Update(std::uint32_t key, const Item& item,
                              const Float4 (&sum)[kVectorsPerLane]) const {
+    if constexpr (kMoments) return UpdateMoments(key, item, sum);
     typename Type::Raw* weights = WeightsOf(key);
     float rate = step_.learning_rate;
     if (table_.state != nullptr) {
-      float squares = 0;
-      NS_UNROLL
-      for (int v = 0; v < kVectorsPerLane; ++v) squares += SumOfSquares(sum[v]);
-      squares = group_.Sum(squares);
+      const float squares = SquaresOfRow(sum);
       if (squares == 0) return;  // also where state and epsilon are 0
       float* state = table_.state + RowOf(key);
       const float before = kFirstLevel ? item.state : LoadRow(state);
@@ -270,12 +279,88 @@ class ChunkUpdate {
     });
   }
 
-  static NS_DEVICE_CODE float SquareRoot(float value) {
-#ifdef __CUDA_ARCH__
-    return __fsqrt_rn(value);
-#else
-    return __builtin_sqrtf(value);
-#endif
+  NS_DEVICE_CODE float SquaresOfRow(const Float4 (&sum)[kVectorsPerLane]) const {
+    float squares = 0;
+    NS_UNROLL
+    for (int v = 0; v < kVectorsPerLane; ++v) squares += SumOfSquares(sum[v]);
+    return group_.Sum(squares);
+  }
+
+  NS_DEVICE_CODE void UpdateMoments(std::uint32_t key, const Item& item,
+                                    const Float4 (&sum)[kVectorsPerLane]) const {
+    Float4 gradient[kVectorsPerLane];  // in memory where rows are wide: it is indexed in a loop
+    NS_UNROLL
+    for (int v = 0; v < kVectorsPerLane; ++v) gradient[v] = sum[v];
+    typename Type::Raw* weights = WeightsOf(key);
+    const std::int64_t first_vector = RowOf(key) * table_.vectors;
+    auto* firsts = reinterpret_cast<Float4*>(table_.momentum1) + first_vector;
+    const auto second_at = [&](int vector) {
+      return reinterpret_cast<Float4*>(table_.momentum2) + first_vector + vector;
+    };
+    float rate = step_.learning_rate, second_of_row = 0;
+    if (step_.rule == UpdateRule::kPartialRowwiseAdam) {
+      float* state = table_.state + RowOf(key);
+      const float before = kFirstLevel ? item.state : LoadRow(state);
+      second_of_row = step_.beta2 * before +
+                      (1 - step_.beta2) * SquaresOfRow(sum) / static_cast<float>(table_.cols);
+      group_.Agree();  // every lane has read the state
+      if (group_.lane() == 0) StoreRow(state, second_of_row);
+    } else if (step_.rule == UpdateRule::kLarsSgd) {
+      float squares = 0;
+      LoopOverVectors([&](int, int vector, bool has) {
+        if (has) squares += SumOfSquares(Type::Widen(LoadRow(weights + vector)));
+      });
+      rate *= step_.eta * NormRatio(group_.Sum(squares), SquaresOfRow(sum));
+    } else if (step_.rule == UpdateRule::kLamb) {
+      // Moments of the whole row, and the norm of its step, before any weight.
+      float squares = 0, squares_of_step = 0;
+      LoopOverVectors([&](int v, int vector, bool has) {
+        if (!has) return;
+        const Float4 first = FirstMoments(step_, LoadRow(firsts + vector), gradient[v]);
+        const Float4 second = SecondMoments(step_, LoadRow(second_at(vector)), gradient[v]);
+        StoreRow(firsts + vector, first);
+        StoreRow(second_at(vector), second);
+        squares += SumOfSquares(Type::Widen(LoadRow(weights + vector)));
+        squares_of_step += SumOfSquares(AdamStep(step_, first, second));
+      });
+      squares = group_.Sum(squares);
+      rate *= NormRatio(squares, group_.Sum(squares_of_step));
+    }
+    LoopOverVectors([&](int v, int vector, bool has) {
+      if (!has) return;
+      const Float4 row = Type::Widen(LoadRow(weights + vector));
+      Float4 first = LoadRow(firsts + vector);
+      // What Adam's step is made of.
+      Float4 numerator = first;
+      Float4 second = {second_of_row, second_of_row, second_of_row, second_of_row};
+      switch (step_.rule) {
+        case UpdateRule::kAdagrad:
+          first = second = first + Squares(gradient[v]);
+          numerator = gradient[v];
+          break;
+        case UpdateRule::kAdam:
+          second = SecondMoments(step_, LoadRow(second_at(vector)), gradient[v]);
+          StoreRow(second_at(vector), second);
+          first = numerator = FirstMoments(step_, first, gradient[v]);
+          break;
+        case UpdateRule::kPartialRowwiseAdam:
+          first = numerator = FirstMoments(step_, first, gradient[v]);
+          break;
+        case UpdateRule::kLamb:
+          second = LoadRow(second_at(vector));
+          break;
+        case UpdateRule::kLarsSgd:
+          first = MultiplyAdd(step_.momentum * first, rate, gradient[v]);
+          break;
+        case UpdateRule::kSgd:
+        case UpdateRule::kRowwiseAdagrad:
+          break;
+      }
+      const bool is_lars = step_.rule == UpdateRule::kLarsSgd;
+      const Float4 change = is_lars ? first : AdamStep(step_, numerator, second);
+      StoreRow(firsts + vector, first);
+      StoreRow(weights + vector, Type::Narrow(MultiplyAdd(row, is_lars ? -1 : -rate, change)));
+    });
   }
 
   const UpdateTable& table_;
@@ -283,16 +368,19 @@ class ChunkUpdate {
   const Group group_;
 };
 
-template <int kVectorsPerLane, typename Occurrence, typename Group>
+template <int kVectorsPerLane, typename Occurrence, bool kMoments = false, typename Group>
 NS_DEVICE_CODE void UpdateChunk(const UpdateTable& table, UpdateStep step, std::int64_t chunk,
                                 Group group) {
   switch (table.type) {
     case NumberType::kFp32:
-      return ChunkUpdate<Fp32, kVectorsPerLane, Occurrence, Group>(table, step, group).Run(chunk);
+      return ChunkUpdate<Fp32, kVectorsPerLane, Occurrence, kMoments, Group>(table, step, group)
+          .Run(chunk);
     case NumberType::kFp16:
-      return ChunkUpdate<Fp16, kVectorsPerLane, Occurrence, Group>(table, step, group).Run(chunk);
+      return ChunkUpdate<Fp16, kVectorsPerLane, Occurrence, kMoments, Group>(table, step, group)
+          .Run(chunk);
     case NumberType::kBf16:
-      return ChunkUpdate<Bf16, kVectorsPerLane, Occurrence, Group>(table, step, group).Run(chunk);
+      return ChunkUpdate<Bf16, kVectorsPerLane, Occurrence, kMoments, Group>(table, step, group)
+          .Run(chunk);
   }
 }
 

@@ -34,6 +34,12 @@ struct SingleLane {
 template <typename Occurrence>
 void UpdateChunkOnHost(const UpdateTable& table, UpdateStep step, std::int64_t chunk) {
   constexpr int kWidest = kWarp * kMaxVectorsPerLane;
+  if (HasMoments(step.rule)) {
+    if (table.vectors <= 16) {
+      return UpdateChunk<16, Occurrence, true>(table, step, chunk, SingleLane{});
+    }
+    return UpdateChunk<kWidest, Occurrence, true>(table, step, chunk, SingleLane{});
+  }
   // Up to two vectors: as on a device, with several entries in flight and rows loaded ahead.
   if (table.vectors <= 1) return UpdateChunk<1, Occurrence>(table, step, chunk, SingleLane{});
   if (table.vectors <= 2) return UpdateChunk<2, Occurrence>(table, step, chunk, SingleLane{});
