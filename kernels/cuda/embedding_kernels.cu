@@ -88,12 +88,11 @@ template <typename Occurrence, bool kMoments>
 void LaunchUpdateOf(Batched<UpdateTable> batch, int vectors_per_lane, UpdateStep step,
                     cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(batch.blocks);
-  constexpr int kNarrow = NarrowVectors(kMoments);
+  constexpr int kNarrow = NarrowVectors(kMoments), kWide = kMaxVectorsPerLane;
   if (vectors_per_lane <= kNarrow) {
     UpdateKernel<kNarrow, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
   } else {
-    UpdateKernel<kMaxVectorsPerLane, Occurrence, kMoments>
-        <<<blocks, kThreads, 0, stream>>>(batch, step);
+    UpdateKernel<kWide, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
   }
 }
 
