@@ -14,6 +14,7 @@
 #include "common/base/random.h"
 #include "common/domain/held_shards.h"
 #include "common/domain/memory_use.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -223,7 +224,7 @@ RandomCase MakeCase(Random& random, int max_tables, double max_slack) {
 TEST(ReshardTest, EveryRankEndsWithThePlanAndIsNeverOverItsMemory) {
   Random random(11);
   std::map<OrderKind, int> kinds;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < testing::Trials(2000); ++round) {
     const RandomCase made = MakeCase(random, 8, round % 2 == 0 ? 0.3 : 1.5);
     const auto resharding = Reshard(made.request, made.plan);
     ASSERT_TRUE(resharding.ok()) << resharding.status();

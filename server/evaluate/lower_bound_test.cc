@@ -17,6 +17,7 @@
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -215,7 +216,7 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
   Random random(7);
   std::array<double, 2> share_sum = {};  // of fleets that are alike, and that are not
   std::array<int, 2> compared = {};
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < testing::Trials(120); ++round) {
     const int ranks = static_cast<int>(random.Between(1, 4));
     const bool wide = random.Below(2) == 0;
     const std::vector<std::int64_t> wide_dims = {64, 72, 128, 136};

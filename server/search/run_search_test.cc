@@ -13,6 +13,7 @@
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -66,7 +67,7 @@ PlanRequest Roomy(std::uint64_t seed) {
 TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
   Random random(21);
   int plans = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < testing::Trials(2000); ++i) {
     const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
     PlanRequest request = RandomPlanRequest(random);
     request.search.beam_width = 2;
@@ -99,7 +100,7 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
       ASSERT_FALSE(result->statistics.time_limit_reached);
     }
   }
-  EXPECT_GT(plans, 6000);
+  EXPECT_GT(plans, testing::Trials(6000));
 }
 
 // A wide table decides what compute and communication cost, narrow ones with many ids what their

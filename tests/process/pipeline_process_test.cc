@@ -166,7 +166,7 @@ TEST_F(PipelineProcessTest, FromMeasurementsToAValidatedPlan) {
   ASSERT_EQ(comm.exit_code, 0) << comm.err;
 
   const std::string train_config =
-      dir_.Write("train.yaml", "max_epochs: 60\nmin_compute_tau: -1  # of a handful of samples\n");
+      dir_.Write("train.yaml", "max_epochs: 20\nmin_compute_tau: -1  # of a handful of samples\n");
   const ProcessResult trained =
       RunProcess({Binary("neuroshard-pretrain"), "train", "--store", store_, "--config",
                   train_config, "--out", dir_.Path("models/cpu/1")});

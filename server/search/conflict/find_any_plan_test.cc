@@ -9,6 +9,7 @@
 #include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -31,7 +32,7 @@ TEST(FindAnyPlanTest, FindsALegalPlanWhereThereIsOne) {
   shape.torchrec_memory = true;
   int found = 0;
   int missed = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < testing::Trials(200); ++i) {
     PlanRequest request = RandomPlanRequest(random, shape);
     AddRandomConstraints(random, request, 10);
     if (i % 3 == 0) AddRandomMigration(random, request);
@@ -44,7 +45,7 @@ TEST(FindAnyPlanTest, FindsALegalPlanWhereThereIsOne) {
     EXPECT_THAT(plan, StatusIs(absl::StatusCode::kFailedPrecondition));
     missed += AnyPlanIsLegal(request, TypeSet::All()) ? 1 : 0;
   }
-  EXPECT_GT(found, 60);
+  EXPECT_GT(found, testing::Trials(60));
   EXPECT_EQ(missed, 0);
 }
 

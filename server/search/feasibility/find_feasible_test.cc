@@ -10,6 +10,7 @@
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -63,7 +64,7 @@ PlanRequest FullRanks(Random& random, double spare, bool rules) {
 
 TEST(FindFeasibleTest, FindsWhatAPlanIsKnownFor) {
   Random random(91);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < testing::Trials(40); ++i) {
     const PlanRequest request = FullRanks(random, i % 4 == 0 ? 0.0 : 0.005 * (i % 4), i % 2 == 0);
     const CompiledRules rules(request, {ShardingType::kTableWise});
     const Feasible feasible = FindFeasible(request, rules, NeverStop());

@@ -19,6 +19,7 @@
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -156,7 +157,7 @@ TEST(RepairPreviousTest, OneMoveOrTwoAreFoundWhereTheyAreEnough) {
 TEST(RepairPreviousTest, RefineMovesTheOneTableThatHasTo) {
   Random random(73);
   const ConcaveCostModel model;
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < testing::Trials(15); ++i) {
     PlanRequest request = PlacedTables(random);
     const auto bytes = BytesIn(request, request.migration->previous);
     const std::size_t rank = random.Below(16);
@@ -214,7 +215,7 @@ TEST(RepairPreviousTest, FindsAPlanWheneverTwoTablesAreEnough) {
   Random random(72);
   int enough = 0;
   int found = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < testing::Trials(400); ++i) {
     const TypeSet types = i % 2 == 0 ? TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise}
                                      : TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise,
                                                ShardingType::kRowWise, ShardingType::kTableRowWise,
@@ -251,7 +252,7 @@ TEST(RepairPreviousTest, FindsAPlanWheneverTwoTablesAreEnough) {
     ++enough;
     EXPECT_TRUE(plan.has_value()) << "request " << i;
   }
-  EXPECT_GT(enough, 50);
+  EXPECT_GT(enough, testing::Trials(50));
   EXPECT_GE(found, enough);
 }
 

@@ -11,6 +11,7 @@
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -45,7 +46,7 @@ TEST(NeuroShardStrategyTest, MakesTheSamePlansAsTheReference) {
   Random random(11);
   int same = 0;
   int with_splits = 0;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < testing::Trials(3000); ++i) {
     const ConcaveCostModel model(random.Next());
     const PlanRequest request = RandomSearchRequest(random, {.min_slack = 1.0});
     const ReferenceResult reference = ReferenceSearch(request, BoundTo(request, model));
@@ -60,8 +61,8 @@ TEST(NeuroShardStrategyTest, MakesTheSamePlansAsTheReference) {
     // Where the dim cap was in the way of the uncut tables, the mended search may only be cheaper.
     EXPECT_LE(result->cost.embedding_cost_ms, reference.cost_ms * (1 + 1e-6)) << "instance " << i;
   }
-  EXPECT_GT(same, 1000);
-  EXPECT_GT(with_splits, 100);
+  EXPECT_GT(same, testing::Trials(1000));
+  EXPECT_GT(with_splits, testing::Trials(100));
 }
 
 TEST(NeuroShardStrategyTest, PricesItsPlansAsTheReference) {

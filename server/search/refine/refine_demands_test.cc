@@ -15,6 +15,7 @@
 #include "tests/support/random_migration.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -72,7 +73,7 @@ PlanRequest DemandingRequest(Random& random, int max_tables, int max_ranks) {
 
 TEST(RefineDemandsTest, NoPlanIsEverIllegal) {
   Random random(41);
-  const int requests = FromEnvironment("NEUROSHARD_RANDOM_REQUESTS", 400);
+  const int requests = FromEnvironment("NEUROSHARD_RANDOM_REQUESTS", testing::Trials(400));
   const int first = FromEnvironment("NEUROSHARD_FIRST_REQUEST", 0);
   int solved = 0;
   for (int i = 0; i < requests; ++i) {
@@ -220,7 +221,7 @@ TEST(RefineDemandsTest, OnlyListedTypesChangePlace) {
 TEST(RefineDemandsTest, LargerPlansInPlaceKeepWhatMayNotMove) {
   Random random(53);
   int solved = 0;
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < testing::Trials(150); ++i) {
     const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
     PlanRequest request = DemandingRequest(random, 10, 8);
     if (i % 2 == 0) request.constraints = {};
@@ -235,7 +236,7 @@ TEST(RefineDemandsTest, LargerPlansInPlaceKeepWhatMayNotMove) {
       ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
     }
   }
-  EXPECT_GT(solved, 30);
+  EXPECT_GT(solved, testing::Trials(30));
 }
 
 class StopAfter final : public StopSignal {

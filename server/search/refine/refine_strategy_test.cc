@@ -15,6 +15,7 @@
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -48,7 +49,7 @@ TEST(RefineStrategyTest, ImprovesOnNeuroShardAndNeverLoses) {
   Random random(31);
   double neuroshard_ms = 0;
   double refine_ms = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < testing::Trials(60); ++i) {
     const ConcaveCostModel model(static_cast<std::uint64_t>(i % 5));
     PlanRequest request = RandomPlanRequest(random, {.max_tables = 15});
     request.search.max_length = 3;
@@ -245,7 +246,7 @@ TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
   const ConcaveCostModel model;
   double alone_ms = 0;
   double together_ms = 0;
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < testing::Trials(30); ++i) {
     PlanRequest request = RandomPlanRequest(random, {.max_tables = 15});
     request.search.strategy = "refine";
     request.search.max_length = 2;
