@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "common/domain/row_classes.h"
@@ -80,29 +82,19 @@ HottestRowBlock Expected(const ReuseHistogram& histogram, std::int64_t rows, dou
   return {share, WithHotterRows(histogram, share / even)};
 }
 
-struct Question {
-  ReuseHistogram histogram{};
-  std::int64_t rows = 0;
-  double ids = 0;
-  int blocks = 0;
-
-  bool operator==(const Question&) const = default;
-};
-
 }  // namespace
 
 HottestRowBlock ExpectedHottestRowBlock(const ReuseHistogram& histogram, std::int64_t rows,
                                         double ids, int blocks) {
   if (blocks == 1) return {1, histogram};
-  // All blocks of a table ask the same, one after the other.
-  thread_local Question last;
-  thread_local HottestRowBlock answer;
-  const Question question = {histogram, rows, ids, blocks};
-  if (question != last) {
-    answer = Expected(histogram, rows, ids, blocks);
-    last = question;
-  }
-  return answer;
+  // Searches ask the same for every width of a table's blocks.
+  using Question = std::tuple<ReuseHistogram, std::int64_t, double, int>;
+  thread_local std::map<Question, HottestRowBlock> known;
+  constexpr std::size_t kMostKnown = 1024;
+  if (known.size() >= kMostKnown) known.clear();
+  const auto [entry, is_new] = known.try_emplace(Question(histogram, rows, ids, blocks));
+  if (is_new) entry->second = Expected(histogram, rows, ids, blocks);
+  return entry->second;
 }
 
 }  // namespace neuroshard

@@ -24,7 +24,8 @@ struct HottestRowBlock {
 // the mean of simulated maxima. What the block looks up beyond an even share are ids of the
 // histogram's highest bin: its other rows are looked up as those of any block.
 //
-// rows >= 1, ids > 0, blocks >= 1. Some 0.2 ms; what was asked last is remembered. Thread-safe.
+// rows >= 1, ids > 0, blocks >= 1. Some 0.2 ms, and nothing when asked again by the thread.
+// Thread-safe.
 HottestRowBlock ExpectedHottestRowBlock(const ReuseHistogram& histogram, std::int64_t rows,
                                         double ids, int blocks);
 

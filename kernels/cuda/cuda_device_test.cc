@@ -186,8 +186,10 @@ TEST(NvmlTest, ReadsWhatTheLibraryTells) {
     const auto nvml = cuda::Nvml::Open(bus);
     return nvml == nullptr ? std::map<std::string, std::string>{} : nvml->Read();
   };
+  if (std::getenv("FAKE_NVML_FAIL") == nullptr) {
+    GTEST_SKIP() << "SKIPPED, NOT TESTED: there is no fake NVML";
+  }
   const std::string first = "fa4e:00:00.0";
-  if (read(first).empty()) GTEST_SKIP() << "SKIPPED, NOT TESTED: there is no fake NVML";
   std::map<std::string, std::string> all = {
       {"nvml_sm_clock_mhz", "1980"},      {"nvml_memory_clock_mhz", "2619"},
       {"nvml_temperature_celsius", "41"}, {"nvml_power_mw", "350000"},

@@ -215,7 +215,7 @@ cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vect
         return LaunchUpdateOf<void, kMoments>(batch, vectors_per_lane, step, stream);
     }
   };
-  if (HasMoments(step.rule)) {
+  if (HasMoments(step.optimizer)) {
     launch.template operator()<true>();
   } else {
     launch.template operator()<false>();

@@ -27,26 +27,6 @@ NumberType TypeOf(DataType type) {
   return NumberType::kFp32;
 }
 
-UpdateRule RuleOf(Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kSgd:
-      return UpdateRule::kSgd;
-    case Optimizer::kAdagrad:
-      return UpdateRule::kAdagrad;
-    case Optimizer::kRowwiseAdagrad:
-      return UpdateRule::kRowwiseAdagrad;
-    case Optimizer::kAdam:
-      return UpdateRule::kAdam;
-    case Optimizer::kPartialRowwiseAdam:
-      return UpdateRule::kPartialRowwiseAdam;
-    case Optimizer::kLamb:
-      return UpdateRule::kLamb;
-    case Optimizer::kLarsSgd:
-      return UpdateRule::kLarsSgd;
-  }
-  return UpdateRule::kSgd;
-}
-
 Status CheckGpuLimits(const EmbeddingOpSpec& spec) {
   for (std::size_t i = 0; i < spec.tables.size(); ++i) {
     if (spec.tables[i].cols > kMaxCols) {
@@ -100,7 +80,7 @@ GpuEmbeddingOp::GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& 
     : gpu_(std::move(gpu)), spec_(spec), model_(gpu_), batch_(gpu_), launches_(gpu_) {}
 
 Status GpuEmbeddingOp::Allocate() {
-  const UpdateRule rule = RuleOf(spec_.optimizer);
+  const Optimizer optimizer = spec_.optimizer;
   MemoryLayout layout;
   std::vector<std::int64_t> weights, states, first_moments, second_moments;
   for (const EmbeddingTableSpec& table : spec_.tables) {
@@ -108,9 +88,9 @@ Status GpuEmbeddingOp::Allocate() {
     weights.push_back(
         layout.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
     const std::int64_t row_bytes = vectors * kVector * 4;
-    states.push_back(layout.Take(HasRowState(rule) ? table.rows : 0, 4));
-    first_moments.push_back(layout.Take(HasMoments(rule) ? table.rows : 0, row_bytes));
-    second_moments.push_back(layout.Take(HasSecondMoments(rule) ? table.rows : 0, row_bytes));
+    states.push_back(layout.Take(HasRowState(optimizer) ? table.rows : 0, 4));
+    first_moments.push_back(layout.Take(HasMoments(optimizer) ? table.rows : 0, row_bytes));
+    second_moments.push_back(layout.Take(HasSecondMoments(optimizer) ? table.rows : 0, row_bytes));
     if (table.pooling_mode == PoolingMode::kNone) continue;
     device_cols_ += vectors * kVector;  // at most 2^13 a table
   }
@@ -137,9 +117,9 @@ Status GpuEmbeddingOp::Allocate() {
     const auto state_at = [&](bool has, std::int64_t place) {
       return has ? reinterpret_cast<float*>(model_.at(place)) : nullptr;
     };
-    data.state = state_at(HasRowState(rule), states[t]);
-    data.momentum1 = state_at(HasMoments(rule), first_moments[t]);
-    data.momentum2 = state_at(HasSecondMoments(rule), second_moments[t]);
+    data.state = state_at(HasRowState(optimizer), states[t]);
+    data.momentum1 = state_at(HasMoments(optimizer), first_moments[t]);
+    data.momentum2 = state_at(HasSecondMoments(optimizer), second_moments[t]);
     key += table.rows;
     data.stride = std::int64_t{vectors} * kVector;
     if (!data.pooled()) continue;
@@ -420,7 +400,7 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
 
   const std::int64_t occurrence_bytes =
       places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
-  const int narrow = NarrowVectors(HasMoments(RuleOf(spec_.optimizer)));
+  const int narrow = NarrowVectors(HasMoments(spec_.optimizer));
   updates_.clear();
   updates_.reserve(2 * levels);  // arrays keeps addresses of its elements
   for (std::size_t level = 0; level < levels; ++level) {
@@ -505,13 +485,13 @@ UpdateStep GpuEmbeddingOp::NextStep() {
   UpdateStep step;
   step.learning_rate = spec_.learning_rate;
   step.epsilon = spec_.epsilon;
-  step.rule = RuleOf(spec_.optimizer);
+  step.optimizer = spec_.optimizer;
   step.beta1 = spec_.beta1;
   step.beta2 = spec_.beta2;
   const auto inverse_correction = [t](float beta) {
     return static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), t)));
   };
-  if (step.rule != UpdateRule::kAdagrad) {
+  if (step.optimizer != Optimizer::kAdagrad) {
     step.inverse_correction1 = inverse_correction(spec_.beta1);
     step.inverse_correction2 = inverse_correction(spec_.beta2);
   }

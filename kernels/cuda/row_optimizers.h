@@ -2,37 +2,29 @@
 // a quotient has no value (0 / 0), it is 0.
 #pragma once
 
-#include <cstdint>
-
+#include "common/domain/vocabulary.h"
 #include "kernels/cuda/numbers.h"
 
 namespace neuroshard::cuda {
 
-enum class UpdateRule : std::uint8_t {
-  kSgd,
-  kRowwiseAdagrad,
-  // With a value for each weight.
-  kAdagrad,
-  kAdam,
-  kPartialRowwiseAdam,
-  kLamb,
-  kLarsSgd,
-};
-
-constexpr bool HasMoments(UpdateRule rule) { return rule >= UpdateRule::kAdagrad; }
-// Adam's second moment, or a row's mean of it.
-constexpr bool HasSecondMoments(UpdateRule rule) {
-  return rule == UpdateRule::kAdam || rule == UpdateRule::kLamb;
+// A value for each weight: momentum1.
+constexpr bool HasMoments(Optimizer optimizer) {
+  return optimizer != Optimizer::kSgd && optimizer != Optimizer::kRowwiseAdagrad;
 }
-constexpr bool HasRowState(UpdateRule rule) {
-  return rule == UpdateRule::kRowwiseAdagrad || rule == UpdateRule::kPartialRowwiseAdam;
+// Another one for each weight: momentum2.
+constexpr bool HasSecondMoments(Optimizer optimizer) {
+  return optimizer == Optimizer::kAdam || optimizer == Optimizer::kLamb;
+}
+// One for each row.
+constexpr bool HasRowState(Optimizer optimizer) {
+  return optimizer == Optimizer::kRowwiseAdagrad || optimizer == Optimizer::kPartialRowwiseAdam;
 }
 
 // The optimizer at one step t, counted from 1.
 struct UpdateStep {
   float learning_rate = 0;
   float epsilon = 0;
-  UpdateRule rule = UpdateRule::kSgd;
+  Optimizer optimizer = Optimizer::kSgd;
   float beta1 = 0;
   float beta2 = 0;
   // 1 / (1 - beta1^t), 1 / (1 - beta2^t); 1 where there is nothing to correct.
@@ -50,25 +42,7 @@ NS_DEVICE_CODE float SquareRoot(float value) {
 #endif
 }
 
-// Within 3 ulp, on a device: every weight has a root and a quotient, and what rounds them right is
-// as much code as all else.
-NS_DEVICE_CODE float ShortSquareRoot(float value) {
-#ifdef __CUDA_ARCH__
-  float root;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(value));
-  return root;
-#else
-  return SquareRoot(value);
-#endif
-}
-NS_DEVICE_CODE float Quotient(float value, float by) {
-  if (value == 0) return 0;
-#ifdef __CUDA_ARCH__
-  return __fdividef(value, by);
-#else
-  return value / by;
-#endif
-}
+NS_DEVICE_CODE float Quotient(float value, float by) { return value == 0 ? 0 : value / by; }
 
 // |a| / |b|, of sums of squares.
 NS_DEVICE_CODE float NormRatio(float squares, float squares_below) {
@@ -87,7 +61,7 @@ NS_DEVICE_CODE Float4 SecondMoments(const UpdateStep& step, Float4 before, Float
 // Adam's step before the learning rate; Adagrad's, of the gradient and its sum of squares.
 NS_DEVICE_CODE float AdamStep(const UpdateStep& step, float first, float second) {
   return Quotient(first * step.inverse_correction1,
-                  ShortSquareRoot(second * step.inverse_correction2) + step.epsilon);
+                  SquareRoot(second * step.inverse_correction2) + step.epsilon);
 }
 NS_DEVICE_CODE Float4 AdamStep(const UpdateStep& step, Float4 first, Float4 second) {
   return {AdamStep(step, first.x, second.x), AdamStep(step, first.y, second.y),

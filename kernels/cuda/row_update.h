@@ -8,8 +8,8 @@
 // another block: results do not depend on the launch, and a row that occurs 10^7 times costs five
 // more short levels.
 //
-// Row-wise Adagrad, and rules with norms, need sums over all columns of a row, so the lanes of a row
-// are a power of two within one warp and wide rows have several vectors a lane. The Group parameter
+// Row-wise Adagrad, and optimizers with norms, need sums over all columns of a row, so the lanes of a
+// row are a power of two within one warp and wide rows have several vectors a lane. The Group parameter
 // is how the lanes of a row talk; on the host one lane has the whole row.
 #pragma once
 
@@ -34,8 +34,8 @@ struct UpdateTable {
   NumberType type = NumberType::kFp32;
   std::int32_t vectors = 0;  // of a row
   std::int32_t cols = 0;     // without padding
-  float* state = nullptr;    // one a row, where the rule has any
-  // One a weight, in rows of `vectors`, where the rule has any.
+  float* state = nullptr;    // one a row, where the optimizer has any
+  // One a weight, in rows of `vectors`, where the optimizer has any.
   float* momentum1 = nullptr;
   float* momentum2 = nullptr;
   std::uint32_t first_key = 0;
@@ -70,8 +70,8 @@ NS_DEVICE_CODE std::int64_t Chunks(std::int64_t entries) { return (entries + kCh
 
 // Group: lane(), lanes(); Sum(x): the sum of x over the group, the same on all lanes; Agree():
 // what the lanes read before it does not see what they write after it.
-// Occurrence: void on later levels. kMoments: of a rule that has them; the others keep the registers
-// to themselves.
+// Occurrence: void on later levels. kMoments: of an optimizer that has them; the others keep the
+// registers to themselves.
 template <typename Type, int kVectorsPerLane, typename Occurrence, bool kMoments, typename Group>
 class ChunkUpdate {
  public:
@@ -163,7 +163,7 @@ class ChunkUpdate {
     }
   }
 
-  // The same, with its code once where rows are wide: it takes minutes to compile sixteen times.
+  // The same, with its code once: it takes minutes to compile sixteen times.
   template <typename Visit>
   NS_DEVICE_CODE void LoopOverVectors(Visit visit) const {
     NS_NO_UNROLL
@@ -298,20 +298,20 @@ class ChunkUpdate {
       return reinterpret_cast<Float4*>(table_.momentum2) + first_vector + vector;
     };
     float rate = step_.learning_rate, second_of_row = 0;
-    if (step_.rule == UpdateRule::kPartialRowwiseAdam) {
+    if (step_.optimizer == Optimizer::kPartialRowwiseAdam) {
       float* state = table_.state + RowOf(key);
       const float before = kFirstLevel ? item.state : LoadRow(state);
       second_of_row = step_.beta2 * before +
                       (1 - step_.beta2) * SquaresOfRow(sum) / static_cast<float>(table_.cols);
       group_.Agree();  // every lane has read the state
       if (group_.lane() == 0) StoreRow(state, second_of_row);
-    } else if (step_.rule == UpdateRule::kLarsSgd) {
+    } else if (step_.optimizer == Optimizer::kLarsSgd) {
       float squares = 0;
       LoopOverVectors([&](int, int vector, bool has) {
         if (has) squares += SumOfSquares(Type::Widen(LoadRow(weights + vector)));
       });
       rate *= step_.eta * NormRatio(group_.Sum(squares), SquaresOfRow(sum));
-    } else if (step_.rule == UpdateRule::kLamb) {
+    } else if (step_.optimizer == Optimizer::kLamb) {
       // Moments of the whole row, and the norm of its step, before any weight.
       float squares = 0, squares_of_step = 0;
       LoopOverVectors([&](int v, int vector, bool has) {
@@ -333,30 +333,30 @@ class ChunkUpdate {
       // What Adam's step is made of.
       Float4 numerator = first;
       Float4 second = {second_of_row, second_of_row, second_of_row, second_of_row};
-      switch (step_.rule) {
-        case UpdateRule::kAdagrad:
+      switch (step_.optimizer) {
+        case Optimizer::kAdagrad:
           first = second = first + Squares(gradient[v]);
           numerator = gradient[v];
           break;
-        case UpdateRule::kAdam:
+        case Optimizer::kAdam:
           second = SecondMoments(step_, LoadRow(second_at(vector)), gradient[v]);
           StoreRow(second_at(vector), second);
           first = numerator = FirstMoments(step_, first, gradient[v]);
           break;
-        case UpdateRule::kPartialRowwiseAdam:
+        case Optimizer::kPartialRowwiseAdam:
           first = numerator = FirstMoments(step_, first, gradient[v]);
           break;
-        case UpdateRule::kLamb:
+        case Optimizer::kLamb:
           second = LoadRow(second_at(vector));
           break;
-        case UpdateRule::kLarsSgd:
+        case Optimizer::kLarsSgd:
           first = MultiplyAdd(step_.momentum * first, rate, gradient[v]);
           break;
-        case UpdateRule::kSgd:
-        case UpdateRule::kRowwiseAdagrad:
+        case Optimizer::kSgd:
+        case Optimizer::kRowwiseAdagrad:
           break;
       }
-      const bool is_lars = step_.rule == UpdateRule::kLarsSgd;
+      const bool is_lars = step_.optimizer == Optimizer::kLarsSgd;
       const Float4 change = is_lars ? first : AdamStep(step_, numerator, second);
       StoreRow(firsts + vector, first);
       StoreRow(weights + vector, Type::Narrow(MultiplyAdd(row, is_lars ? -1 : -rate, change)));

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cstddef>
 #include <iterator>
-#include <ranges>
 
 #include "server/cost/input_dist_compute.h"
 
@@ -31,17 +30,30 @@ ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCo
   return properties;
 }
 
-// `shards` as they are priced, in `made` where some are not priced as they are.
-std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> shards,
-                                      std::int64_t global_batch_size,
-                                      std::vector<ShardFeatures>& made) {
-  if (std::none_of(shards.begin(), shards.end(),
-                   [](const ShardFeatures& shard) { return shard.hot_row_blocks; })) {
-    return shards;
+bool IsPricedAsItIs(const ShardFeatures& shard) { return !shard.hot_row_blocks; }
+bool IsPricedAsItIs(const std::vector<ShardFeatures>& shards) {
+  return std::all_of(shards.begin(), shards.end(),
+                     [](const ShardFeatures& shard) { return IsPricedAsItIs(shard); });
+}
+ShardFeatures AsPriced(const ShardFeatures& shard, std::int64_t global_batch_size) {
+  return AsHottestRowBlock(shard, global_batch_size);
+}
+std::vector<ShardFeatures> AsPriced(const std::vector<ShardFeatures>& shards,
+                                    std::int64_t global_batch_size) {
+  std::vector<ShardFeatures> priced;
+  for (const ShardFeatures& shard : shards) priced.push_back(AsPriced(shard, global_batch_size));
+  return priced;
+}
+
+// Shards, or sets of them, as they are priced; in `made` where some are not priced as they are.
+template <typename Shards>
+std::span<const Shards> Priced(std::span<const Shards> given, std::int64_t global_batch_size,
+                               std::vector<Shards>& made) {
+  if (std::all_of(given.begin(), given.end(),
+                  [](const Shards& shards) { return IsPricedAsItIs(shards); })) {
+    return given;
   }
-  for (const ShardFeatures& shard : shards) {
-    made.push_back(AsHottestRowBlock(shard, global_batch_size));
-  }
+  for (const Shards& shards : given) made.push_back(AsPriced(shards, global_batch_size));
   return made;
 }
 
@@ -150,10 +162,9 @@ void BoundCostModel::ComputeCostsByKind(std::span<const float> sums, std::span<C
 std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(
     std::span<const std::vector<ShardFeatures>> given, std::span<const ComputeCost> costs,
     std::span<const int> kinds) const {
-  std::vector<std::vector<ShardFeatures>> shards_of_ranks(given.begin(), given.end());
-  for (ShardFeatures& shard : shards_of_ranks | std::views::join) {
-    if (shard.hot_row_blocks) shard = AsHottestRowBlock(shard, conditions_.global_batch_size);
-  }
+  std::vector<std::vector<ShardFeatures>> made;
+  const std::span<const std::vector<ShardFeatures>> shards_of_ranks =
+      Priced(given, conditions_.global_batch_size, made);
   if (kinds_.size() == 1) {
     return kinds_.front().compute->Intervals(conditions_, shards_of_ranks, costs);
   }

@@ -18,9 +18,8 @@ constexpr double kPassesOfCutRows = 5;
 
 }  // namespace
 
-InputBytes InputBytesOf(const ShardFeatures& given, const PricingConditions& conditions) {
-  if (given.layout.type == ShardingType::kDataParallel) return {};
-  const ShardFeatures shard = AsHottestRowBlock(given, conditions.global_batch_size);
+InputBytes InputBytesOf(const ShardFeatures& shard, const PricingConditions& conditions) {
+  if (shard.layout.type == ShardingType::kDataParallel) return {};
   const double batch = static_cast<double>(conditions.global_batch_size);
   const double rank_share = 1.0 / conditions.num_ranks;
   const double row_share = CutsRows(shard.layout.type) ? static_cast<double>(shard.rows) /

@@ -1,5 +1,5 @@
 // A fake libnvidia-ml.so.1 that knows the devices of the fake runtime (bus ids fa4e:NN:00.0).
-// FAKE_NVML_FAIL=NAME: the call of that name fails.
+// FAKE_NVML_FAIL=NAME: the call of that name fails, if there is one.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

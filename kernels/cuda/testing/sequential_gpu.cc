@@ -34,7 +34,7 @@ struct SingleLane {
 template <typename Occurrence>
 void UpdateChunkOnHost(const UpdateTable& table, UpdateStep step, std::int64_t chunk) {
   constexpr int kWidest = kWarp * kMaxVectorsPerLane;
-  if (HasMoments(step.rule)) {
+  if (HasMoments(step.optimizer)) {
     if (table.vectors <= 16) {
       return UpdateChunk<16, Occurrence, true>(table, step, chunk, SingleLane{});
     }
