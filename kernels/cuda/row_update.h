@@ -8,9 +8,9 @@
 // another block: results do not depend on the launch, and a row that occurs 10^7 times costs five
 // more short levels.
 //
-// Row-wise Adagrad, and optimizers with norms, need sums over all columns of a row, so the lanes of a
-// row are a power of two within one warp and wide rows have several vectors a lane. The Group parameter
-// is how the lanes of a row talk; on the host one lane has the whole row.
+// Row-wise Adagrad, and optimizers with norms, need sums over all columns of a row, so the lanes of
+// a row are a power of two within one warp and wide rows have several vectors a lane. The Group
+// parameter is how the lanes of a row talk; on the host one lane has the whole row.
 #pragma once
 
 #include <cstdint>
