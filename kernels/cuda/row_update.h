@@ -148,6 +148,7 @@ class ChunkUpdate {
   // What is loaded for an entry before the first of several entries is worked on.
   struct Item {
     Float4 gradient[kVectorsPerLane];
+    // NOLINTNEXTLINE(bugprone-branch-clone): the same where a lane has one vector
     typename Type::Raw weights[kRowAhead ? kVectorsPerLane : 1];
     float scale;
     float state;
