@@ -82,7 +82,7 @@ class CommGroupRegistryTest : public ::testing::Test {
 
   FakeSessionScript script_;
   FakeClock clock_;
-  const NeverStop never_;
+  const NeverStop never_{};
   CommGroupKey key_{.group_id = "g", .token = ""};
   int open_groups_ = 0;
   DeviceInventory inventory_{Sessions(script_)};

@@ -87,7 +87,7 @@ class DeviceProcessTest : public ::testing::Test {
   }
   static bool Exists(pid_t pid) { return std::filesystem::exists("/proc/" + std::to_string(pid)); }
 
-  const NeverStop never_;
+  const NeverStop never_{};
   std::vector<std::string> deaths_;
   std::unique_ptr<DeviceProcess> device_;
 };
