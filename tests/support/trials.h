@@ -3,12 +3,12 @@
 
 namespace neuroshard::testing {
 
-// `all`; under sanitizers a tenth of them. Those look for faults of memory and of threads, which
+// `all`; under sanitizers a quarter of them. Those look for faults of memory and of threads, which
 // a few cases pass through, and make them ten times as long; whether the property holds is for the
 // builds without.
 constexpr int Trials(int all) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return all < 10 ? 1 : all / 10;
+  return all < 4 ? 1 : all / 4;
 #else
   return all;
 #endif
