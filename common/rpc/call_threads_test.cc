@@ -50,8 +50,8 @@ TEST(CallThreadsTest, TheyAndTheirOwnThreadsYieldToTheProcess) {
 }
 
 TEST(CallThreadsTest, WorkDoesNotWaitWhileThereMayBeMoreThreads) {
+  std::latch together(3);  // threads still look at it when this one goes on
   CallThreads threads(3);
-  std::latch together(3);
   for (int i = 0; i < 3; ++i) threads.Run([&] { together.arrive_and_wait(); });
   together.wait();
 }

@@ -14,6 +14,7 @@
 #include "server/search/run_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
+#include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
@@ -56,11 +57,7 @@ std::string PlanBytes(const PlanRequest& request, std::shared_ptr<const CostMode
 }
 
 TEST(ReproduciblePlansTest, TheDefaultSearchIsTheSameOnABusyMachine) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kRequests = 40;  // ten times slower
-#else
-  constexpr int kRequests = 200;
-#endif
+  constexpr int kRequests = testing::Trials(200);
   Random random(41);
   std::vector<PlanRequest> requests;
   std::vector<std::shared_ptr<const CostModel>> models;

@@ -28,10 +28,10 @@ SampleSplit SplitSamples(std::int64_t num_samples, std::uint64_t seed) {
   Random(seed).Shuffle(order);
   const std::int64_t held_out = std::max<std::int64_t>(1, num_samples / 10);
   const std::int64_t train = std::max<std::int64_t>(0, num_samples - 2 * held_out);
-  const auto validation_begin = order.begin() + train;
-  const auto test_begin = std::min(validation_begin + held_out, order.end());
+  const std::int64_t not_test = std::min(train + held_out, num_samples);
+  const auto begin = order.begin();
   return {
-      {order.begin(), validation_begin}, {validation_begin, test_begin}, {test_begin, order.end()}};
+      {begin, begin + train}, {begin + train, begin + not_test}, {begin + not_test, order.end()}};
 }
 
 }  // namespace neuroshard
