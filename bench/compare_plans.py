@@ -5,16 +5,18 @@ each on this machine.
     compare_plans.py --bin build/release/bin --plans cpu-amd-epyc:neuroshard,cpu-amd-epyc:refine
     compare_plans.py --bin build/release/bin --root MODELS --plans old:refine,new:refine --seed 1000
 
-A way to plan is MODEL:STRATEGY or MODEL:STRATEGY:TYPES; TYPES are sharding types joined by +, or all, or (default) what the planner
-takes where a request names none. Costs are compared with those of the first way.
+A way to plan is MODEL:STRATEGY, MODEL:STRATEGY:TYPES or MODEL:STRATEGY:TYPES:KERNELS. TYPES are sharding types joined by +, or all, or
+nothing (default: what the planner takes where a request names none). KERNELS are compute kernels that tables may have, joined by +,
+fused_uvm_caching=0.1 with that load factor. Costs are compared with those of the first way.
 
 A task is 10 to 30 tables of the DLRM 2021 trace with random dims, like NeuroShard's benchmark, but for two devices. All plans of a
 task are measured in turn, --runs times, in alternating order, and a plan's cost is the median, so that the machine's drift touches all
 alike. Ways that give the same plan share its measurements. Tasks by which something was chosen say nothing of how good it is: take
 another --seed for that.
 
-With --optimizers tasks take these in turn; with --unpooled tables give a vector for every id (EmbeddingCollection). The end of the
-summary is whether plans of one task were measured in the predicted order: pairs of them by what the first model says of both.
+With --optimizers tasks take these in turn; with --unpooled tables give a vector for every id (EmbeddingCollection). With --host-memory
+devices hold 30 % of the weights and their optimizer state, the host the rest. The end of the summary is whether plans of one task were
+measured in the predicted order: pairs of them by what the first model says of both.
 
 Nothing is measured while other processes have more than --other-cores, and what they came in between is measured again.
 
@@ -42,6 +44,9 @@ TABLES = ROOT / "configs/workloads/dlrm_2021_tables856.csv"
 DIMS = (4, 8, 16, 32, 64, 128)
 DEVICE_BYTES = 2 << 30
 TASK_BYTES = 2 << 30  # of weights: three quarters of both devices stay free for ids, outputs and another way to place them
+OFFLOAD_TASK_BYTES = 512 << 20  # of weights, with --host-memory: what the sweeps of host memory measured
+OFFLOAD_SHARE = 0.3  # of weights and state that device memory is then, and ids and outputs besides
+OFFLOAD_SPARE_BYTES = 16 << 20
 STATE_SHARE = 3  # weights and what the largest optimizers keep, in weights
 STAGES = ("compute", "backward_comm", "forward_comm")
 ALL_TYPES = ("table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise", "grid_shard", "data_parallel")
@@ -49,10 +54,11 @@ ALL_TYPES = ("table_wise", "column_wise", "table_column_wise", "row_wise", "tabl
 
 def make_task(rows, rng, options, optimizer):
     tables, weights = [], 0
+    most = OFFLOAD_TASK_BYTES if options.host_memory else TASK_BYTES
     for index in rng.sample(range(len(rows)), rng.randint(10, 30)):
         row, dim = rows[index], rng.choice(DIMS)
         size = int(row["row"]) * dim * 4
-        if weights + size > TASK_BYTES or size > DEVICE_BYTES // 2:
+        if weights + size > most or size > DEVICE_BYTES // 2:
             continue
         weights += size
         tables.append({
@@ -63,9 +69,14 @@ def make_task(rows, rng, options, optimizer):
             "reuse_histogram": [float(row[f"bin_{b}"]) for b in range(17)],
             **({"kind": "embedding"} if options.unpooled else {}),
         })
+    state = 1 if optimizer == "sgd" else STATE_SHARE
+    host = {"num_devices": 2, "memory_bytes": DEVICE_BYTES * state}
+    if options.host_memory:
+        held = weights * (3 if optimizer == "adam" else 1)
+        host = {"num_devices": 2, "memory_bytes": int(OFFLOAD_SHARE * held / 2) + OFFLOAD_SPARE_BYTES, "host_memory_bytes": 4 * held}
     return {
         "tables": tables,
-        "topology": {"hosts": [{"num_devices": 2, "memory_bytes": DEVICE_BYTES * (1 if optimizer == "sgd" else STATE_SHARE)}]},
+        "topology": {"hosts": [host]},
         "global_batch_size": options.batch_size,
         "optimizer": optimizer,
     }
@@ -122,17 +133,28 @@ class Comparison:
             raise SystemExit(done.stderr)
         return json.loads(done.stdout)
 
-    def request(self, task, types=""):
+    def request(self, task, types="", kernels=""):
+        constraints = {}
         if types:
-            task = {**task, "constraints": {"sharding_types": list(ALL_TYPES) if types == "all" else types.split("+")}}
+            constraints["sharding_types"] = list(ALL_TYPES) if types == "all" else types.split("+")
+        if kernels:
+            rule = {"tables": [table["name"] for table in task["tables"]], "compute_kernels": []}
+            for kernel in kernels.split("+"):
+                name, _, load_factor = kernel.partition("=")
+                rule["compute_kernels"].append(name)
+                if load_factor:
+                    rule["cache_load_factor"] = float(load_factor)
+            constraints["tables"] = [rule]
+        if constraints:
+            task = {**task, "constraints": constraints}
         file = self.folder / "request.json"
         file.write_text(json.dumps(task))
         return file
 
     def plan(self, task, way):
-        model, strategy, types = [*way.split(":"), ""][:3]
+        model, strategy, types, kernels = [*way.split(":"), "", ""][:4]
         arguments = ("--model", model, "--strategy", strategy, "--format", "json")
-        return self.cli("plan", self.request(task, types), *self.planner, *arguments)["plan"]
+        return self.cli("plan", self.request(task, types, kernels), *self.planner, *arguments)["plan"]
 
     def predict(self, task, plan, model):
         """What the model says of any plan: one rank's stages an entry, in ms."""
@@ -249,17 +271,18 @@ def main():
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--optimizers", default=["sgd"], type=lambda text: text.split(","), help="of the tasks, in turn")
     parser.add_argument("--unpooled", action="store_true", help="tables of kind embedding")
+    parser.add_argument("--host-memory", action="store_true", help="devices hold a part of the tables")
     parser.add_argument("--worker-prefix", default=[], type=str.split, help="what workers are started by: 'chrt -r 1'")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--other-cores", type=float, default=0.15, help="most that other processes may have of this machine")
     parser.add_argument("--results", type=pathlib.Path, help="JSON file to write tasks to, and to go on from")
     options = parser.parse_args()
 
-    asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed", "optimizers", "unpooled")}
+    asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed", "optimizers", "unpooled", "host_memory")}
     results = []
     if options.results and options.results.exists():
         before = json.loads(options.results.read_text())
-        if {"optimizers": ["sgd"], "unpooled": False, **before["options"]} != asked:
+        if {"optimizers": ["sgd"], "unpooled": False, "host_memory": False, **before["options"]} != asked:
             raise SystemExit(f"{options.results} is of other options: {before['options']}")
         results = before["tasks"]
     with open(TABLES) as file:
