@@ -117,6 +117,7 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
   const int ranks = rules_.num_ranks();
   const int hosts = static_cast<int>(rules_.hosts().size());
   std::vector<TableLayout> layouts;
+  std::vector<std::int64_t> widths;
   const auto add_cuts = [&](const auto& type_of, int most) {
     if (const auto type = type_of(1)) layouts.push_back({*type, 1, 1});
     if (rules.column_block > 0) {
@@ -126,7 +127,7 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
       return;
     }
     ForSomeCounts(2, std::min(MaxBlocks(table), most), [&](int blocks) {
-      const auto widths = Widths(table, blocks);
+      Widths(table, blocks, widths);
       const bool wide = std::all_of(widths.begin(), widths.end(), [&](std::int64_t cols) {
         return cols >= rules.min_column_width;
       });
@@ -148,8 +149,8 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
   return layouts;
 }
 
-std::vector<TableLayout> TableLayouts::Of(int table, int residency) const {
-  std::vector<TableLayout> layouts = Of(table);
+std::vector<TableLayout> TableLayouts::In(int table, int residency,
+                                           std::vector<TableLayout> layouts) const {
   std::erase_if(layouts, [&](const TableLayout& layout) {
     return !rules_.Allows(table, residency, layout.type);
   });

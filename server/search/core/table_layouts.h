@@ -35,7 +35,11 @@ class TableLayouts {
 
   // Those of them that the rules allow in a residency, with it; data_parallel in device memory
   // only.
-  std::vector<TableLayout> Of(int table, int residency) const;
+  std::vector<TableLayout> Of(int table, int residency) const {
+    return In(table, residency, Of(table));
+  }
+  // The same of layouts that Of(table) gave.
+  std::vector<TableLayout> In(int table, int residency, std::vector<TableLayout> layouts) const;
 
   // The type of a table in `blocks` column blocks that are on a rank (host) each. None: not
   // allowed.

@@ -84,6 +84,7 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
   const std::size_t tables = context_.request().tables.size();
   std::vector<std::vector<TableLayout>> layouts(tables);
   std::vector<std::vector<PricedLayout>> priced(tables);
+  std::vector<std::int64_t> widths;
   std::size_t known = 0;
   for (std::size_t t = 0; t < tables; ++t) {
     for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
@@ -100,17 +101,22 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
         layouts[known].insert(layouts[known].end(), of.begin(),
                               of.begin() + static_cast<std::ptrdiff_t>(count));
       };
-      for (const int residency : residencies[known]) add(layouts_.Of(table, residency));
+      const std::vector<TableLayout> anywhere = layouts_.Of(table);
+      for (const int residency : residencies[known]) {
+        add(layouts_.In(table, residency, anywhere));
+      }
       if (std::count(residencies[known].begin(), residencies[known].end(), 0) == 0) {
-        std::vector<TableLayout> copies = layouts_.Of(table, 0);
+        std::vector<TableLayout> copies = layouts_.In(table, 0, anywhere);
         std::erase_if(copies, [](const TableLayout& layout) {
           return layout.type != ShardingType::kDataParallel;
         });
         add(copies);
       }
       for (const TableLayout& layout : layouts[known]) {
-        for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-          layouts_.Shards(shard_table_, table, layout, cols);
+        layouts_.Widths(table, layout.blocks, widths);
+        for (std::size_t b = 0; b < widths.size(); ++b) {
+          if (b > 0 && widths[b] == widths[b - 1]) continue;
+          layouts_.Shards(shard_table_, table, layout, widths[b]);
         }
       }
     }
@@ -119,8 +125,12 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
     const int table = static_cast<int>(t);
     for (const TableLayout& layout : layouts[t]) {
       PricedLayout p{.layout = layout};
-      for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-        const UnitShards shards = layouts_.Shards(shard_table_, table, layout, cols);
+      layouts_.Widths(table, layout.blocks, widths);
+      UnitShards shards;
+      for (std::size_t b = 0; b < widths.size(); ++b) {
+        if (b == 0 || widths[b] != widths[b - 1]) {
+          shards = layouts_.Shards(shard_table_, table, layout, widths[b]);
+        }
         for (int i = 0; i < shards.count; ++i) {
           const double price_ms = PriceOf(shards.at(i), surrogate);
           const std::int64_t bytes = shard_table_.bytes(shards.at(i));
