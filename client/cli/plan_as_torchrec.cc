@@ -40,7 +40,7 @@ bool CutsRows(const v1::TablePlan& table) {
 }
 
 // Whether its rows are in other blocks than TorchRec looks ordinary tables up in.
-bool HasBucketBlocks(const v1::TablePlan& table) {
+bool HasOtherBlocks(const v1::TablePlan& table) {
   if (FromText<ShardingType>(table.sharding_type()) != ShardingType::kRowWise) return false;
   std::int64_t rows = 0;
   for (const v1::Shard& shard : table.shards()) rows += shard.rows();
@@ -86,12 +86,12 @@ std::vector<std::string> TorchRecWarnings(
         mixture.whole_rows->sharding_type()));
   }
   for (const v1::TablePlan& table : plan.tables()) {
-    if (!HasBucketBlocks(table)) continue;
-    warnings.push_back(
-        fmt::format("TorchRec 1.9.2 looks table {} up in the plan's blocks of rows only if its "
-                    "config has them in buckets (total_num_buckets): constraints.tables asked for "
-                    "row_multiple",
-                    FullName(table.module(), table.name())));
+    if (!HasOtherBlocks(table)) continue;
+    warnings.push_back(fmt::format(
+        "TorchRec 1.9.2 trains table {} in the plan's blocks of rows (row_multiple, "
+        "row_proportion) only if its config has as many in buckets (total_num_buckets) or its "
+        "sharder hands over where they begin (neuroshard.torchrec.RowPositions)",
+        FullName(table.module(), table.name())));
   }
   return warnings;
 }

@@ -30,8 +30,8 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
 // What TorchRec 1.9.2 computes wrongly of the plan. A sentence a module: where rows of a
 // mean-pooled table are cut beside a table whose rows are not, it divides the values of both
 // (embeddingbag.py divides after the exchange, by module). A sentence a table whose row_wise blocks
-// are not CeilBlocks: it looks up rows in those, unless the table's config has buckets
-// (rw_sharding.py). `tables` are the request's.
+// are not CeilBlocks: it trains in those, unless the table's config has buckets (rw_sharding.py) or
+// its sharder sees to it. `tables` are the request's.
 std::vector<std::string> TorchRecWarnings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 

@@ -253,7 +253,7 @@ TEST(TorchRecWarningsTest, RowsOfAMeanPooledTableCutBesideOtherTables) {
   EXPECT_THAT(warnings("a:mean:row_wise b:sum:table_wise"), IsEmpty());
 }
 
-TEST(TorchRecWarningsTest, BlocksOfBucketsNeedATableInBuckets) {
+TEST(TorchRecWarningsTest, BlocksThatTorchRecIsNotToldAreNamed) {
   const auto warnings = [](const std::vector<std::int64_t>& rows, const std::string& type) {
     v1::Plan plan;
     v1::TablePlan& planned = *plan.add_tables();
@@ -264,7 +264,9 @@ TEST(TorchRecWarningsTest, BlocksOfBucketsNeedATableInBuckets) {
     return TorchRecWarnings(plan, {});
   };
   EXPECT_THAT(warnings({4, 2, 2, 2}, "row_wise"),
-              ElementsAre(AllOf(HasSubstr("m.t"), HasSubstr("total_num_buckets"))));
+              ElementsAre(AllOf(HasSubstr("m.t"), HasSubstr("total_num_buckets"),
+                                HasSubstr("neuroshard.torchrec.RowPositions"))));
+  EXPECT_THAT(warnings({2, 2, 5, 5}, "row_wise"), SizeIs(1));
   EXPECT_THAT(warnings({3, 3, 3, 1}, "row_wise"), IsEmpty());
   EXPECT_THAT(warnings({2, 2, 1, 0}, "row_wise"), IsEmpty());
   EXPECT_THAT(warnings({4, 2, 2, 2}, "row_wise_subset"), IsEmpty());

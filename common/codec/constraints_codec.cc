@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/codec/field_check.h"
+#include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
@@ -122,11 +123,15 @@ class ConstraintsDecoder {
       rule.cache_load_factor = message.cache_load_factor();
     }
     rule.row_multiple = DecodeRowMultiple(check, message.row_multiple(), rule.tables);
+    if (!message.row_proportion().empty()) {
+      rule.row_proportion =
+          check.WordOf("row_proportion", message.row_proportion(), RowProportion::kMemory);
+    }
     if (DemandsNothing(message)) {
       check.Fail("",
                  "demands nothing: give sharding_types, compute_kernels, ranks, forbidden_ranks, "
                  "hosts, forbidden_hosts, max_shards, min_column_width, distinct_ranks, "
-                 "cache_load_factor or row_multiple");
+                 "cache_load_factor, row_multiple or row_proportion");
     }
     return rule;
   }
@@ -149,7 +154,8 @@ class ConstraintsDecoder {
            rule.ranks_size() == 0 && rule.forbidden_ranks_size() == 0 && rule.hosts_size() == 0 &&
            rule.forbidden_hosts_size() == 0 && rule.max_shards() == 0 &&
            rule.min_column_width() == 0 && !rule.distinct_ranks() &&
-           !rule.has_cache_load_factor() && rule.row_multiple() == 0;
+           !rule.has_cache_load_factor() && rule.row_multiple() == 0 &&
+           rule.row_proportion().empty();
   }
 
   template <typename Groups>
@@ -230,8 +236,38 @@ v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
   message.set_min_column_width(rule.min_column_width);
   message.set_distinct_ranks(rule.distinct_ranks);
   message.set_row_multiple(rule.row_multiple);
+  if (rule.row_proportion) message.set_row_proportion(std::string(ToText(*rule.row_proportion)));
   if (rule.cache_load_factor > 0) message.set_cache_load_factor(rule.cache_load_factor);
   return message;
+}
+
+// Why a rule's cache_load_factor changes nothing; empty: it may.
+std::string_view WhyNoCache(const TableRule& rule, const Topology& topology) {
+  const auto& kernels = rule.compute_kernels;
+  if (!kernels.empty() &&
+      std::find(kernels.begin(), kernels.end(), ComputeKernel::kFusedUvmCaching) == kernels.end()) {
+    return "changes nothing: compute_kernels does not list fused_uvm_caching";
+  }
+  return topology.host_memory_bytes.empty() ? "changes nothing: no host has host_memory_bytes" : "";
+}
+
+// Why a rule's row_proportion leaves rows as even as they are without it; empty: it may not.
+std::string_view WhyEvenRows(const TableRule& rule, const Topology& topology) {
+  const auto& types = rule.sharding_types;
+  if (!types.empty() && std::none_of(types.begin(), types.end(), CutsRows)) {
+    return "changes nothing: sharding_types lists none that cuts rows";
+  }
+  const auto all_have = [&](auto Device::*field) {
+    return std::all_of(topology.devices.begin(), topology.devices.end(), [&](const Device& device) {
+      return device.*field == topology.devices.front().*field;
+    });
+  };
+  if (rule.row_proportion == RowProportion::kMemory) {
+    return all_have(&Device::memory_bytes) ? "gives even blocks: all devices have as much memory"
+                                           : "";
+  }
+  return all_have(&Device::compute_speed) ? "gives even blocks: all hosts have one compute_speed"
+                                          : "";
 }
 
 v1::TableGroup EncodeGroup(const TableGroup& group, const TableNames& names) {
@@ -266,16 +302,12 @@ std::vector<std::string> ConstraintWarnings(const Constraints& constraints,
   std::vector<std::string> warnings;
   for (std::size_t i = 0; i < constraints.tables.size(); ++i) {
     const TableRule& rule = constraints.tables[i];
-    if (rule.cache_load_factor == 0) continue;
-    const auto& kernels = rule.compute_kernels;
-    const bool caches =
-        kernels.empty() ||
-        std::find(kernels.begin(), kernels.end(), ComputeKernel::kFusedUvmCaching) != kernels.end();
-    if (caches && !topology.host_memory_bytes.empty()) continue;
-    warnings.push_back(fmt::format("constraints.tables[{}].cache_load_factor changes nothing: {}",
-                                   i,
-                                   caches ? "no host has host_memory_bytes"
-                                          : "compute_kernels does not list fused_uvm_caching"));
+    const auto add = [&](std::string_view field, std::string_view why) {
+      if (!why.empty())
+        warnings.push_back(fmt::format("constraints.tables[{}].{} {}", i, field, why));
+    };
+    if (rule.cache_load_factor != 0) add("cache_load_factor", WhyNoCache(rule, topology));
+    if (rule.row_proportion) add("row_proportion", WhyEvenRows(rule, topology));
   }
   return warnings;
 }

@@ -23,7 +23,7 @@ std::int64_t CountConstraintEntries(const v1::Constraints& message);
 Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<Table>& tables,
                               const Topology& topology, Violations& violations);
 
-// What rules ask for that changes nothing.
+// What rules ask for that changes nothing, or gives what there is without them.
 std::vector<std::string> ConstraintWarnings(const Constraints& constraints,
                                             const Topology& topology);
 

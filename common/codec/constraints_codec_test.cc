@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/base/random.h"
 #include "common/codec/message_text.h"
@@ -18,6 +19,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
 // Tables a, b, c on two hosts of four ranks.
@@ -46,7 +48,8 @@ constraints:
   tables:
   - {tables: [c, a], sharding_types: [grid_shard, data_parallel], compute_kernels: [dense, fused],
      ranks: [7, 0], forbidden_ranks: [3, 0], hosts: [1, 0], forbidden_hosts: [1], max_shards: 2,
-     min_column_width: 16, distinct_ranks: true, cache_load_factor: 0.5, row_multiple: 5}
+     min_column_width: 16, distinct_ranks: true, cache_load_factor: 0.5, row_multiple: 5,
+     row_proportion: speed}
   colocate: [{tables: [b, a]}]
   separate: [{tables: [c, b], level: host}]
   max_shards_per_rank: 9
@@ -69,7 +72,8 @@ constraints:
                       16,
                       true,
                       0.5,
-                      5}};
+                      5,
+                      RowProportion::kSpeed}};
   expected.colocate = {{{0, 1}, GroupLevel::kRank}};
   expected.separate = {{{1, 2}, GroupLevel::kHost}};
   expected.max_shards_per_rank = 9;
@@ -104,6 +108,7 @@ constraints:
   - {tables: [b]}
   - {tables: [b], row_multiple: 20}
   - {tables: [a, b], row_multiple: -5}
+  - {tables: [a], row_proportion: size}
   colocate: [{tables: [a]}]
   separate: [{tables: [a, a], level: rack}]
   max_shards_per_rank: -2
@@ -134,6 +139,7 @@ constraints:
           fault(".tables[2].compute_kernels[0]", "must be one of fused, dense"),
           fault(".tables[4].row_multiple", "must divide the 10 rows of 'b', got 20"),
           fault(".tables[5].row_multiple", "must be at least 0, got -5"),
+          fault(".tables[6].row_proportion", "must be one of memory, speed, got \"size\""),
           fault(".tables[3]", "demands nothing: give sharding_types"),
           fault(".colocate[0].tables", "must name at least two tables, got 1"),
           fault(".separate[0].tables[1]", "is given twice, first at tables[0]"),
@@ -141,6 +147,33 @@ constraints:
           fault(".max_shards_per_rank", "must be at least 0, got -2"),
           fault(".min_column_width", "must be at most 65536, got 65537"),
           fault(".column_rule", "must be one of any, torchrec, got \"odd\"")));
+}
+
+TEST(ConstraintsCodecTest, AProportionThatLeavesRowsEvenIsAWarning) {
+  const auto warnings = [](const std::string& rule, const std::string& second_host) {
+    v1::ShardPlanRequest request =
+        RequestWith("constraints: {tables: [{tables: [a], " + rule + "}]}");
+    v1::HostGroup& host = *request.mutable_topology()->add_hosts();
+    host.set_num_devices(2);
+    host.set_memory_bytes(second_host == "small" ? 500000 : 1000000);
+    if (second_host == "fast") host.set_compute_speed(2);
+    std::vector<std::string> found = DecodeRequest(request)->warnings;
+    std::erase_if(found, [](const std::string& warning) {
+      return !warning.starts_with("constraints.tables[0].row_proportion ");
+    });
+    return found;
+  };
+  const auto says = [](const std::string& text) { return ElementsAre(HasSubstr(text)); };
+  EXPECT_THAT(warnings("row_proportion: memory", "like"),
+              says("gives even blocks: all devices have as much memory"));
+  EXPECT_THAT(warnings("row_proportion: memory", "fast"), says("gives even blocks"));
+  EXPECT_THAT(warnings("row_proportion: speed", "small"),
+              says("gives even blocks: all hosts have one compute_speed"));
+  EXPECT_THAT(warnings("row_proportion: speed, sharding_types: [table_wise]", "fast"),
+              says("changes nothing: sharding_types lists none that cuts rows"));
+  EXPECT_THAT(warnings("row_proportion: memory", "small"), IsEmpty());
+  EXPECT_THAT(warnings("row_proportion: speed, sharding_types: [table_wise, row_wise]", "fast"),
+              IsEmpty());
 }
 
 TEST(ConstraintsCodecTest, RanksAreNotHeldAgainstAFaultyTopology) {

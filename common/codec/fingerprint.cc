@@ -158,6 +158,9 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
                request.constraints.tables[i].cache_load_factor, 0);
     later.Integer(fmt::format("constraints.tables[{}].row_multiple", i),
                   request.constraints.tables[i].row_multiple, 0);
+    const auto proportion = request.constraints.tables[i].row_proportion;
+    later.Word(proportion.has_value(), fmt::format("constraints.tables[{}].row_proportion", i),
+               ToText(proportion.value_or(RowProportion::kMemory)));
   }
   if (!request.migration) return;
   const std::vector<const TablePlan*> previous = InOrder(request.migration->previous.tables);

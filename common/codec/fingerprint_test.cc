@@ -188,6 +188,8 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       Rule([](TableRule& rule) { rule.distinct_ranks = true; }),
       Rule([](TableRule& rule) { rule.cache_load_factor = 0.5; }),
       Rule([](TableRule& rule) { rule.row_multiple = 1; }),
+      Rule([](TableRule& rule) { rule.row_proportion = RowProportion::kMemory; }),
+      Rule([](TableRule& rule) { rule.row_proportion = RowProportion::kSpeed; }),
       [](PlanRequest& r) { r.tables[0].output_dtype = DataType::kFp32; },
       [](PlanRequest& r) { r.tables[1].output_dtype = DataType::kFp32; },
       [](PlanRequest& r) { r.tables[0].num_poolings = {2}; },

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/domain/vocabulary.h"
@@ -24,6 +25,7 @@ struct TableRule {
   bool distinct_ranks = false;        // no two shards of a table on one rank
   double cache_load_factor = 0;       // where it is fused_uvm_caching, in (0, 1]
   std::int64_t row_multiple = 0;      // rows of a bucket that is not cut; divides those of `tables`
+  std::optional<RowProportion> row_proportion = {};  // how row_wise cuts rows; none: evenly
 
   bool operator==(const TableRule&) const = default;
 };
@@ -58,6 +60,10 @@ struct Constraints {
   int max_shards_per_table = 0;       // 0: any number
   std::int64_t min_column_width = 0;  // 0: kColumnAlignment
   ColumnRule column_rule = ColumnRule::kAny;
+  // By rank, what rows are in proportion to under RowProportion::kMemory. Empty: the memory of its
+  // device less the reserve. No demand of a caller: it keeps blocks as they are where a request is
+  // looked at as if devices had any memory (server/evaluate/rules/demands.h).
+  std::vector<std::int64_t> memory_weights = {};
 
   // No demand at all.
   bool empty() const { return *this == Constraints{}; }

@@ -97,7 +97,8 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   const double element = static_cast<double>(ElementBytes(table.weight_dtype));
   const double batch = static_cast<double>(request.global_batch_size) / ranks;
   const double peers = layout.type == ShardingType::kDataParallel ? 1 : ranks;
-  const double ids = table.pooling_factor * batch / layout.row_shards * peers;
+  const double ids =
+      table.pooling_factor * batch / EqualBlocks(layout, rows, table.num_embeddings) * peers;
   const VectorCount count = VectorsOf(table);
   const double vectors = table.kind == TableKind::kEmbedding
                              ? ids

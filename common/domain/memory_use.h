@@ -60,8 +60,9 @@ constexpr double RowBytesBesides(DataType weight_dtype) {
 // kTorchRec: TorchRec 1.9.2's calculate_shard_storages, each kind rounded as there. weights: rows
 // x cols x dtype. optimizer: SGD 0, row-wise Adagrad 1 / embedding_dim of the table, Adam 2x
 // weights, any other 1x; no gradients. input: 8 B an id, weighted or not, of all ranks' samples,
-// divided by the holders where rows are cut, times 1, 2 or 3 as above (of a cached table 10 where
-// it is prefetched); output: the vectors (VectorsOf) of all ranks' samples x cols, in
+// divided by the holders where rows are cut (rows in proportion: the ids of the shard's share,
+// which TorchRec does not count so), times 1, 2 or 3 as above (of a cached table 10 where it is
+// prefetched); output: the vectors (VectorsOf) of all ranks' samples x cols, in
 // output_dtype or else the weights' type, of an unpooled table those of the ids that it reads;
 // none with a pipeline. data_parallel: its own rank's samples. A shard without rows takes
 // nothing.

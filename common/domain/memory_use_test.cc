@@ -205,6 +205,29 @@ TEST_F(TorchRecMemoryTest, GoldenTypes) {
   EXPECT_EQ(Bytes(table, ShardingType::kColumnWise, 1, 1'000'000, 64), 283262976);
 }
 
+// Of rows in proportion a rank with three quarters of the rows has three quarters of the ids, under
+// every rule that counts ids; even blocks have a half each under TorchRec's.
+TEST_F(TorchRecMemoryTest, RowsInProportionHaveTheirShareOfTheIds) {
+  SetSamples(2, 100);
+  Table table;
+  table.num_embeddings = 40;
+  table.embedding_dim = 4;
+  table.pooling_factor = 6;
+  const auto input_bytes = [&](std::int64_t rows, bool in_proportion) {
+    const ShardLayout layout{
+        .type = ShardingType::kRowWise, .row_shards = 2, .in_proportion = in_proportion};
+    return ShardMemory(request_, table, layout, rows, 4).input_bytes;
+  };
+  constexpr std::int64_t kAllIds = 2 * 100 * 6 * 8;
+  EXPECT_EQ(input_bytes(30, false), kAllIds / 2);
+  EXPECT_EQ(input_bytes(30, true), kAllIds * 3 / 4);
+  EXPECT_EQ(input_bytes(10, true), kAllIds / 4);
+  EXPECT_EQ(input_bytes(0, true), 0);
+  request_.memory.rule = MemoryRule::kFull;
+  EXPECT_EQ(input_bytes(30, true), kAllIds * 3 / 4);
+  EXPECT_EQ(input_bytes(0, true), 0);
+}
+
 // 2 ranks of 100 samples: a feature with half an id a sample has half a vector.
 TEST_F(TorchRecMemoryTest, AFeatureHasAVectorWhereASampleHasIds) {
   SetSamples(2, 100);

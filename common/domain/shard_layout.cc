@@ -1,6 +1,9 @@
 #include "common/domain/shard_layout.h"
 
 #include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <utility>
 
 namespace neuroshard {
 
@@ -25,12 +28,43 @@ std::vector<Block> EvenBlocks(std::int64_t total, int parts) {
   return blocks;
 }
 
-std::vector<Block> RowWiseBlocks(std::int64_t rows, int ranks, const RowCut& cut) {
-  if (cut.multiple == 0) return CeilBlocks(rows, ranks);
-  std::vector<Block> blocks = EvenBlocks(rows / cut.multiple, ranks);
+std::vector<Block> ProportionalBlocks(std::int64_t total, std::span<const std::int64_t> weights) {
+  using Wide = unsigned __int128;  // a total times a weight
+  Wide sum = 0;
+  for (const std::int64_t weight : weights) sum += static_cast<Wide>(weight);
+  if (sum == 0) return EvenBlocks(total, static_cast<int>(weights.size()));
+  std::vector<Block> blocks(weights.size());
+  std::vector<std::pair<Wide, std::size_t>> remainders;
+  std::int64_t left = total;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Wide quota = static_cast<Wide>(total) * static_cast<Wide>(weights[i]);
+    blocks[i].size = static_cast<std::int64_t>(quota / sum);
+    left -= blocks[i].size;
+    remainders.emplace_back(quota % sum, i);
+  }
+  // Remainders add up to `left` sums, so that at least as many of them are not 0.
+  const auto last = remainders.begin() + left;
+  std::nth_element(remainders.begin(), last, remainders.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  for (auto it = remainders.begin(); it != last; ++it) ++blocks[it->second].size;
+  std::int64_t offset = 0;
   for (Block& block : blocks) {
-    block.offset *= cut.multiple;
-    block.size *= cut.multiple;
+    block.offset = offset;
+    offset += block.size;
+  }
+  return blocks;
+}
+
+std::vector<Block> RowWiseBlocks(std::int64_t rows, int ranks, const RowCut& cut) {
+  if (cut.plain()) return CeilBlocks(rows, ranks);
+  const std::int64_t multiple = std::max<std::int64_t>(1, cut.multiple);
+  assert(!cut.proportion || cut.weights->size() == static_cast<std::size_t>(ranks));
+  std::vector<Block> blocks = cut.proportion ? ProportionalBlocks(rows / multiple, *cut.weights)
+                                             : EvenBlocks(rows / multiple, ranks);
+  for (Block& block : blocks) {
+    block.offset *= multiple;
+    block.size *= multiple;
   }
   return blocks;
 }

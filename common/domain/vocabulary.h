@@ -51,6 +51,9 @@ enum class ShardingType {
 enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
+// What the rows that row_wise gives a rank are in proportion to: its device's memory less the
+// reserve, or its compute_speed.
+enum class RowProportion { kMemory, kSpeed };
 // What a trainer computes on.
 enum class ComputeDevice { kCuda, kCpu };
 // Direction of an all-to-all: pooled vectors forward, their gradients backward.
@@ -129,6 +132,10 @@ inline constexpr std::array kWords<ComputeKernel> = {
 template <>
 inline constexpr std::array kWords<ColumnRule> = {
     Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
+template <>
+inline constexpr std::array kWords<RowProportion> = {
+    Word<RowProportion>{RowProportion::kMemory, "memory"},
+    Word<RowProportion>{RowProportion::kSpeed, "speed"}};
 template <>
 inline constexpr std::array kWords<ComputeDevice> = {
     Word<ComputeDevice>{ComputeDevice::kCuda, "cuda"},

@@ -120,6 +120,7 @@ class ConstraintChecker {
             fmt::format("cuts rows as no table in buckets can be ({}): row_wise does, got {}",
                         DemandName{"row_multiple", r}.Path(), ToText(plan.sharding_type)));
       }
+      CheckProportion(first, rules, r);
       CheckCount(first, rule.max_shards, DemandName{"max_shards", r});
       CheckWidths(entry, rule.min_column_width, DemandName{"min_column_width", r});
       CheckRanks(entry, r);
@@ -132,6 +133,32 @@ class ConstraintChecker {
     CheckWidths(entry, constraints_.min_column_width, DemandName{"min_column_width"});
     CheckColumnRule(entry);
     CheckInPlace(first);
+  }
+
+  // Of one of the table's rules; CheckLayout has the blocks.
+  void CheckProportion(const PlacedShard& first, const std::vector<std::size_t>& rules,
+                       std::size_t r) {
+    const auto proportion = constraints_.tables[r].row_proportion;
+    const ShardingType type = PlanOf(first).sharding_type;
+    if (!proportion || !CutsRows(type)) return;
+    const std::string path = DemandName{"row_proportion", r}.Path();
+    if (type != ShardingType::kRowWise) {
+      AddToTable(
+          first, "sharding_type",
+          fmt::format("cuts rows evenly, not in proportion to {} ({}): row_wise does, got {}",
+                      ToText(*proportion), path, ToText(type)));
+      return;
+    }
+    for (const std::size_t other : rules) {
+      const auto before = constraints_.tables[other].row_proportion;
+      if (other == r) return;
+      if (!before || before == proportion) continue;
+      AddToTable(first, "sharding_type",
+                 fmt::format("cannot be row_wise with rows in proportion to {} ({}) and to {} ({})",
+                             ToText(*before), DemandName{"row_proportion", other}.Path(),
+                             ToText(*proportion), path));
+      return;
+    }
   }
 
   // Migration::only_types.

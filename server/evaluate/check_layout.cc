@@ -231,10 +231,15 @@ class LayoutChecker {
       }
       if (shard.rows != blocks[i].size) {
         Add(shards[i], "rows",
-            fmt::format("must be {}, the rows that {} gives block {} of {}, got {}", blocks[i].size,
-                        ToText(type_), i, blocks.size(), shard.rows));
+            fmt::format("must be {}, the rows that {} gives block {} of {}{}, got {}",
+                        blocks[i].size, ToText(type_), i, blocks.size(), Proportion(), shard.rows));
       }
     }
+  }
+
+  std::string Proportion() const {
+    if (!IsInProportion(type_, cut_)) return "";
+    return fmt::format(" in proportion to {} (row_proportion)", ToText(*cut_.proportion));
   }
 
   // first, first + 1, ...

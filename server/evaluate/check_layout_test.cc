@@ -40,12 +40,18 @@ class CheckLayoutTest : public ::testing::Test {
       request.constraints.tables.emplace_back().tables = {0};
       request.constraints.tables.back().row_multiple = row_multiple_;
     }
+    for (const RowProportion proportion : row_proportions_) {
+      request.constraints.tables.emplace_back().tables = {0};
+      request.constraints.tables.back().row_proportion = proportion;
+      request.topology.devices[3].compute_speed = 2;
+    }
     plan.tables = {{"t", "", type, kernel, std::move(shards)}};
     return CheckPlan(request, plan);
   }
 
   std::vector<int> hosts_ = {0, 0, 1, 1};
   std::int64_t row_multiple_ = 0;
+  std::vector<RowProportion> row_proportions_;  // a rule each
 };
 
 TEST_F(CheckLayoutTest, EachTypeAsItsOwnersLayItOut) {
@@ -94,6 +100,32 @@ TEST_F(CheckLayoutTest, RowWiseKeepsBucketsTogether) {
               ElementsAre(ViolationIs("plan.tables[0].sharding_type",
                                       "cuts rows as no table in buckets can be "
                                       "(constraints.tables[0].row_multiple)")));
+}
+
+// Rank 3 is twice as fast as the others.
+TEST_F(CheckLayoutTest, RowWiseKeepsToTheProportion) {
+  const std::vector<Shard> by_speed = {
+      {0, 1, 0, 16, 0}, {1, 1, 0, 16, 1}, {2, 1, 0, 16, 2}, {3, 2, 0, 16, 3}};
+  EXPECT_THAT(Check(kRowWise, by_speed), Not(IsEmpty()));
+  row_proportions_ = {RowProportion::kSpeed, RowProportion::kSpeed};
+  EXPECT_THAT(Check(kRowWise, by_speed), IsEmpty());
+  EXPECT_THAT(Check(kTableWise, {{0, 5, 0, 16, 3}}), IsEmpty());
+  EXPECT_THAT(
+      Check(kRowWise, {{0, 2, 0, 16, 0}, {2, 1, 0, 16, 1}, {3, 1, 0, 16, 2}, {4, 1, 0, 16, 3}}),
+      Contains(ViolationIs("plan.tables[0].shards[3].rows",
+                           "must be 2, the rows that row_wise gives block 3 of 4 in proportion to "
+                           "speed (row_proportion), got 1")));
+  row_proportions_ = {RowProportion::kSpeed};
+  EXPECT_THAT(Check(kTableRowWise, {{0, 3, 0, 16, 2}, {3, 2, 0, 16, 3}}),
+              ElementsAre(ViolationIs("plan.tables[0].sharding_type",
+                                      "cuts rows evenly, not in proportion to speed "
+                                      "(constraints.tables[0].row_proportion): row_wise does")));
+  row_proportions_ = {RowProportion::kSpeed, RowProportion::kMemory};
+  EXPECT_THAT(Check(kRowWise, by_speed),
+              ElementsAre(ViolationIs("plan.tables[0].sharding_type",
+                                      "cannot be row_wise with rows in proportion to speed "
+                                      "(constraints.tables[0].row_proportion) and to memory "
+                                      "(constraints.tables[1].row_proportion)")));
 }
 
 TEST_F(CheckLayoutTest, TableRowWiseHasTheRanksOfAHost) {

@@ -117,7 +117,8 @@ class PlanChecker {
       violations_.Add(path + ".shards", "must hold at least one shard, got none");
       return;
     }
-    const ShardLayout layout = LayoutOf(table_plan);
+    const RowCut& row_cut = row_cuts_.of(static_cast<int>(table_index));
+    const ShardLayout layout = LayoutOf(table_plan, row_cut);
     bool in_range = true;
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
@@ -133,8 +134,8 @@ class PlanChecker {
     // Gaps and overlaps between shards that are wrong by themselves would only repeat what was
     // said.
     if (in_range) {
-      CheckLayout(table, table_plan, hosts_, request_.topology.host_memory_bytes,
-                  row_cuts_.of(static_cast<int>(table_index)), path, violations_);
+      CheckLayout(table, table_plan, hosts_, request_.topology.host_memory_bytes, row_cut, path,
+                  violations_);
     }
   }
 

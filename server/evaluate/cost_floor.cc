@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -19,9 +20,10 @@ constexpr std::int64_t kHoldersAlike = 16;
 
 // How the price of one shard bounds a set of layouts.
 struct Probe {
-  double peak_share = 1;  // some shard costs at least this x the price
-  double shards = 1;      // all shards cost at least this x the price
-  double ranks = 1;       // that share them
+  double peak_share = 1;   // some shard costs at least this x the price
+  double shards = 1;       // all shards like it cost at least this x the price
+  double ranks = 1;        // that share them
+  bool continues = false;  // the shard and those of the probe before are of one set of layouts
 };
 
 // The widest piece of a table cut in columns is a multiple of kColumnAlignment, or what a cut
@@ -35,12 +37,12 @@ std::int64_t PieceWidth(std::int64_t cols, std::int64_t dim) {
 
 class ProbeList {
  public:
-  ProbeList(const Table& table, const TableRules& rules, const std::vector<HostRanks>& hosts,
-            int num_ranks)
+  ProbeList(const Table& table, const CompiledRules& rules, int index)
       : table_(table),
-        rules_(rules),
-        hosts_(hosts),
-        num_ranks_(num_ranks),
+        rules_(rules.of(index)),
+        row_cut_(rules.row_cut(index)),
+        hosts_(rules.hosts()),
+        num_ranks_(rules.num_ranks()),
         uncut_(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)) {
     AddColumnTypes();
     AddRowTypes();
@@ -123,8 +125,12 @@ class ProbeList {
     const std::int64_t dim = table_.embedding_dim;
     const double all = num_ranks_;
     if (Has(ShardingType::kRowWise)) {
-      Add({ShardingType::kRowWise, ComputeKernel::kFused, num_ranks_}, dim,
-          {.peak_share = 1, .shards = all, .ranks = all});
+      const ShardLayout layout = LayoutIn({}, ShardingType::kRowWise, num_ranks_, row_cut_);
+      if (layout.in_proportion) {
+        AddBlocksInProportion(layout);
+      } else {
+        Add(layout, dim, {.peak_share = 1, .shards = all, .ranks = all});
+      }
     }
     if (Has(ShardingType::kDataParallel)) {
       Add({ShardingType::kDataParallel, ComputeKernel::kDense, 1}, dim,
@@ -143,6 +149,24 @@ class ProbeList {
       }
     }
     if (Has(ShardingType::kRowWiseSubset)) AddSubsets();
+  }
+
+  // Blocks cost what their rows do, so each size of them is priced.
+  void AddBlocksInProportion(const ShardLayout& layout) {
+    std::map<std::int64_t, int> blocks_of_size;
+    for (const Block& block : RowWiseBlocks(table_.num_embeddings, num_ranks_, row_cut_)) {
+      ++blocks_of_size[block.size];
+    }
+    bool continues = false;
+    for (const auto& [rows, blocks] : blocks_of_size) {
+      Add(layout, table_.embedding_dim,
+          {.peak_share = 1,
+           .shards = static_cast<double>(blocks),
+           .ranks = static_cast<double>(num_ranks_),
+           .continues = continues});
+      shards_.back().rows = rows;
+      continues = true;
+    }
   }
 
   void AddSubsets() {
@@ -172,6 +196,7 @@ class ProbeList {
 
   const Table& table_;
   const TableRules& rules_;
+  const RowCut& row_cut_;
   const std::vector<HostRanks>& hosts_;
   const int num_ranks_;
   const ShardFeatures uncut_;
@@ -183,16 +208,21 @@ class ProbeList {
 
 std::vector<CostFloor> CostFloorsOf(const PlanRequest& request, const CompiledRules& rules,
                                     int index, ShardPricer& pricer) {
-  const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules.of(index),
-                       rules.hosts(), rules.num_ranks());
+  const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules, index);
   const std::span<const double> prices = pricer.Price(list.shards());
 
   std::vector<CostFloor> all;
   all.reserve(prices.size());
   for (std::size_t i = 0; i < prices.size(); ++i) {
     const Probe& probe = list.probes()[i];
-    const double total_ms = probe.shards * prices[i];
-    all.push_back({std::max(probe.peak_share * prices[i], total_ms / probe.ranks), total_ms});
+    CostFloor floor = {probe.peak_share * prices[i], probe.shards * prices[i]};
+    if (probe.continues) {
+      floor.peak_ms = std::max(floor.peak_ms, all.back().peak_ms);
+      floor.total_ms += all.back().total_ms;
+      all.pop_back();
+    }
+    floor.peak_ms = std::max(floor.peak_ms, floor.total_ms / probe.ranks);
+    all.push_back(floor);
   }
   std::sort(all.begin(), all.end(), [](const CostFloor& a, const CostFloor& b) {
     return std::pair(a.peak_ms, a.total_ms) < std::pair(b.peak_ms, b.total_ms);

@@ -88,7 +88,7 @@ class Explainer {
   void AddUp() {
     std::vector<std::vector<std::size_t>> shape_of(plan_.tables.size());
     for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
-      const ShardLayout layout = LayoutOf(plan_.tables[e]);
+      const ShardLayout layout = LayoutOf(plan_.tables[e], rules_.row_cut(TableIndex(e)));
       for (const Shard& shard : plan_.tables[e].shards) {
         shape_of[e].push_back(
             shapes_.Note(TableIndex(e), TableOf(e), layout, shard.rows, shard.cols));
@@ -171,7 +171,8 @@ class Explainer {
       for (const std::vector<Shard>& shards : type.layouts) {
         const ShardLayout layout =
             LayoutIn(type.residency, type.type,
-                     LayoutOf(type.type, ComputeKernel::kFused, shards).row_shards);
+                     LayoutOf(type.type, ComputeKernel::kFused, shards).row_shards,
+                     rules_.row_cut(TableIndex(entry)));
         for (const Shard& shard : shards) {
           shape_of.push_back(
               shapes.Note(TableIndex(entry), TableOf(entry), layout, shard.rows, shard.cols));

@@ -52,8 +52,13 @@ LowerBound AnalyticBound(const PlanRequest& request) {
 // a handful of cuts. Ranks of a plan under the analytic model cost sums of these.
 class Layouts {
  public:
-  Layouts(const PlanRequest& request, const Table& table, const TableRules& rules)
-      : request_(request), table_(table), rules_(rules), hosts_(request.topology.hosts()) {
+  Layouts(const PlanRequest& request, const Table& table, const TableRules& rules,
+          const RowCut& row_cut)
+      : request_(request),
+        table_(table),
+        rules_(rules),
+        row_cut_(row_cut),
+        hosts_(request.topology.hosts()) {
     plan_.name = table.name;
     std::vector<std::int64_t> cuts;
     const std::int64_t step = table.embedding_dim > 16 ? 32 : kColumnAlignment;
@@ -139,8 +144,8 @@ class Layouts {
     plan_.shards = blocks;
   }
 
-  void AddRows(int first, int count, std::int64_t col, std::int64_t cols) {
-    const auto blocks = CeilBlocks(table_.num_embeddings, count);
+  void AddRows(int first, int count, std::int64_t col, std::int64_t cols, const RowCut& cut = {}) {
+    const auto blocks = RowWiseBlocks(table_.num_embeddings, count, cut);
     for (int i = 0; i < count; ++i) {
       const Block& block = blocks[static_cast<std::size_t>(i)];
       plan_.shards.push_back({block.offset, block.size, col, cols, first + i});
@@ -151,7 +156,7 @@ class Layouts {
     const int ranks = request_.topology.num_ranks();
     const std::int64_t dim = table_.embedding_dim;
     plan_.shards.clear();
-    AddRows(0, ranks, 0, dim);
+    AddRows(0, ranks, 0, dim, row_cut_);
     Try(ShardingType::kRowWise);
     for (const HostRanks& host : hosts_) {
       plan_.shards.clear();
@@ -180,6 +185,7 @@ class Layouts {
   const PlanRequest& request_;
   const Table& table_;
   const TableRules& rules_;
+  const RowCut& row_cut_;
   const std::vector<HostRanks> hosts_;
   TablePlan plan_;
   std::vector<std::vector<std::int64_t>> cut_sets_;
@@ -209,6 +215,7 @@ void RandomizeRules(Random& random, PlanRequest& request) {
   if (random.Below(3) == 0) {
     rule.forbidden_ranks = {static_cast<int>(random.Below(request.topology.devices.size()))};
   }
+  if (random.Below(2) == 0) rule.row_proportion = RowProportion::kSpeed;
   request.constraints.tables.push_back(rule);
 }
 
@@ -245,7 +252,8 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
                               TypeSet(MakeAnalyticCostModel()->info().coverage.sharding_types));
     std::vector<Layouts> tables;
     for (std::size_t t = 0; t < request.tables.size(); ++t) {
-      tables.emplace_back(request, request.tables[t], rules.tables()[t]);
+      tables.emplace_back(request, request.tables[t], rules.tables()[t],
+                          rules.row_cut(static_cast<int>(t)));
     }
     const double best_ms =
         Cheapest(tables, 0, std::vector<double>(request.topology.devices.size()));
@@ -260,6 +268,26 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
   EXPECT_GT(share_sum[0] / compared[0], 0.85);  // sound and worth stating
   EXPECT_GT(compared[1], testing::Trials(20));
   EXPECT_GT(share_sum[1] / compared[1], 0.6);
+}
+
+// Blocks by speed cost each rank the same but for communication, which is as fast on all ranks and
+// little beside a thousand ids a sample.
+TEST(LowerBoundTest, RowsInProportionToSpeedAreBoundedByTheirOwnPrices) {
+  PlanRequest request = Request(3, 3, {128});
+  request.topology.devices[2].compute_speed = 4;
+  request.tables[0].pooling_factor = 1000;
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.sharding_types = {ShardingType::kRowWise};
+  rule.row_proportion = RowProportion::kSpeed;
+  const CompiledRules rules(request, TypeSet::All());
+  const Layouts layouts(request, request.tables[0], rules.of(0), rules.row_cut(0));
+  ASSERT_EQ(layouts.prices().size(), 1U);
+  const std::vector<double>& ranks = layouts.prices()[0];
+  const double cost_ms = *std::max_element(ranks.begin(), ranks.end());
+  const double bound_ms = AnalyticBound(request).cost_ms;
+  EXPECT_LE(bound_ms, cost_ms * (1 + 1e-6));
+  EXPECT_GE(bound_ms, cost_ms * 0.98);
 }
 
 // Two equal tables on two ranks: one each is best, and the bound says so.

@@ -106,7 +106,7 @@ class RelayoutFinder::Proposals {
  private:
   ShardLayout LayoutOfShards(std::span<const Shard> shards) const {
     const int row_shards = LayoutOf(found_.type, ComputeKernel::kFused, shards).row_shards;
-    return LayoutIn(found_.residency, found_.type, row_shards);
+    return LayoutIn(found_.residency, found_.type, row_shards, finder_.rules_.row_cut(table_));
   }
 
   // Whether the shards have a place beside all others, which they take then.
@@ -235,7 +235,8 @@ RelayoutFinder::RelayoutFinder(const PlanRequest& request, TypeSet default_types
   const std::vector<int> table_of = TablesOf(plan, request.tables);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const TablePlan& entry = plan.tables[t];
-    if (table_of[t] >= 0) ledger_.PutAnyway(table_of[t], LayoutOf(entry), entry.shards);
+    if (table_of[t] < 0) continue;
+    ledger_.PutAnyway(table_of[t], LayoutOf(entry, rules.row_cut(table_of[t])), entry.shards);
   }
 }
 
@@ -246,7 +247,8 @@ bool RelayoutFinder::StaysAsItIs(int table) const {
 
 std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
                                             std::span<const double> rank_cost_ms) {
-  ledger_.Take(table, LayoutOf(entry), entry.shards);
+  const ShardLayout layout = LayoutOf(entry, rules_.row_cut(table));
+  ledger_.Take(table, layout, entry.shards);
   std::vector<Relayouts> all;
   Proposals proposals(*this, table, rank_cost_ms);
   for (const auto& word : kWords<ShardingType>) {
@@ -267,7 +269,7 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
           {word.value, {}, {}, TypeObstacle(request_, default_types_, table, word.value)});
     }
   }
-  ledger_.PutAnyway(table, LayoutOf(entry), entry.shards);
+  ledger_.PutAnyway(table, layout, entry.shards);
   return all;
 }
 

@@ -7,12 +7,14 @@
 #include "common/base/violations.h"
 #include "common/domain/table_names.h"
 #include "server/cost/shard_features.h"
+#include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/shard_range.h"
 
 namespace neuroshard {
 
 StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan) {
   const std::vector<int> table_of = TablesOf(plan, request.tables);
+  const RowCuts row_cuts(request);
   std::vector<ResolvedShard> resolved;
   Violations violations;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
@@ -24,7 +26,7 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
       continue;
     }
     const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
-    const ShardLayout layout = LayoutOf(table_plan);
+    const ShardLayout layout = LayoutOf(table_plan, row_cuts.of(table_of[t]));
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
       if (CheckShardRange(table, layout.type, shard, request.topology.num_ranks(), {t, s},

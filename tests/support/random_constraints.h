@@ -61,6 +61,7 @@ inline void AddRandomConstraints(Random& random, PlanRequest& request, std::uint
         rule.row_multiple = std::gcd(rule.row_multiple, of.num_embeddings);
       }
     }
+    if (now()) rule.row_proportion = RandomWords<RowProportion>(random).front();
     constraints.tables.push_back(std::move(rule));
   }
   const auto add_group = [&](std::vector<TableGroup>& groups) {

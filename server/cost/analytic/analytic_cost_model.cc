@@ -71,7 +71,7 @@ class Formulas {
         return TableWisePerf(work, wire, topology_, bytes_per_ms);
       case ShardingType::kRowWise:
       case ShardingType::kRowWiseSubset:
-        return RowWisePerf(work, shard.layout.row_shards, wire, topology_, bytes_per_ms);
+        return RowWisePerf(work, HoldersOf(shard), wire, topology_, bytes_per_ms);
       case ShardingType::kTableRowWise:
       case ShardingType::kGridShard:
         return TableRowWisePerf(work, shard.layout.row_shards, wire, topology_, bytes_per_ms);
@@ -87,7 +87,7 @@ class Formulas {
     const CacheHits hits =
         ExpectedCacheHits(shard.reuse_histogram, shard.table_rows, shard.pooling_factor * batch_,
                           shard.layout.cache_load_factor);
-    return neuroshard::PrefetchMs(WorkOf(shard), hits.missed_rows(), shard.layout.row_shards,
+    return neuroshard::PrefetchMs(WorkOf(shard), hits.missed_rows(), HoldersOf(shard),
                                   memory_.host_to_device_bytes_per_ms);
   }
 
@@ -101,6 +101,10 @@ class Formulas {
             .element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype)),
             .weighted = shard.weighted,
             .unpooled = shard.unpooled};
+  }
+
+  static double HoldersOf(const ShardFeatures& shard) {
+    return EqualBlocks(shard.layout, shard.rows, shard.table_rows);
   }
 
   CommTopology topology_;

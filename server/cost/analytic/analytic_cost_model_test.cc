@@ -246,5 +246,47 @@ TEST(AnalyticCostModelTest, ShardCostsAreMonotone) {
   }
 }
 
+// Ids and compute follow the rows, whatever they are in; partial sums are exchanged for all samples
+// by every rank, also by one without rows. Four equal blocks cost what TorchRec's even ones do.
+TEST(AnalyticCostModelTest, RowsInProportionCostByTheirShare) {
+  PricingConditions conditions;
+  conditions.num_ranks = 4;
+  conditions.ranks_per_host = 4;
+  conditions.global_batch_size = 1024;
+  Table table;
+  table.num_embeddings = 800;
+  table.embedding_dim = 64;
+  table.pooling_factor = 10;
+  table.reuse_histogram = DefaultReuseHistogram();
+  for (const TableKind kind : {TableKind::kEmbeddingBag, TableKind::kEmbedding}) {
+    table.kind = kind;
+    for (const bool prefetched : {false, true}) {
+      conditions.pipeline_type =
+          prefetched ? PipelineType::kTrainPrefetchSparseDist : PipelineType::kTrainSparseDist;
+      ShardLayout layout{.type = ShardingType::kRowWise, .row_shards = 4};
+      if (prefetched) {
+        layout.kernel = ComputeKernel::kFusedUvmCaching;
+        layout.cache_load_factor = 0.1;
+      }
+      const double even_ms = CostsAlone(conditions, {FeaturesOf(table, layout, 200, 64)})[0];
+      layout.in_proportion = true;
+      std::vector<ShardFeatures> blocks;
+      for (const std::int64_t rows : {0, 100, 200, 400}) {
+        blocks.push_back(FeaturesOf(table, layout, rows, 64));
+      }
+      const std::vector<double> costs = CostsAlone(conditions, blocks);
+      EXPECT_NEAR(costs[2], even_ms, 1e-6 * even_ms);
+      EXPECT_LT(costs[0], costs[1]);
+      EXPECT_NEAR(costs[2] - costs[0], 2 * (costs[1] - costs[0]), 1e-5 * even_ms);
+      EXPECT_NEAR(costs[3] - costs[0], 4 * (costs[1] - costs[0]), 1e-5 * even_ms);
+      if (kind == TableKind::kEmbeddingBag) {
+        EXPECT_GT(costs[0], 0);
+      } else {
+        EXPECT_EQ(costs[0], 0);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace neuroshard

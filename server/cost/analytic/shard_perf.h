@@ -51,7 +51,8 @@ ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
                         const CommTopology& topology, double kernel_bytes_per_ms);
 
 // row_wise with `holders` = W, and HugeCTR's rows over some of the ranks: each of the holders gets
-// its share of the ids and has a partial sum for every sample of every rank.
+// its share of the ids and has a partial sum for every sample of every rank. Of rows in proportion
+// `holders` is EqualBlocks, infinite without rows: TorchRec 1.9.2 would divide by W there, too.
 ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
                       const CommTopology& topology, double kernel_bytes_per_ms);
 

@@ -115,9 +115,11 @@ class Merged {
   std::vector<bool> grouped_;
 };
 
-// Whether rows that are row_wise in the plan are cut so.
+// Whether rows that are row_wise in the plan are cut so. What ranks of another topology had is not
+// known.
 bool IsCutSo(const TablePlan& plan, const Table& table, const RowCut& cut) {
   if (plan.sharding_type != ShardingType::kRowWise) return true;
+  if (cut.proportion && plan.shards.size() != cut.weights->size()) return true;
   const std::vector<Block> blocks =
       RowWiseBlocks(table.num_embeddings, static_cast<int>(plan.shards.size()), cut);
   return std::equal(plan.shards.begin(), plan.shards.end(), blocks.begin(), blocks.end(),
@@ -133,9 +135,9 @@ bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const
   const bool one_rank = rules.rank_group >= 0;
   const bool one_host = rules.host_group >= 0;
   const int num_ranks = static_cast<int>(ranks.has().size());
-  if (cut.multiple > 0 && CutsRows(type) &&
-      (type != ShardingType::kRowWise || table.num_embeddings / cut.multiple < num_ranks)) {
-    return false;
+  if (CutsRows(type) && !cut.plain()) {
+    if (type != ShardingType::kRowWise || cut.contradictory) return false;
+    if (cut.multiple > 0 && table.num_embeddings / cut.multiple < num_ranks) return false;
   }
   // Ranks that the shards of a table can be spread over, at most.
   const int most_of_a_host = one_rank ? 1 : ranks.most_of_a_host();

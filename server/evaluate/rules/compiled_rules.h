@@ -21,8 +21,10 @@
 // - A table in a separate group is neither row_wise nor data_parallel: that would leave the others
 //   no rank.
 // - A table in buckets (row_multiple) has its rows cut by row_wise alone, which is what TorchRec
-//   does with them, and only where every rank gets a bucket. Of several rules the least common
-//   multiple.
+//   does with them, and only where there is a bucket for every rank. Of several rules the least
+//   common multiple.
+// - So does a table with rows in proportion (row_proportion), since the other types that cut rows
+//   cut them evenly. Of two proportions there is none.
 // - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
 //   width comes from min_column_width, or 128 where nobody asks for one.
 // - An unpooled table is table_wise, column_wise or row_wise. TorchRec runs column_wise tables of

@@ -86,6 +86,45 @@ TEST_F(CompiledRulesTest, BucketsAreCutByRowWiseAloneAndOneARankAtLeast) {
   EXPECT_EQ(Compile().row_cut(3), RowCut());
 }
 
+// 100 rows on ranks 0 to 4.
+TEST_F(CompiledRulesTest, RowsInProportionAreCutByRowWiseAlone) {
+  request_.topology.devices[4].memory_bytes = 3 << 20;
+  request_.topology.devices[0].compute_speed = 6;
+  Rule({0, 1, 3}).row_proportion = RowProportion::kMemory;
+  Rule({2}).row_proportion = RowProportion::kSpeed;
+  Rule({1}).row_multiple = 10;
+  Rule({2, 3}).row_multiple = 50;
+  const TypeSet whole_rows = {kTableWise, kColumnWise, kTableColumnWise, kDataParallel};
+  TypeSet with_row_wise = whole_rows;
+  with_row_wise.Add(kRowWise);
+  const auto sizes = [&](int table) {
+    std::vector<std::int64_t> rows;
+    for (const Block& block : RowWiseBlocks(100, 5, Compile().row_cut(table))) {
+      rows.push_back(block.size);
+    }
+    return rows;
+  };
+  EXPECT_EQ(Types(0), with_row_wise);
+  EXPECT_THAT(sizes(0), ElementsAre(15, 14, 14, 14, 43));
+  EXPECT_EQ(Types(1), with_row_wise);
+  EXPECT_THAT(sizes(1), ElementsAre(20, 20, 10, 10, 40));
+  EXPECT_THAT(sizes(2), ElementsAre(100, 0, 0, 0, 0));
+  EXPECT_EQ(Types(2), whole_rows) << "two buckets for five ranks";
+  EXPECT_EQ(Types(3), whole_rows);
+  request_.memory.reserve_bytes = 1 << 19;  // 1 MiB and 5 MiB are left, in halves
+  EXPECT_THAT(sizes(0), ElementsAre(11, 11, 11, 11, 56));
+}
+
+TEST_F(CompiledRulesTest, OfTwoProportionsThereIsNone) {
+  Rule({0, 1}).row_proportion = RowProportion::kMemory;
+  Rule({0}).row_proportion = RowProportion::kMemory;
+  Rule({1, 2}).row_proportion = RowProportion::kSpeed;
+  EXPECT_TRUE(Types(0).contains(kRowWise));
+  EXPECT_FALSE(Types(1).contains(kRowWise));
+  EXPECT_TRUE(Types(2).contains(kRowWise));
+  EXPECT_TRUE(Types(1).contains(kColumnWise));
+}
+
 TEST_F(CompiledRulesTest, RanksAreWhatAllRulesLeave) {
   Rule({0}).hosts = {0, 1};
   Rule({0, 1}).forbidden_ranks = {1};

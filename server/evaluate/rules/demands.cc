@@ -11,6 +11,7 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/list_text.h"
+#include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/rules/rule_fields.h"
 
 namespace neuroshard {
@@ -215,6 +216,9 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
     }
     last_rule = demand.index;
     RuleFields()[demand.field].copy(rule, request.constraints.tables.back());
+    if (request.constraints.tables.back().row_proportion == RowProportion::kMemory) {
+      request.constraints.memory_weights = RowWeights(request_, RowProportion::kMemory);
+    }
   }
   return request;
 }

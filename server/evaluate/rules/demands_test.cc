@@ -52,6 +52,26 @@ TEST(DemandsTest, AllDemandsAreTheRequest) {
   }
 }
 
+// Whether memory is a demand or not.
+TEST(DemandsTest, BlocksInProportionToMemoryStayAsTheyAre) {
+  PlanRequest request;
+  request.tables.resize(1);
+  request.tables[0].num_embeddings = 90;
+  request.topology.devices = {{0, 100}, {0, 150}};
+  request.memory.reserve_bytes = 50;
+  request.constraints.tables.resize(1);
+  request.constraints.tables[0].tables = {0};
+  request.constraints.tables[0].row_proportion = RowProportion::kMemory;
+  const Demands demands(request, TypeSet::All());
+  ASSERT_EQ(demands.Path(0), "constraints.tables[0].row_proportion");
+  EXPECT_EQ(demands.Says(0), "rows in proportion to memory for ''");
+  for (const std::vector<std::size_t>& kept : {AllOf(demands), std::vector<std::size_t>{0}}) {
+    const PlanRequest with = demands.With(kept);
+    const CompiledRules rules(with, TypeSet::All());
+    EXPECT_EQ(RowWiseBlocks(90, 2, rules.row_cut(0)).front().size, 30);
+  }
+}
+
 TEST(DemandsTest, OnlyWhatConcernsTheTables) {
   PlanRequest request;
   request.tables.resize(3);

@@ -27,9 +27,11 @@ inline Residency ResidencyOf(const TablePlan& plan) {
 }
 
 // Of shards of a type that are there; data_parallel is in device memory.
-inline ShardLayout LayoutIn(const Residency& residency, ShardingType type, int row_shards) {
-  if (!residency.in_host_memory()) return {type, KernelOf(type), row_shards};
-  return {type, residency.kernel, row_shards, residency.cache_load_factor};
+inline ShardLayout LayoutIn(const Residency& residency, ShardingType type, int row_shards,
+                            const RowCut& cut = {}) {
+  const bool in_proportion = IsInProportion(type, cut);
+  if (!residency.in_host_memory()) return {type, KernelOf(type), row_shards, 0, in_proportion};
+  return {type, residency.kernel, row_shards, residency.cache_load_factor, in_proportion};
 }
 
 }  // namespace neuroshard

@@ -1,18 +1,76 @@
 #include "server/evaluate/rules/row_cuts.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
+#include <memory>
 #include <numeric>
 
+#include "common/domain/memory_use.h"
+
 namespace neuroshard {
+namespace {
+
+using Weights = std::shared_ptr<const std::vector<std::int64_t>>;
+
+// Those of a request, each made once and shared by its tables.
+class SharedWeights {
+ public:
+  explicit SharedWeights(const PlanRequest& request) : request_(request) {}
+
+  const Weights& Of(RowProportion proportion) {
+    Weights& weights = weights_[static_cast<std::size_t>(proportion)];
+    if (weights == nullptr) {
+      weights = std::make_shared<const std::vector<std::int64_t>>(RowWeights(request_, proportion));
+    }
+    return weights;
+  }
+
+ private:
+  const PlanRequest& request_;
+  std::array<Weights, kWords<RowProportion>.size()> weights_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion proportion) {
+  constexpr int kSpeedBits = 40;
+  const bool by_memory = proportion == RowProportion::kMemory;
+  if (by_memory && !request.constraints.memory_weights.empty()) {
+    return request.constraints.memory_weights;
+  }
+  std::vector<std::int64_t> weights;
+  weights.reserve(request.topology.devices.size());
+  for (const Device& device : request.topology.devices) {
+    weights.push_back(
+        by_memory ? std::max<std::int64_t>(
+                        0, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes))
+                  : std::llround(std::ldexp(device.compute_speed, kSpeedBits)));
+  }
+  return weights;
+}
 
 RowCuts::RowCuts(const PlanRequest& request) {
+  SharedWeights weights(request);
   for (const TableRule& rule : request.constraints.tables) {
-    if (rule.row_multiple == 0) continue;
+    if (rule.row_multiple == 0 && !rule.row_proportion) continue;
     cuts_.resize(request.tables.size());
     for (const int table : rule.tables) {
-      std::int64_t& multiple = cuts_[static_cast<std::size_t>(table)].multiple;
-      // Both divide the table's rows, so this does.
-      multiple = multiple == 0 ? rule.row_multiple : std::lcm(multiple, rule.row_multiple);
+      RowCut& cut = cuts_[static_cast<std::size_t>(table)];
+      // Both divide the table's rows, so the multiple of both does.
+      if (cut.multiple == 0 || rule.row_multiple == 0) {
+        cut.multiple = std::max(cut.multiple, rule.row_multiple);
+      } else {
+        cut.multiple = std::lcm(cut.multiple, rule.row_multiple);
+      }
+      if (!rule.row_proportion) continue;
+      if (cut.proportion) {
+        cut.contradictory = cut.contradictory || cut.proportion != rule.row_proportion;
+        continue;
+      }
+      cut.proportion = rule.row_proportion;
+      cut.weights = weights.Of(*rule.row_proportion);
     }
   }
 }

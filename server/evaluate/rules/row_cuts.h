@@ -1,6 +1,7 @@
 // Row cuts: how the rules of a request have row_wise cut its tables.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -8,7 +9,12 @@
 
 namespace neuroshard {
 
-// By table; several rules that name one all hold. O(tables + what the constraints list).
+// By rank, 0 or more: bytes of its device less the reserve (or Constraints::memory_weights), or its
+// compute_speed in units of 2^-40.
+std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion proportion);
+
+// By table; several rules that name one all hold: buckets of their least common multiple, and of
+// two proportions none (RowCut::contradictory). O(tables + ranks + what the constraints list).
 class RowCuts {
  public:
   explicit RowCuts(const PlanRequest& request);

@@ -13,8 +13,11 @@ using Says = std::string (*)(const TableRule&);
 
 template <auto field>
 bool IsSet(const TableRule& rule) {
-  if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(rule.*field)>>) {
+  using Field = std::remove_cvref_t<decltype(rule.*field)>;
+  if constexpr (std::is_arithmetic_v<Field>) {
     return rule.*field != 0;
+  } else if constexpr (requires(const Field& value) { value.has_value(); }) {
+    return (rule.*field).has_value();
   } else {
     return !(rule.*field).empty();
   }
@@ -67,6 +70,11 @@ constexpr RuleField kFields[] = {
                                         return fmt::format("rows in buckets of {}",
                                                            rule.row_multiple);
                                       }),
+    FieldOf<&TableRule::row_proportion>("row_proportion",
+                                        [](const TableRule& rule) {
+                                          return fmt::format("rows in proportion to {}",
+                                                             ToText(*rule.row_proportion));
+                                        }),
 };
 
 }  // namespace

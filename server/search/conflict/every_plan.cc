@@ -182,7 +182,8 @@ class Attempt {
     steps_ += static_cast<int>(shards.size());
     if (IsTired()) return false;
     const int residency = residency_of_[static_cast<std::size_t>(table)];
-    const ShardLayout layout = LayoutIn(rules_.residency(residency), type, row_shards);
+    const ShardLayout layout =
+        LayoutIn(rules_.residency(residency), type, row_shards, rules_.row_cut(table));
     if (ledger_.Put(table, layout, shards) != PlacementLedger::Answer::kYes) return false;
     TablePlan& of = plan_.tables[static_cast<std::size_t>(table)];
     of.sharding_type = type;

@@ -330,7 +330,7 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
     }
   }
   EXPECT_GT(conflicts, 60);
-  EXPECT_GT(feasible, 60);
+  EXPECT_GT(feasible, 50);
   EXPECT_EQ(missed, 0);
   EXPECT_GT(kinds.size(), 15U);
 }

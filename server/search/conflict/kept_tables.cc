@@ -17,6 +17,7 @@
 #include "common/domain/tables_in_place.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/host_memory.h"
+#include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {
 namespace {
@@ -40,10 +41,11 @@ void AddFaults(const PlanRequest& request, const Plan& kept,
 void AddFullRanks(const PlanRequest& request, const Plan& kept,
                   const std::vector<std::size_t>& table_of, Violations& violations) {
   const std::vector<Device>& devices = request.topology.devices;
+  const RowCuts row_cuts(request);
   std::vector<MemoryUse> taken(devices.size());
   HostMemory host_memory(request.topology);
   for (std::size_t e = 0; e < kept.tables.size(); ++e) {
-    const ShardLayout layout = LayoutOf(kept.tables[e]);
+    const ShardLayout layout = LayoutOf(kept.tables[e], row_cuts.of(static_cast<int>(table_of[e])));
     for (const Shard& shard : kept.tables[e].shards) {
       const MemoryUse use =
           ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols);

@@ -77,7 +77,7 @@ class DemandOfTypes {
                      const Count& count) const {
     const auto of = [&](const Residency& residency) {
       return count(
-          ShardMemory(request_, table_, LayoutIn(residency, type, row_shards), rows, cols));
+          ShardMemory(request_, table_, LayoutIn(residency, type, row_shards, cut_), rows, cols));
     };
     const std::int64_t on_device = of({});
     if (!rules_.has_host_memory() || of_.residencies->empty() || of_.residencies->front() == 0 ||

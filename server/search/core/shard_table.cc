@@ -1,6 +1,7 @@
 #include "server/search/core/shard_table.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -49,6 +50,9 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
     shards.full_end = shards.rest_end = ranks;
     return shards;
   }
+  if (IsInProportion(type, row_cuts_.of(table))) {
+    return ShardsInProportion(table, cols, ranks, residency);
+  }
   const std::int64_t multiple = type == ShardingType::kRowWise ? row_cuts_.of(table).multiple : 0;
   if (type == ShardingType::kRowWiseSubset || multiple > 0) {
     const std::int64_t bucket = std::max<std::int64_t>(1, multiple);
@@ -70,6 +74,40 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
   shards.empty =
       shards.rest_end < ranks ? Intern({table, type, residency, ranks, 0, cols}) : shards.full;
   return shards;
+}
+
+UnitShards ShardTable::ShardsInProportion(int table, std::int64_t cols, int ranks, int residency) {
+  std::unique_ptr<const RaggedRows>& rows = ragged_rows_[table];
+  if (rows == nullptr) {
+    auto found = std::make_unique<RaggedRows>();
+    const std::vector<Block> blocks = RowWiseBlocks(RowsOf(table), ranks, row_cuts_.of(table));
+    for (const Block& block : blocks) found->sizes.push_back(block.size);
+    std::sort(found->sizes.begin(), found->sizes.end(), std::greater<>());
+    found->sizes.erase(std::unique(found->sizes.begin(), found->sizes.end()), found->sizes.end());
+    for (const Block& block : blocks) {
+      const auto at =
+          std::lower_bound(found->sizes.begin(), found->sizes.end(), block.size, std::greater<>());
+      found->size_of_place.push_back(static_cast<int>(at - found->sizes.begin()));
+    }
+    rows = std::move(found);
+  }
+  const Key all = {table, ShardingType::kRowWise, residency, ranks, RowsOf(table), cols};
+  std::unique_ptr<const RaggedShards>& shards = ragged_shards_[all];
+  if (shards == nullptr) {
+    auto found = std::make_unique<RaggedShards>();
+    found->size_of_place = rows->size_of_place.data();
+    for (const std::int64_t size : rows->sizes) {
+      found->ids.push_back(Intern({table, all.type, residency, ranks, size, cols}));
+    }
+    shards = std::move(found);
+  }
+  return {.full = shards->ids.front(),
+          .rest = shards->ids.front(),
+          .empty = shards->ids.back(),
+          .full_end = 0,
+          .rest_end = 0,
+          .count = ranks,
+          .ragged = shards.get()};
 }
 
 int ShardTable::Intern(const Key& key) {

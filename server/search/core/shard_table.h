@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,8 +15,16 @@
 
 namespace neuroshard {
 
+// Shards with blocks of rows in proportion, by place: a few sizes, as many as kinds of ranks and
+// one more row (or bucket) of each.
+struct RaggedShards {
+  const int* size_of_place;  // [places], of the table
+  std::vector<int> ids;      // by size
+};
+
 // The shards of a block of columns that move together, by ids of the ShardTable: [0, full_end) are
-// alike, then [full_end, rest_end) with fewer rows, then [rest_end, count) without any.
+// alike, then [full_end, rest_end) with fewer rows, then [rest_end, count) without any. Where
+// `ragged` is there both ends are 0 and it has the shards, of which `full` has the most rows.
 struct UnitShards {
   int full = 0;
   int rest = 0;
@@ -23,8 +32,14 @@ struct UnitShards {
   int full_end = 1;
   int rest_end = 1;
   int count = 1;
+  const RaggedShards* ragged = nullptr;  // the ShardTable's, one for equal units
 
-  int at(int i) const { return i < full_end ? full : i < rest_end ? rest : empty; }
+  int at(int i) const {
+    if (i < full_end) return full;
+    if (i < rest_end) return rest;
+    return ragged == nullptr ? empty
+                             : ragged->ids[static_cast<std::size_t>(ragged->size_of_place[i])];
+  }
   bool operator==(const UnitShards&) const = default;
 };
 
@@ -100,11 +115,19 @@ class ShardTable {
   }
   ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts);
 
+  // How a table's row_wise blocks in proportion differ.
+  struct RaggedRows {
+    std::vector<std::int64_t> sizes;  // distinct, descending
+    std::vector<int> size_of_place;
+  };
+
   int Intern(const Key& key);
   int Add(const Key& key);
+  // Of row_wise in proportion. O(1) but for the first of the table, O(ranks).
+  UnitShards ShardsInProportion(int table, std::int64_t cols, int ranks, int residency);
   ShardLayout LayoutOf(const Key& key) const {
-    return LayoutIn(residencies_[static_cast<std::size_t>(key.residency)], key.type,
-                    key.row_shards);
+    return LayoutIn(residencies_[static_cast<std::size_t>(key.residency)], key.type, key.row_shards,
+                    row_cuts_.of(key.table));
   }
   // Of a shard in device memory with all rows, whole granules of columns and a place of its own,
   // which searches ask for most; otherwise null.
@@ -121,6 +144,9 @@ class ShardTable {
   std::vector<int> quick_ids_;
   std::vector<std::size_t> quick_begin_;  // by table
   absl::flat_hash_map<Key, int> ids_;
+  // Of tables with rows in proportion; addresses stay.
+  absl::flat_hash_map<int, std::unique_ptr<const RaggedRows>> ragged_rows_;      // by table
+  absl::flat_hash_map<Key, std::unique_ptr<const RaggedShards>> ragged_shards_;  // all rows
   std::vector<Entry> entries_;
   // Of the entries that were predicted.
   std::vector<float> phi_;  // [entries, width]

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "common/base/random.h"
@@ -46,6 +47,43 @@ TEST_F(ShardTableTest, BucketsAreNotCut) {
                     .total_bytes());
     }
   }
+}
+
+// Blocks in proportion are those of the plans, whatever the number of kinds of ranks.
+TEST_F(ShardTableTest, BlocksInProportionAreThoseOfTheirRanks) {
+  PlanRequest request = request_;
+  request.tables.resize(1);
+  request.tables[0].num_embeddings = 101 * 7;
+  request.topology.devices = std::vector<Device>(12, {.memory_bytes = 1 << 30});
+  for (std::size_t r = 0; r < 12; ++r) {
+    request.topology.devices[r].compute_speed = 1 + static_cast<double>(r % 5);
+  }
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.row_multiple = 7;
+  rule.row_proportion = RowProportion::kSpeed;
+  SearchContext context(request, model_, stop_, nullptr);
+  const CompiledRules rules(request, TypeSet::All());
+  ShardTable ragged(context, rules);
+  const UnitShards shards = ragged.Shards(0, ShardingType::kRowWise, 4, 12);
+  EXPECT_EQ(ragged.Shards(0, ShardingType::kRowWise, 4, 12), shards);
+  const UnitShards of_8 = ragged.Shards(0, ShardingType::kRowWise, 8, 12);
+  const std::vector<Block> blocks = RowWiseBlocks(101 * 7, 12, rules.row_cut(0));
+  const ShardLayout layout = LayoutIn({}, ShardingType::kRowWise, 12, rules.row_cut(0));
+  std::int64_t most_bytes = 0;
+  for (int i = 0; i < 12; ++i) {
+    const auto bytes = [&](std::int64_t cols) {
+      return ShardMemory(request, request.tables[0], layout,
+                         blocks[static_cast<std::size_t>(i)].size, cols)
+          .total_bytes();
+    };
+    EXPECT_EQ(ragged.bytes(shards.at(i)), bytes(4));
+    EXPECT_EQ(ragged.bytes(of_8.at(i)), bytes(8));
+    most_bytes = std::max(most_bytes, bytes(4));
+  }
+  EXPECT_EQ(ragged.bytes(shards.full), most_bytes);
+  // Other types, and tables without the rule, are cut as ever.
+  EXPECT_EQ(ragged.Shards(0, ShardingType::kTableRowWise, 4, 2).ragged, nullptr);
 }
 
 // Rows by place, and everything about the shard there as if it were asked for by itself.

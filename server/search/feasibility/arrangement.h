@@ -18,10 +18,14 @@ struct Laid {
   ShardingType type = ShardingType::kTableWise;
   std::vector<Shard> shards;
   Residency residency = {};
+  bool in_proportion = false;  // ShardLayout's
 
   bool placed() const { return !shards.empty(); }
   ShardLayout layout() const {
-    return LayoutIn(residency, type, LayoutOf(type, KernelOf(type), shards).row_shards);
+    ShardLayout layout =
+        LayoutIn(residency, type, LayoutOf(type, KernelOf(type), shards).row_shards);
+    layout.in_proportion = in_proportion;
+    return layout;
   }
   bool operator==(const Laid&) const = default;
 };

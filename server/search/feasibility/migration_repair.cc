@@ -34,8 +34,9 @@ class Repair {
       : request_(request), rules_(rules), stop_(stop), search_(request, rules, stop) {
     for (std::size_t t = 0; t < stay.size(); ++t) {
       if (stay[t] == nullptr) continue;
-      search_.SetHome(static_cast<int>(t),
-                      {stay[t]->sharding_type, stay[t]->shards, ResidencyOf(*stay[t])});
+      const int table = static_cast<int>(t);
+      search_.SetHome(table, {stay[t]->sharding_type, stay[t]->shards, ResidencyOf(*stay[t]),
+                              IsInProportion(stay[t]->sharding_type, rules.row_cut(table))});
     }
   }
 

@@ -256,6 +256,27 @@ TEST(RepairPreviousTest, FindsAPlanWheneverTwoTablesAreEnough) {
   EXPECT_GE(found, enough);
 }
 
+TEST(RepairPreviousTest, CoLocatedTablesTakeEveryRankWhereThereIsOne) {
+  PlanRequest request;
+  request.topology.devices = {{0, 1 << 20}};
+  Plan& previous = request.migration.emplace().previous;
+  previous.world_size = previous.local_world_size = 1;
+  for (const char* name : {"a", "b"}) {
+    Table& table = request.tables.emplace_back();
+    table.name = name;
+    table.num_embeddings = 10;
+    table.embedding_dim = 8;
+    TablePlan& of = previous.tables.emplace_back();
+    of.name = name;
+    of.shards = {{0, 10, 0, 8, 0}};
+  }
+  request.constraints.colocate = {{{0, 1}, GroupLevel::kRank}};
+  request.constraints.sharding_types = {ShardingType::kRowWise};
+  const auto plan = Repaired(request, TypeSet::All());
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_THAT(CheckPlan(request, *plan), IsEmpty());
+}
+
 TEST(CheapestCoversTest, AreTheCheapestThatNeedAllTheyHave) {
   const std::vector<std::int64_t> bytes = {5, 3, 9, 3};
   EXPECT_THAT(CheapestCovers(bytes, bytes, 6, 3),

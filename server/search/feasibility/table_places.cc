@@ -98,7 +98,8 @@ Laid TablePlaces::MakeLaid(int table, ShardingType type, std::span<const Block> 
   const bool copies = type == ShardingType::kDataParallel;
   return {type,
           LayOut(TableOf(table), type, columns, places, rules_.hosts(), rules_.row_cut(table)),
-          copies ? Residency{} : residencies_[static_cast<std::size_t>(table)]};
+          copies ? Residency{} : residencies_[static_cast<std::size_t>(table)],
+          IsInProportion(type, rules_.row_cut(table))};
 }
 
 std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shards,
@@ -110,7 +111,8 @@ std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shard
 
 Laid TablePlaces::KeptOf(int table) const {
   const TablePlan& kept = *rules_.of(table).kept;
-  return {kept.sharding_type, kept.shards, ResidencyOf(kept)};
+  return {kept.sharding_type, kept.shards, ResidencyOf(kept),
+          IsInProportion(kept.sharding_type, rules_.row_cut(table))};
 }
 
 Laid TablePlaces::OnRank(int table, int rank) const {
@@ -120,7 +122,10 @@ Laid TablePlaces::OnRank(int table, int rank) const {
     return KeptOf(table);
   }
   for (const TableLayout& layout : layouts_[static_cast<std::size_t>(table)]) {
-    if (SpreadOf(layout.type) != Spread::kRank) continue;
+    // What takes every rank is on one where there is no other.
+    const bool on_one_rank = SpreadOf(layout.type) == Spread::kRank ||
+                             (TakesEveryRank(layout.type) && rules_.num_ranks() == 1);
+    if (!on_one_rank) continue;
     const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
     const std::vector<int> places(columns.size(), rank);
     return MakeLaid(table, layout.type, columns, places);

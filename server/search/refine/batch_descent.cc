@@ -50,12 +50,13 @@ class BatchDescent {
         steps_left_(
             request_.search.refine_steps.value_or(std::numeric_limits<std::int64_t>::max())) {
     const std::vector<int> table_of = TablesOf(plan_, request_.tables);
+    const RowCuts row_cuts(request_);
     for (const BatchedShard& s : prices_.shards()) {
       const TablePlan& table = plan_.tables[s.table];
       const Shard& shard = table.shards[s.shard];
-      bytes_.push_back(ShardMemory(request_,
-                                   request_.tables[static_cast<std::size_t>(table_of[s.table])],
-                                   LayoutOf(table), shard.rows, shard.cols)
+      const int of = table_of[s.table];
+      bytes_.push_back(ShardMemory(request_, request_.tables[static_cast<std::size_t>(of)],
+                                   LayoutOf(table, row_cuts.of(of)), shard.rows, shard.cols)
                            .total_bytes());
       room_[s.rank] -= bytes_.back();
       if (s.movable) movable_.push_back(bytes_.size() - 1);

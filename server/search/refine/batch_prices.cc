@@ -5,6 +5,7 @@
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/batch_imbalance.h"
+#include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/shard_price.h"
 
 namespace neuroshard {
@@ -74,6 +75,7 @@ bool BatchPrices::Represent(const PlanRequest& request, const Plan& plan, const 
   std::vector<ShardFeatures> features(num_shapes_);
   std::vector<float> phi(num_shapes_ * width_);
   std::vector<CommLoad> loads(num_shapes_);
+  const RowCuts row_cuts(request);
   ShardPricer pricer(model_);
   for (std::size_t b = 0; b < num_batches_; ++b) {
     if (stop.ShouldStop()) return false;
@@ -81,8 +83,9 @@ bool BatchPrices::Represent(const PlanRequest& request, const Plan& plan, const 
     for (const BatchedShard& s : shards_) {
       const TablePlan& table = plan.tables[s.table];
       const Shard& shard = table.shards[s.shard];
-      features[s.shape] = FeaturesOf(of_batch.tables[static_cast<std::size_t>(table_of_[s.table])],
-                                     LayoutOf(table), shard.rows, shard.cols);
+      const int of = table_of_[s.table];
+      features[s.shape] = FeaturesOf(of_batch.tables[static_cast<std::size_t>(of)],
+                                     LayoutOf(table, row_cuts.of(of)), shard.rows, shard.cols);
     }
     model_.Represent(features, phi, loads);
     const std::span<const double> alone = pricer.Price(features);

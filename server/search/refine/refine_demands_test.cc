@@ -63,6 +63,11 @@ PlanRequest DemandingRequest(Random& random, int max_tables, int max_ranks) {
       if (random.Below(2) == 0) table.kind = TableKind::kEmbedding;
     }
   }
+  if (random.Below(3) == 0) {
+    for (Device& device : request.topology.devices) {
+      device.compute_speed = static_cast<double>(random.Between(1, 3));
+    }
+  }
   if (random.Below(8) != 0) AddRandomConstraints(random, request, 6);
   if (random.Below(3) == 0) AddRandomMigration(random, request);
   request.search.strategy = "refine";

@@ -190,7 +190,8 @@ class RefineSearch {
     Plan plan = context_.best_plan();
     std::vector<std::int64_t> left = AvailableBytes(request_);
     const auto bytes_of = [&](std::size_t t, const TablePlan& table, const Shard& shard) {
-      return ShardMemory(request_, request_.tables[t], LayoutOf(table), shard.rows, shard.cols)
+      const ShardLayout layout = LayoutOf(table, rules_.row_cut(static_cast<int>(t)));
+      return ShardMemory(request_, request_.tables[t], layout, shard.rows, shard.cols)
           .total_bytes();
     };
     // The shards' bytes, taken or given back, on their ranks.

@@ -130,8 +130,8 @@ def _tiling_fault(shards: Sequence[ShardRect], rows: int, cols: int) -> str:
     return "" if at == cols else f"its blocks of columns end at {at} of {cols}"
 
 
-def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, local_world_size: int) -> List[str]:
-    """What TorchRec's runtime could not run, or would run wrongly without a word."""
+def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, local_world_size: int, row_positions: bool = False) -> List[str]:
+    """What TorchRec's runtime could not run, or would run wrongly without a word. `row_positions`: it is told the blocks of row_wise (RowPositions)."""
     kind, shards = table.sharding_type, table.shards
     kernels, factor = kernels_of(kind), table.cache_load_factor
     faults = [] if table.compute_kernel in kernels else [f"its compute kernel is {table.compute_kernel!r} and has to be {' or '.join(map(repr, kernels))}"]
@@ -161,8 +161,8 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
         faults.append("table_column_wise stays on one host")
     if kind == "row_wise" and ranks != [list(range(world_size))]:
         faults.append(f"row_wise has a block of rows on every rank in order, not on {ranks}")
-    elif kind == "row_wise" and [shard.rows for shard in blocks[0]] != row_blocks(rows, world_size):
-        faults.append(_other_blocks(kind, row_blocks(rows, world_size), blocks[0]))
+    elif kind == "row_wise" and not row_positions and [shard.rows for shard in blocks[0]] != row_blocks(rows, world_size):
+        faults.append(f"{_other_blocks(kind, row_blocks(rows, world_size), blocks[0])}; its sharder takes others with neuroshard.torchrec.RowPositions")
     if kind in ("table_row_wise", "grid_shard"):
         for block, on in zip(blocks, ranks):
             first = on[0] - on[0] % local_world_size
@@ -175,9 +175,13 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
     return faults
 
 
+def _table_faults(found: TableLayout, table: ModuleTable, topology: Topology) -> List[str]:
+    return table_faults(found, table.rows, table.cols, topology.world_size, topology.intra_group_size, table.row_positions)
+
+
 def _other_blocks(kind: str, wanted: List[int], block: Sequence[ShardRect]) -> str:
     got = [shard.rows for shard in block]
-    return f"{kind} has rows in blocks of {wanted}, not {got} (those of row_multiple are for tables in buckets, which this planner does not set up)"
+    return f"{kind} has rows in blocks of {wanted}, not {got}"
 
 
 def _mean_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]:
@@ -210,7 +214,6 @@ def _unpooled_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]
 
 def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topology, whose: str, constrained: bool = True) -> None:
     """PlannerError unless the layout has exactly `tables`, sharded as TorchRec can run it, and if `constrained` as sharders and constraints allow."""
-    world_size, local_world_size = topology.world_size, topology.intra_group_size
     known = {table.key for table in tables}
     missing = [table.label for table in tables if table.key not in layout]
     unknown = [label(key) for key in layout if key not in known]
@@ -221,7 +224,7 @@ def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topolo
     faults = []
     for table in tables:
         found = layout[table.key]
-        faults += [f"{table.label}: {fault}" for fault in table_faults(found, table.rows, table.cols, world_size, local_world_size)]
+        faults += [f"{table.label}: {fault}" for fault in _table_faults(found, table, topology)]
         allowed = table.types if constrained else table.runnable_types
         why = "sharder and constraints allow" if constrained else "TorchRec can run for it"
         if found.sharding_type not in allowed:

@@ -18,10 +18,13 @@ from torchrec.modules.embedding_configs import DataType, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
+from neuroshard.torchrec.row_positions import RowPositions
+
 TableKey = Tuple[str, str]
 """(path of the module, name of the table): what identifies a table in a ShardingPlan."""
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
+ROW_WISE = ShardingType.ROW_WISE.value
 ROW_TYPES = {ShardingType.ROW_WISE.value, ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value}
 
 DENSE = EmbeddingComputeKernel.DENSE.value
@@ -91,6 +94,7 @@ class ModuleTable:
     optimizer: Optional[str]  # the service's word; None: of a kind that it does not know
     optimizer_name: str
     dependency: Optional[str]  # tables with the same one stay on a host
+    row_positions: bool  # whether it trains in any blocks of rows (RowPositions)
 
     @property
     def key(self) -> TableKey:
@@ -340,6 +344,7 @@ class TableEnumerator(EmbeddingEnumerator):
             optimizer=_OPTIMIZERS.get(optimizer),
             optimizer_name=optimizer,
             dependency=owner.dependency(name),
+            row_positions=isinstance(owner.sharder, RowPositions),
         )
 
     def _output_type(self, owner: _Owner, name: str) -> Any:

@@ -17,7 +17,7 @@ from torchrec.distributed.types import PipelineType
 from neuroshard import v1
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, to_message
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, OPTIMIZERS, ModuleTable
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, OPTIMIZERS, ROW_WISE, ModuleTable
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
 
@@ -216,6 +216,7 @@ class DraftRequest:
         optimizer: Optional[str],
         statistics: Optional[FeatureStatistics],
         hot_row_blocks: bool,
+        row_proportion: str,
         previous: Optional[Layout],
         keep_optimizer_state: bool,
     ) -> None:
@@ -259,6 +260,10 @@ class DraftRequest:
                 rule.compute_kernels.extend([*kernels, DENSE] if DATA_PARALLEL in types else kernels)
             if table.cache_load_factor is not None and host_memory:
                 rule.cache_load_factor = table.cache_load_factor
+            if row_proportion and ROW_WISE in types:
+                if not table.row_positions:
+                    raise _refuse(f"row_proportion: the sharder of {table.label} trains row_wise tables in even blocks; a RowPositions takes any")
+                rule.row_proportion = row_proportion
             self._rules.append(rule)
         if previous is not None:
             shapes = {table.key: (table.rows, table.cols) for table in tables}

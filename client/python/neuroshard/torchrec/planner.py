@@ -61,6 +61,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     hot_row_blocks
                   price row blocks with the ids of the block that has the hottest rows, as `statistics` lets expect of hashed ids, instead of even
                   shares (Table.hot_row_blocks).
+    row_proportion
+                  "memory": where a table is row_wise, each rank has rows in proportion to its device's memory (TableRule.row_proportion); its sharder
+                  has to be a RowPositions, and it is not table_row_wise or grid_shard. `request.constraints` can say so of some tables alone.
     request       a neuroshard.v1.ShardPlanRequest, or a dict of the same shape, with what TorchRec has no word for: cost_model, search, constraints (ranks,
                   co-location, widths), memory, migration. Tables, topology and batch size must not be in it. Without memory.rule memory is counted as
                   TorchRec's storage estimator does ("torchrec").
@@ -106,6 +109,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         callbacks: Optional[List[Callable[[List[ShardingOption]], List[ShardingOption]]]] = None,
         enumerator: Optional[EmbeddingEnumerator] = None,
         hot_row_blocks: bool = False,
+        row_proportion: str = "",
     ) -> None:
         super().__init__(
             topology=topology,
@@ -129,6 +133,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._optimizer = optimizer
         self._statistics = statistics
         self._hot_row_blocks = hot_row_blocks
+        self._row_proportion = row_proportion
         self._base = v1.ShardPlanRequest() if request is None else as_message(v1.ShardPlanRequest, request)
         check_base(self._base)
         self._cache = None if cache_dir is None else PlanCache(os.fspath(cache_dir))
@@ -232,6 +237,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             self._optimizer,
             self._statistics,
             self._hot_row_blocks,
+            self._row_proportion,
             previous_layout,
             self._keep_optimizer_state,
         )

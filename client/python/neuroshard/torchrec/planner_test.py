@@ -43,7 +43,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 
 import neuroshard
 from neuroshard import v1
-from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan, statistics
+from neuroshard.torchrec import NeuroShardPlanner, RowPositions, load_plan, save_plan, statistics
 from neuroshard.torchrec.layout import from_message, from_sharding_plan
 from neuroshard.v1 import planner_pb2_grpc
 
@@ -459,6 +459,28 @@ class RequestsTest(Case):
             make(request={"no_such_field": 1})
         request = self.request(small_model(), request={"search": {"seed": 7}, "constraints": {"tables": [{"tables": ["a"], "ranks": [3]}]}})
         self.assertEqual(request.search.seed, 7)
+
+    def test_rows_in_proportion_need_a_sharder_that_knows_where_they_begin(self):
+        class Sharder(RowPositions, EmbeddingBagCollectionSharder):
+            pass
+
+        kinds = {"a": ParameterConstraints(sharding_types=["row_wise"]), "b": ParameterConstraints(sharding_types=["table_wise"])}
+        constraints = {**kinds, "c": ParameterConstraints(sharding_types=["row_wise", "table_wise"])}
+        request = self.request(small_model(), [Sharder()], constraints=constraints, row_proportion="memory")
+        found = {name: rule.row_proportion for rule in request.constraints.tables for name in rule.tables}
+        self.assertEqual(found, {"ebc.a": "memory", "ebc.b": "", "ebc.c": "memory"})
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "row_proportion", "ebc.a", "RowPositions"):
+            make(constraints=constraints, row_proportion="memory").plan(small_model(), get_default_sharders())
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "row_proportion", "must be one of memory, speed"):
+            make(constraints=constraints, row_proportion="size").plan(small_model(), [Sharder()])
+        # Of some tables, by the caller's request: 3/8 of the rows on ranks 0 and 1 each.
+        caps = CustomTopologyData(data={"hbm_cap": [3 * GIB, 3 * GIB, GIB, GIB]}, world_size=4)
+        rules = {"constraints": {"tables": [{"tables": ["a"], "row_proportion": "memory"}]}}
+        more = {"constraints": kinds, "request": rules, "topology": gpus(custom_topology_data=caps)}
+        spec = make(**more).plan(small_model(), [Sharder()]).plan["ebc"]["a"].sharding_spec
+        self.assertEqual([shard.shard_sizes[0] for shard in spec.shards], [375, 375, 125, 125])
+        with self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, "not [375, 375, 125, 125]", "RowPositions"):
+            make(**more).plan(small_model(), get_default_sharders())
 
     def test_statistics_of_batches(self):
         batch = KeyedJaggedTensor(

@@ -15,16 +15,18 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.planner import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, PlannerError, Topology
 
 import training
 from planner_process import PlannerProcess
 from ranks import run_on_ranks
 from training import Model, ShardedTraining, WholeTraining, bags, copies, sequences, train_both
 
-from neuroshard.torchrec import NeuroShardPlanner, load_plan, reshard_delta, save_plan
+from neuroshard.torchrec import NeuroShardPlanner, RowPositions, load_plan, reshard_delta, save_plan
 from neuroshard.torchrec.module_tables import ROW_TYPES
 
 TOLERANCE = 1e-4
@@ -109,7 +111,7 @@ def mixed(optimizer):
     return case
 
 
-def from_file(make, tables, expect=lambda tables, plan: None, kernels=None):
+def from_file(make, tables, expect=lambda tables, plan: None, kernels=None, sharders=None):
     """`tables`: {module: {name: (type, [(row, col, rows, cols, rank)])}}, which stands in a file as the command line would print it; `kernels`: by
     name, what the file says of a table's kernel where it is not fused."""
 
@@ -130,7 +132,7 @@ def from_file(make, tables, expect=lambda tables, plan: None, kernels=None):
             path = os.path.join(folder, "plan.json")
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(content, file)
-            return load_plan(path, model, topology(), training.SHARDERS)
+            return load_plan(path, model, topology(), sharders or training.SHARDERS)
 
     def check(found, plan):
         for path, by_name in tables.items():
@@ -138,7 +140,7 @@ def from_file(make, tables, expect=lambda tables, plan: None, kernels=None):
                 assert shards(plan.plan[path][name]) == expected, (name, shards(plan.plan[path][name]))
         expect(found, plan)
 
-    train(make, plan_of, check)
+    train(make, plan_of, check, sharders=sharders)
 
 
 def blocks_on_one_rank():
@@ -198,6 +200,68 @@ def empty_row_shards():
         assert tables["a"].sharding_type == "row_wise" and [shard[2] for shard in shards(tables["a"])] == [1] * rows + [0]
 
     train(lambda: Model(ebc=bags(("a", rows, 8), ("b", 64, 8))), lambda model: planned(model, types(a="row_wise", b="row_wise")), expect)
+
+
+class AnyBlocks(RowPositions, training.AnyTypeSharder):
+    """Trains row_wise tables in any blocks of rows."""
+
+
+class AnyBlocksOfSequences(RowPositions, EmbeddingCollectionSharder):
+    """The same, unpooled."""
+
+
+ANY_BLOCKS = [AnyBlocks(), AnyBlocksOfSequences()]
+
+
+def rows_by_memory(make, optimizer="sgd", **kinds):
+    """Rank 0 has three times the memory of the others, and three times the rows of row_wise tables; `kinds`: sharding types by table."""
+
+    def case():
+        ranks = dist.get_world_size()
+        share = 30 * MIB
+        caps = CustomTopologyData(data={"ddr_cap": [3 * share] + [share] * (ranks - 1)}, world_size=ranks)
+        fleet = topology(custom_topology_data=caps)
+
+        def expect(tables, _):
+            for name, kind in kinds.items():
+                assert tables[name].sharding_type == kind, tables[name]
+                if kind == "row_wise":
+                    rows = [shard[2] for shard in shards(tables[name])]
+                    assert abs(rows[0] - 3 * rows[-1]) <= 4 and max(rows[1:]) - min(rows[1:]) <= 1, rows
+
+        def plan_of(model):
+            nothing = FixedPercentageStorageReservation(0.0)
+            return planned(model, types(**kinds), ANY_BLOCKS, topology=fleet, storage_reservation=nothing, row_proportion="memory")
+
+        train(make, plan_of, expect, optimizer, sharders=ANY_BLOCKS)
+
+    return case
+
+
+def pooled_by_memory():
+    return Model(
+        ebc=bags(("a", 50, 16), ("b", 101, 32, {"feature_names": ["u", "v"]}), ("c", 33, 8)),
+        weighted=bags(("d", 71, 16), weighted=True),
+        means=bags(("e", 45, 8, {"pooling": training.PoolingType.MEAN})),
+    )
+
+
+def unpooled_by_memory():
+    return Model(ec=sequences(("s", 90, 16), ("t", 40, 16)))
+
+
+def blocks_that_no_sharder_knows():
+    """Blocks that a rank is not told are refused: TorchRec would look ids up in other rows without a word."""
+    rows, ranks = 40, dist.get_world_size()
+    found = [(0, 0, rows - 2 * (ranks - 1), 8, 0)] + [(rows - 2 * (ranks - rank), 0, 2, 8, rank) for rank in range(1, ranks)]
+    tables = {"sparse.ebc": {"a": ("row_wise", found)}}
+    try:
+        from_file(lambda: Model(ebc=bags(("a", rows, 8))), tables)
+    except PlannerError as error:
+        assert "neuroshard.torchrec.RowPositions" in str(error), error
+    else:
+        raise AssertionError("a plan that TorchRec trains wrongly is taken")
+    from_file(lambda: Model(ebc=bags(("a", rows, 8))), tables, sharders=ANY_BLOCKS)
 
 
 def weighted_features():
@@ -411,6 +475,12 @@ CASES = {
     "uneven_columns": uneven_columns,
     "blocks_on_one_rank": blocks_on_one_rank,
     "empty_row_shards": empty_row_shards,
+    "pooled_by_memory": rows_by_memory(pooled_by_memory, a="row_wise", b="row_wise", c="table_wise", d="row_wise", e="row_wise"),
+    "pooled_by_memory_with_adagrad": rows_by_memory(
+        pooled_by_memory, "rowwise_adagrad", a="row_wise", b="row_wise", c="table_wise", d="row_wise", e="row_wise"
+    ),
+    "unpooled_by_memory": rows_by_memory(unpooled_by_memory, s="row_wise", t="row_wise"),
+    "blocks_that_no_sharder_knows": blocks_that_no_sharder_knows,
     "weighted_features": weighted_features,
     "two_features_on_a_table": two_features_on_a_table,
     "pooled_by_mean": pooled_by_mean,

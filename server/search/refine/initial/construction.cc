@@ -62,11 +62,11 @@ double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
          static_cast<double>(load.backward) * (surrogate.backward_own + surrogate.backward_largest);
 }
 
-double Construction::PriceOn(int rank, int shard) const {
+double Construction::PriceOn(int rank, int shard, const CommSurrogate& surrogate) const {
   const double scale = context_.model().compute_scale(static_cast<std::size_t>(rank));
   const double mean_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
   const double here_ms = static_cast<double>(shard_table_.single_cost_ms(shard, rank));
-  return PriceOf(shard, surrogate_) + (scale - 1) * here_ms + (here_ms - mean_ms);
+  return PriceOf(shard, surrogate) + (scale - 1) * here_ms + (here_ms - mean_ms);
 }
 
 PricedLayouts Construction::FirstLayouts(const Residencies& residencies,
@@ -132,7 +132,9 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
           shards = layouts_.Shards(shard_table_, table, layout, widths[b]);
         }
         for (int i = 0; i < shards.count; ++i) {
-          const double price_ms = PriceOf(shards.at(i), surrogate);
+          // Blocks are in proportion to what their ranks are.
+          const double price_ms = shards.ragged != nullptr ? PriceOn(i, shards.at(i), surrogate)
+                                                           : PriceOf(shards.at(i), surrogate);
           const std::int64_t bytes = shard_table_.bytes(shards.at(i));
           p.price_ms += price_ms;
           p.peak_ms = std::max(p.peak_ms, price_ms);
@@ -401,7 +403,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
 
 void Construction::Count(int rank, int shard, int sign) {
   const std::size_t r = static_cast<std::size_t>(rank);
-  price_ms_[r] += sign * PriceOn(rank, shard);
+  price_ms_[r] += sign * PriceOn(rank, shard, surrogate_);
   bytes_[r] += sign * static_cast<double>(shard_table_.bytes(shard));
   host_bytes_[r] += sign * static_cast<double>(shard_table_.host_bytes(shard));
   value_ms_[r] = price_ms_[r];

@@ -94,7 +94,7 @@ class Construction {
   // Whether a shard of it is; makes all of them known to the table of shards.
   bool IsTooLarge(int table, const TableLayout& layout);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;
-  double PriceOn(int rank, int shard) const;
+  double PriceOn(int rank, int shard, const CommSurrogate& surrogate) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
   bool Place(const Item& item, const Choice& choice, Solution& solution);
