@@ -84,6 +84,9 @@ TEST_F(DiffCommandTest, KernelsAreShownWhereTablesAreInHostMemory) {
   EXPECT_EQ(json["tables"][0]["before"]["compute_kernel"], "fused_uvm_caching");
   EXPECT_EQ(json["tables"][0]["before"]["cache_load_factor"], 0.5);
   EXPECT_EQ(json["tables"][0]["after"]["cache_load_factor"], 0.25);
+  plan.replace(plan.find("fused_uvm_caching"), 17, "key_value");
+  EXPECT_EQ(Run({"diff", cached, Write("on_ssd.json", plan)}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("fused_uvm_caching 0.5 -> key_value 0.25\n"));
 }
 
 TEST_F(DiffCommandTest, WithARequestThePlannerPricesBoth) {

@@ -85,8 +85,8 @@ std::string PlacesText(const TablePlaces& places) {
 
 // Otherwise kernels follow from the types.
 bool KernelsMatter(const TableChange& change) {
-  return IsInHostMemory(change.before.compute_kernel) ||
-         IsInHostMemory(change.after.compute_kernel) ||
+  return TierOf(change.before.compute_kernel) != MemoryTier::kDevice ||
+         TierOf(change.after.compute_kernel) != MemoryTier::kDevice ||
          (change.before.compute_kernel != change.after.compute_kernel &&
           change.before.sharding_type == change.after.sharding_type);
 }

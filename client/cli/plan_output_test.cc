@@ -184,6 +184,7 @@ tables:
 - {name: cold, sharding_type: table_wise, compute_kernel: fused_uvm_caching, cache_load_factor: 0.375,
    shards: [{rows: 5, cols: 4}]}
 - {name: colder, sharding_type: table_wise, compute_kernel: fused_uvm, shards: [{rows: 5, cols: 4}]}
+- {name: coldest, sharding_type: table_wise, compute_kernel: key_value, cache_load_factor: 0.125, shards: [{rows: 5, cols: 4}]}
 )");
   const auto text =
       PlanAsTorchRec(plan, FromYaml<v1::Topology>("hosts: [{num_devices: 1}]"), "cuda");
@@ -193,13 +194,16 @@ tables:
   EXPECT_EQ(written["cold"]["cache_load_factor"], 0.375);
   EXPECT_EQ(written["colder"]["compute_kernel"], "fused_uvm");
   EXPECT_FALSE(written["colder"].contains("cache_load_factor"));
+  EXPECT_EQ(written["coldest"]["compute_kernel"], "key_value");
+  EXPECT_EQ(written["coldest"]["cache_load_factor"], 0.125);
 
   const std::vector<StatusOr<std::string>> others = {PlanAsNeuroShard(plan), PlanAsHugeCtr(plan),
                                                      PlanAsDistributedEmbeddings(plan, {})};
   for (const StatusOr<std::string>& other : others) {
     EXPECT_THAT(other,
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("table cold is fused_uvm_caching: its rows are in host")));
+                         AllOf(HasSubstr("table cold is fused_uvm_caching: its rows are in host"),
+                               HasSubstr("table coldest is key_value: its rows are on SSD"))));
   }
 }
 
@@ -399,15 +403,17 @@ plan: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused},
   {name: b, sharding_type: table_wise, compute_kernel: fused_uvm},
   {name: c, sharding_type: row_wise, compute_kernel: fused_uvm_caching},
   {name: d, sharding_type: row_wise, compute_kernel: fused_uvm_caching},
- {name: e, sharding_type: row_wise, compute_kernel: offload}]}
-cost: {host_memory: [{host: 0, total_bytes: 1610612736, capacity_bytes: 4294967296}, {host: 1, capacity_bytes: 1024}]}
+ {name: e, sharding_type: row_wise, compute_kernel: offload}, {name: f, sharding_type: row_wise, compute_kernel: key_value}]}
+cost: {host_memory: [{host: 0, total_bytes: 1610612736, capacity_bytes: 4294967296}, {host: 1, capacity_bytes: 1024}],
+  ssd: [{host: 1, total_bytes: 1024, capacity_bytes: 2048}]}
 )");
   EXPECT_THAT(
       PlanAsTable(response),
-      HasSubstr("sharding: 2 table_wise, 3 row_wise; in host memory: 2 fused_uvm_caching, 1\n"
-                "  fused_uvm, 1 offload\n"
+      HasSubstr("sharding: 2 table_wise, 4 row_wise; in host memory: 2 fused_uvm_caching, 1\n"
+                "  fused_uvm, 1 offload; on SSD: 1 key_value\n"
                 "host 0: 1.50 GiB of 4.00 GiB host memory\n"
-                "host 1: 0 B of 1.00 KiB host memory\n"));
+                "host 1: 0 B of 1.00 KiB host memory\n"
+                "host 1: 1.00 KiB of 2.00 KiB SSD\n"));
 }
 
 TEST(PlanAsTableTest, DistributionOfIdsIsAStageThatCountsOrIsHidden) {

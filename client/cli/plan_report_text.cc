@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <utility>
 #include <vector>
@@ -43,11 +44,10 @@ ImpossibleTypes ImpossibleForAll(
   return common;
 }
 
-// By kernel, those with a cache first; empty where there are none.
-std::string TablesInHostMemory(const v1::Plan& plan) {
+// By kernel; empty where there are none.
+std::string CountsOf(std::initializer_list<ComputeKernel> kernels, const v1::Plan& plan) {
   std::vector<std::string> parts;
-  for (const ComputeKernel kernel :
-       {ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm, ComputeKernel::kOffload}) {
+  for (const ComputeKernel kernel : kernels) {
     const auto count = std::count_if(
         plan.tables().begin(), plan.tables().end(),
         [&](const v1::TablePlan& table) { return table.compute_kernel() == ToText(kernel); });
@@ -78,8 +78,11 @@ std::string ShardingLine(const v1::Plan& plan) {
                                     : fmt::format("{} {}", tables, word.text));
   }
   std::string line = fmt::format("sharding: {}", fmt::join(parts, ", "));
-  const std::string in_host_memory = TablesInHostMemory(plan);
+  const std::string in_host_memory = CountsOf(
+      {ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm, ComputeKernel::kOffload}, plan);
   if (!in_host_memory.empty()) line += "; in host memory: " + in_host_memory;
+  const std::string on_ssd = CountsOf({ComputeKernel::kKeyValue}, plan);
+  if (!on_ssd.empty()) line += "; on SSD: " + on_ssd;
   return line + '\n';
 }
 
@@ -88,6 +91,10 @@ std::string HostMemoryLines(const v1::PlanCost& cost) {
   for (const v1::HostMemoryUse& host : cost.host_memory()) {
     lines += fmt::format("host {}: {} of {} host memory\n", host.host(),
                          FormatBytes(host.total_bytes()), FormatBytes(host.capacity_bytes()));
+  }
+  for (const v1::HostMemoryUse& host : cost.ssd()) {
+    lines += fmt::format("host {}: {} of {} SSD\n", host.host(), FormatBytes(host.total_bytes()),
+                         FormatBytes(host.capacity_bytes()));
   }
   return lines;
 }

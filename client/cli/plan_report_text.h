@@ -14,11 +14,11 @@
 namespace neuroshard {
 
 // "sharding: 10 table_wise, 2 column_wise (5 shards)\n": tables of each type, and their shards
-// where those are more. Where tables are in host memory, by kernel behind it: "; in host memory: 12
-// fused_uvm_caching, 3 fused_uvm".
+// where those are more. Where tables are in host memory or on SSD, by kernel behind it: "; in host
+// memory: 12 fused_uvm_caching, 3 fused_uvm; on SSD: 2 key_value".
 std::string ShardingLine(const v1::Plan& plan);
 
-// "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables.
+// "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables, and so for SSDs.
 std::string HostMemoryLines(const v1::PlanCost& cost);
 
 // "measured with " before it, and the line's end; empty where nothing is stated.

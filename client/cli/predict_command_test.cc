@@ -103,12 +103,13 @@ TEST_F(PredictCommandTest, UnpooledTablesAreAskedAsSuchAndWhatIsLeftOutIsSaid) {
 tables:
 - {name: a, kind: embedding, num_embeddings: 100, embedding_dim: 8, zipf_exponent: 1, output_dtype: fp16,
    features: [f], pooling_factors: [3], pooling_factor: 1, feature_batch_sizes: [32]}
-topology: {hosts: [{num_devices: 2, memory_bytes: 100000, host_memory_bytes: 1000000}]}
+topology: {hosts: [{num_devices: 2, memory_bytes: 100000, host_memory_bytes: 1000000, ssd_bytes: 1000000}]}
 global_batch_size: 96
 )");
   ASSERT_EQ(Predict(tables), 0) << err_;
   EXPECT_EQ(asked_.sets(0).shards(0).pooling_mode(), "none");
   EXPECT_THAT(err_, AllOf(HasSubstr("warning: host memory is left out"),
+                          HasSubstr("warning: SSDs are left out"),
                           HasSubstr("warning: output_dtype is left out"),
                           HasSubstr("warning: num_poolings and feature_batch_sizes are left out")));
   // 32 of 96 are 10.67 of 32: 3 ids for each of 11 samples are 33 of 32 samples.

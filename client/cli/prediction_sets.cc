@@ -38,6 +38,9 @@ StatusOr<PredictionQuestion> AskOfTables(const v1::ShardPlanRequest& asked, Tabl
     if (!request.topology.host_memory_bytes.empty()) {
       question.warnings.push_back("host memory is left out: tables are priced in device memory");
     }
+    if (!request.topology.ssd_bytes.empty()) {
+      question.warnings.push_back("SSDs are left out: tables are priced in device memory");
+    }
     for (std::string& line : LeftOutOf(request.tables)) {
       question.warnings.push_back(std::move(line));
     }

@@ -23,8 +23,9 @@ inline TableNames NamesOf(const v1::Plan& plan) {
 // Why a form that knows device memory alone cannot have the table. Empty: its rows are there.
 inline std::string WhyNotInDeviceMemory(const v1::TablePlan& table) {
   const auto kernel = FromText<ComputeKernel>(table.compute_kernel());
-  if (!kernel || !IsInHostMemory(*kernel)) return "";
-  return fmt::format("is {}: its rows are in host memory", table.compute_kernel());
+  if (!kernel || TierOf(*kernel) == MemoryTier::kDevice) return "";
+  return fmt::format("is {}: its rows are {}", table.compute_kernel(),
+                     IsInHostMemory(*kernel) ? "in host memory" : "on SSD");
 }
 
 // Collects them; not for concurrent use.

@@ -89,6 +89,11 @@ std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& p
       })) {
     lines.push_back("offloaded tables were looked up in device memory");
   }
+  if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+        return TierOf(table.compute_kernel) == MemoryTier::kSsd;
+      })) {
+    lines.push_back("tables on SSD (key_value) were looked up in device memory");
+  }
   for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));
   const Topology& topology = request.topology;
   const auto is_cast = [](const std::optional<DataType>& dtype) {

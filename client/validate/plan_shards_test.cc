@@ -118,6 +118,9 @@ TEST_F(PlanShardsTest, WhatWorkersDoOtherwiseIsSaidOnceEach) {
               ElementsAre(HasSubstr("offloaded"), HasSubstr("output_dtype"),
                           HasSubstr("num_poolings"), HasSubstr("unpooled tables were exchanged"),
                           HasSubstr("quantized_comms"), HasSubstr("compute_speed")));
+  plan.tables[0].compute_kernel = ComputeKernel::kKeyValue;
+  EXPECT_THAT(NotMeasuredOf(request_, plan).front(), HasSubstr("tables on SSD (key_value)"));
+  plan.tables[0].compute_kernel = ComputeKernel::kOffload;
   request_.topology.devices.resize(1);
   EXPECT_THAT(
       NotMeasuredOf(request_, plan),

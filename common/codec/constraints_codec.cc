@@ -1,6 +1,7 @@
 #include "common/codec/constraints_codec.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
@@ -63,7 +64,8 @@ class ConstraintsDecoder {
  public:
   ConstraintsDecoder(const std::vector<Table>& tables, const Topology& topology,
                      Violations& violations)
-      : num_ranks_(topology.num_ranks()),
+      : topology_(topology),
+        num_ranks_(topology.num_ranks()),
         num_hosts_(static_cast<int>(topology.hosts().size())),
         tables_(tables),
         names_(tables),
@@ -127,6 +129,7 @@ class ConstraintsDecoder {
       rule.row_proportion =
           check.WordOf("row_proportion", message.row_proportion(), RowProportion::kMemory);
     }
+    CheckKeyValue(check, message, rule);
     if (DemandsNothing(message)) {
       check.Fail("",
                  "demands nothing: give sharding_types, compute_kernels, ranks, forbidden_ranks, "
@@ -147,6 +150,50 @@ class ConstraintsDecoder {
                                              names_.ReferenceTo(table), multiple));
     }
     return multiple;
+  }
+
+  // Where key_value is listed: hosts have to have SSDs, and FBGEMM to have such tables.
+  void CheckKeyValue(const FieldCheck& check, const v1::TableRule& message,
+                     const TableRule& rule) const {
+    const auto& kernels = message.compute_kernels();
+    const auto listed = std::find(kernels.begin(), kernels.end(), ToText(ComputeKernel::kKeyValue));
+    if (listed == kernels.end()) return;
+    const std::string field = fmt::format("compute_kernels[{}]", listed - kernels.begin());
+    if (num_ranks_ > 0 && !LeavesSsd(rule)) {
+      check.Fail(field,
+                 "is key_value, and no host that the rule leaves has SSDs (topology.hosts[]."
+                 "ssd_bytes)");
+    }
+    for (const int t : rule.tables) {
+      const Table& table = tables_[static_cast<std::size_t>(t)];
+      if (!CanBeOnSsd(table.weight_dtype)) {
+        check.Fail(field,
+                   fmt::format("is key_value, which FBGEMM has for fp32 and fp16; '{}' is {}",
+                               names_.ReferenceTo(t), ToText(table.weight_dtype)));
+      }
+      if (table.l2_cache_bytes > 0 && num_ranks_ > 0 && topology_.host_memory_bytes.empty()) {
+        check.Fail(field, fmt::format("is key_value, and no host has memory (topology.hosts[]."
+                                      "host_memory_bytes) for the l2_cache_bytes of '{}'",
+                                      names_.ReferenceTo(t)));
+      }
+    }
+  }
+
+  // Whether a rank that the rule allows is on a host with SSDs.
+  bool LeavesSsd(const TableRule& rule) const {
+    const auto allows = [](const std::vector<int>& only, const std::vector<int>& never, int value) {
+      return (only.empty() || std::binary_search(only.begin(), only.end(), value)) &&
+             !std::binary_search(never.begin(), never.end(), value);
+    };
+    for (int rank = 0; rank < num_ranks_ && !topology_.ssd_bytes.empty(); ++rank) {
+      const int host = topology_.devices[static_cast<std::size_t>(rank)].host;
+      if (topology_.ssd_bytes[static_cast<std::size_t>(host)] > 0 &&
+          allows(rule.ranks, rule.forbidden_ranks, rank) &&
+          allows(rule.hosts, rule.forbidden_hosts, host)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   static bool DemandsNothing(const v1::TableRule& rule) {
@@ -211,6 +258,7 @@ class ConstraintsDecoder {
     return values;
   }
 
+  const Topology& topology_;
   const int num_ranks_;
   const int num_hosts_;
   const std::vector<Table>& tables_;
@@ -297,17 +345,45 @@ Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<
   return ConstraintsDecoder(tables, topology, violations).Decode(message);
 }
 
-std::vector<std::string> ConstraintWarnings(const Constraints& constraints,
-                                            const Topology& topology) {
+std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
+  constexpr Optimizer kOnSsd[] = {Optimizer::kRowwiseAdagrad, Optimizer::kPartialRowwiseAdam,
+                                  Optimizer::kAdam};
+  const bool trains_on_ssd =
+      std::find(std::begin(kOnSsd), std::end(kOnSsd), request.optimizer) != std::end(kOnSsd);
   std::vector<std::string> warnings;
-  for (std::size_t i = 0; i < constraints.tables.size(); ++i) {
-    const TableRule& rule = constraints.tables[i];
+  std::vector<bool> on_ssd(request.tables.size());
+  for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
+    const TableRule& rule = request.constraints.tables[i];
+    const auto lists = [&](ComputeKernel kernel) {
+      return std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(), kernel) !=
+             rule.compute_kernels.end();
+    };
+    const bool key_value = lists(ComputeKernel::kKeyValue);
+    if (key_value) {
+      for (const int table : rule.tables) on_ssd[static_cast<std::size_t>(table)] = true;
+    }
+    if (key_value && !trains_on_ssd) {
+      warnings.push_back(fmt::format(
+          "constraints.tables[{}].compute_kernels lists key_value, which FBGEMM trains with "
+          "rowwise_adagrad, partial_rowwise_adam and adam alone; the request's optimizer is {}",
+          i, ToText(request.optimizer)));
+    }
     const auto add = [&](std::string_view field, std::string_view why) {
       if (!why.empty())
         warnings.push_back(fmt::format("constraints.tables[{}].{} {}", i, field, why));
     };
-    if (rule.cache_load_factor != 0) add("cache_load_factor", WhyNoCache(rule, topology));
-    if (rule.row_proportion) add("row_proportion", WhyEvenRows(rule, topology));
+    if (rule.cache_load_factor != 0 && !key_value) {
+      add("cache_load_factor", WhyNoCache(rule, request.topology));
+    }
+    if (rule.row_proportion) add("row_proportion", WhyEvenRows(rule, request.topology));
+  }
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    if (on_ssd[t] || (!table.max_l1_cache_bytes && table.l2_cache_bytes == 0)) continue;
+    if (request.may_use_ssd() && request.migration.has_value()) continue;  // in place there
+    warnings.push_back(
+        fmt::format("tables[{}].{} changes nothing: no rule lists key_value for the table", t,
+                    table.max_l1_cache_bytes ? "max_l1_cache_bytes" : "l2_cache_bytes"));
   }
   return warnings;
 }

@@ -7,6 +7,7 @@
 
 #include "common/base/violations.h"
 #include "common/domain/constraints.h"
+#include "common/domain/plan_request.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
 #include "neuroshard/v1/constraints.pb.h"
@@ -23,9 +24,9 @@ std::int64_t CountConstraintEntries(const v1::Constraints& message);
 Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<Table>& tables,
                               const Topology& topology, Violations& violations);
 
-// What rules ask for that changes nothing, or gives what there is without them.
-std::vector<std::string> ConstraintWarnings(const Constraints& constraints,
-                                            const Topology& topology);
+// What rules ask for that changes nothing, gives what there is without them, or that FBGEMM does
+// not train.
+std::vector<std::string> ConstraintWarnings(const PlanRequest& request);
 
 // DecodeConstraints gives the same constraints again.
 v1::Constraints EncodeConstraints(const Constraints& constraints, const std::vector<Table>& tables);

@@ -176,6 +176,81 @@ TEST(ConstraintsCodecTest, AProportionThatLeavesRowsEvenIsAWarning) {
               IsEmpty());
 }
 
+// Tables a, b, c on a host with SSDs and one without.
+v1::ShardPlanRequest SsdRequestWith(const std::string& constraints) {
+  v1::ShardPlanRequest request = RequestWith(constraints);
+  v1::Topology& topology = *request.mutable_topology();
+  topology.mutable_hosts(0)->set_count(1);
+  *topology.add_hosts() = topology.hosts(0);
+  topology.mutable_hosts(0)->set_ssd_bytes(1 << 30);
+  request.set_optimizer("adam");
+  return request;
+}
+
+TEST(ConstraintsCodecTest, KeyValueIsForHostsWithSsdsAndTablesThatFbgemmHasThere) {
+  v1::ShardPlanRequest message = SsdRequestWith(R"(
+constraints:
+  tables:
+  - {tables: [a, b, c], compute_kernels: [fused, key_value]}
+  - {tables: [a], compute_kernels: [key_value], forbidden_hosts: [0]}
+  - {tables: [b], compute_kernels: [key_value], hosts: [1]}
+  - {tables: [c], compute_kernels: [key_value], ranks: [3, 4]}
+  - {tables: [c], compute_kernels: [fused, key_value], ranks: [5], cache_load_factor: 1.5}
+)");
+  message.mutable_tables(0)->set_weight_dtype("fp16");
+  message.mutable_tables(1)->set_weight_dtype("bf16");
+  message.mutable_tables(2)->set_l2_cache_bytes(320);
+  const auto request = DecodeRequest(message);
+  ASSERT_FALSE(request.ok());
+  const std::string text(request.status().message());
+  for (const char* fault : {
+           "constraints.tables[0].compute_kernels[1]: is key_value, which FBGEMM has for fp32 and "
+           "fp16; 'b' is bf16",
+           "constraints.tables[0].compute_kernels[1]: is key_value, and no host has memory "
+           "(topology.hosts[].host_memory_bytes) for the l2_cache_bytes of 'c'",
+           "constraints.tables[1].compute_kernels[0]: is key_value, and no host that the rule "
+           "leaves "
+           "has SSDs (topology.hosts[].ssd_bytes)",
+           "constraints.tables[2].compute_kernels[0]: is key_value, and no host that",
+           "constraints.tables[4].compute_kernels[1]: is key_value, and no host that",
+           "constraints.tables[4].cache_load_factor: must be more than 0 and at most 1, got 1.5",
+       }) {
+    EXPECT_THAT(text, HasSubstr(fault));
+  }
+  EXPECT_THAT(text, testing::Not(HasSubstr("tables[3].compute_kernels[0]: is key_value, and no "
+                                           "host that")));
+  message.mutable_tables(1)->clear_weight_dtype();
+  message.mutable_tables(2)->clear_l2_cache_bytes();
+  message.mutable_constraints()->mutable_tables()->DeleteSubrange(1, 2);
+  message.mutable_constraints()->mutable_tables()->RemoveLast();
+  EXPECT_TRUE(DecodeRequest(message).ok());
+}
+
+TEST(ConstraintsCodecTest, WhatChangesNothingOnSsdOrCannotBeTrainedThereIsWarnedAbout) {
+  v1::ShardPlanRequest message = SsdRequestWith(R"(
+constraints:
+  tables:
+  - {tables: [a], compute_kernels: [fused, key_value], cache_load_factor: 0.5}
+  - {tables: [b], compute_kernels: [fused], cache_load_factor: 0.5}
+)");
+  message.mutable_tables(0)->set_max_l1_cache_bytes(64);
+  message.mutable_tables(1)->set_max_l1_cache_bytes(64);
+  message.mutable_topology()->mutable_hosts(1)->set_host_memory_bytes(1 << 20);
+  message.mutable_tables(2)->set_l2_cache_bytes(64);
+  EXPECT_THAT(DecodeRequest(message)->warnings,
+              ElementsAre("constraints.tables[1].cache_load_factor changes nothing: "
+                          "compute_kernels does not list fused_uvm_caching",
+                          "tables[1].max_l1_cache_bytes changes nothing: no rule lists key_value "
+                          "for the table",
+                          "tables[2].l2_cache_bytes changes nothing: no rule lists key_value for "
+                          "the table"));
+  message.set_optimizer("sgd");
+  EXPECT_THAT(DecodeRequest(message)->warnings,
+              testing::Contains("constraints.tables[0].compute_kernels lists key_value, which "
+                                "FBGEMM trains with rowwise_adagrad, partial_rowwise_adam and adam "
+                                "alone; the request's optimizer is sgd"));
+}
+
 TEST(ConstraintsCodecTest, RanksAreNotHeldAgainstAFaultyTopology) {
   v1::ShardPlanRequest request = RequestWith("constraints: {tables: [{tables: [a], ranks: [9]}]}");
   request.mutable_topology()->add_hosts()->set_num_devices(2);  // no memory

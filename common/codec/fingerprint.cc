@@ -123,6 +123,8 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     later.List(path + "feature_batch_sizes", table.feature_batch_sizes);
     later.List(path + "batch_pooling_factors", table.batch_pooling_factors);
     later.Integer(path + "hot_row_blocks", int{table.hot_row_blocks}, 0);
+    later.Integer(path + "max_l1_cache_bytes", table.max_l1_cache_bytes.value_or(-1), -1);
+    later.Integer(path + "l2_cache_bytes", table.l2_cache_bytes, 0);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {
@@ -134,13 +136,17 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     later.Integer(fmt::format("devices[{}].max_host_memory_bytes", i),
                   topology.devices[i].max_host_memory_bytes, 0);
     later.Real(fmt::format("devices[{}].compute_speed", i), topology.devices[i].compute_speed, 1);
+    later.Integer(fmt::format("devices[{}].max_ssd_bytes", i), topology.devices[i].max_ssd_bytes,
+                  0);
   }
   later.List("host_memory_bytes", topology.host_memory_bytes);
+  later.List("ssd_bytes", topology.ssd_bytes);
   const Bandwidths& bandwidths = topology.bandwidths;
   later.Real("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s,
              Bandwidths().host_to_device_bytes_per_s);
   later.Real("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s,
              Bandwidths().host_memory_bytes_per_s);
+  later.Real("ssd_bytes_per_s", bandwidths.ssd_bytes_per_s, Bandwidths().ssd_bytes_per_s);
   later.Integer("gpu_embedding_size_elements",
                 request.search.distributed_embeddings.gpu_embedding_size_elements.value_or(0), 0);
   later.Word(request.search.objective != PlanObjective::kMaxOfMeans, "objective",

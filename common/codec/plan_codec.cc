@@ -55,19 +55,32 @@ RankIntervals DecodeIntervals(const v1::RankCost& rank) {
 }
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
-  return {message.weights_bytes(),      message.optimizer_bytes(),     message.input_bytes(),
-          message.output_bytes(),       message.reserve_bytes(),       message.cache_state_bytes(),
-          message.host_weights_bytes(), message.host_optimizer_bytes()};
+  return {message.weights_bytes(),       message.optimizer_bytes(),
+          message.input_bytes(),         message.output_bytes(),
+          message.reserve_bytes(),       message.cache_state_bytes(),
+          message.host_weights_bytes(),  message.host_optimizer_bytes(),
+          message.host_cache_bytes(),    message.ssd_weights_bytes(),
+          message.ssd_optimizer_bytes(), message.ssd_cache_state_bytes()};
+}
+
+v1::HostMemoryUse EncodeHostMemoryUse(const HostMemoryUse& use) {
+  v1::HostMemoryUse message;
+  message.set_host(use.host);
+  message.set_total_bytes(use.total_bytes);
+  message.set_capacity_bytes(use.capacity_bytes);
+  return message;
 }
 
 void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check, TablePlan& plan) {
-  const bool caches = plan.compute_kernel == ComputeKernel::kFusedUvmCaching;
+  const bool caches = HasCache(plan.compute_kernel);
   if (!message.has_cache_load_factor()) {
     plan.cache_load_factor = caches ? kDefaultCacheLoadFactor : 0;
   } else if (!caches) {
-    check.Fail("cache_load_factor",
-               fmt::format("is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
-                           ToText(plan.compute_kernel)));
+    check.Fail(
+        "cache_load_factor",
+        fmt::format("is for compute_kernel \"fused_uvm_caching\" or \"key_value\" alone, got "
+                    "\"{}\"",
+                    ToText(plan.compute_kernel)));
   } else if (check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
     plan.cache_load_factor = message.cache_load_factor();
   }
@@ -192,15 +205,18 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     memory.set_host_weights_bytes(rank.memory.host_weights_bytes);
     memory.set_host_optimizer_bytes(rank.memory.host_optimizer_bytes);
     memory.set_host_total_bytes(rank.memory.host_total_bytes());
+    memory.set_host_cache_bytes(rank.memory.host_cache_bytes);
+    memory.set_ssd_weights_bytes(rank.memory.ssd_weights_bytes);
+    memory.set_ssd_optimizer_bytes(rank.memory.ssd_optimizer_bytes);
+    memory.set_ssd_cache_state_bytes(rank.memory.ssd_cache_state_bytes);
+    memory.set_ssd_total_bytes(rank.memory.ssd_total_bytes());
     if (rank.input_dist_ms) encoded.set_input_dist_ms(*rank.input_dist_ms);
     EncodeIntervals(rank.intervals, encoded);
   }
   for (const HostMemoryUse& host : cost.host_memory) {
-    v1::HostMemoryUse& encoded = *message.add_host_memory();
-    encoded.set_host(host.host);
-    encoded.set_total_bytes(host.total_bytes);
-    encoded.set_capacity_bytes(host.capacity_bytes);
+    *message.add_host_memory() = EncodeHostMemoryUse(host);
   }
+  for (const HostMemoryUse& host : cost.ssd) *message.add_ssd() = EncodeHostMemoryUse(host);
   return message;
 }
 
@@ -237,6 +253,9 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
   }
   for (const v1::HostMemoryUse& host : message.host_memory()) {
     cost.host_memory.push_back({host.host(), host.total_bytes(), host.capacity_bytes()});
+  }
+  for (const v1::HostMemoryUse& host : message.ssd()) {
+    cost.ssd.push_back({host.host(), host.total_bytes(), host.capacity_bytes()});
   }
   return cost;
 }

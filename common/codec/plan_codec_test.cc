@@ -78,7 +78,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].backward_comm_ms = 0.125;
   cost.ranks[0].start_offset_ms = 0.75;
   cost.ranks[0].dim_sum = 96;
-  cost.ranks[0].memory = {1, 2, 3, 4, 5, 6, 7, 8};
+  cost.ranks[0].memory = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   cost.ranks[0].capacity_bytes = 1000;
   cost.ranks[0].intervals = {CostInterval{1, 2},        CostInterval{0.25, 0.75},
                              CostInterval{0.5, 1.5},    CostInterval{0.125, 0.5},
@@ -93,13 +93,15 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[1].input_dist_ms = 0.25;
   cost.ranks[1].intervals.input_dist = CostInterval{0.125, 0.5};
   cost.host_memory = {{0, 15, 64}, {2, 7, 32}};
+  cost.ssd = {{1, 150, 640}};
 
   const v1::PlanCost message = EncodePlanCost(cost);
 
   EXPECT_EQ(message.ranks(1).rank(), 1);
   EXPECT_EQ(message.ranks(0).total_ms(), 2.375);
   EXPECT_EQ(message.ranks(0).memory().total_bytes(), 21);
-  EXPECT_EQ(message.ranks(0).memory().host_total_bytes(), 15);
+  EXPECT_EQ(message.ranks(0).memory().host_total_bytes(), 24);
+  EXPECT_EQ(message.ranks(0).memory().ssd_total_bytes(), 33);
   EXPECT_FALSE(message.ranks(1).has_forward_compute_ms());
   EXPECT_EQ(DecodePlanCost(message), cost);
 }

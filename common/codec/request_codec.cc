@@ -212,7 +212,7 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   for (std::string& warning : TopologyWarnings(message.topology(), request.topology)) {
     request.warnings.push_back(std::move(warning));
   }
-  for (std::string& warning : ConstraintWarnings(request.constraints, request.topology)) {
+  for (std::string& warning : ConstraintWarnings(request)) {
     request.warnings.push_back(std::move(warning));
   }
   return request;

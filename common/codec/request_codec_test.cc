@@ -236,6 +236,26 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) {
          r.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(5);
        }},
+      {"topology.hosts[0].ssd_bytes", "must be at least 0, got -1",
+       host([](v1::HostGroup& h) { h.set_ssd_bytes(-1); })},
+      {"topology.hosts[0].max_ssd_bytes_per_device", "needs ssd_bytes, got 5",
+       host([](v1::HostGroup& h) { h.set_max_ssd_bytes_per_device(5); })},
+      {"topology.bandwidths.ssd_bytes_per_s", "must be at least 1000000, got 5",
+       [](Request& r) { r.mutable_topology()->mutable_bandwidths()->set_ssd_bytes_per_s(5); }},
+      {"tables[0].max_l1_cache_bytes", "must be at least 0, got -1",
+       [](Request& r) { r.mutable_tables(0)->set_max_l1_cache_bytes(-1); }},
+      {"tables[0].l2_cache_bytes", "must be at least 0, got -1",
+       [](Request& r) { r.mutable_tables(0)->set_l2_cache_bytes(-1); }},
+      {"tables[0].l2_cache_bytes", "of the table, got 1125899906842624",
+       [](Request& r) { r.mutable_tables(0)->set_l2_cache_bytes(std::int64_t{1} << 50); }},
+      {"constraints.tables[0].compute_kernels[1]",
+       "is key_value, and no host that the rule leaves has SSDs (topology.hosts[].ssd_bytes)",
+       [](Request& r) {
+         v1::TableRule& rule = *r.mutable_constraints()->add_tables();
+         rule.add_tables(r.tables(0).name());
+         rule.add_compute_kernels("fused");
+         rule.add_compute_kernels("key_value");
+       }},
       {"search.distributed_embeddings.gpu_embedding_size_elements", "must be at least 1, got 0",
        [](Request& r) {
          r.mutable_search()->mutable_distributed_embeddings()->set_gpu_embedding_size_elements(0);
@@ -546,6 +566,11 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   other.set_host_memory_bytes(1000);
   other.set_max_host_memory_bytes_per_device(600);
   other.set_compute_speed(1.5);
+  other.set_ssd_bytes(5000);
+  other.set_max_ssd_bytes_per_device(2500);
+  message.mutable_topology()->mutable_bandwidths()->set_ssd_bytes_per_s(7e9);
+  message.mutable_tables(0)->set_max_l1_cache_bytes(0);
+  message.mutable_tables(0)->set_l2_cache_bytes(64);
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
   message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);
@@ -562,10 +587,16 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   v1::TableRule& rule = *message.mutable_constraints()->add_tables();
   rule.add_tables(message.tables(0).name());
   rule.add_compute_kernels("fused_uvm_caching");
+  rule.add_compute_kernels("key_value");
   rule.set_cache_load_factor(0.25);
   const auto request = Decode(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
   EXPECT_THAT(request->topology.host_memory_bytes, ElementsAre(0, 0, 1000));
+  EXPECT_THAT(request->topology.ssd_bytes, ElementsAre(0, 0, 5000));
+  EXPECT_EQ(request->topology.devices.back().max_ssd_bytes, 2500);
+  EXPECT_EQ(request->topology.bandwidths.ssd_bytes_per_s, 7e9);
+  EXPECT_EQ(request->tables[0].max_l1_cache_bytes, 0);
+  EXPECT_EQ(request->tables[0].l2_cache_bytes, 64);
 
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kMaxZipfExponent = 4;
 constexpr int kMaxBatches = 256;  // each is priced once an answer
+constexpr std::int64_t kMaxCacheBytes = std::int64_t{1} << 50;
 // Between pooling_factor and the sum of pooling_factors, relative.
 constexpr double kPoolingTolerance = 1e-6;
 
@@ -173,6 +174,21 @@ void TableDecoder::DecodeBatches(const v1::Table& message, const FieldCheck& che
                                      message.batch_pooling_factors().end());
 }
 
+void TableDecoder::DecodeCaches(const v1::Table& message, const FieldCheck& check, Table& table) {
+  if (message.has_max_l1_cache_bytes() &&
+      check.InRange("max_l1_cache_bytes", message.max_l1_cache_bytes(), 0, kMaxCacheBytes)) {
+    table.max_l1_cache_bytes = message.max_l1_cache_bytes();
+  }
+  if (!check.InRange("l2_cache_bytes", message.l2_cache_bytes(), 0, kMaxCacheBytes)) return;
+  table.l2_cache_bytes = message.l2_cache_bytes();
+  const double all = static_cast<double>(table.num_embeddings) *
+                     static_cast<double>(table.embedding_dim) *
+                     static_cast<double>(ElementBytes(table.weight_dtype));
+  if (all < 0 || static_cast<double>(table.l2_cache_bytes) <= all) return;
+  check.Fail("l2_cache_bytes", fmt::format("must be at most the {:.0f} bytes of the table, got {}",
+                                           all, table.l2_cache_bytes));
+}
+
 Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   Table table;
   check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
@@ -199,6 +215,7 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   }
   DecodeBatches(message, check, table);
   table.hot_row_blocks = message.hot_row_blocks();
+  DecodeCaches(message, check, table);
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
   ++decoded_;
@@ -248,6 +265,8 @@ v1::Table EncodeTable(const Table& table) {
   message.mutable_feature_batch_sizes()->Add(table.feature_batch_sizes.begin(),
                                              table.feature_batch_sizes.end());
   message.set_hot_row_blocks(table.hot_row_blocks);
+  if (table.max_l1_cache_bytes) message.set_max_l1_cache_bytes(*table.max_l1_cache_bytes);
+  message.set_l2_cache_bytes(table.l2_cache_bytes);
   message.set_module(table.module);
   return message;
 }

@@ -63,6 +63,7 @@ class TableDecoder {
   // Whether they are valid.
   bool DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table);
+  static void DecodeCaches(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table);
 

@@ -63,6 +63,16 @@ std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group,
   return {group.device_memory_bytes().begin(), group.device_memory_bytes().end()};
 }
 
+// What the devices of a host share, and the most that one of them may have of it.
+void CheckShared(const FieldCheck& check, std::string_view field, std::int64_t bytes,
+                 std::string_view most_field, std::int64_t most) {
+  check.InRange(field, bytes, 0, kMaxDeviceBytes);
+  check.InRange(most_field, most, 0, kMaxDeviceBytes);
+  if (most > 0 && bytes == 0) {
+    check.Fail(most_field, fmt::format("needs {}, got {} of none", field, most));
+  }
+}
+
 FabricLink Slower(const FabricLink& a, const FabricLink& b) {
   return {std::max(a.latency_us, b.latency_us), std::min(a.bytes_per_s, b.bytes_per_s)};
 }
@@ -108,6 +118,8 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   if (message.has_host_memory_bytes_per_s()) {
     bandwidths.host_memory_bytes_per_s = message.host_memory_bytes_per_s();
   }
+  if (message.has_ssd_bytes_per_s()) bandwidths.ssd_bytes_per_s = message.ssd_bytes_per_s();
+  check.InRange("ssd_bytes_per_s", bandwidths.ssd_bytes_per_s, kMinBandwidth, kMaxBandwidth);
   check.InRange("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s, kMinBandwidth,
                 kMaxBandwidth);
   check.InRange("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s, kMinBandwidth,
@@ -121,6 +133,35 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   if (!topology.fabric) return;
   topology.fabric->intra_host.bytes_per_s = bandwidths.intra_host_bytes_per_s;
   topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
+}
+
+// What makes hosts alike.
+struct HostShape {
+  Device device = {};  // without host and memory
+  std::vector<std::int64_t> memory = {};
+  std::int64_t host_bytes = 0;
+  std::int64_t ssd_bytes = 0;
+
+  bool operator==(const HostShape&) const = default;
+};
+
+v1::HostGroup EncodeHost(const HostShape& shape) {
+  v1::HostGroup group;
+  group.set_count(1);
+  group.set_num_devices(static_cast<std::int32_t>(shape.memory.size()));
+  if (std::count(shape.memory.begin(), shape.memory.end(), shape.memory.front()) ==
+      std::ssize(shape.memory)) {
+    group.set_memory_bytes(shape.memory.front());
+  } else {
+    group.mutable_device_memory_bytes()->Add(shape.memory.begin(), shape.memory.end());
+  }
+  group.set_device(shape.device.name);
+  group.set_host_memory_bytes(shape.host_bytes);
+  group.set_max_host_memory_bytes_per_device(shape.device.max_host_memory_bytes);
+  if (shape.device.compute_speed != 1) group.set_compute_speed(shape.device.compute_speed);
+  group.set_ssd_bytes(shape.ssd_bytes);
+  group.set_max_ssd_bytes_per_device(shape.device.max_ssd_bytes);
+  return group;
 }
 
 }  // namespace
@@ -143,34 +184,35 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
   }
   int host = 0;
   bool any_host_memory = false;
+  bool any_ssd = false;
   for (int i = 0; i < message.hosts_size(); ++i) {
     const FieldCheck check(fmt::format("topology.hosts[{}]", i), violations);
     const bool count_ok = check.InRange("count", HostCount(message.hosts(i)), 1, kMaxHosts);
     const PublishedDevice* device = DecodeDevice(message.hosts(i), check);
     const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), device, check);
     const v1::HostGroup& group = message.hosts(i);
-    check.InRange("host_memory_bytes", group.host_memory_bytes(), 0, kMaxDeviceBytes);
-    check.InRange("max_host_memory_bytes_per_device", group.max_host_memory_bytes_per_device(), 0,
-                  kMaxDeviceBytes);
-    if (group.max_host_memory_bytes_per_device() > 0 && group.host_memory_bytes() == 0) {
-      check.Fail("max_host_memory_bytes_per_device",
-                 fmt::format("needs host_memory_bytes, got {} of none",
-                             group.max_host_memory_bytes_per_device()));
-    }
+    CheckShared(check, "host_memory_bytes", group.host_memory_bytes(),
+                "max_host_memory_bytes_per_device", group.max_host_memory_bytes_per_device());
+    CheckShared(check, "ssd_bytes", group.ssd_bytes(), "max_ssd_bytes_per_device",
+                group.max_ssd_bytes_per_device());
     const double speed = group.has_compute_speed() ? group.compute_speed() : 1;
     check.InRange("compute_speed", speed, kMinComputeSpeed, kMaxComputeSpeed);
     any_host_memory = any_host_memory || group.host_memory_bytes() > 0;
+    any_ssd = any_ssd || group.ssd_bytes() > 0;
     // A group without legal devices is a violation already, and must not cost a step a host.
     if (!count_ok || memory.empty()) continue;
     for (std::int64_t copy = 0; copy < HostCount(message.hosts(i)); ++copy, ++host) {
       for (const std::int64_t bytes : memory) {
         topology.devices.push_back({host, bytes, device == nullptr ? "" : device->name,
-                                    group.max_host_memory_bytes_per_device(), speed});
+                                    group.max_host_memory_bytes_per_device(), speed,
+                                    group.max_ssd_bytes_per_device()});
       }
       topology.host_memory_bytes.push_back(group.host_memory_bytes());
+      topology.ssd_bytes.push_back(group.ssd_bytes());
     }
   }
   if (!any_host_memory) topology.host_memory_bytes.clear();
+  if (!any_ssd) topology.ssd_bytes.clear();
   if (message.has_pod_size()) {
     const FieldCheck check("topology", violations);
     if (check.InRange("pod_size", std::int64_t{message.pod_size()}, 1, std::max(host, 1)) &&
@@ -226,48 +268,25 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
 
 v1::Topology EncodeTopology(const Topology& topology) {
   v1::Topology message;
-  std::vector<std::int64_t> last;
-  std::string last_name;
-  std::int64_t last_host_bytes = 0;
-  std::int64_t last_most_host_bytes = 0;
-  double last_speed = 1;
+  HostShape last;
   for (auto device = topology.devices.begin(); device != topology.devices.end();) {
-    std::vector<std::int64_t> memory;
-    const int host = device->host;
-    const std::string& name = device->name;  // the devices of a host are alike
-    const std::int64_t most_host_bytes = device->max_host_memory_bytes;
-    const double speed = device->compute_speed;
-    const std::int64_t host_bytes =
-        topology.host_memory_bytes.empty()
-            ? 0
-            : topology.host_memory_bytes[static_cast<std::size_t>(host)];
-    for (; device != topology.devices.end() && device->host == host; ++device) {
-      memory.push_back(device->memory_bytes);
+    const std::size_t host = static_cast<std::size_t>(device->host);
+    // The devices of a host are alike but for their memory.
+    HostShape shape = {.device = *device};
+    shape.device.host = 0;
+    shape.device.memory_bytes = 0;
+    if (!topology.host_memory_bytes.empty()) shape.host_bytes = topology.host_memory_bytes[host];
+    if (!topology.ssd_bytes.empty()) shape.ssd_bytes = topology.ssd_bytes[host];
+    for (; device != topology.devices.end() && device->host == static_cast<int>(host); ++device) {
+      shape.memory.push_back(device->memory_bytes);
     }
-    if (memory == last && name == last_name && host_bytes == last_host_bytes &&
-        most_host_bytes == last_most_host_bytes && speed == last_speed) {
+    if (shape == last) {
       v1::HostGroup& group = *message.mutable_hosts(message.hosts_size() - 1);
       group.set_count(group.count() + 1);
       continue;
     }
-    v1::HostGroup& group = *message.add_hosts();
-    group.set_count(1);
-    group.set_num_devices(static_cast<std::int32_t>(memory.size()));
-    if (std::count(memory.begin(), memory.end(), memory.front()) ==
-        static_cast<std::ptrdiff_t>(memory.size())) {
-      group.set_memory_bytes(memory.front());
-    } else {
-      group.mutable_device_memory_bytes()->Add(memory.begin(), memory.end());
-    }
-    group.set_device(name);
-    group.set_host_memory_bytes(host_bytes);
-    group.set_max_host_memory_bytes_per_device(most_host_bytes);
-    if (speed != 1) group.set_compute_speed(speed);
-    last_speed = speed;
-    last_host_bytes = host_bytes;
-    last_most_host_bytes = most_host_bytes;
-    last = std::move(memory);
-    last_name = name;
+    *message.add_hosts() = EncodeHost(shape);
+    last = std::move(shape);
   }
   if (topology.compute_device) {
     message.set_compute_device(std::string(ToText(*topology.compute_device)));
@@ -281,6 +300,9 @@ v1::Topology EncodeTopology(const Topology& topology) {
     bandwidths.set_host_to_device_bytes_per_s(topology.bandwidths.host_to_device_bytes_per_s);
     if (topology.bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
       bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
+    }
+    if (topology.bandwidths.ssd_bytes_per_s != Bandwidths().ssd_bytes_per_s) {
+      bandwidths.set_ssd_bytes_per_s(topology.bandwidths.ssd_bytes_per_s);
     }
   }
   return message;

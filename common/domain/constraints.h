@@ -23,7 +23,7 @@ struct TableRule {
   int max_shards = 0;                 // shards of a table, at least 1
   std::int64_t min_column_width = 0;  // columns of a shard, unless the table itself has fewer
   bool distinct_ranks = false;        // no two shards of a table on one rank
-  double cache_load_factor = 0;       // where it is fused_uvm_caching, in (0, 1]
+  double cache_load_factor = 0;       // where it is fused_uvm_caching or key_value, in (0, 1]
   std::int64_t row_multiple = 0;      // rows of a bucket that is not cut; divides those of `tables`
   std::optional<RowProportion> row_proportion = {};  // how row_wise cuts rows; none: evenly
 

@@ -63,6 +63,22 @@ double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   return 0;
 }
 
+// Of rows on SSD, on the device (EmbOptimType.ssd_state_splits of FBGEMM 1.9): floats whatever the
+// weights are, and Adam's count of each row's updates.
+OptimizerState SsdStateOf(Optimizer optimizer) {
+  OptimizerState state = StateOf(optimizer, DataType::kFp32);
+  if (optimizer == Optimizer::kAdam) state.row_bytes += sizeof(float);
+  return state;
+}
+
+// The share of a shard's rows that so many bytes hold.
+double ShareOf(std::int64_t bytes, const Table& table, std::int64_t rows, std::int64_t cols) {
+  if (rows == 0) return 0;
+  const double row_bytes = static_cast<double>(cols * ElementBytes(table.weight_dtype)) +
+                           RowBytesBesides(table.weight_dtype);
+  return std::min(1.0, static_cast<double>(bytes) / (static_cast<double>(rows) * row_bytes));
+}
+
 // Batches whose ids are in memory at once (calculate_pipeline_io_cost of TorchRec 1.9.2).
 double BatchesInFlight(const PlanRequest& request) {
   if (request.pipeline_type == PipelineType::kTrainSparseDist) return 2;
@@ -72,20 +88,21 @@ double BatchesInFlight(const PlanRequest& request) {
 // And what prefetching rows into a cache takes for a moment, in bytes of ids (the same).
 double PrefetchBatches(const PlanRequest& request, const ShardLayout& layout) {
   constexpr double kBurst = 1 + 6;  // one pass
-  return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist &&
-                 layout.kernel == ComputeKernel::kFusedUvmCaching
+  return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist && HasCache(layout.kernel)
              ? kBurst
              : 0;
 }
 
+// Keys and times of use of each row that a cache of rows holds.
+constexpr double kCacheBytesPerSlot = 16;
+
 // Of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for each row
-// of the table, keys and times of use for each row that the cache holds.
+// of the table, and that.
 std::int64_t CacheStateBytes(const ShardLayout& layout, std::int64_t rows) {
   constexpr double kBytesPerRow = 4;
-  constexpr double kBytesPerSlot = 16;
-  if (layout.kernel != ComputeKernel::kFusedUvmCaching) return 0;
+  if (!HasCache(layout.kernel)) return 0;
   return Saturate(static_cast<double>(rows) *
-                  (kBytesPerRow + layout.cache_load_factor * kBytesPerSlot));
+                  (kBytesPerRow + layout.cache_load_factor * kCacheBytesPerSlot));
 }
 
 // TorchRec counts a rank's samples, divides their ids by the ranks that share the rows, and then
@@ -122,6 +139,14 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
     use.weights_bytes = Saturate(cached);
     use.optimizer_bytes = Saturate(cached * multiplier);
     use.cache_state_bytes = CacheStateBytes(layout, rows);
+  } else if (TierOf(layout.kernel) == MemoryTier::kSsd) {
+    use.ssd_weights_bytes = use.weights_bytes;
+    use.ssd_optimizer_bytes = use.optimizer_bytes;
+    use.ssd_cache_state_bytes = CacheStateBytes(layout, rows);
+    const double cache = static_cast<double>(table.num_embeddings) * layout.cache_load_factor *
+                         element * static_cast<double>(table.embedding_dim);
+    use.weights_bytes = std::min(Saturate(cache), table.max_l1_cache_bytes.value_or(0));
+    use.optimizer_bytes = 0;
   }
   const double input = std::ceil(ids * 8);
   use.input_bytes = Saturate(input * (BatchesInFlight(request) + PrefetchBatches(request, layout)));
@@ -144,7 +169,25 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   AddSaturating(cache_state_bytes, other.cache_state_bytes);
   AddSaturating(host_weights_bytes, other.host_weights_bytes);
   AddSaturating(host_optimizer_bytes, other.host_optimizer_bytes);
+  AddSaturating(host_cache_bytes, other.host_cache_bytes);
+  AddSaturating(ssd_weights_bytes, other.ssd_weights_bytes);
+  AddSaturating(ssd_optimizer_bytes, other.ssd_optimizer_bytes);
+  AddSaturating(ssd_cache_state_bytes, other.ssd_cache_state_bytes);
   return *this;
+}
+
+double CachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                   std::int64_t cols) {
+  if (!HasCache(layout.kernel)) return 0;
+  const double share = layout.cache_load_factor;
+  if (TierOf(layout.kernel) != MemoryTier::kSsd || !table.max_l1_cache_bytes) return share;
+  return std::min(share, ShareOf(*table.max_l1_cache_bytes, table, rows, cols));
+}
+
+double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                       std::int64_t cols) {
+  if (TierOf(layout.kernel) != MemoryTier::kSsd) return 0;
+  return ShareOf(table.l2_cache_bytes, table, rows, cols);
 }
 
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
@@ -160,19 +203,26 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
   weights += r * RowBytesBesides(table.weight_dtype);
   const bool in_host_memory = IsInHostMemory(layout.kernel);
-  const double on_device = in_host_memory ? layout.cache_load_factor : 1;
+  const bool on_ssd = TierOf(layout.kernel) == MemoryTier::kSsd;
+  const double cached = CachedShare(table, layout, rows, cols);
   MemoryUse use;
-  use.weights_bytes = Saturate(on_device * weights);
+  use.weights_bytes = Saturate(in_host_memory || on_ssd ? cached * weights : weights);
   if (in_host_memory) use.host_weights_bytes = Saturate(weights);
+  if (on_ssd) {
+    use.ssd_weights_bytes = Saturate(weights);
+    use.host_cache_bytes = Saturate(HostCachedShare(table, layout, rows, cols) * weights);
+  }
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
 
-  const OptimizerState state = StateOf(request.optimizer, table.weight_dtype);
+  const OptimizerState state =
+      on_ssd ? SsdStateOf(request.optimizer) : StateOf(request.optimizer, table.weight_dtype);
   const double element_state = r * c * state.element_bytes;
   const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
   use.optimizer_bytes =
       Saturate(r * state.row_bytes + (in_host_memory ? 0 : element_state) + gradient);
   if (in_host_memory) use.host_optimizer_bytes = Saturate(element_state);
-  use.cache_state_bytes = CacheStateBytes(layout, rows);
+  use.cache_state_bytes =
+      on_ssd ? Saturate(r * cached * kCacheBytesPerSlot) : CacheStateBytes(layout, rows);
 
   double batch = static_cast<double>(request.global_batch_size);
   double bags = CountBags(table).Of(batch);

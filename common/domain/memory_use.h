@@ -1,5 +1,5 @@
 // Memory use: bytes that shards take on a device (weights, optimizer state, ids, activations,
-// reserve).
+// reserve), in the memory of its host and on its host's SSDs.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,27 @@ struct MemoryUse {
   std::int64_t input_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t reserve_bytes = 0;
-  std::int64_t cache_state_bytes = 0;  // of caches of rows in host memory
+  std::int64_t cache_state_bytes = 0;  // of caches of rows in host memory or on SSD
   // In the memory of the device's host.
   std::int64_t host_weights_bytes = 0;
   std::int64_t host_optimizer_bytes = 0;
+  std::int64_t host_cache_bytes = 0;  // of caches of rows on SSD
+  // On the SSDs of the device's host.
+  std::int64_t ssd_weights_bytes = 0;
+  std::int64_t ssd_optimizer_bytes = 0;
+  std::int64_t ssd_cache_state_bytes = 0;  // kTorchRec counts it there
 
   // On the device.
   std::int64_t total_bytes() const {
     return weights_bytes + optimizer_bytes + input_bytes + output_bytes + reserve_bytes +
            cache_state_bytes;
   }
-  std::int64_t host_total_bytes() const { return host_weights_bytes + host_optimizer_bytes; }
+  std::int64_t host_total_bytes() const {
+    return host_weights_bytes + host_optimizer_bytes + host_cache_bytes;
+  }
+  std::int64_t ssd_total_bytes() const {
+    return ssd_weights_bytes + ssd_optimizer_bytes + ssd_cache_state_bytes;
+  }
   // Saturates every kind at 2^60.
   MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
@@ -43,6 +53,14 @@ OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype);
 constexpr double RowBytesBesides(DataType weight_dtype) {
   return weight_dtype == DataType::kInt8 ? 8 : 0;
 }
+
+// The share of the rows of a shard that its cache on the device holds: of rows on SSD no more than
+// the table's max_l1_cache_bytes are enough for. 0 without a cache.
+double CachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                   std::int64_t cols);
+// And its cache in host memory, where the rows are on SSD.
+double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                       std::int64_t cols);
 
 // One shard of `rows` x `cols` of `table`, laid out so, under the request's memory rule. Every kind
 // saturates at 2^52 bytes, more than any device has, instead of overflowing.
@@ -71,6 +89,14 @@ constexpr double RowBytesBesides(DataType weight_dtype) {
 // for the host, those of the share that a cache holds for the device as well, with 4 B a row and 16
 // B a cached row of the cache's own state (none under kWeightsOnly). Under kFull as FBGEMM has it:
 // a cache holds no optimizer state, and state of whole rows (4 B a row) is on the device.
+//
+// Rows on SSD (key_value): weights count there, those of CachedShare on the device, of
+// HostCachedShare in host memory. Under kFull as FBGEMM 1.9's SSDTableBatchedEmbeddingBags has it:
+// optimizer state is on the device whole, in floats, with 4 B a row more for Adam, and a cached row
+// has 16 B of state; what it takes of host memory for rows on their way, and RocksDB for its
+// buffers, is left out. Under kTorchRec: weights, optimizer state and cache state (4 B a row, 16 B
+// a cached one) are on SSD, a shard's cache on the device has load factor x the whole table up to
+// max_l1_cache_bytes, or none where that is not given, and host memory has nothing.
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols);
 

@@ -142,6 +142,51 @@ TEST(ShardMemoryTest, RowsInHostMemory) {
             (MemoryUse{.weights_bytes = 64000, .host_weights_bytes = 256000}));
 }
 
+// FBGEMM keeps all optimizer state of rows on SSD on the device, in floats.
+TEST(ShardMemoryTest, RowsOnSsd) {
+  Table table = SmallTable();
+  const auto use = [&](Optimizer optimizer, double cached, MemoryRule rule = MemoryRule::kFull) {
+    PlanRequest request = Request(optimizer);
+    request.memory.rule = rule;
+    MemoryUse memory = ShardMemory(
+        request, table, {ShardingType::kTableWise, ComputeKernel::kKeyValue, 1, cached}, 1000, 64);
+    memory.input_bytes = memory.output_bytes = 0;
+    return memory;
+  };
+  MemoryUse expected = {.weights_bytes = 64000,
+                        .optimizer_bytes = 4000,
+                        .cache_state_bytes = 250 * 16,
+                        .ssd_weights_bytes = 256000};
+  EXPECT_EQ(use(Optimizer::kRowwiseAdagrad, 0.25), expected);
+  expected.optimizer_bytes = 2 * 256000 + 4000;
+  EXPECT_EQ(use(Optimizer::kAdam, 0.25), expected);
+  table.weight_dtype = DataType::kFp16;
+  EXPECT_EQ(use(Optimizer::kAdam, 0.25).optimizer_bytes, expected.optimizer_bytes);
+  EXPECT_EQ(use(Optimizer::kAdam, 0.25).ssd_total_bytes(), 128000);
+  EXPECT_EQ(use(Optimizer::kAdam, 0.25, MemoryRule::kWeightsOnly),
+            (MemoryUse{.weights_bytes = 32000, .ssd_weights_bytes = 128000}));
+}
+
+TEST(ShardMemoryTest, CachesOfRowsOnSsdAreAsLargeAsStated) {
+  Table table = SmallTable();
+  const ShardLayout layout = {ShardingType::kTableWise, ComputeKernel::kKeyValue, 1, 0.25};
+  const auto use = [&](std::int64_t rows) {
+    return ShardMemory(Request(Optimizer::kSgd), table, layout, rows, 64);
+  };
+  table.max_l1_cache_bytes = 25600;  // 100 rows
+  table.l2_cache_bytes = 51200;
+  EXPECT_EQ(use(1000).weights_bytes, 25600);
+  EXPECT_EQ(use(1000).cache_state_bytes, 1600);
+  EXPECT_EQ(use(1000).host_total_bytes(), 51200);
+  EXPECT_DOUBLE_EQ(CachedShare(table, layout, 1000, 64), 0.1);
+  EXPECT_DOUBLE_EQ(HostCachedShare(table, layout, 1000, 64), 0.2);
+  EXPECT_EQ(use(40).weights_bytes, 40 * 256 / 4);
+  EXPECT_EQ(use(40).host_total_bytes(), 40 * 256);
+  EXPECT_EQ(use(0).weights_bytes + use(0).host_total_bytes(), 0);
+  table.max_l1_cache_bytes.reset();
+  EXPECT_EQ(use(1000).weights_bytes, 64000);
+}
+
 class TorchRecMemoryTest : public ::testing::Test {
  protected:
   TorchRecMemoryTest() { request_.memory.rule = MemoryRule::kTorchRec; }

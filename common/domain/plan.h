@@ -22,7 +22,8 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-// Where a plan does not state the load factor of a cache (TorchRec's UVM_CACHING_RATIO).
+// Where a plan does not state the load factor of a cache (TorchRec's UVM_CACHING_RATIO and
+// KV_CACHING_RATIO).
 inline constexpr double kDefaultCacheLoadFactor = 0.2;
 
 // A table, named as in the request, with its sharding type, its kernel and its shards.
@@ -33,7 +34,7 @@ struct TablePlan {
   ComputeKernel compute_kernel = ComputeKernel::kFused;
   std::vector<Shard> shards;           // ascending (col_offset, row_offset)
   std::optional<TableKind> kind = {};  // none: the table's own
-  double cache_load_factor = 0;        // of fused_uvm_caching, in (0, 1]; otherwise 0
+  double cache_load_factor = 0;        // where HasCache(compute_kernel), in (0, 1]; otherwise 0
 
   bool operator==(const TablePlan&) const = default;
 };

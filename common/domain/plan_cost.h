@@ -54,7 +54,7 @@ struct RankCost {
   bool operator==(const RankCost&) const = default;
 };
 
-// Bytes of tables in a host's memory.
+// Bytes of tables in a host's memory, or on its SSDs.
 struct HostMemoryUse {
   int host = 0;
   std::int64_t total_bytes = 0;
@@ -83,6 +83,7 @@ struct PlanCost {
   std::vector<HostMemoryUse> host_memory = {};  // of hosts whose memory holds tables
   // Mean embedding cost over the request's sampled batches; none: it has none.
   std::optional<double> mean_of_max_ms = {};
+  std::vector<HostMemoryUse> ssd = {};  // of hosts whose SSDs hold tables
 
   bool operator==(const PlanCost&) const = default;
 };

@@ -126,6 +126,21 @@ struct PlanRequest {
     return std::any_of(tables.begin(), tables.end(),
                        [](const Table& table) { return table.kind == TableKind::kEmbedding; });
   }
+  // Whether tables may be on SSD: hosts have some, and a rule lists key_value or a plan in place has
+  // it.
+  bool may_use_ssd() const {
+    if (topology.ssd_bytes.empty()) return false;
+    const auto listed = [](const TableRule& rule) {
+      return std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(),
+                       ComputeKernel::kKeyValue) != rule.compute_kernels.end();
+    };
+    const auto in_place = [](const TablePlan& table) {
+      return table.compute_kernel == ComputeKernel::kKeyValue;
+    };
+    return std::any_of(constraints.tables.begin(), constraints.tables.end(), listed) ||
+           (migration.has_value() && std::any_of(migration->previous.tables.begin(),
+                                                 migration->previous.tables.end(), in_place));
+  }
   // Whether any placement that fits into memory is legal, in the types that a cost model was made
   // for.
   bool demands_nothing() const {

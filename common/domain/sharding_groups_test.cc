@@ -77,8 +77,11 @@ TEST(ShardingGroupsTest, AGroupHasItsRanksOfItsHosts) {
 TEST(ShardingGroupsTest, AHostsMemoryIsSharedByItsGroups) {
   Topology cluster = Cluster(2, 4);
   cluster.host_memory_bytes = {4000, 4000};
+  cluster.ssd_bytes = {40'000, 40'000};
   EXPECT_EQ(TopologyOfGroup(cluster, 4, kAlternating)->host_memory_bytes,
             (std::vector<std::int64_t>{2000, 2000}));
+  EXPECT_EQ(TopologyOfGroup(cluster, 4, kAlternating)->ssd_bytes,
+            (std::vector<std::int64_t>{20'000, 20'000}));
   EXPECT_EQ(TopologyOfGroup(cluster, 4, kContiguous)->host_memory_bytes,
             (std::vector<std::int64_t>{4000}));
 }

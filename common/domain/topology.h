@@ -17,19 +17,21 @@ struct Device {
   std::int64_t memory_bytes = 0;
   std::string name = {};  // PublishedDevice::name (common/devices); empty: not stated
   std::int64_t max_host_memory_bytes = 0;  // that its tables may take; 0: no limit of its own
-  double compute_speed = 1;  // > 0: its compute takes 1 / compute_speed of the cost model's
+  double compute_speed = 1;        // > 0: its compute takes 1 / compute_speed of the cost model's
+  std::int64_t max_ssd_bytes = 0;  // that its tables may take; 0: no limit of its own
 
   bool operator==(const Device&) const = default;
 };
 
 // Bandwidths for the `analytic` cost model; measured costs do not use them. The defaults are
-// TorchRec 1.4's (planner/constants.py): a V100-class host.
+// TorchRec's (planner/constants.py): a V100-class host.
 struct Bandwidths {
   double device_memory_bytes_per_s = 897.0 * (1 << 30);
   double intra_host_bytes_per_s = 600.0 * (1 << 30);
   double inter_host_bytes_per_s = 12.5 * (1 << 30);
   double host_to_device_bytes_per_s = 32.0 * (1 << 30);
   double host_memory_bytes_per_s = 51.0 * (1 << 30);
+  double ssd_bytes_per_s = 100.0 * (1 << 20);  // that one device reads from, and writes to
 
   bool operator==(const Bandwidths&) const = default;
 };
@@ -55,6 +57,8 @@ struct Topology {
   // none on any host.
   std::vector<std::int64_t> host_memory_bytes = {};
   int pod_size = 1;  // hosts of an NVLink domain, consecutive; divides their number
+  // Of each host's SSDs, shared by its devices, for tables on SSD. Empty: there are none on any host.
+  std::vector<std::int64_t> ssd_bytes = {};
 
   int num_ranks() const { return static_cast<int>(devices.size()); }
   // Ranks per host when all hosts have the same number, otherwise 0.

@@ -47,8 +47,11 @@ enum class ShardingType {
 };
 // kDense is for data_parallel alone, where the gradient is dense. Rows of kFusedUvm and
 // kFusedUvmCaching are in host memory; the latter has a cache of some of them on the device. Those
-// of kOffload are there too, and the host's CPU looks them up.
-enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload };
+// of kOffload are there too, and the host's CPU looks them up. Rows of kKeyValue are on the host's
+// SSDs, behind a cache on the device.
+enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload, kKeyValue };
+// Where the rows of a table are.
+enum class MemoryTier { kDevice, kHost, kSsd };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
 // What the rows that row_wise gives a rank are in proportion to: its device's memory less the
@@ -128,7 +131,8 @@ inline constexpr std::array kWords<ComputeKernel> = {
     Word<ComputeKernel>{ComputeKernel::kDense, "dense"},
     Word<ComputeKernel>{ComputeKernel::kFusedUvm, "fused_uvm"},
     Word<ComputeKernel>{ComputeKernel::kFusedUvmCaching, "fused_uvm_caching"},
-    Word<ComputeKernel>{ComputeKernel::kOffload, "offload"}};
+    Word<ComputeKernel>{ComputeKernel::kOffload, "offload"},
+    Word<ComputeKernel>{ComputeKernel::kKeyValue, "key_value"}};
 template <>
 inline constexpr std::array kWords<ColumnRule> = {
     Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
@@ -201,15 +205,37 @@ constexpr std::int64_t ElementBytes(DataType type) {
   return 1;
 }
 
-// Whether workers have it, as GPUs have: lookups of kDense and kOffload are not measured.
+// Whether workers have it, as GPUs have: lookups of kDense, kOffload and kKeyValue are not measured.
 constexpr bool IsMeasurable(ComputeKernel kernel) {
-  return kernel != ComputeKernel::kDense && kernel != ComputeKernel::kOffload;
+  return kernel != ComputeKernel::kDense && kernel != ComputeKernel::kOffload &&
+         kernel != ComputeKernel::kKeyValue;
 }
 
-// Whether the rows are in host memory.
-constexpr bool IsInHostMemory(ComputeKernel kernel) {
-  return kernel == ComputeKernel::kFusedUvm || kernel == ComputeKernel::kFusedUvmCaching ||
-         kernel == ComputeKernel::kOffload;
+constexpr MemoryTier TierOf(ComputeKernel kernel) {
+  switch (kernel) {
+    case ComputeKernel::kFused:
+    case ComputeKernel::kDense:
+      break;
+    case ComputeKernel::kFusedUvm:
+    case ComputeKernel::kFusedUvmCaching:
+    case ComputeKernel::kOffload:
+      return MemoryTier::kHost;
+    case ComputeKernel::kKeyValue:
+      return MemoryTier::kSsd;
+  }
+  return MemoryTier::kDevice;
+}
+
+constexpr bool IsInHostMemory(ComputeKernel kernel) { return TierOf(kernel) == MemoryTier::kHost; }
+
+// Whether rows of the type can be on SSD (SSDTableBatchedEmbeddingBags of FBGEMM 1.9).
+constexpr bool CanBeOnSsd(DataType dtype) {
+  return dtype == DataType::kFp32 || dtype == DataType::kFp16;
+}
+
+// Whether a cache on the device holds some of the rows: those of a load factor.
+constexpr bool HasCache(ComputeKernel kernel) {
+  return kernel == ComputeKernel::kFusedUvmCaching || kernel == ComputeKernel::kKeyValue;
 }
 
 }  // namespace neuroshard

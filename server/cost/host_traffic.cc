@@ -40,27 +40,39 @@ double RowBytes(DataType weight_dtype, double cols) {
 }
 
 HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatures& shard) {
-  if (!IsInHostMemory(shard.layout.kernel) || shard.rows == 0) return {};
-  if (shard.layout.kernel == ComputeKernel::kOffload) return OffloadOf(conditions, shard);
+  const ComputeKernel kernel = shard.layout.kernel;
+  if (TierOf(kernel) == MemoryTier::kDevice || shard.rows == 0) return {};
+  if (kernel == ComputeKernel::kOffload) return OffloadOf(conditions, shard);
   const double share = static_cast<double>(shard.rows) / static_cast<double>(shard.table_rows);
-  const double load_factor =
-      shard.layout.kernel == ComputeKernel::kFusedUvmCaching ? shard.layout.cache_load_factor : 0;
-  const CacheHits hits = ExpectedCacheHits(
-      shard.reuse_histogram, shard.table_rows,
-      shard.pooling_factor * static_cast<double>(conditions.global_batch_size), load_factor);
+  const double load_factor = HasCache(kernel) ? shard.layout.cache_load_factor : 0;
+  const auto hits_of = [&](double cached_share) {
+    return ExpectedCacheHits(
+        shard.reuse_histogram, shard.table_rows,
+        shard.pooling_factor * static_cast<double>(conditions.global_batch_size), cached_share);
+  };
+  const CacheHits hits = hits_of(load_factor);
   const double slots = load_factor * static_cast<double>(shard.table_rows);
   const double missed = hits.missed_rows();
   const double outside = std::clamp(hits.distinct_ids - slots, 0.0, missed);
 
   const double cols = static_cast<double>(shard.cols);
   const double row = RowBytes(shard.weight_dtype, cols);
-  const double state =
-      hits.distinct_ids * cols * StateOf(conditions.optimizer, shard.weight_dtype).element_bytes;
   const double ms_per_byte =
       share * kMsPerSecond / conditions.bandwidths.host_to_device_bytes_per_s;
-  return {.forward_ms = outside * row * ms_per_byte,
-          .backward_ms = 2 * (outside * row + state) * ms_per_byte,
-          .cache_ms = 2 * (missed - outside) * row * ms_per_byte};
+  HostTraffic traffic = {.forward_ms = outside * row * ms_per_byte,
+                         .backward_ms = 2 * outside * row * ms_per_byte,
+                         .cache_ms = 2 * (missed - outside) * row * ms_per_byte};
+  if (TierOf(kernel) == MemoryTier::kSsd) {
+    const double from_ssd =
+        hits_of(std::min(1.0, load_factor + shard.host_cached_share)).missed_rows();
+    traffic.cache_ms +=
+        2 * from_ssd * row * share * kMsPerSecond / conditions.bandwidths.ssd_bytes_per_s;
+    return traffic;
+  }
+  const double state =
+      hits.distinct_ids * cols * StateOf(conditions.optimizer, shard.weight_dtype).element_bytes;
+  traffic.backward_ms = 2 * (outside * row + state) * ms_per_byte;
+  return traffic;
 }
 
 }  // namespace neuroshard

@@ -1,4 +1,5 @@
-// Traffic over a rank's link to its host for rows that are in host memory, and lookups by the host.
+// Traffic over a rank's link to its host for rows that are in host memory or on SSD, to and from the
+// SSDs, and lookups by the host.
 #pragma once
 
 #include "server/cost/pricing_conditions.h"
@@ -11,8 +12,8 @@ struct HostTraffic {
   // Rows that the kernel reads and writes in host memory itself; of kOffload all that it does.
   double forward_ms = 0;
   double backward_ms = 0;
-  // Rows that a cache fetches and, later, writes back: ahead of the batch where the trainer
-  // prefetches.
+  // Rows that a cache fetches and, later, writes back, and all that is read from SSDs and written
+  // there: ahead of the batch where the trainer prefetches.
   double cache_ms = 0;
 
   double total_ms() const { return forward_ms + backward_ms + cache_ms; }
@@ -32,6 +33,13 @@ double RowBytes(DataType weight_dtype, double cols);
 // Distinct ids and misses are ExpectedCacheHits'. So a larger cache never costs more, at load
 // factor 1 only such state is left, and the traffic rises with the bytes of a value. Left out: that
 // ranks of a host share its memory, and what the cache's own bookkeeping takes.
+//
+// Of kKeyValue (FBGEMM's SSDTableBatchedEmbeddingBags), whose rows pass through host memory:
+// - over the link as of fused_uvm_caching, without optimizer state, which is on the device.
+// - at ssd_bytes_per_s: w read, and w written, of each row that misses a cache of as many rows as
+//   those on the device and in host memory hold together: host memory has what the device lets go.
+// One after the other. Left out: that ranks of a host share its SSDs, that SSDs read whole blocks,
+// and what RocksDB writes more than once.
 //
 // Of kOffload (distributed-embeddings' offload, DistributedEmbedding under gpu_embedding_size: the
 // lookup and its update run on the CPU), with v bytes of vectors:

@@ -122,6 +122,53 @@ TEST(HostTrafficTest, UnderOffloadTheHostLooksUpAndVectorsCrossTheLink) {
   EXPECT_NEAR(quarter.backward_ms, vectors / 1e6 + (vectors + update / 4) / 4e6, 1e-6);
 }
 
+TEST(HostTrafficTest, RowsOnSsdAreReadAndWrittenBackAndCrossTheLink) {
+  PricingConditions conditions = TrafficConditions();
+  conditions.bandwidths.ssd_bytes_per_s = 1e8;
+  const HostTraffic cached =
+      HostTrafficOf(conditions, HostShard(ComputeKernel::kFusedUvmCaching, 0.5));
+  const HostTraffic on_ssd = HostTrafficOf(conditions, HostShard(ComputeKernel::kKeyValue, 0.5));
+  EXPECT_EQ(on_ssd.forward_ms, cached.forward_ms);
+  EXPECT_EQ(on_ssd.backward_ms, cached.backward_ms);
+  // The same bytes at a tenth of the speed besides.
+  EXPECT_NEAR(on_ssd.cache_ms, 11 * cached.cache_ms, 1e-9 * on_ssd.cache_ms);
+
+  // Rows that the cache has no place for come from the SSD just as well, and go back.
+  const HostTraffic small = HostTrafficOf(conditions, HostShard(ComputeKernel::kKeyValue, 1e-9));
+  EXPECT_NEAR(small.cache_ms, 8192 * 2 * 256 / 1e5, 0.01 * small.cache_ms);
+  EXPECT_NEAR(small.backward_ms, 8192 * 2 * 256 / 1e6, 0.01 * small.backward_ms);
+}
+
+TEST(HostTrafficTest, ACacheInHostMemoryKeepsRowsFromTheSsd) {
+  const auto of = [](double load_factor, double host_share) {
+    ShardFeatures shard = HostShard(ComputeKernel::kKeyValue, load_factor);
+    shard.host_cached_share = host_share;
+    return HostTrafficOf(TrafficConditions(), shard).total_ms();
+  };
+  const double link_ms = TotalMs(HostShard(ComputeKernel::kFusedUvmCaching, 0.25));
+  EXPECT_NEAR(of(0.25, 0.75), link_ms, 1e-6 * link_ms);
+  double last_ms = of(0.25, 0);
+  for (const double share : {0.1, 0.3, 0.6, 0.75}) {
+    const double ms = of(0.25, share);
+    EXPECT_LT(ms, last_ms);
+    last_ms = ms;
+  }
+  EXPECT_NEAR(of(1, 0), 0, 1e-6);
+}
+
+// As FBGEMM has it: no cache holds optimizer state, since the device has all of it.
+TEST(HostTrafficTest, StateOfRowsOnSsdIsOnTheDevice) {
+  PricingConditions conditions = TrafficConditions();
+  const auto ms = [&](ComputeKernel kernel) {
+    return HostTrafficOf(conditions, HostShard(kernel, 0.5)).total_ms();
+  };
+  const double on_ssd = ms(ComputeKernel::kKeyValue);
+  const double in_host_memory = ms(ComputeKernel::kFusedUvmCaching);
+  conditions.optimizer = Optimizer::kAdam;
+  EXPECT_EQ(ms(ComputeKernel::kKeyValue), on_ssd);
+  EXPECT_GT(ms(ComputeKernel::kFusedUvmCaching), in_host_memory);
+}
+
 TEST(HostTrafficTest, PartsOfATableHaveTheirShare) {
   const double whole = TotalMs(HostShard(ComputeKernel::kFusedUvmCaching, 0.2));
   ShardFeatures part = HostShard(ComputeKernel::kFusedUvmCaching, 0.2);

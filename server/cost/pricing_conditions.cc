@@ -33,7 +33,8 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   conditions.bandwidths = request.topology.bandwidths;
   conditions.pod_size = request.topology.pod_size;
   conditions.quantized_comms = request.quantized_comms;
-  conditions.has_host_memory = !request.topology.host_memory_bytes.empty();
+  conditions.has_rows_off_device =
+      !request.topology.host_memory_bytes.empty() || request.may_use_ssd();
   conditions.has_plain_tables = std::all_of(request.tables.begin(), request.tables.end(), IsPlain);
   return conditions;
 }

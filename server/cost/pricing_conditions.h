@@ -26,7 +26,7 @@ struct PricingConditions {
   int pod_size = 1;                                // hosts of an NVLink domain
   std::optional<PipelineType> pipeline_type = {};  // none: not stated
   QuantizedComms quantized_comms = {};
-  bool has_host_memory = false;  // rows may be there
+  bool has_rows_off_device = false;  // they may be in host memory or on SSD
   // Every table is as workers measure it but for its dtype: a sample has one bag, whose vector is
   // fp32, of rows of fp32, fp16 or bf16.
   bool has_plain_tables = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/domain/hottest_row_block.h"
+#include "common/domain/memory_use.h"
 
 namespace neuroshard {
 
@@ -14,6 +15,8 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.table_rows = table.num_embeddings;
   features.hot_row_blocks = table.hot_row_blocks && CutsRows(layout.type);
   features.layout = layout;
+  features.layout.cache_load_factor = CachedShare(table, layout, rows, cols);
+  features.host_cached_share = HostCachedShare(table, layout, rows, cols);
   features.pooling_factor = table.pooling_factor;
   features.reuse_histogram = table.reuse_histogram;
   features.weight_dtype = table.weight_dtype;

@@ -18,8 +18,9 @@ struct ShardFeatures {
   std::int64_t cols = 0;
   std::int64_t table_rows = 0;  // rows / table_rows of the ids go to the shard
   bool hot_row_blocks = false;  // they do not: AsHottestRowBlock says what does
-  ShardLayout layout;
-  double pooling_factor = 1.0;  // of the table
+  ShardLayout layout;  // its load factor is what the cache on the device holds (CachedShare)
+  double host_cached_share = 0;  // of its rows, where they are on SSD (HostCachedShare)
+  double pooling_factor = 1.0;   // of the table
   ReuseHistogram reuse_histogram{};
   DataType weight_dtype = DataType::kFp32;
   PoolingMode pooling_mode = PoolingMode::kSum;

@@ -152,7 +152,7 @@ class UnmeasuredCompute final : public ComputeModel {
   StandIn StandInOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
     StandIn in = {shard, conditions.global_batch_size};
     in.shard.weight_dtype = StandInFor(coverage_, shard.weight_dtype).value_or(shard.weight_dtype);
-    if (IsInHostMemory(shard.layout.kernel) && !KnowsHost(conditions, shard)) {
+    if (TierOf(shard.layout.kernel) != MemoryTier::kDevice && !KnowsHost(conditions, shard)) {
       in.shard.layout.kernel = ComputeKernel::kFused;
       in.shard.layout.cache_load_factor = 0;
     }
@@ -321,7 +321,7 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,
                                                    const CostModelInfo& info,
                                                    const PricingConditions& conditions) {
-  const bool as_measured = !conditions.has_host_memory && conditions.has_plain_tables &&
+  const bool as_measured = !conditions.has_rows_off_device && conditions.has_plain_tables &&
                            conditions.quantized_comms == QuantizedComms() &&
                            !StandInFor(info.coverage, conditions.optimizer);
   if (as_measured) return measured;

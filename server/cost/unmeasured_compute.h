@@ -30,8 +30,8 @@ bool KnowsUnpooled(const ModelCoverage& coverage);
 bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
                      ComputeKernel kernel);
 
-// `measured` itself where the conditions ask for nothing that it was not measured at: no host
-// memory, plain tables, no other types on the wire, no stand-in for the optimizer. Otherwise a
+// `measured` itself where the conditions ask for nothing that it was not measured at: no rows in
+// host memory or on SSD, plain tables, no other types on the wire, no stand-in for the optimizer. Otherwise a
 // model whose phi has kAddedColumns more, linear in the cost:
 //
 //   cost = max(forward' + backward', link), x' = max(x / 2, x + added x)
@@ -50,8 +50,8 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 //   more for its norm; less the same of the stand-in
 // - exchanges in another type than the vectors': two casts, at either end, each of which reads one
 //   type and writes the other
-// - rows in host memory: HostTraffic over the link to the host. Where rows are prefetched, what a
-//   cache fetches is in `link` alone, all traffic of the rank: it runs beside the lookups of the
+// - rows in host memory or on SSD: HostTraffic over the link to the host and of the SSDs. Where rows are prefetched, what a
+//   cache fetches is in `link` alone, all such traffic of the rank: it runs beside the lookups of the
 //   batch before, so the rank takes the longer of the two. Under kOffload the device looks nothing
 //   up: HostTraffic is the shard's whole price, and its part of the model's phi is 0.
 //

@@ -78,7 +78,7 @@ PricingConditions KnownConditions() {
   conditions.global_batch_size = 1024;
   conditions.bandwidths.device_memory_bytes_per_s = 1000 * kBytesPerMs;
   conditions.bandwidths.host_to_device_bytes_per_s = 100 * kBytesPerMs;
-  conditions.has_host_memory = true;
+  conditions.has_rows_off_device = true;
   return conditions;
 }
 
@@ -110,7 +110,7 @@ ComputeCost CostOf(const std::vector<ShardFeatures>& shards,
 
 TEST(UnmeasuredComputeTest, NothingIsWrappedThatAsksForNothing) {
   PricingConditions conditions = KnownConditions();
-  conditions.has_host_memory = false;
+  conditions.has_rows_off_device = false;
   for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kAdam}) {
     conditions.optimizer = optimizer;
     EXPECT_EQ(WithUnmeasured(kKnown, KnownInfo(), conditions), kKnown);
@@ -125,7 +125,7 @@ TEST(UnmeasuredComputeTest, NothingIsWrappedThatAsksForNothing) {
 TEST(UnmeasuredComputeTest, DeviceRowsCostWhatTheModelSaysBitForBit) {
   const std::vector<ShardFeatures> shards(3, KnownShard());
   PricingConditions without = KnownConditions();
-  without.has_host_memory = false;
+  without.has_rows_off_device = false;
   const ComputeCost before = CostOf(shards, without);
   const ComputeCost after = CostOf(shards);
   EXPECT_EQ(after.total_ms, before.total_ms);
@@ -143,6 +143,24 @@ TEST(UnmeasuredComputeTest, RowsInHostMemoryAddTheirTraffic) {
   EXPECT_NEAR(mixed.backward_ms, on_device.backward_ms + traffic.backward_ms, 1e-3);
   EXPECT_EQ(mixed.total_ms, mixed.forward_ms + mixed.backward_ms);
   EXPECT_GT(mixed.total_ms, 5 * on_device.total_ms);  // the link is that slow
+}
+
+TEST(UnmeasuredComputeTest, RowsOnSsdAreLookedUpOnTheDeviceAndAddTheirTraffic) {
+  PricingConditions conditions = KnownConditions();
+  conditions.bandwidths.ssd_bytes_per_s = 10 * kBytesPerMs;
+  ShardFeatures on_ssd = KnownShard();
+  on_ssd.layout.kernel = ComputeKernel::kKeyValue;
+  on_ssd.layout.cache_load_factor = 0.25;
+  const HostTraffic traffic = HostTrafficOf(conditions, on_ssd);
+  const ComputeCost device = CostOf({KnownShard()}, conditions);
+  EXPECT_NEAR(CostOf({on_ssd}, conditions).total_ms, device.total_ms + traffic.total_ms(),
+              1e-5 * traffic.total_ms());
+  // Ahead of the batch, beside the lookups of the one before.
+  conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
+  EXPECT_NEAR(
+      CostOf({on_ssd}, conditions).total_ms,
+      std::max(device.total_ms + traffic.forward_ms + traffic.backward_ms, traffic.total_ms()),
+      1e-5 * traffic.total_ms());
 }
 
 TEST(UnmeasuredComputeTest, UnderOffloadTheDeviceLooksNothingUp) {
@@ -254,7 +272,7 @@ TEST(UnmeasuredComputeTest, UnpooledTablesAreThatToAModelThatWasMeasuredAtThem) 
   CostModelInfo info = KnownInfo();
   info.coverage.ranges.pooling_modes = {"sum", "none"};
   PricingConditions conditions = KnownConditions();
-  conditions.has_plain_tables = conditions.has_host_memory = false;
+  conditions.has_plain_tables = conditions.has_rows_off_device = false;
   ShardFeatures sequence = KnownShard();  // a table's pooling mode says nothing where it has none
   sequence.unpooled = true;
   const ComputeCost cost = CostOf({sequence}, conditions, info);

@@ -107,7 +107,7 @@ class ConstraintChecker {
             fmt::format("must be one of {} ({}), got {}", ListText(rule.compute_kernels),
                         DemandName{"compute_kernels", r}.Path(), ToText(plan.compute_kernel)));
       }
-      if (rule.cache_load_factor != 0 && plan.compute_kernel == ComputeKernel::kFusedUvmCaching &&
+      if (rule.cache_load_factor != 0 && HasCache(plan.compute_kernel) &&
           plan.cache_load_factor != rule.cache_load_factor) {
         AddToTable(first, "cache_load_factor",
                    fmt::format("must be {} ({}), got {}", rule.cache_load_factor,

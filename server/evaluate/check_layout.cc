@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <tuple>
 
@@ -17,13 +18,13 @@ namespace {
 class LayoutChecker {
  public:
   LayoutChecker(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                const std::vector<std::int64_t>& host_memory_bytes, const RowCut& cut,
-                const std::string& path, Violations& violations)
+                const Topology& topology, const RowCut& cut, const std::string& path,
+                Violations& violations)
       : table_(table),
         plan_(plan),
         type_(plan.sharding_type),
         hosts_(hosts),
-        host_memory_bytes_(host_memory_bytes),
+        topology_(topology),
         cut_(cut),
         num_ranks_(hosts.back().first + hosts.back().count),
         path_(path),
@@ -47,23 +48,50 @@ class LayoutChecker {
 
   void CheckKernel() {
     const ComputeKernel kernel = plan_.compute_kernel;
-    const bool in_host_memory = IsInHostMemory(kernel) && type_ != ShardingType::kDataParallel;
-    if (in_host_memory && host_memory_bytes_.empty()) {
+    const MemoryTier tier =
+        type_ == ShardingType::kDataParallel ? MemoryTier::kDevice : TierOf(kernel);
+    const auto lacks = [&](const char* what) {
       violations_.Add(path_ + ".compute_kernel",
-                      fmt::format("must be {}, since the topology states no memory of hosts "
-                                  "(host_memory_bytes), got {}",
-                                  ToText(KernelOf(type_)), ToText(kernel)));
-    } else if (!in_host_memory && kernel != KernelOf(type_)) {
+                      fmt::format("must be {}, since the topology states no {}, got {}",
+                                  ToText(KernelOf(type_)), what, ToText(kernel)));
+    };
+    if (tier == MemoryTier::kHost && topology_.host_memory_bytes.empty()) {
+      lacks("memory of hosts (host_memory_bytes)");
+    } else if (tier == MemoryTier::kSsd && topology_.ssd_bytes.empty()) {
+      lacks("SSDs of hosts (ssd_bytes)");
+    } else if (tier == MemoryTier::kDevice && kernel != KernelOf(type_)) {
       violations_.Add(path_ + ".compute_kernel",
                       fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
                                   ToText(type_), ToText(kernel)));
     }
     const double factor = plan_.cache_load_factor;
-    if (kernel == ComputeKernel::kFusedUvmCaching ? !(factor > 0 && factor <= 1) : factor != 0) {
+    const bool caches = HasCache(kernel);
+    if (caches ? !(factor > 0 && factor <= 1) : factor != 0) {
       violations_.Add(path_ + ".cache_load_factor",
-                      fmt::format("must be {} with {}, got {}",
-                                  kernel == ComputeKernel::kFusedUvmCaching ? "in (0, 1]" : "0",
+                      fmt::format("must be {} with {}, got {}", caches ? "in (0, 1]" : "0",
                                   ToText(kernel), factor));
+    }
+    if (tier != MemoryTier::kSsd) return;
+    if (!CanBeOnSsd(table_.weight_dtype)) {
+      violations_.Add(
+          path_ + ".compute_kernel",
+          fmt::format("must not be {}, which FBGEMM has for fp32 and fp16; the table is "
+                      "{}",
+                      ToText(kernel), ToText(table_.weight_dtype)));
+    }
+    CheckApart();
+  }
+
+  // TorchRec has one parameter a rank for the shards of a table on SSD.
+  void CheckApart() {
+    std::map<int, std::size_t> first_on;  // by rank
+    for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
+      const auto [first, is_new] = first_on.emplace(At(s).rank, s);
+      if (is_new) continue;
+      violations_.Add(fmt::format("{}.shards[{}].rank", path_, s),
+                      fmt::format("must not be {}, where shards[{}] is: a key_value table has one "
+                                  "shard a rank",
+                                  At(s).rank, first->second));
     }
   }
 
@@ -280,7 +308,7 @@ class LayoutChecker {
   const TablePlan& plan_;
   const ShardingType type_;
   const std::vector<HostRanks>& hosts_;
-  const std::vector<std::int64_t>& host_memory_bytes_;
+  const Topology& topology_;
   const RowCut& cut_;
   const int num_ranks_;
   const std::string& path_;
@@ -291,9 +319,9 @@ class LayoutChecker {
 }  // namespace
 
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
-                 const std::vector<std::int64_t>& host_memory_bytes, const RowCut& cut,
-                 const std::string& path, Violations& violations) {
-  LayoutChecker(table, plan, hosts, host_memory_bytes, cut, path, violations).Run();
+                 const Topology& topology, const RowCut& cut, const std::string& path,
+                 Violations& violations) {
+  LayoutChecker(table, plan, hosts, topology, cut, path, violations).Run();
 }
 
 }  // namespace neuroshard

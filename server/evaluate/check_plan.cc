@@ -134,8 +134,7 @@ class PlanChecker {
     // Gaps and overlaps between shards that are wrong by themselves would only repeat what was
     // said.
     if (in_range) {
-      CheckLayout(table, table_plan, hosts_, request_.topology.host_memory_bytes, row_cut, path,
-                  violations_);
+      CheckLayout(table, table_plan, hosts_, request_.topology, row_cut, path, violations_);
     }
   }
 
@@ -154,29 +153,49 @@ class PlanChecker {
     }
   }
 
+  // A memory that the ranks of a host share. Where no host has any, CheckLayout names the kernels
+  // of the tables that would be there; what caches of other tables take is said here.
+  struct SharedMemory {
+    const std::vector<std::int64_t>& of_hosts;
+    std::int64_t (MemoryUse::*bytes)() const;
+    std::int64_t Device::*most;
+    const char* name;  // "host 3 needs 5 of its memory"
+    const char* field;
+    const char* most_field;
+  };
+
   void CheckHostMemory() {
     const Topology& topology = request_.topology;
-    if (topology.host_memory_bytes.empty()) return;  // CheckLayout names the kernels
+    CheckShared({topology.host_memory_bytes, &MemoryUse::host_total_bytes,
+                 &Device::max_host_memory_bytes, "memory", "host_memory_bytes",
+                 "max_host_memory_bytes_per_device"});
+    CheckShared({topology.ssd_bytes, &MemoryUse::ssd_total_bytes, &Device::max_ssd_bytes, "SSDs",
+                 "ssd_bytes", "max_ssd_bytes_per_device"});
+  }
+
+  void CheckShared(const SharedMemory& of) {
     for (std::size_t h = 0; h < hosts_.size(); ++h) {
       MemoryUse of_host;
       for (int i = 0; i < hosts_[h].count; ++i) {
         const std::size_t r = static_cast<std::size_t>(hosts_[h].first + i);
         of_host += rank_memory_[r];
-        const std::int64_t bytes = rank_memory_[r].host_total_bytes();
-        const std::int64_t most = topology.devices[r].max_host_memory_bytes;
+        const std::int64_t bytes = (rank_memory_[r].*of.bytes)();
+        const std::int64_t most = request_.topology.devices[r].*of.most;
         if (most == 0 || bytes <= most) continue;
-        violations_.Add("plan.tables",
-                        fmt::format("rank {} needs {} of the memory of host {}, but may take {} "
-                                    "(max_host_memory_bytes_per_device): {} bytes over",
-                                    r, Quote(bytes), h, Quote(most), bytes - most));
+        violations_.Add(
+            "plan.tables",
+            fmt::format("rank {} needs {} of the {} of host {}, but may take {} ({}): "
+                        "{} bytes over",
+                        r, Quote(bytes), of.name, h, Quote(most), of.most_field, bytes - most));
       }
-      const std::int64_t bytes = of_host.host_total_bytes();
-      const std::int64_t capacity = topology.host_memory_bytes[h];
-      if (bytes <= capacity) continue;
-      violations_.Add("plan.tables",
-                      fmt::format("host {} needs {} of its memory for the tables of its ranks, "
-                                  "but has {} (host_memory_bytes): {} bytes over",
-                                  h, Quote(bytes), Quote(capacity), bytes - capacity));
+      const std::int64_t bytes = (of_host.*of.bytes)();
+      const std::int64_t capacity = of.of_hosts.empty() ? 0 : of.of_hosts[h];
+      if (bytes <= capacity || (of.of_hosts.empty() && of_host.host_cache_bytes == 0)) continue;
+      violations_.Add(
+          "plan.tables",
+          fmt::format("host {} needs {} of its {} for the tables of its ranks, "
+                      "but has {} ({}): {} bytes over",
+                      h, Quote(bytes), of.name, Quote(capacity), of.field, bytes - capacity));
     }
   }
 

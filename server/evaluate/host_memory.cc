@@ -10,30 +10,31 @@ constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 2;
 
 }  // namespace
 
-HostMemory::HostMemory(const Topology& topology) : left_of_host_(topology.host_memory_bytes) {
-  if (!present()) return;
+HostMemory::HostMemory(const Topology& topology)
+    : memory_{topology.host_memory_bytes, {}}, ssd_{topology.ssd_bytes, {}} {
+  if (topology.host_memory_bytes.empty() && topology.ssd_bytes.empty()) return;
   const std::vector<HostRanks> hosts = topology.hosts();
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     host_of_rank_.insert(host_of_rank_.end(), static_cast<std::size_t>(hosts[h].count),
                          static_cast<int>(h));
   }
+  const auto limit = [](std::int64_t most) { return most == 0 ? kNoLimit : most; };
   for (const Device& device : topology.devices) {
-    left_of_rank_.push_back(device.max_host_memory_bytes == 0 ? kNoLimit
-                                                              : device.max_host_memory_bytes);
+    memory_.left_of_rank.push_back(limit(device.max_host_memory_bytes));
+    ssd_.left_of_rank.push_back(limit(device.max_ssd_bytes));
   }
 }
 
-std::int64_t HostMemory::Left(int rank) const {
-  if (!present()) return 0;
-  const std::size_t r = static_cast<std::size_t>(rank);
-  return std::min(left_of_rank_[r], left_of_host_[static_cast<std::size_t>(host_of_rank_[r])]);
+std::int64_t HostMemory::LeftOf(const Pool& pool, int rank) const {
+  if (pool.left_of_host.empty()) return 0;
+  return std::min(pool.left_of_rank[static_cast<std::size_t>(rank)],
+                  pool.left_of_host[static_cast<std::size_t>(host_of(rank))]);
 }
 
-void HostMemory::Add(int rank, std::int64_t bytes) {
-  if (bytes == 0 || !present()) return;
-  const std::size_t r = static_cast<std::size_t>(rank);
-  left_of_rank_[r] -= bytes;
-  left_of_host_[static_cast<std::size_t>(host_of_rank_[r])] -= bytes;
+void HostMemory::AddTo(Pool& pool, int rank, std::int64_t bytes) {
+  if (bytes == 0 || pool.left_of_host.empty()) return;
+  pool.left_of_rank[static_cast<std::size_t>(rank)] -= bytes;
+  pool.left_of_host[static_cast<std::size_t>(host_of(rank))] -= bytes;
 }
 
 }  // namespace neuroshard

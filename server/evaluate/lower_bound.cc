@@ -166,12 +166,16 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
 // kernel that is dearer for one shard is for every other (README of this folder).
 bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
                      const BoundCostModel& model) {
-  if (!rules.has_host_memory()) return true;
+  if (!rules.has_off_device()) return true;
   std::vector<Residency> residencies = {Residency{}, Residency{ComputeKernel::kFusedUvm, 0},
                                         Residency{ComputeKernel::kFusedUvmCaching, 1e-6},
                                         Residency{ComputeKernel::kFusedUvmCaching, 1}};
   const Residency offload = {ComputeKernel::kOffload, 0};
   if (rules.PositionOf(offload) != 0) residencies.push_back(offload);
+  if (rules.has_ssd()) {
+    residencies.push_back({ComputeKernel::kKeyValue, 1e-6});
+    residencies.push_back({ComputeKernel::kKeyValue, 1});
+  }
   ShardPricer pricer(model);
   for (const Table& table : request.tables) {
     std::vector<ShardFeatures> shards;
@@ -203,7 +207,7 @@ LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model)
       FusedIsCheapest(request, rules, model)) {
     return BoundOfFloors(request, rules, model);
   }
-  if (properties.convex_compute && OnlyWholeTables(rules) && !rules.has_host_memory()) {
+  if (properties.convex_compute && OnlyWholeTables(rules) && !rules.has_off_device()) {
     return BoundOfWholeTables(request, model);
   }
   return EvenSpread(request, model);

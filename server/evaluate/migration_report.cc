@@ -32,8 +32,7 @@ std::int64_t PreviousPlacement::MovedBytes(int table, ComputeKernel kernel,
   const HeldShards& held = held_[static_cast<std::size_t>(table)];
   const Table& of = request_.tables[static_cast<std::size_t>(table)];
   if (held.empty() || !IsInside(shard, of.num_embeddings, of.embedding_dim)) return 0;
-  const bool same_memory = IsInHostMemory(kernel) == IsInHostMemory(this->kernel(table));
-  const double cells = same_memory
+  const double cells = TierOf(kernel) == TierOf(this->kernel(table))
                            ? held.MissingCells(shard)
                            : static_cast<double>(shard.rows) * static_cast<double>(shard.cols);
   const double bytes = cells * static_cast<double>(ElementBytes(of.weight_dtype));

@@ -21,11 +21,13 @@ PlacementLedger::Amounts PlacementLedger::AmountsOf(int table, const ShardLayout
                                                     const Shard& shard) const {
   const Table& of = request_.tables[static_cast<std::size_t>(table)];
   const MemoryUse use = ShardMemory(request_, of, layout, shard.rows, shard.cols);
-  return {use.total_bytes(), use.host_total_bytes(),
+  return {use.total_bytes(), HostBytesOf(use),
           previous_.has_value() ? previous_->MovedBytes(table, layout.kernel, shard) : 0};
 }
 
-void PlacementLedger::Add(int table, const Shard& shard, const Amounts& amounts) {
+void PlacementLedger::Add(int table, const ShardLayout& layout, const Shard& shard,
+                          const Amounts& amounts) {
+  if (TierOf(layout.kernel) == MemoryTier::kSsd) on_ssd_.emplace(table, shard.rank);
   left_bytes_[static_cast<std::size_t>(shard.rank)] -= amounts.bytes;
   host_memory_.Add(shard.rank, amounts.host_bytes);
   left_budget_bytes_ -= amounts.moved_bytes;
@@ -35,6 +37,9 @@ void PlacementLedger::Add(int table, const Shard& shard, const Amounts& amounts)
 PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& layout,
                                                 const Shard& shard) {
   if (!state_.Allows(table, shard.rank)) return Answer::kAgainstRules;
+  if (TierOf(layout.kernel) == MemoryTier::kSsd && on_ssd_.contains({table, shard.rank})) {
+    return Answer::kAgainstRules;
+  }
   const bool by_host =
       layout.type == ShardingType::kTableRowWise || layout.type == ShardingType::kGridShard;
   if (by_host && rules_.hosts()[static_cast<std::size_t>(rules_.host_of(shard.rank))].count !=
@@ -46,11 +51,12 @@ PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& la
   if (amounts.bytes > 0 && amounts.bytes > left_bytes_[static_cast<std::size_t>(shard.rank)]) {
     return Answer::kNoMemory;
   }
-  if (!host_memory_.Fits(shard.rank, amounts.host_bytes)) return Answer::kNoHostMemory;
+  if (!host_memory_.Fits(shard.rank, {amounts.host_bytes.memory, 0})) return Answer::kNoHostMemory;
+  if (!host_memory_.Fits(shard.rank, {0, amounts.host_bytes.ssd})) return Answer::kNoSsd;
   if (amounts.moved_bytes > left_budget_bytes_ && amounts.moved_bytes > 0) {
     return Answer::kOverBudget;
   }
-  Add(table, shard, amounts);
+  Add(table, layout, shard, amounts);
   return Answer::kYes;
 }
 
@@ -67,14 +73,15 @@ PlacementLedger::Answer PlacementLedger::Put(int table, const ShardLayout& layou
 
 void PlacementLedger::PutAnyway(int table, const ShardLayout& layout,
                                 std::span<const Shard> shards) {
-  for (const Shard& shard : shards) Add(table, shard, AmountsOf(table, layout, shard));
+  for (const Shard& shard : shards) Add(table, layout, shard, AmountsOf(table, layout, shard));
 }
 
 void PlacementLedger::Take(int table, const ShardLayout& layout, std::span<const Shard> shards) {
   for (std::size_t s = shards.size(); s-- > 0;) {
     const Amounts amounts = AmountsOf(table, layout, shards[s]);
     left_bytes_[static_cast<std::size_t>(shards[s].rank)] += amounts.bytes;
-    host_memory_.Add(shards[s].rank, -amounts.host_bytes);
+    host_memory_.Add(shards[s].rank, amounts.host_bytes, -1);
+    if (TierOf(layout.kernel) == MemoryTier::kSsd) on_ssd_.erase({table, shards[s].rank});
     left_budget_bytes_ += amounts.moved_bytes;
     state_.Remove(table, shards[s].rank);
   }

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/domain/plan.h"
@@ -24,11 +26,11 @@ class PlacementLedger {
   // Nothing is placed. Both must outlive the ledger.
   PlacementLedger(const PlanRequest& request, const CompiledRules& rules);
 
-  enum class Answer { kYes, kAgainstRules, kNoMemory, kNoHostMemory, kOverBudget };
+  enum class Answer { kYes, kAgainstRules, kNoMemory, kNoHostMemory, kNoSsd, kOverBudget };
 
   // Places the shards if all of them may be where they are, else none; returns the rule in the way.
   // Row blocks of a host are as many as it has ranks, so that the blocks of a grid_shard table are
-  // on hosts of one size.
+  // on hosts of one size; shards of a table on SSD are on ranks of their own.
   Answer Put(int table, const ShardLayout& layout, std::span<const Shard> shards);
   // Without any check, e.g. for a plan made elsewhere.
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
@@ -41,11 +43,11 @@ class PlacementLedger {
  private:
   struct Amounts {
     std::int64_t bytes;
-    std::int64_t host_bytes;
+    HostBytes host_bytes;
     std::int64_t moved_bytes;
   };
   Amounts AmountsOf(int table, const ShardLayout& layout, const Shard& shard) const;
-  void Add(int table, const Shard& shard, const Amounts& amounts);
+  void Add(int table, const ShardLayout& layout, const Shard& shard, const Amounts& amounts);
   Answer PutOne(int table, const ShardLayout& layout, const Shard& shard);
 
   const PlanRequest& request_;
@@ -53,6 +55,7 @@ class PlacementLedger {
   RuleState state_;
   std::vector<std::int64_t> left_bytes_;  // of each rank
   HostMemory host_memory_;
+  std::set<std::pair<int, int>> on_ssd_;       // table, rank
   std::optional<PreviousPlacement> previous_;  // if there is a budget
   std::int64_t left_budget_bytes_ = 0;
 };

@@ -12,7 +12,10 @@
 namespace neuroshard {
 namespace {
 
+// Of the memory that `of_hosts` is, or that hosts do not state.
 std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
+                                        const std::vector<std::int64_t>& of_hosts,
+                                        std::int64_t (MemoryUse::*bytes_of)() const,
                                         const std::vector<RankCost>& ranks) {
   std::vector<HostMemoryUse> used;
   const std::vector<HostRanks> hosts = topology.hosts();
@@ -21,10 +24,9 @@ std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
     for (int i = 0; i < hosts[h].count; ++i) {
       of_host += ranks[static_cast<std::size_t>(hosts[h].first + i)].memory;
     }
-    if (of_host.host_total_bytes() == 0) continue;
-    const std::int64_t capacity =
-        topology.host_memory_bytes.empty() ? 0 : topology.host_memory_bytes[h];
-    used.push_back({static_cast<int>(h), of_host.host_total_bytes(), capacity});
+    const std::int64_t bytes = (of_host.*bytes_of)();
+    if (bytes == 0) continue;
+    used.push_back({static_cast<int>(h), bytes, of_hosts.empty() ? 0 : of_hosts[h]});
   }
   return used;
 }
@@ -53,7 +55,10 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
     rank.memory += ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
   }
-  cost.host_memory = HostMemoryOf(request.topology, cost.ranks);
+  const Topology& topology = request.topology;
+  cost.host_memory =
+      HostMemoryOf(topology, topology.host_memory_bytes, &MemoryUse::host_total_bytes, cost.ranks);
+  cost.ssd = HostMemoryOf(topology, topology.ssd_bytes, &MemoryUse::ssd_total_bytes, cost.ranks);
   const std::vector<std::vector<ShardFeatures>> features =
       FeaturesByRank(shards, model.num_ranks());
   std::vector<ShardSetCost> ranks = model.CostsOfSets(features, model.kind_of_rank());

@@ -209,6 +209,8 @@ class RelayoutFinder::Proposals {
         return "no place with enough free memory was found";
       case PlacementLedger::Answer::kNoHostMemory:
         return "no place with enough free host memory was found";
+      case PlacementLedger::Answer::kNoSsd:
+        return "no place with enough free SSD was found";
       case PlacementLedger::Answer::kOverBudget:
         return "no place within the migration budget was found";
       case PlacementLedger::Answer::kAgainstRules:
@@ -254,15 +256,17 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
   for (const auto& word : kWords<ShardingType>) {
     const Residency residency = ResidencyOf(entry);
     if (word.value == entry.sharding_type) {
-      if (!residency.in_host_memory()) continue;
+      if (!residency.off_device()) continue;
       Relayouts& own = all.emplace_back();
       own.type = word.value;
       own.reason = StaysAsItIs(table) ? "its kernel stays (migration.only_types)"
-                                      : "constraints demand a kernel with rows in host memory";
+                   : residency.tier() == MemoryTier::kSsd
+                       ? "constraints allow no kernel with rows there"
+                       : "constraints demand a kernel with rows in host memory";
       if (rules_.of(table).device_types.contains(word.value)) own = proposals.Of(word.value, {});
       if (!own.reason.empty()) own.reason = "in device memory: " + own.reason;
     } else if (rules_.of(table).types.contains(word.value) &&
-               (residency.in_host_memory() || rules_.of(table).device_types.contains(word.value))) {
+               (residency.off_device() || rules_.of(table).device_types.contains(word.value))) {
       all.push_back(proposals.Of(word.value, residency));
     } else {
       all.push_back(

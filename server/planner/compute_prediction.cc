@@ -73,7 +73,7 @@ StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
     conditions.global_batch_size = block.front().batch_size;
     conditions.optimizer = block.front().optimizer;
     conditions.has_plain_tables = std::all_of(block.begin(), block.end(), IsPlain);
-    conditions.has_host_memory = std::any_of(block.begin(), block.end(), HasHostMemory);
+    conditions.has_rows_off_device = std::any_of(block.begin(), block.end(), HasHostMemory);
     NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model.Bind(conditions));
     PredictBlock(bound, block, predictions);
     sets = sets.subspan(block.size());

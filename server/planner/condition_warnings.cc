@@ -212,9 +212,24 @@ std::vector<std::string> UnmeasuredConditions(std::span<const ComputeSample> set
   return AskedOf(ConditionsOf(sets, model));
 }
 
-bool HasRowsInHostMemory(const Plan& plan) {
-  return std::any_of(plan.tables.begin(), plan.tables.end(),
-                     [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); });
+bool HasRowsOffDevice(const Plan& plan) {
+  return std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+    return TierOf(table.compute_kernel) != MemoryTier::kDevice;
+  });
+}
+
+bool HasRowsOnSsd(const Plan& plan) {
+  return std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+    return TierOf(table.compute_kernel) == MemoryTier::kSsd;
+  });
+}
+
+std::string SsdBandwidthText(const Topology& topology) {
+  const double bytes_per_s = topology.bandwidths.ssd_bytes_per_s;
+  return fmt::format("{:.3g} GB/s a device (bandwidths.ssd_bytes_per_s{})", bytes_per_s / 1e9,
+                     bytes_per_s == Bandwidths().ssd_bytes_per_s
+                         ? ", TorchRec's default, far below an NVMe SSD's"
+                         : "");
 }
 
 std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const CostModelInfo& model,
@@ -245,6 +260,15 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
         request.pipeline_type == PipelineType::kTrainPrefetchSparseDist
             ? ", prefetched beside the lookups of the batch before"
             : ""));
+  }
+  if (has(ComputeKernel::kKeyValue)) {
+    lines.push_back(
+        fmt::format("rows on SSD (key_value) were not measured: what misses the caches is read "
+                    "from the SSDs and "
+                    "written back at {}, and crosses the link to the host at {:.0f} GB/s "
+                    "(bandwidths.host_to_device_bytes_per_s)",
+                    SsdBandwidthText(request.topology),
+                    request.topology.bandwidths.host_to_device_bytes_per_s / 1e9));
   }
   if (request.has_unpooled_tables()) {
     if (!KnowsUnpooled(model.coverage)) {

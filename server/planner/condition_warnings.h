@@ -29,8 +29,12 @@ std::vector<std::string> UnmeasuredConditions(const PlanRequest& request,
 std::vector<std::string> UnmeasuredConditions(std::span<const ComputeSample> sets,
                                               const CostModelInfo& model);
 
-// Whether a table of the plan has its rows in host memory.
-bool HasRowsInHostMemory(const Plan& plan);
+// Whether a table of the plan has its rows in host memory or on SSD, and on SSD.
+bool HasRowsOffDevice(const Plan& plan);
+bool HasRowsOnSsd(const Plan& plan);
+
+// "0.105 GB/s a device (bandwidths.ssd_bytes_per_s, TorchRec's default, ...)".
+std::string SsdBandwidthText(const Topology& topology);
 
 // What the request or `plan` has that no worker measured, each with how the model prices it, e.g.
 // "rows in host memory were not measured: ..." (server/cost/unmeasured_compute.h). Empty for

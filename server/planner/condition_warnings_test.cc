@@ -162,6 +162,15 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   EXPECT_THAT(
       AnalyticAdditions(request, model, plan).front(),
       AllOf(HasSubstr("lookups by the host (offload) were not measured"), HasSubstr("300 GB/s")));
+  plan.tables[2].compute_kernel = ComputeKernel::kKeyValue;
+  EXPECT_THAT(
+      AnalyticAdditions(request, model, plan)[1],
+      AllOf(HasSubstr("rows on SSD (key_value) were not measured"),
+            HasSubstr("0.105 GB/s a device (bandwidths.ssd_bytes_per_s, TorchRec's default"),
+            HasSubstr("50 GB/s")));
+  request.topology.bandwidths.ssd_bytes_per_s = 7e9;
+  EXPECT_THAT(AnalyticAdditions(request, model, plan)[1],
+              HasSubstr("at 7 GB/s a device (bandwidths.ssd_bytes_per_s), and"));
   plan.tables[2].compute_kernel = ComputeKernel::kFused;
 
   std::vector<ComputeSample> sets(2);

@@ -127,13 +127,13 @@ std::shared_ptr<const CostModel> WithLinksOf(const Topology& topology,
   return MakeFabricCostModel(std::move(model), *topology.fabric);
 }
 
-// The first of the models that can price the request, and `plan` even where it has rows in host
-// memory that the request does not have.
+// The first of the models that can price the request, and `plan` even where it has rows in a memory
+// that the request does not have.
 StatusOr<Pricing> PriceBy(const PlanRequest& request,
                           const std::vector<std::shared_ptr<const CostModel>>& models,
                           const Plan& plan = {}) {
   PricingConditions conditions = ConditionsOf(request);
-  if (HasRowsInHostMemory(plan)) conditions.has_host_memory = true;
+  if (HasRowsOffDevice(plan)) conditions.has_rows_off_device = true;
   Status unfit = FailedPrecondition("there is no cost model");
   std::string why_not_measured = "no cost model here was measured on the request's device";
   for (std::size_t i = 0; i < models.size(); ++i) {

@@ -225,6 +225,11 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
     } else if (!why_not_measured.empty()) {
       differences.push_back(why_not_measured);
     }
+    if (HasRowsOnSsd(plan)) {
+      differences.push_back(fmt::format(
+          "rows on SSD (key_value) are all read from the SSDs, as TorchRec has it, at {}",
+          SsdBandwidthText(request.topology)));
+    }
   } else {
     if (!devices.empty() && !IsEachOf(model.measured_with.device, devices)) {
       differences.push_back(fmt::format("the request is for {}", fmt::join(devices, " and ")));

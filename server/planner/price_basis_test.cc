@@ -133,6 +133,17 @@ TEST(PriceBasisTest, FormulasSayWhoseFiguresTheyTake) {
                         "h100-nvlink4_ndr; some of them the request's own)"));
 }
 
+TEST(PriceBasisTest, FormulasSayAtWhatSpeedSsdsAreRead) {
+  const PlanRequest request = BasisRequest();
+  Plan plan;
+  plan.tables.resize(1);
+  EXPECT_THAT(PriceBasisOf(request, Formulas(), "", plan).text, Not(HasSubstr("SSD")));
+  plan.tables[0].compute_kernel = ComputeKernel::kKeyValue;
+  EXPECT_THAT(PriceBasisOf(request, Formulas(), "", plan).differences,
+              Contains(HasSubstr("rows on SSD (key_value) are all read from the SSDs, as TorchRec "
+                                 "has it, at 0.105 GB/s")));
+}
+
 // Two hosts of a device each; who has rates prices the ids of its ranks by them.
 TEST(PriceBasisTest, EveryKindOfDevicesWithoutRatesOfItsOwnIsNamed) {
   PlanRequest request = BasisRequest();

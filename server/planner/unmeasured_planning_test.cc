@@ -114,6 +114,45 @@ TEST_F(UnmeasuredPlanningTest, RowsInHostMemoryThatIsNotThereArePricedToo) {
   EXPECT_GT(Cost(), 2 * on_device_ms);
 }
 
+TEST_F(UnmeasuredPlanningTest, SsdsThatNoRuleNamesChangeNothing) {
+  const EvaluationAnswer before = Evaluate();
+  request_.topology.ssd_bytes = {std::int64_t{1} << 40};
+  const EvaluationAnswer after = Evaluate();
+  EXPECT_EQ(after.cost, before.cost);
+  EXPECT_EQ(after.basis, before.basis);
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer with, MakePlanner().MakePlan(request_, never_, nullptr));
+  request_.topology.ssd_bytes.clear();
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer without,
+                          MakePlanner().MakePlan(request_, never_, nullptr));
+  EXPECT_EQ(with.plan, without.plan);
+}
+
+TEST_F(UnmeasuredPlanningTest, RowsOnSsdCostWhatTheirCachesMissAndTheAnswerSaysSo) {
+  const double on_device_ms = Cost();
+  request_.topology.ssd_bytes = {std::int64_t{1} << 40};
+  request_.topology.bandwidths.ssd_bytes_per_s = 5e8;
+  plan_.tables[0].compute_kernel = ComputeKernel::kKeyValue;
+  double before_ms = 1e9;
+  for (const double load_factor : {0.05, 0.2, 0.5, 0.9}) {
+    plan_.tables[0].cache_load_factor = load_factor;
+    const double now_ms = Cost();
+    EXPECT_LT(now_ms, before_ms);
+    EXPECT_GT(now_ms, on_device_ms);
+    before_ms = now_ms;
+  }
+  plan_.tables[0].cache_load_factor = 0.2;
+  const EvaluationAnswer answer = Evaluate();
+  EXPECT_FALSE(answer.cost->interval.has_value());
+  EXPECT_EQ(answer.basis.kind, BasisKind::kMixed);
+  EXPECT_THAT(answer.basis.differences, ElementsAre(HasSubstr("rows on SSD (key_value) were not")));
+  // Larger caches, on the device or in host memory, read less.
+  request_.tables[0].l2_cache_bytes = std::int64_t{1} << 25;
+  EXPECT_LT(Cost(), answer.cost->embedding_cost_ms);
+  request_.tables[0].l2_cache_bytes = 0;
+  request_.tables[0].max_l1_cache_bytes = std::int64_t{1} << 20;
+  EXPECT_GT(Cost(), answer.cost->embedding_cost_ms);
+}
+
 // Version 5 was measured at every optimizer and without pooling.
 TEST_F(UnmeasuredPlanningTest, AModelThatLearnedThemPricesThemItself) {
   request_.tables[0].kind = TableKind::kEmbedding;

@@ -24,8 +24,8 @@ int CountSplits(const Plan& plan) {
   return splits;
 }
 
-// 0.1 ms a table and at least 100 ms. With host memory at least 4 ms a rank, too, since there is
-// more to decide, and otherwise 85 ms, since its steps take longer than they are counted.
+// 0.1 ms a table and at least 100 ms. With host memory or SSDs at least 4 ms a rank, too, since
+// there is more to decide, and otherwise 85 ms, since its steps take longer than they are counted.
 constexpr double kWorkNsATable = 1e5;
 constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
@@ -37,7 +37,9 @@ double MostWorkNs(const PlanRequest& request) {
     return std::numeric_limits<double>::infinity();
   }
   const double of_tables = kWorkNsATable * static_cast<double>(request.tables.size());
-  if (request.topology.host_memory_bytes.empty()) return std::max(kMinWorkNs, of_tables);
+  if (request.topology.host_memory_bytes.empty() && !request.may_use_ssd()) {
+    return std::max(kMinWorkNs, of_tables);
+  }
   return std::max(
       {kMinWorkNsWithHostMemory, of_tables,
        kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks())});

@@ -54,7 +54,8 @@ class Formulas {
         batch_(static_cast<double>(conditions.global_batch_size)),
         samples_(static_cast<double>(conditions.global_batch_size) / conditions.num_ranks),
         memory_{conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond,
-                conditions.bandwidths.host_to_device_bytes_per_s / kMsPerSecond},
+                conditions.bandwidths.host_to_device_bytes_per_s / kMsPerSecond,
+                conditions.bandwidths.ssd_bytes_per_s / kMsPerSecond},
         prefetched_(conditions.pipeline_type == PipelineType::kTrainPrefetchSparseDist),
         comms_(conditions.quantized_comms) {}
 

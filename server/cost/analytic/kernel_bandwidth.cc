@@ -17,6 +17,8 @@ double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, dou
       return (cached_share * memory.device_bytes_per_ms +
               (1 - cached_share) * memory.host_to_device_bytes_per_ms) /
              10;
+    case ComputeKernel::kKeyValue:
+      return memory.ssd_bytes_per_ms;
   }
   return 0;
 }

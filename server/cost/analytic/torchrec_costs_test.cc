@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kFloatTolerance = 3e-7;  // relative; the model's costs are floats
 constexpr double kFetchedRows = 250;      // in make_torchrec_costs.py
-constexpr std::size_t kGoldenRows = 2463;
+constexpr std::size_t kGoldenRows = 3192;
 
 using Row = std::map<std::string, std::string>;
 
@@ -80,6 +80,7 @@ PlanRequest RequestOf(const Row& row) {
   table.weight_dtype = FromText<DataType>(row.at("dtype")).value();
   table.output_dtype = FromText<DataType>(row.at("output_dtype"));
   table.weighted = number("weighted") != 0;
+  if (!row.at("max_l1_mib").empty()) table.max_l1_cache_bytes = number("max_l1_mib") << 20;
   for (const std::string& cell : Split(row.at("num_poolings"), ';')) {
     table.num_poolings.push_back(std::stod(cell));
   }
@@ -156,6 +157,8 @@ TEST(TorchRecCostsTest, EveryShardTakesTheBytesThatTorchRecSays) {
     EXPECT_EQ(use.total_bytes(), std::stoll(row.at("device_bytes")))
         << ::testing::PrintToString(row);
     EXPECT_EQ(use.host_total_bytes(), std::stoll(row.at("host_bytes")))
+        << ::testing::PrintToString(row);
+    EXPECT_EQ(use.ssd_total_bytes(), std::stoll(row.at("ssd_bytes")))
         << ::testing::PrintToString(row);
   }
 }

@@ -205,14 +205,19 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
 void CompiledRules::FindResidencies(const PlanRequest& request) {
   struct Demand {
     bool fused = true, dense = true, uvm = true, caching = true;
-    bool offload = false;    // listed wherever kernels are, or in place where none are
-    bool lists = false;      // kernels
-    double load_factor = 0;  // 0: any
-    double in_place = 0;     // of the previous plan; 0: none
+    // Listed wherever kernels are, or in place where none are.
+    bool offload = false, key_value = false;
+    bool counts_cache = true;  // of key_value; see below
+    bool lists = false;        // kernels
+    double load_factor = 0;    // 0: any
+    bool two_factors = false;
+    double in_place = 0;  // of the previous plan's cache; 0: none
+    ComputeKernel in_place_kernel = ComputeKernel::kFused;
 
     auto operator<=>(const Demand&) const = default;
   };
   const bool host = has_host_memory_;
+  const bool ssd = !request.topology.ssd_bytes.empty();
   std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
   for (const TableRule& rule : request.constraints.tables) {
     const auto lists = [&](ComputeKernel kernel) {
@@ -228,34 +233,48 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
       of.caching = of.caching && lists(ComputeKernel::kFusedUvmCaching);
       if (!rule.compute_kernels.empty()) {
         of.offload = host && lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
+        of.key_value = ssd && lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
         of.lists = true;
       }
       if (rule.cache_load_factor == 0) continue;
-      of.caching = of.caching && (of.load_factor == 0 || of.load_factor == rule.cache_load_factor);
+      of.two_factors =
+          of.two_factors || (of.load_factor != 0 && of.load_factor != rule.cache_load_factor);
       of.load_factor = rule.cache_load_factor;
     }
   }
-  if (host && request.migration.has_value()) {
+  if ((host || ssd) && request.migration.has_value()) {
     const Plan& previous = request.migration->previous;
     const std::vector<int> table_of = TablesOf(previous, request.tables);
     for (std::size_t e = 0; e < table_of.size(); ++e) {
       if (table_of[e] < 0) continue;
       Demand& of = demands[static_cast<std::size_t>(table_of[e])];
-      if (of.load_factor == 0 && of.in_place == 0) {
-        of.in_place = previous.tables[e].cache_load_factor;
+      const TablePlan& in_place = previous.tables[e];
+      if (of.load_factor == 0 && of.in_place == 0 && in_place.cache_load_factor > 0) {
+        of.in_place = in_place.cache_load_factor;
+        of.in_place_kernel = in_place.compute_kernel;
       }
-      if (!of.lists && previous.tables[e].compute_kernel == ComputeKernel::kOffload) {
-        of.offload = true;
-      }
+      if (of.lists) continue;
+      of.offload = of.offload || (host && in_place.compute_kernel == ComputeKernel::kOffload);
+      of.key_value = of.key_value || (ssd && in_place.compute_kernel == ComputeKernel::kKeyValue);
     }
+  }
+  for (std::size_t t = 0; t < demands.size(); ++t) {
+    Demand& of = demands[t];
+    of.caching = of.caching && !of.two_factors;
+    of.key_value = of.key_value && !of.two_factors;
+    // Where the memory rule counts no cache on the device, none is to be had for nothing: its share
+    // is TorchRec's own.
+    of.counts_cache = !of.key_value || request.memory.rule != MemoryRule::kTorchRec ||
+                      request.tables[t].max_l1_cache_bytes.value_or(0) > 0;
+    has_ssd_ = has_ssd_ || of.key_value;
   }
   residencies_ = {Residency{}};
   if (host) residencies_.push_back({ComputeKernel::kFusedUvm, 0});
-  std::map<double, int> position_of;  // of a load factor
-  const auto position = [&](double load_factor) {
+  std::map<std::pair<ComputeKernel, double>, int> position_of;  // of a load factor
+  const auto position = [&](ComputeKernel kernel, double load_factor) {
     const auto [at, is_new] =
-        position_of.emplace(load_factor, static_cast<int>(residencies_.size()));
-    if (is_new) residencies_.push_back({ComputeKernel::kFusedUvmCaching, load_factor});
+        position_of.emplace(std::pair(kernel, load_factor), static_cast<int>(residencies_.size()));
+    if (is_new) residencies_.push_back({kernel, load_factor});
     return at->second;
   };
   int offload = 0;  // its position
@@ -275,16 +294,25 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
     auto& list = lists[of];
     if (list == nullptr) {
       std::vector<int> found;
+      const auto add_caches = [&](ComputeKernel kernel) {
+        if (of.load_factor != 0) {
+          found.push_back(position(kernel, of.load_factor));
+          return;
+        }
+        std::set<double> factors(std::begin(kLoadFactors), std::end(kLoadFactors));
+        if (kernel == ComputeKernel::kKeyValue && !of.counts_cache) {
+          factors = {kDefaultCacheLoadFactor};
+        }
+        if (of.in_place_kernel == kernel && of.in_place > 0 && of.in_place <= 1) {
+          factors.insert(of.in_place);
+        }
+        for (const double factor : factors) found.push_back(position(kernel, factor));
+      };
+      if (of.key_value) add_caches(ComputeKernel::kKeyValue);
       if (of.uvm) found.push_back(1);
       if (of.offload) found.push_back(offload);
-      if (of.caching && of.load_factor == 0) {
-        std::set<double> factors(std::begin(kLoadFactors), std::end(kLoadFactors));
-        if (of.in_place > 0 && of.in_place <= 1) factors.insert(of.in_place);
-        for (const double factor : factors) found.push_back(position(factor));
-      } else if (of.caching) {
-        found.push_back(position(of.load_factor));
-      }
-      if (of.fused || of.dense || !host) found.push_back(0);
+      if (of.caching) add_caches(ComputeKernel::kFusedUvmCaching);
+      if (of.fused || of.dense || (!host && found.empty())) found.push_back(0);
       list = std::make_shared<const std::vector<int>>(std::move(found));
     }
     rules.residencies = list;
@@ -333,12 +361,12 @@ void CompiledRules::CollectDemands(const PlanRequest& request, TypeSet default_t
     TableRules& of = tables_[t];
     if (!has_types[t]) of.types = of.types & unnamed;
   }
-  KeepToHostMemory();
+  KeepOffDevice();
   FindColumnBlocks(request);
   KeepInPlace(request);
 }
 
-void CompiledRules::KeepToHostMemory() {
+void CompiledRules::KeepOffDevice() {
   std::map<std::shared_ptr<const std::vector<int>>, std::shared_ptr<const std::vector<int>>> kept;
   for (TableRules& of : tables_) {
     if (of.residencies->size() < 2 || of.residencies->back() != 0) continue;
@@ -388,7 +416,7 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
     const int position = PositionOf(residency);
     // A kernel that its type does not have there cannot stay.
     const bool is_kernel_of_type =
-        residency.in_host_memory() || plan.compute_kernel == KernelOf(plan.sharding_type);
+        residency.off_device() || plan.compute_kernel == KernelOf(plan.sharding_type);
     if (!is_kernel_of_type || residencies_[static_cast<std::size_t>(position)] != residency ||
         std::find(of.residencies->begin(), of.residencies->end(), position) ==
             of.residencies->end() ||
@@ -399,7 +427,7 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
       continue;
     }
     of.types = {plan.sharding_type};
-    if (residency.in_host_memory()) of.device_types = {};
+    if (residency.off_device()) of.device_types = {};
     auto& list = lists[position];
     if (list == nullptr) list = std::make_shared<const std::vector<int>>(1, position);
     of.residencies = list;
@@ -465,6 +493,23 @@ void CompiledRules::CollectGroups(const Constraints& constraints) {
       tables_[static_cast<std::size_t>(table)].separate_groups.push_back(static_cast<int>(g));
     }
   }
+}
+
+OffDevice CompiledRules::LeastOnDevice(int table) const {
+  const std::vector<int>& of_table = *of(table).residencies;
+  OffDevice least;
+  if (of_table.empty() || of_table.front() == 0) return least;
+  if (!has_ssd_) {
+    least.Add(of_table.front());
+    return least;
+  }
+  for (const MemoryTier tier : {MemoryTier::kHost, MemoryTier::kSsd}) {
+    const auto first = std::find_if(of_table.begin(), of_table.end(), [&](int position) {
+      return residency(position).tier() == tier;
+    });
+    if (first != of_table.end()) least.Add(*first);
+  }
+  return least;
 }
 
 int CompiledRules::PositionOf(const Residency& residency) const {

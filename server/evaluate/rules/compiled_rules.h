@@ -7,7 +7,8 @@
 //   sharding_types, else the default types.
 // - In device memory kernel dense belongs to data_parallel and fused to all other types, so a table
 //   that may only be dense is data_parallel, and one that may only be fused is not. The kernels with
-//   rows in host memory are for all types but data_parallel, where a host has memory.
+//   rows in host memory are for all types but data_parallel, where a host has memory; offload only
+//   where rules list it, and so key_value, where a host has SSDs.
 // - A load factor that a rule asks for is the only one of the table's caches; of two there is none.
 // - row_wise and data_parallel take every rank: they are out where a rank is forbidden.
 //   table_row_wise and grid_shard take every rank of a host: they need a host without a forbidden
@@ -34,6 +35,8 @@
 //   module and an embedding_dim.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -53,8 +56,9 @@ struct TableRules {
   // place for.
   TypeSet types;
   TypeSet device_types;  // those of them that it can have in device memory
-  // Positions in CompiledRules::residencies(): kFusedUvm, kOffload, ascending caches, and
-  // device memory itself last; equal lists are shared. {0} where no host has memory.
+  // Positions in CompiledRules::residencies(): kKeyValue by ascending caches, kFusedUvm, kOffload,
+  // kFusedUvmCaching by ascending caches, and device memory itself last; equal lists are shared. So
+  // of a tier the first takes least device memory. {0} where there is device memory alone.
   std::shared_ptr<const std::vector<int>> residencies;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
   int max_shards = 0;                    // INT_MAX: any number
@@ -69,6 +73,19 @@ struct TableRules {
   std::vector<int> separate_groups;  // in CompiledRules::separate_groups(), ascending
   // The one plan that the table may have, the one in place (Migration::only_types); null: any.
   std::shared_ptr<const TablePlan> kept;
+};
+
+// Positions in CompiledRules::residencies(), in host memory first, then on SSD.
+struct OffDevice {
+  std::array<int, 2> positions = {};
+  std::size_t count = 0;
+
+  void Add(int position) { positions[count++] = position; }
+  bool empty() const { return count == 0; }
+  std::size_t size() const { return count; }
+  const int* begin() const { return positions.data(); }
+  const int* end() const { return positions.data() + count; }
+  int operator[](std::size_t i) const { return positions[i]; }
 };
 
 // The constraints of a request by table and by group. Immutable.
@@ -101,8 +118,14 @@ class CompiledRules {
   }
   // Of one that is in the list, as those of the plan in place are where they are allowed.
   int PositionOf(const Residency& residency) const;
-  // Whether tables may be in host memory at all.
-  bool has_host_memory() const { return has_host_memory_; }
+  // Whether tables may be anywhere but in device memory: hosts have memory, or may have rows of some
+  // table on their SSDs.
+  bool has_off_device() const { return has_host_memory_ || has_ssd_; }
+  // Whether some table may be on SSD.
+  bool has_ssd() const { return has_ssd_; }
+  // Of those that are left to the table, the one with the least device memory in host memory, and
+  // on SSD: two at most. O(1), with SSDs O(residencies).
+  OffDevice LeastOnDevice(int table) const;
   // Whether a table that may be in the residency may be so in the type.
   bool Allows(int table, int residency, ShardingType type) const {
     return residency == 0 ? of(table).device_types.contains(type)
@@ -119,7 +142,7 @@ class CompiledRules {
   // Fills residencies, and device_types of kernels alone.
   void FindResidencies(const PlanRequest& request);
   // Takes device memory from the residencies of tables that have no type left there.
-  void KeepToHostMemory();
+  void KeepOffDevice();
   void FindColumnBlocks(const PlanRequest& request);
   void KeepInPlace(const PlanRequest& request);
   void CollectGroups(const Constraints& constraints);
@@ -128,6 +151,7 @@ class CompiledRules {
   RowCuts row_cuts_;
   std::vector<Residency> residencies_;
   bool has_host_memory_ = false;
+  bool has_ssd_ = false;
   std::vector<std::vector<int>> rank_groups_;
   std::vector<std::vector<int>> host_groups_;
   std::vector<TableGroup> separate_groups_;

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
+#include "common/domain/tables_in_place.h"
 #include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/rules/rule_fields.h"
@@ -160,13 +162,15 @@ std::string Demands::Says(std::size_t f) const {
         available += std::max<std::int64_t>(
             0, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
       }
-      std::int64_t of_hosts = 0;
-      for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
-        of_hosts = std::min(kAnyMemory, of_hosts + bytes);
-      }
-      return fmt::format("{} for shards on {} ranks{}", FormatBytes(available),
-                         request_.topology.num_ranks(),
-                         of_hosts == 0 ? "" : " and " + FormatBytes(of_hosts) + " of host memory");
+      const auto of_hosts = [](const std::vector<std::int64_t>& memory, const char* name) {
+        std::int64_t all = 0;
+        for (const std::int64_t bytes : memory) all = std::min(kAnyMemory, all + bytes);
+        return all == 0 ? "" : " and " + FormatBytes(all) + name;
+      };
+      return fmt::format(
+          "{} for shards on {} ranks{}{}", FormatBytes(available), request_.topology.num_ranks(),
+          of_hosts(request_.topology.host_memory_bytes, " of host memory"),
+          request_.may_use_ssd() ? of_hosts(request_.topology.ssd_bytes, " of SSD") : "");
     }
   }
   return "";
@@ -192,9 +196,12 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   for (Device& device : request.topology.devices) {
     device.memory_bytes = kAnyMemory;
     device.max_host_memory_bytes = 0;
+    device.max_ssd_bytes = 0;
   }
-  for (std::int64_t& bytes : request.topology.host_memory_bytes) {
-    if (bytes > 0) bytes = kAnyMemory;
+  for (auto* of_hosts : {&request.topology.host_memory_bytes, &request.topology.ssd_bytes}) {
+    for (std::int64_t& bytes : *of_hosts) {
+      if (bytes > 0) bytes = kAnyMemory;
+    }
   }
   for (const int table : tables_) {
     request.tables.push_back(request_.tables[static_cast<std::size_t>(table)]);
@@ -220,7 +227,42 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
       request.constraints.memory_weights = RowWeights(request_, RowProportion::kMemory);
     }
   }
+  KeepSsd(kept, request);
   return request;
+}
+
+void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request) const {
+  if (!request_.may_use_ssd()) return;
+  std::vector<ComputeKernel> any;
+  for (const auto& word : kWords<ComputeKernel>) any.push_back(word.value);
+  const auto allow = [&](std::vector<int> tables) {
+    if (tables.empty()) return;
+    TableRule& rule = request.constraints.tables.emplace_back();
+    rule.tables = std::move(tables);
+    rule.compute_kernels = any;
+  };
+  std::set<std::size_t> kept_rules;  // whose kernels are demanded
+  for (const std::size_t f : kept) {
+    const Demand& demand = demands_[f];
+    if (demand.kind == Kind::kRuleField && RuleFields()[demand.field].name == "compute_kernels") {
+      kept_rules.insert(demand.index);
+    }
+  }
+  for (std::size_t r = 0; r < request_.constraints.tables.size(); ++r) {
+    const TableRule& rule = request_.constraints.tables[r];
+    const bool lists = std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(),
+                                 ComputeKernel::kKeyValue) != rule.compute_kernels.end();
+    if (lists && !kept_rules.contains(r)) allow(Renumbered(rule.tables));
+  }
+  if (!request_.migration.has_value()) return;
+  const std::vector<const TablePlan*> in_place = TablesInPlace(request_);
+  std::vector<int> on_ssd;
+  for (std::size_t t = 0; t < in_place.size(); ++t) {
+    if (in_place[t] != nullptr && TierOf(in_place[t]->compute_kernel) == MemoryTier::kSsd) {
+      on_ssd.push_back(static_cast<int>(t));
+    }
+  }
+  allow(Renumbered(on_ssd));
 }
 
 void Demands::Keep(const Demand& demand, PlanRequest& request) const {
@@ -272,6 +314,7 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
     case Kind::kMemory:
       request.topology.devices = request_.topology.devices;
       request.topology.host_memory_bytes = request_.topology.host_memory_bytes;
+      request.topology.ssd_bytes = request_.topology.ssd_bytes;
       request.memory = request_.memory;
       return;
   }

@@ -10,9 +10,10 @@ namespace neuroshard {
 // sharding type has there, so that data_parallel, which is in device memory always, is dense.
 struct Residency {
   ComputeKernel kernel = ComputeKernel::kFused;  // kFused: in device memory
-  double cache_load_factor = 0;                  // of kFusedUvmCaching, in (0, 1]
+  double cache_load_factor = 0;                  // where HasCache(kernel), in (0, 1]
 
-  bool in_host_memory() const { return IsInHostMemory(kernel); }
+  MemoryTier tier() const { return TierOf(kernel); }
+  bool off_device() const { return tier() != MemoryTier::kDevice; }
   bool operator==(const Residency&) const = default;
 };
 
@@ -22,7 +23,7 @@ constexpr ComputeKernel KernelOf(ShardingType type) {
 }
 
 inline Residency ResidencyOf(const TablePlan& plan) {
-  if (!IsInHostMemory(plan.compute_kernel)) return {};
+  if (TierOf(plan.compute_kernel) == MemoryTier::kDevice) return {};
   return {plan.compute_kernel, plan.cache_load_factor};
 }
 
@@ -30,7 +31,7 @@ inline Residency ResidencyOf(const TablePlan& plan) {
 inline ShardLayout LayoutIn(const Residency& residency, ShardingType type, int row_shards,
                             const RowCut& cut = {}) {
   const bool in_proportion = IsInProportion(type, cut);
-  if (!residency.in_host_memory()) return {type, KernelOf(type), row_shards, 0, in_proportion};
+  if (!residency.off_device()) return {type, KernelOf(type), row_shards, 0, in_proportion};
   return {type, residency.kernel, row_shards, residency.cache_load_factor, in_proportion};
 }
 

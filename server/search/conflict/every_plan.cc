@@ -58,14 +58,12 @@ class Attempt {
   // Whether the tables order_[at] and later find places, which are in plan_ then.
   bool PlaceFrom(std::size_t at) {
     if (at == order_.size()) return true;
-    const std::vector<int>& residencies = *rules_.of(order_[at]).residencies;
-    // What takes least device memory does wherever one with more does, but for device memory
-    // itself.
-    for (std::size_t i = 0; i < residencies.size(); ++i) {
-      if (i > 0 && residencies[i] != 0) continue;
-      if (PlaceIn(at, residencies[i])) return true;
+    // In host memory and on SSD, what takes least device memory does wherever one with more does.
+    for (const int residency : rules_.LeastOnDevice(order_[at])) {
+      if (PlaceIn(at, residency)) return true;
     }
-    return false;
+    const std::vector<int>& residencies = *rules_.of(order_[at]).residencies;
+    return !residencies.empty() && residencies.back() == 0 && PlaceIn(at, 0);
   }
 
   // The same with the first of them in a residency.

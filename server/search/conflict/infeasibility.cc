@@ -43,7 +43,7 @@ class Prover {
     for (const Check check :
          {&Prover::Types, &Prover::TogetherAndApart, &Prover::Pieces, &Prover::Groups,
           &Prover::Separation, &Prover::TableLimit, &Prover::ShardLimit, &Prover::Memory,
-          &Prover::BothMemories, &Prover::LargeShards, &Prover::Budget, &Prover::EveryPlan}) {
+          &Prover::AllMemories, &Prover::LargeShards, &Prover::Budget, &Prover::EveryPlan}) {
       if (stop.ShouldStop()) return std::nullopt;
       if (std::optional<Infeasibility> found = (this->*check)()) return found;
     }
@@ -231,29 +231,56 @@ class Prover {
                          WithCompany(found->tables)};
   }
 
-  // Every row has its weights and optimizer state on a device or in host memory.
-  std::optional<Infeasibility> BothMemories() {
-    if (!rules_.has_host_memory()) return std::nullopt;
-    std::int64_t room = 0;
-    for (const std::int64_t bytes : available_) {
-      room = CappedSum(room, std::max<std::int64_t>(0, bytes));
-    }
-    std::int64_t of_hosts = 0;
-    for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
-      of_hosts = CappedSum(of_hosts, bytes);
-    }
-    std::int64_t wanted = 0;
-    for (const Table& table : request_.tables) {
+  // Every row has its weights and optimizer state on a device, in host memory or on SSD: tables that
+  // may not be on SSD, and all of them.
+  std::optional<Infeasibility> AllMemories() {
+    if (!rules_.has_off_device()) return std::nullopt;
+    const auto sum = [](const std::vector<std::int64_t>& memory) {
+      std::int64_t all = 0;
+      for (const std::int64_t bytes : memory) {
+        all = CappedSum(all, std::max<std::int64_t>(0, bytes));
+      }
+      return all;
+    };
+    const std::int64_t room = sum(available_);
+    const std::int64_t of_hosts = sum(request_.topology.host_memory_bytes);
+    const std::int64_t on_ssd = rules_.has_ssd() ? sum(request_.topology.ssd_bytes) : 0;
+    std::vector<int> all, never_on_ssd;
+    std::int64_t wanted = 0, wanted_beside_ssd = 0;
+    for (int t = 0; t < num_tables(); ++t) {
+      const Table& table = request_.tables[static_cast<std::size_t>(t)];
       const MemoryUse use =
           ShardMemory(request_, table, {}, table.num_embeddings, table.embedding_dim);
-      wanted = CappedSum(wanted, use.weights_bytes + use.optimizer_bytes);
+      const std::int64_t bytes = use.weights_bytes + use.optimizer_bytes;
+      all.push_back(t);
+      wanted = CappedSum(wanted, bytes);
+      if (MayBeOnSsd(t)) continue;
+      never_on_ssd.push_back(t);
+      wanted_beside_ssd = CappedSum(wanted_beside_ssd, bytes);
     }
-    if (wanted <= CappedSum(room, of_hosts)) return std::nullopt;
+    const std::int64_t beside_ssd = CappedSum(room, of_hosts);
+    if (wanted_beside_ssd > beside_ssd) {
+      return Infeasibility{
+          fmt::format("tables{} take {} at the least, and there are {} of device memory and {} of "
+                      "host memory for them",
+                      rules_.has_ssd() ? " that may not be on SSD" : "",
+                      FormatBytes(wanted_beside_ssd), FormatBytes(room), FormatBytes(of_hosts)),
+          std::move(never_on_ssd)};
+    }
+    if (wanted <= CappedSum(beside_ssd, on_ssd)) return std::nullopt;
     return Infeasibility{
-        fmt::format("tables take {} at the least, and there are {} of device memory and {} of host "
-                    "memory for them",
-                    FormatBytes(wanted), FormatBytes(room), FormatBytes(of_hosts)),
-        Positions<int>(request_.tables.size())};
+        fmt::format("tables take {} at the least, and there are {} of device memory, {} of host "
+                    "memory and {} of SSD for them",
+                    FormatBytes(wanted), FormatBytes(room), FormatBytes(of_hosts),
+                    FormatBytes(on_ssd)),
+        std::move(all)};
+  }
+
+  bool MayBeOnSsd(int table) const {
+    const OffDevice tiers = rules_.LeastOnDevice(table);
+    return std::any_of(tiers.begin(), tiers.end(), [&](int residency) {
+      return rules_.residency(residency).tier() == MemoryTier::kSsd;
+    });
   }
 
   // Of shards larger than a third of the roomiest rank, say, no rank takes three.

@@ -23,10 +23,10 @@ struct Infeasibility {
 // co-located tables too large or too many for each place they may share; separate tables with too
 // few ranks or hosts between them (Hall's condition, by maximum flow); limits of shards and tables
 // a rank, and memory, against what tables take at the least on the ranks they may use (maximum
-// flow), and so the number of shards too large to be many on a rank; the bytes that move at the
-// least; and last, every plan there is, as far as a fixed number
-// of steps goes. A group may have one table. Deterministic. `stop` is polled between one argument
-// and the next; nullopt once it is true.
+// flow), and so the number of shards too large to be many on a rank; all memories together against
+// all tables; the bytes that move at the least; and last, every plan there is, as far as a fixed
+// number of steps goes. A group may have one table. Deterministic. `stop` is polled between one
+// argument and the next; nullopt once it is true.
 std::optional<Infeasibility> ProveInfeasible(const PlanRequest& request,
                                              const StopSignal& stop = NeverStop());
 

@@ -50,7 +50,7 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
       const MemoryUse use =
           ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols);
       taken[static_cast<std::size_t>(shard.rank)] += use;
-      host_memory.Add(shard.rank, use.host_total_bytes());
+      host_memory.Add(shard.rank, HostBytesOf(use));
     }
   }
   for (std::size_t r = 0; r < devices.size(); ++r) {
@@ -64,12 +64,15 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
                       needed, std::max<std::int64_t>(0, available)));
     }
     const int rank = static_cast<int>(r);
-    if (taken[r].host_total_bytes() == 0 || host_memory.Left(rank) >= 0) continue;
-    violations.Add("migration.only_types",
-                   fmt::format("tables that must stay on rank {} need {} bytes of the memory of "
-                               "host {}, which lacks {}",
-                               r, taken[r].host_total_bytes(), host_memory.host_of(rank),
-                               -host_memory.Left(rank)));
+    const auto check = [&](std::int64_t bytes, std::int64_t left, const char* name) {
+      if (bytes == 0 || left >= 0) return;
+      violations.Add("migration.only_types",
+                     fmt::format("tables that must stay on rank {} need {} bytes of the {} of "
+                                 "host {}, which lacks {}",
+                                 r, bytes, name, host_memory.host_of(rank), -left));
+    };
+    check(taken[r].host_total_bytes(), host_memory.Left(rank).memory, "memory");
+    check(taken[r].ssd_total_bytes(), host_memory.Left(rank).ssd, "SSDs");
   }
 }
 

@@ -31,6 +31,7 @@ class DemandOfTypes {
         of_(rules.of(table)),
         table_(request.tables[static_cast<std::size_t>(table)]),
         cut_(rules.row_cut(table)),
+        off_device_(rules.LeastOnDevice(table)),
         room_(room) {}
 
   LeastDemand Run() {
@@ -70,8 +71,8 @@ class DemandOfTypes {
                  [](const MemoryUse& use) { return use.total_bytes(); });
   }
 
-  // Over the residencies that are left to the table in the type; the first one of the list takes
-  // least of those in host memory.
+  // Over the residencies that are left to the table in the type, of each tier the one that takes
+  // least.
   template <typename Count>
   std::int64_t Least(ShardingType type, int row_shards, std::int64_t rows, std::int64_t cols,
                      const Count& count) const {
@@ -80,12 +81,11 @@ class DemandOfTypes {
           ShardMemory(request_, table_, LayoutIn(residency, type, row_shards, cut_), rows, cols));
     };
     const std::int64_t on_device = of({});
-    if (!rules_.has_host_memory() || of_.residencies->empty() || of_.residencies->front() == 0 ||
-        type == ShardingType::kDataParallel) {
-      return on_device;
-    }
-    const std::int64_t in_host = of(rules_.residency(of_.residencies->front()));
-    return of_.device_types.contains(type) ? std::min(on_device, in_host) : in_host;
+    if (off_device_.empty() || type == ShardingType::kDataParallel) return on_device;
+    std::int64_t least = of_.device_types.contains(type) ? on_device : kMaxFlow;
+    for (const int residency : off_device_)
+      least = std::min(least, of(rules_.residency(residency)));
+    return least;
   }
 
   // What rows take wherever they are cut: weights and optimizer state.
@@ -204,6 +204,7 @@ class DemandOfTypes {
   const TableRules& of_;
   const Table& table_;
   const RowCut& cut_;
+  const OffDevice off_device_;  // CompiledRules::LeastOnDevice
   const Room& room_;
   LeastDemand least_;
 };

@@ -123,7 +123,7 @@ int ShardTable::Intern(const Key& key) {
 int ShardTable::Add(const Key& key) {
   const Table& table = context_.request().tables[static_cast<std::size_t>(key.table)];
   const MemoryUse use = ShardMemory(context_.request(), table, LayoutOf(key), key.rows, key.cols);
-  entries_.push_back({key, use.total_bytes(), use.host_total_bytes()});
+  entries_.push_back({key, use.total_bytes(), HostBytesOf(use)});
   return size() - 1;
 }
 

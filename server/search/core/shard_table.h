@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/evaluate/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/spread.h"
 #include "server/search/search_context.h"
@@ -79,7 +80,7 @@ class ShardTable {
     return kind_cost_ms_[static_cast<std::size_t>(id) * ranks_of_kind_.size() + kind];
   }
   std::int64_t bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
-  std::int64_t host_bytes(int id) const {
+  const HostBytes& host_bytes(int id) const {
     return entries_[static_cast<std::size_t>(id)].host_bytes;
   }
   std::int64_t cols(int id) const { return entries_[static_cast<std::size_t>(id)].key.cols; }
@@ -107,7 +108,7 @@ class ShardTable {
   struct Entry {
     Key key;
     std::int64_t bytes;
-    std::int64_t host_bytes;
+    HostBytes host_bytes;
   };
 
   std::int64_t RowsOf(int table) const {

@@ -123,7 +123,7 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
       case BinCompletion::Answer::kPacked:
         return {.plan = search.arrangement().MakePlan(), .none = false};
       case BinCompletion::Answer::kNone:
-        if (whole_only && !rules.has_host_memory()) return {.plan = std::nullopt, .none = true};
+        if (whole_only && !rules.has_off_device()) return {.plan = std::nullopt, .none = true};
         break;
       case BinCompletion::Answer::kUnknown:
         break;

@@ -21,6 +21,12 @@ std::vector<Block> BlocksOf(const std::vector<std::int64_t>& widths) {
   return blocks;
 }
 
+// Of all hosts.
+struct HostRoom {
+  double memory = 0;
+  double ssd = 0;
+};
+
 // Whether `count` things can go to so many places in `most` ways or fewer.
 bool AreFew(std::size_t places, std::size_t count, std::size_t most) {
   std::size_t ways = 1;
@@ -52,13 +58,13 @@ TablePlaces::TablePlaces(const PlanRequest& request, const CompiledRules& rules)
       rules_(rules),
       table_layouts_(request, rules),
       residencies_(request.tables.size()) {
-  if (rules.has_host_memory()) ChooseResidencies();
+  if (rules.has_off_device()) ChooseResidencies();
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const int table = static_cast<int>(t);
     layouts_.push_back(table_layouts_.Of(table));
     std::erase_if(layouts_.back(), [&](const TableLayout& layout) {
       const bool on_device =
-          !residencies_[t].in_host_memory() || layout.type == ShardingType::kDataParallel;
+          !residencies_[t].off_device() || layout.type == ShardingType::kDataParallel;
       return on_device && !rules.of(table).device_types.contains(layout.type);
     });
     // Copies take most room.
@@ -69,27 +75,39 @@ TablePlaces::TablePlaces(const PlanRequest& request, const CompiledRules& rules)
 }
 
 void TablePlaces::ChooseResidencies() {
-  double room = 0;
+  HostRoom room;
   for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
-    room += static_cast<double>(bytes);
+    room.memory += static_cast<double>(bytes);
   }
-  const auto host_bytes = [&](std::size_t t, const Residency& residency) {
+  for (const std::int64_t bytes : request_.topology.ssd_bytes) {
+    room.ssd += static_cast<double>(bytes);
+  }
+  const auto use = [&](std::size_t t, const Residency& residency) {
     const Table& of = request_.tables[t];
-    return static_cast<double>(ShardMemory(request_, of,
-                                           LayoutIn(residency, ShardingType::kTableWise, 1),
-                                           of.num_embeddings, of.embedding_dim)
-                                   .host_total_bytes());
+    return ShardMemory(request_, of, LayoutIn(residency, ShardingType::kTableWise, 1),
+                       of.num_embeddings, of.embedding_dim);
   };
   const Residency uvm = {ComputeKernel::kFusedUvm, 0};
-  for (const std::size_t t : PositionsDescending(
-           residencies_.size(), [&](std::size_t at) { return host_bytes(at, uvm); })) {
+  // Who has no other choice first, then the largest.
+  const auto order = PositionsDescending(residencies_.size(), [&](std::size_t t) {
+    return std::pair(rules_.LeastOnDevice(static_cast<int>(t)).size() < 2,
+                     static_cast<double>(use(t, uvm).host_total_bytes()));
+  });
+  for (const std::size_t t : order) {
     const TableRules& of = rules_.of(static_cast<int>(t));
-    if (of.residencies->empty() || of.residencies->front() == 0) continue;
-    const Residency& least = rules_.residency(of.residencies->front());
-    const double bytes = host_bytes(t, least);
-    if (bytes > room && !of.device_types.empty()) continue;
-    residencies_[t] = least;
-    room -= bytes;
+    const OffDevice least = rules_.LeastOnDevice(static_cast<int>(t));
+    for (std::size_t i = 0; i < least.size(); ++i) {
+      const Residency& residency = rules_.residency(least[i]);
+      const MemoryUse taken = use(t, residency);
+      const double memory = static_cast<double>(taken.host_total_bytes());
+      const double ssd = static_cast<double>(taken.ssd_total_bytes());
+      const bool is_last = i + 1 == least.size() && of.device_types.empty();
+      if ((memory > room.memory || ssd > room.ssd) && !is_last) continue;
+      residencies_[t] = residency;
+      room.memory -= memory;
+      room.ssd -= ssd;
+      break;
+    }
   }
 }
 

@@ -14,8 +14,8 @@
 namespace neuroshard {
 
 // Of what concerns a table by itself everything holds: types, cuts, ranks, number of shards. Tables
-// that may be in host memory are there with the least device memory, the largest first, while hosts
-// have room for them in all.
+// that may be in host memory or on SSD are there with the least device memory, those that may be in
+// one of the two first, the largest first, while hosts have room for them in all.
 class TablePlaces {
  public:
   // Both must outlive it.

@@ -28,13 +28,13 @@ Status CheckFits(const PlanRequest& request, const Plan& plan, const std::string
   }
   HostMemory host_memory(request.topology);
   for (std::size_t r = 0; r < devices.size(); ++r) {
-    host_memory.Add(static_cast<int>(r), used[r].host_total_bytes());
+    host_memory.Add(static_cast<int>(r), HostBytesOf(used[r]));
   }
   int least = 0;
   for (int r = 1; r < request.topology.num_ranks(); ++r) {
-    if (host_memory.Left(r) < host_memory.Left(least)) least = r;
+    if (host_memory.Left(r).memory < host_memory.Left(least).memory) least = r;
   }
-  if (const std::int64_t lack = -host_memory.Left(least); lack > 0) {
+  if (const std::int64_t lack = -host_memory.Left(least).memory; lack > 0) {
     return WithReason(
         FailedPrecondition("no plan was found: {} does not fit: rank {} lacks {} "
                            "bytes ({}) of the memory of host {}",

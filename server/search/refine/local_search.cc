@@ -49,7 +49,7 @@ LocalSearch::LocalSearch(Workbench& bench, int start)
           std::numeric_limits<std::int64_t>::max())),
       max_fruitless_rounds_(MaxFruitlessRounds(context_.request())),
       start_(start) {
-  if (bench.rules.has_host_memory()) {
+  if (bench.rules.has_off_device()) {
     residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table);
   }
 }

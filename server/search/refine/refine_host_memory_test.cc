@@ -1,5 +1,5 @@
-// `refine` where tables may be in host memory, against every plan of tiny requests and against
-// simple ways to choose kernels.
+// `refine` where tables may be in host memory or on SSD, against every plan of tiny requests and
+// against simple ways to choose kernels.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -55,6 +55,42 @@ PlanRequest Request(Random& random, int tables, int ranks, double device_share, 
   return request;
 }
 
+// The same, with SSDs that have `ssd_share` and are read at half the speed of host memory, and leave
+// for some tables to be there.
+PlanRequest SsdRequest(Random& random, int tables, int ranks, double device_share,
+                       double host_share, double ssd_share) {
+  PlanRequest request = Request(random, tables, ranks, device_share, host_share);
+  double bytes = 0;
+  TableRule rule;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    bytes += 4.0 * static_cast<double>(table.num_embeddings * table.embedding_dim);
+    if (random.Below(4) > 0) rule.tables.push_back(static_cast<int>(t));
+  }
+  if (host_share == 0) request.topology.host_memory_bytes.clear();
+  const int hosts = (ranks + 1) / 2;
+  request.topology.ssd_bytes.assign(static_cast<std::size_t>(hosts),
+                                    static_cast<std::int64_t>(ssd_share * bytes / hosts));
+  request.topology.bandwidths.ssd_bytes_per_s =
+      0.05 * request.topology.bandwidths.host_to_device_bytes_per_s;
+  rule.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                          ComputeKernel::kFusedUvmCaching, ComputeKernel::kKeyValue};
+  if (!rule.tables.empty()) request.constraints.tables.push_back(std::move(rule));
+  return request;
+}
+
+bool HasRowsOnSsd(const Plan& plan) {
+  return std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+    return TierOf(table.compute_kernel) == MemoryTier::kSsd;
+  });
+}
+
+// Leave to use SSDs taken back.
+PlanRequest WithoutSsds(PlanRequest request) {
+  request.topology.ssd_bytes.clear();
+  return request;
+}
+
 StatusOr<SearchResult> Search(const PlanRequest& request) {
   return RunSearch(request, BoundTo(request, *MakeAnalyticCostModel()), NeverStop(), nullptr);
 }
@@ -98,8 +134,9 @@ class WholeTables {
         Plan plan = PlanOf(request, rules_, choices);
         plan.tables = {plan.tables[t]};
         const PlanCost cost = *PricePlan(request, plan, model);
-        of.push_back({cost.embedding_cost_ms, cost.ranks[0].memory.total_bytes(),
-                      cost.ranks[0].memory.host_total_bytes()});
+        const MemoryUse& use = cost.ranks[0].memory;
+        of.push_back({cost.embedding_cost_ms, use.total_bytes(), use.host_total_bytes(),
+                      use.ssd_total_bytes()});
       }
     }
   }
@@ -108,6 +145,7 @@ class WholeTables {
     double cost_ms;
     std::int64_t bytes;
     std::int64_t host_bytes;
+    std::int64_t ssd_bytes;
   };
 
   const CompiledRules& rules() const { return rules_; }
@@ -151,16 +189,21 @@ class WholeTables {
     cost_.assign(request_.topology.devices.size(), 0);
     left_.clear();
     for (const Device& device : request_.topology.devices) left_.push_back(device.memory_bytes);
-    host_left_ = request_.topology.host_memory_bytes;
+    const std::vector<std::int64_t> none(rules_.hosts().size(), 0);
+    const Topology& topology = request_.topology;
+    host_left_ = topology.host_memory_bytes.empty() ? none : topology.host_memory_bytes;
+    ssd_left_ = topology.ssd_bytes.empty() ? none : topology.ssd_bytes;
   }
   bool Fits(const One& one, int rank) const {
+    const std::size_t host = static_cast<std::size_t>(rules_.host_of(rank));
     return one.bytes <= left_[static_cast<std::size_t>(rank)] &&
-           one.host_bytes <= host_left_[static_cast<std::size_t>(rules_.host_of(rank))];
+           one.host_bytes <= host_left_[host] && one.ssd_bytes <= ssd_left_[host];
   }
   void Put(const One& one, int rank, int sign) {
     cost_[static_cast<std::size_t>(rank)] += sign * one.cost_ms;
     left_[static_cast<std::size_t>(rank)] -= sign * one.bytes;
     host_left_[static_cast<std::size_t>(rules_.host_of(rank))] -= sign * one.host_bytes;
+    ssd_left_[static_cast<std::size_t>(rules_.host_of(rank))] -= sign * one.ssd_bytes;
   }
   void Try(std::size_t t) {
     const double most = *std::max_element(cost_.begin(), cost_.end());
@@ -170,7 +213,8 @@ class WholeTables {
       return;
     }
     for (std::size_t r = 0; r < cost_.size(); ++r) {
-      for (const One& one : ones_[t]) {
+      for (const int residency : *rules_.of(static_cast<int>(t)).residencies) {
+        const One& one = this->one(t, residency);
         if (!Fits(one, static_cast<int>(r))) continue;
         Put(one, static_cast<int>(r), 1);
         Try(t + 1);
@@ -185,6 +229,7 @@ class WholeTables {
   std::vector<double> cost_;
   std::vector<std::int64_t> left_;
   std::vector<std::int64_t> host_left_;
+  std::vector<std::int64_t> ssd_left_;
   double best_ms_ = kNone;
 };
 
@@ -212,6 +257,185 @@ TEST(RefineHostMemoryTest, APlanIsFoundWhereverThereIsOneAndTinyOnesAreTheBest) 
   EXPECT_GT(none, 5);
   EXPECT_LT(none, 40);
   EXPECT_LT(worst, 1 + 1e-5);
+}
+
+TEST(RefineHostMemoryTest, WithSsdsAPlanIsFoundWhereverThereIsOneAndTinyOnesAreTheBest) {
+  int none = 0, on_ssd = 0, only_with_ssd = 0;
+  for (std::uint64_t seed = 0; seed < 90; ++seed) {
+    Random random(seed);
+    const double device_share = 0.1 + 0.9 * random.UniformReal();
+    const double host_share = random.Below(3) == 0 ? 0 : random.UniformReal();
+    PlanRequest request =
+        SsdRequest(random, 3, 2, device_share, host_share, 1.2 * random.UniformReal());
+    request.search.refine_steps = 200;
+    WholeTables whole(request);
+    const double best_ms = whole.Best();
+    const auto result = Search(request);
+    ASSERT_EQ(result.ok(), best_ms < kNone) << seed << ' ' << result.status();
+    EXPECT_EQ(ProveInfeasible(request, NeverStop()).has_value(), best_ms == kNone) << seed;
+    if (!result.ok()) {
+      ++none;
+      continue;
+    }
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << seed;
+    EXPECT_LT(result->cost.embedding_cost_ms, best_ms * (1 + 1e-5)) << seed;
+    if (HasRowsOnSsd(result->plan)) ++on_ssd;
+    const PlanRequest without = WithoutSsds(request);
+    const auto beside = Search(without);
+    if (!beside.ok()) {
+      ++only_with_ssd;
+      continue;
+    }
+    EXPECT_LE(result->cost.embedding_cost_ms, beside->cost.embedding_cost_ms) << seed;
+  }
+  EXPECT_GT(none, 5);
+  EXPECT_LT(none, 60);
+  EXPECT_GT(on_ssd, 10);
+  EXPECT_GT(only_with_ssd, 5);
+}
+
+TEST(RefineHostMemoryTest, LeaveToUseSsdsMakesNoPlanDearer) {
+  int on_ssd = 0, cheaper = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    Random random(100 + seed);
+    PlanRequest request = SsdRequest(random, 20, 4, 0.35, 0.7, 1);
+    request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise,
+                                          ShardingType::kRowWise};
+    const auto with = Search(request);
+    const auto without = Search(WithoutSsds(request));
+    ASSERT_TRUE(with.ok() && without.ok()) << seed;
+    EXPECT_THAT(CheckPlan(request, with->plan), IsEmpty()) << seed;
+    EXPECT_LE(with->cost.embedding_cost_ms, without->cost.embedding_cost_ms) << seed;
+    if (HasRowsOnSsd(with->plan)) ++on_ssd;
+    if (with->cost.embedding_cost_ms < 0.999 * without->cost.embedding_cost_ms) ++cheaper;
+  }
+  EXPECT_GT(on_ssd, 0);
+  EXPECT_GT(cheaper, 0);
+}
+
+TEST(RefineHostMemoryTest, SsdsTakeWhatDevicesAndHostsDoNot) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    Random random(200 + seed);
+    PlanRequest request = SsdRequest(random, 30, 8, 0.1, 0.2, 2);
+    request.constraints.tables[0].tables.clear();
+    for (int t = 0; t < 30; ++t) request.constraints.tables[0].tables.push_back(t);
+    request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise,
+                                          ShardingType::kRowWise, ShardingType::kTableRowWise};
+    ASSERT_FALSE(Search(WithoutSsds(request)).ok()) << seed;
+    const auto result = Search(request);
+    ASSERT_TRUE(result.ok()) << seed << ' ' << result.status();
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << seed;
+    EXPECT_TRUE(HasRowsOnSsd(result->plan)) << seed;
+    EXPECT_EQ(Search(request)->plan, result->plan) << seed;
+  }
+}
+
+TEST(RefineHostMemoryTest, ShardsOfATableOnSsdAreOnRanksOfTheirOwn) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    Random random(300 + seed);
+    PlanRequest request = SsdRequest(random, 9, 4, 0.5, 0, 2);
+    request.constraints.tables.resize(1);
+    request.constraints.tables[0].tables = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    request.constraints.tables[0].compute_kernels = {ComputeKernel::kKeyValue};
+    // One to four blocks of 16 columns.
+    request.constraints.sharding_types = {ShardingType::kColumnWise};
+    request.constraints.column_rule = ColumnRule::kTorchRec;
+    request.constraints.min_column_width = 16;
+    const auto result = Search(request);
+    ASSERT_TRUE(result.ok()) << seed << ' ' << result.status();
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << seed;
+    // A table of four blocks has no place on three ranks.
+    request.constraints.tables[0].ranks = {0, 1, 2};
+    const bool any_wide =
+        std::any_of(request.tables.begin(), request.tables.end(),
+                    [](const Table& table) { return table.embedding_dim == 64; });
+    EXPECT_EQ(Search(request).ok(), !any_wide) << seed;
+  }
+}
+
+// TorchRec's price of rows on SSD does not depend on their cache; device memory that nothing else
+// needs is theirs all the same.
+TEST(RefineHostMemoryTest, CachesOfRowsOnSsdTakeTheDeviceMemoryThatIsLeft) {
+  Random random(17);
+  PlanRequest request = SsdRequest(random, 4, 2, 0.6, 0, 2);
+  request.constraints.tables.resize(1);
+  request.constraints.tables[0].tables = {0, 1, 2, 3};
+  request.constraints.tables[0].compute_kernels = {ComputeKernel::kKeyValue};
+  const auto result = Search(request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (const TablePlan& table : result->plan.tables) {
+    EXPECT_GE(table.cache_load_factor, 0.2) << table.name;
+  }
+}
+
+TEST(RefineHostMemoryTest, WithoutLeaveSsdsChangeNothing) {
+  Random random(19);
+  PlanRequest request = Request(random, 12, 4, 0.3, 2);
+  const auto before = Search(request);
+  request.topology.ssd_bytes = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+  const auto after = Search(request);
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ(after->plan, before->plan);
+  EXPECT_EQ(after->statistics.plans_evaluated, before->statistics.plans_evaluated);
+}
+
+TEST(RefineHostMemoryTest, WhereAllFitsOnDevicesNothingIsOnSsd) {
+  Random random(23);
+  PlanRequest request = SsdRequest(random, 12, 4, 3, 2, 2);
+  const auto result = Search(request);
+  ASSERT_TRUE(result.ok());
+  for (const TablePlan& table : result->plan.tables) {
+    EXPECT_EQ(TierOf(table.compute_kernel), MemoryTier::kDevice) << table.name;
+  }
+}
+
+TEST(RefineHostMemoryTest, WhereThereIsNoPlanAllMemoriesAreNamed) {
+  Random random(29);
+  PlanRequest request = SsdRequest(random, 6, 4, 0.2, 0.2, 0.2);
+  request.constraints.tables.resize(1);
+  request.constraints.tables[0].tables = {0, 1, 2, 3, 4, 5};
+  request.constraints.tables[0].compute_kernels = {ComputeKernel::kFused, ComputeKernel::kKeyValue};
+  const auto result = Search(request);
+  ASSERT_FALSE(result.ok());
+  const std::string text(result.status().message());
+  EXPECT_THAT(text, HasSubstr("of device memory, "));
+  EXPECT_THAT(text, HasSubstr("of host memory and "));
+  EXPECT_THAT(text, HasSubstr("of SSD for them"));
+  // More SSD would do, so the rule is no part of it.
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("compute_kernels")));
+
+  for (std::int64_t& bytes : request.topology.ssd_bytes) bytes *= 10;
+  ASSERT_TRUE(Search(request).ok());
+  request.constraints.sharding_types = {ShardingType::kDataParallel};
+  request.constraints.tables[0].compute_kernels = {ComputeKernel::kKeyValue};
+  const auto copies = Search(request);
+  ASSERT_FALSE(copies.ok());
+  EXPECT_THAT(std::string(copies.status().message()), HasSubstr("only kernel key_value"));
+}
+
+TEST(RefineHostMemoryTest, APlanInPlaceStaysOnSsdWithinABudgetOfNothing) {
+  Random random(31);
+  PlanRequest request = SsdRequest(random, 10, 4, 0.1, 0.2, 2);
+  request.constraints.tables.resize(1);
+  request.constraints.tables[0].tables.clear();
+  for (int t = 0; t < 10; ++t) request.constraints.tables[0].tables.push_back(t);
+  request.constraints.tables[0].compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                                                   ComputeKernel::kFusedUvmCaching,
+                                                   ComputeKernel::kKeyValue};
+  const auto before = Search(request);
+  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_TRUE(HasRowsOnSsd(before->plan));
+  Migration& migration = request.migration.emplace();
+  migration.previous = before->plan;
+  migration.budget_bytes = 0;
+  request.constraints.tables.clear();  // what is there may stay
+  const auto after = Search(request);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_THAT(CheckPlan(request, after->plan), IsEmpty());
+  for (std::size_t t = 0; t < 10; ++t) {
+    EXPECT_EQ(TierOf(after->plan.tables[t].compute_kernel),
+              TierOf(before->plan.tables[t].compute_kernel));
+  }
 }
 
 TEST(RefineHostMemoryTest, NoDearerThanOneKernelForAllOrPromotionBySavingAByte) {

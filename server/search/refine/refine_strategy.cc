@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/domain/memory_use.h"
+#include "server/evaluate/host_memory.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
@@ -34,7 +35,7 @@ constexpr std::size_t kMaxForNeuroShardOfColumns = 20'000;
 // What its plans are made of.
 constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColumnWise};
 
-// Of the device memory, what all tables take there at most where host memory is left alone.
+// Of the device memory, what all tables take there at most where host memory and SSDs are left alone.
 constexpr double kPlentyOfDeviceMemory = 0.5;
 
 // Passes on what a strategy inside this one finds, where it is cheaper. `progress`: its share of
@@ -104,8 +105,12 @@ class OuterJobs final : public JobRunner {
 // side by side, and for a plan in place more and more tables that may move.
 class RefineSearch {
  public:
-  explicit RefineSearch(SearchContext& context)
+  // Where no construction finds a plan: whether any is looked for, and proofs that there is none.
+  enum class IfNoneIsFound { kLookFurther, kGiveUp };
+
+  explicit RefineSearch(SearchContext& context, IfNoneIsFound if_none = IfNoneIsFound::kLookFurther)
       : context_(context),
+        if_none_(if_none),
         request_(context.request()),
         rules_(request_, TypeSet(context.model().sharding_types())),
         layouts_(request_, rules_),
@@ -116,14 +121,19 @@ class RefineSearch {
       const Status status = SearchOnDevices();
       if (context_.has_plan() || context_.ShouldStop()) return status;
     }
+    if (rules_.has_ssd()) {
+      NS_RETURN_IF_ERROR(SearchWithoutSsd());
+      if (context_.ShouldStop()) return absl::OkStatus();
+    }
     NS_RETURN_IF_ERROR(FindBest());
-    return PromoteWhatFits();
+    NS_RETURN_IF_ERROR(PromoteWhatFits());
+    return UseRoomBesideSsd();
   }
 
  private:
   // Whether there is so much device memory that no table has a reason to leave it.
   bool HasPlentyOfDeviceMemory() const {
-    if (!rules_.has_host_memory() || request_.migration.has_value()) return false;
+    if (!rules_.has_off_device() || request_.migration.has_value()) return false;
     double bytes = 0;
     for (std::size_t t = 0; t < request_.tables.size(); ++t) {
       const std::vector<int>& residencies = *rules_.of(static_cast<int>(t)).residencies;
@@ -141,11 +151,14 @@ class RefineSearch {
     return bytes <= kPlentyOfDeviceMemory * room;
   }
 
-  // As if hosts had no memory for tables. No plan: it takes that.
+  // As if hosts had no memory for tables, and no SSDs. No plan: it takes those.
   Status SearchOnDevices() {
     PlanRequest request = request_;
     request.topology.host_memory_bytes.clear();
-    for (Device& device : request.topology.devices) device.max_host_memory_bytes = 0;
+    request.topology.ssd_bytes.clear();
+    for (Device& device : request.topology.devices) {
+      device.max_host_memory_bytes = device.max_ssd_bytes = 0;
+    }
     Relay relay(context_, 1);
     const OuterJobs jobs(context_);
     SearchContext inner(request, context_.model(), context_.stop(), &relay, &jobs);
@@ -153,6 +166,21 @@ class RefineSearch {
     context_.CountInside(inner);
     NS_RETURN_IF_ERROR(relay.status());
     return status;
+  }
+
+  // As if hosts had no SSDs, with an amount of work of its own, so that leave to use them makes no
+  // plan dearer than the one that the same request finds without. No plan is no fault.
+  Status SearchWithoutSsd() {
+    PlanRequest request = request_;
+    request.topology.ssd_bytes.clear();
+    for (Device& device : request.topology.devices) device.max_ssd_bytes = 0;
+    request.search.time_budget.reset();  // it would leave no time
+    Relay relay(context_, 0.5);
+    const OuterJobs jobs(context_);
+    SearchContext inner(request, context_.model(), context_.stop(), &relay, &jobs);
+    RefineSearch(inner, IfNoneIsFound::kGiveUp).Run().IgnoreError();
+    context_.CountBeside(inner);
+    return relay.status();
   }
 
   Status FindBest() {
@@ -183,24 +211,78 @@ class RefineSearch {
   // Local search looks at the costliest rank; tables elsewhere may be in host memory for nothing.
   // All that device memory has room for go there, where the plan costs no more for it.
   Status PromoteWhatFits() {
-    if (!rules_.has_host_memory() || request_.migration.has_value() || !context_.has_plan() ||
+    return Promote([&](std::size_t t, const TablePlan& table) {
+             std::vector<Residency> better;
+             if (TierOf(table.compute_kernel) != MemoryTier::kDevice && MayBe(t, table, 0)) {
+               better.emplace_back();
+             }
+             return better;
+           })
+        .status();
+  }
+
+  // The same of tables on SSD: what host memory has room for goes there, and caches of the others
+  // take what is left of device memory, all a step at a time. Not every model says what a cache
+  // saves (TorchRec's formulas do not), so a search alone would leave the smallest.
+  Status UseRoomBesideSsd() {
+    if (!rules_.has_ssd()) return absl::OkStatus();
+    const auto others = [&](MemoryTier tier) {
+      return Promote(
+          [&, tier](std::size_t t, const TablePlan& table) { return OthersOf(t, table, tier); });
+    };
+    NS_RETURN_IF_ERROR(others(MemoryTier::kHost).status());
+    while (true) {
+      NS_ASSIGN_OR_RETURN(const bool promoted, others(MemoryTier::kSsd));
+      if (!promoted) return absl::OkStatus();
+    }
+  }
+
+  // Of a table on SSD: its residencies in host memory, largest caches first, or on SSD the next
+  // larger cache.
+  std::vector<Residency> OthersOf(std::size_t t, const TablePlan& table, MemoryTier tier) const {
+    std::vector<Residency> others;
+    if (TierOf(table.compute_kernel) != MemoryTier::kSsd) return others;
+    for (const int position : *rules_.of(static_cast<int>(t)).residencies) {
+      const Residency& residency = rules_.residency(position);
+      if (residency.tier() != tier || !MayBe(t, table, position)) continue;
+      if (tier == MemoryTier::kHost) {
+        others.insert(others.begin(), residency);
+      } else if (others.empty() && residency.cache_load_factor > table.cache_load_factor) {
+        others.push_back(residency);
+      }
+    }
+    return others;
+  }
+
+  bool MayBe(std::size_t t, const TablePlan& table, int residency) const {
+    const std::vector<int>& residencies = *rules_.of(static_cast<int>(t)).residencies;
+    return std::find(residencies.begin(), residencies.end(), residency) != residencies.end() &&
+           rules_.Allows(static_cast<int>(t), residency, table.sharding_type);
+  }
+
+  // Gives tables of the best plan, one after the other, the first of the residencies that `better`
+  // says for which all memories have room, where the plan costs no more for it. Whether it did.
+  template <typename Better>
+  StatusOr<bool> Promote(const Better& better) {
+    if (!rules_.has_off_device() || request_.migration.has_value() || !context_.has_plan() ||
         context_.ShouldStop()) {
-      return absl::OkStatus();
+      return false;
     }
     Plan plan = context_.best_plan();
     std::vector<std::int64_t> left = AvailableBytes(request_);
-    const auto bytes_of = [&](std::size_t t, const TablePlan& table, const Shard& shard) {
-      const ShardLayout layout = LayoutOf(table, rules_.row_cut(static_cast<int>(t)));
-      return ShardMemory(request_, request_.tables[t], layout, shard.rows, shard.cols)
-          .total_bytes();
-    };
+    HostMemory hosts(request_.topology);
     // The shards' bytes, taken or given back, on their ranks.
     const auto count = [&](std::size_t t, const TablePlan& table, int sign) {
       bool fits = true;
       for (const Shard& shard : table.shards) {
+        const ShardLayout layout = LayoutOf(table, rules_.row_cut(static_cast<int>(t)));
+        const MemoryUse use =
+            ShardMemory(request_, request_.tables[t], layout, shard.rows, shard.cols);
         std::int64_t& of_rank = left[static_cast<std::size_t>(shard.rank)];
-        of_rank -= sign * bytes_of(t, table, shard);
-        fits = fits && of_rank >= 0;
+        of_rank -= sign * use.total_bytes();
+        hosts.Add(shard.rank, HostBytesOf(use), sign);
+        const HostBytes of_host = hosts.Left(shard.rank);
+        fits = fits && of_rank >= 0 && of_host.memory >= 0 && of_host.ssd >= 0;
       }
       return fits;
     };
@@ -208,29 +290,25 @@ class RefineSearch {
     bool promoted = false;
     for (std::size_t t = 0; t < plan.tables.size(); ++t) {
       TablePlan& table = plan.tables[t];
-      if (!IsInHostMemory(table.compute_kernel)) continue;
-      const TableRules& rules = rules_.of(static_cast<int>(t));
-      const std::vector<int>& residencies = *rules.residencies;
-      if (!rules.device_types.contains(table.sharding_type) ||
-          std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) {
-        continue;
-      }
-      TablePlan on_device = table;
-      on_device.compute_kernel = ComputeKernel::kFused;
-      on_device.cache_load_factor = 0;
-      count(t, table, -1);
-      if (count(t, on_device, 1)) {
-        table = std::move(on_device);
-        promoted = true;
-      } else {
-        count(t, on_device, -1);
+      for (const Residency& residency : better(t, table)) {
+        TablePlan then = table;
+        then.compute_kernel = residency.kernel;
+        then.cache_load_factor = residency.cache_load_factor;
+        count(t, table, -1);
+        if (count(t, then, 1)) {
+          table = std::move(then);
+          promoted = true;
+          break;
+        }
+        count(t, then, -1);
         count(t, table, 1);
       }
     }
-    if (!promoted) return absl::OkStatus();
+    if (!promoted) return false;
     NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(request_, plan, context_.model()));
-    if (cost.embedding_cost_ms > context_.best_cost_ms()) return absl::OkStatus();
-    return context_.Improve(std::move(plan));
+    if (cost.embedding_cost_ms > context_.best_cost_ms()) return false;
+    NS_RETURN_IF_ERROR(context_.Improve(std::move(plan)));
+    return true;
   }
 
   Status PublishSolution() {
@@ -252,7 +330,8 @@ class RefineSearch {
     // to say.
     const TypeSet default_types(context_.model().sharding_types());
     const bool demands = !request_.demands_nothing();
-    if (!demands && default_types == kNeuroShardTypes && !rules_.has_host_memory()) return status;
+    if (!demands && default_types == kNeuroShardTypes && !rules_.has_off_device()) return status;
+    if (if_none_ == IfNoneIsFound::kGiveUp) return status;
     StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
     return context_.ShouldStop() ? absl::OkStatus() : plan.status();
@@ -354,11 +433,12 @@ class RefineSearch {
 
   // Whether its plans are legal here.
   bool IsForNeuroShard() const {
-    return request_.demands_nothing() && !rules_.has_host_memory() &&
+    return request_.demands_nothing() && !rules_.has_off_device() &&
            (rules_.of(0).types & kNeuroShardTypes) == kNeuroShardTypes;
   }
 
   SearchContext& context_;
+  const IfNoneIsFound if_none_;
   const PlanRequest& request_;
   const CompiledRules rules_;
   const TableLayouts layouts_;

@@ -126,7 +126,7 @@ void Solution::Apply(const Unit& unit, int sign) {
         sign * static_cast<double>(shard_table_->single_cost_ms(shard, static_cast<int>(r)));
     rank.bytes += sign * shard_table_->bytes(shard);
     if (unit.residency != 0) {
-      host_memory_.Add(static_cast<int>(r), sign * shard_table_->host_bytes(shard));
+      host_memory_.Add(static_cast<int>(r), shard_table_->host_bytes(shard), sign);
     }
     rank.shards += sign;
     rank.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
@@ -197,7 +197,8 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
       added_bytes_[static_cast<std::size_t>(RankOf(gone, i))] = 0;
     }
   }
-  allowed = allowed && KeepsToHosts(removed, added) && KeepsToHostMemory(removed, added);
+  allowed = allowed && KeepsToHosts(removed, added) && KeepsApart(removed, added) &&
+            KeepsToHostMemory(removed, added);
   if (!allowed || !constrained_) return allowed;
   if (!KeepsToShardLimits(removed, added)) return false;
   for (const int id : removed) CountForRules(unit(id), -1);
@@ -243,18 +244,41 @@ bool Solution::KeepsToHosts(std::span<const int> removed, std::span<const Unit> 
   return true;
 }
 
+bool Solution::KeepsApart(std::span<const int> removed, std::span<const Unit> added) const {
+  if (!rules_->has_ssd()) return true;
+  // Units of the other spreads are the whole table.
+  const auto may_meet = [](const Unit& unit) {
+    return unit.spread() == Spread::kRank || unit.spread() == Spread::kHost;
+  };
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    const Unit& unit = added[i];
+    if (rules_->residency(unit.residency).tier() != MemoryTier::kSsd || !may_meet(unit)) continue;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (added[j].table == unit.table && added[j].place == unit.place) return false;
+    }
+    for (const int id : units_of_table(unit.table)) {
+      if (this->unit(id).place == unit.place &&
+          std::find(removed.begin(), removed.end(), id) == removed.end()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 bool Solution::KeepsToHostMemory(std::span<const int> removed, std::span<const Unit> added) {
   if (!host_memory_.present()) return true;
   const auto count = [&](const Unit& unit, int sign) {
     for (int i = 0; unit.residency != 0 && i < unit.shards.count; ++i) {
-      host_memory_.Add(RankOf(unit, i), sign * shard_table_->host_bytes(unit.shards.at(i)));
+      host_memory_.Add(RankOf(unit, i), shard_table_->host_bytes(unit.shards.at(i)), sign);
     }
   };
   for (const int id : removed) count(unit(id), -1);
   for (const Unit& unit : added) count(unit, 1);
   const bool fits = std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
     for (int i = 0; unit.residency != 0 && i < unit.shards.count; ++i) {
-      if (host_memory_.Left(RankOf(unit, i)) < 0) return false;
+      const HostBytes left = host_memory_.Left(RankOf(unit, i));
+      if (left.memory < 0 || left.ssd < 0) return false;
     }
     return true;
   });

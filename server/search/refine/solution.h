@@ -152,7 +152,9 @@ class Solution {
   // of each grid_shard table on hosts of one size: a table has one number of row shards
   // (ShardLayout).
   bool KeepsToHosts(std::span<const int> removed, std::span<const Unit> added) const;
-  // Whether hosts, and ranks by their own limits, have memory for the tables that come.
+  // Whether no rank has two shards of a table on SSD.
+  bool KeepsApart(std::span<const int> removed, std::span<const Unit> added) const;
+  // Whether hosts, and ranks by their own limits, have memory and SSDs for the tables that come.
   bool KeepsToHostMemory(std::span<const int> removed, std::span<const Unit> added);
   // Counts the unit if the rules allow it; otherwise nothing changes.
   bool TryForRules(const Unit& unit);

@@ -107,7 +107,7 @@ class Placement:
     cols: int
     num_shards: int
     ranks: List[int]  # ascending
-    host_kernel: str  # of a table in host memory, with the load factor of its cache; otherwise empty
+    host_kernel: str  # of a table in host memory or on SSD, with the load factor of its cache; otherwise empty
 
     @property
     def values(self) -> int:
@@ -132,7 +132,7 @@ def placements(plan: plan_pb2.Plan) -> List[Placement]:
 
 
 def _host_kernel(table: plan_pb2.TablePlan) -> str:
-    if table.compute_kernel not in ("fused_uvm", "fused_uvm_caching", "offload"):
+    if table.compute_kernel not in ("fused_uvm", "fused_uvm_caching", "offload", "key_value"):
         return ""
     return f"{table.compute_kernel} {table.cache_load_factor:.4g}" if table.HasField("cache_load_factor") else table.compute_kernel
 

@@ -228,16 +228,15 @@ def _memory_section(answer: Answer) -> Markup:
     if fullest.memory.capacity_bytes > 0:
         lead += f" of {size(fullest.memory.capacity_bytes)}, {percent(fill(fullest))}"
     return section("Memory of each rank", tag("p", lead + f". All ranks together use {size(whole)}."), chart.render(), _left_out(ranks, shown),
-                   _kind_numbers(shown, kinds), _host_memory(answer))
+                   _kind_numbers(shown, kinds), _on_hosts("in host memory", answer.cost.host_memory), _on_hosts("on SSD", answer.cost.ssd))
 
 
-def _host_memory(answer: Answer) -> Optional[Markup]:
-    hosts = answer.cost.host_memory
+def _on_hosts(where: str, hosts: Sequence[cost_pb2.HostMemoryUse]) -> Optional[Markup]:
     if not hosts:
         return None
     of_hosts = [f"host {h.host} {size(h.total_bytes)} of {size(h.capacity_bytes)}" for h in hosts[:_MAX_HOSTS]]
     left = len(hosts) - len(of_hosts)
-    return tag("p", f"Tables in host memory: {', '.join(of_hosts)}{f' and {left:,} more' if left else ''}.")
+    return tag("p", f"Tables {where}: {', '.join(of_hosts)}{f' and {left:,} more' if left else ''}.")
 
 
 def _kind_numbers(ranks: Sequence[cost_pb2.RankCost], kinds: Sequence[str]) -> Markup:

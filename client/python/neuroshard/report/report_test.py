@@ -110,14 +110,18 @@ class HostMemory(unittest.TestCase):
         message.plan.tables[0].cache_load_factor = 0.25
         message.plan.tables[1].compute_kernel = "fused_uvm"
         message.cost.ranks[0].memory.cache_state_bytes = 1 << 30
+        message.plan.tables[2].compute_kernel = "key_value"
+        message.plan.tables[2].cache_load_factor = 0.125
+        message.cost.ssd.add(host=7, total_bytes=30 << 30, capacity_bytes=80 << 30)
         for host in range(40):
             message.cost.host_memory.add(host=host, total_bytes=3 << 30, capacity_bytes=8 << 30)
         lines = text_of(report.show(message).html).split("\n")
-        for said in ("kernel", "fused_uvm_caching 0.25", "fused_uvm"):
+        for said in ("kernel", "fused_uvm_caching 0.25", "fused_uvm", "key_value 0.125"):
             self.assertIn(said, lines)
         text = "\n".join(lines)
         self.assertRegex(text, r"cache state, \d+")
         self.assertRegex(text, r"Tables in host memory: host 0 3\.0* GiB of 8\.0* GiB, .* and 8 more\.")
+        self.assertRegex(text, r"Tables on SSD: host 7 30\.0* GiB of 80\.0* GiB\.")
 
     def test_every_kind_of_memory_has_a_style_of_its_own(self):
         styles = [KIND_STYLE[kind] for kind in MEMORY_KINDS]

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, S
 from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardingPlan, ShardingType
 
 from neuroshard import v1
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, FUSED_UVM_CACHING, ROW_TYPES, ModuleTable, TableKey, kernels_of, label, row_blocks
+from neuroshard.torchrec.module_tables import CACHED_KERNELS, DATA_PARALLEL, KEY_VALUE, ROW_TYPES, ModuleTable, TableKey, kernels_of, label, row_blocks
 
 
 class ShardRect(NamedTuple):
@@ -30,7 +30,7 @@ class TableLayout:
     compute_kernel: str
     shards: List[ShardRect]
     copies: int = 0
-    cache_load_factor: Optional[float] = None  # of fused_uvm_caching; None: not stated, which is TorchRec's default of 0.2
+    cache_load_factor: Optional[float] = None  # of a kernel with a cache; None: not stated, which is TorchRec's default of 0.2
 
 
 Layout = Dict[TableKey, TableLayout]
@@ -83,7 +83,7 @@ def to_message(layout: Layout, shapes: Mapping[TableKey, Tuple[int, int]]) -> v1
 
 def load_factor_of(parameter: ParameterSharding) -> Optional[float]:
     """Of its cache, where the kernel has one: TorchRec keeps the cache_params of constraints with every kernel."""
-    cached = parameter.compute_kernel == FUSED_UVM_CACHING and parameter.cache_params is not None
+    cached = parameter.compute_kernel in CACHED_KERNELS and parameter.cache_params is not None
     return parameter.cache_params.load_factor if cached else None  # type: ignore[union-attr]
 
 
@@ -135,7 +135,7 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
     kind, shards = table.sharding_type, table.shards
     kernels, factor = kernels_of(kind), table.cache_load_factor
     faults = [] if table.compute_kernel in kernels else [f"its compute kernel is {table.compute_kernel!r} and has to be {' or '.join(map(repr, kernels))}"]
-    if factor is not None and table.compute_kernel != FUSED_UVM_CACHING:
+    if factor is not None and table.compute_kernel not in CACHED_KERNELS:
         faults.append(f"its compute kernel is {table.compute_kernel!r}, which has no cache, and its cache_load_factor {factor}")
     elif factor is not None and not 0 < factor <= 1:
         faults.append(f"its cache_load_factor is {factor}, outside (0, 1]")
@@ -150,6 +150,8 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
     if fault:
         return faults + [f"its shards do not tile {rows} x {cols}: {fault}"]
 
+    if table.compute_kernel == KEY_VALUE and len({shard.rank for shard in shards}) < len(shards):
+        faults.append("key_value has one shard of a table on a rank: TorchRec keeps one parameter there")
     blocks = _columns(shards)
     hosts = [{shard.rank // local_world_size for shard in block} for block in blocks]
     ranks = [[shard.rank for shard in block] for block in blocks]

@@ -13,7 +13,7 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extract_constraints_for_param, _get_tower_index, get_partition_by_type
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
-from torchrec.distributed.types import CacheParams, CommOp, ModuleSharder, ShardingType
+from torchrec.distributed.types import CacheParams, CommOp, KeyValueParams, ModuleSharder, ShardingType
 from torchrec.modules.embedding_configs import DataType, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
@@ -31,6 +31,8 @@ DENSE = EmbeddingComputeKernel.DENSE.value
 FUSED = EmbeddingComputeKernel.FUSED.value
 FUSED_UVM_CACHING = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 HOST_KERNELS = (EmbeddingComputeKernel.FUSED_UVM.value, FUSED_UVM_CACHING)  # rows in the host's memory
+KEY_VALUE = EmbeddingComputeKernel.KEY_VALUE.value  # rows on the host's SSDs
+CACHED_KERNELS = (FUSED_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
 
 _DTYPES = {  # the service's words by the names of TorchRec's DataType, FBGEMM's SparseType and torch's dtypes
     "FP32": "fp32",
@@ -90,6 +92,7 @@ class ModuleTable:
     pooling_mode: str
     weighted: bool
     cache_load_factor: Optional[float]  # where constraints or fused_params give one and it may be cached
+    key_value_params: KeyValueParams  # empty where constraints give none, or it may not be on SSD
     prefetched: bool  # whether it may be cached, and its rows are then fetched ahead of time
     optimizer: Optional[str]  # the service's word; None: of a kind that it does not know
     optimizer_name: str
@@ -148,7 +151,7 @@ def label(key: TableKey) -> str:
 
 def kernels_of(sharding_type: str) -> Tuple[str, ...]:
     """The compute kernels that plans of the service have for a sharding type."""
-    return (DENSE,) if sharding_type == DATA_PARALLEL else (FUSED, *HOST_KERNELS)
+    return (DENSE,) if sharding_type == DATA_PARALLEL else (FUSED, *HOST_KERNELS, KEY_VALUE)
 
 
 def row_blocks(rows: int, parts: int) -> List[int]:
@@ -313,7 +316,7 @@ class TableEnumerator(EmbeddingEnumerator):
                 offers.setdefault(kind, []).append(kernel)
         kernels = _common([each for kind, each in offers.items() if kind != DATA_PARALLEL])
         runnable = dict.fromkeys([*offers, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
-        cached = FUSED_UVM_CACHING in kernels
+        cached = any(each in kernels for each in CACHED_KERNELS)
         cache = (constraint and constraint.cache_params) or CacheParams()
         optimizer = owner.optimizer_name(tensor)
         wire, wire_fault = ("", ""), ""
@@ -340,6 +343,7 @@ class TableEnumerator(EmbeddingEnumerator):
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
             weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
             cache_load_factor=(cache.load_factor or owner.fused_params.get("cache_load_factor") or None) if cached else None,
+            key_value_params=(constraint and constraint.key_value_params if KEY_VALUE in kernels else None) or KeyValueParams(),
             prefetched=cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline")),
             optimizer=_OPTIMIZERS.get(optimizer),
             optimizer_name=optimizer,

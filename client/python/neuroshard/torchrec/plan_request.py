@@ -17,9 +17,11 @@ from torchrec.distributed.types import PipelineType
 from neuroshard import v1
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, to_message
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, OPTIMIZERS, ROW_WISE, ModuleTable
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, OPTIMIZERS, ROW_WISE, ModuleTable
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
+MIB, GIB = 1 << 20, 1 << 30  # of KeyValueParams' sizes of caches
+_BYTES = {"fp32": 4, "fp16": 2}  # of a value on SSD
 
 Constraints = Mapping[str, ParameterConstraints]
 
@@ -40,19 +42,31 @@ def _memory(topology: Topology) -> List[int]:
     return [device.storage.ddr if topology.compute_device == "cpu" else device.storage.hbm for device in topology.devices]
 
 
-def _host_memory(reserved: Topology, ranks: range) -> v1.HostGroup:
-    """The host's memory for tables: TorchRec has a ddr_cap a rank and no limit of the host's own."""
-    caps = [reserved.devices[rank].storage.ddr for rank in ranks]
+def _cap(reserved: Topology, ranks: range, memory: str) -> int:
+    """Of each rank: TorchRec has a ddr_cap and an ssd_cap a rank, and no limit of the host's own."""
+    caps = [getattr(reserved.devices[rank].storage, memory) for rank in ranks]
     if len(set(caps)) > 1:
-        raise _refuse(f"topology: ddr_cap of ranks {ranks[0]} to {ranks[-1]}, a host, is {caps}; the service has one for all ranks of a host")
-    return v1.HostGroup(host_memory_bytes=sum(caps), max_host_memory_bytes_per_device=caps[0])
+        raise _refuse(f"topology: {memory}_cap of ranks {ranks[0]} to {ranks[-1]}, a host, is {caps}; the service has one for all ranks of a host")
+    return int(caps[0])
 
 
-def topology_message(topology: Topology, reserved: Topology, host_memory: bool) -> Tuple[v1.Topology, int]:
+def _host(reserved: Topology, ranks: range, host_memory: bool, ssd: bool) -> v1.HostGroup:
+    """The host's memory and SSDs for tables."""
+    host = v1.HostGroup()
+    if host_memory:
+        host.max_host_memory_bytes_per_device = _cap(reserved, ranks, "ddr")
+        host.host_memory_bytes = len(ranks) * host.max_host_memory_bytes_per_device
+    if ssd:
+        host.max_ssd_bytes_per_device = _cap(reserved, ranks, "ssd")
+        host.ssd_bytes = len(ranks) * host.max_ssd_bytes_per_device
+    return host
+
+
+def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool) -> Tuple[v1.Topology, int]:
     """(the service's topology, bytes that are kept free on every device).
 
     `reserved` is what TorchRec's StorageReservation left of `topology`. Hosts are TorchRec's intra groups (pod_size hosts, where it is given):
-    the ranks that table_row_wise and its like stay within. `host_memory`: whether tables may be in it.
+    the ranks that table_row_wise and its like stay within. `host_memory`, `ssd`: whether tables may be there.
     """
     faults = []
     local = topology.intra_group_size
@@ -80,7 +94,7 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool) 
     last = v1.HostGroup()
     for first in range(0, topology.world_size, local):
         sizes = [after + reserve for after in left[first : first + local]]
-        host = _host_memory(reserved, range(first, first + local)) if host_memory else v1.HostGroup()
+        host = _host(reserved, range(first, first + local), host_memory, ssd)
         host.num_devices = local
         if len(set(sizes)) > 1:
             host.device_memory_bytes.extend(sizes)
@@ -99,6 +113,8 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool) 
     message.bandwidths.inter_host_bytes_per_s = topology.inter_host_bw * MILLISECONDS
     if host_memory:
         message.bandwidths.host_to_device_bytes_per_s = topology.hbm_to_ddr_mem_bw * MILLISECONDS
+    if ssd:
+        message.bandwidths.ssd_bytes_per_s = topology.ssd_mem_bw * MILLISECONDS
     return message, reserve
 
 
@@ -111,8 +127,18 @@ def _pooling_factors(table: ModuleTable, constraint: Optional[ParameterConstrain
     return [statistics.pooling_factor(feature) if known and statistics else 1.0 for feature in table.features or [table.key[1]]]
 
 
+def _l2_cache_bytes(table: ModuleTable) -> int:
+    """TorchRec's size is of the cache of all tables that FBGEMM looks up together; no table needs more than it has itself."""
+    return min((table.key_value_params.l2_cache_size or 0) * GIB, table.rows * table.cols * _BYTES.get(table.weight_dtype, 0))
+
+
 def _table_message(
-    table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics], hot_row_blocks: bool, world_size: int
+    table: ModuleTable,
+    constraint: Optional[ParameterConstraints],
+    statistics: Optional[FeatureStatistics],
+    hot_row_blocks: bool,
+    world_size: int,
+    host_memory: bool,
 ) -> v1.Table:
     unknown = [feature for feature in table.features if statistics is not None and feature not in statistics.features]
     if unknown:
@@ -126,6 +152,7 @@ def _table_message(
             raise _refuse(f"{table.label}: {len(given)} {name} for {len(features)} features ({', '.join(features)})")
         if not all(math.isfinite(each) and each >= 0 for each in given):
             raise _refuse(f"{table.label}: {name} {list(given)} must be finite and not negative")
+    most = table.key_value_params.max_l1_cache_size
     return v1.Table(
         name=table.key[1],
         module=table.key[0],
@@ -142,6 +169,8 @@ def _table_message(
         pooling_mode=table.pooling_mode if table.is_pooled else "",
         weighted=table.weighted,
         hot_row_blocks=hot_row_blocks,
+        max_l1_cache_bytes=None if most is None else most * MIB,
+        l2_cache_bytes=_l2_cache_bytes(table) if host_memory else 0,
     )
 
 
@@ -225,8 +254,11 @@ class DraftRequest:
         self._tables = tables
         self._request = v1.ShardPlanRequest()
         self._request.CopyFrom(base)
-        host_memory = any(device.storage.ddr > 0 for device in reserved.devices) and any(set(HOST_KERNELS) & set(table.kernels) for table in tables)
-        message, reserve = topology_message(topology, reserved, host_memory)
+        host_memory = any(device.storage.ddr > 0 for device in reserved.devices) and any(
+            set(HOST_KERNELS) & set(table.kernels) or table.key_value_params.l2_cache_size for table in tables
+        )
+        ssd = any(KEY_VALUE in table.kernels for table in tables)
+        message, reserve = topology_message(topology, reserved, host_memory, ssd)
         self._request.topology.CopyFrom(message)
         self._request.memory.reserve_bytes += reserve
         self._request.memory.rule = base.memory.rule or "torchrec"
@@ -237,7 +269,9 @@ class DraftRequest:
             forward, backward = _wire_dtypes(tables)
             if forward:
                 self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
-        self._request.tables.extend(_table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size) for table in tables)
+        self._request.tables.extend(
+            _table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size, host_memory) for table in tables
+        )
 
         unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said
         self._types: List[List[str]] = []
@@ -255,10 +289,10 @@ class DraftRequest:
                 types = _kept_apart(table, types, previous)
             self._types.append(types)
             rule = v1.TableRule(min_column_width=(table.key[1] in constraints and constraints[table.key[1]].min_partition) or 0)
-            kernels = [each for each in table.kernels if each in unconstrained] or table.kernels
+            kernels = [each for each in table.kernels if each in unconstrained or each == KEY_VALUE] or table.kernels
             if kernels and set(kernels) != unconstrained:
                 rule.compute_kernels.extend([*kernels, DENSE] if DATA_PARALLEL in types else kernels)
-            if table.cache_load_factor is not None and host_memory:
+            if table.cache_load_factor is not None and (host_memory or KEY_VALUE in table.kernels):
                 rule.cache_load_factor = table.cache_load_factor
             if row_proportion and ROW_WISE in types:
                 if not table.row_positions:

@@ -34,7 +34,7 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation, HeuristicalStorageReservation
 from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, DataType, PipelineType, ShardingPlan
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, DataType, KeyValueParams, PipelineType, ShardingPlan
 from torchrec.modules.embedding_tower import EmbeddingTower
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
@@ -232,9 +232,14 @@ class ModulesTest(Case):
             make(constraints={"a": ParameterConstraints(output_dtype=DataType.INT2)}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "device_group is 'cpu'"):
             make(constraints={"a": ParameterConstraints(device_group="cpu")}).plan(small_model(), sharders)
-        for kernel in (EmbeddingComputeKernel.KEY_VALUE.value, EmbeddingComputeKernel.DRAM_VIRTUAL_TABLE.value):
-            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", f"table_wise with {kernel}", "fused, fused_uvm, fused_uvm_caching"):
+        for kernel in (EmbeddingComputeKernel.SSD_VIRTUAL_TABLE.value, EmbeddingComputeKernel.DRAM_VIRTUAL_TABLE.value):
+            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", f"table_wise with {kernel}", "fused, fused_uvm, fused_uvm_caching, key_value"):
                 make(constraints={"a": ParameterConstraints(compute_kernels=[kernel])}).plan(small_model(), sharders)
+        on_ssd = {"a": ParameterConstraints(compute_kernels=["key_value"])}
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "leave nothing on cpu"):
+            make(topology=Topology(world_size=2, compute_device="cpu"), constraints=on_ssd).plan(small_model(), sharders)
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "leave nothing on cuda"):
+            make(topology=gpus(ssd_cap=0), constraints=on_ssd).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "use_virtual_table"):
             make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "2 pooling_factors for 1 features"):
@@ -384,6 +389,35 @@ class RequestsTest(Case):
         shared = [EmbeddingBagCollectionSharder(fused_params={"cache_load_factor": 0.125})]
         self.assertEqual(rules(constraints=constraints, sharders=shared, model_types=["row_wise"])["b"], ([], 0.25))
         self.assertEqual(rules(sharders=shared)["b"], ([], 0.125))
+
+    def test_ssds_and_their_caches_are_told_where_constraints_name_key_value(self):
+        topology = gpus(8, 4, ddr_cap=7 * GIB, ssd_cap=90 * GIB, ssd_mem_bw=5e6)
+        plain = self.request(small_model(), topology=topology)
+        self.assertFalse(plain.topology.hosts[0].ssd_bytes or plain.topology.hosts[0].max_ssd_bytes_per_device)
+        self.assertFalse(plain.topology.bandwidths.HasField("ssd_bytes_per_s"))
+
+        constraints = {
+            "a": ParameterConstraints(compute_kernels=["fused", "key_value", "dense"], key_value_params=KeyValueParams(max_l1_cache_size=3, l2_cache_size=2)),
+            "b": ParameterConstraints(compute_kernels=["key_value"], cache_params=CacheParams(load_factor=0.5)),
+            "c": ParameterConstraints(key_value_params=KeyValueParams(max_l1_cache_size=3, l2_cache_size=2)),
+        }
+        request = self.request(small_model(), topology=topology, constraints=constraints, model_types=["row_wise", "data_parallel"])
+        (host,) = request.topology.hosts
+        self.assertEqual((host.count, host.ssd_bytes, host.max_ssd_bytes_per_device), (2, 4 * 90 * GIB, 90 * GIB))
+        self.assertEqual(request.topology.bandwidths.ssd_bytes_per_s, 5e9)
+        rules = {name[-1]: rule for rule in request.constraints.tables for name in rule.tables}
+        self.assertEqual({name: list(rule.compute_kernels) for name, rule in rules.items()}, {"a": ["fused", "key_value", "dense"], "b": ["key_value"], "c": []})
+        self.assertEqual([rules[name].cache_load_factor for name in "abc"], [0, 0.5, 0])
+        tables = self.tables(request)
+        a, b, c = (tables["ebc", name] for name in "abc")
+        # A cache for several tables, of which one has no more than it is large.
+        self.assertEqual((a.max_l1_cache_bytes, a.l2_cache_bytes), (3 << 20, 1000 * 64 * 4))
+        self.assertFalse(b.HasField("max_l1_cache_bytes") or b.l2_cache_bytes or c.HasField("max_l1_cache_bytes") or c.l2_cache_bytes)
+
+        uneven = gpus(custom_topology_data=CustomTopologyData({"ssd_cap": [GIB, GIB, GIB, 2 * GIB]}, 4))
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ssd_cap of ranks 2 to 3"):
+            make(topology=uneven, constraints=constraints).plan(small_model(), get_default_sharders())
+        self.request(small_model(), topology=uneven)
 
     def test_types_of_weights_and_outputs(self):
         parts = {"a": DataType.INT8, "b": DataType.NFP8, "c": DataType.BF16, "d": DataType.FP32}
@@ -716,13 +750,15 @@ class EstimatesTest(Case):
             plan = planner.plan(model, sharders or get_default_sharders())
         options, cost = planner.get_selected_options(), planner.response.cost
         self.assertAlmostEqual(cost.embedding_cost_ms / NoopPerfModel(topology).rate(options), 1, delta=1e-5)
-        hbm, ddr = [0] * topology.world_size, [0] * topology.world_size
+        hbm, ddr, ssd = ([0] * topology.world_size for _ in range(3))
         for option in options:
             for shard in option.shards:
                 hbm[shard.rank] += shard.storage.hbm
                 ddr[shard.rank] += shard.storage.ddr
+                ssd[shard.rank] += shard.storage.ssd
         memory = [rank.memory for rank in cost.ranks]
         self.assertEqual([each.host_total_bytes for each in memory], ddr)
+        self.assertEqual([each.ssd_total_bytes for each in memory], ssd)
         self.assertEqual([each.total_bytes - each.reserve_bytes for each in memory], hbm)
         return plan
 
@@ -749,6 +785,18 @@ class EstimatesTest(Case):
                 with self.subTest(kernel=kernel, kind=kind):
                     plan = self.agree(self.model(), constraints=self.constrain(sharding_types=[kind]), kernel=kernel)
                     self.assertEqual({(each.compute_kernel, each.sharding_type) for each in plan.plan["ebc"].values()}, {(kernel, kind)})
+
+    def test_rows_on_ssd(self):
+        # TorchRec's storage estimator takes the cache's share from the sharder alone.
+        sharders = [EmbeddingBagCollectionSharder(fused_params={"cache_load_factor": 0.375})]
+        for kind in ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard"):
+            for params in (None, KeyValueParams(max_l1_cache_size=1, l2_cache_size=1, ssd_storage_directory="/ssd")):
+                with self.subTest(kind=kind, params=params):
+                    constraints = self.constrain(sharding_types=[kind], compute_kernels=["key_value"], key_value_params=params)
+                    plan = self.agree(self.model(), sharders, constraints=constraints)
+                    for name, each in plan.plan["ebc"].items():
+                        self.assertEqual((each.compute_kernel, each.sharding_type, each.key_value_params), ("key_value", kind, params), name)
+                        self.assertEqual(each.cache_params, CacheParams(load_factor=0.375))
 
     def test_types_of_weights_outputs_and_exchanges(self):
         self.agree(self.model(data_type=DataType.FP16), constraints=self.constrain())
@@ -1002,6 +1050,7 @@ class FilesTest(Case):
             (lambda content: content["plan"]["ebc"]["a"].update(sharding_type="table_row_wise"), "on every rank of a host in order"),
             (lambda content: content["plan"]["ebc"]["a"].update(compute_kernel="dense"), "has to be 'fused'"),
             (lambda content: content["plan"]["ebc"]["a"].update(compute_kernel="offload"), "is 'offload' and has to be 'fused'"),
+            (lambda content: content["plan"]["ebc"]["a"].update(compute_kernel="fused_uvm", cache_load_factor=0.5), "which has no cache"),
         ):
             self.write(change)
             with self.refused(broken, part):

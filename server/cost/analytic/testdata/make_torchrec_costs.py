@@ -7,7 +7,8 @@
 A line is the first shard of one option of TorchRec's EmbeddingEnumerator for one table: on the meta device, compute device "cuda", default
 bandwidths. samples: of one rank. pooling, num_poolings and batch_sizes: of each feature, ids a bag, bags a sample and samples of one rank, with
 semicolons; empty: 1 and `samples`. dtype: of the tensor; EmbeddingBagCollection itself makes 16 bits of whatever is not fp32. comms: precisions
-of a QCommsConfig. Times in ms; prefetch_ms: for FETCHED_ROWS rows that are not in the cache. device_bytes and host_bytes: Storage.hbm and ddr.
+of a QCommsConfig. Times in ms; prefetch_ms: for FETCHED_ROWS rows that are not in the cache. device_bytes, host_bytes and ssd_bytes: Storage.hbm,
+ddr and ssd. max_l1_mib: KeyValueParams.max_l1_cache_size; empty: no KeyValueParams.
 """
 
 import itertools
@@ -28,7 +29,7 @@ from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_
 from torchrec.distributed.planner import ParameterConstraints, Topology  # noqa: E402
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator  # noqa: E402
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator  # noqa: E402
-from torchrec.distributed.types import CacheParams, CacheStatistics, PipelineType, ShardingType  # noqa: E402
+from torchrec.distributed.types import CacheParams, CacheStatistics, KeyValueParams, PipelineType, ShardingType  # noqa: E402
 from torchrec.modules.embedding_configs import DataType  # noqa: E402
 
 FETCHED_ROWS = 250
@@ -49,6 +50,7 @@ TABLES = (
 )
 UNPOOLED, POOLED = "embedding", "embedding_bag"
 HOST = ["fused_uvm", "fused_uvm_caching"]
+SSD = ["key_value"]
 # What a request can say besides, over a table each.
 SMALL = {"rows": 1_003, "cols": 64, "pooling": [3.5]}
 LARGE = {"rows": 40_000_001, "cols": 132, "pooling": [12]}
@@ -74,6 +76,13 @@ CASES = (
     {"batch_sizes": [256, 1024, 128], **SHARED},
     {"batch_sizes": [256, 1024, 128], "num_poolings": [4, 0.5, 2], **SHARED},
     {"batch_sizes": [256, 1024, 128], "kind": UNPOOLED, "weighted": True, **SHARED},
+    *({"kernels": SSD, "load_factor": factor, "max_l1_mib": most, **table}
+      for table in (SMALL, LARGE) for factor in (0.07, 1 / 3, 0.95) for most in (None, 0, 1, 700, 1 << 20)),
+    *({"kernels": SSD, "load_factor": 0.2, "max_l1_mib": 64, "optimizer": optimizer, "dtype": dtype, **SHARED}
+      for optimizer in ("SGD", "RowWiseAdagrad", "Adam", "PartialRowWiseAdam") for dtype in ("fp32", "fp16")),
+    *({"kernels": SSD, "load_factor": 0.123, "max_l1_mib": 700, "pipeline": pipeline, "optimizer": "RowWiseAdagrad", **LARGE}
+      for pipeline in ("train_sparse_dist", "train_prefetch_sparse_dist")),
+    {"kernels": SSD, "load_factor": 0.2, "max_l1_mib": 700, "kind": UNPOOLED, **LARGE},
 )
 # ranks, ranks a host, hosts of a pod; pods alone have more than one case of their own.
 CASE_TOPOLOGIES = ((4, 4, None), (16, 8, None), (64, 8, 4))
@@ -82,7 +91,7 @@ DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF1
 COLUMNS = (
     "kind,type,kernel,load_factor,pipeline,ranks,ranks_per_host,pod_size,samples,rows,columns,pooling,num_poolings,batch_sizes,dtype,output_dtype,"
     "forward_comm_dtype,backward_comm_dtype,optimizer,weighted,shard_rows,shard_columns,parts,"
-    "forward_compute_ms,forward_comm_ms,backward_compute_ms,backward_comm_ms,prefetch_ms,device_bytes,host_bytes")
+    "forward_compute_ms,forward_comm_ms,backward_compute_ms,backward_comm_ms,prefetch_ms,device_bytes,host_bytes,max_l1_mib,ssd_bytes")
 
 
 class FetchedRows(CacheStatistics):
@@ -101,6 +110,7 @@ def print_options(ranks, local, pod, samples, case):
     rows, cols, pooling = case["rows"], case["cols"], case["pooling"]
     unpooled, weighted, dtype = case.get("kind", POOLED) == UNPOOLED, case.get("weighted", False), case.get("dtype", "fp32")
     pipeline, factor, output = case.get("pipeline", "none"), case.get("load_factor"), case.get("output_dtype")
+    most, on_ssd = case.get("max_l1_mib"), case.get("kernels") == SSD
     table = {"name": "t", "num_embeddings": rows, "embedding_dim": cols, "feature_names": [f"f{i}" for i in range(len(pooling))]}
     if unpooled:
         module = EmbeddingCollection(tables=[EmbeddingConfig(**table)], device=torch.device("meta"))
@@ -115,7 +125,7 @@ def print_options(ranks, local, pod, samples, case):
     constraints = {"t": ParameterConstraints(
         sharding_types=[t.value for t in ShardingType], compute_kernels=case.get("kernels", ["fused", "dense"]), min_partition=min(cols, 64),
         pooling_factors=pooling, num_poolings=case.get("num_poolings"), batch_sizes=case.get("batch_sizes"), is_weighted=weighted,
-        output_dtype=DATA_TYPES[output] if output else None,
+        output_dtype=DATA_TYPES[output] if output else None, key_value_params=None if most is None else KeyValueParams(max_l1_cache_size=most),
         cache_params=CacheParams(load_factor=factor, prefetch_pipeline=prefetches, stats=FetchedRows() if prefetches else None) if factor else None)}
     topology = Topology(world_size=ranks, local_world_size=local, compute_device="cuda", pod_size=pod)
     storage = EmbeddingStorageEstimator(topology=topology, constraints=constraints, pipeline_type=PipelineType(pipeline))
@@ -124,16 +134,19 @@ def print_options(ranks, local, pod, samples, case):
     forward, backward = case.get("comms", ("", ""))
     codecs = get_qcomm_codecs_registry(QCommsConfig(CommType(forward), CommType(backward))) if forward else None
     sharder = EmbeddingCollectionSharder if unpooled else EmbeddingBagCollectionSharder
-    options = enumerator.enumerate(module, [sharder(qcomm_codecs_registry=codecs)])
+    # The storage estimator takes the share of the cache of rows on SSD from here alone.
+    fused_params = {"cache_load_factor": factor} if on_ssd else None
+    options = enumerator.enumerate(module, [sharder(fused_params=fused_params, qcomm_codecs_registry=codecs)])
     for option in sorted(options, key=lambda o: (o.sharding_type, o.compute_kernel)):
         shard = option.shards[0]
         parts = sum(1 for s in option.shards if s.offset[1] == shard.offset[1])
         perf = shard.perf
         times = [repr(float(t)) for t in (perf.fwd_compute, perf.fwd_comms, perf.bwd_compute, perf.bwd_comms, perf.prefetch_compute)]
-        cached = option.compute_kernel == EmbeddingComputeKernel.FUSED_UVM_CACHING.value
+        cached = option.compute_kernel in (EmbeddingComputeKernel.FUSED_UVM_CACHING.value, *SSD)
         print(case.get("kind", POOLED), option.sharding_type, option.compute_kernel, factor if cached else 0, pipeline, ranks, local, pod or 1,
               samples, rows, cols, joined(pooling), joined(case.get("num_poolings")), joined(case.get("batch_sizes")), dtype, output or "", forward,
-              backward, case.get("optimizer", ""), int(weighted), *shard.size, parts, *times, shard.storage.hbm, shard.storage.ddr, sep=",")
+              backward, case.get("optimizer", ""), int(weighted), *shard.size, parts, *times, shard.storage.hbm, shard.storage.ddr,
+              "" if most is None else most, shard.storage.ssd, sep=",")
 
 
 def main():

@@ -17,6 +17,11 @@ namespace {
 // Tables whose shards are predicted in one batch.
 constexpr std::size_t kPricedTogether = 32;
 
+// The larger of each memory.
+HostBytes LargestOf(const HostBytes& a, const HostBytes& b) {
+  return {std::max(a.memory, b.memory), std::max(a.ssd, b.ssd)};
+}
+
 }  // namespace
 
 Construction::Construction(SearchContext& context, const CompiledRules& rules,
@@ -33,9 +38,12 @@ Construction::Construction(SearchContext& context, const CompiledRules& rules,
   for (const std::int64_t bytes : context.request().topology.host_memory_bytes) {
     host_room_bytes_ += static_cast<double>(bytes);
   }
+  for (const std::int64_t bytes : context.request().topology.ssd_bytes) {
+    ssd_room_bytes_ += static_cast<double>(bytes);
+  }
   const HostMemory host_memory(context.request().topology);
   for (int r = 0; host_memory.present() && r < rules.num_ranks(); ++r) {
-    largest_host_room_ = std::max(largest_host_room_, host_memory.Left(r));
+    largest_host_room_ = LargestOf(largest_host_room_, host_memory.Left(r));
   }
 }
 
@@ -91,7 +99,7 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
       const int table = static_cast<int>(known);
       const auto add = [&](std::vector<TableLayout> of) {
         std::size_t count = std::min(most, of.size());
-        if (most == 1 && rules_.has_host_memory() && !of.empty()) {
+        if (most == 1 && rules_.has_off_device() && !of.empty()) {
           const auto first = std::find_if(of.begin(), of.end(), [&](const TableLayout& layout) {
             return !IsTooLarge(table, layout);
           });
@@ -140,14 +148,15 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
           p.peak_ms = std::max(p.peak_ms, price_ms);
           p.bytes += bytes;
           p.peak_bytes = std::max(p.peak_bytes, bytes);
-          const std::int64_t host_bytes = shard_table_.host_bytes(shards.at(i));
-          p.host_bytes += host_bytes;
-          p.peak_host_bytes = std::max(p.peak_host_bytes, host_bytes);
+          const HostBytes& host_bytes = shard_table_.host_bytes(shards.at(i));
+          p.host_bytes.memory += host_bytes.memory;
+          p.host_bytes.ssd += host_bytes.ssd;
+          p.peak_host_bytes = LargestOf(p.peak_host_bytes, host_bytes);
         }
       }
       priced[t].push_back(p);
     }
-    if (!rules_.has_host_memory()) continue;
+    if (!rules_.has_off_device()) continue;
     std::stable_sort(priced[t].begin(), priced[t].end(),
                      [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   }
@@ -197,8 +206,8 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
   std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
     if (a.urgency != b.urgency) return a.urgency > b.urgency;
     // What takes some memory of many ranks finds none once one of them is full.
-    const bool a_is_wide = uses_host_memory_ && a.tables.size() == 1 && a.cols == 0;
-    const bool b_is_wide = uses_host_memory_ && b.tables.size() == 1 && b.cols == 0;
+    const bool a_is_wide = leaves_device_ && a.tables.size() == 1 && a.cols == 0;
+    const bool b_is_wide = leaves_device_ && b.tables.size() == 1 && b.cols == 0;
     return a_is_wide != b_is_wide ? a_is_wide : a.key > b.key;
   });
   return items;
@@ -210,10 +219,12 @@ void Construction::Reset(double price_ms) {
   bytes_.assign(ranks, 0.0);
   value_ms_.assign(ranks, 0.0);
   host_bytes_.assign(ranks, 0.0);
-  ms_a_byte_ = ms_a_host_byte_ = 0;
-  if (!uses_host_memory_) return;
+  ssd_bytes_.assign(ranks, 0.0);
+  ms_a_byte_ = ms_a_host_byte_ = ms_an_ssd_byte_ = 0;
+  if (!leaves_device_) return;
   ms_a_byte_ = price_ms / std::max(1.0, device_room_bytes_);
   ms_a_host_byte_ = price_ms / std::max(1.0, host_room_bytes_);
+  if (rules_.has_ssd()) ms_an_ssd_byte_ = price_ms / std::max(1.0, ssd_room_bytes_);
 }
 
 int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
@@ -224,8 +235,8 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   solution.Clear();
   added_.clear();
   placed_otherwise_.assign(choice.size(), false);
-  uses_host_memory_ = std::any_of(choice.begin(), choice.end(),
-                                  [](const PricedLayout& p) { return p.layout.residency != 0; });
+  leaves_device_ = std::any_of(choice.begin(), choice.end(),
+                               [](const PricedLayout& p) { return p.layout.residency != 0; });
   double price_ms = 0;
   for (const PricedLayout& p : choice) price_ms += p.price_ms;
   Reset(price_ms);
@@ -405,10 +416,13 @@ void Construction::Count(int rank, int shard, int sign) {
   const std::size_t r = static_cast<std::size_t>(rank);
   price_ms_[r] += sign * PriceOn(rank, shard, surrogate_);
   bytes_[r] += sign * static_cast<double>(shard_table_.bytes(shard));
-  host_bytes_[r] += sign * static_cast<double>(shard_table_.host_bytes(shard));
+  const HostBytes& host_bytes = shard_table_.host_bytes(shard);
+  host_bytes_[r] += sign * static_cast<double>(host_bytes.memory);
+  ssd_bytes_[r] += sign * static_cast<double>(host_bytes.ssd);
   value_ms_[r] = price_ms_[r];
-  if (!uses_host_memory_) return;
-  value_ms_[r] = std::max({price_ms_[r], ms_a_byte_ * bytes_[r], ms_a_host_byte_ * host_bytes_[r]});
+  if (!leaves_device_) return;
+  value_ms_[r] = std::max({price_ms_[r], ms_a_byte_ * bytes_[r], ms_a_host_byte_ * host_bytes_[r],
+                           ms_an_ssd_byte_ * ssd_bytes_[r]});
 }
 
 void Construction::Count(const Unit& unit, const Solution& solution, int sign) {

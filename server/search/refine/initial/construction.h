@@ -21,8 +21,8 @@ struct PricedLayout {
   double peak_ms = 0;
   std::int64_t bytes = 0;
   std::int64_t peak_bytes = 0;
-  std::int64_t host_bytes = 0;
-  std::int64_t peak_host_bytes = 0;
+  HostBytes host_bytes = {};
+  HostBytes peak_host_bytes = {};
 };
 
 // By table.
@@ -56,13 +56,15 @@ class Construction {
   PricedLayouts FirstLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
   PricedLayouts AllLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
 
-  // Memory for tables, of all ranks and of all hosts.
+  // Memory for tables, of all ranks and of all hosts, and SSDs.
   double device_room_bytes() const { return device_room_bytes_; }
   double host_room_bytes() const { return host_room_bytes_; }
+  double ssd_room_bytes() const { return ssd_room_bytes_; }
 
   // Whether no rank has memory for a shard with so many bytes.
-  bool IsTooLarge(std::int64_t bytes, std::int64_t host_bytes) const {
-    return bytes > largest_room_ || host_bytes > largest_host_room_;
+  bool IsTooLarge(std::int64_t bytes, const HostBytes& host_bytes) const {
+    return bytes > largest_room_ || host_bytes.memory > largest_host_room_.memory ||
+           host_bytes.ssd > largest_host_room_.ssd;
   }
 
   // One layout a table.
@@ -106,9 +108,10 @@ class Construction {
   // Empties ranks, and sets the prices of memory for tables that have this price together.
   void Reset(double price_ms);
   // What the layout takes of memory, at these prices.
-  double MemoryMs(std::int64_t bytes, std::int64_t host_bytes) const {
+  double MemoryMs(std::int64_t bytes, const HostBytes& host_bytes) const {
     return ms_a_byte_ * static_cast<double>(bytes) +
-           ms_a_host_byte_ * static_cast<double>(host_bytes);
+           ms_a_host_byte_ * static_cast<double>(host_bytes.memory) +
+           ms_an_ssd_byte_ * static_cast<double>(host_bytes.ssd);
   }
   // Adds a shard to what its rank holds, or takes it away.
   void Count(int rank, int shard, int sign);
@@ -125,22 +128,25 @@ class Construction {
   const std::vector<int> numbers_;  // of all ranks, and of hosts
   double device_room_bytes_ = 0;
   double host_room_bytes_ = 0;
+  double ssd_room_bytes_ = 0;
   // Bytes of the rank with the most.
   std::int64_t largest_room_ = 0;
-  std::int64_t largest_host_room_ = 0;
+  HostBytes largest_host_room_;
   CommSurrogate surrogate_;
   ConstructionFallback fallback_;
-  // By rank: what is placed there, and how full that makes it: the largest of its price and its two
-  // memories, each at a price at which the memory of all costs as much as all tables. Where nothing
-  // is in host memory, memory has no price.
+  // By rank: what is placed there, and how full that makes it: the largest of its price and its
+  // memories, each at a price at which the memory of all costs as much as all tables. Where all is
+  // in device memory, memory has no price.
   std::vector<double> price_ms_;
   std::vector<double> bytes_;
   std::vector<double> host_bytes_;
+  std::vector<double> ssd_bytes_;
   std::vector<double> value_ms_;
   double ms_a_byte_ = 0;
   double ms_a_host_byte_ = 0;
+  double ms_an_ssd_byte_ = 0;
   std::vector<int> added_;              // unit ids in order
-  bool uses_host_memory_ = false;       // some table of the choice does
+  bool leaves_device_ = false;          // some table of the choice does
   std::vector<bool> placed_otherwise_;  // by table: all of it is
 };
 

@@ -42,7 +42,7 @@ constexpr std::size_t kMaxForEveryFill = 4'096;
 constexpr std::size_t kBuiltWithHostMemory = 12;
 // The same of restarts, at the least.
 constexpr double kMinRestartFill = 0.85;
-// What a residency in host memory costs besides.
+// What a residency that is not in device memory costs besides.
 constexpr double kTieShare = 1e-6;
 constexpr double kTieMs = 1e-9;
 // Tables whose residencies are predicted in one batch, between two looks at the clock.
@@ -52,7 +52,7 @@ constexpr std::array kGridCaps = {1.0, 1.2, 1.5, kNoLimit};
 constexpr std::size_t kGridEffort = 60'000;
 
 bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
-  return request.demands_nothing() && !rules.has_host_memory() &&
+  return request.demands_nothing() && !rules.has_off_device() &&
          std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& of) {
            return of.types == TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise};
          });
@@ -103,7 +103,7 @@ bool InitialSolutions::Build(const Construction::Choice& choice, Construction::O
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (layouts[t].empty() && solution.fixed(static_cast<int>(t)) == nullptr) return false;
   }
-  const ConstructionFallback fallback{rules_.has_host_memory() ? &layouts : nullptr, limit_ms};
+  const ConstructionFallback fallback{rules_.has_off_device() ? &layouts : nullptr, limit_ms};
   return construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution, fallback) < 0;
 }
 
@@ -118,10 +118,10 @@ bool InitialSolutions::BuildFirst(const Construction::Choice& choice, const Pric
 
 Status InitialSolutions::FindLegal(Solution& solution) {
   const PlanRequest& request = context_.request();
-  const bool host_memory = rules_.has_host_memory();
-  const std::span<const double> fills(kFills.data(), host_memory ? kFills.size() : 1);
+  const bool off_device = rules_.has_off_device();
+  const std::span<const double> fills(kFills.data(), off_device ? kFills.size() : 1);
   for (const double fill : fills) {
-    if (host_memory) SetResidencies(std::span(&fill, 1), true);
+    if (off_device) SetResidencies(std::span(&fill, 1), true);
     const PricedLayouts first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
     if (context_.stopped()) return absl::OkStatus();
     for (std::size_t t = 0; t < first.size(); ++t) {
@@ -134,7 +134,7 @@ Status InitialSolutions::FindLegal(Solution& solution) {
     const Construction::Choice choice = Choose(first, kNoLimit, fill, solution, nullptr);
     if (BuildFirst(choice, first, solution)) return absl::OkStatus();
   }
-  if (host_memory) {
+  if (off_device) {
     SetResidencies(kCheapFills, true);
     for (const double fill : fills) {
       const Construction::Choice choice = Choose(AllLayouts(), kNoLimit, fill, solution, nullptr);
@@ -199,8 +199,9 @@ bool InitialSolutions::PredictWholeTables() {
     for (const int residency : whole_residencies_[t]) {
       const int shard = shard_of(t, residency);
       const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
+      const HostBytes& host_bytes = shard_table_.host_bytes(shard);
       whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.bytes(shard),
-                                  shard_table_.host_bytes(shard)});
+                                  host_bytes.memory, host_bytes.ssd});
     }
   }
   return true;
@@ -213,8 +214,9 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
     if (std::count(found[t].begin(), found[t].end(), residency) == 0) found[t].push_back(residency);
   };
   for (const double fill : fills) {
-    const std::vector<int> chosen = FillMemories(
-        whole_tables_, fill * construction_.device_room_bytes(), construction_.host_room_bytes());
+    const std::vector<int> chosen =
+        FillMemories(whole_tables_, fill * construction_.device_room_bytes(),
+                     construction_.host_room_bytes(), construction_.ssd_room_bytes());
     for (std::size_t t = 0; t < found.size(); ++t) {
       if (chosen[t] >= 0) add(t, whole_residencies_[t][static_cast<std::size_t>(chosen[t])]);
     }
@@ -222,7 +224,7 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
   for (std::size_t t = 0; t < found.size(); ++t) {
     const std::vector<int>& all = *rules_.of(static_cast<int>(t)).residencies;
     if (all.empty() || !with_ends) continue;
-    add(t, all.front());
+    for (const int residency : rules_.LeastOnDevice(static_cast<int>(t))) add(t, residency);
     add(t, all.back());
   }
   if (found == residencies_) return;
@@ -233,7 +235,7 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
 const PricedLayouts& InitialSolutions::AllLayouts() {
   if (!all_layouts_.empty()) return all_layouts_;
   all_layouts_ = construction_.AllLayouts(residencies_, pricer_.surrogate());
-  if (!rules_.has_host_memory()) return all_layouts_;
+  if (!rules_.has_off_device()) return all_layouts_;
   for (std::vector<PricedLayout>& of_table : all_layouts_) {
     const auto is_too_large = [&](const PricedLayout& p) {
       return construction_.IsTooLarge(p.peak_bytes, p.peak_host_bytes);
@@ -248,8 +250,8 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
 Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, double limit_ms,
                                               double fill, const Solution& solution,
                                               Random* noise) const {
-  const bool host_memory = rules_.has_host_memory();
-  std::vector<std::vector<TableHolding>> holdings(host_memory ? layouts.size() : 0);
+  const bool off_device = rules_.has_off_device();
+  std::vector<std::vector<TableHolding>> holdings(off_device ? layouts.size() : 0);
   std::vector<std::vector<std::size_t>> positions(holdings.size());  // of holdings in layouts
   Construction::Choice choice(layouts.size());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
@@ -264,9 +266,10 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
       const bool copy = p.layout.type == ShardingType::kDataParallel;
       if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
       const double excess_ms = std::max(0.0, p.peak_ms - limit_ms);
-      if (host_memory) {
+      if (off_device) {
         const double cost_ms = TieBroken(p.price_ms, p.layout.residency);
-        holdings[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes, p.host_bytes});
+        holdings[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes,
+                               p.host_bytes.memory, p.host_bytes.ssd});
         positions[t].push_back(l);
         continue;
       }
@@ -277,9 +280,10 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
       }
     }
   }
-  if (!host_memory) return choice;
-  const std::vector<int> chosen = FillMemories(holdings, fill * construction_.device_room_bytes(),
-                                               construction_.host_room_bytes());
+  if (!off_device) return choice;
+  const std::vector<int> chosen =
+      FillMemories(holdings, fill * construction_.device_room_bytes(),
+                   construction_.host_room_bytes(), construction_.ssd_room_bytes());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (chosen[t] < 0) continue;
     choice[t] = layouts[t][positions[t][static_cast<std::size_t>(chosen[t])]];
@@ -291,7 +295,7 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
                                                                        const Solution& solution) {
   const PricedLayouts& layouts = AllLayouts();
   double limit_ms = 0;
-  if (rules_.has_host_memory()) {
+  if (rules_.has_off_device()) {
     for (const PricedLayout& p : Choose(layouts, kNoLimit, fill, solution, nullptr)) {
       limit_ms = std::max(limit_ms, p.peak_ms);
     }
@@ -338,15 +342,15 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   std::vector<LimitedChoice> choices;
   const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=
                    kMaxForEveryFill;
-  const std::size_t num_fills = !rules_.has_host_memory() ? 1
-                                : few                     ? kCheapFills.size()
-                                                          : kFillsOfMany;
+  const std::size_t num_fills = !rules_.has_off_device() ? 1
+                                : few                    ? kCheapFills.size()
+                                                         : kFillsOfMany;
   const std::span<const double> fills(kCheapFills.data(), num_fills);
-  if (rules_.has_host_memory()) SetResidencies(fills, few);
+  if (rules_.has_off_device()) SetResidencies(fills, few);
   for (const double fill : fills) {
     for (LimitedChoice& choice : Choices(fill, solution)) choices.push_back(std::move(choice));
   }
-  if (rules_.has_host_memory()) KeepPromising(choices);
+  if (rules_.has_off_device()) KeepPromising(choices);
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
   std::vector<Unit> best;
   double best_ms = kNoLimit;
@@ -392,7 +396,7 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
 
 bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& solution) {
   // A search beside the first one, or from a plan in place, has looked at none yet.
-  if (rules_.has_host_memory() && whole_tables_.empty()) SetResidencies(kCheapFills, true);
+  if (rules_.has_off_device() && whole_tables_.empty()) SetResidencies(kCheapFills, true);
   const PricedLayouts& layouts = AllLayouts();
   if (context_.stopped()) return false;
   std::vector<Unit> promising;
@@ -401,7 +405,7 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& so
     if (context_.WorkSpent() || context_.ShouldStop()) break;
     const double share =
         kMinRestartLimit + (kMaxRestartLimit - kMinRestartLimit) * random.UniformReal();
-    const double fill = rules_.has_host_memory()
+    const double fill = rules_.has_off_device()
                             ? kMinRestartFill + (1 - kMinRestartFill) * random.UniformReal()
                             : 1;
     const Construction::Choice choice =

@@ -7,8 +7,9 @@
 namespace neuroshard {
 namespace {
 
-// Prices of a byte of host memory that are tried.
+// Prices of a byte of host memory that are tried, and of SSDs.
 constexpr int kHostPriceRounds = 24;
+constexpr int kSsdPriceRounds = 12;
 
 // A step of a table to a holding with more device memory.
 struct Promotion {
@@ -17,15 +18,16 @@ struct Promotion {
   int position = 0;
   std::int64_t device_bytes = 0;  // that it adds
   std::int64_t host_bytes = 0;    // likewise
+  std::int64_t ssd_bytes = 0;
 
   bool operator<(const Promotion& other) const {
     return gain_a_byte != other.gain_a_byte ? gain_a_byte > other.gain_a_byte : table < other.table;
   }
 };
 
-// Positions on the lower convex hull of (device bytes, cost with a price on host bytes), from the
-// fewest bytes on.
-void FindHull(const std::vector<TableHolding>& holdings, double host_price,
+// Positions on the lower convex hull of (device bytes, cost with a price on bytes of hosts), from
+// the fewest bytes on.
+void FindHull(const std::vector<TableHolding>& holdings, double host_price, double ssd_price,
               std::vector<std::pair<int, double>>& hull) {
   hull.clear();
   const auto bytes = [&](const std::pair<int, double>& point) {
@@ -37,8 +39,9 @@ void FindHull(const std::vector<TableHolding>& holdings, double host_price,
   };
   for (std::size_t i = 0; i < holdings.size(); ++i) {
     const std::pair<int, double> point = {
-        static_cast<int>(i),
-        holdings[i].cost_ms + host_price * static_cast<double>(holdings[i].host_bytes)};
+        static_cast<int>(i), holdings[i].cost_ms +
+                                 host_price * static_cast<double>(holdings[i].host_bytes) +
+                                 ssd_price * static_cast<double>(holdings[i].ssd_bytes)};
     if (!hull.empty() && point.second >= hull.back().second) continue;
     if (!hull.empty() && bytes(point) == bytes(hull.back())) hull.pop_back();
     while (hull.size() > 1 &&
@@ -49,10 +52,16 @@ void FindHull(const std::vector<TableHolding>& holdings, double host_price,
   }
 }
 
-}  // namespace
+// A position a table, and whether hosts have room for them all.
+struct Filling {
+  std::vector<int> chosen;
+  bool fits_hosts = true;
+  double ssd_bytes = 0;
+};
 
-std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tables,
-                              double device_room, double host_room) {
+// At a price of a byte of SSD.
+Filling FillAt(const std::vector<std::vector<TableHolding>>& tables, double device_room,
+               double host_room, double ssd_price) {
   // A price at which any table rather leaves host memory.
   double scale = 0;
   for (const auto& holdings : tables) {
@@ -62,30 +71,32 @@ std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tabl
     }
   }
   std::vector<int> chosen(tables.size(), -1);
-  std::vector<int> without_price;
-  std::vector<int> fitting;  // at the last price at which hosts had room
+  Filling without_price;
+  Filling fitting;  // at the last price at which hosts had room
   std::vector<std::pair<int, double>> hull;
   std::vector<Promotion> promotions;
   double low = 0, high = 0;
   for (int round = 0; round < kHostPriceRounds; ++round) {
     const double price = round == 0 ? 0 : high == 0 ? scale : (low + high) / 2;
-    double device_bytes = 0, host_bytes = 0;
+    double device_bytes = 0, host_bytes = 0, ssd_bytes = 0;
     promotions.clear();
     for (std::size_t t = 0; t < tables.size(); ++t) {
       if (tables[t].empty()) continue;
-      FindHull(tables[t], price, hull);
+      FindHull(tables[t], price, ssd_price, hull);
       const auto holding = [&](std::size_t i) -> const TableHolding& {
         return tables[t][static_cast<std::size_t>(hull[i].first)];
       };
       chosen[t] = hull.front().first;
       device_bytes += static_cast<double>(holding(0).device_bytes);
       host_bytes += static_cast<double>(holding(0).host_bytes);
+      ssd_bytes += static_cast<double>(holding(0).ssd_bytes);
       for (std::size_t i = 1; i < hull.size(); ++i) {
         const std::int64_t more = holding(i).device_bytes - holding(i - 1).device_bytes;
         promotions.push_back({(hull[i - 1].second - hull[i].second) /
                                   static_cast<double>(std::max<std::int64_t>(1, more)),
                               t, hull[i].first, more,
-                              holding(i).host_bytes - holding(i - 1).host_bytes});
+                              holding(i).host_bytes - holding(i - 1).host_bytes,
+                              holding(i).ssd_bytes - holding(i - 1).ssd_bytes});
       }
     }
     std::stable_sort(promotions.begin(), promotions.end());
@@ -98,13 +109,14 @@ std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tabl
       }
       device_bytes += static_cast<double>(step.device_bytes);
       host_bytes += static_cast<double>(step.host_bytes);
+      ssd_bytes += static_cast<double>(step.ssd_bytes);
       chosen[step.table] = step.position;
     }
     const bool fits = host_bytes <= host_room;
-    if (fits) fitting = chosen;
+    if (fits) fitting = {chosen, true, ssd_bytes};
     if (round == 0) {
       if (fits) break;
-      without_price = chosen;
+      without_price = {chosen, false, ssd_bytes};
       continue;
     }
     if (fits) {
@@ -118,7 +130,38 @@ std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tabl
     }
     if (fits && high - low < 0.01 * high) break;
   }
-  return fitting.empty() ? without_price : fitting;
+  return fitting.chosen.empty() ? without_price : fitting;
+}
+
+}  // namespace
+
+std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tables,
+                              double device_room, double host_room, double ssd_room) {
+  Filling filling = FillAt(tables, device_room, host_room, 0);
+  if (filling.ssd_bytes <= ssd_room) return std::move(filling.chosen);
+  double scale = 0;  // a price at which any table rather leaves the SSDs
+  for (const auto& holdings : tables) {
+    for (const TableHolding& h : holdings) {
+      scale =
+          std::max(scale, h.cost_ms / static_cast<double>(std::max<std::int64_t>(1, h.ssd_bytes)));
+    }
+  }
+  double low = 0, high = 0;
+  for (int round = 0; round < kSsdPriceRounds; ++round) {
+    const double price = high == 0 ? scale : (low + high) / 2;
+    Filling at_price = FillAt(tables, device_room, host_room, price);
+    if (at_price.fits_hosts && at_price.ssd_bytes <= ssd_room) {
+      filling = std::move(at_price);
+      high = price;
+    } else if (high > 0) {
+      low = price;
+    } else {
+      if (round > 0) break;  // no price is enough
+      low = price;
+      scale *= 1e3;
+    }
+  }
+  return std::move(filling.chosen);
 }
 
 }  // namespace neuroshard

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "common/base/random.h"
 
@@ -94,6 +95,37 @@ TEST(FillMemoriesTest, KeepsToHostMemoryWhereAPriceOnItDoes) {
     if (free.host_bytes > host_room) ++kept;
   }
   EXPECT_GT(kept, 20);
+}
+
+TEST(FillMemoriesTest, KeepsToSsdsAndHostMemoryWherePricesDo) {
+  Random random(3);
+  int kept = 0, both = 0;
+  for (int round = 0; round < 200; ++round) {
+    auto tables = RandomTables(random, 6, 8);
+    for (auto& of_table : tables) {
+      for (TableHolding& holding : of_table) {
+        if (random.Below(2) == 0) std::swap(holding.host_bytes, holding.ssd_bytes);
+      }
+    }
+    const auto on_ssd = [&](const std::vector<int>& chosen) {
+      double bytes = 0;
+      for (std::size_t t = 0; t < tables.size(); ++t) {
+        bytes += static_cast<double>(tables[t][static_cast<std::size_t>(chosen[t])].ssd_bytes);
+      }
+      return bytes;
+    };
+    const double host_room = 100 + 600 * random.UniformReal();
+    const double ssd_room = 100 + 600 * random.UniformReal();
+    const std::vector<int> free = FillMemories(tables, 1e9, 1e9, 1e9);
+    const std::vector<int> chosen = FillMemories(tables, 1e9, host_room, ssd_room);
+    EXPECT_LE(TotalOf(tables, chosen).host_bytes, host_room) << round;
+    EXPECT_LE(on_ssd(chosen), ssd_room) << round;
+    EXPECT_GE(TotalOf(tables, chosen).cost_ms, TotalOf(tables, free).cost_ms - 1e-9) << round;
+    if (on_ssd(free) > ssd_room) ++kept;
+    if (on_ssd(free) > ssd_room && TotalOf(tables, free).host_bytes > host_room) ++both;
+  }
+  EXPECT_GT(kept, 20);
+  EXPECT_GT(both, 5);
 }
 
 TEST(FillMemoriesTest, ATableWithoutHoldingsHasNone) {

@@ -76,7 +76,7 @@ void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, in
 }
 
 void RankMoves::CountWork(const Solution& solution, std::size_t tried, std::size_t estimated) {
-  const bool is_scarce = solution.rules().has_host_memory();
+  const bool is_scarce = solution.rules().has_off_device();
   context_.AddWork(Work::kEstimate, is_scarce ? estimated + tried / kTriesAnEstimate : tried);
 }
 

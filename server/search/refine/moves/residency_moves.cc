@@ -146,7 +146,7 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
     const std::ptrdiff_t size = std::ssize(residencies);
     const std::ptrdiff_t now =
         std::find(residencies.begin(), residencies.end(), unit.residency) - residencies.begin();
-    add(residencies.front());
+    for (const int residency : rules_.LeastOnDevice(unit.table)) add(residency);
     for (const std::ptrdiff_t step : kSteps) {
       if (now - step > 0) add(residencies[static_cast<std::size_t>(now - step)]);
       if (now + step < size - 1) add(residencies[static_cast<std::size_t>(now + step)]);

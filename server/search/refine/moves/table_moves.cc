@@ -34,11 +34,12 @@ const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
 }
 
 TableLayout TableMoves::Stay(const Solution& solution, int table, TableLayout layout) const {
-  if (!rules_.has_host_memory() || layout.type == ShardingType::kDataParallel) return layout;
+  if (!rules_.has_off_device() || layout.type == ShardingType::kDataParallel) return layout;
   layout.residency = solution.residency_of(table);
   // What was data_parallel and may not be fused.
   if (!rules_.Allows(table, layout.residency, layout.type)) {
-    layout.residency = rules_.of(table).residencies->front();
+    const OffDevice least = rules_.LeastOnDevice(table);
+    layout.residency = least.empty() ? rules_.of(table).residencies->front() : least[0];
   }
   return layout;
 }
@@ -89,7 +90,7 @@ bool TableMoves::RandomRelayout(Solution& solution, const MovePricer& pricer, Ra
   const std::vector<TableLayout>& layouts = LayoutsOf(table);
   TableLayout layout = Stay(solution, table, layouts[random.Below(layouts.size())]);
   AddShards(solution, table);
-  if (rules_.has_host_memory() && random.Below(2) == 0) {
+  if (rules_.has_off_device() && random.Below(2) == 0) {
     const std::vector<int>& residencies = *rules_.of(table).residencies;
     const int residency = residencies[random.Below(residencies.size())];
     if (rules_.Allows(table, residency, layout.type)) layout.residency = residency;
