@@ -2,7 +2,7 @@
 # Packs the worker and the client with every library they need, except libc and what NVIDIA's driver brings, into one tar.gz that runs
 # on a stock Debian 12 or Ubuntu 24.04 host (x86-64, glibc 2.36 or newer) with nothing installed:
 #   deploy/bundle.sh [--bin build/release/bin] [--out build/neuroshard-worker.tar.gz] [MORE_BINARIES...]
-# Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu}, BUNDLE.txt with the commit, and SPDX.json, which lists every file and where the
+# Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu,client/python}, BUNDLE.txt with the commit, and SPDX.json, which lists every file and where the
 # libraries are from: package, version, licence. The same programs, libraries and commit give the same bytes.
 set -euo pipefail
 
@@ -63,6 +63,8 @@ cp -r "$root"/configs/{worker.yaml,sweeps,workloads} "$bundle/configs/"
 if [ -d "$root/bench/gpu" ]; then
   mkdir -p "$bundle/bench"
   cp -r "$root/bench/gpu" "$bundle/bench/"
+  mkdir -p "$bundle/client/python/neuroshard/worker"  # FBGEMM's measurement, for bench/gpu/fbgemm_tbe.py
+  find "$root/client/python/neuroshard/worker" -name '*.py' -not -name '*_test.py' -exec cp {} "$bundle/client/python/neuroshard/worker/" \;
 fi
 commit=$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)
 [ "$commit" = unknown ] || git -C "$root" diff --quiet HEAD || commit+=' with changes'
@@ -71,6 +73,7 @@ created_s=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null 
   echo "commit: $commit"
   echo "made on: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
   echo "needs: x86-64, $(getconf GNU_LIBC_VERSION) or newer"
+  echo "needs for GPUs: $(cat "$bin/../gpu_needs.txt" 2>/dev/null || echo unknown)"
 } >"$bundle/BUNDLE.txt"
 find "$bundle" -name __pycache__ -prune -exec rm -r {} +
 "$root/deploy/spdx.py" "$bundle" "$commit" "$created_s" "${libraries[@]}" >"$work/SPDX.json"

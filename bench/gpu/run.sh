@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that only a GPU host can show, in one go, without network, compiler or Python packages (bench/gpu/README.md):
 #   bench/gpu/run.sh [--out DIR] [--minutes 8] [--only PART,...] [--bin DIR] [--backend cuda|cpu] [--sweep FILE]
-# Parts: gpu_tests nccl_tests kernels torch collectives ranks sweep model memcheck racecheck synccheck. A part that cannot run here says why and is left
+# Parts: gpu_tests nccl_tests kernels torch collectives ranks sweep fbgemm model memcheck racecheck synccheck. A part that cannot run here says why and is left
 # out. Programs come from --bin, else from the bundle that this script lies in, else they are built in build/gpu. --out has at most eight
-# files: RESULTS.md and results.json (written anew after every part), kernels.json, torch.json, profile.db (the sweep) and profile.db.gz (the
+# files: RESULTS.md and results.json (written anew after every part), kernels.json, peers.json, profile.db (the sweep) and profile.db.gz (the
 # same, once a minute), model.tar.gz (trained on it), log.txt. Run again with the same --out, it goes on with what is missing and resumes the sweep; a killed run keeps
 # what it measured.
 # Exit 0: all that could run went well; 1: a part failed; 2: usage; 3: no GPU, nothing was done.
@@ -11,7 +11,7 @@ set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-all_parts=(gpu_tests nccl_tests kernels torch collectives ranks sweep model memcheck racecheck synccheck)
+all_parts=(gpu_tests nccl_tests kernels torch collectives ranks sweep fbgemm model memcheck racecheck synccheck)
 minutes=8 bin='' out='' backend=cuda only='' sweep=$root/configs/sweeps/gpu_compute.yaml
 usage() { echo "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
@@ -71,7 +71,7 @@ if [ -z "$bin" ]; then
     bin=$root/build/gpu/bin
     echo "building in $root/build/gpu"
     mkdir -p "$root/build"
-    { cmake --preset release -B "$root/build/gpu" -S "$root" -DNEUROSHARD_BUILD_BENCH=ON -DNEUROSHARD_BUILD_TESTS=ON &&
+    { cmake --preset release -B "$root/build/gpu" -S "$root" -DNEUROSHARD_BUILD_BENCH=ON -DNEUROSHARD_BUILD_TESTS=ON -DNEUROSHARD_CUDA_12=ON &&
       cmake --build "$root/build/gpu" --parallel "$(nproc)" --target neuroshard_worker neuroshard_client neuroshard_pretrain bench_gpu_kernels \
         bench_gpu_collectives kernels_cuda_test kernels_nccl_test; } >"$root/build/gpu.log" 2>&1 || { tail -n 30 "$root/build/gpu.log"; exit 1; }
   fi
@@ -121,7 +121,7 @@ report() {
     echo "| part | outcome |"
     echo "|---|---|"
     for part in "${all_parts[@]}"; do echo "| $part | ${outcomes[$part]:-not done} |"; done
-    for part in kernels torch collectives; do
+    for part in kernels torch collectives fbgemm; do
       [[ ${outcomes[$part]:-} == done* ]] || continue
       printf '\n## %s\n\n' "$part"
       output "$part" | sed -n '/^[A-Zt|]/p; /^$/p'
@@ -264,7 +264,7 @@ if [ "$gpu" = yes ] && [ "$backend" = cuda ]; then
   part nccl_tests 60 "$(program kernels_nccl_test)"
   part kernels 110 "$(program gpu_kernels_bench)" --json "$out/kernels.json"
   if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    part torch 70 python3 "$here/torch_embedding_bag.py" --kernels "$out/kernels.json" --json "$out/torch.json" --seconds 50
+    part torch 70 python3 "$here/torch_embedding_bag.py" --kernels "$out/kernels.json" --json "$out/peers.json" --seconds 50
   else
     leave_out torch "python3 has no torch that sees a GPU"
   fi
@@ -296,11 +296,23 @@ reserve=0
 for name in memcheck racecheck synccheck; do
   if [ -n "$sanitizer" ] && wanted $name && [[ $(outcome $name) != done* ]]; then reserve=$((reserve + 40)); fi
 done
+peer=
+if [ "$backend" = cuda ]; then needs='; assert torch.cuda.is_available()'; else needs=; fi
+if wanted fbgemm && python3 -c "import fbgemm_gpu, numpy, torch$needs" 2>/dev/null; then peer=python3; fi
+if [ -n "$peer" ] && [[ $(outcome fbgemm) != done* ]]; then reserve=$((reserve + 70)); fi
 trainer=$(program neuroshard-pretrain)
 if [ -n "$trainer" ] && wanted model; then reserve=$((reserve + 60)); fi
 [[ $(outcome sweep) == done* ]] || echo "== model: not of all of the sweep" >>"$log"
 if [ ! -e "$out/profile.db" ] && [ -e "$out/profile.db.gz" ]; then gunzip -k "$out/profile.db.gz"; fi
 sweep_part sweep compute "$sweep" "$out/profile.db" $(($(left) - 15 - reserve)) w
+
+if [ -z "$peer" ]; then
+  leave_out fbgemm "python3 has no FBGEMM and torch for this device"
+elif [ -s "$out/profile.db" ]; then
+  part fbgemm 75 "$peer" "$here/fbgemm_tbe.py" --store "$out/profile.db" --json "$out/peers.json" --device "$backend" --seconds 50
+else
+  leave_out fbgemm "there is no sweep to compare with"
+fi
 
 # train_model: a model of the sweep, DEVICE/1 in model.tar.gz.
 train_model() {

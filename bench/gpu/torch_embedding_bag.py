@@ -1,40 +1,28 @@
 #!/usr/bin/env python3
 """torch.nn.functional.embedding_bag on the shapes of gpu_kernels_bench, table by table as a model without a fused operator runs them.
 
-    torch_embedding_bag.py --kernels kernels.json --json torch.json [--seconds 60]
+    torch_embedding_bag.py --kernels kernels.json --json peers.json [--seconds 60]
 
-Forward, and forward with backward and a step of SGD on sparse gradients. Device time between events, caches flushed before each pass, two
-batches rotated, median. Prints a table in Markdown; torch.json is written anew after every case.
+Forward, and forward with backward and a step of SGD on sparse gradients. Device time without gaps between launches (gated_clock.py), caches flushed
+before each pass, two batches rotated, median. Prints a table in Markdown; the file is written anew after every case.
 """
 
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
+from gated_clock import GatedClock
+from peers_file import keep
 
 TABLE_BYTES = 2 << 30  # of fp32 numbers, as in gpu_kernels_bench
 CASES = {"dim32_uniform": [32] * 8, "dim64_uniform": [64] * 8, "dim128_uniform": [128] * 8,
          "mixed4..256_uniform": [4, 8, 16, 32, 64, 96, 128, 256]}
-
-
-class Timer:
-    def __init__(self, device):
-        self.flush = torch.zeros(32 << 20, device=device)
-        self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def ms(self, work):
-        self.flush.sum()
-        torch.cuda.synchronize()
-        self.begin.record()
-        work()
-        self.end.record()
-        self.end.synchronize()
-        return self.begin.elapsed_time(self.end)
 
 
 def measure(cols, batch, pooling, device, iterations):
@@ -42,7 +30,7 @@ def measure(cols, batch, pooling, device, iterations):
     offsets = torch.arange(0, batch * pooling, pooling, device=device)
     batches = [[torch.randint(len(t), (batch * pooling,), device=device) for t in tables] for _ in range(2)]
     gradients = [torch.rand(batch, c, device=device) for c in cols]
-    timer = Timer(device)
+    clock = GatedClock(torch.device(device))
     forward, step = [], []
 
     def pool(ids):
@@ -58,18 +46,20 @@ def measure(cols, batch, pooling, device, iterations):
     for i in range(3 + iterations):
         ids = batches[i % 2]
         with torch.no_grad():
-            f = timer.ms(lambda: pool(ids))
-        s = timer.ms(lambda: train(ids))
+            clock.flush_cache()
+            f = clock.time_ms(lambda: pool(ids))
+        clock.flush_cache()
+        s = clock.time_ms(lambda: train(ids))
         if i >= 3:
             forward.append(f)
             step.append(s)
-    return statistics.median(forward), statistics.median(step)
+    return statistics.median(forward), statistics.median(step), clock.not_held
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernels", help="what gpu_kernels_bench wrote, to compare with")
-    parser.add_argument("--json", required=True)
+    parser.add_argument("--json", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", type=float, default=60, help="no new case after that")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -86,17 +76,15 @@ def main():
         if time.monotonic() > ends:
             break
         batch = ours.get(name, {}).get("batch_size", 8192)
-        forward, step = measure(cols, batch, 20, "cuda", 10)
+        forward, step, not_held = measure(cols, batch, 20, "cuda", 10)
         torch.cuda.empty_cache()
-        case = {"name": name, "batch_size": batch, "pooling_factor": 20, "forward_ms": forward, "forward_backward_sgd_ms": step}
+        case = {"name": name, "batch_size": batch, "pooling_factor": 20, "forward_ms": forward, "forward_backward_sgd_ms": step, "passes_not_held": not_held}
         ratio = "-"
         if name in ours:
             case["forward_to_ours"] = forward / ours[name]["forward"]["median_ms"]
             ratio = f"{case['forward_to_ours']:.2f}"
         result["cases"].append(case)
-        with open(arguments.json + ".part", "w") as file:
-            json.dump(result, file, indent=2)
-        os.replace(arguments.json + ".part", arguments.json)
+        keep(arguments.json, "embedding_bag", result)
         print(f"| {name} | {batch} | {forward:.3f} | {ratio} | {step:.3f} |", flush=True)
 
 

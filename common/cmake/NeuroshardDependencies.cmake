@@ -35,10 +35,18 @@ endif()
 # Debian's python3 has Debian's grpcio, protobuf and NumPy (deploy/packages.txt); another one that comes first in PATH need not.
 find_program(NEUROSHARD_PYTHON NAMES python3 HINTS /usr/bin NO_CACHE)
 
-# CUDA code is compiled wherever nvcc is found: from Turing (T4) on to what nvcc knows, and as PTX for what comes later; the preset
-# dev takes sm_80 and sm_90 alone, which are quicker to compile (tests/machine_code looks at those). The runtime is linked
+# CUDA code is compiled wherever nvcc is found; the preset dev takes sm_80 and sm_90 alone, which are quicker to compile
+# (tests/machine_code looks at those). NEUROSHARD_CUDA_12: for bundles, whose hosts may have an older driver than this one. The runtime is linked
 # statically, and the driver, NCCL and NVML are looked for when a worker starts: one binary serves hosts with and without them.
 # Sanitizer builds leave it out: the kernels' bodies run in kernels_gpu_op_test there, and the rest needs a GPU.
+include(NeuroshardCuda)
+option(NEUROSHARD_CUDA_12 "Prefer a CUDA 12 toolkit below /usr/local, if there is one, to a newer one" OFF)
+if(NEUROSHARD_CUDA_12 AND NOT CMAKE_CUDA_COMPILER)
+  neuroshard_cuda_12_compiler(nvcc /usr/local)
+  if(nvcc)
+    set(CMAKE_CUDA_COMPILER ${nvcc})
+  endif()
+endif()
 include(CheckLanguage)
 check_language(CUDA)
 set(NEUROSHARD_WITH_CUDA OFF)
@@ -49,10 +57,8 @@ if(CMAKE_CUDA_COMPILER AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
   enable_language(CUDA)
-  if(NOT architectures AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
-    set(architectures 75-real 80-real 90-real 100-real 120)
-  elseif(NOT architectures)
-    set(architectures 75-real 80-real 90)
+  if(NOT architectures)
+    neuroshard_cuda_architectures(architectures ${CMAKE_CUDA_COMPILER_VERSION})
   endif()
   set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   # CMake 3.25 does not know nvcc's option for C++20.
@@ -67,6 +73,13 @@ if(CMAKE_CUDA_COMPILER AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
 else()
   message(STATUS "CUDA: no nvcc, or a sanitizer; workers are built with the cpu backend only")
 endif()
+# What a bundle of this build says that GPUs need.
+set(bundle_needs "nothing: this build has no GPU code")
+if(NEUROSHARD_WITH_CUDA)
+  neuroshard_cuda_driver(driver ${CUDAToolkit_VERSION})
+  set(bundle_needs "a driver ${driver}: built with CUDA ${CUDAToolkit_VERSION}")
+endif()
+file(WRITE ${PROJECT_BINARY_DIR}/gpu_needs.txt "${bundle_needs}\n")
 set(NEUROSHARD_WITH_NCCL OFF)
 if(NEUROSHARD_WITH_CUDA AND NCCL_INCLUDE_DIR)
   set(NEUROSHARD_WITH_NCCL ON)

@@ -73,14 +73,14 @@ NS_DEVICE_CODE std::uint16_t FloatToHalf(float value) {
 }
 NS_DEVICE_CODE float Bf16ToFloat(std::uint16_t bf16) {
 #ifdef __CUDA_ARCH__
-  return __bfloat162float(__ushort_as_bfloat16(bf16));
+  return __bfloat162float(__nv_bfloat16_raw{bf16});
 #else
   return neuroshard::Bf16ToFloat(bf16);
 #endif
 }
 NS_DEVICE_CODE std::uint16_t FloatToBf16(float value) {
 #ifdef __CUDA_ARCH__
-  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  return static_cast<__nv_bfloat16_raw>(__float2bfloat16_rn(value)).x;
 #else
   return neuroshard::FloatToBf16(value);
 #endif

@@ -31,6 +31,7 @@ for library in libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libreso
 done
 tar -C "$work/host" -xzf "$work/bundle.tar.gz"
 grep -q '^commit: ' "$work/host/neuroshard-worker/BUNDLE.txt"
+grep -qE '^needs for GPUs: (a driver 5[28][05]|nothing)' "$work/host/neuroshard-worker/BUNDLE.txt"
 # Every library is of a package with a version and a licence; checksums are of what is inside.
 python3 - "$work/host/neuroshard-worker" <<'PYTHON'
 import hashlib, json, pathlib, sys

@@ -20,8 +20,7 @@ from .compute import OutOfMemory
 from .faults import Fault
 from .host import available_memory_bytes, format_bytes
 from .rank_address import BACKEND_NAMES, RankAddress
-from .samples import Settings
-from .timing import Series
+from .timing import Series, Settings
 
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # of the calls that TorchRec makes
 _ELEMENT_TYPES = {2: torch.float16, 4: torch.float32, 8: torch.float64}

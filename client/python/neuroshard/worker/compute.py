@@ -3,23 +3,24 @@ Imports torch: for measuring processes."""
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
 
 import torch
-
-from neuroshard import v1
 
 from .clock import DeviceClock
 from .fbgemm_lookup import FbgemmLookup
 from .host import available_memory_bytes, format_bytes
 from .lookups import LookupBatch, Random, make_lookups, num_lookups
-from .samples import WEIGHT_BYTES, Settings
-from .timing import Series
+from .timing import Series, Settings
+
+if TYPE_CHECKING:  # bench/gpu/fbgemm_tbe.py has no protobuf
+    from neuroshard import v1
 
 # As neuroshard-worker: smaller samples rotate two distinct batches.
 _MAX_ROTATED_LOOKUPS = 1 << 20
 _MAX_ROTATED_BYTES = 64 << 20
 _ROTATED_BATCHES = 2
+_WEIGHT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _STATE_BYTES = {  # of a row with `cols` columns
     "sgd": lambda cols: 0,
     "rowwise_adagrad": lambda cols: 4,
@@ -47,7 +48,7 @@ def _num_vectors(shard: v1.MeasuredShard, batch_size: int) -> int:
 
 
 def _check_memory(sample: v1.ComputeSample, device: torch.device, device_bytes: int) -> None:
-    tables = sum(s.rows * (s.cols * WEIGHT_BYTES[s.weight_dtype] + _STATE_BYTES[sample.optimizer](s.cols)) for s in sample.shards)
+    tables = sum(s.rows * (s.cols * _WEIGHT_BYTES[s.weight_dtype] + _STATE_BYTES[sample.optimizer](s.cols)) for s in sample.shards)
     vectors = 2 * 4 * sum(_num_vectors(s, sample.batch_size) * s.cols for s in sample.shards)
     ids = _BYTES_PER_LOOKUP_BYTE * _lookup_bytes(sample)
     needed = tables + vectors + ids

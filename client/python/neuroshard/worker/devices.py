@@ -13,14 +13,14 @@ from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequenc
 from . import wire
 from .faults import Fault
 from .rank_address import BACKEND_NAMES
-from .samples import OPTIMIZERS, WEIGHT_BYTES, Abilities
+from .samples import OPTIMIZERS, WEIGHT_DTYPES, Abilities
 
 # Time for a measurement to end after a stop, in step with its peers, before its process is killed.
 STOP_GRACE_S = 2.0
 # What FBGEMM 1.9 has: split_table_batched_embeddings_ops_training.py, and its CPU kernels for weights.
 _ABILITIES = {
     "cpu": Abilities(("fp32", "fp16"), ("sgd", "adagrad", "rowwise_adagrad")),  # its other optimizers have no CPU kernel
-    "cuda": Abilities(tuple(WEIGHT_BYTES), OPTIMIZERS),
+    "cuda": Abilities(WEIGHT_DTYPES, OPTIMIZERS),
 }
 
 T = TypeVar("T")

@@ -1,16 +1,22 @@
-"""Fault: an error with its gRPC status code and, for bad input, the path of every faulty field."""
+"""Fault: an error with its gRPC status code and, for bad input, the path of every faulty field. gRPC is imported where a fault is told to a caller:
+what measures runs without it (bench/gpu/fbgemm_tbe.py)."""
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
 
-import grpc
-
-from neuroshard.errors import _MESSAGES as GOOGLE_RPC
-from neuroshard.errors import FieldViolation as Violation
+if TYPE_CHECKING:
+    import grpc
 
 # Together below the 8 KiB that gRPC allows trailers: the message is percent-encoded, the details are base64 and repeat it.
 _MAX_KEPT, _MAX_MESSAGE_BYTES, _MAX_DETAILS_BYTES = 100, 1000, 2500
+
+
+class Violation(NamedTuple):
+    """One fault of an input: its path, and what is wrong."""
+
+    field: str
+    description: str
 
 
 class Fault(Exception):
@@ -51,6 +57,8 @@ class Fault(Exception):
 
     @property
     def status_code(self) -> grpc.StatusCode:
+        import grpc
+
         return grpc.StatusCode[self.code]
 
     def __str__(self) -> str:
@@ -60,6 +68,8 @@ class Fault(Exception):
         """The violations as google.rpc.BadRequest, where gRPC's clients look for them."""
         if not self.violations:
             return ()
+        from neuroshard.errors import _MESSAGES as GOOGLE_RPC
+
         bad_request, size = GOOGLE_RPC["google.rpc.BadRequest"](), 0
         for i, (field, description) in enumerate(self.violations):
             field, description = field[:200], description[:400]

@@ -19,7 +19,7 @@ from .collectives import Rank, measure_comm
 from .compute import OutOfMemory, measure_compute
 from .faults import Fault
 from .rank_address import RankAddress
-from .samples import Settings
+from .timing import Settings
 from .wire import HEAD_BYTES, STOP, Job, frame, frame_length, parse
 
 

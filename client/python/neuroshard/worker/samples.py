@@ -5,7 +5,6 @@ Every function raises Fault with INVALID_ARGUMENT and all violations, paths rela
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import NamedTuple, Sequence, Tuple
 
@@ -13,6 +12,7 @@ from neuroshard import v1
 
 from .faults import Violations
 from .lookups import MAX_LOOKUPS, REUSE_BINS
+from .timing import Settings
 
 _MAX_NAME_BYTES = 512
 _MAX_EXTENT = 1 << 48
@@ -24,7 +24,7 @@ MAX_RANKS = 1024
 _MAX_START_OFFSET_MS = 60_000
 
 POOLING_MODES = ("sum", "mean", "none")
-WEIGHT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+WEIGHT_DTYPES = ("fp32", "fp16", "bf16")
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "lars_sgd")
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
 DIRECTIONS = ("forward", "backward")
@@ -35,19 +35,6 @@ class Abilities(NamedTuple):
 
     weight_dtypes: Tuple[str, ...]
     optimizers: Tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    warmup_iterations: int = 3
-    min_iterations: int = 5
-    max_iterations: int = 50
-    target_relative_error: float = 0.02
-    max_time_ms: int = 2000
-    flush_cache: bool = True
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={str(value).lower()}" for name, value in dataclasses.asdict(self).items())
 
 
 class _Check:
@@ -155,7 +142,7 @@ def decode_compute_sample(message: v1.ComputeSample, abilities: Abilities) -> v1
             if batch_is_legal and pooling_is_legal and sample.batch_size * shard.pooling_factor > MAX_LOOKUPS:
                 of_shard.fail("pooling_factor", f"{_text(shard.pooling_factor)} ids for each of {sample.batch_size} samples are more than 2^40")
             _check_histogram(shard, of_shard)
-            shard.weight_dtype = of_shard.word("weight_dtype", shard.weight_dtype, tuple(WEIGHT_BYTES), "fp32")
+            shard.weight_dtype = of_shard.word("weight_dtype", shard.weight_dtype, WEIGHT_DTYPES, "fp32")
             if shard.weight_dtype not in abilities.weight_dtypes:
                 of_shard.fail("weight_dtype", f"{shard.weight_dtype} cannot be measured on this device")
             shard.pooling_mode = of_shard.word("pooling_mode", shard.pooling_mode, POOLING_MODES, "sum")

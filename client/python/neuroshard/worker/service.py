@@ -19,8 +19,9 @@ from .devices import Device, DeviceInventory, Lease, OutOfMemory
 from .faults import Fault
 from .logs import FailureLines, Log
 from .metrics import OTHER, RpcMetrics, WorkerMetrics
-from .samples import POOLING_MODES, Settings, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
+from .samples import POOLING_MODES, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
 from .security import Caller, Tls
+from .timing import Settings
 
 MAX_IN_FLIGHT = 64
 SERVICE = "/neuroshard.v1.WorkerService/"

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import List
 
-from .samples import Settings
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    warmup_iterations: int = 3
+    min_iterations: int = 5
+    max_iterations: int = 50
+    target_relative_error: float = 0.02
+    max_time_ms: int = 2000
+    flush_cache: bool = True
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={str(value).lower()}" for name, value in dataclasses.asdict(self).items())
 
 
 def percentile(values: List[float], percent: float) -> float:

@@ -4,8 +4,7 @@ import math
 import random
 import unittest
 
-from neuroshard.worker.samples import Settings
-from neuroshard.worker.timing import Series, median_half_width_95, percentile
+from neuroshard.worker.timing import Series, Settings, median_half_width_95, percentile
 
 SETTINGS = Settings(min_iterations=5, max_iterations=50, target_relative_error=0.02, max_time_ms=2000)
 
