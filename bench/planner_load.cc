@@ -5,8 +5,11 @@
 //   planner_load --planner H:P --tasks TASKS.txt --tables TABLES.csv --devices 4 --memory-gib 4
 //                --model NAME
 //
+//   planner_load --planner H:P --callers 400 --seconds 20 REQUEST.yaml
+//
 // The requests are asked for in turn. Markdown on stdout, with --json FILE also every figure. With
-// --stream the calls are ShardPlanStream, and the time to the first plan is measured too.
+// --stream the calls are ShardPlanStream, and the time to the first plan is measured too. With
+// --callers so many ask for the first request and come back when a refusal tells them to (crowd.h).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -17,15 +20,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "bench/crowd.h"
 #include "client/cli/input_file.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
@@ -56,6 +62,8 @@ struct LoadOptions {
   double seconds = 10;
   int calls = 0;
   bool stream = false;
+  int callers = 0;
+  double spread_s = 1;
   std::string json_file;
 };
 
@@ -236,8 +244,58 @@ nlohmann::json AsJson(const Run& run, const Summary& summary, bool stream) {
   return json;
 }
 
+Status WriteJson(const std::string& path, const nlohmann::json& json) {
+  if (path.empty()) return absl::OkStatus();
+  std::ofstream file(path);
+  file << json.dump(1) << '\n';
+  file.close();
+  return file ? absl::OkStatus() : Unavailable("{}: cannot be written", path);
+}
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1e3));
+}
+
+// What `ms` of every code's calls is, by `kind`.
+void PrintTimes(std::string_view kind, const std::map<std::string, std::vector<double>>& ms) {
+  for (const auto& [code, times] : ms) {
+    fmt::print("| {}: {} | {} | {:.1f} | {:.1f} | {:.1f} |\n", kind, code, times.size(),
+               Percentile(times, 0.5), Percentile(times, 0.99), Percentile(times, 1));
+  }
+}
+
+Status RunCallers(const LoadOptions& options, const v1::ShardPlanRequest& request) {
+  NS_ASSIGN_OR_RETURN(const std::vector<CrowdCall> calls,
+                      RunCrowd({.planner = options.planner,
+                                .callers = options.callers,
+                                .length = Milliseconds(options.seconds),
+                                .spread = Milliseconds(options.spread_s)},
+                               request));
+  std::map<std::string, std::vector<double>> call_ms, late_ms, retry_ms;
+  nlohmann::json list = nlohmann::json::array();
+  for (const CrowdCall& call : calls) {
+    const std::string code = absl::StatusCodeToString(static_cast<absl::StatusCode>(call.code));
+    call_ms[code].push_back(static_cast<double>(call.ended_ns - call.began_ns) / 1e6);
+    late_ms["all"].push_back(static_cast<double>(call.began_ns - call.due_ns) / 1e6);
+    list.push_back({{"caller", call.caller},
+                    {"began_ns", call.began_ns},
+                    {"ended_ns", call.ended_ns},
+                    {"late_ns", call.began_ns - call.due_ns},
+                    {"code", code}});
+    if (!call.retry_after.has_value()) continue;
+    retry_ms[code].push_back(static_cast<double>(call.retry_after->count()));
+    list.back()["retry_after_ms"] = call.retry_after->count();
+  }
+  fmt::print("| what | calls | p50, ms | p99, ms | most, ms |\n|---|---|---|---|---|\n");
+  PrintTimes("answered after", call_ms);
+  PrintTimes("come back after", retry_ms);
+  PrintTimes("began late by", late_ms);
+  return WriteJson(options.json_file, {{"calls", std::move(list)}});
+}
+
 Status RunLoad(const LoadOptions& options) {
   NS_ASSIGN_OR_RETURN(const auto requests, ReadRequests(options));
+  if (options.callers > 0) return RunCallers(options, requests.front());
   // Connections, code and the server's memory are warm before anything is measured.
   const CallRecord first = Call(PlannerClient(options.planner), requests.front(), options.stream);
   if (!first.error.empty()) return InvalidArgument("{}", first.error);
@@ -256,11 +314,7 @@ Status RunLoad(const LoadOptions& options) {
     std::fflush(stdout);
     runs.push_back(AsJson(run, s, options.stream));
   }
-  if (options.json_file.empty()) return absl::OkStatus();
-  std::ofstream file(options.json_file);
-  file << nlohmann::json{{"requests", requests.size()}, {"runs", std::move(runs)}}.dump(1) << '\n';
-  file.close();
-  return file ? absl::OkStatus() : Unavailable("{}: cannot be written", options.json_file);
+  return WriteJson(options.json_file, {{"requests", requests.size()}, {"runs", std::move(runs)}});
 }
 
 }  // namespace
@@ -284,6 +338,10 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "Length of each run")->capture_default_str();
   app.add_option("--calls", options.calls, "Calls of each run, instead of a length");
   app.add_flag("--stream", options.stream, "ShardPlanStream instead of ShardPlan");
+  app.add_option("--callers", options.callers, "Callers that heed refusals, instead of --in-flight")
+      ->check(CLI::Range(1, 10'000));
+  app.add_option("--spread-s", options.spread_s, "Over what time callers begin")
+      ->capture_default_str();
   app.add_option("--json", options.json_file, "Also write every call's figures there");
   CLI11_PARSE(app, argc, argv);
   const neuroshard::Status status = neuroshard::RunLoad(options);

@@ -67,8 +67,11 @@ def programs_under_test(programs: Programs, shared: pathlib.Path, worker: Server
     def import_command(data):
         return lambda folder: ["neuroshard-pretrain", "import-cost-data", "--compute", shared / data / "compute", "--comm", shared / data / "comm", "--store", folder / "s.db"]
 
-    sweep = ["neuroshard", "sweep", "compute", shared / "sweep.yaml", "--workers", worker.address, "--store"]
-    programs.run_well([*sweep, shared / "later.db"])
+    def sweep_of(config):
+        return ["neuroshard", "sweep", "compute", shared / config, "--workers", worker.address, "--store"]
+
+    sweep = sweep_of("sweep.yaml")
+    programs.run_well([*sweep_of("later.yaml"), shared / "later.db"])
     plan = ["neuroshard", "plan", shared / "request.yaml", "--planner", planner.address, "--steps", "5", "--format", "torchrec", "--out"]
     return [
         Program("init", lambda folder: None, lambda folder: ["neuroshard", "init", "--out", folder / "r.yaml"],
@@ -92,15 +95,20 @@ def make_shared(programs: Programs, shared: pathlib.Path) -> None:
         write_cost_data(shared / name, seed)
     (shared / "request.yaml").write_text(REQUEST)
     (shared / "train.yaml").write_text(TRAINING.format(epochs=2))
-    (shared / "sweep.yaml").write_text(SWEEP.format(seed=1, samples=4, repository=REPOSITORY))
+    sweep = SWEEP.format(seed=1, samples=4, repository=REPOSITORY)
+    (shared / "sweep.yaml").write_text(sweep)
+    # What a model of imported costs is compared with.
+    (shared / "later.yaml").write_text(sweep.replace("flush_cache: false", "flush_cache: true"))
     data = shared / "data"
     programs.run_well(["neuroshard-pretrain", "import-cost-data", "--compute", data / "compute", "--comm", data / "comm", "--store", shared / "s.db"])
     programs.run_well(["neuroshard-pretrain", "train", "--store", shared / "s.db", "--config", shared / "train.yaml", "--out", shared / "models/m/1"])
 
 
 class DiskSuite:
-    def __init__(self, programs: Programs, folder: pathlib.Path):
+    def __init__(self, programs: Programs, folder: pathlib.Path, held: Optional[pathlib.Path] = None):
         self.programs, self.folder = programs, folder.resolve()
+        self.held = held
+        self.held_before = set(held.read_text().splitlines()) if held and held.exists() else set()
         self.runs = 0
         self.broken: List[str] = []
 
@@ -118,10 +126,9 @@ class DiskSuite:
             "LD_PRELOAD": str(self.programs.preload), "FAULTS_BELOW": str(place), "FAULTS_AT": str(at), "FAULTS_ERROR": error, "FAULTS_LOG": str(log)})
         return done, log.read_text().splitlines() if log.exists() else []
 
-    def one(self, program: Program, at: int, error: str) -> bool:
-        """Whether anything failed."""
+    def one(self, program: Program, before, at: int, error: str) -> bool:
+        """Whether anything failed. `before`: the state of a fresh place."""
         place = self.fresh(program)
-        before = program.state(place)
         done, changes = self.under_faults(program, place, at, error)
         failed = [line for line in changes if line.endswith(" failed")]
         self.runs += 1
@@ -141,17 +148,27 @@ class DiskSuite:
             require(program.complete(before, program.state(place)), "the same again completes")
         return bool(failed)
 
+    def note(self, fault: str) -> None:
+        if self.held is not None:
+            with open(self.held, "a", encoding="utf-8") as file:
+                file.write(fault + "\n")
+
     def run(self, program: Program, errors, points: int) -> None:
         """At most `points` changes of each error, spread evenly."""
         place = self.fresh(program)
+        before = program.state(place)
         done, changes = self.under_faults(program, place, 0, "EIO")
         require(done.returncode == 0, f"{program.name} works: {done.stderr[-500:]}")
         count = len(changes)
         chosen = sorted({1 + i * (count - 1) // max(1, min(points, count) - 1) for i in range(min(points, count))})
         for error in errors:
             for at in chosen:
+                fault = f"{program.name} {error} {at}"
+                if fault in self.held_before:
+                    continue
                 try:
-                    self.one(program, at, error)
+                    self.one(program, before, at, error)
+                    self.note(fault)
                 except AssertionError as broken:
                     line = changes[at - 1].replace(str(place), "") if at <= count else ""
                     self.broken.append(f"{program.name}, {error} at {line}: {broken}")

@@ -2,7 +2,8 @@
 """What kill -9, disks and networks do to real processes.
 
     faults.py kill BIN [--moments N] [--seed S]     kill -9 at N random moments (200)
-    faults.py disk BIN PRELOAD [--points N]         every change to a file fails once, in four ways; N: at most so many of each program
+    faults.py disk BIN PRELOAD [--points N]         every change to a file fails once, in four ways; N: at most so many of each program;
+                                                    --held FILE: goes on where a run with the same FILE was stopped
     faults.py clock BIN PRELOAD                     wall clocks that jump, of client, worker and planner
     faults.py postgres BIN CACHE [--points N]       a store in PostgreSQL: connection cut, server or client killed at every message
     faults.py short BIN PRELOAD                     a little of the three, for CI; the PRELOAD of disks, the other beside it
@@ -30,11 +31,11 @@ from setting import Programs, planner, worker
 SKIPPED = 77
 
 
-def run_disk(programs, folder, points, errors, names=None):
+def run_disk(programs, folder, points, errors, names=None, held=None):
     shared = folder / "shared"
     shared.mkdir()
     make_shared(programs, shared)
-    suite = DiskSuite(programs, folder)
+    suite = DiskSuite(programs, folder, held)
     with worker(programs, folder, "--cpu-devices", "1") as measuring, planner(programs, folder, folder / "none") as planning:
         for program in programs_under_test(programs, shared, measuring, planning):
             if names is None or program.name in names:
@@ -77,6 +78,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--programs", help="disk: only these, comma-separated")
+    parser.add_argument("--held", type=pathlib.Path, help="disk: faults under which promises held; they are skipped, and new ones added")
     parser.add_argument("--minutes", type=float, default=30)
     arguments = parser.parse_args()
     programs = Programs(arguments.bin, arguments.preload)
@@ -92,7 +94,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="neuroshard-faults-") as name:
         folder = pathlib.Path(name).resolve()
         if arguments.suite == "disk":
-            broken = run_disk(programs, folder, arguments.points, ERRORS, arguments.programs and arguments.programs.split(","))
+            broken = run_disk(programs, folder, arguments.points, ERRORS, arguments.programs and arguments.programs.split(","), arguments.held)
         elif arguments.suite == "kill":
             broken = run_kill(programs, folder, arguments.moments, arguments.seed)
         elif arguments.suite == "short":
