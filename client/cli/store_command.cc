@@ -247,15 +247,13 @@ int RunExport(const StoreOptions& options, const Console& console) {
   return WriteResult(console, options.other, RecordsAsCsv(*records));
 }
 
-// What is wrong with export's --format; empty: nothing. Whoever asks for Parquet learns how to make
-// it.
+// What is wrong with export's --format; empty: nothing. Whoever asks for Parquet learns who
+// writes it.
 std::string ExportFormatFault(const std::string& format) {
   if (format == "csv") return "";
   if (format != "parquet") return format + " is not csv";
-  return "parquet is made of the CSV by pandas with pyarrow: neuroshard store export --store S | "
-         "python3 -c \"import pandas, sys; pandas.read_csv(sys.stdin, dtype=dict.fromkeys("
-         "['sample_id', 'hostname', 'worker_version', 'git_commit'], 'string'))"
-         ".to_parquet('FILE')\"";
+  return "parquet is written by a command of the Python package (pip install "
+         "'neuroshard[parquet]'): neuroshard-parquet --store S --out FILE";
 }
 
 using Run = int (*)(const StoreOptions&, const Console&);
@@ -316,7 +314,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->check(CLI::IsMember({"compute", "comm"}))
       ->capture_default_str();
   csv->add_option("--out", options->other, "File; default: standard output");
-  csv->add_option("--format", options->format, "csv; of parquet it says how to make it")
+  csv->add_option("--format", options->format, "csv; of parquet it says who writes it")
       ->check(CLI::Validator(ExportFormatFault, "", "format"))
       ->default_str("csv");
 }

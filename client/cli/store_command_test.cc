@@ -112,11 +112,11 @@ TEST(RecordsAsCsvTest, ADistributionOfIdsHasItsOwnFieldsAndNoneOfCollectives) {
             std::count(line.begin(), line.end(), ','));
 }
 
-TEST_F(StoreCommandTest, WhoWantsParquetLearnsHowToMakeIt) {
+TEST_F(StoreCommandTest, WhoWantsParquetLearnsWhoWritesIt) {
   EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "csv"}), 0) << err_;
   EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "parquet"}), 2);
-  EXPECT_THAT(err_, AllOf(HasSubstr("--format: parquet is made of the CSV"),
-                          HasSubstr("pandas.read_csv(sys.stdin"), HasSubstr(".to_parquet(")));
+  EXPECT_THAT(err_, AllOf(HasSubstr("--format: parquet"), HasSubstr("neuroshard[parquet]"),
+                          HasSubstr("neuroshard-parquet --store S --out FILE")));
   EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "xml"}), 2);
   EXPECT_THAT(err_, HasSubstr("--format: xml is not csv"));
 }

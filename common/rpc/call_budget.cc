@@ -5,10 +5,12 @@
 
 namespace neuroshard {
 
-CallBudget::CallBudget(std::int64_t most, std::string what, std::string option, Observer observer)
+CallBudget::CallBudget(std::int64_t most, std::string what, std::string option, RetryPacer& pacer,
+                       Observer observer)
     : most_(most),
       what_(std::move(what)),
       option_(std::move(option)),
+      pacer_(pacer),
       observer_(std::move(observer)) {
   const MutexLock lock(mutex_);
   Change(0);
@@ -19,28 +21,31 @@ void CallBudget::Change(std::int64_t by) {
   if (observer_) observer_(taken_, most_);
 }
 
-Status CallBudget::Check(std::int64_t amount) const {
-  if (taken_ > 0 && taken_ + amount > most_) {
+Status CallBudget::Check(std::int64_t amount, std::int64_t own) const {
+  if (taken_ > own && taken_ + amount > most_) {
     return WithReason(
         WithRetryAfter(ResourceExhausted("calls in flight take {} {}, this one would take {} more, "
                                          "and {} is this server's limit ({}); try again later",
                                          taken_, what_, amount, most_, option_),
-                       kRetryAfter),
+                       pacer_.Next()),
         FailureReason::kOverloaded);
   }
   return absl::OkStatus();
 }
 
-Status CallBudget::Fits(std::int64_t amount) const {
-  const MutexLock lock(mutex_);
-  return Check(amount);
-}
-
 StatusOr<CallBudget::Share> CallBudget::Take(std::int64_t amount) {
   const MutexLock lock(mutex_);
-  NS_RETURN_IF_ERROR(Check(amount));
+  NS_RETURN_IF_ERROR(Check(amount, 0));
   Change(amount);
   return Share(this, amount);
+}
+
+Status CallBudget::Grow(Share& share, std::int64_t by) {
+  const MutexLock lock(mutex_);
+  NS_RETURN_IF_ERROR(Check(by, share.amount_));
+  Change(by);
+  share.amount_ += by;
+  return absl::OkStatus();
 }
 
 std::int64_t CallBudget::taken() const {

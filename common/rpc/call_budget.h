@@ -8,6 +8,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/rpc/retry_pacer.h"
 
 namespace neuroshard {
 
@@ -40,24 +41,27 @@ class CallBudget {
   using Observer = std::function<void(std::int64_t taken, std::int64_t most)>;
 
   // `what` is counted ("threads of searches"), `option` is where `most` comes from; both are
-  // quoted.
-  CallBudget(std::int64_t most, std::string what, std::string option, Observer observer = nullptr);
+  // quoted. `pacer` says when refused calls should come back, and outlives this.
+  CallBudget(std::int64_t most, std::string what, std::string option, RetryPacer& pacer,
+             Observer observer = nullptr);
 
   // RESOURCE_EXHAUSTED when it does not fit beside the others. Alone, a call may take all, and
   // more.
   StatusOr<Share> Take(std::int64_t amount);
-  // What Take would say, without taking.
-  Status Fits(std::int64_t amount) const;
+  // Takes so much more for a call that has a share.
+  Status Grow(Share& share, std::int64_t by);
   std::int64_t taken() const;
 
  private:
-  Status Check(std::int64_t amount) const NS_REQUIRES(mutex_);
+  // `own`: what the call has already.
+  Status Check(std::int64_t amount, std::int64_t own) const NS_REQUIRES(mutex_);
   void GiveBack(std::int64_t amount);
   void Change(std::int64_t by) NS_REQUIRES(mutex_);
 
   const std::int64_t most_;
   const std::string what_;
   const std::string option_;
+  RetryPacer& pacer_;
   const Observer observer_;
   mutable Mutex mutex_;
   std::int64_t taken_ NS_GUARDED_BY(mutex_) = 0;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/rpc/call_threads.h"
+
 namespace neuroshard {
 namespace {
 
@@ -39,6 +41,7 @@ CallStop::CallStop(const grpc::ServerContextBase& context, const StopSignal& dra
 }
 
 bool CallStop::ShouldStop() const {
+  CallThreads::GiveWay();
   return draining_.ShouldStop() || deadline_reached() || CancelSeen();
 }
 

@@ -22,6 +22,7 @@ class CallStop final : public StopSignal {
   CallStop(const grpc::ServerContextBase& context, const StopSignal& draining, const Clock& clock,
            std::optional<std::chrono::milliseconds> longest = std::nullopt);
 
+  // On a thread of CallThreads also gives way to other calls.
   bool ShouldStop() const override;
 
   // Less than the answer margin is left, or the server's limit has passed.

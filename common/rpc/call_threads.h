@@ -1,9 +1,12 @@
 // CallThreads: where calls do their work, apart from the threads on which gRPC reports events.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -11,14 +14,29 @@
 
 namespace neuroshard {
 
+// How calls share the cores.
+struct CallTurns {
+  int max_running = std::numeric_limits<int>::max();
+  // Long beside what passing a turn on costs, short beside a search.
+  std::chrono::milliseconds length{20};
+  // Who waits longer than for the turns of those in line before, because they do not give way, goes
+  // on regardless.
+  std::chrono::milliseconds patience{100};
+};
+
 // Starts threads as they are needed, no more than told, and keeps them. Thread-safe. The destructor
 // runs what is queued and joins. Threads may yield to the rest of the process, gRPC's threads above
 // all: they, and threads that they start, are `niceness` steps lower in the priority of Linux's
 // scheduler than the process (setpriority(2)), 19 at the most.
+//
+// No more than `turns.max_running` of the work runs at a time, in turns; the rest waits. So a thread
+// of low priority that holds a lock which gRPC's threads want (of malloc, the log, gRPC) competes
+// with few of its kind for a core, and lets go of it soon. Work that is new and work that had a
+// turn go on alternately.
 class CallThreads {
  public:
-  explicit CallThreads(int max_threads, int niceness = 0)
-      : max_threads_(max_threads), niceness_(niceness) {}
+  explicit CallThreads(int max_threads, int niceness = 0, const CallTurns& turns = {})
+      : max_threads_(max_threads), niceness_(niceness), turns_(turns) {}
   ~CallThreads();
   CallThreads(const CallThreads&) = delete;
   CallThreads& operator=(const CallThreads&) = delete;
@@ -27,17 +45,45 @@ class CallThreads {
   // should.
   void Run(std::function<void()> work);
 
+  // For work to call often: where others wait and its turn is over, waits for the next one. Nothing
+  // happens on other threads than those of a CallThreads. One load while nobody waits.
+  static void GiveWay();
+
+  // While it lives, the calling thread's work has no turn: for waits for something else than a
+  // core. Nothing happens on other threads.
+  class OffTurn {
+   public:
+    OffTurn();
+    ~OffTurn();
+    OffTurn(const OffTurn&) = delete;
+    OffTurn& operator=(const OffTurn&) = delete;
+  };
+
  private:
+  struct Waiting;
+
   void Loop();
+  // Waits in `line` for its turn.
+  void TakeTurn(MutexLock& lock, std::deque<Waiting*>& line) NS_REQUIRES(mutex_);
+  void ReturnTurn() NS_REQUIRES(mutex_);
+  // Whose turn is next; nullptr: nobody waits.
+  Waiting* NextWaiting() NS_REQUIRES(mutex_);
 
   const int max_threads_;
   const int niceness_;
+  const CallTurns turns_;
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_ NS_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ NS_GUARDED_BY(mutex_);
   int idle_ NS_GUARDED_BY(mutex_) = 0;
   bool stopping_ NS_GUARDED_BY(mutex_) = false;
+  int running_ NS_GUARDED_BY(mutex_) = 0;
+  // In line for a turn: the first one, and another.
+  std::deque<Waiting*> new_ NS_GUARDED_BY(mutex_);
+  std::deque<Waiting*> paused_ NS_GUARDED_BY(mutex_);
+  bool new_ones_turn_ NS_GUARDED_BY(mutex_) = true;
+  std::atomic<int> waiting_ = 0;  // in both lines
 };
 
 }  // namespace neuroshard

@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <latch>
+#include <mutex>
 #include <set>
 #include <thread>
 
 namespace neuroshard {
 namespace {
+
+// Until the test is killed as one that hangs.
+constexpr std::chrono::hours kForever{1};
 
 TEST(CallThreadsTest, RunsEverythingOnNoMoreThreadsThanTold) {
   std::mutex mutex;
@@ -54,6 +59,69 @@ TEST(CallThreadsTest, WorkDoesNotWaitWhileThereMayBeMoreThreads) {
   CallThreads threads(3);
   for (int i = 0; i < 3; ++i) threads.Run([&] { together.arrive_and_wait(); });
   together.wait();
+}
+
+// A turn is over at once, and nobody goes on without one.
+constexpr CallTurns OneAtATime() {
+  return {.max_running = 1, .length = std::chrono::milliseconds(0), .patience = kForever};
+}
+
+TEST(CallThreadsTest, NoMoreRunsAtATimeThanTold) {
+  std::atomic<int> running = 0, most = 0, done = 0;
+  {
+    CallThreads threads(8, 0, {.max_running = 2, .patience = kForever});
+    for (int i = 0; i < 200; ++i) {
+      threads.Run([&] {
+        const int now = ++running;
+        for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+        }
+        std::this_thread::yield();
+        --running;
+        ++done;
+      });
+    }
+  }
+  EXPECT_EQ(done, 200);
+  EXPECT_LE(most, 2);
+}
+
+TEST(CallThreadsTest, WorkThatGivesWayLetsOthersFinishAndGoesOnAfterwards) {
+  std::atomic<int> short_ones = 0, long_ones = 0;
+  {
+    CallThreads threads(4, 0, OneAtATime());
+    for (int i = 0; i < 2; ++i) {
+      threads.Run([&] {
+        while (short_ones < 2) CallThreads::GiveWay();
+        ++long_ones;
+      });
+    }
+    for (int i = 0; i < 2; ++i) threads.Run([&] { ++short_ones; });
+  }
+  EXPECT_EQ(long_ones, 2);
+}
+
+TEST(CallThreadsTest, WorkThatWaitsForSomethingElseHasNoTurnMeanwhile) {
+  std::latch other_ran(1);
+  CallThreads threads(2, 0, OneAtATime());
+  threads.Run([&] {
+    const CallThreads::OffTurn off_turn;
+    other_ran.wait();
+  });
+  threads.Run([&] { other_ran.count_down(); });
+  other_ran.wait();
+}
+
+TEST(CallThreadsTest, WhoWaitsInVainGoesOnRegardless) {
+  std::latch other_ran(1);
+  CallThreads threads(2, 0, {.max_running = 1, .patience = std::chrono::milliseconds(1)});
+  threads.Run([&] { other_ran.wait(); });
+  threads.Run([&] { other_ran.count_down(); });
+  other_ran.wait();
+}
+
+TEST(CallThreadsTest, OtherThreadsNeitherGiveWayNorTakeTurns) {
+  CallThreads::GiveWay();
+  const CallThreads::OffTurn off_turn;
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ RpcGate::RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics, con
       clock_(clock),
       metrics_(metrics),
       logger_(logger),
-      quotas_(quotas) {
+      quotas_(quotas),
+      retry_pacer_(clock) {
   if (metrics_ != nullptr) metrics_->SetLimit(max_in_flight);
 }
 
@@ -95,7 +96,7 @@ Status RpcGate::Call::Admit() const {
         WithRetryAfter(ResourceExhausted("{} calls are in flight, which is this server's limit; "
                                          "try again later",
                                          gate_.max_in_flight_),
-                       kRetryAfter),
+                       gate_.retry_pacer_.Next()),
         FailureReason::kOverloaded);
   }
   return gate_.quotas_ == nullptr ? absl::OkStatus() : gate_.quotas_->Admit(identity_.caller);
@@ -140,7 +141,10 @@ void RpcGate::Call::LogFailure(const Status& status, double duration_ms) const {
 grpc::Status RpcGate::Call::End(const Status& status) {
   ended_ = true;
   const double duration_ms = MillisecondsBetween(begin_, gate_.clock_.Now());
-  if (kind_ == Kind::kCounted) --gate_.in_flight_;
+  if (kind_ == Kind::kCounted) {
+    --gate_.in_flight_;
+    if (!absl::IsResourceExhausted(status)) gate_.retry_pacer_.CallEnded();
+  }
   if (gate_.metrics_ != nullptr) gate_.metrics_->Ended(rpc_, status, duration_ms / 1e3);
   if (gate_.logger_ != nullptr && status.ok()) {
     if (gate_.logger_->WritesDebug()) {

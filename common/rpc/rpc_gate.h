@@ -20,6 +20,7 @@
 #include "common/observe/rpc_metrics.h"
 #include "common/rpc/call_identity.h"
 #include "common/rpc/caller_quotas.h"
+#include "common/rpc/retry_pacer.h"
 
 namespace neuroshard {
 
@@ -92,6 +93,8 @@ class RpcGate {
 
   int max_in_flight() const { return max_in_flight_; }
   RpcMetrics* metrics() const { return metrics_; }
+  // When calls that are refused for want of room should come back; for whoever else refuses some.
+  RetryPacer& retry_pacer() { return retry_pacer_; }
 
   // Stops once running calls shall come to an end with what they have: the server drains.
   const StopSignal& draining() const { return draining_; }
@@ -119,6 +122,7 @@ class RpcGate {
   RpcMetrics* const metrics_;
   const Logger* const logger_;
   CallerQuotas* const quotas_;
+  RetryPacer retry_pacer_;
   std::atomic<int> in_flight_{0};
   std::atomic<bool> admitting_{true};
   ManualStop draining_;

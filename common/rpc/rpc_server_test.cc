@@ -21,6 +21,7 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "common/rpc/call_budget.h"
 #include "common/rpc/call_stop.h"
 #include "common/rpc/status_mapping.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
@@ -416,6 +417,27 @@ TEST_F(RpcServerTest, CheapCallsAreAnsweredWhenTheServerIsFull) {
   std::ignore = one.End(absl::OkStatus());
   EXPECT_TRUE(full.Serve(context, "Search", ok).ok());
   EXPECT_EQ(full.in_flight(), 0);
+}
+
+TEST_F(RpcServerTest, CallsThatAFullServerRefusesAreToldToComeBackOneAfterTheOther) {
+  testing::FakeClock clock;
+  RpcGate full(1, clock, nullptr);
+  grpc::ServerContext context;
+  const auto advice = [&] {
+    RpcGate::Call call(full, context, "Search", RpcGate::Kind::kCounted);
+    std::ignore = call.End(call.admission());
+    return RetryAfterOf(call.admission());
+  };
+  RpcGate::Call running(full, context, "Search", RpcGate::Kind::kCounted);
+  EXPECT_EQ(advice(), std::chrono::milliseconds(250));
+  EXPECT_EQ(advice(), std::chrono::milliseconds(270));
+  // Refused calls that end are none of those that make room.
+  for (int i = 0; i < 50; ++i) EXPECT_LE(advice(), std::chrono::milliseconds(270 + 50 * 20));
+  CallBudget budget(1, "threads", "x", full.retry_pacer());
+  const auto taken = budget.Take(1);
+  EXPECT_EQ(RetryAfterOf(budget.Take(1).status()), std::chrono::milliseconds(270 + 51 * 20))
+      << "one order for all that refuse";
+  std::ignore = running.End(absl::OkStatus());
 }
 
 // The id in an answer, "" where there is none.

@@ -22,8 +22,6 @@ grpc::Status ToGrpc(const Status& status);
 Status WithRetryAfter(Status status, std::chrono::milliseconds delay);
 // What WithRetryAfter said, here or on the server that the status came from.
 std::optional<std::chrono::milliseconds> RetryAfterOf(const Status& status);
-// About when half of the searches of a busy server have ended.
-inline constexpr std::chrono::milliseconds kRetryAfter{250};
 
 // The status a server of ours (or another that uses google.rpc.Status) sent. Restores violations
 // for Violations::FromStatus and the reason for ReasonOf.

@@ -23,6 +23,10 @@ namespace {
 // Of the threads that parse and search, below gRPC's: 10 steps are about a tenth of the time that
 // threads which compete for a core at the process's priority get.
 constexpr int kNicenessOfWork = 10;
+// Of the calls that have their turn: while one is woken, another runs, and few share a core.
+constexpr int kTurnsPerCore = 2;
+
+int NumCores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
 // A search that was stopped before its first plan says DEADLINE_EXCEEDED, whatever stopped it.
 Status ExplainStop(const Status& status, const CallStop& stop, const RpcGate& gate) {
@@ -62,9 +66,7 @@ Status Serialize(const Message& message, grpc::ByteBuffer& bytes) {
 
 }  // namespace
 
-int DefaultSearchThreadsInFlight() {
-  return 8 * static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-}
+int DefaultSearchThreadsInFlight() { return 8 * NumCores(); }
 
 PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
     : parts_(parts),
@@ -77,6 +79,7 @@ PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
           .values_option = "limits.max_request_values"},
       request_memory_(parts_.service_limits.max_request_memory_bytes,
                       "bytes of memory for requests", "rpc.max_request_memory_bytes",
+                      parts_.gate.retry_pacer(),
                       [&metrics = parts_.metrics](std::int64_t taken, std::int64_t most) {
                         metrics.SetRequestMemory(taken, most);
                       }),
@@ -84,20 +87,24 @@ PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
                           ? parts_.service_limits.max_search_threads_in_flight
                           : DefaultSearchThreadsInFlight(),
                       "threads of searches", "rpc.max_search_threads_in_flight",
+                      parts_.gate.retry_pacer(),
                       [&metrics = parts_.metrics](std::int64_t taken, std::int64_t most) {
                         metrics.SetSearchThreads(taken, most);
                       }),
-      threads_(parts_.gate.max_in_flight(), kNicenessOfWork) {}
+      threads_(parts_.gate.max_in_flight(), kNicenessOfWork,
+               {.max_running = kTurnsPerCore * NumCores()}) {}
 
 template <typename Request>
 Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitted) {
   NS_RETURN_IF_ERROR(admitted.call.admission());
   if constexpr (std::is_same_v<Request, v1::ShardPlanRequest>) {
     // How many threads a plan takes is not known before it is parsed, but that it takes one.
-    if (const Status fits = search_threads_.Fits(1); !fits.ok()) {
-      parts_.metrics.PlanFailed(fits);
-      return fits;
+    auto one = search_threads_.Take(1);
+    if (!one.ok()) {
+      parts_.metrics.PlanFailed(one.status());
+      return one.status();
     }
+    admitted.threads = *std::move(one);
   }
   grpc::ByteBuffer copy(bytes);  // of references
   grpc::ProtoBufferReader reader(&copy);
@@ -111,8 +118,7 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
     const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
     grpc::ByteBuffer& response,
-    StatusOr<Response> (PlannerServiceImpl::*handler)(RpcGate::Call& call,
-                                                      const Request& request)) {
+    StatusOr<Response> (PlannerServiceImpl::*handler)(Admitted& admitted, const Request& request)) {
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
   const auto admitted = std::make_shared<Admitted>(parts_.gate, context, rpc);
   if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
@@ -122,10 +128,11 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
   threads_.Run([this, reactor, admitted, &bytes, &response, handler] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const Request request, Parse<Request>(bytes));
-      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(admitted->call, request));
+      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(*admitted, request));
       return Serialize(answer, response);
     });
     admitted->memory = {};
+    admitted->threads = {};
     // Whatever belongs to the call may be gone afterwards.
     reactor->Finish(admitted->call.End(status));
   });
@@ -141,29 +148,30 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(const std::string& rpc,
   return reactor;
 }
 
-StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(RpcGate::Call& call,
+StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
                                                              const v1::ShardPlanRequest& message,
                                                              UpdateStream* updates) {
-  call.SetRequestId(message.request_id());
+  admitted.call.SetRequestId(message.request_id());
   auto request = DecodePlanRequest(message, parts_.limits);
   if (!request.ok()) {
     parts_.metrics.PlanFailed(request.status());
     return request.status();
   }
-  request->request_id = call.identity().request_id;
-  const auto threads = search_threads_.Take(request->search.max_threads);
+  request->request_id = admitted.call.identity().request_id;
+  const Status threads = search_threads_.Grow(admitted.threads, request->search.max_threads - 1);
   if (!threads.ok()) {
-    parts_.metrics.PlanFailed(threads.status());
-    return threads.status();
+    parts_.metrics.PlanFailed(threads);
+    return threads;
   }
-  const CallStop stop(call.context(), parts_.gate.draining(), parts_.clock, parts_.longest_search);
+  const CallStop stop(admitted.call.context(), parts_.gate.draining(), parts_.clock,
+                      parts_.longest_search);
   std::optional<PlanStream> stream;
   if (updates != nullptr) stream.emplace(*request, parts_.clock, *updates);
   const TimePoint begin = parts_.clock.Now();
   const auto answer =
       parts_.planner.MakePlan(*request, stop, stream.has_value() ? &*stream : nullptr);
-  call.ChargeSearch(MillisecondsBetween(begin, parts_.clock.Now()) / 1e3 *
-                    request->search.max_threads);
+  admitted.call.ChargeSearch(MillisecondsBetween(begin, parts_.clock.Now()) / 1e3 *
+                             request->search.max_threads);
   if (!answer.ok()) {
     if (absl::IsInternal(answer.status())) parts_.metrics.PlanRejected();
     const Status status = ExplainStop(answer.status(), stop, parts_.gate);
@@ -171,7 +179,7 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(RpcGate::Call& call
     return status;
   }
   parts_.metrics.PlanMade(*answer);
-  call.Log(parts_.logger)
+  admitted.call.Log(parts_.logger)
       .Info("plan_made", {{"model", answer->model.name},
                           {"version", answer->model.version},
                           {"strategy", answer->statistics.strategy},
@@ -185,8 +193,8 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(RpcGate::Call& call
 }
 
 StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::DoShardPlan(
-    RpcGate::Call& call, const v1::ShardPlanRequest& message) {
-  return MakePlan(call, message, nullptr);
+    Admitted& admitted, const v1::ShardPlanRequest& message) {
+  return MakePlan(admitted, message, nullptr);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerContext* context,
@@ -195,11 +203,11 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerCont
   return Answer("ShardPlan", *context, *request, *response, &PlannerServiceImpl::DoShardPlan);
 }
 
-Status PlannerServiceImpl::DoShardPlanStream(RpcGate::Call& call,
+Status PlannerServiceImpl::DoShardPlanStream(Admitted& admitted,
                                              const v1::ShardPlanRequest& message,
                                              UpdateStream& stream) {
   v1::ShardPlanUpdate last;
-  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(call, message, &stream));
+  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(admitted, message, &stream));
   last.set_progress(1);
   last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
   last.set_final(true);
@@ -218,21 +226,22 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
   threads_.Run([this, stream, admitted, bytes] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const auto request, Parse<v1::ShardPlanRequest>(*bytes));
-      return DoShardPlanStream(admitted->call, request, *stream);
+      return DoShardPlanStream(*admitted, request, *stream);
     });
     admitted->memory = {};
+    admitted->threads = {};
     stream->Close(admitted->call.End(status));
   });
   return stream;
 }
 
 StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
-    RpcGate::Call& call, const v1::EvaluatePlanRequest& message) {
-  call.SetRequestId(message.request().request_id());
+    Admitted& admitted, const v1::EvaluatePlanRequest& message) {
+  admitted.call.SetRequestId(message.request().request_id());
   NS_ASSIGN_OR_RETURN(const auto decoded, DecodeEvaluationRequest(message, parts_.limits));
   NS_ASSIGN_OR_RETURN(const auto answer,
                       parts_.planner.EvaluatePlan(decoded.request, decoded.plan));
-  call.Log(parts_.logger)
+  admitted.call.Log(parts_.logger)
       .Info("plan_evaluated", {{"model", answer.model.name},
                                {"version", answer.model.version},
                                {"violations", answer.violations.size()}});
@@ -246,15 +255,16 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerC
 }
 
 StatusOr<v1::PredictComputeResponse> PlannerServiceImpl::DoPredictCompute(
-    RpcGate::Call& call, const v1::PredictComputeRequest& message) {
-  call.SetRequestId(message.request_id());
+    Admitted& admitted, const v1::PredictComputeRequest& message) {
+  admitted.call.SetRequestId(message.request_id());
   NS_ASSIGN_OR_RETURN(const auto request, DecodePredictionRequest(message, parts_.limits));
-  const CallStop stop(call.context(), parts_.gate.draining(), parts_.clock, parts_.longest_search);
+  const CallStop stop(admitted.call.context(), parts_.gate.draining(), parts_.clock,
+                      parts_.longest_search);
   const auto answer = parts_.planner.Predict(request.cost_model, request.sets, stop);
   if (!answer.ok()) return ExplainStop(answer.status(), stop, parts_.gate);
   v1::PredictComputeResponse response = EncodePrediction(*answer);
-  response.set_request_id(call.identity().request_id);
-  call.Log(parts_.logger)
+  response.set_request_id(admitted.call.identity().request_id);
+  admitted.call.Log(parts_.logger)
       .Info("compute_predicted", {{"model", answer->model.name},
                                   {"version", answer->model.version},
                                   {"sets", request.sets.size()}});

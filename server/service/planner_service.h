@@ -95,12 +95,14 @@ class PlannerServiceImpl final
                                         v1::ListDevicesResponse* response) override;
 
  private:
-  // A call that the gate counts, with its part of the memory for requests.
+  // A call that the gate counts, with its part of the memory for requests, and of the threads for
+  // searches if it is for a plan.
   struct Admitted {
     Admitted(RpcGate& gate, grpc::ServerContextBase& context, const std::string& rpc)
         : call(gate, context, rpc, RpcGate::Kind::kCounted) {}
     RpcGate::Call call;
     CallBudget::Share memory;
+    CallBudget::Share threads;
   };
 
   // Everything that is checked before a request is parsed. The status says whether it may be; the
@@ -112,20 +114,20 @@ class PlannerServiceImpl final
   grpc::ServerUnaryReactor* Answer(const std::string& rpc, grpc::CallbackServerContext& context,
                                    const grpc::ByteBuffer& bytes, grpc::ByteBuffer& response,
                                    StatusOr<Response> (PlannerServiceImpl::*handler)(
-                                       RpcGate::Call& call, const Request& request));
+                                       Admitted& admitted, const Request& request));
   grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
                                        const std::function<Status()>& handler);
 
   // `stream` may be null.
-  StatusOr<v1::ShardPlanResponse> MakePlan(RpcGate::Call& call, const v1::ShardPlanRequest& message,
+  StatusOr<v1::ShardPlanResponse> MakePlan(Admitted& admitted, const v1::ShardPlanRequest& message,
                                            UpdateStream* stream);
-  StatusOr<v1::ShardPlanResponse> DoShardPlan(RpcGate::Call& call,
+  StatusOr<v1::ShardPlanResponse> DoShardPlan(Admitted& admitted,
                                               const v1::ShardPlanRequest& message);
-  Status DoShardPlanStream(RpcGate::Call& call, const v1::ShardPlanRequest& message,
+  Status DoShardPlanStream(Admitted& admitted, const v1::ShardPlanRequest& message,
                            UpdateStream& stream);
-  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(RpcGate::Call& call,
+  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(Admitted& admitted,
                                                     const v1::EvaluatePlanRequest& message);
-  StatusOr<v1::PredictComputeResponse> DoPredictCompute(RpcGate::Call& call,
+  StatusOr<v1::PredictComputeResponse> DoPredictCompute(Admitted& admitted,
                                                         const v1::PredictComputeRequest& message);
 
   const PlannerServiceParts parts_;

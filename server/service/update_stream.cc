@@ -3,6 +3,8 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/server_context.h>
 
+#include "common/rpc/call_threads.h"
+
 namespace neuroshard {
 
 bool UpdateStream::Write(const v1::ShardPlanUpdate& update) {
@@ -10,9 +12,9 @@ bool UpdateStream::Write(const v1::ShardPlanUpdate& update) {
   grpc::ByteBuffer bytes;
   if (!grpc::SerializationTraits<v1::ShardPlanUpdate>::Serialize(update, &bytes, &own_buffer).ok())
     return false;
+  if (!WaitUntilWritten()) return false;
   {
-    MutexLock lock(mutex_);
-    if (!WaitUntilWritten(lock)) return false;
+    const MutexLock lock(mutex_);
     bytes_.Swap(&bytes);
     writing_ = true;
   }
@@ -20,7 +22,14 @@ bool UpdateStream::Write(const v1::ShardPlanUpdate& update) {
   return true;
 }
 
-bool UpdateStream::WaitUntilWritten(MutexLock& lock) {
+bool UpdateStream::WaitUntilWritten() {
+  {
+    const MutexLock lock(mutex_);
+    if (!writing_) return !broken_;
+  }
+  // Ends after the lock: OnWriteDone must not wait for a turn.
+  const CallThreads::OffTurn off_turn;
+  MutexLock lock(mutex_);
   const auto deadline = std::chrono::steady_clock::now() + write_timeout_;
   while (writing_ && lock.WaitUntil(written_, deadline)) {
   }
@@ -40,9 +49,9 @@ void UpdateStream::OnWriteDone(bool ok) {
 }
 
 void UpdateStream::Close(const grpc::Status& status) {
+  WaitUntilWritten();
   {
     MutexLock lock(mutex_);
-    WaitUntilWritten(lock);
     // A cancelled write ends soon.
     while (writing_) lock.Wait(written_);
   }

@@ -30,7 +30,7 @@ class UpdateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void OnWriteDone(bool ok) override;
   void OnDone() override { delete this; }
   // Whether nothing is under way, in time; cancels the call if not.
-  bool WaitUntilWritten(MutexLock& lock) NS_REQUIRES(mutex_);
+  bool WaitUntilWritten() NS_EXCLUDES(mutex_);
 
   grpc::CallbackServerContext& context_;
   const std::chrono::milliseconds write_timeout_;

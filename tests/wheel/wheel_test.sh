@@ -7,7 +7,7 @@ set -euo pipefail
 bin=$1 cache=$2
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # googleapis-common-protos brings another version of google.rpc into the process.
-newest=(protobuf==7.36.2 grpcio==1.85.1 googleapis-common-protos==1.75.0)
+newest=(protobuf==7.36.2 grpcio==1.85.1 googleapis-common-protos==1.75.0 pyarrow==26.0.1)
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
@@ -92,4 +92,37 @@ test -s "$work/models/converted/1/model.yaml"
 # This environment has no NumPy.
 if "$work/venv/bin/neuroshard-dataset-statistics" --help 2>"$work/numpy"; then exit 1; fi
 grep -q 'neuroshard\[dataset\]' "$work/numpy"
+
+# A store of both kinds, and what is in its Parquet files against its CSV.
+"$work/venv/bin/python" -B - "$root/tests/faults" <<'PYTHON'
+import pathlib
+import sys
+
+sys.path.append(sys.argv[1])
+from setting import write_cost_data
+
+write_cost_data(pathlib.Path("costs"), 1)
+PYTHON
+"$bin/neuroshard-pretrain" import-cost-data --compute costs/compute --comm costs/comm --store profile.db >/dev/null
+for kind in compute comm; do
+  PATH=$bin:$PATH "$work/venv/bin/neuroshard-parquet" --store profile.db --kind $kind --out $kind.parquet >/dev/null
+  "$bin/neuroshard" store export --store profile.db --kind $kind --out $kind.csv
+  "$work/venv/bin/python" -I - $kind <<'PYTHON'
+import csv
+import sys
+
+import pyarrow.parquet
+
+rows = list(csv.DictReader(open(f"{sys.argv[1]}.csv", newline="")))
+found = pyarrow.parquet.read_table(f"{sys.argv[1]}.parquet")
+assert found.num_rows == len(rows) > 0 and found.column_names == list(rows[0])
+read = {"string": str, "int64": int, "uint64": int, "double": float, "bool": lambda text: text == "1"}
+for name in found.column_names:
+    kind = read[str(found.schema.field(name).type)]
+    assert found[name].to_pylist() == [kind(row[name]) if row[name] else None for row in rows], name
+PYTHON
+done
+if PATH=$bin:$PATH "$work/venv/bin/neuroshard-parquet" --store none.db --out none.parquet 2>/dev/null; then exit 1; fi
+[ ! -e none.parquet ]
+
 echo "the wheel works in a fresh environment"
