@@ -73,9 +73,9 @@ std::string DiffAsText(const DiffReport& report, std::size_t max_tables = 20);
 
 // {"before": {"file", "cost_ms", "tables"}, "after": ..., "price_basis", "moved_bytes",
 //  "weight_bytes", "weights_are_known", "tables": [{"table", "moved_bytes", "resized", "before":
-//  {"sharding_type", "shards", "ranks"} and, where either kernel is in host memory or on SSD, or only kernels
-//  differ, "compute_kernel" and "cache_load_factor", "after": ...}], "only_before": [...],
-//  "only_after": [...],
+//  {"sharding_type", "shards", "ranks"} and, where either kernel is in host memory or on SSD, or
+//  only kernels differ, "compute_kernel" and "cache_load_factor", "after": ...}],
+//  "only_before": [...], "only_after": [...],
 //  "ranks": [{"rank", "before": {"compute_ms", "forward_comm_ms", "backward_comm_ms", "total_ms"}
 //  and "input_dist_ms" where it is priced, "after": ...}], "notes": [...]}. Costs that nobody states
 //  are null.

@@ -31,8 +31,8 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
                      ComputeKernel kernel);
 
 // `measured` itself where the conditions ask for nothing that it was not measured at: no rows in
-// host memory or on SSD, plain tables, no other types on the wire, no stand-in for the optimizer. Otherwise a
-// model whose phi has kAddedColumns more, linear in the cost:
+// host memory or on SSD, plain tables, no other types on the wire, no stand-in for the optimizer.
+// Otherwise a model whose phi has kAddedColumns more, linear in the cost:
 //
 //   cost = max(forward' + backward', link), x' = max(x / 2, x + added x)
 //
@@ -50,10 +50,11 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 //   more for its norm; less the same of the stand-in
 // - exchanges in another type than the vectors': two casts, at either end, each of which reads one
 //   type and writes the other
-// - rows in host memory or on SSD: HostTraffic over the link to the host and of the SSDs. Where rows are prefetched, what a
-//   cache fetches is in `link` alone, all such traffic of the rank: it runs beside the lookups of the
-//   batch before, so the rank takes the longer of the two. Under kOffload the device looks nothing
-//   up: HostTraffic is the shard's whole price, and its part of the model's phi is 0.
+// - rows in host memory or on SSD: HostTraffic over the link to the host and of the SSDs. Where
+//   rows are prefetched, what a cache fetches is in `link` alone, all such traffic of the rank: it
+//   runs beside the lookups of the batch before, so the rank takes the longer of the two. Under
+//   kOffload the device looks nothing up: HostTraffic is the shard's whole price, and its part of
+//   the model's phi is 0.
 //
 // So a cost stays convex where the model's is; what fewer bytes save is half of it at most. Where
 // nothing is added, a shard costs what the model says, bit for bit. Intervals are the model's where

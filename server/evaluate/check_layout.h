@@ -16,9 +16,9 @@ namespace neuroshard {
 // Adds every breach of common/domain/shard_layout.h, with paths under `path`
 // ("plan.tables[3].shards[0].rows"): kernel and load factor, order and number of shards, columns
 // tiled and cut at multiples of kColumnAlignment (the last shard of a table whose dim is none ends
-// ragged), rows cut as the type cuts them, ranks where the type and the kernel put them. Every shard must have
-// passed CheckShardRange; there is one at least. `hosts` are the topology's. O(n log n) for n
-// shards.
+// ragged), rows cut as the type cuts them, ranks where the type and the kernel put them. Every
+// shard must have passed CheckShardRange; there is one at least. `hosts` are the topology's.
+// O(n log n) for n shards.
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
                  const Topology& topology, const RowCut& cut, const std::string& path,
                  Violations& violations);

@@ -40,9 +40,8 @@ double MostWorkNs(const PlanRequest& request) {
   if (request.topology.host_memory_bytes.empty() && !request.may_use_ssd()) {
     return std::max(kMinWorkNs, of_tables);
   }
-  return std::max(
-      {kMinWorkNsWithHostMemory, of_tables,
-       kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks())});
+  return std::max({kMinWorkNsWithHostMemory, of_tables,
+                   kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks())});
 }
 
 // Nanoseconds an item, measured on one core of a Zen 4 server.

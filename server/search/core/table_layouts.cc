@@ -150,7 +150,7 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
 }
 
 std::vector<TableLayout> TableLayouts::In(int table, int residency,
-                                           std::vector<TableLayout> layouts) const {
+                                          std::vector<TableLayout> layouts) const {
   std::erase_if(layouts, [&](const TableLayout& layout) {
     return !rules_.Allows(table, residency, layout.type);
   });

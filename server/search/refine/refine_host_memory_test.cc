@@ -346,9 +346,8 @@ TEST(RefineHostMemoryTest, ShardsOfATableOnSsdAreOnRanksOfTheirOwn) {
     EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << seed;
     // A table of four blocks has no place on three ranks.
     request.constraints.tables[0].ranks = {0, 1, 2};
-    const bool any_wide =
-        std::any_of(request.tables.begin(), request.tables.end(),
-                    [](const Table& table) { return table.embedding_dim == 64; });
+    const bool any_wide = std::any_of(request.tables.begin(), request.tables.end(),
+                                      [](const Table& table) { return table.embedding_dim == 64; });
     EXPECT_EQ(Search(request).ok(), !any_wide) << seed;
   }
 }
