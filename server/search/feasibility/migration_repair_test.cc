@@ -258,7 +258,7 @@ TEST(RepairPreviousTest, FindsAPlanWheneverTwoTablesAreEnough) {
 
 TEST(RepairPreviousTest, CoLocatedTablesTakeEveryRankWhereThereIsOne) {
   PlanRequest request;
-  request.topology.devices = {{0, 1 << 20}};
+  request.topology.devices = {{0, 1 << 30}};
   Plan& previous = request.migration.emplace().previous;
   previous.world_size = previous.local_world_size = 1;
   for (const char* name : {"a", "b"}) {
