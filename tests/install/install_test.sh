@@ -3,7 +3,7 @@
 # As Debian packages: contents, dependencies, and what systemd thinks of the units.
 # install_test.sh BUILD --debian CACHE: the same packages in a fresh Debian 12, made once with Debian's mmdebstrap and kept in CACHE: apt installs
 # them, systemd (in systemd-nspawn) runs both servers, which plan, measure, reload, are restarted by the watchdog, take keys that root alone can read
-# and stop; a purge leaves nothing but an operator's models. Needs root and Debian's mirrors.
+# and stop; a purge leaves nothing but an operator's models. Needs root, Debian's mirrors and a niceness of 9 at most (searches run 10 steps below).
 set -euo pipefail
 
 build=$(realpath "$1")
