@@ -2,8 +2,10 @@
 // it copies memory. Prints tables in Markdown; the JSON document is written anew after every case,
 // so that a run that is killed leaves what it measured.
 //
-//   gpu_kernels_bench [--quick] [--json FILE]
+//   gpu_kernels_bench [--quick|--tiny] [--json FILE]
 //
+// --quick: fewer passes. --tiny: every case on tables and batches so small that its times mean
+// nothing: whether it runs.
 // Device time between events, caches flushed before each pass, two batches of ids rotated, median
 // and 10th and 90th percentile. Traffic models: kernels/cuda/traffic.h. GB = 1e9 bytes.
 #include <algorithm>
@@ -57,6 +59,7 @@ struct Shape {
   std::int64_t batch_size = 8192;
   double pooling_factor = 20;
   std::int64_t table_bytes = 2 * kGiB;  // far beyond any L2
+  std::int64_t copied_bytes = kGiB;
   int warmups = 5;
   int iterations = 30;
 };
@@ -103,28 +106,27 @@ Json Times(const std::vector<double>& ms) {
 }
 
 // Bytes read plus bytes written; the better of the driver's copy and a kernel's.
-StatusOr<Json> MeasureCopy(CudaDevice& device) {
-  constexpr std::int64_t kBytes = kGiB;
+StatusOr<Json> MeasureCopy(CudaDevice& device, std::int64_t bytes) {
   cuda::GpuBuffer from(device.gpu()), to(device.gpu());
-  NS_RETURN_IF_ERROR(from.Reserve(kBytes));
-  NS_RETURN_IF_ERROR(to.Reserve(kBytes));
+  NS_RETURN_IF_ERROR(from.Reserve(bytes));
+  NS_RETURN_IF_ERROR(to.Reserve(bytes));
   cuda::CudaGpu& gpu = *device.gpu();
-  gpu.Note(cudaMemsetAsync(from.at(0), 1, kBytes, gpu.stream()), "filling");
+  gpu.Note(cudaMemsetAsync(from.at(0), 1, bytes, gpu.stream()), "filling");
   std::vector<double> driver_ms, kernel_ms;
   for (int i = 0; i < 12; ++i) {
     driver_ms.push_back(device.TimeMs([&] {
-      gpu.Note(
-          cudaMemcpyAsync(to.at(0), from.at(0), kBytes, cudaMemcpyDeviceToDevice, gpu.stream()),
-          "copying");
+      gpu.Note(cudaMemcpyAsync(to.at(0), from.at(0), bytes, cudaMemcpyDeviceToDevice, gpu.stream()),
+               "copying");
     }));
-    kernel_ms.push_back(device.TimeMs([&] {
-      gpu.Note(cuda::LaunchCopy(to.at(0), from.at(0), kBytes, gpu.stream()), "copying");
-    }));
+    kernel_ms.push_back(device.TimeMs(
+        [&] { gpu.Note(cuda::LaunchCopy(to.at(0), from.at(0), bytes, gpu.stream()), "copying"); }));
   }
   NS_RETURN_IF_ERROR(device.Health());
-  const double driver = 2e-6 * kBytes / Percentile(driver_ms, 50);
-  const double kernel = 2e-6 * kBytes / Percentile(kernel_ms, 50);
-  return Json{{"driver_gb_per_s", driver},
+  const double moved = 2e-6 * static_cast<double>(bytes);
+  const double driver = moved / Percentile(driver_ms, 50);
+  const double kernel = moved / Percentile(kernel_ms, 50);
+  return Json{{"bytes", bytes},
+              {"driver_gb_per_s", driver},
               {"kernel_gb_per_s", kernel},
               {"gb_per_s", std::max(driver, kernel)}};
 }
@@ -247,12 +249,23 @@ Status WriteJson(const Json& result, const std::string& path) {
   return error ? Unavailable("{}: {}", path, error.message()) : absl::OkStatus();
 }
 
-Status RunAll(bool quick, const std::string& json_path) {
+Shape ShapeOf(std::string_view option) {
+  Shape shape;
+  if (option == "--quick") shape.iterations = 10;
+  if (option == "--tiny") {
+    shape = {.batch_size = 32,
+             .table_bytes = kMiB / 8,
+             .copied_bytes = kMiB,
+             .warmups = 1,
+             .iterations = 3};
+  }
+  return shape;
+}
+
+Status RunAll(const Shape& shape, const std::string& json_path) {
   NS_RETURN_IF_ERROR(cuda::CountCudaDevices().status());
   NS_ASSIGN_OR_RETURN(auto device, CudaDevice::Create(0, std::make_shared<NoCollectives>()));
-  Shape shape;
-  if (quick) shape.iterations = 10;
-  NS_ASSIGN_OR_RETURN(const Json copy, MeasureCopy(*device));
+  NS_ASSIGN_OR_RETURN(const Json copy, MeasureCopy(*device, shape.copied_bytes));
   Json result = {{"device", device->properties().name},
                  {"details", device->properties().details},
                  {"conditions_before", device->Conditions()},
@@ -277,20 +290,20 @@ Status RunAll(bool quick, const std::string& json_path) {
 }  // namespace neuroshard
 
 int main(int argc, char** argv) {
-  bool quick = false;
+  std::string_view option;
   std::string json_path;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == "--quick") {
-      quick = true;
+    if (argument == "--quick" || argument == "--tiny") {
+      option = argument;
     } else if (argument == "--json" && i + 1 < argc) {
       json_path = argv[++i];
     } else {
-      std::cerr << "usage: gpu_kernels_bench [--quick] [--json FILE]\n";
+      std::cerr << "usage: gpu_kernels_bench [--quick|--tiny] [--json FILE]\n";
       return 2;
     }
   }
-  const neuroshard::Status status = neuroshard::RunAll(quick, json_path);
+  const neuroshard::Status status = neuroshard::RunAll(neuroshard::ShapeOf(option), json_path);
   if (status.ok()) return 0;
   std::cerr << "gpu_kernels_bench: " << neuroshard::Message(status) << "\n";
   return 1;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/bytes.h"
+
 namespace neuroshard {
 namespace {
 
@@ -58,8 +60,9 @@ std::vector<Target> Targets(const Json& result) {
 void PrintGpuKernelTables(const nlohmann::ordered_json& result, std::ostream& out) {
   const Json& copy = result["copy"];
   out << fmt::format(
-      "Copying 1 GiB: {:.0f} GB/s by the driver, {:.0f} by a kernel (bytes read plus written).\n\n",
-      copy["driver_gb_per_s"].get<double>(), copy["kernel_gb_per_s"].get<double>());
+      "Copying {}: {:.0f} GB/s by the driver, {:.0f} by a kernel (bytes read plus written).\n\n",
+      FormatBytes(copy["bytes"].get<std::int64_t>()), copy["driver_gb_per_s"].get<double>(),
+      copy["kernel_gb_per_s"].get<double>());
   out << "| case | batch | forward ms | of copying | nominal | backward ms | of copying | nominal "
          "| ids copied ms | ids made ms |\n|---|---|---|---|---|---|---|---|---|---|\n";
   for (const Json& one : result["cases"]) {

@@ -17,6 +17,7 @@
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/nvml.h"
 #include "tests/support/embedding_suite.h"
+#include "tests/support/every_kernel.h"
 
 namespace neuroshard::testing {
 namespace {
@@ -153,6 +154,25 @@ TEST_F(CudaDeviceTest, StaysUsableAfterOutOfMemory) {
 TEST_F(CudaDeviceTest, ErrorsThatCannotBeUndonePoisonTheDevice) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(FailElsewhereAndLook(*device_), ::testing::ExitedWithCode(0), "illegal|unspecified");
+}
+
+// What compute-sanitizer runs (bench/gpu/run.sh): every kernel, and little more. That none is left
+// out is checked on the fake runtime (tests/fake_gpu/every_kernel_test.sh).
+TEST_F(CudaDeviceTest, EveryKernelOnce) {
+  RunEveryLookupKernel(
+      [this](const EmbeddingOpSpec& spec) { return device_->CreateEmbeddingOp(spec); });
+  constexpr std::int64_t kBytes = 4096;
+  cuda::GpuBuffer from(device_->gpu()), to(device_->gpu());
+  ASSERT_TRUE(from.Reserve(kBytes).ok());
+  ASSERT_TRUE(to.Reserve(kBytes).ok());
+  cuda::CudaGpu& gpu = *device_->gpu();
+  ASSERT_EQ(cudaMemsetAsync(from.at(0), 0, kBytes, gpu.stream()), cudaSuccess);
+  EXPECT_GT(device_->TimeMs([&] {
+    (void)cuda::LaunchCopy(to.at(0), from.at(0), kBytes, gpu.stream());
+    (void)cuda::LaunchRead(to.at(0), kBytes, gpu.stream());
+  }),
+            0);
+  EXPECT_TRUE(device_->Health().ok()) << device_->Health();
 }
 
 // Beyond 2^31 elements and 2^33 bytes of one table: rows at both ends.

@@ -13,56 +13,20 @@
 #include <vector>
 
 #include "common/base/bytes.h"
-#include "common/base/random.h"
 #include "kernels/cuda/gpu_embedding_op.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/testing/emulated_gpu.h"
 #include "kernels/cuda/testing/simt_emulator.h"
-#include "kernels/indices/lookup_generator.h"
-#include "tests/support/op_beside_oracle.h"
+#include "tests/support/every_kernel.h"
 
 namespace neuroshard::cuda {
 namespace {
 
-using ::neuroshard::testing::OpBesideOracle;
-using ::neuroshard::testing::RandomLookups;
-
 // Every kernel once, beside the oracle.
 void RunEveryKernel() {
   auto gpu = std::make_shared<EmulatedGpu>(64 * kMiB);
-  for (const Optimizer optimizer : {Optimizer::kRowwiseAdagrad, Optimizer::kSgd}) {
-    Random random(3);
-    EmbeddingOpSpec spec;
-    spec.batch_size = 12;
-    spec.optimizer = optimizer;
-    std::vector<LookupBatch> inputs;
-    for (const std::int64_t cols : {4, 12, 64, 128, 200}) {
-      spec.tables.push_back({70, cols, cols == 64 ? PoolingMode::kMean : PoolingMode::kSum});
-      // Bags beyond kLongestBag, rows that occur in many chunks.
-      inputs.push_back(RandomLookups(random, cols == 12 ? 3 : 70, spec.batch_size,
-                                     cols == 4 ? 4000 : 40, cols == 12));
-    }
-    for (const std::int64_t cols : {8, 300}) {
-      spec.tables.push_back({70, cols, PoolingMode::kNone});
-      inputs.push_back(RandomLookups(random, 70, spec.batch_size, 90, false));
-    }
-    OpBesideOracle pair(GpuEmbeddingOp::Create(gpu, spec).value(), spec, inputs, random);
-    pair.ForwardAgrees();
-    for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random, 2e-5);
-  }
-
-  EmbeddingOpSpec spec;
-  spec.batch_size = 300;
-  spec.tables = {{1000, 4, PoolingMode::kSum}};
-  const LookupPlan plan = PlanZipfLookups({1000, 300, 5, false, 1}, 0.5).value();
-  const auto forward = [&](auto&& set_inputs) {
-    auto op = GpuEmbeddingOp::Create(gpu, spec).value();
-    EXPECT_TRUE(set_inputs(*op).ok());
-    op->Forward();
-    return op->Output();
-  };
-  EXPECT_EQ(forward([&](EmbeddingOp& op) { return op.GenerateInputs({plan}); }),
-            forward([&](EmbeddingOp& op) { return op.SetInputs({ExpandLookups(plan)}); }));
+  testing::RunEveryLookupKernel(
+      [&gpu](const EmbeddingOpSpec& spec) { return GpuEmbeddingOp::Create(gpu, spec); });
 
   constexpr std::int64_t kBytes = 16 * (40 * 1024 + 5);
   std::byte* from = gpu->Allocate(kBytes).value();

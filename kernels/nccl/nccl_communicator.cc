@@ -64,6 +64,13 @@ NcclCommunicator::~NcclCommunicator() {
   if (end_ != nullptr) (void)cudaEventDestroy(end_);
 }
 
+bool NcclCommunicator::Begun() const {
+  gpu_->Use();
+  const bool begun = cudaEventQuery(begin_) == cudaSuccess;
+  (void)cudaGetLastError();
+  return begun;
+}
+
 Status NcclCommunicator::Reserve(const AllToAllCounts& counts) {
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
   return ReserveBytes(bytes);

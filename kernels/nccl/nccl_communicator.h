@@ -64,6 +64,8 @@ class NcclCommunicator final : public Communicator {
   std::byte* device_send_buffer() const { return send_.at(0); }
   std::byte* device_receive_buffer() const { return receive_.at(0); }
   cuda::CudaGpu& gpu() const { return *gpu_; }
+  // Whether the device has come to where the last exchange's time begins, for tests.
+  bool Begun() const;
 
  private:
   // What the next exchange begins after; nothing without `wait`.

@@ -8,6 +8,9 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kSpinning{2};
+constexpr std::chrono::microseconds kBetweenPolls{50};
+
 }  // namespace
 
 Status NcclRank::Connect(const ncclUniqueId& id) {
@@ -25,7 +28,7 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
                         const std::function<StatusOr<bool>()>& done,
                         const std::function<void()>& give_up) {
   NS_RETURN_IF_ERROR(broken_);
-  const auto deadline = SteadyTime::now() + spec_.timeout;
+  const auto begin = SteadyTime::now(), deadline = begin + spec_.timeout;
   std::string reason;
   ncclResult_t result = aborted_ ? ncclInProgress : call();
   bool under_way = false;
@@ -51,7 +54,12 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
         result = ncclInternalError;
       }
     }
-    std::this_thread::yield();
+    // Ranks may be more than cores: one that waits for long leaves its core to those it waits for.
+    if (SteadyTime::now() - begin > kSpinning) {
+      std::this_thread::sleep_for(kBetweenPolls);
+    } else {
+      std::this_thread::yield();
+    }
   }
   broken_ = absl::AbortedError(fmt::format("{} of rank {} in a group of {}: {}", what, spec_.rank,
                                            spec_.world_size, reason));

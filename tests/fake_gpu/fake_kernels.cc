@@ -1,9 +1,12 @@
 // The launches of kernels/cuda/kernel_launches.h on the fake runtime: the bodies of the kernels in
 // loops (kernels/cuda/testing/sequential_gpu.h), on the stream's thread.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <string>
 
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/testing/sequential_gpu.h"
@@ -19,6 +22,18 @@ bool CanTouch(const void* memory, std::int64_t bytes, cudaStream_t stream) {
   if (fake_gpu::IsDeviceMemory(memory, bytes)) return true;
   fake_gpu::Break(stream, cudaErrorIllegalAddress);
   return false;
+}
+
+// As LaunchUpdateOf chooses.
+std::string UpdateKernelName(EntryKind entries, int vectors_per_lane, const UpdateStep& step) {
+  const bool moments = HasMoments(step.optimizer);
+  const int narrow = NarrowVectors(moments);
+  return fmt::format("UpdateKernel<{}, {}, {}>",
+                     vectors_per_lane <= narrow ? std::to_string(narrow) : "kMaxVectorsPerLane",
+                     entries == EntryKind::kPlain    ? "PlainOccurrence"
+                     : entries == EntryKind::kScaled ? "ScaledOccurrence"
+                                                     : "void",
+                     moments);
 }
 
 }  // namespace
@@ -47,7 +62,8 @@ cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
 
 cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
                        cudaStream_t stream) {
-  return fake_gpu::Launch("KeyKernel", stream,
+  return fake_gpu::Launch(scaled ? "KeyKernel<ScaledOccurrence>" : "KeyKernel<PlainOccurrence>",
+                          stream,
                           [=] { SequentialGpu(0).MakeRowKeys(batch, keys, occurrences, scaled); });
 }
 
@@ -74,7 +90,7 @@ cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uin
 
 cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
                          UpdateStep step, cudaStream_t stream) {
-  return fake_gpu::Launch("UpdateKernel", stream, [=] {
+  return fake_gpu::Launch(UpdateKernelName(entries, vectors_per_lane, step), stream, [=] {
     SequentialGpu(0).Update({batch, entries, vectors_per_lane, step});
   });
 }

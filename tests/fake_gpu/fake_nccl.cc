@@ -2,7 +2,8 @@
 // group, whose name is in the unique id, so that ranks may be in one process or in several of one
 // host. A call under way is told as such (ncclInProgress) until it was asked about a few times, and
 // only then is its kernel in the stream. FAKE_NCCL_DIR is where the folders are, /dev/shm unless
-// stated.
+// stated. FAKE_NCCL_MEMORY=BYTES: what a rank takes of its device with its first exchange of each
+// kind (send and receive, and each other collective), until the rank ends; 0 unless stated.
 #include <fmt/format.h>
 #include <nccl.h>
 #include <netinet/in.h>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -36,6 +38,7 @@ struct ncclComm {
   std::atomic<ncclResult_t> state = ncclInProgress;
   std::atomic<int> running = 0;  // kernels in streams
   std::vector<std::uint64_t> sent, received;
+  std::set<std::string> kinds;  // of exchanges that there were
   int polls_left = 0;
   std::function<cudaError_t()> pending;
   std::thread connecting;
@@ -118,8 +121,20 @@ std::size_t BytesOf(ncclDataType_t type) {
   }
 }
 
-ncclResult_t Begin(ncclComm_t comm, cudaStream_t stream, Work work) {
+std::int64_t BytesOfKind() {
+  const char* text = std::getenv("FAKE_NCCL_MEMORY");
+  return text == nullptr ? 0 : std::atoll(text);
+}
+
+ncclResult_t Begin(ncclComm_t comm, cudaStream_t stream, const char* kind, Work work) {
   if (comm->pending || comm->state != ncclSuccess) return ncclInvalidUsage;
+  if (!comm->kinds.contains(kind)) {
+    if (!neuroshard::fake_gpu::TakeMemory(BytesOfKind())) {
+      last_error = "Cuda failure 2 'out of memory'";
+      return comm->state = ncclUnhandledCudaError;
+    }
+    comm->kinds.insert(kind);
+  }
   comm->polls_left = 2;
   comm->pending = [comm, stream, work = std::move(work)] {
     ++comm->running;
@@ -203,10 +218,11 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError    ? "remote process exited or there was a network error"
-         : result == ncclInvalidUsage ? "invalid usage"
-         : result == ncclInProgress   ? "NCCL operation in progress"
-                                      : "an error of the fake NCCL";
+  return result == ncclRemoteError          ? "remote process exited or there was a network error"
+         : result == ncclInvalidUsage       ? "invalid usage"
+         : result == ncclInProgress         ? "NCCL operation in progress"
+         : result == ncclUnhandledCudaError ? "unhandled cuda error"
+                                            : "an error of the fake NCCL";
 }
 
 const char* ncclGetLastError(ncclComm_t) { return last_error; }
@@ -262,6 +278,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
   if (comm->connecting.joinable()) comm->connecting.join();
   while (comm->running > 0) LetOthersRun();
+  neuroshard::fake_gpu::TakeMemory(-BytesOfKind() * static_cast<std::int64_t>(comm->kinds.size()));
   std::ofstream(comm->folder / fmt::format("gone.{}", comm->rank)).put('x');
   bool all = true;
   std::error_code ignored;
@@ -283,7 +300,7 @@ ncclResult_t ncclGroupEnd() {
   std::vector<Transfer> transfers = std::exchange(grouped, {});
   const ncclComm_t comm = transfers[0].comm;
   const cudaStream_t stream = transfers[0].stream;
-  return Begin(comm, stream, [comm, transfers = std::move(transfers)] {
+  return Begin(comm, stream, "send and receive", [comm, transfers = std::move(transfers)] {
     for (const Transfer& transfer : transfers) {
       if (transfer.sends) comm->SendTo(transfer.peer, transfer.memory, transfer.bytes);
     }
@@ -310,17 +327,18 @@ ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return Begin(comm, stream, [=] { Reduce(comm, from, to, count, type, op, false); });
+  return Begin(comm, stream, "all-reduce", [=] { Reduce(comm, from, to, count, type, op, false); });
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return Begin(comm, stream, [=] { Reduce(comm, from, to, count, type, op, true); });
+  return Begin(comm, stream, "reduce-scatter",
+               [=] { Reduce(comm, from, to, count, type, op, true); });
 }
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  return Begin(comm, stream, [=] {
+  return Begin(comm, stream, "all-gather", [=] {
     const std::size_t bytes = count * BytesOf(type);
     for (int peer = 0; peer < comm->size; ++peer) comm->SendTo(peer, from, bytes);
     for (int peer = 0; peer < comm->size; ++peer) {

@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -74,14 +76,15 @@ struct World {
   std::mutex mutex;
   std::vector<Device> devices;
   std::size_t memory_bytes = 0;
-  std::uint64_t next_seed = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t num_streams = 0;  // made so far
   std::vector<Fault> faults;
   std::map<const std::byte*, std::pair<std::size_t, int>> allocations;  // bytes and device
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
 
   World()
       : memory_bytes(static_cast<std::size_t>(Setting("FAKE_GPU_MEMORY", std::int64_t{4} << 30))),
-        next_seed(static_cast<std::uint64_t>(Setting("FAKE_GPU_SEED", 1)) << 32),
+        seed(static_cast<std::uint64_t>(Setting("FAKE_GPU_SEED", 1))),
         faults(FaultsOfEnvironment()) {
     devices.assign(static_cast<std::size_t>(Setting("FAKE_GPUS", 1)), {memory_bytes, cudaSuccess});
   }
@@ -107,7 +110,7 @@ void UntilAnotherDeviceWaits(int device);
 }
 
 // What the environment has for this call. `hangs`: told instead of hanging here.
-cudaError_t Enter(const char* call, int device, bool* hangs = nullptr) {
+cudaError_t Enter(const std::string& call, int device, bool* hangs = nullptr) {
   World& world = TheWorld();
   std::unique_lock lock(world.mutex);
   if (device < 0 || device >= static_cast<int>(world.devices.size())) {
@@ -144,10 +147,10 @@ using neuroshard::fake_gpu::Say;
 using neuroshard::fake_gpu::TheWorld;
 using neuroshard::fake_gpu::World;
 
-// A queue with a thread that runs what is in it, in order.
+// A queue with a thread that runs what is in it, in order; when, says the header.
 struct CUstream_st {
   CUstream_st(int its_device, std::uint64_t seed)
-      : device(its_device), random(seed), thread([this] { Run(); }) {}
+      : device(its_device), order(seed), thread([this] { Run(); }) {}
   ~CUstream_st() {
     {
       const std::lock_guard lock(mutex);
@@ -158,12 +161,12 @@ struct CUstream_st {
   }
 
   void Push(std::function<void()> work) {
-    {
-      const std::lock_guard lock(mutex);
-      queue.push_back(std::move(work));
-      ++pushed;
-    }
+    constexpr std::chrono::microseconds kAtOnce{200};  // what waits is not waited for longer
+    std::unique_lock lock(mutex);
+    const std::uint64_t kind = order() % 8, number = ++pushed;
+    queue.push_back({std::move(work), kind == 0});
     changed.notify_all();
+    if (kind == 1) changed.wait_for(lock, kAtOnce, [&] { return done >= number; });
   }
   bool Idle() {
     const std::lock_guard lock(mutex);
@@ -172,8 +175,17 @@ struct CUstream_st {
   // Until what is in it now has run.
   void Wait() {
     std::unique_lock lock(mutex);
-    const std::uint64_t last = pushed;
+    const std::uint64_t last = awaited = pushed;
+    changed.notify_all();
     changed.wait(lock, [&] { return done >= last; });
+  }
+  // Somebody waits for what is in it now.
+  void Await() {
+    {
+      const std::lock_guard lock(mutex);
+      awaited = pushed;
+    }
+    changed.notify_all();
   }
 
   void Run() {
@@ -181,10 +193,12 @@ struct CUstream_st {
     while (true) {
       changed.wait(lock, [&] { return ended || !queue.empty(); });
       if (queue.empty()) return;
-      const std::function<void()>& work = queue.front();
+      if (queue.front().late) {
+        changed.wait_for(lock, neuroshard::fake_gpu::kLongestDelay,
+                         [&] { return ended || awaited > done; });
+      }
+      const std::function<void()>& work = queue.front().work;
       lock.unlock();
-      // Now and then late, as a real stream may be, so that others overtake it.
-      if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 50));
       work();
       lock.lock();
       queue.pop_front();
@@ -196,10 +210,14 @@ struct CUstream_st {
   const int device;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> queue;  // what runs is its front
-  std::uint64_t pushed = 0, done = 0;
+  struct Item {
+    std::function<void()> work;
+    bool late;
+  };
+  std::deque<Item> queue;  // what runs is its front
+  std::uint64_t pushed = 0, done = 0, awaited = 0;
   bool ended = false;
-  std::mt19937_64 random;
+  std::mt19937_64 order;
   std::thread thread;
 };
 
@@ -216,15 +234,17 @@ struct CUevent_st {
 namespace neuroshard::fake_gpu {
 namespace {
 
+std::vector<std::shared_ptr<CUstream_st>> AllStreams() {
+  std::vector<std::shared_ptr<CUstream_st>> streams;
+  const std::lock_guard lock(TheWorld().mutex);
+  for (const auto& [handle, stream] : TheWorld().streams) streams.push_back(stream);
+  return streams;
+}
+
 // Until everything in every stream of the process has run: a device and its peers. So real calls
 // that allocate or free may do, and NCCL makes the devices of a process each other's peers.
 void WaitForAllStreams() {
-  std::vector<std::shared_ptr<CUstream_st>> streams;
-  {
-    const std::lock_guard lock(TheWorld().mutex);
-    for (const auto& [handle, stream] : TheWorld().streams) streams.push_back(stream);
-  }
-  for (const auto& stream : streams) stream->Wait();
+  for (const auto& stream : AllStreams()) stream->Wait();
 }
 
 // Until what runs on another device of the process has run for a while, as what waits does, or has
@@ -253,6 +273,14 @@ void UntilAnotherDeviceWaits(int device) {
   }
 }
 
+void NoteLaunched(const std::string& kernel) {
+  static const char* const path = std::getenv("FAKE_GPU_LAUNCHED");
+  if (path == nullptr) return;
+  static std::set<std::string> names;
+  const std::lock_guard lock(TheWorld().mutex);
+  if (names.insert(kernel).second) std::ofstream(path, std::ios::app) << kernel << "\n";
+}
+
 cudaError_t StateOf(int device) {
   const std::lock_guard lock(TheWorld().mutex);
   return TheWorld().devices[device].broken;
@@ -260,9 +288,10 @@ cudaError_t StateOf(int device) {
 
 }  // namespace
 
-cudaError_t Launch(const char* kernel, cudaStream_t stream, std::function<void()> body,
+cudaError_t Launch(const std::string& kernel, cudaStream_t stream, std::function<void()> body,
                    std::function<void()> hung) {
   bool hangs = false;
+  NoteLaunched(kernel);
   const cudaError_t error = Enter(kernel, stream->device, &hangs);
   if (error != cudaSuccess) return Say(error);
   if (!hung) hung = Hang;
@@ -271,6 +300,14 @@ cudaError_t Launch(const char* kernel, cudaStream_t stream, std::function<void()
     if (StateOf(stream->device) == cudaSuccess) body();
   });
   return cudaSuccess;
+}
+
+bool TakeMemory(std::int64_t bytes) {
+  const std::lock_guard lock(TheWorld().mutex);
+  std::size_t& free_bytes = TheWorld().devices[current_device].free_bytes;
+  if (bytes > static_cast<std::int64_t>(free_bytes)) return false;
+  free_bytes -= static_cast<std::size_t>(bytes);
+  return true;
 }
 
 bool IsDeviceMemory(const void* begin, std::int64_t bytes) {
@@ -416,7 +453,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   }
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
-  auto made = std::make_shared<CUstream_st>(current_device, ++world.next_seed);
+  auto made = std::make_shared<CUstream_st>(current_device, world.seed << 32 | ++world.num_streams);
   *stream = made.get();
   world.streams.emplace(*stream, std::move(made));
   return cudaSuccess;
@@ -444,8 +481,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return Say(fake::StateOf(stream->device));
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  const auto is_where = [bytes](const void* memory, bool of_device) {
+    return fake::IsDeviceMemory(memory, static_cast<std::int64_t>(bytes)) == of_device;
+  };
+  if (bytes == 0) return cudaSuccess;
+  if (!is_where(to, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+      !is_where(from, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)) {
+    return Say(cudaErrorInvalidValue);
+  }
   return fake::Launch("cudaMemcpyAsync", stream, [=] { std::memcpy(to, from, bytes); });
 }
 
@@ -492,6 +537,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t error = Enter("cudaEventSynchronize", current_device)) return Say(error);
   {
+    for (const auto& stream : fake::AllStreams()) stream->Await();
     CUevent_st::State& state = *event->state;
     std::unique_lock lock(state.mutex);
     state.changed.wait(lock, [&] { return state.reached == state.recorded; });
@@ -501,12 +547,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (const cudaError_t error = Enter("cudaEventElapsedTime", current_device)) return Say(error);
-  const std::scoped_lock lock(begin->state->mutex, end->state->mutex);
-  if (begin->state->reached == 0 || end->state->reached == 0) {
-    return Say(cudaErrorInvalidResourceHandle);
+  SteadyTime::time_point times[2];
+  for (const cudaEvent_t event : {begin, end}) {
+    const std::lock_guard lock(event->state->mutex);
+    if (event->state->recorded == 0) return Say(cudaErrorInvalidResourceHandle);
+    if (event->state->reached != event->state->recorded) return Say(cudaErrorNotReady);
+    times[event == end] = event->state->time;
   }
   *milliseconds =
-      std::chrono::duration<float, std::milli>(end->state->time - begin->state->time).count();
+      begin == end ? 0 : std::chrono::duration<float, std::milli>(times[1] - times[0]).count();
   return cudaSuccess;
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/gpu_buffer.h"
 #include "kernels/nccl/nccl_backend.h"
 
 namespace neuroshard {
@@ -66,6 +67,27 @@ TEST_F(OneProcessTest, AllThatReserveBeforeAnyExchangesDoNot) {
     EXPECT_TRUE(status.ok()) << status;
   }
   for (const Status& status : ForBoth([&](int rank) { return group_[rank]->Max(1).status(); })) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+// With FAKE_NCCL_MEMORY. Tables may fill what a device says it has: NCCL, which takes memory when
+// there is the first exchange of a kind, finds what was kept back.
+TEST_F(OneProcessTest, NcclFindsMemoryBesideTablesThatFillTheDevice) {
+  std::vector<std::unique_ptr<cuda::GpuBuffer>> tables;
+  for (int device = 0; device < 2; ++device) {
+    const std::shared_ptr<cuda::CudaGpu> gpu = cuda::CudaGpu::Create(device).value();
+    ASSERT_TRUE(group_[device]->Reserve({{64, 64}, {64, 64}}).ok());
+    tables.push_back(std::make_unique<cuda::GpuBuffer>(gpu));
+    ASSERT_TRUE(tables.back()->Reserve(gpu->AvailableBytes()).ok());
+  }
+  for (const Status& status : ForBoth([&](int rank) -> Status {
+         for (const Collective collective :
+              {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllReduce}) {
+           NS_RETURN_IF_ERROR(group_[rank]->RunBlocks(collective, 64));
+         }
+         return group_[rank]->AllToAll({{64, 64}, {64, 64}});
+       })) {
     EXPECT_TRUE(status.ok()) << status;
   }
 }
