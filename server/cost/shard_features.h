@@ -42,7 +42,8 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
 
 // A row block of a table that states hot_row_blocks, at global_batch_size, as one whose table is
 // looked up so much more, and in the same rows, that its even share is what the hottest block gets
-// (ExpectedHottestRowBlock). Others as they are.
+// (ExpectedHottestRowBlock). A block in proportion gets as much more than its share as the
+// hottest of as many equal blocks does. Others as they are.
 ShardFeatures AsHottestRowBlock(const ShardFeatures& shard, std::int64_t global_batch_size);
 
 // A measured shard: a whole table of its own.

@@ -20,9 +20,8 @@ struct CostFloor {
 // Every layout that the rules leave to table `index` costs at least as much as one of these, in
 // both respects, under a model with additive_compute, separable_comm and monotone_shard_costs.
 // Ascending by peak, descending by total; empty where the rules leave nothing. `pricer` is of this
-// request and such a model. O(log(columns) + columns / 4 up to 256) shards are priced, and one of each
-// size of row blocks in proportion. Why this is
-// so: README of this folder.
+// request and such a model. O(log(columns) + columns / 4 up to 256) shards are priced, and one of
+// each size of row blocks in proportion. Why this is so: README of this folder.
 std::vector<CostFloor> CostFloorsOf(const PlanRequest& request, const CompiledRules& rules,
                                     int index, ShardPricer& pricer);
 

@@ -111,7 +111,7 @@ TEST_F(CompiledRulesTest, RowsInProportionAreCutByRowWiseAlone) {
   EXPECT_THAT(sizes(2), ElementsAre(100, 0, 0, 0, 0));
   EXPECT_EQ(Types(2), whole_rows) << "two buckets for five ranks";
   EXPECT_EQ(Types(3), whole_rows);
-  request_.memory.reserve_bytes = 1 << 19;  // 1 MiB and 5 MiB are left, in halves
+  request_.memory.reserve_bytes = 1 << 19;  // leaves 1/2 MiB, of rank 4 5/2 MiB
   EXPECT_THAT(sizes(0), ElementsAre(11, 11, 11, 11, 56));
 }
 

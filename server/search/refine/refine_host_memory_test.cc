@@ -259,8 +259,8 @@ TEST(RefineHostMemoryTest, APlanIsFoundWhereverThereIsOneAndTinyOnesAreTheBest) 
   EXPECT_LT(worst, 1 + 1e-5);
 }
 
-TEST(RefineHostMemoryTest, WithSsdsAPlanIsFoundWhereverThereIsOneAndTinyOnesAreMostlyTheBest) {
-  int none = 0, on_ssd = 0, only_with_ssd = 0, not_the_best = 0;
+TEST(RefineHostMemoryTest, WithSsdsAPlanIsFoundWhereverThereIsOneAndTinyOnesAreTheBest) {
+  int none = 0, on_ssd = 0, only_with_ssd = 0;
   for (std::uint64_t seed = 0; seed < 90; ++seed) {
     Random random(seed);
     const double device_share = 0.1 + 0.9 * random.UniformReal();
@@ -278,7 +278,7 @@ TEST(RefineHostMemoryTest, WithSsdsAPlanIsFoundWhereverThereIsOneAndTinyOnesAreM
       continue;
     }
     EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << seed;
-    if (result->cost.embedding_cost_ms > best_ms * (1 + 1e-5)) ++not_the_best;
+    EXPECT_LT(result->cost.embedding_cost_ms, best_ms * (1 + 1e-5)) << seed;
     if (HasRowsOnSsd(result->plan)) ++on_ssd;
     const PlanRequest without = WithoutSsds(request);
     const auto beside = Search(without);
@@ -292,8 +292,6 @@ TEST(RefineHostMemoryTest, WithSsdsAPlanIsFoundWhereverThereIsOneAndTinyOnesAreM
   EXPECT_LT(none, 60);
   EXPECT_GT(on_ssd, 10);
   EXPECT_GT(only_with_ssd, 5);
-  // Of three memories the descent leaves one of these requests in a plan that is not the cheapest.
-  EXPECT_LE(not_the_best, 1);
 }
 
 TEST(RefineHostMemoryTest, LeaveToUseSsdsMakesNoPlanDearer) {

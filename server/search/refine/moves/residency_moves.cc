@@ -42,6 +42,8 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
                              ResidencyNeighbourhood neighbourhood, MoveList& list) {
   for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
   listed_ranks_.clear();
+  host_changes_.clear();
+  if (rules_.has_ssd()) host_left_ = solution.host_memory();
   estimator_.CostliestTables(
       solution, pricer, source, kPromotedTables, [&](int table) { return IsFree(solution, table); },
       tables_);
@@ -69,6 +71,8 @@ void ResidencyMoves::Begin() {
   touched_.clear();
   for (const int table : changed_tables_) changed_[static_cast<std::size_t>(table)] = false;
   changed_tables_.clear();
+  for (const auto& [rank, bytes] : host_changes_) host_left_->Add(rank, bytes, -1);
+  host_changes_.clear();
 }
 
 Unit ResidencyMoves::InResidency(Unit unit, int residency) {
@@ -77,14 +81,25 @@ Unit ResidencyMoves::InResidency(Unit unit, int residency) {
   return unit;
 }
 
+void ResidencyMoves::Count(const Solution& solution, const Unit& unit, int sign) {
+  for (int i = 0; i < unit.shards.count; ++i) {
+    const int rank = solution.RankOf(unit, i);
+    const int shard = unit.shards.at(i);
+    touched_.push_back(rank);
+    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(shard);
+    if (!host_left_.has_value() || unit.residency == 0) continue;
+    HostBytes bytes = shard_table_.host_bytes(shard);
+    bytes.memory *= sign;
+    bytes.ssd *= sign;
+    host_left_->Add(rank, bytes);
+    host_changes_.emplace_back(rank, bytes);
+  }
+}
+
 void ResidencyMoves::Remove(const Solution& solution, int id) {
   const Unit& unit = solution.unit(id);
   removed_.push_back(id);
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution.RankOf(unit, i);
-    touched_.push_back(rank);
-    more_bytes_[static_cast<std::size_t>(rank)] -= shard_table_.bytes(unit.shards.at(i));
-  }
+  Count(solution, unit, -1);
   if (changed_[static_cast<std::size_t>(unit.table)]) return;
   changed_[static_cast<std::size_t>(unit.table)] = true;
   changed_tables_.push_back(unit.table);
@@ -92,11 +107,7 @@ void ResidencyMoves::Remove(const Solution& solution, int id) {
 
 void ResidencyMoves::Add(const Solution& solution, const Unit& unit) {
   added_.push_back(unit);
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution.RankOf(unit, i);
-    touched_.push_back(rank);
-    more_bytes_[static_cast<std::size_t>(rank)] += shard_table_.bytes(unit.shards.at(i));
-  }
+  Count(solution, unit, 1);
 }
 
 void ResidencyMoves::SetResidency(const Solution& solution, int table, int residency) {
@@ -141,7 +152,7 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
     const std::vector<int>& residencies = *rules_.of(unit.table).residencies;
     const auto add = [&](int residency) {
       if (residency == unit.residency || !rules_.Allows(unit.table, residency, unit.type)) return;
-      changes.push_back({unit.table, residency, 0, 0});
+      changes.push_back({unit.table, residency});
     };
     const std::ptrdiff_t size = std::ssize(residencies);
     const std::ptrdiff_t now =
@@ -172,6 +183,9 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
         shard_table_.bytes(unit.shards.at(i)) - shard_table_.bytes(then.shards.at(i));
     change.lost_ms += static_cast<double>(shard_table_.single_cost_ms(then.shards.at(i), rank)) -
                       static_cast<double>(shard_table_.single_cost_ms(unit.shards.at(i), rank));
+    if (rules_.residency(then.residency).tier() != MemoryTier::kSsd) return;
+    change.freed_host_bytes += shard_table_.host_bytes(unit.shards.at(i)).memory -
+                               shard_table_.host_bytes(then.shards.at(i)).memory;
   });
   const std::size_t listed = changes.size();
   context_.AddWork(Work::kEstimate, 8 * listed);
@@ -193,26 +207,70 @@ bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
   return fits;
 }
 
+const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const std::vector<Change>& changes,
+                                                        std::int64_t Change::*freed,
+                                                        std::int64_t needed,
+                                                        double& best_ratio) const {
+  const Change* best = nullptr;
+  for (const Change& change : changes) {
+    if (change.*freed <= 0 || changed_[static_cast<std::size_t>(change.table)]) continue;
+    const double ratio = change.lost_ms / static_cast<double>(std::min(change.*freed, needed));
+    if (ratio >= best_ratio) continue;
+    best = &change;
+    best_ratio = ratio;
+  }
+  return best;
+}
+
 // What loses least a byte that is needed, until there is room.
 bool ResidencyMoves::Demote(const Solution& solution, int rank) {
   if (FreeBytes(solution, rank) >= 0) return true;
   const std::vector<Change>& changes = ChangesOf(solution, rank);
   while (FreeBytes(solution, rank) < 0) {
-    const std::int64_t needed = -FreeBytes(solution, rank);
+    double ratio = std::numeric_limits<double>::infinity();
+    const Change* best =
+        LeastLoss(changes, &Change::freed_bytes, -FreeBytes(solution, rank), ratio);
+    if (best == nullptr) return false;
+    SetResidency(solution, best->table, best->residency);
+  }
+  return true;
+}
+
+// The same, of tables of all ranks of the host.
+bool ResidencyMoves::DemoteToSsd(const Solution& solution, int rank) {
+  const HostRanks& host = solution.host(solution.host_of(rank));
+  while (host_left_->Left(rank).memory < 0) {
+    const std::int64_t needed = -host_left_->Left(rank).memory;
+    double ratio = std::numeric_limits<double>::infinity();
     const Change* best = nullptr;
-    double best_ratio = std::numeric_limits<double>::infinity();
-    for (const Change& change : changes) {
-      if (change.freed_bytes <= 0 || changed_[static_cast<std::size_t>(change.table)]) continue;
-      const double ratio =
-          change.lost_ms / static_cast<double>(std::min(change.freed_bytes, needed));
-      if (ratio >= best_ratio) continue;
-      best = &change;
-      best_ratio = ratio;
+    for (int r = host.first; r < host.first + host.count; ++r) {
+      const Change* of_rank =
+          LeastLoss(ChangesOf(solution, r), &Change::freed_host_bytes, needed, ratio);
+      if (of_rank != nullptr) best = of_rank;
     }
     if (best == nullptr) return false;
     SetResidency(solution, best->table, best->residency);
   }
   return true;
+}
+
+bool ResidencyMoves::MakeRoom(const Solution& solution) {
+  const auto demote = [&] {
+    for (std::size_t i = 0; i < touched_.size(); ++i) {  // which demotions add to
+      if (!Demote(solution, touched_[i])) return false;
+    }
+    return true;
+  };
+  if (!demote()) return false;
+  if (!host_left_.has_value()) return true;
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    if (!DemoteToSsd(solution, touched_[i])) return false;
+  }
+  if (!demote()) return false;  // which caches of rows on SSD may need
+  return std::all_of(touched_.begin(), touched_.end(), [&](int rank) {
+    const HostBytes left = host_left_->Left(rank);
+    return left.memory >= 0 && left.ssd >= 0;
+  });
 }
 
 void ResidencyMoves::Promote(const Solution& solution, int rank) {
@@ -247,9 +305,7 @@ void ResidencyMoves::Promote(const Solution& solution, int rank) {
 
 void ResidencyMoves::Complete(const Solution& solution, const MovePricer& pricer, MoveList& list) {
   shard_table_.PredictNew();
-  for (std::size_t i = 0; i < touched_.size(); ++i) {  // which demotions add to
-    if (!Demote(solution, touched_[i])) return;
-  }
+  if (!MakeRoom(solution)) return;
   shard_table_.PredictNew();
   std::size_t shards = 0;
   for (const Unit& unit : added_) shards += static_cast<std::size_t>(unit.shards.count);

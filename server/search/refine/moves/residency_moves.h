@@ -1,12 +1,15 @@
-// Residency moves: tables go to device memory or to host memory, get more or less cache, and change
-// places while others make room for them.
+// Residency moves: tables go to device memory, to host memory or to SSD, get more or less cache, and
+// change places while others make room for them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "server/evaluate/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
@@ -25,12 +28,14 @@ enum class ResidencyNeighbourhood {
   kPlaces       // also: units change ranks, swap, or a table is laid out anew
 };
 
-// The neighbourhood of one rank for tables in two memories. A move is a change that may need more
-// device memory than there is, completed by demotions: on every rank that is too full, those tables
-// get less device memory that lose least time a byte. Where it leaves memory free, tables are
+// The neighbourhood of one rank for tables in several memories. A move is a change that may need
+// more device memory than there is, completed by demotions: on every rank that is too full, those
+// tables get less device memory that lose least time a byte. Where tables may be on SSD, hosts that
+// are too full give tables to it in the same way. Where a move leaves device memory free, tables are
 // promoted that gain most. Every move is complete (it removes and adds all units of the tables it
-// changes, but for those that only change ranks), has room in device memory, and keeps the rules on
-// residencies; Solution::Allows says the rest. Only for requests with host memory. For one thread.
+// changes, but for those that only change ranks), has room in device memory (in all memories where
+// tables may be on SSD), and keeps the rules on residencies; Solution::Allows says the rest. Only
+// for requests whose tables may be off their devices. For one thread.
 class ResidencyMoves {
  public:
   // All must outlive it.
@@ -46,13 +51,15 @@ class ResidencyMoves {
   struct Change {
     int table = 0;
     int residency = 0;
-    std::int64_t freed_bytes = 0;  // on the rank; below 0 where it takes more
-    double lost_ms = 0;            // likewise, below 0 where it gains
+    std::int64_t freed_bytes = 0;       // on the rank; below 0 where it takes more
+    std::int64_t freed_host_bytes = 0;  // of changes to SSD, by shards there
+    double lost_ms = 0;                 // likewise, below 0 where it gains
   };
 
   void Begin();
   // Removes and adds all units of the table in the residency.
   void SetResidency(const Solution& solution, int table, int residency);
+  void Count(const Solution& solution, const Unit& unit, int sign);
   void Remove(const Solution& solution, int id);
   void Add(const Solution& solution, const Unit& unit);
   // The unit in the residency, its shards predicted or to be.
@@ -66,7 +73,14 @@ class ResidencyMoves {
   }
   // Whether the table can take the residency as far as device memory goes.
   bool Fits(const Solution& solution, int table, int residency);
+  // The change that loses least time a byte of those that are `needed`, if that is less than
+  // `best_ratio`, which it is then.
+  const Change* LeastLoss(const std::vector<Change>& changes, std::int64_t Change::*freed,
+                          std::int64_t needed, double& best_ratio) const;
   bool Demote(const Solution& solution, int rank);
+  bool DemoteToSsd(const Solution& solution, int rank);
+  // By demotions, wherever the move needs it. Whether there is room then.
+  bool MakeRoom(const Solution& solution);
   void Promote(const Solution& solution, int rank);
   // Completes the move and adds it to the list, if it can be and the list wants it.
   void Complete(const Solution& solution, const MovePricer& pricer, MoveList& list);
@@ -101,7 +115,9 @@ class ResidencyMoves {
   std::vector<int> touched_;              // ranks of which more_bytes_ may not be 0
   std::vector<bool> changed_;             // by table
   std::vector<int> changed_tables_;
+  std::vector<std::pair<int, HostBytes>> host_changes_;  // by rank, that host_left_ has counted
   // Of one Collect.
+  std::optional<HostMemory> host_left_;  // after the move; none: no table may be on SSD
   std::vector<std::vector<Change>> changes_of_rank_;
   std::vector<bool> listed_;  // by rank
   std::vector<int> listed_ranks_;
