@@ -15,8 +15,10 @@ alike. Ways that give the same plan share its measurements. Tasks by which somet
 another --seed for that.
 
 With --optimizers tasks take these in turn; with --unpooled tables give a vector for every id (EmbeddingCollection). With --host-memory
-devices hold 30 % of the weights and their optimizer state, the host the rest. The end of the summary is whether plans of one task were
-measured in the predicted order: pairs of them by what the first model says of both.
+devices hold 30 % of the weights and their optimizer state, the host the rest. With --weight-dtypes tables take these in turn; with
+--quantized-comms vectors are exchanged in one type and their gradients in another. --worker "PYTHON -m neuroshard.worker" measures with
+FBGEMM and torch.distributed. The end of the summary is whether plans of one task were measured in the predicted order: pairs of them by
+what the first model says of both.
 
 Nothing is measured while other processes have more than --other-cores, and what they came in between is measured again.
 
@@ -68,6 +70,7 @@ def make_task(rows, rng, options, optimizer):
             "pooling_factor": float(row["pooling_factor"]),
             "reuse_histogram": [float(row[f"bin_{b}"]) for b in range(17)],
             **({"kind": "embedding"} if options.unpooled else {}),
+            "weight_dtype": options.weight_dtypes[len(tables) % len(options.weight_dtypes)],
         })
     state = 1 if optimizer == "sgd" else STATE_SHARE
     host = {"num_devices": 2, "memory_bytes": DEVICE_BYTES * state}
@@ -79,6 +82,7 @@ def make_task(rows, rng, options, optimizer):
         "topology": {"hosts": [host]},
         "global_batch_size": options.batch_size,
         "optimizer": optimizer,
+        **({"quantized_comms": dict(zip(("forward_dtype", "backward_dtype"), options.quantized_comms))} if options.quantized_comms else {}),
     }
 
 
@@ -272,17 +276,21 @@ def main():
     parser.add_argument("--optimizers", default=["sgd"], type=lambda text: text.split(","), help="of the tasks, in turn")
     parser.add_argument("--unpooled", action="store_true", help="tables of kind embedding")
     parser.add_argument("--host-memory", action="store_true", help="devices hold a part of the tables")
+    parser.add_argument("--weight-dtypes", default=["fp32"], type=lambda text: text.split(","), help="of the tables, in turn")
+    parser.add_argument("--quantized-comms", default=[], type=lambda text: text.split(","), help="FORWARD,BACKWARD")
+    parser.add_argument("--worker", default=[], type=str.split, help="command of a worker; default: neuroshard-worker of --bin")
     parser.add_argument("--worker-prefix", default=[], type=str.split, help="what workers are started by: 'chrt -r 1'")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--other-cores", type=float, default=0.15, help="most that other processes may have of this machine")
     parser.add_argument("--results", type=pathlib.Path, help="JSON file to write tasks to, and to go on from")
     options = parser.parse_args()
 
-    asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed", "optimizers", "unpooled", "host_memory")}
+    before_others = {"optimizers": ["sgd"], "unpooled": False, "host_memory": False, "weight_dtypes": ["fp32"], "quantized_comms": [], "worker": []}
+    asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed", *before_others)}
     results = []
     if options.results and options.results.exists():
         before = json.loads(options.results.read_text())
-        if {"optimizers": ["sgd"], "unpooled": False, "host_memory": False, **before["options"]} != asked:
+        if {**before_others, **before["options"]} != asked:
             raise SystemExit(f"{options.results} is of other options: {before['options']}")
         results = before["tasks"]
     with open(TABLES) as file:
@@ -291,6 +299,8 @@ def main():
         folder = pathlib.Path(name)
 
         def worker(core):
+            if options.worker:
+                return ServerProcess(["taskset", "--cpu-list", str(core), *options.worker_prefix, *options.worker], folder, "--cpu-devices", "1")
             config = folder / f"worker-{core}.yaml"
             config.write_text(f"cpu: {{devices: 1, pin_threads: true, first_core: {core}}}\n")
             return ServerProcess([*options.worker_prefix, options.bin / "neuroshard-worker"], folder, "--config", config)

@@ -100,9 +100,10 @@ TEST(RecordsAsCsvTest, ADistributionOfIdsHasItsOwnFieldsAndNoneOfCollectives) {
   record.cost_ms = {1, 2, 3};
   record.imported = true;
   const std::string csv = RecordsAsCsv({record});
-  EXPECT_THAT(csv, AllOf(HasSubstr(",dim_sum,start_offset_ms,cost_ms,imported,"),
-                         HasSubstr(",whole_features,whole_ids,cut_features,cut_ids,weighted\n"),
-                         HasSubstr("\nm0,2,3,,input_dist,768,,,2.5,3,1,,,,,,,,2,4,5,2.5,1\n")));
+  EXPECT_THAT(
+      csv, AllOf(HasSubstr(",dim_sum,start_offset_ms,cost_ms,imported,"),
+                 HasSubstr(",whole_features,whole_ids,cut_features,cut_ids,weighted,wire_dtype\n"),
+                 HasSubstr("\nm0,2,3,,input_dist,768,,,2.5,3,1,,,,,,,,2,4,5,2.5,1,\n")));
   std::istringstream lines(csv);
   std::string header;
   std::string line;

@@ -85,7 +85,7 @@ std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
   std::string csv =
       "sample_id,rank,num_ranks,direction,collective,batch_size,element_bytes,dim_sum,"
       "start_offset_ms,cost_ms";
-  csv += fmt::format("{},whole_features,whole_ids,cut_features,cut_ids,weighted\n",
+  csv += fmt::format("{},whole_features,whole_ids,cut_features,cut_ids,weighted,wire_dtype\n",
                      kEnvironmentColumns);
   for (const CommRecord& record : records) {
     const CommSample& sample = record.sample;
@@ -100,7 +100,8 @@ std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
           Number(record.cost_ms[rank]));
       csv += EnvironmentFields(
           record.imported ? MeasurementEnvironment() : record.environments[rank], record.imported);
-      csv += InputDistFields(sample, rank) + "\n";
+      csv += fmt::format("{},{}\n", InputDistFields(sample, rank),
+                         embeddings ? ToText(sample.wire_dtype) : "");
     }
   }
   return csv;

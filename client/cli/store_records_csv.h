@@ -12,8 +12,8 @@ namespace neuroshard {
 // empty where only the total is known, the environment's fields where a record was imported.
 std::string RecordsAsCsv(const std::vector<ComputeRecord>& records);
 
-// A line a rank of a sample. A distribution of ids has no direction, element_bytes and dim_sum; the
-// last five columns are its own.
+// A line a rank of a sample. A distribution of ids has no direction, element_bytes, dim_sum and
+// wire_dtype, the last column; the five before that are its own.
 std::string RecordsAsCsv(const std::vector<CommRecord>& records);
 
 }  // namespace neuroshard

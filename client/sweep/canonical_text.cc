@@ -78,6 +78,9 @@ std::string Canonical(const CommSweepConfig& config) {
   if (config.collectives != CommSweepConfig().collectives) {
     text += fmt::format(" collectives={}", Texts(config.collectives));
   }
+  if (config.wire_dtypes != CommSweepConfig().wire_dtypes) {
+    text += fmt::format(" wire_dtypes={}", Texts(config.wire_dtypes));
+  }
   if (config.input_dist) {
     text += fmt::format(" input_dist pooling_factors={} weighted={}",
                         config.input_dist->pooling_factors, config.input_dist->weighted_share);

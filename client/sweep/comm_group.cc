@@ -7,14 +7,16 @@
 namespace neuroshard {
 namespace {
 
-// A worker from before there were other collectives measures an all-to-all whatever it is asked
-// for; later ones write down what they measured.
+// A worker from before there were other collectives, or casts, measures an all-to-all without them
+// whatever it is asked for; later ones write down what they measured.
 Status CheckCollective(const CommSample& sample, const std::vector<CommMeasurement>& records) {
-  const std::string_view word = CollectiveWord(sample);
+  const bool casts = sample.wire_dtype != DataType::kFp32;
+  const std::string_view word = casts ? ToText(sample.wire_dtype) : CollectiveWord(sample);
   if (word == ToText(Collective::kAllToAll)) return absl::OkStatus();
+  const std::string property(casts ? kWireDtypeProperty : "collective");
   for (const CommMeasurement& record : records) {
     const auto& properties = record.environment.properties;
-    const auto measured = properties.find("collective");
+    const auto measured = properties.find(property);
     if (measured != properties.end() && measured->second == word) continue;
     return FailedPrecondition("the worker of rank {} ({}, version {}) does not know {}: update it",
                               record.rank, record.environment.hostname,

@@ -157,7 +157,13 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
            {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllReduce}) {
         all.push_back(OtherCollective(config, backward, collective, random));
       }
+      // Drawn last: placements are the same whatever the list.
+      const DataType wire_dtype = config.wire_dtypes[random.Below(config.wire_dtypes.size())];
       for (CommSample& sample : all) {
+        if (sample.collective == Collective::kAllToAll && wire_dtype != DataType::kFp32) {
+          sample.wire_dtype = wire_dtype;
+          sample.element_bytes = ElementBytes(wire_dtype);
+        }
         if (std::find(config.collectives.begin(), config.collectives.end(), sample.collective) ==
             config.collectives.end()) {
           continue;

@@ -15,7 +15,7 @@ namespace neuroshard {
 //
 // NeuroShard, section 3: random tables by dim, widest first, each to the least loaded rank or, with
 // a probability drawn once per placement, to a random rank. Forward samples and half of the other
-// collectives have start offsets; their minimum is 0.
+// collectives have start offsets; their minimum is 0. All-to-alls have a drawn wire_dtype.
 std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config);
 
 }  // namespace neuroshard

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -157,6 +158,32 @@ TEST(CommSamplingTest, AnOffsetBoundOfOneMeansNoOffsets) {
   for (const CommSample& sample : MakeCommSamples(config)) {
     for (const double offset_ms : sample.start_offsets_ms) EXPECT_EQ(offset_ms, 0.0);
   }
+}
+
+TEST(CommSamplingTest, APlacementsAllToAllsHaveOneTypeAndAreOtherwiseTheSame) {
+  CommSweepConfig config;
+  config.num_samples = 60;
+  config.num_ranks = {2};
+  config.batch_sizes = {64, 128};
+  config.collectives = {Collective::kAllToAll, Collective::kAllGather};
+  const std::vector<CommSample> plain = MakeCommSamples(config);
+  config.wire_dtypes = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+  const std::vector<CommSample> samples = MakeCommSamples(config);
+  ASSERT_EQ(samples.size(), plain.size());
+  std::map<DataType, int> counts;
+  for (std::size_t i = 0; i < samples.size(); i += 3) {
+    EXPECT_EQ(samples[i].wire_dtype, samples[i + 1].wire_dtype);
+    EXPECT_EQ(samples[i].element_bytes, ElementBytes(samples[i].wire_dtype));
+    EXPECT_EQ(samples[i + 2].wire_dtype, DataType::kFp32) << "an all_gather";
+    ++counts[samples[i].wire_dtype];
+    for (std::size_t j = i; j < i + 3; ++j) {
+      CommSample without = samples[j];
+      without.wire_dtype = DataType::kFp32;
+      without.element_bytes = 4;
+      EXPECT_EQ(without, plain[j]);
+    }
+  }
+  for (const DataType dtype : config.wire_dtypes) EXPECT_GT(counts[dtype], 8) << ToText(dtype);
 }
 
 TEST(InputDistSamplingTest, PlacesEveryTableWholeOrCut) {

@@ -212,10 +212,21 @@ void ReadCollectives(ConfigReader& reader, std::vector<Collective>* collectives)
   }
 }
 
+void ReadWireDtypes(ConfigReader& reader, std::vector<DataType>* dtypes) {
+  ReadSomeWords(reader, "wire_dtypes", dtypes);
+  for (std::size_t i = 0; i < dtypes->size(); ++i) {
+    if ((*dtypes)[i] == DataType::kFp32 || IsWireCast((*dtypes)[i])) continue;
+    reader.AddViolation(
+        fmt::format("wire_dtypes[{}]", i),
+        fmt::format("must be one of fp32, fp16, bf16, got {}", ToText((*dtypes)[i])));
+  }
+}
+
 void ReadInputDist(ConfigReader& reader, int max_tables,
                    std::optional<InputDistSweepConfig>* input_dist) {
   if (!reader.Has("input_dist")) return;
-  for (const char* key : {"collectives", "dims", "max_start_offset", "start_offset_unit_ms"}) {
+  for (const char* key :
+       {"collectives", "dims", "max_start_offset", "start_offset_unit_ms", "wire_dtypes"}) {
     if (reader.Has(key)) reader.AddViolation(key, "does not go with input_dist");
   }
   ConfigReader section = reader.Section("input_dist");
@@ -268,6 +279,7 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   if (config.max_start_offset * config.start_offset_unit_ms > 60'000) {
     reader.AddViolation("start_offset_unit_ms", "start offsets may not exceed 60000 ms");
   }
+  ReadWireDtypes(reader, &config.wire_dtypes);
   ReadInputDist(reader, config.max_tables, &config.input_dist);
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;

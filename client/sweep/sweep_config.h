@@ -86,6 +86,8 @@ struct CommSweepConfig {
   // the unit.
   int max_start_offset = 20;
   double start_offset_unit_ms = 1.0;
+  // A placement draws one for its all-to-alls: fp32, or one that values are cast to (IsWireCast).
+  std::vector<DataType> wire_dtypes = {DataType::kFp32};
   std::optional<InputDistSweepConfig> input_dist;
   MeasurementSettings settings;
 

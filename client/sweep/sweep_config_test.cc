@@ -113,6 +113,20 @@ active: {candidates: 8}
   EXPECT_EQ(std::get<ComputeSweepConfig>(*config), expected);
 }
 
+TEST(SweepConfigTest, WireTypesAreThoseThatWorkersCastTo) {
+  const std::string text = "kind: comm\nnum_samples: 3\nnum_ranks: [2]\n";
+  const auto config = ParseSweepConfig(text + "wire_dtypes: [fp32, bf16]\n", "m.yaml");
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(std::get<CommSweepConfig>(*config).wire_dtypes,
+            (std::vector{DataType::kFp32, DataType::kBf16}));
+  const Status faults =
+      ParseSweepConfig(text + "wire_dtypes: [fp16, int8]\ninput_dist: {pooling_factors: [1]}\n",
+                       "m.yaml")
+          .status();
+  EXPECT_THAT(Message(faults), HasSubstr("wire_dtypes[1]: must be one of fp32, fp16, bf16"));
+  EXPECT_THAT(Message(faults), HasSubstr("wire_dtypes: does not go with input_dist"));
+}
+
 TEST(SweepConfigTest, FaultsOfConditionsHaveTheirPaths) {
   const auto config = ParseSweepConfig(R"(
 kind: compute

@@ -32,8 +32,12 @@ std::int64_t MostReplicaValues(const std::vector<RankShards>& ranks) {
 }
 
 CommSample AllToAll(const std::vector<RankShards>& ranks, CommDirection direction,
-                    std::int64_t batch_size) {
+                    std::int64_t batch_size, std::optional<DataType> wire_dtype) {
   CommSample sample;
+  if (wire_dtype && IsWireCast(*wire_dtype)) {
+    sample.wire_dtype = *wire_dtype;
+    sample.element_bytes = ElementBytes(*wire_dtype);
+  }
   sample.sample_id = std::string(ToText(direction));
   sample.direction = direction;
   sample.batch_size = batch_size;
@@ -64,11 +68,14 @@ CommSample AllReduce(std::size_t num_ranks, std::int64_t values, std::int64_t ba
 }  // namespace
 
 std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, CommDirection direction,
-                                      std::int64_t batch_size) {
+                                      std::int64_t batch_size,
+                                      const QuantizedComms& quantized_comms) {
   const bool forward = direction == CommDirection::kForward;
   std::vector<CommSample> collectives;
   if (std::any_of(ranks.begin(), ranks.end(), [](const RankShards& r) { return r.dim_sum > 0; })) {
-    collectives.push_back(AllToAll(ranks, direction, batch_size));
+    collectives.push_back(
+        AllToAll(ranks, direction, batch_size,
+                 forward ? quantized_comms.forward_dtype : quantized_comms.backward_dtype));
   }
   if (const std::int64_t columns = CutRowColumns(ranks).most; columns > 0) {
     collectives.push_back(Uniform(forward ? Collective::kReduceScatter : Collective::kAllGather,

@@ -21,9 +21,11 @@ namespace neuroshard {
 // keeps a buffer for every cut table on every rank that takes part, with rows or without.
 // `batch_size` is a multiple of the number of ranks, and so is that of each sample. An all_reduce
 // has the replicas' values in its batch_size x columns, rounded up by less than a value a rank and
-// column.
+// column. All-to-alls are in the type that `quantized_comms` has for the direction, if it is an
+// IsWireCast; the others are in fp32.
 std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, CommDirection direction,
-                                      std::int64_t batch_size);
+                                      std::int64_t batch_size,
+                                      const QuantizedComms& quantized_comms = {});
 
 // Notes on what measurements of these ranks leave out; one line each.
 std::vector<std::string> NotesOn(const std::vector<RankShards>& ranks);

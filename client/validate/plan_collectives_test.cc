@@ -40,6 +40,18 @@ TEST(PlanCollectivesTest, WholeRowsAreExchangedInBothDirections) {
   }
 }
 
+TEST(PlanCollectivesTest, AllToAllsAreInTheTypeOfTheirDirection) {
+  const std::vector<RankShards> ranks(2, Holding(8, 4));
+  const QuantizedComms comms = {DataType::kFp16, DataType::kInt8};
+  const auto forward = CollectivesOf(ranks, CommDirection::kForward, 64, comms);
+  EXPECT_EQ(forward[0].wire_dtype, DataType::kFp16);
+  EXPECT_EQ(forward[0].element_bytes, 2);
+  EXPECT_EQ(forward[1].wire_dtype, DataType::kFp32) << "sums are of fp32";
+  const auto backward = CollectivesOf(ranks, CommDirection::kBackward, 64, comms);
+  EXPECT_EQ(backward[0].wire_dtype, DataType::kFp32) << "nothing casts to int8";
+  EXPECT_EQ(backward[0].element_bytes, 4);
+}
+
 TEST(PlanCollectivesTest, PartialSumsAreScatteredAndGatheredWithEqualBuffers) {
   const std::vector<RankShards> ranks = {Holding(8, 16), Holding(0, 4)};
   const auto forward = CollectivesOf(ranks, CommDirection::kForward, 64);

@@ -1,6 +1,7 @@
 #include "client/validate/plan_shards.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -41,12 +42,21 @@ void CheckShard(const Table& table, const Shard& shard, ShardingType type, int n
   }
 }
 
+// Values a sample that the rank has of a table without pooling: a vector for each id.
+std::int64_t UnpooledColumns(const MeasuredShard& shard) {
+  return std::llround(static_cast<double>(shard.cols) * shard.pooling_factor);
+}
+
 void Add(MeasuredShard shard, ShardingType type, RankShards& rank) {
   if (type == ShardingType::kDataParallel) {
     rank.replicas.push_back(std::move(shard));
     return;
   }
-  (CutsRows(type) ? rank.cut_row_columns : rank.dim_sum) += shard.cols;
+  if (shard.pooling_mode == PoolingMode::kNone) {
+    rank.dim_sum += UnpooledColumns(shard);
+  } else {
+    (CutsRows(type) ? rank.cut_row_columns : rank.dim_sum) += shard.cols;
+  }
   // A rank without rows of the table still takes part in its exchange.
   if (shard.rows > 0) rank.shards.push_back(std::move(shard));
 }
@@ -82,6 +92,36 @@ std::vector<std::string> LeftOutOf(const std::vector<Table>& tables) {
   return lines;
 }
 
+namespace {
+
+// Workers cast all-to-alls to fp16 and bf16, and nothing else.
+void AddExchangesInFp32(const PlanRequest& request, const Plan& plan,
+                        std::vector<std::string>& lines) {
+  bool quantized = false;
+  for (const auto& dtype :
+       {request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype}) {
+    if (dtype.value_or(DataType::kFp32) == DataType::kFp32) continue;
+    quantized = true;
+    if (IsWireCast(*dtype)) continue;
+    lines.push_back(fmt::format("quantized_comms in {} is left out: vectors were exchanged in fp32",
+                                ToText(*dtype)));
+  }
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  bool adds = false;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    adds = adds ||
+           (CutsRows(plan.tables[t].sharding_type) && table_of[t] >= 0 &&
+            request.tables[static_cast<std::size_t>(table_of[t])].kind == TableKind::kEmbeddingBag);
+  }
+  if (quantized && adds) {
+    lines.push_back(
+        "quantized_comms is left out of tables that are cut in rows: their partial sums and "
+        "gradients were exchanged in fp32");
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string> lines;
   if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
@@ -96,20 +136,7 @@ std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& p
   }
   for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));
   const Topology& topology = request.topology;
-  const auto is_cast = [](const std::optional<DataType>& dtype) {
-    return dtype.value_or(DataType::kFp32) != DataType::kFp32;
-  };
-  if (topology.num_ranks() > 1) {
-    if (request.has_unpooled_tables()) {
-      lines.push_back(
-          "unpooled tables were exchanged as if they were pooled: a vector a sample, not one an "
-          "id");
-    }
-    if (is_cast(request.quantized_comms.forward_dtype) ||
-        is_cast(request.quantized_comms.backward_dtype)) {
-      lines.push_back("quantized_comms is left out: vectors were exchanged in fp32");
-    }
-  }
+  if (topology.num_ranks() > 1) AddExchangesInFp32(request, plan, lines);
   if (std::any_of(topology.devices.begin(), topology.devices.end(),
                   [](const Device& device) { return device.compute_speed != 1; })) {
     lines.push_back("compute_speed is left out: lookups took what the workers' devices take");

@@ -21,7 +21,7 @@ MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_
 std::vector<std::string> LeftOutOf(const std::vector<Table>& tables);
 
 // What a plan asks for and workers do otherwise, a line each: LeftOutOf, offloaded tables,
-// exchanges of unpooled vectors or in other types, speeds of devices. Besides NotesOn
+// exchanges in types that workers do not cast to, speeds of devices. Besides NotesOn
 // (plan_collectives.h).
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan);
 
@@ -31,6 +31,7 @@ struct RankShards {
   std::vector<MeasuredShard> replicas;  // data_parallel: looked up for the rank's part of the batch
   // Columns that the rank holds for the whole batch: of whole rows, which an all-to-all exchanges,
   // and of cut rows, whose partial sums are added on the way (reduce-scatter, back by all-gather).
+  // An unpooled table has its columns in the all-to-all for each id of a sample, whatever is cut.
   std::int64_t dim_sum = 0;
   std::int64_t cut_row_columns = 0;
 

@@ -112,12 +112,12 @@ TEST_F(PlanShardsTest, WhatWorkersDoOtherwiseIsSaidOnceEach) {
   request_.tables[0].kind = TableKind::kEmbedding;
   request_.tables[0].output_dtype = DataType::kFp16;
   request_.tables[0].num_poolings = {2};
-  request_.quantized_comms.backward_dtype = DataType::kBf16;
+  request_.quantized_comms.backward_dtype = DataType::kFp8;
   request_.topology.devices[1].compute_speed = 2;
-  EXPECT_THAT(NotMeasuredOf(request_, plan),
-              ElementsAre(HasSubstr("offloaded"), HasSubstr("output_dtype"),
-                          HasSubstr("num_poolings"), HasSubstr("unpooled tables were exchanged"),
-                          HasSubstr("quantized_comms"), HasSubstr("compute_speed")));
+  EXPECT_THAT(
+      NotMeasuredOf(request_, plan),
+      ElementsAre(HasSubstr("offloaded"), HasSubstr("output_dtype"), HasSubstr("num_poolings"),
+                  HasSubstr("quantized_comms in fp8"), HasSubstr("compute_speed")));
   plan.tables[0].compute_kernel = ComputeKernel::kKeyValue;
   EXPECT_THAT(NotMeasuredOf(request_, plan).front(), HasSubstr("tables on SSD (key_value)"));
   plan.tables[0].compute_kernel = ComputeKernel::kOffload;
@@ -126,6 +126,31 @@ TEST_F(PlanShardsTest, WhatWorkersDoOtherwiseIsSaidOnceEach) {
       NotMeasuredOf(request_, plan),
       ElementsAre(HasSubstr("offloaded"), HasSubstr("output_dtype"), HasSubstr("num_poolings")))
       << "one rank exchanges nothing";
+}
+
+TEST_F(PlanShardsTest, CastsAreOfWholeRowsAlone) {
+  request_.quantized_comms = {DataType::kFp16, DataType::kBf16};
+  EXPECT_THAT(NotMeasuredOf(request_, PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}})),
+              IsEmpty());
+  const Plan cut = PlanOf(ShardingType::kRowWise, {{0, 3, 0, 8, 0}, {3, 2, 0, 8, 1}});
+  EXPECT_THAT(NotMeasuredOf(request_, cut), ElementsAre(HasSubstr("cut in rows")));
+  request_.tables[0].kind = TableKind::kEmbedding;
+  EXPECT_THAT(NotMeasuredOf(request_, cut), IsEmpty());
+}
+
+// A vector for each id, in an all-to-all whatever is cut.
+TEST_F(PlanShardsTest, UnpooledTablesExchangeAVectorForEachId) {
+  request_.tables[0].kind = TableKind::kEmbedding;
+  request_.tables[0].pooling_factor = 2.5;
+  const auto whole = ShardsByRank(request_, PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}}));
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_EQ((*whole)[0].dim_sum, 20);
+  const auto cut =
+      ShardsByRank(request_, PlanOf(ShardingType::kRowWise, {{0, 3, 0, 8, 0}, {3, 2, 0, 8, 1}}));
+  ASSERT_THAT(cut, IsOk());
+  EXPECT_EQ((*cut)[0].dim_sum, 12);
+  EXPECT_EQ((*cut)[1].dim_sum, 8);
+  EXPECT_EQ((*cut)[0].cut_row_columns, 0);
 }
 
 TEST_F(PlanShardsTest, ShardsThatAreNotOfTheirTableAreRefused) {

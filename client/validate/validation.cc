@@ -36,7 +36,11 @@ class Validation {
  public:
   Validation(const PlanRequest& request, const std::vector<RankShards>& ranks,
              const ValidationOptions& options, ProgressDisplay& display)
-      : request_(request), ranks_(ranks), options_(options), display_(display) {
+      : request_(request),
+        ranks_(ranks),
+        quantized_comms_(request.quantized_comms),
+        options_(options),
+        display_(display) {
     report_.ranks.resize(ranks.size());
     compute_.resize(ranks.size());
     std::random_device random;
@@ -89,6 +93,7 @@ class Validation {
       num_devices += info.devices.size();
     }
     if (num_devices == 0) return FailedPrecondition("the workers have no devices");
+    for (const WorkerDescription& worker : workers) UseCastsOf(worker);
     own_devices_ = num_devices >= ranks_.size();
     const int placed = static_cast<int>(std::min(num_devices, ranks_.size()));
     placement_ = *PlaceRanks(devices, placed);
@@ -130,6 +135,18 @@ class Validation {
         fmt::format("tables in host memory (fused_uvm, fused_uvm_caching) of rank {} were looked "
                     "up in device memory: {} has no such kernel",
                     rank, report_.ranks[rank].worker));
+  }
+
+  // Collectives on GPUs have no casts here, so that one such worker takes them from all.
+  void UseCastsOf(const WorkerDescription& worker) {
+    for (const WorkerDeviceDescription& device : worker.devices) {
+      const std::string_view backend = device.collective_backend;
+      if (backend == kNeuroshardTcp || backend == kTorchGloo) continue;
+      if (std::exchange(quantized_comms_, {}) == QuantizedComms()) return;
+      report_.notes.push_back(fmt::format(
+          "quantized_comms is left out: {} has no casts here, vectors were exchanged in fp32",
+          backend));
+    }
   }
 
   const RankPlacement& DeviceOf(std::size_t rank) const {
@@ -260,7 +277,8 @@ class Validation {
                       std::optional<double> MeasuredRank::*stage) {
     for (MeasuredRank& measured : report_.ranks) measured.*stage = 0;
     bool together = direction == CommDirection::kBackward;
-    for (CommSample& sample : CollectivesOf(ranks_, direction, request_.global_batch_size)) {
+    for (CommSample& sample :
+         CollectivesOf(ranks_, direction, request_.global_batch_size, quantized_comms_)) {
       display_.Note(fmt::format("communication between {} ranks, {}: {}", ranks_.size(),
                                 ToText(direction), ToText(sample.collective)));
       if (!std::exchange(together, true)) {
@@ -291,6 +309,7 @@ class Validation {
 
   const PlanRequest& request_;
   std::vector<RankShards> ranks_;
+  QuantizedComms quantized_comms_;  // that every worker can cast to
   const ValidationOptions& options_;
   ProgressDisplay& display_;
   OpenStreams streams_;

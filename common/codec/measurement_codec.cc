@@ -269,6 +269,28 @@ void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
                                       FieldCheck("input_distribution", violations));
 }
 
+// Casts are of an all-to-all, whose elements are of that type then.
+void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const FieldCheck& check,
+                     CommSample& sample) {
+  sample.wire_dtype = check.WordOrDefault("wire_dtype", message.wire_dtype(), DataType::kFp32);
+  if (sample.wire_dtype == DataType::kFp32) return;
+  if (!IsWireCast(sample.wire_dtype)) {
+    check.Fail("wire_dtype",
+               fmt::format("must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype)));
+    return;
+  }
+  if (!all_to_all) {
+    check.Fail("wire_dtype", fmt::format("goes with collective {} alone, got {}",
+                                         ToText(Collective::kAllToAll), message.collective()));
+  }
+  const std::int64_t bytes = ElementBytes(sample.wire_dtype);
+  if (message.element_bytes() != 0 && message.element_bytes() != bytes) {
+    check.Fail("element_bytes", fmt::format("must be absent or {} for wire_dtype {}, got {}", bytes,
+                                            ToText(sample.wire_dtype), message.element_bytes()));
+  }
+  sample.element_bytes = bytes;
+}
+
 }  // namespace
 
 v1::CommSample EncodeCommSample(const CommSample& sample) {
@@ -285,6 +307,9 @@ v1::CommSample EncodeCommSample(const CommSample& sample) {
   message.mutable_start_offsets_ms()->Add(sample.start_offsets_ms.begin(),
                                           sample.start_offsets_ms.end());
   message.set_element_bytes(static_cast<std::int32_t>(sample.element_bytes));
+  if (sample.wire_dtype != DataType::kFp32) {
+    message.set_wire_dtype(std::string(ToText(sample.wire_dtype)));
+  }
   return message;
 }
 
@@ -348,6 +373,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
                fmt::format("must be {} for {}, which adds fp32 numbers, got {}", kFp32Bytes,
                            ToText(sample.collective), sample.element_bytes));
   }
+  DecodeWireDtype(message, all_to_all, check, sample);
   if (distributes) DecodeDistribution(message, check, violations, sample);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;

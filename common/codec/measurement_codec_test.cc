@@ -214,6 +214,33 @@ TEST(MeasurementCodecTest, ARecordFromABrokenWorkerIsRefused) {
               HasSubstr("outcome: must be one of ok, out_of_memory"));
 }
 
+CommSample WithCasts() {
+  CommSample sample = SomeCommSample();
+  sample.wire_dtype = DataType::kBf16;
+  sample.element_bytes = 2;
+  return sample;
+}
+
+TEST(MeasurementCodecTest, CastsComeBackAndSayTheBytesOfAnElement) {
+  v1::CommSample message = EncodeCommSample(WithCasts());
+  EXPECT_EQ(*DecodeCommSample(message), WithCasts());
+  message.clear_element_bytes();
+  EXPECT_EQ(*DecodeCommSample(message), WithCasts());
+  EXPECT_TRUE(EncodeCommSample(SomeCommSample()).wire_dtype().empty());
+}
+
+TEST(MeasurementCodecTest, CastsAreOfAllToAllsInTwoBytes) {
+  v1::CommSample message = EncodeCommSample(WithCasts());
+  message.set_element_bytes(4);
+  message.set_collective("all_gather");
+  const std::string said = Message(DecodeCommSample(message).status());
+  EXPECT_THAT(said, HasSubstr("element_bytes: must be absent or 2 for wire_dtype bf16, got 4"));
+  EXPECT_THAT(said, HasSubstr("wire_dtype: goes with collective all_to_all alone"));
+  message.set_wire_dtype("fp8");
+  EXPECT_THAT(Message(DecodeCommSample(message).status()),
+              HasSubstr("wire_dtype: must be fp32, fp16 or bf16, got fp8"));
+}
+
 // What a client of before the field sends.
 TEST(MeasurementCodecTest, ACollectiveThatIsAbsentIsAnAllToAll) {
   v1::CommSample message = EncodeCommSample(SomeCommSample());

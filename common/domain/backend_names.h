@@ -16,6 +16,8 @@ inline constexpr std::string_view kNeuroshardCuda = "neuroshard-cuda";
 // Collectives: schedules of this project over TCP, and NVIDIA's library.
 inline constexpr std::string_view kNeuroshardTcp = "neuroshard-tcp";
 inline constexpr std::string_view kNccl = "nccl";
+// torch.distributed's over Gloo (client/python/neuroshard/worker).
+inline constexpr std::string_view kTorchGloo = "torch-gloo";
 
 // Today's name of a backend that workers before 2026-11-22 called "cpu", "cuda" or "gloo" (no
 // backend may get these names again); any other name is returned unchanged.

@@ -77,6 +77,9 @@ struct CommSample {
   std::int64_t element_bytes = 4;
   Collective collective = Collective::kAllToAll;
   std::optional<InputDistSample> input_dist = {};
+  // Of an all-to-all: what fp32 values are cast to before they are sent, and back when they came,
+  // within the time; IsWireCast, element_bytes 2 then. fp32: no casts.
+  DataType wire_dtype = DataType::kFp32;
 
   bool operator==(const CommSample&) const = default;
 };
@@ -123,11 +126,24 @@ struct TimedSeries {
   bool operator==(const TimedSeries&) const = default;
 };
 
+// What of its timed iterations a series stands for: what other programs of the machine add to some
+// of them is in the median as well, in the least hardly ever.
+enum class SeriesCost { kMedian, kLeast };
+
+template <>
+inline constexpr std::array kWords<SeriesCost> = {Word<SeriesCost>{SeriesCost::kMedian, "median"},
+                                                  Word<SeriesCost>{SeriesCost::kLeast, "least"}};
+
 // Properties of a record of lookups through caches (fused_uvm_caching): distinct rows of its tables
 // with a cache that a batch looked up, and how many of them the caches did not hold, means over the
 // measured batches.
 inline constexpr std::string_view kCachedRowsProperty = "cached_rows_per_batch";
 inline constexpr std::string_view kMissedRowsProperty = "missed_rows_per_batch";
+
+// Properties of a record of an exchange with casts: the type on the wire, and what the casts took of
+// the rank's time, ms, the median over the measured iterations.
+inline constexpr std::string_view kWireDtypeProperty = "wire_dtype";
+inline constexpr std::string_view kCastsProperty = "casts_ms";
 
 // The property of a collective's record that says whose collective was timed.
 inline constexpr std::string_view kCollectiveBackendProperty = "collective_backend";

@@ -205,6 +205,12 @@ constexpr std::int64_t ElementBytes(DataType type) {
   return 1;
 }
 
+// Types on the wire that fp32 vectors are cast to one by one, as TorchRec's codecs of fp16 and bf16
+// do it; those of fp8 and int8 have scales besides.
+constexpr bool IsWireCast(DataType type) {
+  return type == DataType::kFp16 || type == DataType::kBf16;
+}
+
 // Whether workers have it, as GPUs have: lookups of kDense, kOffload and kKeyValue are not measured.
 constexpr bool IsMeasurable(ComputeKernel kernel) {
   return kernel != ComputeKernel::kDense && kernel != ComputeKernel::kOffload &&

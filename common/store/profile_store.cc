@@ -392,18 +392,18 @@ StatusOr<std::int64_t> ProfileStore::Import(const SweepInfo& info, const std::ve
                     });
 }
 
-StatusOr<std::vector<ComputeRecord>> ProfileStore::ReadComputeRecords() const {
+StatusOr<std::vector<ComputeRecord>> ProfileStore::ReadComputeRecords(SeriesCost cost) const {
   return RecordsOfAllSweeps<ComputeRecord>(
       *database_, SweepKind::kCompute, [&](std::int64_t sweep_id, bool imported) {
-        return SelectComputeRecords(*database_, sweep_id, imported);
+        return SelectComputeRecords(*database_, sweep_id, imported, cost);
       });
 }
 
-StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords() const {
-  return RecordsOfAllSweeps<CommRecord>(*database_, SweepKind::kComm,
-                                        [&](std::int64_t sweep_id, bool imported) {
-                                          return SelectCommRecords(*database_, sweep_id, imported);
-                                        });
+StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords(SeriesCost cost) const {
+  return RecordsOfAllSweeps<CommRecord>(
+      *database_, SweepKind::kComm, [&](std::int64_t sweep_id, bool imported) {
+        return SelectCommRecords(*database_, sweep_id, imported, cost);
+      });
 }
 
 Status ProfileStore::CheckIntegrity() const {

@@ -79,7 +79,7 @@ struct SweepStatistics {
 // opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file is damaged.
 class ProfileStore {
  public:
-  static constexpr int kSchemaVersion = 3;
+  static constexpr int kSchemaVersion = 4;
   static constexpr int kBusyTimeoutMs = 10'000;
 
   // `name` is a file, or postgresql://user@host:port/database (no password: PGPASSFILE,
@@ -128,9 +128,11 @@ class ProfileStore {
                                          const std::vector<CommRecord>& costs);
 
   // Every record with outcome ok of every sweep, in the order of sweeps and samples; Statistics()
-  // tells how many are left out.
-  StatusOr<std::vector<ComputeRecord>> ReadComputeRecords() const;
-  StatusOr<std::vector<CommRecord>> ReadCommRecords() const;
+  // tells how many are left out. Costs are `cost` of a record's series; imported ones, which have
+  // none, are as they are.
+  StatusOr<std::vector<ComputeRecord>> ReadComputeRecords(
+      SeriesCost cost = SeriesCost::kMedian) const;
+  StatusOr<std::vector<CommRecord>> ReadCommRecords(SeriesCost cost = SeriesCost::kMedian) const;
 
   // DATA_LOSS with the first faults when the file is damaged: SQLite's integrity_check, and foreign
   // keys. Reads the whole file.

@@ -166,6 +166,13 @@ TEST_P(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
   EXPECT_EQ((*records)[0].total_ms, 0.1 + 0.2);
   EXPECT_EQ((*records)[0].environment, Environment(1234));
 
+  const auto least = store->ReadComputeRecords(SeriesCost::kLeast);
+  ASSERT_EQ(least->size(), 1u);
+  EXPECT_EQ((*least)[0].forward_ms, 0.1 * 0.9);
+  EXPECT_EQ((*least)[0].total_ms, 0.1 * 0.9 + 0.2 * 0.9);
+  EXPECT_THAT(store->ReadCommRecords(SeriesCost::kLeast)->at(0).cost_ms,
+              testing::ElementsAre(0.9, 1.8, testing::DoubleEq(2.7)));
+
   const auto comm_records = store->ReadCommRecords();
   ASSERT_TRUE(comm_records.ok()) << Message(comm_records.status());
   ASSERT_EQ(comm_records->size(), 1u);

@@ -1,5 +1,6 @@
 #include "common/store/record_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -182,15 +183,27 @@ Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommR
   return absl::OkStatus();
 }
 
+namespace {
+
+StatusOr<double> LeastOf(const std::string& series_text) {
+  NS_ASSIGN_OR_RETURN(const TimedSeries series, SeriesFromText(series_text));
+  if (series.samples_ms.empty()) return series.median_ms;
+  return *std::min_element(series.samples_ms.begin(), series.samples_ms.end());
+}
+
+}  // namespace
+
 StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
-                                                          std::int64_t sweep_id, bool imported) {
+                                                          std::int64_t sweep_id, bool imported,
+                                                          SeriesCost cost) {
   NS_ASSIGN_OR_RETURN(const auto environments, SelectEnvironments(database));
   NS_ASSIGN_OR_RETURN(auto stored, SelectComputeSamples(database, sweep_id, SampleFilter::kAll));
   auto samples = ByRow(std::move(stored));
   NS_ASSIGN_OR_RETURN(
       const auto rows,
       database.Prepare("SELECT sample, total_ms, forward_ms, backward_ms, environment_id, "
-                       "measured_at_unix_ms FROM compute_measurements JOIN compute_samples USING "
+                       "measured_at_unix_ms, forward_series, backward_series FROM "
+                       "compute_measurements JOIN compute_samples USING "
                        "(sample) WHERE sweep_id = ? AND outcome = 'ok' ORDER BY position"));
   rows->Bind(sweep_id);
   std::vector<ComputeRecord> records;
@@ -203,6 +216,11 @@ StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
     record.forward_ms = rows->Real(2);
     record.backward_ms = rows->Real(3);
     record.imported = imported;
+    if (cost == SeriesCost::kLeast && !rows->IsNull(6) && !rows->IsNull(7)) {
+      NS_ASSIGN_OR_RETURN(record.forward_ms, LeastOf(rows->Text(6)));
+      NS_ASSIGN_OR_RETURN(record.backward_ms, LeastOf(rows->Text(7)));
+      record.total_ms = record.forward_ms + record.backward_ms;
+    }
     if (rows->IsNull(4)) continue;
     NS_ASSIGN_OR_RETURN(record.environment,
                         EnvironmentOf(environments, rows->Integer(4), rows->Integer(5)));
@@ -210,14 +228,14 @@ StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
 }
 
 StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::int64_t sweep_id,
-                                                    bool imported) {
+                                                    bool imported, SeriesCost cost) {
   NS_ASSIGN_OR_RETURN(const auto environments, SelectEnvironments(database));
   NS_ASSIGN_OR_RETURN(auto stored, SelectCommSamples(database, sweep_id, SampleFilter::kAll));
   auto samples = ByRow(std::move(stored));
   NS_ASSIGN_OR_RETURN(
       const auto rows,
       database.Prepare(
-          "SELECT sample, rank, cost_ms, environment_id, m.measured_at_unix_ms FROM "
+          "SELECT sample, rank, cost_ms, environment_id, m.measured_at_unix_ms, series FROM "
           "comm_measurements m JOIN comm_samples s USING (sample) WHERE sweep_id = ? "
           "AND NOT EXISTS (SELECT 1 FROM comm_measurements f WHERE f.sample = s.sample "
           "AND f.outcome <> 'ok') ORDER BY position, rank"));
@@ -243,6 +261,9 @@ StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::
     }
     if (records.empty()) return absl::DataLossError("a collective's record has no rank 0");
     records.back().cost_ms.push_back(rows->Real(2));
+    if (cost == SeriesCost::kLeast && !rows->IsNull(5)) {
+      NS_ASSIGN_OR_RETURN(records.back().cost_ms.back(), LeastOf(rows->Text(5)));
+    }
     if (rows->IsNull(3)) continue;
     NS_ASSIGN_OR_RETURN(const MeasurementEnvironment environment,
                         EnvironmentOf(environments, rows->Integer(3), rows->Integer(4)));

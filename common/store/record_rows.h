@@ -29,11 +29,13 @@ Status IsStored(SqlDatabase& database, std::int64_t row, const CommMeasurement& 
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const ComputeRecord& cost);
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommRecord& cost);
 
-// The usable records of one sweep.
+// The usable records of one sweep, with that cost of their series.
 StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
-                                                          std::int64_t sweep_id, bool imported);
+                                                          std::int64_t sweep_id, bool imported,
+                                                          SeriesCost cost = SeriesCost::kMedian);
 StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::int64_t sweep_id,
-                                                    bool imported);
+                                                    bool imported,
+                                                    SeriesCost cost = SeriesCost::kMedian);
 
 // All sweeps, oldest first, and how far each is.
 StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database);

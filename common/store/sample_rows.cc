@@ -57,6 +57,11 @@ std::string FaultOf(const CommSample& sample) {
       return "has numbers of features or ids that are negative or not finite";
     }
   }
+  if (sample.wire_dtype != DataType::kFp32 &&
+      (!IsWireCast(sample.wire_dtype) || sample.collective != Collective::kAllToAll ||
+       sample.element_bytes != ElementBytes(sample.wire_dtype))) {
+    return "has casts that are not measured";
+  }
   return AllFinite(sample.start_offsets_ms) ? "" : "has a start offset that is not finite";
 }
 
@@ -258,7 +263,8 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
                                                   const std::vector<CommSample>& samples) {
   RowInserter insert(database,
                      "comm_samples (sweep_id, position, sample_id, direction, num_ranks, dim_sums, "
-                     "start_offsets_ms, batch_size, element_bytes, collective, input_dist)");
+                     "start_offsets_ms, batch_size, element_bytes, collective, input_dist, "
+                     "wire_dtype)");
   std::int64_t position = 0;
   for (const CommSample& sample : samples) {
     insert.Bind(sweep_id)
@@ -271,7 +277,8 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
         .Bind(sample.batch_size)
         .Bind(sample.element_bytes)
         .Bind(std::string(CollectiveWord(sample)))
-        .Bind(InputDistToText(sample.input_dist));
+        .Bind(InputDistToText(sample.input_dist))
+        .Bind(std::string(ToText(sample.wire_dtype)));
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());
@@ -315,9 +322,10 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
                                                                   SampleFilter filter) {
   NS_ASSIGN_OR_RETURN(
       const auto rows,
-      database.Prepare(
-          SelectFrom("direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist",
-                     "comm", filter)));
+      database.Prepare(SelectFrom(
+          "direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist, "
+          "wire_dtype",
+          "comm", filter)));
   rows->Bind(sweep_id);
   std::vector<StoredSample<CommSample>> samples;
   while (true) {
@@ -335,6 +343,7 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
     if (!stored.sample.input_dist) {
       NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
     }
+    NS_ASSIGN_OR_RETURN(stored.sample.wire_dtype, WordFromText<DataType>(rows->Text(9)));
     NS_RETURN_IF_ERROR(CheckStored(stored.sample));
   }
 }

@@ -92,9 +92,9 @@ TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
   EXPECT_EQ(std::filesystem::file_size(foreign), size);
 
   MustOpen().reset();
-  ExecuteSql(Path(), "PRAGMA user_version = 4");
-  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 4, written by a newer program"));
-  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 4"));
+  ExecuteSql(Path(), "PRAGMA user_version = 5");
+  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 5, written by a newer program"));
+  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 5"));
 }
 
 // What the program of version 1 left: its tables, with a sample that is measured and one that is
@@ -107,6 +107,7 @@ std::int64_t MakeVersion1(const std::string& path) {
   ExecuteSql(path,
              "ALTER TABLE comm_samples DROP COLUMN collective;"
              "ALTER TABLE comm_samples DROP COLUMN input_dist;"
+             "ALTER TABLE comm_samples DROP COLUMN wire_dtype;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 1");
   return sweep;
 }
@@ -143,9 +144,29 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   EXPECT_THAT(*reader->PendingCommSamples(*other), ::testing::ElementsAre(gather));
 }
 
+// Samples that a store of before there were casts knows.
+std::vector<CommSample> SamplesWithoutCasts(int n) {
+  std::vector<CommSample> samples = CommSamples(n);
+  std::erase_if(samples, [](const CommSample& s) { return s.wire_dtype != DataType::kFp32; });
+  return samples;
+}
+
+TEST_F(SqliteStoreTest, AStoreOfVersion3IsReadAsItIsAndGoesOnAsOneOfToday) {
+  const std::vector<CommSample> old = SamplesWithoutCasts(6);
+  ASSERT_TRUE(MustOpen()->BeginCommSweep(Info("old"), old).ok());
+  ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN wire_dtype; PRAGMA user_version = 3");
+  const auto reader = MustOpen(StoreMode::kReadOnly);
+  EXPECT_EQ(*reader->PendingCommSamples(1), old);
+  EXPECT_EQ(VersionOf(Path()), 3);
+  const auto writer = MustOpen();
+  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
+  EXPECT_EQ(*writer->PendingCommSamples(1), old);
+}
+
 TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
   auto store = MustOpen();
-  ASSERT_TRUE(store->BeginCommSweep(Info("old"), CommSamples(4)).ok());
+  const std::vector<CommSample> old = SamplesWithoutCasts(4);
+  ASSERT_TRUE(store->BeginCommSweep(Info("old"), old).ok());
   auto in_device_memory = ComputeSamples(2);  // all that a store of version 2 knows
   for (auto& sample : in_device_memory) {
     for (auto& shard : sample.shards) {
@@ -157,9 +178,10 @@ TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
   store.reset();
   ExecuteSql(Path(),
              "ALTER TABLE comm_samples DROP COLUMN input_dist;"
+             "ALTER TABLE comm_samples DROP COLUMN wire_dtype;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 2");
   const auto reader = MustOpen(StoreMode::kReadOnly);
-  EXPECT_EQ(*reader->PendingCommSamples(1), CommSamples(4));
+  EXPECT_EQ(*reader->PendingCommSamples(1), old);
   EXPECT_EQ(*reader->PendingComputeSamples(2), in_device_memory);
   EXPECT_EQ(VersionOf(Path()), 2);
   const auto writer = MustOpen();

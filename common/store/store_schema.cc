@@ -99,6 +99,8 @@ constexpr const char* kMigrations[] = {
     // 3: kernels of tables in host memory, distributions of ids.
     "ALTER TABLE compute_samples ADD COLUMN shard_kernels TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE comm_samples ADD COLUMN input_dist TEXT NOT NULL DEFAULT ''",
+    // 4: exchanges with casts.
+    "ALTER TABLE comm_samples ADD COLUMN wire_dtype TEXT NOT NULL DEFAULT 'fp32'",
 };
 constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
 static_assert(kVersion == ProfileStore::kSchemaVersion);
@@ -109,12 +111,15 @@ static_assert(kVersion == ProfileStore::kSchemaVersion);
 // real columns, which come first.
 constexpr const char* kViews[] = {
     "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS "
-    "SELECT *, 'all_to_all' AS collective, '' AS input_dist FROM main.comm_samples;"
+    "CREATE TEMP VIEW comm_samples AS SELECT *, 'all_to_all' AS collective, '' AS input_dist, "
+    "'fp32' AS wire_dtype FROM main.comm_samples;"
     "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
     "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist FROM main.comm_samples;"
-    "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples"};
+    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist, 'fp32' AS wire_dtype FROM "
+    "main.comm_samples;"
+    "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TEMP VIEW comm_samples AS SELECT *, 'fp32' AS wire_dtype FROM main.comm_samples"};
 static_assert(std::size(kViews) + 1 == kVersion);
 
 struct Header {

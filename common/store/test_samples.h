@@ -52,6 +52,10 @@ inline CommSample MakeCommSample(int i) {
                         0.1,       i % 2 == 0,        std::numeric_limits<std::uint64_t>::max()};
     return sample;
   }
+  if (i == 2) {
+    sample.wire_dtype = DataType::kFp16;
+    sample.element_bytes = 2;
+  }
   if (i >= 3) sample.collective = kWords<Collective>[i % kWords<Collective>.size()].value;
   return sample;
 }

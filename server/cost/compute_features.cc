@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBins = std::tuple_size_v<ReuseHistogram>;
 
-constexpr std::array<std::string_view, 43> kComputeNames = {"bin_0",
+constexpr std::array<std::string_view, 44> kComputeNames = {"bin_0",
                                                             "bin_1",
                                                             "bin_2",
                                                             "bin_3",
@@ -55,7 +55,8 @@ constexpr std::array<std::string_view, 43> kComputeNames = {"bin_0",
                                                             "fused_uvm",
                                                             "fused_uvm_caching",
                                                             "log_missed_rows",
-                                                            "log_missed_bytes"};
+                                                            "log_missed_bytes",
+                                                            "log_missed_pages"};
 
 constexpr double kOutputElementBytes = 4;  // pooled vectors are fp32
 
@@ -68,6 +69,17 @@ double MissedRows(const PricingConditions& conditions, const ShardFeatures& shar
                         caches ? shard.layout.cache_load_factor : 0)
           .missed_rows();
   return missed * static_cast<double>(shard.rows) / static_cast<double>(shard.table_rows);
+}
+
+// Of the pages of a table, those with one of its missed rows, which lie anywhere: a page is left out
+// when all of its rows are.
+double MissedPages(double missed_rows, double rows, double row_bytes) {
+  constexpr double kPageBytes = 65536;
+  if (missed_rows <= 0 || rows <= 0) return 0;
+  const double pages = std::max(1.0, rows * row_bytes / kPageBytes);
+  const double missed_share = std::min(1.0, missed_rows / rows);
+  if (row_bytes >= kPageBytes) return missed_share * pages;
+  return pages * (1 - std::pow(1 - missed_share, rows / pages));
 }
 
 }  // namespace
@@ -131,6 +143,7 @@ void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures&
   *next++ = shard.layout.kernel == ComputeKernel::kFusedUvmCaching ? 1 : 0;
   *next++ = std::log1p(missed_rows);
   *next++ = std::log1p(missed_rows * cols * element_bytes);
+  *next++ = std::log1p(MissedPages(missed_rows, rows, cols * element_bytes));
   assert(next == out.end());
 }
 

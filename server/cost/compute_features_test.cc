@@ -158,6 +158,14 @@ TEST(ComputeFeaturesTest, RowsInHostMemoryAreThoseThatACacheMisses) {
   EXPECT_LT(missed, none.distinct_ids);
   EXPECT_DOUBLE_EQ(cached["log_missed_rows"], std::log1p(missed));
   EXPECT_DOUBLE_EQ(cached["log_missed_bytes"], std::log1p(missed * 16 * 2));
+  EXPECT_DOUBLE_EQ(cached["log_missed_pages"], std::log1p(1 - std::pow(1 - missed / 1000, 1000)))
+      << "of the one page";
+  shard.rows = shard.table_rows = 1 << 20;
+  const double far = ExpectedCacheHits(shard.reuse_histogram, 1 << 20, 500, 0.3).missed_rows();
+  const double pages = (1 << 20) * 16 * 2 / 65536.0;  // 2048 rows each
+  EXPECT_NEAR(Named(SomeConditions(), shard, 0)["log_missed_pages"],
+              std::log1p(pages * (1 - std::pow(1 - far / (1 << 20), 2048))), 1e-12);
+  shard.rows = shard.table_rows = 1000;
   shard.rows = 500;  // half of the rows have half of the misses
   EXPECT_DOUBLE_EQ(Named(SomeConditions(), shard, 0)["log_missed_rows"], std::log1p(missed / 2));
 }

@@ -11,6 +11,7 @@
 #include "common/domain/plan_cost.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/interval_rule.h"
+#include "server/cost/measured_casts.h"
 #include "server/cost/measured_input_dist.h"
 
 namespace neuroshard {
@@ -81,6 +82,8 @@ struct ModelProperties {
   std::optional<MeasuredInputDist> measured_input_dist = {};
   // How far off its rates are; none: not known.
   std::optional<IntervalManifest> input_dist_interval = {};
+  // Casts to types that have a rate were measured, those to others are a formula.
+  MeasuredCasts measured_casts = {};
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
 };

@@ -18,6 +18,7 @@ namespace neuroshard {
 namespace {
 
 constexpr double kFp32Bytes = 4;
+constexpr double kNsPerMs = 1e6;
 constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes save
 
 double BytesOf(DataType dtype) { return static_cast<double>(ElementBytes(dtype)); }
@@ -67,6 +68,7 @@ class UnmeasuredCompute final : public ComputeModel {
   UnmeasuredCompute(std::shared_ptr<const ComputeModel> measured, const CostModelInfo& info)
       : measured_(std::move(measured)),
         coverage_(info.coverage),
+        measured_casts_(info.properties.measured_casts),
         knows_unpooled_(KnowsUnpooled(coverage_)),
         splits_(info.properties.splits_compute),
         width_(static_cast<std::size_t>(measured_->representation_width())) {}
@@ -119,9 +121,10 @@ class UnmeasuredCompute final : public ComputeModel {
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
       std::span<const ComputeCost> costs) const override {
     std::vector<std::vector<ShardFeatures>> stand_ins(shards_of_ranks.size());
+    const PricingConditions without_casts = WithoutMeasuredCasts(conditions);
     for (std::size_t rank = 0; rank < shards_of_ranks.size(); ++rank) {
       for (const ShardFeatures& shard : shards_of_ranks[rank]) {
-        if (!IsMeasured(conditions, shard)) return {};
+        if (!IsMeasured(without_casts, shard)) return {};
         stand_ins[rank].push_back(StandInOf(conditions, shard).shard);
       }
     }
@@ -208,6 +211,28 @@ class UnmeasuredCompute final : public ComputeModel {
     }
   }
 
+  // Of the vectors before they are sent and, as many, after they came.
+  struct CastsMs {
+    double forward = 0;
+    double backward = 0;
+  };
+  CastsMs CastsOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
+    if (conditions.num_ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return {};
+    const DataType own = VectorType(shard);
+    const double values =
+        2 * LookupsOf(conditions, shard).vectors * static_cast<double>(shard.cols);
+    const auto ms_of = [&](const std::optional<DataType>& wire) {
+      if (wire.value_or(own) == own) return 0.0;
+      const std::optional<double> measured_ns =
+          own == DataType::kFp32 ? measured_casts_.NsPerValue(*wire) : std::nullopt;
+      if (measured_ns) return values * *measured_ns / kNsPerMs;
+      return values * (BytesOf(own) + BytesOf(*wire)) * kMsPerSecond /
+             conditions.bandwidths.device_memory_bytes_per_s;
+    };
+    return {ms_of(conditions.quantized_comms.forward_dtype),
+            ms_of(conditions.quantized_comms.backward_dtype)};
+  }
+
   Added AddedOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
     if (shard.rows == 0) return {};
     if (shard.layout.kernel == ComputeKernel::kOffload) {
@@ -236,26 +261,27 @@ class UnmeasuredCompute final : public ComputeModel {
       backward_bytes += distinct * (UpdateBytes(conditions.optimizer, shard.weight_dtype, cols) -
                                     UpdateBytes(*stand_in, in.shard.weight_dtype, cols));
     }
-    if (conditions.num_ranks > 1 && shard.layout.type != ShardingType::kDataParallel) {
-      const auto casts = [&](const std::optional<DataType>& wire) {
-        if (wire.value_or(VectorType(shard)) == VectorType(shard)) return 0.0;
-        return 2 * lookups.vectors * cols * (own_bytes + BytesOf(*wire));
-      };
-      forward_bytes += casts(conditions.quantized_comms.forward_dtype);
-      backward_bytes += casts(conditions.quantized_comms.backward_dtype);
-    }
-
     const double ms_per_byte = kMsPerSecond / conditions.bandwidths.device_memory_bytes_per_s;
+    const CastsMs casts = CastsOf(conditions, shard);
     const HostTraffic host =
         KnowsHost(conditions, shard) ? HostTraffic() : HostTrafficOf(conditions, shard);
-    Added added = {forward_bytes * ms_per_byte + host.forward_ms,
-                   backward_bytes * ms_per_byte + host.backward_ms};
+    Added added = {forward_bytes * ms_per_byte + casts.forward + host.forward_ms,
+                   backward_bytes * ms_per_byte + casts.backward + host.backward_ms};
     if (conditions.pipeline_type == PipelineType::kTrainPrefetchSparseDist) {
       added.link_ms = host.total_ms();
     } else {
       added.forward_ms += host.cache_ms;
     }
     return added;
+  }
+
+  // Measured casts are a part of the cost as certain as the rest of it.
+  PricingConditions WithoutMeasuredCasts(PricingConditions conditions) const {
+    for (auto* wire :
+         {&conditions.quantized_comms.forward_dtype, &conditions.quantized_comms.backward_dtype}) {
+      if (*wire && measured_casts_.NsPerValue(**wire)) wire->reset();
+    }
+    return conditions;
   }
 
   // Whether the model was measured at what the shard is: no stand-in, nothing added.
@@ -267,6 +293,7 @@ class UnmeasuredCompute final : public ComputeModel {
 
   const std::shared_ptr<const ComputeModel> measured_;
   const ModelCoverage coverage_;
+  const MeasuredCasts measured_casts_;
   const bool knows_unpooled_;
   const bool splits_;
   const std::size_t width_;  // of the model's phi

@@ -362,6 +362,27 @@ TEST(UnmeasuredComputeTest, CastsTakeTwoPassesAtEitherEnd) {
   EXPECT_EQ(CostOf({KnownShard()}, conditions).total_ms, before.total_ms);
 }
 
+TEST(UnmeasuredComputeTest, MeasuredCastsTakeTheirRateAtEitherEnd) {
+  PricingConditions conditions = KnownConditions();
+  conditions.quantized_comms = {DataType::kBf16, DataType::kFp16};
+  CostModelInfo info = KnownInfo();
+  info.properties.measured_casts.bf16_ns_per_value = 0.5;
+  const ComputeCost before = CostOf({KnownShard()});
+  const ComputeCost cost = CostOf({KnownShard()}, conditions, info);
+  EXPECT_NEAR(cost.forward_ms, before.forward_ms + 2 * 1024 * 64 * 0.5 / 1e6, 1e-3);
+  EXPECT_NEAR(cost.backward_ms, before.backward_ms + 2 * 1024 * 64 * (4 + 2) / kBytesPerMs, 1e-3);
+
+  const auto intervals = [&] {
+    return WithUnmeasured(kKnown, info, conditions)
+        ->Intervals(conditions, std::vector<std::vector<ShardFeatures>>(2, {KnownShard()}),
+                    std::vector<ComputeCost>(2))
+        .size();
+  };
+  EXPECT_EQ(intervals(), 0) << "fp16 is a formula";
+  info.properties.measured_casts.fp16_ns_per_value = 0.25;
+  EXPECT_EQ(intervals(), 2);
+}
+
 TEST(UnmeasuredComputeTest, AModelThatDoesNotSplitHasAllInItsTotal) {
   CostModelInfo info = KnownInfo();
   ShardFeatures host = KnownShard();

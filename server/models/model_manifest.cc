@@ -181,11 +181,13 @@ void ReadNetworks(ConfigReader& root, ModelManifest& manifest) {
   }
   std::optional<ConfigReader> trained_on = root.SectionIfGiven("trained_on");
   std::optional<ConfigReader> input_dist = root.SectionIfGiven("input_dist");
+  std::optional<ConfigReader> casts = root.SectionIfGiven("casts");
   if (universal) {
     manifest.universal = ReadUniversalCompute(*compute);
     if (comm) manifest.comm = ReadUniversalComm(*comm);
     if (trained_on) manifest.trained_on = ReadTrainedOn(*trained_on);
     if (input_dist) manifest.input_dist = ReadInputDist(*input_dist);
+    if (casts) manifest.casts = ReadCasts(*casts);
     CheckCoverages(manifest, root);
     CheckKernels(manifest, root);
   } else {
@@ -195,7 +197,8 @@ void ReadNetworks(ConfigReader& root, ModelManifest& manifest) {
                                             kUniversalComputeKind, kFabricKind));
     }
     for (const auto& [key, section] :
-         {std::pair("trained_on", &trained_on), std::pair("input_dist", &input_dist)}) {
+         {std::pair("trained_on", &trained_on), std::pair("input_dist", &input_dist),
+          std::pair("casts", &casts)}) {
       if (!*section) continue;
       root.AddViolation(key, fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
     }

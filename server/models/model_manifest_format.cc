@@ -130,6 +130,7 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
   }
   if (manifest.comm) EmitUniversalComm(out, *manifest.comm);
   if (manifest.input_dist) EmitInputDist(out, *manifest.input_dist);
+  if (manifest.casts != MeasuredCasts()) EmitCasts(out, manifest.casts);
   if (manifest.fabric) EmitFabricSection(out, *manifest.fabric);
   EmitComm(out, "forward_comm", manifest.forward_comm);
   EmitComm(out, "backward_comm", manifest.backward_comm);

@@ -319,6 +319,7 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
       if (distributes) {
         manifest.input_dist = InputDistManifest{{{{2, 0.5, 1, 2.25, 0}, {8, 1.0 / 3, 0, 3, 4}}, 2},
                                                 manifest.universal->interval};
+        manifest.casts.bf16_ns_per_value = 1.0 / 3;
       }
       const auto text = FormatModelManifest(manifest);
       ASSERT_TRUE(text.ok()) << text.status();
@@ -413,12 +414,23 @@ TEST(UniversalManifestTest, FaultsOfTheDistributionOfIdsHaveTheirPaths) {
                            "input_dist.rates[1].more", "input_dist.interval.coverage"}));
 }
 
+TEST(UniversalManifestTest, CastsHaveAtLeastOneRate) {
+  const std::string text = *FormatModelManifest(MakeUniversalFixture({}).manifest);
+  EXPECT_THAT(FaultyFields(ParseModelManifest(text + "casts: {}\n").status()),
+              ::testing::ElementsAre("casts.fp16_ns_per_value"));
+  EXPECT_THAT(
+      FaultyFields(
+          ParseModelManifest(text + "casts: {fp16_ns_per_value: -1, int8_ns_per_value: 1}\n")
+              .status()),
+      ::testing::UnorderedElementsAre("casts.fp16_ns_per_value", "casts.int8_ns_per_value"));
+}
+
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {
-  const auto manifest =
-      ParseModelManifest(std::string(kWhole) + "trained_on: {}\ncomm: {}\ninput_dist: {}\n");
+  const auto manifest = ParseModelManifest(std::string(kWhole) +
+                                           "trained_on: {}\ncomm: {}\ninput_dist: {}\ncasts: {}\n");
   EXPECT_THAT(Message(manifest.status()),
               AllOf(HasSubstr("trained_on: goes with"), HasSubstr("input_dist: goes with"),
-                    HasSubstr("comm: goes with")));
+                    HasSubstr("casts: goes with"), HasSubstr("comm: goes with")));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/cost/interval_rule.h"
+#include "server/cost/measured_casts.h"
 #include "server/cost/measured_input_dist.h"
 
 namespace neuroshard {

@@ -305,13 +305,25 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
   const QuantizedComms& comms = request.quantized_comms;
   if (comms != QuantizedComms() && request.topology.num_ranks() > 1) {
     std::set<DataType> wire;
+    std::set<DataType> measured;
     for (const auto& dtype : {comms.forward_dtype, comms.backward_dtype}) {
-      if (dtype) wire.insert(*dtype);
+      if (!dtype) continue;
+      (model.properties.measured_casts.NsPerValue(*dtype) ? measured : wire).insert(*dtype);
     }
-    lines.push_back(fmt::format(
-        "exchanges in {} were not measured: priced by their bytes, with casts at the bandwidth of "
-        "device memory",
-        TextOf(wire)));
+    if (!wire.empty()) {
+      lines.push_back(fmt::format(
+          "exchanges in {} were not measured: priced by their bytes, with casts at the bandwidth "
+          "of device memory",
+          TextOf(wire)));
+    }
+    if (!measured.empty() &&
+        std::any_of(plan.tables.begin(), plan.tables.end(),
+                    [](const TablePlan& table) { return CutsRows(table.sharding_type); })) {
+      lines.push_back(fmt::format(
+          "exchanges of cut rows in {} were not measured: priced by their bytes, with casts as in "
+          "an all-to-all",
+          TextOf(measured)));
+    }
   }
   AddOptimizers({request.optimizer}, model, lines);
   return lines;

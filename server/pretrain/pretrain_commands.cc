@@ -41,11 +41,11 @@ struct StoreRecords {
   std::vector<CommRecord> comm;
 };
 
-StatusOr<StoreRecords> ReadRecords(const std::string& path) {
+StatusOr<StoreRecords> ReadRecords(const std::string& path, SeriesCost cost = SeriesCost::kMedian) {
   NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(path, StoreMode::kReadOnly));
   StoreRecords records;
-  NS_ASSIGN_OR_RETURN(records.compute, store->ReadComputeRecords());
-  NS_ASSIGN_OR_RETURN(records.comm, store->ReadCommRecords());
+  NS_ASSIGN_OR_RETURN(records.compute, store->ReadComputeRecords(cost));
+  NS_ASSIGN_OR_RETURN(records.comm, store->ReadCommRecords(cost));
   return records;
 }
 
@@ -99,7 +99,7 @@ StatusOr<UniversalStart> ReadStart(const TrainCommand& command, const TrainingCo
     NS_ASSIGN_OR_RETURN(start.comm, ReadTensorFile(directory / start.manifest.comm->file));
   }
   if (command.replay_store.empty()) return start;
-  NS_ASSIGN_OR_RETURN(StoreRecords old, ReadRecords(command.replay_store));
+  NS_ASSIGN_OR_RETURN(StoreRecords old, ReadRecords(command.replay_store, config.cost_of_series));
   auto selected = SelectRecords(std::move(old.compute), std::move(old.comm), config.records,
                                 ConditionSupport::kAny);
   if (!selected.ok()) return Annotate(selected.status(), command.replay_store);
@@ -209,7 +209,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   if (command.batch_size) config.records.batch_size = *command.batch_size;
   NS_ASSIGN_OR_RETURN(const ModelLocation location,
                       LocateModel(command.model_directory, command.existing));
-  NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store));
+  NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store, config.cost_of_series));
   auto selected =
       SelectRecords(std::move(records.compute), std::move(records.comm), config.records,
                     config.preset == TrainingPreset::kUniversal ? ConditionSupport::kAny

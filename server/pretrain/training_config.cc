@@ -122,6 +122,7 @@ StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
   reader.Read("held_out_tables", &config.held_out_tables, {0.0, 0.5});
   reader.Read("cache_bytes", &config.cache_bytes, {0, std::int64_t{1} << 40});
   reader.Read("learning_curve", &config.learning_curve);
+  reader.ReadWord("cost_of_series", &config.cost_of_series);
   reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
   reader.Read("min_compute_tau", &config.min_compute_tau, {-1.0, 1.0});
   reader.Read("threads", &config.threads, {0, kMaxThreads});
@@ -206,6 +207,7 @@ std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& 
       {"seed", fmt::format("{}", optimization.seed)},
       {"compute_outputs", std::string(ToText(config.compute_outputs))},
       {"members", fmt::format("{}", config.members)},
+      {"cost_of_series", std::string(ToText(config.cost_of_series))},
       {"held_out_tables", fmt::format("{}", config.held_out_tables)},
       {"min_samples", fmt::format("{}", config.min_samples)},
   };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/domain/measurement.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -106,6 +107,9 @@ struct TrainingConfig {
   std::int64_t cache_bytes = 0;      // of the device, for features; 0: not known
   // Also train on 1/8, 1/4 and 1/2 of the training samples, for the report. Not for going on.
   bool learning_curve = false;
+
+  // Of records, and of the repeats of a sample.
+  SeriesCost cost_of_series = SeriesCost::kMedian;
 
   std::int64_t min_samples = 20;  // fewer of a kind: no network of that kind
   // A model whose compute orders held-out samples worse than this (Kendall tau) says so of itself,

@@ -54,7 +54,7 @@ TEST(TrainingConfigTest, OverridesAreRead) {
       "preset: per_count\nloss: mse\nmax_epochs: 9\ncomm: {max_epochs: 7}\ntransforms: {row: none, "
       "pooling_factor: log1p}\n"
       "records: {batch_size: 512, optimizer: adagrad, compute_kernel: fused_uvm, "
-      "weighted: false}\ntable_hidden: [64, 16]\n",
+      "weighted: false}\ntable_hidden: [64, 16]\ncost_of_series: least\n",
       "test");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->transforms.at("pooling_factor"), "log1p");
@@ -69,6 +69,8 @@ TEST(TrainingConfigTest, OverridesAreRead) {
   EXPECT_FALSE(config->records.weight_dtype.has_value());
   EXPECT_EQ(config->table_hidden, (std::vector<int>{64, 16}));
   EXPECT_EQ(DescribeTrainingConfig(*config).at("records.optimizer"), "adagrad");
+  EXPECT_EQ(config->cost_of_series, SeriesCost::kLeast);
+  EXPECT_EQ(DescribeTrainingConfig(*config).at("cost_of_series"), "least");
 }
 
 TEST(TrainingConfigTest, AllFaultsAreReportedAtOnce) {

@@ -6,13 +6,18 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <new>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "common/base/bytes.h"
+#include "kernels/stats/statistics.h"
 #include "kernels/stats/stopping_rule.h"
 #include "worker/measure/exchange_counts.h"
 #include "worker/measure/input_distribution.h"
+#include "worker/measure/quantized_exchange.h"
 
 namespace neuroshard {
 namespace {
@@ -40,6 +45,7 @@ double Fingerprint(const CommSample& sample, const MeasurementSettings& settings
                         fmt::join(input->whole_features, ","), fmt::join(input->whole_ids, ","),
                         input->cut_features, input->cut_ids, input->weighted, input->seed);
   }
+  if (sample.wire_dtype != DataType::kFp32) text += fmt::format("|{}", ToText(sample.wire_dtype));
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return static_cast<double>(hash >> 12);
@@ -54,11 +60,17 @@ Status CheckAllRanksMeasureTheSame(Communicator& communicator, double fingerprin
   return absl::OkStatus();
 }
 
+// What the rank does in its own memory around its exchanges; none for most samples.
+struct HostSteps {
+  std::optional<InputDistribution> input_dist;
+  std::optional<QuantizedExchange> quantized;
+};
+
 // OK when this rank's buffers are there, those of distributed ids apart from what the ranks tell
 // each other; RESOURCE_EXHAUSTED when they do not fit.
 Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device,
-                      const CommSample& sample, const StopSignal& stop,
-                      std::optional<InputDistribution>& input_dist) {
+                      const CommSample& sample, const Clock& clock, const StopSignal& stop,
+                      HostSteps& steps) {
   const double bytes = ExchangeBytes(sample, communicator.rank());
   if (bytes > static_cast<double>(device.memory_bytes)) {
     return ResourceExhausted("rank {} exchanges {:.0f} bytes, its device has {}",
@@ -66,8 +78,11 @@ Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device
   }
   try {
     if (sample.input_dist) {
-      input_dist.emplace(communicator, sample, stop);
+      steps.input_dist.emplace(communicator, sample, stop);
       return absl::OkStatus();
+    }
+    if (sample.wire_dtype != DataType::kFp32) {
+      return steps.quantized.emplace(communicator, sample, clock).Reserve();
     }
     return sample.collective == Collective::kAllToAll
                ? communicator.Reserve(ExchangeCounts(sample, communicator.rank()))
@@ -87,8 +102,9 @@ std::chrono::nanoseconds StartOffset(const CommSample& sample, int rank) {
 
 // The rank's part in what the sample measures, once.
 std::function<Status()> StepOf(Communicator& communicator, const CommSample& sample,
-                               std::optional<InputDistribution>& input_dist) {
-  if (input_dist) return [&] { return input_dist->Run(); };
+                               HostSteps& steps) {
+  if (steps.input_dist) return [&] { return steps.input_dist->Run(); };
+  if (steps.quantized) return [&] { return steps.quantized->Run(); };
   if (sample.collective == Collective::kAllToAll) {
     return [&communicator, counts = ExchangeCounts(sample, communicator.rank())] {
       return communicator.AllToAll(counts);
@@ -164,13 +180,13 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
   record.sample_id = sample.sample_id;
   record.rank = communicator.rank();
 
-  std::optional<InputDistribution> input_dist;
-  Status reserved = ReserveBuffers(communicator, device, sample, stop, input_dist);
+  HostSteps steps;
+  Status reserved = ReserveBuffers(communicator, device, sample, time, stop, steps);
   if (!reserved.ok() && !absl::IsResourceExhausted(reserved)) return reserved;
   NS_ASSIGN_OR_RETURN(double ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
-  if (ranks_out_of_memory == 0 && input_dist) {
-    NS_RETURN_IF_ERROR(input_dist->ExchangeSizes());
-    reserved = ReserveIds(communicator, *input_dist);
+  if (ranks_out_of_memory == 0 && steps.input_dist) {
+    NS_RETURN_IF_ERROR(steps.input_dist->ExchangeSizes());
+    reserved = ReserveIds(communicator, *steps.input_dist);
     if (!reserved.ok() && !absl::IsResourceExhausted(reserved)) return reserved;
     NS_ASSIGN_OR_RETURN(ranks_out_of_memory, communicator.Max(reserved.ok() ? 0 : 1));
   }
@@ -179,15 +195,23 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
     record.detail =
         reserved.ok() ? "another rank of the group ran out of memory" : Message(reserved);
   } else {
-    NS_ASSIGN_OR_RETURN(
-        record.series, RunIterations(communicator, sample, StepOf(communicator, sample, input_dist),
-                                     settings, time, stop));
+    NS_ASSIGN_OR_RETURN(record.series,
+                        RunIterations(communicator, sample, StepOf(communicator, sample, steps),
+                                      settings, time, stop));
   }
-  record.environment =
-      stamp.Make(device, settings,
-                 {{"collective", std::string(CollectiveWord(sample))},
-                  {std::string(kCollectiveBackendProperty), device.collective_backend},
-                  {"world_size", std::to_string(communicator.world_size())}});
+  std::map<std::string, std::string> properties = {
+      {"collective", std::string(CollectiveWord(sample))},
+      {std::string(kCollectiveBackendProperty), device.collective_backend},
+      {"world_size", std::to_string(communicator.world_size())}};
+  if (steps.quantized) {
+    properties.emplace(kWireDtypeProperty, ToText(sample.wire_dtype));
+    const std::span<const double> casts_ms = steps.quantized->casts_ms();
+    const auto warmups = static_cast<std::size_t>(settings.warmup_iterations);
+    if (casts_ms.size() > warmups) {
+      properties.emplace(kCastsProperty, fmt::format("{}", Median(casts_ms.subspan(warmups))));
+    }
+  }
+  record.environment = stamp.Make(device, settings, properties);
   return record;
 }
 

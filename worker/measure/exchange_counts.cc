@@ -105,8 +105,10 @@ double ExchangeBytes(const CommSample& sample, int rank) {
       columns *= 2;
       break;
   }
-  return static_cast<double>(sample.batch_size) / world_size * columns *
-         static_cast<double>(sample.element_bytes);
+  // What is cast is there besides.
+  const double element_bytes = static_cast<double>(sample.element_bytes) +
+                               (sample.wire_dtype == DataType::kFp32 ? 0 : sizeof(float));
+  return static_cast<double>(sample.batch_size) / world_size * columns * element_bytes;
 }
 
 AllToAllCounts ExchangeCounts(const CommSample& sample, int rank) {

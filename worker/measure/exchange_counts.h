@@ -16,8 +16,8 @@ namespace neuroshard {
 // the other ranks run into the timeout.
 Status CheckCommSample(const CommSample& sample, int world_size, std::chrono::milliseconds timeout);
 
-// Bytes of `rank`'s buffers together, those of partial sums and of distributed ids included, as a
-// real number since a hostile sample's exceed any integer.
+// Bytes of `rank`'s buffers together, those of partial sums, of values that are cast and of
+// distributed ids included, as a real number since a hostile sample's exceed any integer.
 double ExchangeBytes(const CommSample& sample, int rank);
 
 // Of an all-to-all. Forward: rank r sends its dim_sums[r] columns of each rank's share of the batch

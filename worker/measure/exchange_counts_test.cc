@@ -30,6 +30,14 @@ TEST(ExchangeCountsTest, ForwardSendsOwnColumnsOfEveryRanksShare) {
   EXPECT_DOUBLE_EQ(ExchangeBytes(Sample(), 0), 480 + 208);
 }
 
+TEST(ExchangeCountsTest, WhatIsCastIsThereBesides) {
+  CommSample sample = Sample();
+  sample.element_bytes = 2;
+  sample.wire_dtype = DataType::kFp16;
+  EXPECT_THAT(ExchangeCounts(sample, 0).send_bytes, ElementsAre(80, 80, 80));
+  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 0), (240 + 104) * 3);
+}
+
 TEST(ExchangeCountsTest, WhatOneSendsTheOtherReceivesInBothDirections) {
   for (const CommDirection direction : {CommDirection::kForward, CommDirection::kBackward}) {
     CommSample sample = Sample();

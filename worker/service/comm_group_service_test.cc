@@ -174,6 +174,42 @@ TEST_F(CommGroupServiceTest, RanksOfOtherCollectivesRefuseDistributionsOfIdsByNa
   EXPECT_THAT(refused.error_message(),
               HasSubstr("sample.collective: input_dist is measured by neuroshard-tcp alone, and "
                         "rank 0 has nccl"));
+  sample = {};
+  sample.set_sample_id("m0f");
+  sample.set_direction("forward");
+  sample.set_wire_dtype("fp16");
+  sample.add_dim_sums(8);
+  sample.set_batch_size(8);
+  *request.mutable_sample() = sample;
+  const grpc::Status casts = Profile(worker, request, &response);
+  EXPECT_EQ(casts.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(casts.error_message(), HasSubstr("sample.wire_dtype: fp16 is measured by "
+                                               "neuroshard-tcp alone, and rank 0 has nccl"));
+}
+
+TEST_F(CommGroupServiceTest, MeasuresCasts) {
+  OpenAndConnect();
+  v1::ProfileCommRequest request = CommRequest();
+  request.mutable_sample()->clear_element_bytes();
+  request.mutable_sample()->set_wire_dtype("bf16");
+  std::mutex mutex;
+  std::vector<v1::CommMeasurement> records;
+  const auto statuses = OnAllWorkers([&](TestWorker& worker) {
+    v1::ProfileCommResponse response;
+    const grpc::Status profiled = Profile(worker, request, &response);
+    const std::lock_guard lock(mutex);
+    for (const auto& record : response.measurements()) records.push_back(record);
+    return profiled;
+  });
+  for (const grpc::Status& status : statuses) ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(records, SizeIs(kWorkers * kDevices));
+  for (const v1::CommMeasurement& record : records) {
+    const auto& properties = record.environment().properties();
+    EXPECT_EQ(properties.at("wire_dtype"), "bf16");
+    const double casts_ms = std::stod(properties.at("casts_ms"));
+    EXPECT_GT(casts_ms, 0);
+    EXPECT_LT(casts_ms, record.series().median_ms());
+  }
 }
 
 TEST_F(CommGroupServiceTest, MeasuresDistributionsOfIds) {

@@ -7,16 +7,19 @@
 namespace neuroshard {
 namespace {
 
-// Ids are put in order by kernels of this host, between exchanges that it sees.
+// Ids are put in order, and values cast, by kernels of this host, around exchanges that it sees.
 Status CheckMeasures(const DeviceInventory& inventory, const CommGroupSpec& spec,
                      const CommSample& sample) {
-  if (!sample.input_dist) return absl::OkStatus();
+  const bool casts = sample.wire_dtype != DataType::kFp32;
+  if (!sample.input_dist && !casts) return absl::OkStatus();
   Violations violations;
   for (const LocalRank& local : spec.local_ranks) {
     const std::string& backend = inventory.properties(local.device).collective_backend;
     if (backend == kNeuroshardTcp) continue;
-    violations.Add("collective", fmt::format("{} is measured by {} alone, and rank {} has {}",
-                                             kInputDistWord, kNeuroshardTcp, local.rank, backend));
+    violations.Add(casts ? "wire_dtype" : "collective",
+                   fmt::format("{} is measured by {} alone, and rank {} has {}",
+                               casts ? ToText(sample.wire_dtype) : kInputDistWord, kNeuroshardTcp,
+                               local.rank, backend));
   }
   return violations.ToStatus();
 }

@@ -65,6 +65,7 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
     info.properties.measured_input_dist = manifest.input_dist->measured;
     info.properties.input_dist_interval = manifest.input_dist->interval;
   }
+  info.properties.measured_casts = manifest.casts;
   info.properties.convex_compute = true;  // no negative weight behind the head's relu
   const auto state = [&](const char* stage, const IntervalManifest* interval) {
     if (interval == nullptr) return;

@@ -165,7 +165,9 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                                         ConditionSupport support) {
   const std::size_t all = compute.size() + comm.size();
   if (support == ConditionSupport::kOne) {
-    std::erase_if(comm, [](const CommRecord& record) { return record.sample.input_dist; });
+    std::erase_if(comm, [](const CommRecord& record) {
+      return record.sample.input_dist || record.sample.wire_dtype != DataType::kFp32;
+    });
   }
   if (all == 0) return FailedPrecondition("the store has no usable measurement");
   const Conditions wanted = Wanted(filter);

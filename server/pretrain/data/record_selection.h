@@ -26,7 +26,7 @@ struct MeasuredConditions {
 
 struct SelectedRecords {
   std::vector<ComputeRecord> compute;
-  std::vector<CommRecord> comm;        // collectives
+  std::vector<CommRecord> comm;        // collectives, some with casts
   std::vector<CommRecord> input_dist;  // distributions of ids
   MeasuredConditions conditions;
   std::int64_t filtered_out = 0;
@@ -35,7 +35,7 @@ struct SelectedRecords {
 // Conditions that a model's features tell apart.
 enum class ConditionSupport {
   // Nothing: batch size, dtype, optimizer, pooling mode, weighting and devices must agree, tables
-  // are in the device's memory, and distributions of ids are left out.
+  // are in the device's memory, and distributions of ids and exchanges with casts are left out.
   kOne,
   kAny  // all but devices and backends, which must agree
 };

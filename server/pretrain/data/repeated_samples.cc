@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -51,12 +52,15 @@ double Median(std::vector<double> values) {
   return (below + values[half]) / 2;
 }
 
-template <typename Record, typename Cost>
-double MedianCost(const std::vector<Record>& records, const std::vector<std::size_t>& group,
-                  Cost cost) {
+template <typename Record, typename Value>
+double CostOf(const std::vector<Record>& records, const std::vector<std::size_t>& group,
+              SeriesCost cost, Value value) {
   std::vector<double> values;
-  for (const std::size_t i : group) values.push_back(cost(records[i]));
-  return Median(std::move(values));
+  for (const std::size_t i : group) values.push_back(value(records[i]));
+  if (cost == SeriesCost::kMedian) return Median(std::move(values));
+  const bool known = std::none_of(values.begin(), values.end(), [](double v) { return v != v; });
+  return known ? *std::min_element(values.begin(), values.end())
+               : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::size_t Mix(std::size_t hash, std::size_t value) {
@@ -74,23 +78,23 @@ std::size_t ComputeHash(const ComputeRecord& record) {
 
 }  // namespace
 
-std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records) {
+std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records, SeriesCost cost) {
   const auto groups = GroupRepeats<ComputeRecord>(records, ComputeHash);
   std::vector<ComputeRecord> merged;
   merged.reserve(groups.size());
   for (const auto& group : groups) {
     ComputeRecord record = records[group[0]];
-    record.forward_ms = MedianCost(records, group, [](const auto& r) { return r.forward_ms; });
-    record.backward_ms = MedianCost(records, group, [](const auto& r) { return r.backward_ms; });
+    record.forward_ms = CostOf(records, group, cost, [](const auto& r) { return r.forward_ms; });
+    record.backward_ms = CostOf(records, group, cost, [](const auto& r) { return r.backward_ms; });
     record.total_ms = std::isnan(record.forward_ms)
-                          ? MedianCost(records, group, [](const auto& r) { return r.total_ms; })
+                          ? CostOf(records, group, cost, [](const auto& r) { return r.total_ms; })
                           : record.forward_ms + record.backward_ms;
     merged.push_back(std::move(record));
   }
   return merged;
 }
 
-std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records) {
+std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records, SeriesCost cost) {
   const auto groups = GroupRepeats<CommRecord>(records, [](const CommRecord& record) {
     std::size_t hash = static_cast<std::size_t>(record.sample.direction);
     for (const std::int64_t dim_sum : record.sample.dim_sums) {
@@ -104,7 +108,7 @@ std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records) {
     CommRecord record = records[group[0]];
     for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
       record.cost_ms[rank] =
-          MedianCost(records, group, [rank](const auto& r) { return r.cost_ms[rank]; });
+          CostOf(records, group, cost, [rank](const auto& r) { return r.cost_ms[rank]; });
     }
     merged.push_back(std::move(record));
   }

@@ -1,4 +1,4 @@
-// Repeats of a sample: one sample at their median, and the noise between them.
+// Repeats of a sample: one sample at their median or the least, and the noise between them.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 namespace neuroshard {
 
 // Records of the same sample (equal in everything but the sample id) become one, in the place of
-// the first, whose costs are the medians over them. Repeats must not be apart in training and
-// held-out samples, where they would leak what is to be predicted.
-std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records);
+// the first, whose costs are the medians over them, or the least. Repeats must not be apart in
+// training and held-out samples, where they would leak what is to be predicted.
+std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records,
+                                        SeriesCost cost = SeriesCost::kMedian);
 // The same, rank by rank.
-std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records);
+std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records,
+                                     SeriesCost cost = SeriesCost::kMedian);
 
 // Noise between measurements of the same sample.
 struct RepeatNoise {

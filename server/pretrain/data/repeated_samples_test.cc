@@ -33,6 +33,23 @@ TEST(RepeatedSamplesTest, RepeatsBecomeTheMedianInThePlaceOfTheFirst) {
   EXPECT_EQ(merged[1].total_ms, records[1].forward_ms + records[1].backward_ms);
 }
 
+TEST(RepeatedSamplesTest, OrTheLeastOfThem) {
+  auto records = SyntheticComputeRecords(1);
+  records.push_back(records[0]);
+  records[0].forward_ms = 3;
+  records[0].backward_ms = 5;
+  records[1].forward_ms = 2;
+  records[1].backward_ms = 6;
+  const auto merged = MergeRepeats(records, SeriesCost::kLeast);
+  ASSERT_EQ(merged.size(), 1U);
+  EXPECT_EQ(merged[0].forward_ms, 2);
+  EXPECT_EQ(merged[0].total_ms, 7);
+  records[1].forward_ms = records[1].backward_ms = std::numeric_limits<double>::quiet_NaN();
+  records[0].total_ms = 9;
+  records[1].total_ms = 8;
+  EXPECT_EQ(MergeRepeats(records, SeriesCost::kLeast)[0].total_ms, 8);
+}
+
 TEST(RepeatedSamplesTest, OneDifferenceMakesAnotherSample) {
   auto records = SyntheticComputeRecords(1);
   records.push_back(records[0]);

@@ -118,8 +118,8 @@ Status TrainComm(const std::vector<CommRecord>& records, CommDirection direction
 
 StatusOr<TrainingOutcome> TrainCostModel(const SelectedRecords& records,
                                          const TrainingConfig& config, const FitContext& context) {
-  const std::vector<ComputeRecord> compute = MergeRepeats(records.compute);
-  const std::vector<CommRecord> comm = MergeRepeats(records.comm);
+  const std::vector<ComputeRecord> compute = MergeRepeats(records.compute, config.cost_of_series);
+  const std::vector<CommRecord> comm = MergeRepeats(records.comm, config.cost_of_series);
   if (std::ssize(compute) < config.min_samples) {
     return FailedPrecondition(
         "{} compute samples are too few to learn from, at least {} are needed", compute.size(),

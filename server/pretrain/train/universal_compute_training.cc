@@ -72,13 +72,25 @@ StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<Comp
   return FitEnsemble(std::move(problem), std::move(network), split, options, context);
 }
 
-// Held-out samples, those of unseen tables among them, by optimizer, without pooling and by kernel,
-// where other samples have another.
+// What all of the shards have; `mixed` where they differ.
+template <typename E>
+std::string InCommon(const std::vector<MeasuredShard>& shards, E MeasuredShard::*condition,
+                     const char* mixed) {
+  const E first = shards.front().*condition;
+  const bool alike = std::all_of(shards.begin(), shards.end(), [&](const MeasuredShard& shard) {
+    return shard.*condition == first;
+  });
+  return alike ? std::string(ToText(first)) : mixed;
+}
+
+// Held-out samples, those of unseen tables among them, by optimizer, without pooling, by kernel and
+// by type of the rows, where other samples have another.
 std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
     const std::vector<ComputeRecord>& records, const ComputeSplit& split) {
   std::map<std::string, std::vector<std::int64_t>> optimizers;
   std::map<std::string, std::vector<std::int64_t>> pooling_modes;
   std::map<std::string, std::vector<std::int64_t>> kernels;
+  std::map<std::string, std::vector<std::int64_t>> weight_dtypes;
   for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
     for (const std::int64_t at : *part) {
       const ComputeSample& sample = records[at].sample;
@@ -87,16 +99,16 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
           [](const MeasuredShard& shard) { return shard.pooling_mode == PoolingMode::kNone; });
       optimizers[std::string(ToText(sample.optimizer))].push_back(at);
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
-      const ComputeKernel kernel = sample.shards.front().compute_kernel;
-      const bool alike =
-          std::all_of(sample.shards.begin(), sample.shards.end(),
-                      [&](const MeasuredShard& shard) { return shard.compute_kernel == kernel; });
-      kernels[alike ? std::string(ToText(kernel)) : "mixed_kernels"].push_back(at);
+      kernels[InCommon(sample.shards, &MeasuredShard::compute_kernel, "mixed_kernels")].push_back(
+          at);
+      weight_dtypes[InCommon(sample.shards, &MeasuredShard::weight_dtype, "mixed_dtypes")]
+          .push_back(at);
     }
   }
   if (optimizers.size() == 1) optimizers.clear();
   if (pooling_modes.size() == 2) optimizers.merge(pooling_modes);
   if (kernels.size() > 1) optimizers.merge(kernels);
+  if (weight_dtypes.size() > 1) optimizers.merge(weight_dtypes);
   return optimizers;
 }
 

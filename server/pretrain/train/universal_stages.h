@@ -1,11 +1,12 @@
 // The parts of a universal training: compute and communication fit an ensemble each, the
-// distribution of ids its rates; each adds its section, file and reports to the outcome.
+// distribution of ids and casts their rates; each adds its section, file and reports to the outcome.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/pretrain/data/cast_observation.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/train/universal_training.h"
 #include "server/pretrain/training_config.h"
@@ -31,5 +32,9 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
 // where none has enough.
 Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConfig& config,
                       const FitContext& context, TrainingOutcome& outcome);
+
+// A rate for each type with enough observations, of ranks; the others stay as they were.
+void TrainCasts(const std::vector<CastObservation>& observations, const TrainingConfig& config,
+                TrainingOutcome& outcome);
 
 }  // namespace neuroshard

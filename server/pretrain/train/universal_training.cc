@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "server/pretrain/data/cast_observation.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/universal_stages.h"
@@ -13,12 +14,12 @@ namespace neuroshard {
 namespace {
 
 template <typename Record>
-MergedRecords<Record> Merge(const std::vector<Record>& records,
-                            const std::vector<Record>& replayed) {
+MergedRecords<Record> Merge(const std::vector<Record>& records, const std::vector<Record>& replayed,
+                            SeriesCost cost) {
   MergedRecords<Record> merged;
-  merged.all = MergeRepeats(records);
+  merged.all = MergeRepeats(records, cost);
   merged.new_ones = std::ssize(merged.all);
-  const std::vector<Record> old = MergeRepeats(replayed);
+  const std::vector<Record> old = MergeRepeats(replayed, cost);
   merged.all.insert(merged.all.end(), old.begin(), old.end());
   return merged;
 }
@@ -115,9 +116,11 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                       InCommon(records.conditions.collective_backend, before.collective_backend));
   const SelectedRecords none;
   const SelectedRecords& replay = start == nullptr ? none : start->replay;
-  const MergedRecords<ComputeRecord> merged = Merge(records.compute, replay.compute);
+  const MergedRecords<ComputeRecord> merged =
+      Merge(records.compute, replay.compute, config.cost_of_series);
   const std::vector<ComputeRecord>& compute = merged.all;
-  std::vector<CommRecord> comm = Merge(records.comm, replay.comm).all;
+  std::vector<CommRecord> comm =
+      Merge(WithoutCasts(records.comm), WithoutCasts(replay.comm), config.cost_of_series).all;
   // One rank has nothing to exchange.
   std::erase_if(comm, [](const CommRecord& record) { return record.sample.dim_sums.size() < 2; });
   // What nobody has measured anew stays as it was.
@@ -157,10 +160,16 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
     outcome.manifest.comm = start->manifest.comm;
     outcome.files[outcome.manifest.comm->file] = start->comm;
   }
+  outcome.manifest.casts = before.casts;
+  std::vector<CastObservation> casts = CastsOf(records.comm);
+  const std::vector<CastObservation> replayed_casts = CastsOf(replay.comm);
+  casts.insert(casts.end(), replayed_casts.begin(), replayed_casts.end());
+  TrainCasts(casts, config, outcome);
   outcome.manifest.input_dist = before.input_dist;
   if (!records.input_dist.empty()) {
-    const auto all = Merge(records.input_dist, replay.input_dist).all;
-    NS_RETURN_IF_ERROR(TrainInputDist(MergeRepeats(all), config, context, outcome));
+    const auto all = Merge(records.input_dist, replay.input_dist, config.cost_of_series).all;
+    NS_RETURN_IF_ERROR(
+        TrainInputDist(MergeRepeats(all, config.cost_of_series), config, context, outcome));
   }
   if (outcome.manifest.comm) outcome.manifest.collective_backend = collective_backend;
   outcome.manifest.trained_on = TrainedOn(compute, comm, start);

@@ -6,9 +6,10 @@ import datetime
 import hashlib
 import secrets
 import socket
+import statistics
 import time
 import warnings
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ from .rank_address import BACKEND_NAMES, RankAddress
 from .timing import Series, Settings
 
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # of the calls that TorchRec makes
+_WIRE_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _ELEMENT_TYPES = {2: torch.float16, 4: torch.float32, 8: torch.float64}
 _GLOO = "neuroshard_gloo"
 # What a rank wants at an iteration boundary. The group does the largest wish of all ranks.
@@ -100,12 +102,14 @@ class Exchange(NamedTuple):
     send: Sequence[int]
     receive: Sequence[int]
     element_bytes: int
+    wire_dtype: str = "fp32"
 
     @property
     def bytes(self) -> int:
-        """Of all buffers, those of partial sums included."""
+        """Of all buffers, those of partial sums and of values that are cast included."""
         partial = sum(self.send) if self.collective in ("reduce_scatter", "all_reduce") else 0
-        return (sum(self.send) + sum(self.receive) + partial) * self.element_bytes
+        cast_bytes = 4 if self.wire_dtype in _WIRE_TYPES else 0
+        return (sum(self.send) + sum(self.receive) + partial) * (self.element_bytes + cast_bytes)
 
 
 def exchange_of(sample: v1.CommSample, rank: int) -> Exchange:
@@ -118,11 +122,31 @@ def exchange_of(sample: v1.CommSample, rank: int) -> Exchange:
     else:
         send = mine[:1] if sample.collective == "all_gather" else mine
         receive = mine[:1] if sample.collective == "reduce_scatter" else mine
-    return Exchange(sample.collective, send, receive, sample.element_bytes)
+    return Exchange(sample.collective, send, receive, sample.element_bytes, sample.wire_dtype or "fp32")
 
 
-def exchange_call(exchange: Exchange, device: torch.device) -> Callable[[], object]:
+def _quantized_call(exchange: Exchange, device: torch.device, casts_ms: List[float]) -> Callable[[], object]:
+    """An all-to-all through TorchRec's codecs of fp16 and bf16 (fbgemm_gpu.quantize_comm): a cast before and one after. casts_ms gets what both took."""
+    dtype = _WIRE_TYPES[exchange.wire_dtype]
+    given = torch.ones(sum(exchange.send), device=device)
+
+    def call() -> None:
+        start = time.perf_counter()
+        wire = given.to(dtype)
+        output = torch.empty(sum(exchange.receive), dtype=dtype, device=device)
+        cast = time.perf_counter()
+        dist.all_to_all_single(output, wire, exchange.receive, exchange.send, async_op=True).wait()
+        came = time.perf_counter()
+        output.to(torch.float32)
+        casts_ms.append(1e3 * (cast - start + time.perf_counter() - came))
+
+    return call
+
+
+def exchange_call(exchange: Exchange, device: torch.device, casts_ms: Optional[List[float]] = None) -> Callable[[], object]:
     """What TorchRec 1.9 issues for whole tables, cut rows and replicas (torchrec/distributed/comm_ops.py, and DDP): a new output every time."""
+    if exchange.wire_dtype in _WIRE_TYPES:
+        return _quantized_call(exchange, device, casts_ms if casts_ms is not None else [])
     dtype = _ELEMENT_TYPES.get(exchange.element_bytes, torch.uint8)
     scale = 1 if dtype.itemsize == exchange.element_bytes else exchange.element_bytes
     send, receive = ([count * scale for count in counts] for counts in (exchange.send, exchange.receive))
@@ -158,11 +182,15 @@ def measure_comm(rank: Rank, sample: v1.CommSample, settings: Settings, device: 
         fingerprint = _fingerprint(sample, settings)
         if rank.max(fingerprint) != -rank.max(-fingerprint):
             raise Fault("FAILED_PRECONDITION", "the ranks of the group were given different samples or settings")
-        call = _reserve(rank, exchange_of(sample, rank.rank), device, memory_bytes)
-        return {"series": _iterate(rank, call, sample, settings, clock, check)}
+        casts_ms: List[float] = []
+        call = _reserve(rank, exchange_of(sample, rank.rank), device, memory_bytes, casts_ms)
+        measured = {"series": _iterate(rank, call, sample, settings, clock, check)}
+        if casts_ms[settings.warmup_iterations:]:
+            measured["properties"] = {"wire_dtype": sample.wire_dtype, "casts_ms": repr(statistics.median(casts_ms[settings.warmup_iterations:]))}
+        return measured
 
 
-def _reserve(rank: Rank, exchange: Exchange, device: torch.device, memory_bytes: int) -> Callable[[], object]:
+def _reserve(rank: Rank, exchange: Exchange, device: torch.device, memory_bytes: int, casts_ms: List[float]) -> Callable[[], object]:
     """The exchange with its input in memory, on all ranks or on none."""
     call: Callable[[], object] = lambda: None  # noqa: E731
     fault = ""
@@ -172,7 +200,7 @@ def _reserve(rank: Rank, exchange: Exchange, device: torch.device, memory_bytes:
         fault = f"rank {rank.rank}: the host has no memory left for {exchange.bytes} bytes of buffers"
     else:
         try:
-            call = exchange_call(exchange, device)
+            call = exchange_call(exchange, device, casts_ms)
         except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
             fault = f"rank {rank.rank}: {str(error).splitlines()[0]}"
     if rank.max(1 if fault else 0):

@@ -19,6 +19,10 @@ class ExchangeTest(unittest.TestCase):
         exchange = exchange_of(sample("all_to_all", [3, 5], element_bytes=2), 1)
         self.assertEqual((exchange.send, exchange.receive, exchange.bytes), ([20, 20], [12, 20], (40 + 32) * 2))
 
+    def test_what_is_cast_is_there_besides(self) -> None:
+        exchange = exchange_of(sample("all_to_all", [3, 5], element_bytes=2, wire_dtype="bf16"), 1)
+        self.assertEqual(exchange.bytes, (40 + 32) * (2 + 4))
+
     def test_backward_is_the_reverse(self) -> None:
         for rank in (0, 1):
             forward, backward = (exchange_of(sample("all_to_all", [3, 5], direction=direction), rank) for direction in ("forward", "backward"))

@@ -26,6 +26,7 @@ _MAX_START_OFFSET_MS = 60_000
 POOLING_MODES = ("sum", "mean", "none")
 WEIGHT_DTYPES = ("fp32", "fp16", "bf16")
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "lars_sgd")
+WIRE_DTYPES = ("fp32", "fp16", "bf16")  # that pooled vectors are cast to
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
 DIRECTIONS = ("forward", "backward")
 
@@ -180,10 +181,17 @@ def decode_comm_sample(message: v1.CommSample) -> v1.CommSample:
             check.in_range(f"start_offsets_ms[{i}]", offset, 0.0, _MAX_START_OFFSET_MS)
     if check.in_range("batch_size", sample.batch_size, 1, _MAX_BATCH) and ranks and sample.batch_size % ranks:
         check.fail("batch_size", f"must be a multiple of the {ranks} ranks, got {sample.batch_size}")
+    sample.wire_dtype = check.word("wire_dtype", sample.wire_dtype, WIRE_DTYPES, "fp32")
     sample.element_bytes = sample.element_bytes or 4
     reduces = sample.collective in ("reduce_scatter", "all_reduce")
     if check.in_range("element_bytes", sample.element_bytes, 1, 16) and reduces and sample.element_bytes != 4:
         check.fail("element_bytes", f"must be 4 for {sample.collective}, which adds fp32 numbers, got {sample.element_bytes}")
+    if sample.wire_dtype != "fp32":
+        if not all_to_all:
+            check.fail("wire_dtype", f"goes with collective all_to_all alone, got {sample.collective}")
+        if message.element_bytes not in (0, 2):
+            check.fail("element_bytes", f"must be absent or 2 for wire_dtype {sample.wire_dtype}, got {sample.element_bytes}")
+        sample.element_bytes = 2
     violations.raise_if_any()
     return sample
 
@@ -197,6 +205,15 @@ def check_comm_sample_of_group(sample: v1.CommSample, world_size: int, timeout_m
     if offsets and max(offsets) - min(offsets) >= timeout_ms:
         violations.add(f"start_offsets_ms[{offsets.index(max(offsets))}]",
                        f"must be less than the group's timeout of {timeout_ms} ms after the first, got {_text(max(offsets) - min(offsets))} ms")
+    violations.raise_if_any()
+
+
+def check_casts(sample: v1.CommSample, backends: Sequence[str]) -> None:
+    """Casts are timed by the host's clock, beside exchanges that it waits for."""
+    violations = Violations()
+    for backend in sorted(set(backends) - {"torch-gloo"}):
+        if sample.wire_dtype != "fp32":
+            violations.add("wire_dtype", f"{sample.wire_dtype} is measured by torch-gloo alone here, and a rank has {backend}")
     violations.raise_if_any()
 
 

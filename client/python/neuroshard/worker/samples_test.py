@@ -11,6 +11,7 @@ from neuroshard.worker.rank_address import RankAddress, decode_first
 from neuroshard.worker.samples import (
     Abilities,
     by_rank,
+    check_casts,
     check_comm_sample_of_group,
     decode_comm_sample,
     decode_compute_sample,
@@ -126,6 +127,16 @@ class CommSampleTest(Case):
         ])
         self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(start_offsets_ms=[1.0])),
                          ["start_offsets_ms: must have none or as many entries as dim_sums, 2, got 1"])
+
+    def test_casts_are_of_an_all_to_all_in_two_bytes(self) -> None:
+        self.assertEqual(decode_comm_sample(comm_sample(wire_dtype="bf16")).element_bytes, 2)
+        self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(wire_dtype="fp16", element_bytes=4, collective="all_gather", dim_sums=[8, 8])), [
+            "wire_dtype: goes with collective all_to_all alone, got all_gather",
+            "element_bytes: must be absent or 2 for wire_dtype fp16, got 4",
+        ])
+        self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(wire_dtype="int8")), ['wire_dtype: must be one of fp32, fp16, bf16, got "int8"'])
+        self.assertEqual(self.faults_of(check_casts, comm_sample(wire_dtype="fp16"), ["torch-nccl"]),
+                         ["wire_dtype: fp16 is measured by torch-gloo alone here, and a rank has torch-nccl"])
 
     def test_what_only_the_group_can_tell(self) -> None:
         self.assertEqual(self.faults_of(check_comm_sample_of_group, comm_sample(start_offsets_ms=[5, 1005]), 4, 1000), [

@@ -19,7 +19,7 @@ from .devices import Device, DeviceInventory, Lease, OutOfMemory
 from .faults import Fault
 from .logs import FailureLines, Log
 from .metrics import OTHER, RpcMetrics, WorkerMetrics
-from .samples import POOLING_MODES, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
+from .samples import POOLING_MODES, check_casts, check_comm_sample_of_group, decode_comm_sample, decode_compute_sample, decode_group_spec, decode_settings
 from .security import Caller, Tls
 from .timing import Settings
 
@@ -127,6 +127,7 @@ class WorkerService(WorkerServiceServicer):
             settings, sample = _decode_all((decode_settings, request.settings, "settings."), (decode_comm_sample, request.sample, "sample."))
             spec = self._groups.spec(request.group_id, request.token)
             _decode(check_comm_sample_of_group, sample, "sample.", spec.world_size, spec.timeout_ms)
+            _decode(check_casts, sample, "sample.", [self._inventory.devices[device].collective_backend for _, device in spec.local_ranks])
             with self._metrics.sample("comm") as outcome:
                 answers = await self._groups.measure(request.group_id, request.token, "comm", sample.SerializeToString(), settings)
                 response = v1.ProfileCommResponse()

@@ -223,6 +223,10 @@ class WorkerTest(unittest.TestCase):
                 self.assertEqual([(r.rank, r.outcome, len(r.series.samples_ms)) for r in records], [(0, "ok", 3), (1, "ok", 3)])
                 self.assertEqual(records[0].environment.properties["collective"], collective)
                 self.assertEqual(records[0].environment.properties["collective_backend"], "torch-gloo")
+        for wire_dtype in ("fp16", "bf16"):
+            record = group.profile(wire_dtype=wire_dtype)[1].measurements[0]
+            self.assertEqual(record.environment.properties["wire_dtype"], wire_dtype)
+            self.assertTrue(0 < float(record.environment.properties["casts_ms"]) < record.series.median_ms)
         for direction in ("forward", "backward"):
             self.assertEqual([a.measurements[0].outcome for a in group.profile(direction=direction, dim_sums=[0, 24])], ["ok"] * 2)
         self.assertEqual(group.close(), [v1.CloseCommGroupResponse()] * 2)
