@@ -34,8 +34,8 @@ struct EmbeddingTableSpec {
   DataType weight_dtype = DataType::kFp32;
   // fused: all of it in the device's memory. fused_uvm: weights, and optimizer state that has a
   // value for each of them, in the host's, where lookups reach for them. fused_uvm_caching: the
-  // same behind a cache of load_factor x rows in the device's memory; see row_cache.h of the CPU
-  // device. What lookups and updates give is the same to the bit.
+  // same behind a cache of load_factor x rows in the device's memory (cache_rule.h). What lookups
+  // and updates give is the same to the bit.
   ComputeKernel kernel = ComputeKernel::kFused;
   double cache_load_factor = 0;  // of fused_uvm_caching, in (0, 1]
 };
@@ -125,6 +125,8 @@ class EmbeddingOp {
   virtual Status SetWeights(int table, std::span<const float> weights) = 0;
   // momentum1 of all rows, then momentum2 (StateOfRow).
   virtual std::vector<float> OptimizerState(int table) const = 0;
+  // The rows that the slots of a table's cache hold, kNoRow where they are free.
+  virtual std::vector<std::int64_t> SlotRows(int) const { return {}; }
 };
 
 }  // namespace neuroshard

@@ -42,7 +42,7 @@ int BitsFor(std::int64_t count) {
 // Slots of a cache and the rows outside of it.
 std::int64_t NumPlaces(const EmbeddingTableSpec& table) {
   if (table.kernel != ComputeKernel::kFusedUvmCaching) return table.rows;
-  return table.rows + RowCache::SlotsFor(table.rows, table.cache_load_factor);
+  return table.rows + CacheSlots(table.rows, table.cache_load_factor);
 }
 
 // Of tables that fit the memory, so that one which does not is out of memory and not an error.
@@ -394,6 +394,12 @@ std::vector<float> CpuEmbeddingOp::OptimizerState(int table) const {
   std::vector<float> state(data.momentum1.begin(), data.momentum1.end());
   state.insert(state.end(), data.momentum2.begin(), data.momentum2.end());
   return state;
+}
+
+std::vector<std::int64_t> CpuEmbeddingOp::SlotRows(int table) const {
+  if (!CheckTable(table).ok() || !HasCache(tables_[table].host.get())) return {};
+  const HostTable& host = *tables_[table].host;
+  return {host.slot_rows(), host.slot_rows() + host.num_slots()};
 }
 
 }  // namespace neuroshard

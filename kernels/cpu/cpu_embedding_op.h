@@ -38,6 +38,7 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   std::vector<float> Weights(int table) const override;
   Status SetWeights(int table, std::span<const float> weights) override;
   std::vector<float> OptimizerState(int table) const override;
+  std::vector<std::int64_t> SlotRows(int table) const override;
 
  private:
   struct TableData {

@@ -20,7 +20,7 @@ std::int64_t BlockOf(std::int64_t a, std::int64_t b) {
 
 std::int64_t SlotsOf(const EmbeddingTableSpec& table) {
   if (table.kernel != ComputeKernel::kFusedUvmCaching) return 0;
-  return RowCache::SlotsFor(table.rows, table.cache_load_factor);
+  return CacheSlots(table.rows, table.cache_load_factor);
 }
 
 // State of so many values a row is in host memory.

@@ -1,25 +1,13 @@
 #include "kernels/cpu/row_cache.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/row_sort.h"
-#include "kernels/indices/counter_random.h"
 
 namespace neuroshard {
 
-std::int64_t RowCache::SlotsFor(std::int64_t rows, double load_factor) {
-  const auto wanted = static_cast<std::int64_t>(static_cast<double>(rows) * load_factor);
-  return std::max<std::int64_t>(1, (wanted + kWays - 1) / kWays) * kWays;
-}
-
 RowCache::RowCache(std::int64_t slots) : rows_(slots, kNoRow), used_(slots, 0) {
   counts_.free_slots = slots;
-}
-
-std::int64_t RowCache::SetOf(std::int64_t row) const {
-  return static_cast<std::int64_t>(Scale(SplitMix(static_cast<std::uint64_t>(row)),
-                                         static_cast<std::uint64_t>(slots() / kWays)));
 }
 
 std::int64_t RowCache::Find(std::int64_t row) const {

@@ -7,22 +7,17 @@
 #include <span>
 #include <vector>
 
+#include "kernels/api/cache_rule.h"
 #include "kernels/api/embedding_op.h"
 
 namespace neuroshard {
 
-// Row r belongs to set SetOf(r) and is in one of its kWays slots or in none. A batch's distinct
-// rows come at once: those that the cache holds are marked as used by this batch; then each missing
-// one, in ascending order, takes a free slot of its set, else that of the row which was used
-// longest ago (the first of several), but never one that this batch uses: where a set has no other,
-// the row stays outside for this batch. Linear in the ids, by kWays tags each. Not thread-safe.
+// By the rule of cache_rule.h. Linear in the ids, by kWays tags each. Not thread-safe.
 class RowCache {
  public:
-  static constexpr std::int64_t kWays = 32;
-  static constexpr std::int64_t kNoRow = -1;
+  static constexpr std::int64_t kWays = kCacheWays;
+  static constexpr std::int64_t kNoRow = neuroshard::kNoRow;
 
-  // Slots for a load factor in (0, 1]: whole sets, rounded up.
-  static std::int64_t SlotsFor(std::int64_t rows, double load_factor);
   // Bytes besides the slots' rows.
   static std::int64_t BytesFor(std::int64_t slots) { return slots * 16; }
 
@@ -31,7 +26,7 @@ class RowCache {
   std::int64_t slots() const { return static_cast<std::int64_t>(rows_.size()); }
   // By slot; kNoRow where it is free.
   std::span<const std::int64_t> slot_rows() const { return rows_; }
-  std::int64_t SetOf(std::int64_t row) const;
+  std::int64_t SetOf(std::int64_t row) const { return CacheSetOf(row, slots() / kWays); }
 
   // Where a missing row is put: copies `row` into `slot`, after `evicted`, unless it is kNoRow, was
   // written back from there.

@@ -68,7 +68,7 @@ TEST(RowCacheTest, RandomTracesAgreeWithANaiveCache) {
   for (int trial = 0; trial < 30; ++trial) {
     const std::int64_t rows = random.Between(1, 2000);
     const double load_factor = 0.02 + 0.98 * random.UniformReal();
-    RowCache cache(RowCache::SlotsFor(rows, load_factor));
+    RowCache cache(CacheSlots(rows, load_factor));
     NaiveCache naive(cache);
     std::vector<std::uint64_t> places, missing, spare;
     for (int batch = 0; batch < 25; ++batch) {
@@ -108,9 +108,9 @@ TEST(RowCacheTest, RandomTracesAgreeWithANaiveCache) {
 }
 
 TEST(RowCacheTest, SlotsAreWholeSets) {
-  EXPECT_EQ(RowCache::SlotsFor(1, 1e-9), 32);
-  EXPECT_EQ(RowCache::SlotsFor(1000, 0.1), 128);
-  EXPECT_EQ(RowCache::SlotsFor(1000, 1.0), 1024);
+  EXPECT_EQ(CacheSlots(1, 1e-9), 32);
+  EXPECT_EQ(CacheSlots(1000, 0.1), 128);
+  EXPECT_EQ(CacheSlots(1000, 1.0), 1024);
 }
 
 }  // namespace

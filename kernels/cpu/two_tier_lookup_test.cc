@@ -3,70 +3,22 @@
 #include <gtest/gtest.h>
 
 #include "common/base/bytes.h"
-#include "common/base/random.h"
 #include "kernels/cpu/cpu_embedding_op.h"
-#include "tests/support/op_beside_oracle.h"
+#include "tests/support/tables_in_host_memory.h"
 
 namespace neuroshard {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::RandomLookups;
-using testing::RandomNumbers;
 
 class TwoTierLookupTest : public ::testing::TestWithParam<Optimizer> {};
 
 TEST_P(TwoTierLookupTest, RandomTracesGiveWhatDeviceMemoryGives) {
-  Random random(41);
-  for (int trial = 0; trial < 6; ++trial) {
-    EmbeddingOpSpec plain;
-    plain.optimizer = GetParam();
-    plain.batch_size = random.Between(1, 40);
-    plain.learning_rate = 0.1F;
-    plain.seed = random.Next();
-    for (std::int64_t t = random.Between(1, 4); t > 0; --t) {
-      plain.tables.push_back({.rows = random.Between(1, 900),
-                              .cols = random.Between(1, 90),
-                              .pooling_mode = kWords<PoolingMode>[random.Below(3)].value});
-    }
-    EmbeddingOpSpec tiered = plain;
-    for (EmbeddingTableSpec& table : tiered.tables) {
-      table.kernel =
-          random.Below(3) == 0 ? ComputeKernel::kFusedUvm : ComputeKernel::kFusedUvmCaching;
-      if (table.kernel == ComputeKernel::kFusedUvm) continue;
-      table.cache_load_factor = 0.01 + 0.99 * random.UniformReal();
-    }
-    auto in_device = CpuEmbeddingOp::Create(MemoryArena::Create(64 * kMiB).value(), plain).value();
-    auto op = CpuEmbeddingOp::Create(MemoryArena::Create(64 * kMiB).value(), tiered).value();
-    for (int batch = 0; batch < 8; ++batch) {
-      std::vector<LookupBatch> inputs;
-      for (const EmbeddingTableSpec& table : plain.tables) {
-        inputs.push_back(
-            RandomLookups(random, table.rows, plain.batch_size, 30,
-                          table.pooling_mode != PoolingMode::kNone && random.Below(2) == 0));
-      }
-      ASSERT_TRUE(in_device->SetInputs(inputs).ok());
-      ASSERT_TRUE(op->SetInputs(inputs).ok());
-      if (batch % 3 == 1) op->ForgetHostRows();
-      if (batch % 4 != 3) {  // else backward fetches
-        in_device->Forward();
-        op->Forward();
-        ASSERT_EQ(op->Output(), in_device->Output());
-      }
-      if (batch % 3 == 2) op->ForgetHostRows();
-      in_device->Backward();
-      op->Backward();
-      for (int t = 0; t < std::ssize(plain.tables); ++t) {
-        ASSERT_EQ(op->Weights(t), in_device->Weights(t)) << "table " << t;
-        ASSERT_EQ(op->OptimizerState(t), in_device->OptimizerState(t)) << "table " << t;
-      }
-      if (batch != 4) continue;
-      const std::vector<float> weights =
-          RandomNumbers(random, plain.tables[0].rows * plain.tables[0].cols);
-      ASSERT_TRUE(in_device->SetWeights(0, weights).ok());
-      ASSERT_TRUE(op->SetWeights(0, weights).ok());
-    }
-  }
+  const auto create = [](const EmbeddingOpSpec& spec) {
+    return CpuEmbeddingOp::Create(MemoryArena::Create(64 * kMiB).value(), spec);
+  };
+  constexpr DataType kTypes[] = {DataType::kFp32};
+  testing::CompareWithDeviceMemory(create, GetParam(), kTypes, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, TwoTierLookupTest,

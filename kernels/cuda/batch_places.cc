@@ -59,6 +59,8 @@ BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape
       table.levels.push_back(
           {entries, layout.Take(kept, 4), layout.Take(kept, 1), layout.Take(kept, row_floats * 4)});
     }
+    table.first_cache_key = places.cache_entries;
+    if (spec.tables[t].kernel == ComputeKernel::kFusedUvmCaching) places.cache_entries += ids;
     places.entries += ids;
     places.scaled = places.scaled || NeedsScale(spec.tables[t], shapes[t].weighted);
     places.tables.push_back(std::move(table));
@@ -70,6 +72,9 @@ BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape
   places.occurrences = layout.Take(places.entries, occurrence);
   places.sorted_keys = layout.Take(places.entries, 4);
   places.sorted_occurrences = layout.Take(places.entries, occurrence);
+  places.cache_keys = layout.Take(places.cache_entries, 8);
+  places.sorted_cache_keys = layout.Take(places.cache_entries, 8);
+  places.num_cache_keys = layout.Take(places.cache_entries > 0 ? 1 : 0, 8);
   places.scratch = layout.bytes();
   places.scratch_bytes = 0;
   return places;

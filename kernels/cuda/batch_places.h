@@ -31,6 +31,7 @@ struct BatchPlaces {
     std::int64_t first_entry, first_run, ids, offsets, weights;
     std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
     std::int64_t output, gradient;  // without pooling: a padded row an id each
+    std::int64_t first_cache_key;   // among those of all tables
     std::vector<Level> levels;      // the first one: entries only
   };
   std::vector<Table> tables;
@@ -38,6 +39,8 @@ struct BatchPlaces {
   std::int64_t runs = 0;  // where those of all plans are
   bool scaled = false;    // some gradient is multiplied by something
   std::int64_t keys, occurrences, sorted_keys, sorted_occurrences;
+  std::int64_t cache_entries = 0;  // ids of tables with a cache
+  std::int64_t cache_keys, sorted_cache_keys, num_cache_keys;
   std::int64_t scratch, scratch_bytes;  // at the end, as large as the sort says; here 0
 };
 

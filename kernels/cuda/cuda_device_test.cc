@@ -65,6 +65,9 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(properties.backend, "neuroshard-cuda");
   EXPECT_GT(properties.memory_bytes, kGiB);
   EXPECT_THAT(properties.details, ::testing::Contains(::testing::Key("compute_capability")));
+  EXPECT_THAT(properties.embedding.compute_kernels,
+              ::testing::ElementsAre(ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                                     ComputeKernel::kFusedUvmCaching));
   for (const auto& [key, value] : device_->Conditions()) {
     std::cout << key << "=" << value << "\n";
   }

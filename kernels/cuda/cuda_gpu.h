@@ -1,9 +1,11 @@
-// One CUDA device: its memory, one stream of work, and the first error.
+// One CUDA device: its memory and what it uses of the host's, one stream of work, and the first
+// error.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -54,26 +56,42 @@ class CudaGpu final : public Gpu {
   StatusOr<std::byte*> Allocate(std::int64_t bytes) override;
   void Free(std::byte* memory) override;
   std::int64_t AvailableBytes() const override;
+  // Pinned: reached over the bus, nothing of it moves to the device. Pinning goes through all of
+  // its pages, so the largest block that was freed is kept for the next.
+  StatusOr<std::byte*> AllocateOnHost(std::int64_t bytes) override;
+  void FreeOnHost(std::byte* memory) override;
+  std::int64_t AvailableHostBytes() const override;
   Status CopyIn(void* device, const void* host, std::int64_t bytes) override;
   Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
   void Fill(const Batched<FillTable>& batch) override;
   void Generate(const Batched<LookupTable>& batch) override;
-  void Pool(const Batched<PoolTable>& batch) override;
-  void Gather(const Batched<GatherTable>& batch) override;
+  void Pool(const Batched<PoolTable>& batch, bool cached) override;
+  void Gather(const Batched<GatherTable>& batch, bool cached) override;
   void AddSegments(const Batched<SegmentTable>& batch) override;
   void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
                    bool scaled) override;
   StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) override;
   void Sort(const SortLaunch& launch) override;
   void Update(const UpdateLaunch& launch) override;
+  void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
+                     std::uint64_t* keys) override;
+  StatusOr<std::int64_t> DistinctScratchBytes(std::int64_t entries, int key_bits) override;
+  void KeepDistinct(const DistinctLaunch& launch) override;
+  void UseCaches(const CacheUse& use) override;
   Status status() const override;  // from any thread
 
  private:
   CudaGpu(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  Status LoadSorts();
+  void DropKept();
+  bool IsPinned(const void* memory) const;
   Status Finish(cudaError_t enqueued, std::string_view what);
 
   const int device_;
   const cudaStream_t stream_;
+  std::map<const std::byte*, std::int64_t> pinned_;  // bytes of what is in use
+  std::byte* kept_ = nullptr;                        // pinned and free
+  std::int64_t kept_bytes_ = 0;
   mutable Mutex mutex_;
   Status status_ NS_GUARDED_BY(mutex_);
 };

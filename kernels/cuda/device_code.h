@@ -15,5 +15,6 @@
 namespace neuroshard::cuda {
 
 inline constexpr int kThreads = 256;  // of every block
+inline constexpr int kWarp = 32;      // that can exchange values
 
 }  // namespace neuroshard::cuda

@@ -15,14 +15,23 @@ class LaneGroup {
   __device__ int lane() const { return lane_; }
   __device__ int lanes() const { return lanes_; }
   __device__ float Sum(float value) const {
-    for (int distance = lanes_ / 2; distance > 0; distance /= 2) {
-      value += __shfl_xor_sync(mask_, value, distance);
-    }
-    return value;
+    return OverLanes(value, [](float a, float b) { return a + b; });
+  }
+  __device__ std::uint64_t Min(std::uint64_t value) const {
+    using Word = unsigned long long;  // which shuffles take
+    return OverLanes(static_cast<Word>(value), [](Word a, Word b) { return b < a ? b : a; });
   }
   __device__ void Agree() const { __syncwarp(mask_); }
 
  private:
+  template <typename T, typename Combine>
+  __device__ T OverLanes(T value, Combine combine) const {
+    for (int distance = lanes_ / 2; distance > 0; distance /= 2) {
+      value = combine(value, __shfl_xor_sync(mask_, value, distance));
+    }
+    return value;
+  }
+
   int lanes_;
   int lane_;
   unsigned mask_;
@@ -39,16 +48,35 @@ __global__ void __launch_bounds__(kThreads) LookupKernel(Batched<LookupTable> ba
   GenerateLookups(batch.tables[found.table], found.block, static_cast<int>(threadIdx.x));
 }
 
-__global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> batch) {
+template <bool kCached>
+NS_DEVICE_CODE void PoolBlock(const Batched<PoolTable>& batch) {
   const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
   const PoolTable table = batch.tables[found.table];
-  PoolBagsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
+  PoolBagsOfAnyType<kCached>(table, found.block, static_cast<int>(threadIdx.x));
+}
+
+__global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> batch) {
+  PoolBlock<false>(batch);
+}
+
+// Of tables with a cache, whose rows are in its slots too; apart, as they need more registers.
+__global__ void __launch_bounds__(kThreads, 2) SlotPoolKernel(Batched<PoolTable> batch) {
+  PoolBlock<true>(batch);
+}
+
+template <bool kCached>
+NS_DEVICE_CODE void GatherBlock(const Batched<GatherTable>& batch) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const GatherTable table = batch.tables[found.table];
+  GatherRowsOfAnyType<kCached>(table, found.block, static_cast<int>(threadIdx.x));
 }
 
 __global__ void __launch_bounds__(kThreads, 2) GatherKernel(Batched<GatherTable> batch) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
-  const GatherTable table = batch.tables[found.table];
-  GatherRowsOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
+  GatherBlock<false>(batch);
+}
+
+__global__ void __launch_bounds__(kThreads, 2) SlotGatherKernel(Batched<GatherTable> batch) {
+  GatherBlock<true>(batch);
 }
 
 __global__ void __launch_bounds__(kThreads) SegmentKernel(Batched<SegmentTable> batch) {
@@ -65,10 +93,22 @@ __global__ void __launch_bounds__(kThreads)
   MakeKeys(table, keys, occurrences, found.block, static_cast<int>(threadIdx.x));
 }
 
+__global__ void __launch_bounds__(kThreads)
+    CacheKeyKernel(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys) {
+  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  MakeCacheKeysOfBlock(batch.tables[found.table], row_bits, keys, found.block,
+                       static_cast<int>(threadIdx.x));
+}
+
+__global__ void __launch_bounds__(kThreads) CacheKernel(CacheUse use) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t warp = std::int64_t{blockIdx.x} * (kThreads / kWarp) + thread / kWarp;
+  UseSets(use, warp, LaneGroup(kWarp, thread));
+}
+
 // Tables of up to kMost vectors a lane. kMoments: ChunkUpdate's.
-template <int kMost, typename Occurrence, bool kMoments>
-__global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
-    UpdateKernel(Batched<UpdateTable> batch, UpdateStep step) {
+template <int kMost, typename Occurrence, bool kMoments, bool kCached>
+NS_DEVICE_CODE void UpdateBlock(const Batched<UpdateTable>& batch, const UpdateStep& step) {
   const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
   const UpdateTable table = batch.tables[found.table];
   const int lanes = UpdateLanes(table.vectors);
@@ -78,21 +118,43 @@ __global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
   const LaneGroup group(lanes, thread);
   if constexpr (kMost == 2) {
     if (VectorsPerLane(table.vectors) == 1) {
-      return UpdateChunk<1, Occurrence, kMoments>(table, step, chunk, group);
+      return UpdateChunk<1, Occurrence, kMoments, kCached>(table, step, chunk, group);
     }
   }
-  UpdateChunk<kMost, Occurrence, kMoments>(table, step, chunk, group);
+  UpdateChunk<kMost, Occurrence, kMoments, kCached>(table, step, chunk, group);
+}
+
+template <int kMost, typename Occurrence, bool kMoments>
+__global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
+    UpdateKernel(Batched<UpdateTable> batch, UpdateStep step) {
+  UpdateBlock<kMost, Occurrence, kMoments, false>(batch, step);
+}
+
+template <int kMost, typename Occurrence, bool kMoments>
+__global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
+    SlotUpdateKernel(Batched<UpdateTable> batch, UpdateStep step) {
+  UpdateBlock<kMost, Occurrence, kMoments, true>(batch, step);
+}
+
+template <int kMost, typename Occurrence, bool kMoments>
+void LaunchUpdateUpTo(Batched<UpdateTable> batch, bool cached, UpdateStep step,
+                      cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(batch.blocks);
+  if (cached) {
+    SlotUpdateKernel<kMost, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
+  } else {
+    UpdateKernel<kMost, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
+  }
 }
 
 template <typename Occurrence, bool kMoments>
-void LaunchUpdateOf(Batched<UpdateTable> batch, int vectors_per_lane, UpdateStep step,
+void LaunchUpdateOf(Batched<UpdateTable> batch, int vectors_per_lane, bool cached, UpdateStep step,
                     cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(batch.blocks);
   constexpr int kNarrow = NarrowVectors(kMoments), kWide = kMaxVectorsPerLane;
   if (vectors_per_lane <= kNarrow) {
-    UpdateKernel<kNarrow, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
+    LaunchUpdateUpTo<kNarrow, Occurrence, kMoments>(batch, cached, step, stream);
   } else {
-    UpdateKernel<kWide, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
+    LaunchUpdateUpTo<kWide, Occurrence, kMoments>(batch, cached, step, stream);
   }
 }
 
@@ -136,10 +198,14 @@ cudaError_t LoadKernels() {
       reinterpret_cast<const void*>(&FillKernel),
       reinterpret_cast<const void*>(&LookupKernel),
       reinterpret_cast<const void*>(&PoolKernel),
+      reinterpret_cast<const void*>(&SlotPoolKernel),
       reinterpret_cast<const void*>(&GatherKernel),
+      reinterpret_cast<const void*>(&SlotGatherKernel),
       reinterpret_cast<const void*>(&SegmentKernel),
       reinterpret_cast<const void*>(&KeyKernel<PlainOccurrence>),
       reinterpret_cast<const void*>(&KeyKernel<ScaledOccurrence>),
+      reinterpret_cast<const void*>(&CacheKeyKernel),
+      reinterpret_cast<const void*>(&CacheKernel),
       reinterpret_cast<const void*>(&UpdateKernel<2, PlainOccurrence, false>),
       reinterpret_cast<const void*>(&UpdateKernel<1, PlainOccurrence, true>),
       reinterpret_cast<const void*>(&UpdateKernel<2, ScaledOccurrence, false>),
@@ -152,6 +218,18 @@ cudaError_t LoadKernels() {
       reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, ScaledOccurrence, true>),
       reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, void, false>),
       reinterpret_cast<const void*>(&UpdateKernel<kMaxVectorsPerLane, void, true>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<2, PlainOccurrence, false>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<1, PlainOccurrence, true>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<2, ScaledOccurrence, false>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<1, ScaledOccurrence, true>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<2, void, false>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<1, void, true>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<kMaxVectorsPerLane, PlainOccurrence, false>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<kMaxVectorsPerLane, PlainOccurrence, true>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<kMaxVectorsPerLane, ScaledOccurrence, false>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<kMaxVectorsPerLane, ScaledOccurrence, true>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<kMaxVectorsPerLane, void, false>),
+      reinterpret_cast<const void*>(&SlotUpdateKernel<kMaxVectorsPerLane, void, true>),
       reinterpret_cast<const void*>(&GateKernel),
       reinterpret_cast<const void*>(&CopyKernel),
       reinterpret_cast<const void*>(&ReadKernel)};
@@ -175,13 +253,23 @@ cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream) {
-  PoolKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+cudaError_t LaunchPool(Batched<PoolTable> batch, bool cached, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(batch.blocks);
+  if (cached) {
+    SlotPoolKernel<<<blocks, kThreads, 0, stream>>>(batch);
+  } else {
+    PoolKernel<<<blocks, kThreads, 0, stream>>>(batch);
+  }
   return cudaGetLastError();
 }
 
-cudaError_t LaunchGather(Batched<GatherTable> batch, cudaStream_t stream) {
-  GatherKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
+cudaError_t LaunchGather(Batched<GatherTable> batch, bool cached, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(batch.blocks);
+  if (cached) {
+    SlotGatherKernel<<<blocks, kThreads, 0, stream>>>(batch);
+  } else {
+    GatherKernel<<<blocks, kThreads, 0, stream>>>(batch);
+  }
   return cudaGetLastError();
 }
 
@@ -203,16 +291,30 @@ cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occur
   return cudaGetLastError();
 }
 
+cudaError_t LaunchCacheKeys(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys,
+                            cudaStream_t stream) {
+  CacheKeyKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch, row_bits,
+                                                                               keys);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCaches(CacheUse use, cudaStream_t stream) {
+  CacheKernel<<<static_cast<unsigned>(use.blocks), kThreads, 0, stream>>>(use);
+  return cudaGetLastError();
+}
+
 cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
-                         UpdateStep step, cudaStream_t stream) {
+                         bool cached, UpdateStep step, cudaStream_t stream) {
   const auto launch = [&]<bool kMoments>() {
     switch (entries) {
       case EntryKind::kPlain:
-        return LaunchUpdateOf<PlainOccurrence, kMoments>(batch, vectors_per_lane, step, stream);
+        return LaunchUpdateOf<PlainOccurrence, kMoments>(batch, vectors_per_lane, cached, step,
+                                                         stream);
       case EntryKind::kScaled:
-        return LaunchUpdateOf<ScaledOccurrence, kMoments>(batch, vectors_per_lane, step, stream);
+        return LaunchUpdateOf<ScaledOccurrence, kMoments>(batch, vectors_per_lane, cached, step,
+                                                          stream);
       case EntryKind::kPartial:
-        return LaunchUpdateOf<void, kMoments>(batch, vectors_per_lane, step, stream);
+        return LaunchUpdateOf<void, kMoments>(batch, vectors_per_lane, cached, step, stream);
     }
   };
   if (HasMoments(step.optimizer)) {

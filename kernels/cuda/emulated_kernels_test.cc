@@ -37,6 +37,10 @@ TEST(EmulatedKernelsTest, NoOrderOfThreadsChangesAResult) {
     for (const std::int64_t cols : {3, 20, 64, 130, 300}) {
       spec.tables.push_back({90, cols, PoolingMode::kMean});
     }
+    spec.tables.push_back({.rows = 90,
+                           .cols = 20,
+                           .kernel = ComputeKernel::kFusedUvmCaching,
+                           .cache_load_factor = 0.2});
     auto op = GpuEmbeddingOp::Create(gpu, spec).value();
     Random random(5);
     std::vector<LookupBatch> inputs;
@@ -50,7 +54,7 @@ TEST(EmulatedKernelsTest, NoOrderOfThreadsChangesAResult) {
       op->Backward();
       results.push_back(op->Output());
     }
-    for (int t = 0; t < 5; ++t) results.push_back(op->Weights(t));
+    for (int t = 0; t < 6; ++t) results.push_back(op->Weights(t));
     return results;
   };
   const auto first = run(1);

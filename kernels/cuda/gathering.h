@@ -15,9 +15,12 @@ struct GatherTable {
   const std::int64_t* ids = nullptr;
   std::int64_t count = 0;   // of ids
   float* output = nullptr;  // [count, vectors * 4]
+  // As PoolTable's.
+  const void* slots = nullptr;
+  const std::uint32_t* slot_of_row = nullptr;
 };
 
-template <typename Type>
+template <typename Type, bool kCached>
 NS_DEVICE_CODE void GatherRows(const GatherTable& table, std::int64_t block, int thread) {
   const int lanes = PoolLanes(table.vectors);
   const int slot = thread / lanes;
@@ -25,17 +28,17 @@ NS_DEVICE_CODE void GatherRows(const GatherTable& table, std::int64_t block, int
   const std::int64_t begin = (block * BagsPerBlock(table.vectors) + slot) * kRowsInFlight;
   if (begin >= table.count) return;
   const int count = CountWithin(begin, table.count);
-  const auto* rows = static_cast<const typename Type::Raw*>(table.weights);
+  const RowReader<Type, kCached> rows(table);
   auto* output = reinterpret_cast<Float4*>(table.output) + begin * table.vectors;
-  std::uint32_t row[kRowsInFlight];
-  LoadIds(table.ids, begin, table.count, row);
+  typename RowReader<Type, kCached>::Places places;
+  rows.Find(begin, table.count, &places);
 
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
     typename Type::Raw raw[kRowsInFlight];
     NS_UNROLL
     for (int k = 0; k < kRowsInFlight; ++k) {
       raw[k] = {};
-      if (k < count) raw[k] = LoadConstant(rows + std::int64_t{row[k]} * table.vectors + vector);
+      if (k < count) raw[k] = rows.Load(places, k, vector);
     }
     NS_UNROLL
     for (int k = 0; k < kRowsInFlight; ++k) {
@@ -44,14 +47,15 @@ NS_DEVICE_CODE void GatherRows(const GatherTable& table, std::int64_t block, int
   }
 }
 
+template <bool kCached>
 NS_DEVICE_CODE void GatherRowsOfAnyType(const GatherTable& table, std::int64_t block, int thread) {
   switch (table.type) {
     case NumberType::kFp32:
-      return GatherRows<Fp32>(table, block, thread);
+      return GatherRows<Fp32, kCached>(table, block, thread);
     case NumberType::kFp16:
-      return GatherRows<Fp16>(table, block, thread);
+      return GatherRows<Fp16, kCached>(table, block, thread);
     case NumberType::kBf16:
-      return GatherRows<Bf16>(table, block, thread);
+      return GatherRows<Bf16, kCached>(table, block, thread);
   }
 }
 

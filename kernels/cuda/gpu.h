@@ -1,13 +1,14 @@
 // Gpu: memory, copies and launches, as the embedding op needs them. Two implementations: CUDA
 // (cuda_gpu.h) and, for tests on machines without a GPU, a loop over the blocks and threads of each
 // launch (testing/sequential_gpu.h). Pointers of the launches are device memory, arrays of tables
-// included.
+// included; rows and moments may be in the host's.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "kernels/cuda/cached_rows.h"
 #include "kernels/cuda/gathering.h"
 #include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
@@ -32,11 +33,23 @@ struct SortLaunch {
   std::int64_t scratch_bytes = 0;
 };
 
+// Sorts keys and keeps each once; scratch is what DistinctScratchBytes said.
+struct DistinctLaunch {
+  std::int64_t entries = 0;
+  int key_bits = 0;
+  std::uint64_t* keys = nullptr;  // those that are kept take their place
+  std::uint64_t* sorted_keys = nullptr;
+  std::int64_t* num_kept = nullptr;
+  void* scratch = nullptr;
+  std::int64_t scratch_bytes = 0;
+};
+
 // One level of the backward pass.
 struct UpdateLaunch {
   Batched<UpdateTable> batch;
   EntryKind entries = EntryKind::kPlain;
   int vectors_per_lane = 0;  // the most of the tables with blocks
+  bool cached = false;       // of tables with a cache
   UpdateStep step;
 };
 
@@ -50,15 +63,21 @@ class Gpu {
   virtual StatusOr<std::byte*> Allocate(std::int64_t bytes) = 0;
   virtual void Free(std::byte* memory) = 0;
   virtual std::int64_t AvailableBytes() const = 0;
+  // The same of the host's memory, which kernels reach at the same addresses.
+  virtual StatusOr<std::byte*> AllocateOnHost(std::int64_t bytes) = 0;
+  virtual void FreeOnHost(std::byte* memory) = 0;
+  virtual std::int64_t AvailableHostBytes() const = 0;
 
-  // After everything launched before; return when the copy is done.
+  // From or to memory of either kind, after everything launched before; return when the copy is
+  // done.
   virtual Status CopyIn(void* device, const void* host, std::int64_t bytes) = 0;
   virtual Status CopyOut(void* host, const void* device, std::int64_t bytes) = 0;
 
   virtual void Fill(const Batched<FillTable>& batch) = 0;
   virtual void Generate(const Batched<LookupTable>& batch) = 0;
-  virtual void Pool(const Batched<PoolTable>& batch) = 0;
-  virtual void Gather(const Batched<GatherTable>& batch) = 0;
+  // cached: of tables with a cache.
+  virtual void Pool(const Batched<PoolTable>& batch, bool cached) = 0;
+  virtual void Gather(const Batched<GatherTable>& batch, bool cached) = 0;
   virtual void AddSegments(const Batched<SegmentTable>& batch) = 0;
   virtual void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
                            bool scaled) = 0;
@@ -66,6 +85,11 @@ class Gpu {
                                                   int key_bits) = 0;
   virtual void Sort(const SortLaunch& launch) = 0;
   virtual void Update(const UpdateLaunch& launch) = 0;
+  virtual void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
+                             std::uint64_t* keys) = 0;
+  virtual StatusOr<std::int64_t> DistinctScratchBytes(std::int64_t entries, int key_bits) = 0;
+  virtual void KeepDistinct(const DistinctLaunch& launch) = 0;
+  virtual void UseCaches(const CacheUse& use) = 0;
 
   // The first error of a launch or copy; the device cannot be used any more after one.
   virtual Status status() const = 0;

@@ -1,4 +1,4 @@
-// A block of device memory that is freed with its owner.
+// A block of memory of a GPU, or of its host, that is freed with its owner.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,14 @@
 
 namespace neuroshard::cuda {
 
-// Device memory that grows and is freed with its owner. Not for concurrent use.
+// Whose memory kernels reach: the device's own, or the host's over the bus.
+enum class MemoryOf { kDevice, kHost };
+
+// Memory that grows and is freed with its owner. Not for concurrent use.
 class GpuBuffer {
  public:
-  explicit GpuBuffer(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  explicit GpuBuffer(std::shared_ptr<Gpu> gpu, MemoryOf of = MemoryOf::kDevice)
+      : gpu_(std::move(gpu)), of_(of) {}
   ~GpuBuffer() { Release(); }
   GpuBuffer(const GpuBuffer&) = delete;
   GpuBuffer& operator=(const GpuBuffer&) = delete;
@@ -22,7 +26,8 @@ class GpuBuffer {
   Status Reserve(std::int64_t bytes) {
     if (bytes <= bytes_) return absl::OkStatus();
     Release();
-    NS_ASSIGN_OR_RETURN(data_, gpu_->Allocate(bytes));
+    NS_ASSIGN_OR_RETURN(
+        data_, of_ == MemoryOf::kDevice ? gpu_->Allocate(bytes) : gpu_->AllocateOnHost(bytes));
     bytes_ = bytes;
     return absl::OkStatus();
   }
@@ -32,11 +37,18 @@ class GpuBuffer {
 
  private:
   void Release() {
-    if (data_ != nullptr) gpu_->Free(std::exchange(data_, nullptr));
+    std::byte* const data = std::exchange(data_, nullptr);
     bytes_ = 0;
+    if (data == nullptr) return;
+    if (of_ == MemoryOf::kDevice) {
+      gpu_->Free(data);
+    } else {
+      gpu_->FreeOnHost(data);
+    }
   }
 
   std::shared_ptr<Gpu> gpu_;
+  const MemoryOf of_;
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
 };

@@ -13,20 +13,6 @@
 namespace neuroshard::cuda {
 namespace {
 
-NumberType TypeOf(DataType type) {
-  switch (type) {
-    case DataType::kFp16:
-      return NumberType::kFp16;
-    case DataType::kBf16:
-      return NumberType::kBf16;
-    case DataType::kFp32:
-    case DataType::kFp8:  // CheckSpec has refused it, and int8
-    case DataType::kInt8:
-      break;
-  }
-  return NumberType::kFp32;
-}
-
 Status CheckGpuLimits(const EmbeddingOpSpec& spec) {
   for (std::size_t i = 0; i < spec.tables.size(); ++i) {
     if (spec.tables[i].cols > kMaxCols) {
@@ -47,6 +33,14 @@ Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
   return absl::OkStatus();
 }
 
+Status CheckFits(std::int64_t bytes, std::int64_t available) {
+  if (bytes <= available) return absl::OkStatus();
+  return ResourceExhausted("{} do not fit the {} that are available", FormatBytes(bytes),
+                           FormatBytes(available));
+}
+
+bool IsOnHost(const EmbeddingTableSpec& table) { return table.kernel != ComputeKernel::kFused; }
+
 constexpr float kGradientRange = 1e-3F;  // of the gradients that an op begins with
 
 template <typename Raw>
@@ -62,7 +56,9 @@ const EmbeddingAbilities& GpuEmbeddingOp::Abilities() {
       .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
                      Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
                      Optimizer::kLarsSgd},
-      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone}};
+      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
+      .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                          ComputeKernel::kFusedUvmCaching}};
   return abilities;
 }
 
@@ -77,34 +73,43 @@ StatusOr<std::unique_ptr<GpuEmbeddingOp>> GpuEmbeddingOp::Create(std::shared_ptr
 }
 
 GpuEmbeddingOp::GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec)
-    : gpu_(std::move(gpu)), spec_(spec), model_(gpu_), batch_(gpu_), launches_(gpu_) {}
+    : gpu_(std::move(gpu)),
+      spec_(spec),
+      caches_(gpu_, spec),
+      model_(gpu_),
+      host_(gpu_, MemoryOf::kHost),
+      batch_(gpu_),
+      launches_(gpu_) {}
 
 Status GpuEmbeddingOp::Allocate() {
   const Optimizer optimizer = spec_.optimizer;
-  MemoryLayout layout;
+  MemoryLayout layout, host_layout;
   std::vector<std::int64_t> weights, states, first_moments, second_moments;
   for (const EmbeddingTableSpec& table : spec_.tables) {
     const std::int64_t vectors = VectorsOf(table.cols);
+    MemoryLayout& of_rows = IsOnHost(table) ? host_layout : layout;
     weights.push_back(
-        layout.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
+        of_rows.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
     const std::int64_t row_bytes = vectors * kVector * 4;
     states.push_back(layout.Take(HasRowState(optimizer) ? table.rows : 0, 4));
-    first_moments.push_back(layout.Take(HasMoments(optimizer) ? table.rows : 0, row_bytes));
-    second_moments.push_back(layout.Take(HasSecondMoments(optimizer) ? table.rows : 0, row_bytes));
+    first_moments.push_back(of_rows.Take(HasMoments(optimizer) ? table.rows : 0, row_bytes));
+    second_moments.push_back(of_rows.Take(HasSecondMoments(optimizer) ? table.rows : 0, row_bytes));
     if (table.pooling_mode == PoolingMode::kNone) continue;
     device_cols_ += vectors * kVector;  // at most 2^13 a table
   }
   const std::int64_t output = layout.Take(spec_.batch_size, device_cols_ * 4);
   const std::int64_t gradient = layout.Take(spec_.batch_size, device_cols_ * 4);
-  if (const std::int64_t available = gpu_->AvailableBytes(); layout.bytes() > available) {
-    return ResourceExhausted("{} do not fit the {} that are available", FormatBytes(layout.bytes()),
-                             FormatBytes(available));
-  }
+  caches_.TakeMemory(layout);
+  NS_RETURN_IF_ERROR(CheckFits(layout.bytes(), gpu_->AvailableBytes()));
+  NS_RETURN_IF_ERROR(
+      Annotate(CheckFits(host_layout.bytes(), gpu_->AvailableHostBytes()), "in host memory"));
   NS_RETURN_IF_ERROR(CheckNumberOfRows(spec_));
   NS_RETURN_IF_ERROR(model_.Reserve(std::max<std::int64_t>(layout.bytes(), 1)));
+  NS_RETURN_IF_ERROR(Annotate(host_.Reserve(host_layout.bytes()), "in host memory"));
   output_ = reinterpret_cast<float*>(model_.at(output));
   output_gradient_ = reinterpret_cast<float*>(model_.at(gradient));
   std::int64_t col = 0, key = 0;
+  std::vector<void*> rows_of_table;
   for (std::size_t t = 0; t < spec_.tables.size(); ++t) {
     const EmbeddingTableSpec& table = spec_.tables[t];
     const auto vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
@@ -113,13 +118,15 @@ Status GpuEmbeddingOp::Allocate() {
     data.type = TypeOf(table.weight_dtype);
     data.vectors = vectors;
     data.first_key = static_cast<std::uint32_t>(key);
-    data.weights = model_.at(weights[t]);
-    const auto state_at = [&](bool has, std::int64_t place) {
-      return has ? reinterpret_cast<float*>(model_.at(place)) : nullptr;
+    const GpuBuffer& of_rows = IsOnHost(table) ? host_ : model_;
+    data.weights = of_rows.at(weights[t]);
+    rows_of_table.push_back(data.weights);
+    const auto state_at = [](bool has, const GpuBuffer& buffer, std::int64_t place) {
+      return has ? reinterpret_cast<float*>(buffer.at(place)) : nullptr;
     };
-    data.state = state_at(HasRowState(optimizer), states[t]);
-    data.momentum1 = state_at(HasMoments(optimizer), first_moments[t]);
-    data.momentum2 = state_at(HasSecondMoments(optimizer), second_moments[t]);
+    data.state = state_at(HasRowState(optimizer), model_, states[t]);
+    data.momentum1 = state_at(HasMoments(optimizer), of_rows, first_moments[t]);
+    data.momentum2 = state_at(HasSecondMoments(optimizer), of_rows, second_moments[t]);
     key += table.rows;
     data.stride = std::int64_t{vectors} * kVector;
     if (!data.pooled()) continue;
@@ -128,6 +135,7 @@ Status GpuEmbeddingOp::Allocate() {
     col += data.stride;
     data.stride = device_cols_;
   }
+  caches_.SetMemory(model_.at(0), rows_of_table);
   key_bits_ = std::max(1, static_cast<int>(std::bit_width(
                               static_cast<std::uint64_t>(std::max<std::int64_t>(key, 1) - 1))));
   return absl::OkStatus();
@@ -161,6 +169,7 @@ Status GpuEmbeddingOp::Initialise() {
       add({moments, NumberType::kFp32, table.spec.rows, vectors, cols, vectors, 0, 0});
     }
   }
+  for (const FillTable& zeros : caches_.Zeros()) add(zeros);
   Batched<FillTable> launch;
   LaunchArrays arrays(launches_);
   NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
@@ -204,6 +213,8 @@ Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
     NS_ASSIGN_OR_RETURN(places.scratch_bytes,
                         gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));
   }
+  NS_ASSIGN_OR_RETURN(const std::int64_t cache_scratch, caches_.ScratchBytes(places.cache_entries));
+  places.scratch_bytes = std::max(places.scratch_bytes, cache_scratch);
   has_inputs_ = false;
   for (TableData& table : tables_) table.num_unpooled = 0;
   const std::int64_t bytes = places.scratch + places.scratch_bytes;
@@ -302,6 +313,7 @@ Status GpuEmbeddingOp::CopyLongBags(const std::vector<BatchShape>& shapes,
 Status GpuEmbeddingOp::PlanLaunches(const std::vector<BatchShape>& shapes,
                                     const BatchPlaces& places) {
   LaunchArrays arrays(launches_);
+  NS_RETURN_IF_ERROR(caches_.Plan(shapes, places, batch_, arrays));
   NS_RETURN_IF_ERROR(PlanForward(shapes, places, arrays));
   NS_RETURN_IF_ERROR(PlanBackward(shapes, places, arrays));
   return arrays.Copy(*gpu_);
@@ -309,21 +321,27 @@ Status GpuEmbeddingOp::PlanLaunches(const std::vector<BatchShape>& shapes,
 
 Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
                                    LaunchArrays& arrays) {
-  std::vector<PoolTable> pools, segments;
+  struct {
+    std::vector<PoolTable> pools, segments;
+    std::vector<GatherTable> gathers;
+    std::vector<std::int64_t> pool_blocks, segment_blocks, gather_blocks;
+  } of[2];  // as rows_
   std::vector<SegmentTable> sums;
-  std::vector<GatherTable> gathers;
-  std::vector<std::int64_t> pool_blocks, segment_blocks, sum_blocks, gather_blocks;
+  std::vector<std::int64_t> sum_blocks;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const TableData& table = tables_[t];
     const BatchPlaces::Table& place = places.tables[t];
     const LongBags& long_bags = shapes[t].long_bags;
+    const bool cached = caches_.of(t) != nullptr;
+    const CacheTable cache = cached ? *caches_.of(t) : CacheTable();
+    auto& lists = of[cached ? 1 : 0];
     const auto longs = [&](std::int64_t at) {
       return reinterpret_cast<const std::int64_t*>(batch_.at(at));
     };
     if (!table.pooled()) {
-      gathers.push_back({table.weights, table.type, table.vectors, longs(place.ids),
-                         table.num_unpooled, table.output});
-      gather_blocks.push_back(GatherBlocks(table.vectors, table.num_unpooled));
+      lists.gathers.push_back({table.weights, table.type, table.vectors, longs(place.ids),
+                               table.num_unpooled, table.output, cache.slots, cache.slot_of_row});
+      lists.gather_blocks.push_back(GatherBlocks(table.vectors, table.num_unpooled));
       continue;
     }
     const bool mean = table.spec.pooling_mode == PoolingMode::kMean;
@@ -341,8 +359,10 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.mean = mean;
     pool.output = table.output;
     pool.output_stride = table.stride;
-    pools.push_back(pool);
-    pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
+    pool.slots = cache.slots;
+    pool.slot_of_row = cache.slot_of_row;
+    lists.pools.push_back(pool);
+    lists.pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
     if (long_bags.bags.empty()) continue;
 
     auto* partials = reinterpret_cast<float*>(batch_.at(place.segment_sums));
@@ -353,17 +373,21 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.mean = false;
     pool.output = partials;
     pool.output_stride = std::int64_t{table.vectors} * kVector;
-    segments.push_back(pool);
-    segment_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
+    lists.segments.push_back(pool);
+    lists.segment_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
 
     const auto bags = static_cast<std::int64_t>(long_bags.bags.size());
     sums.push_back({partials, table.vectors, longs(place.first_segments), longs(place.long_bags),
                     longs(place.offsets), bags, mean, table.output, table.stride});
     sum_blocks.push_back(PoolBlocks(table.vectors, bags));
   }
-  NS_RETURN_IF_ERROR(arrays.Add(gathers, gather_blocks, &gather_));
-  NS_RETURN_IF_ERROR(arrays.Add(pools, pool_blocks, &pool_));
-  NS_RETURN_IF_ERROR(arrays.Add(segments, segment_blocks, &pool_segments_));
+  for (int cached = 0; cached < 2; ++cached) {
+    RowLaunches& rows = rows_[cached];
+    NS_RETURN_IF_ERROR(arrays.Add(of[cached].gathers, of[cached].gather_blocks, &rows.gather));
+    NS_RETURN_IF_ERROR(arrays.Add(of[cached].pools, of[cached].pool_blocks, &rows.pool));
+    NS_RETURN_IF_ERROR(
+        arrays.Add(of[cached].segments, of[cached].segment_blocks, &rows.pool_segments));
+  }
   return arrays.Add(sums, sum_blocks, &add_segments_);
 }
 
@@ -402,19 +426,23 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
       places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
   const int narrow = NarrowVectors(HasMoments(spec_.optimizer));
   updates_.clear();
-  updates_.reserve(2 * levels);  // arrays keeps addresses of its elements
+  updates_.reserve(4 * levels);  // arrays keeps addresses of its elements
   for (std::size_t level = 0; level < levels; ++level) {
     // Narrow tables have a launch of their own: wide ones need registers that would cost the others
-    // their parallelism.
-    for (const bool wide : {false, true}) {
+    // their parallelism. So have those with a cache.
+    for (const auto& [wide, cached] :
+         {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
       std::vector<UpdateTable> updates;
       std::vector<std::int64_t> blocks;
       int vectors_per_lane = 0;
       for (std::size_t t = 0; t < tables_.size(); ++t) {
         const TableData& table = tables_[t];
         const BatchPlaces::Table& place = places.tables[t];
-        if (level >= place.levels.size() || (VectorsPerLane(table.vectors) > narrow) != wide)
+        const CacheTable* const cache = caches_.of(t);
+        if (level >= place.levels.size() || (VectorsPerLane(table.vectors) > narrow) != wide ||
+            (cache != nullptr) != cached) {
           continue;
+        }
         const BatchPlaces::Level& here = place.levels[level];
         UpdateTable update;
         update.weights = table.weights;
@@ -425,6 +453,10 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
         update.momentum1 = table.momentum1;
         update.momentum2 = table.momentum2;
         update.first_key = table.first_key;
+        if (cached) {
+          update.slots = cache->slots;
+          update.slot_of_row = cache->slot_of_row;
+        }
         update.entries = here.entries;
         if (level == 0) {
           update.keys = sort_.sorted_keys + place.first_entry;
@@ -454,6 +486,7 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
                        : places.scaled ? EntryKind::kScaled
                                        : EntryKind::kPlain;
       launch.vectors_per_lane = vectors_per_lane;
+      launch.cached = cached;
       NS_RETURN_IF_ERROR(arrays.Add(updates, blocks, &launch.batch));
     }
   }
@@ -462,15 +495,19 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
 
 void GpuEmbeddingOp::Forward() {
   if (!has_inputs_) return;
-  gpu_->Pool(pool_);
-  gpu_->Gather(gather_);
-  if (pool_segments_.blocks == 0) return;
-  gpu_->Pool(pool_segments_);
+  caches_.Fetch();
+  for (const bool cached : {false, true}) {
+    const RowLaunches& rows = rows_[cached ? 1 : 0];
+    gpu_->Pool(rows.pool, cached);
+    gpu_->Gather(rows.gather, cached);
+    gpu_->Pool(rows.pool_segments, cached);
+  }
   gpu_->AddSegments(add_segments_);
 }
 
 void GpuEmbeddingOp::Backward() {
   if (!has_inputs_ || sort_.entries == 0) return;
+  if (!caches_.fetched()) caches_.Fetch();
   gpu_->MakeRowKeys(make_keys_, keys_, occurrences_, sort_.scaled);
   gpu_->Sort(sort_);
   const UpdateStep step = NextStep();
@@ -478,6 +515,11 @@ void GpuEmbeddingOp::Backward() {
     update.step = step;
     gpu_->Update(update);
   }
+}
+
+CacheCounts GpuEmbeddingOp::Caches() const {
+  const StatusOr<CacheCounts> counts = caches_.Counts();
+  return counts.ok() ? *counts : CacheCounts();
 }
 
 UpdateStep GpuEmbeddingOp::NextStep() {
@@ -573,6 +615,7 @@ std::vector<float> GpuEmbeddingOp::Weights(int table) const {
   if (!gpu_->CopyOut(stored.data(), data.weights, static_cast<std::int64_t>(stored.size())).ok()) {
     return {};
   }
+  if (!caches_.CopySlotsOut(table, stored).ok()) return {};
   std::vector<float> weights;
   weights.reserve(data.spec.rows * data.spec.cols);
   for (std::int64_t row = 0; row < data.spec.rows; ++row) {
@@ -610,7 +653,9 @@ Status GpuEmbeddingOp::SetWeights(int table, std::span<const float> weights) {
       }
     }
   }
-  return gpu_->CopyIn(data.weights, stored.data(), static_cast<std::int64_t>(stored.size()));
+  NS_RETURN_IF_ERROR(
+      gpu_->CopyIn(data.weights, stored.data(), static_cast<std::int64_t>(stored.size())));
+  return caches_.CopySlotsIn(table, stored);
 }
 
 std::vector<float> GpuEmbeddingOp::CopyRows(const float* from, std::int64_t rows,
@@ -642,6 +687,12 @@ std::vector<float> GpuEmbeddingOp::OptimizerState(int table) const {
     state.insert(state.end(), values.begin(), values.end());
   }
   return state;
+}
+
+std::vector<std::int64_t> GpuEmbeddingOp::SlotRows(int table) const {
+  if (!CheckTable(table).ok()) return {};
+  StatusOr<std::vector<std::int64_t>> rows = caches_.SlotRows(table);
+  return rows.ok() ? *std::move(rows) : std::vector<std::int64_t>();
 }
 
 }  // namespace neuroshard::cuda

@@ -13,6 +13,7 @@
 #include "kernels/cuda/batch_places.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/gpu_row_caches.h"
 #include "kernels/cuda/launch_arrays.h"
 
 namespace neuroshard::cuda {
@@ -20,13 +21,17 @@ namespace neuroshard::cuda {
 // Rows, and each table's columns of output and gradient, are padded to a multiple of four columns
 // on the device, so that every width is read in whole vectors.
 //
+// Of tables in the host's memory, rows and moments are pinned there, and kernels read and update
+// them over the bus; the rest of the op is on the device, caches of rows (GpuRowCaches) too.
+//
 // SetInputs makes everything that depends on the number of ids: Forward and Backward only launch,
 // and neither allocates nor waits. After a CUDA error their results mean nothing;
 // DeviceBackend::Health reports it.
 class GpuEmbeddingOp final : public EmbeddingOp {
  public:
   // INVALID_ARGUMENT for a spec out of range: also more than kMaxCols columns, or 2^32 rows of all
-  // tables. RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit.
+  // tables. RESOURCE_EXHAUSTED when weights, optimizer state, output and its gradient do not fit,
+  // or what is in the host's memory does not fit that.
   static StatusOr<std::unique_ptr<GpuEmbeddingOp>> Create(std::shared_ptr<Gpu> gpu,
                                                           const EmbeddingOpSpec& spec);
 
@@ -38,12 +43,14 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status GenerateInputs(const std::vector<LookupPlan>& plans) override;
   void Forward() override;
   void Backward() override;
+  CacheCounts Caches() const override;
 
   std::vector<float> Output() const override;
   Status SetOutputGradient(std::span<const float> gradient) override;
   std::vector<float> Weights(int table) const override;
   Status SetWeights(int table, std::span<const float> weights) override;
   std::vector<float> OptimizerState(int table) const override;
+  std::vector<std::int64_t> SlotRows(int table) const override;
 
  private:
   struct TableData {
@@ -96,19 +103,25 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   std::shared_ptr<Gpu> gpu_;
   const EmbeddingOpSpec spec_;
   std::vector<TableData> tables_;
+  GpuRowCaches caches_;
   std::int64_t device_cols_ = 0;  // of output and gradient of pooled tables
   int key_bits_ = 1;
   float* output_ = nullptr;
   float* output_gradient_ = nullptr;
 
-  GpuBuffer model_;     // weights, state, output, gradient
+  GpuBuffer model_;     // weights, state, output, gradient, caches
+  GpuBuffer host_;      // weights and moments of tables in the host's memory
   GpuBuffer batch_;     // ids and everything as long as them
   GpuBuffer launches_;  // arrays of tables
 
   bool has_inputs_ = false;
-  Batched<PoolTable> pool_, pool_segments_;
+  // Of tables without a cache, and of those with one.
+  struct RowLaunches {
+    Batched<PoolTable> pool, pool_segments;
+    Batched<GatherTable> gather;
+  };
+  RowLaunches rows_[2];
   Batched<SegmentTable> add_segments_;
-  Batched<GatherTable> gather_;
   Batched<KeyTable> make_keys_;
   std::uint32_t* keys_ = nullptr;
   void* occurrences_ = nullptr;

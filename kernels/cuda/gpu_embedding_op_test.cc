@@ -50,6 +50,29 @@ TEST(GpuEmbeddingOpTest, ReturnsItsMemoryAndSaysWhenIdsDoNotFit) {
   EXPECT_EQ(gpu->AvailableBytes(), 4 * kMiB);
 }
 
+TEST(GpuEmbeddingOpTest, CachesTakeDeviceMemoryAndTablesTheHosts) {
+  auto gpu = std::make_shared<SequentialGpu>(4 * kMiB, 64 * kMiB);
+  EmbeddingOpSpec spec;
+  spec.batch_size = 1;
+  spec.optimizer = Optimizer::kAdam;
+  spec.tables = {{.rows = 1 << 16, .cols = 64, .kernel = ComputeKernel::kFusedUvm}};  // 3 x 16 MiB
+  EXPECT_EQ(GpuEmbeddingOp::Create(gpu, spec).status(), absl::OkStatus());
+  spec.tables[0].kernel = ComputeKernel::kFusedUvmCaching;
+  spec.tables[0].cache_load_factor = 0.1;
+  EXPECT_EQ(GpuEmbeddingOp::Create(gpu, spec).status(), absl::OkStatus());
+  spec.tables[0].cache_load_factor = 0.5;
+  const Status cache = GpuEmbeddingOp::Create(gpu, spec).status();
+  EXPECT_EQ(cache.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(cache), ::testing::ContainsRegex("8.*MiB do not fit the 4.00 MiB"));
+  spec.tables[0].cache_load_factor = 0.1;
+  spec.tables.push_back(spec.tables[0]);
+  const Status rows = GpuEmbeddingOp::Create(gpu, spec).status();
+  EXPECT_EQ(rows.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(rows), ::testing::HasSubstr("in host memory: 96.00 MiB do not fit the 64"));
+  EXPECT_EQ(gpu->AvailableBytes(), 4 * kMiB);
+  EXPECT_EQ(gpu->AvailableHostBytes(), 64 * kMiB);
+}
+
 // Far more than the host could hold: nothing is made of it.
 TEST(GpuEmbeddingOpTest, PlansThatDoNotFitAreOutOfMemoryAndMakeNoIds) {
   auto gpu = std::make_shared<SequentialGpu>(4 * kMiB);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/cached_rows.h"
 #include "kernels/cuda/gathering.h"
 #include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
@@ -20,8 +21,9 @@ namespace neuroshard::cuda {
 
 cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream);
 cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream);
-cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream);
-cudaError_t LaunchGather(Batched<GatherTable> batch, cudaStream_t stream);
+// cached: of tables with a cache.
+cudaError_t LaunchPool(Batched<PoolTable> batch, bool cached, cudaStream_t stream);
+cudaError_t LaunchGather(Batched<GatherTable> batch, bool cached, cudaStream_t stream);
 cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream);
 cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
                        cudaStream_t stream);
@@ -30,11 +32,18 @@ cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uin
                        std::uint32_t* sorted_keys, const void* occurrences,
                        void* sorted_occurrences, bool scaled, std::int64_t entries, int key_bits,
                        cudaStream_t stream);
+cudaError_t LaunchCacheKeys(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys,
+                            cudaStream_t stream);
+// Sorts keys; each once takes their place, and *num_kept is how many those are. scratch as above.
+cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::uint64_t* keys,
+                               std::uint64_t* sorted_keys, std::int64_t* num_kept,
+                               std::int64_t entries, int key_bits, cudaStream_t stream);
+cudaError_t LaunchCaches(CacheUse use, cudaStream_t stream);
 // vectors_per_lane: the most of the tables in the launch.
 cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
-                         UpdateStep step, cudaStream_t stream);
+                         bool cached, UpdateStep step, cudaStream_t stream);
 
-// Has the driver load all kernels of this file except those of the sort.
+// Has the driver load all kernels of this file except those of the sorts.
 cudaError_t LoadKernels();
 
 // Keeps the stream busy until *released (mapped host memory) is not 0, at most max_ns.

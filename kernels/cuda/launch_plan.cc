@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cuda/cached_rows.h"
 #include "kernels/cuda/generated_lookups.h"
 #include "kernels/cuda/initial_values.h"
 #include "kernels/cuda/row_keys.h"
@@ -30,6 +31,20 @@ std::int64_t MemoryLayout::Take(std::int64_t count, std::int64_t element_bytes) 
   return place;
 }
 
+NumberType TypeOf(DataType type) {
+  switch (type) {
+    case DataType::kFp16:
+      return NumberType::kFp16;
+    case DataType::kBf16:
+      return NumberType::kBf16;
+    case DataType::kFp32:
+    case DataType::kFp8:  // CheckSpec has refused it, and int8
+    case DataType::kInt8:
+      break;
+  }
+  return NumberType::kFp32;
+}
+
 std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags) {
   return CeilOfQuotient(bags, BagsPerBlock(vectors));
 }
@@ -46,6 +61,12 @@ std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors) {
 
 std::int64_t LookupBlocks(std::int64_t lookups, std::int64_t batch_size) {
   return CeilOfQuotient(std::max(lookups, batch_size + 1), kLookupsPerBlock);
+}
+
+std::int64_t CacheKeyBlocks(std::int64_t ids) { return CeilOfQuotient(ids, kCacheKeysPerBlock); }
+
+std::int64_t CacheBlocks(std::int64_t keys) {
+  return CeilOfQuotient(CeilOfQuotient(keys, kCacheChunk), kCacheChunksPerBlock);
 }
 
 std::int64_t UpdateBlocks(std::int32_t vectors, std::int64_t entries) {

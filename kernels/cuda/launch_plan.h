@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/domain/vocabulary.h"
 #include "kernels/cuda/pooling.h"
 #include "kernels/cuda/row_update.h"
 
@@ -22,6 +23,8 @@ class MemoryLayout {
   std::int64_t bytes_ = 0;
 };
 
+// Of weights that a spec may have (CheckSpec).
+NumberType TypeOf(DataType type);
 inline std::int64_t VectorsOf(std::int64_t cols) { return (cols + kVector - 1) / kVector; }
 
 std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags);
@@ -29,6 +32,8 @@ std::int64_t GatherBlocks(std::int32_t vectors, std::int64_t ids);
 std::int64_t KeyBlocks(std::int64_t entries);
 std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors);
 std::int64_t LookupBlocks(std::int64_t lookups, std::int64_t batch_size);
+std::int64_t CacheKeyBlocks(std::int64_t ids);
+std::int64_t CacheBlocks(std::int64_t keys);
 std::int64_t UpdateBlocks(std::int32_t vectors, std::int64_t entries);
 
 // Exclusive sums of the tables' blocks, and the total at the end. INVALID_ARGUMENT beyond 2^31 - 1,

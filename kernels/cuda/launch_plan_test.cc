@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "common/base/random.h"
+#include "kernels/cuda/cached_rows.h"
 #include "kernels/cuda/row_keys.h"
 #include "kernels/cuda/table_blocks.h"
 #include "kernels/cuda/traffic.h"
@@ -48,6 +49,7 @@ TEST(LaunchPlanTest, BlocksCoverTheWork) {
       const std::int64_t groups = kThreads / UpdateLanes(vectors);
       EXPECT_GE(UpdateBlocks(vectors, count) * groups * kChunk, count);
       EXPECT_LT((UpdateBlocks(vectors, count) - 1) * groups * kChunk, count);
+      EXPECT_GE(CacheBlocks(count) * kCacheChunksPerBlock * kCacheChunk, count);
       EXPECT_EQ(kWarp % UpdateLanes(vectors), 0);
       EXPECT_GE(UpdateLanes(vectors) * VectorsPerLane(vectors), vectors);
     }

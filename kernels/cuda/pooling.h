@@ -32,6 +32,9 @@ struct PoolTable {
   bool mean = false;
   float* output = nullptr;
   std::int64_t output_stride = 0;  // floats from one bag to the next
+  // With a cache (cached_rows.h): rows of slots, and 1 more than the slot of each row or 0.
+  const void* slots = nullptr;
+  const std::uint32_t* slot_of_row = nullptr;
 };
 
 // Sums of the segments of one table's long bags: bag j is the sum of partials
@@ -72,7 +75,53 @@ NS_DEVICE_CODE void LoadIds(const std::int64_t* ids, std::int64_t begin, std::in
   }
 }
 
-template <typename Type>
+// The rows of a table. kCached: of which some are in slots of a cache.
+template <typename Type, bool kCached>
+class RowReader {
+ public:
+  // PoolTable or GatherTable.
+  template <typename Table>
+  explicit NS_DEVICE_CODE RowReader(const Table& table)
+      : rows_(static_cast<const Raw*>(table.weights)),
+        slots_(static_cast<const Raw*>(table.slots)),
+        slot_of_row_(table.slot_of_row),
+        ids_(table.ids),
+        vectors_(table.vectors) {}
+
+  using Raw = typename Type::Raw;
+  // What is known of rows before they are loaded.
+  struct Places {
+    std::uint32_t row[kRowsInFlight];
+    std::uint32_t slot[kCached ? kRowsInFlight : 1];
+  };
+
+  NS_DEVICE_CODE void Find(std::int64_t begin, std::int64_t end, Places* places) const {
+    LoadIds(ids_, begin, end, places->row);
+    if constexpr (kCached) {
+      NS_UNROLL
+      for (int k = 0; k < kRowsInFlight; ++k) {
+        places->slot[k] = LoadConstant(slot_of_row_ + places->row[k]);
+      }
+    }
+  }
+  NS_DEVICE_CODE Raw Load(const Places& places, int k, int vector) const {
+    if constexpr (kCached) {
+      const bool has_slot = places.slot[k] != 0;
+      const std::int64_t place = has_slot ? places.slot[k] - 1 : places.row[k];
+      return LoadConstant((has_slot ? slots_ : rows_) + place * vectors_ + vector);
+    }
+    return LoadConstant(rows_ + std::int64_t{places.row[k]} * vectors_ + vector);
+  }
+
+ private:
+  const Raw* rows_;
+  const Raw* slots_;
+  const std::uint32_t* slot_of_row_;
+  const std::int64_t* ids_;
+  std::int32_t vectors_;
+};
+
+template <typename Type, bool kCached>
 NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thread) {
   const int lanes = PoolLanes(table.vectors);
   const int slot = thread / lanes;
@@ -83,22 +132,22 @@ NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thr
   const std::int64_t end = LoadConstant(table.ends + bag);
   if (end - begin > table.longest) return;
   const float scale = table.mean && end > begin ? 1.0F / static_cast<float>(end - begin) : 1.0F;
-  const auto* rows = static_cast<const typename Type::Raw*>(table.weights);
+  const RowReader<Type, kCached> rows(table);
   auto* output = reinterpret_cast<Float4*>(table.output + bag * table.output_stride);
 
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
     Float4 sum = {0, 0, 0, 0};
-    std::uint32_t row[kRowsInFlight];
-    LoadIds(table.ids, begin, end, row);
+    typename RowReader<Type, kCached>::Places places;
+    rows.Find(begin, end, &places);
     for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
       const int count = CountWithin(i, end);
       typename Type::Raw raw[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) {
         raw[k] = {};
-        if (k < count) raw[k] = LoadConstant(rows + std::int64_t{row[k]} * table.vectors + vector);
+        if (k < count) raw[k] = rows.Load(places, k, vector);
       }
-      LoadIds(table.ids, i + kRowsInFlight, end, row);
+      rows.Find(i + kRowsInFlight, end, &places);
       Float4 products[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) products[k] = Type::Widen(raw[k]);
@@ -116,14 +165,15 @@ NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thr
   }
 }
 
+template <bool kCached>
 NS_DEVICE_CODE void PoolBagsOfAnyType(const PoolTable& table, std::int64_t block, int thread) {
   switch (table.type) {
     case NumberType::kFp32:
-      return PoolBags<Fp32>(table, block, thread);
+      return PoolBags<Fp32, kCached>(table, block, thread);
     case NumberType::kFp16:
-      return PoolBags<Fp16>(table, block, thread);
+      return PoolBags<Fp16, kCached>(table, block, thread);
     case NumberType::kBf16:
-      return PoolBags<Bf16>(table, block, thread);
+      return PoolBags<Bf16, kCached>(table, block, thread);
   }
 }
 

@@ -23,7 +23,6 @@
 namespace neuroshard::cuda {
 
 inline constexpr std::int64_t kChunk = 32;
-inline constexpr int kWarp = 32;
 inline constexpr int kMaxVectorsPerLane = 16;
 inline constexpr std::int64_t kMaxCols =
     std::int64_t{kWarp} * kMaxVectorsPerLane * kVector;  // what fits the widest group
@@ -39,6 +38,9 @@ struct UpdateTable {
   float* momentum1 = nullptr;
   float* momentum2 = nullptr;
   std::uint32_t first_key = 0;
+  // With a cache, as PoolTable's: weights are in slots; state is not.
+  void* slots = nullptr;
+  const std::uint32_t* slot_of_row = nullptr;
 
   std::int64_t entries = 0;
   const std::uint32_t* keys = nullptr;  // ascending
@@ -70,9 +72,10 @@ NS_DEVICE_CODE std::int64_t Chunks(std::int64_t entries) { return (entries + kCh
 
 // Group: lane(), lanes(); Sum(x): the sum of x over the group, the same on all lanes; Agree():
 // what the lanes read before it does not see what they write after it.
-// Occurrence: void on later levels. kMoments: of an optimizer that has them; the others keep the
-// registers to themselves.
-template <typename Type, int kVectorsPerLane, typename Occurrence, bool kMoments, typename Group>
+// Occurrence: void on later levels. kMoments: of an optimizer that has them; kCached: of tables with
+// a cache. The others keep the registers to themselves.
+template <typename Type, int kVectorsPerLane, typename Occurrence, bool kMoments, bool kCached,
+          typename Group>
 class ChunkUpdate {
  public:
   static constexpr bool kFirstLevel = !std::is_void_v<Occurrence>;
@@ -182,8 +185,18 @@ class ChunkUpdate {
   NS_DEVICE_CODE std::int64_t RowOf(std::uint32_t key) const {
     return static_cast<std::int64_t>(key - table_.first_key);
   }
-  NS_DEVICE_CODE typename Type::Raw* WeightsOf(std::uint32_t key) const {
-    return static_cast<typename Type::Raw*>(table_.weights) + RowOf(key) * table_.vectors;
+  // `exists`: else nothing may be loaded from there.
+  NS_DEVICE_CODE typename Type::Raw* WeightsOf(std::uint32_t key, bool exists) const {
+    std::int64_t place = RowOf(key);
+    void* rows = table_.weights;
+    if constexpr (kCached) {
+      const std::uint32_t slot = exists ? LoadConstant(table_.slot_of_row + place) : 0;
+      if (slot != 0) {
+        place = slot - 1;
+        rows = table_.slots;
+      }
+    }
+    return static_cast<typename Type::Raw*>(rows) + place * table_.vectors;
   }
 
   NS_DEVICE_CODE void LoadAhead(std::int64_t entry, Ahead* ahead) const {
@@ -213,7 +226,7 @@ class ChunkUpdate {
       LoadGradient(within, static_cast<std::int64_t>(ahead.what[k].bag), item);
       // The row's last occurrence: its weights are needed in a moment.
       if constexpr (kRowAhead) {
-        const typename Type::Raw* weights = WeightsOf(ahead.key[k]);
+        const typename Type::Raw* weights = WeightsOf(ahead.key[k], whole);
         ForVectors([&](int v, int vector, bool has) {
           item->weights[v] = {};
           if (has && whole) item->weights[v] = LoadRow(weights + vector);
@@ -256,7 +269,7 @@ class ChunkUpdate {
   NS_DEVICE_CODE void Update(std::uint32_t key, const Item& item,
                              const Float4 (&sum)[kVectorsPerLane]) const {
     if constexpr (kMoments) return UpdateMoments(key, item, sum);
-    typename Type::Raw* weights = WeightsOf(key);
+    typename Type::Raw* weights = WeightsOf(key, true);
     float rate = step_.learning_rate;
     if (table_.state != nullptr) {
       const float squares = SquaresOfRow(sum);
@@ -292,7 +305,7 @@ class ChunkUpdate {
     Float4 gradient[kVectorsPerLane];  // in memory where rows are wide: it is indexed in a loop
     NS_UNROLL
     for (int v = 0; v < kVectorsPerLane; ++v) gradient[v] = sum[v];
-    typename Type::Raw* weights = WeightsOf(key);
+    typename Type::Raw* weights = WeightsOf(key, true);
     const std::int64_t first_vector = RowOf(key) * table_.vectors;
     auto* firsts = reinterpret_cast<Float4*>(table_.momentum1) + first_vector;
     const auto second_at = [&](int vector) {
@@ -369,18 +382,22 @@ class ChunkUpdate {
   const Group group_;
 };
 
-template <int kVectorsPerLane, typename Occurrence, bool kMoments = false, typename Group>
+template <int kVectorsPerLane, typename Occurrence, bool kMoments = false, bool kCached = false,
+          typename Group>
 NS_DEVICE_CODE void UpdateChunk(const UpdateTable& table, UpdateStep step, std::int64_t chunk,
                                 Group group) {
   switch (table.type) {
     case NumberType::kFp32:
-      return ChunkUpdate<Fp32, kVectorsPerLane, Occurrence, kMoments, Group>(table, step, group)
+      return ChunkUpdate<Fp32, kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
+                                                                                      group)
           .Run(chunk);
     case NumberType::kFp16:
-      return ChunkUpdate<Fp16, kVectorsPerLane, Occurrence, kMoments, Group>(table, step, group)
+      return ChunkUpdate<Fp16, kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
+                                                                                      group)
           .Run(chunk);
     case NumberType::kBf16:
-      return ChunkUpdate<Bf16, kVectorsPerLane, Occurrence, kMoments, Group>(table, step, group)
+      return ChunkUpdate<Bf16, kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
+                                                                                      group)
           .Run(chunk);
   }
 }

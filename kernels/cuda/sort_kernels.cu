@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_select.cuh>
 
 #include "kernels/cuda/kernel_launches.h"
 
@@ -25,6 +27,23 @@ cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uin
                                            sorted_occurrences, entries, key_bits, stream)
                 : SortPairs<std::uint32_t>(scratch, scratch_bytes, keys, sorted_keys, occurrences,
                                            sorted_occurrences, entries, key_bits, stream);
+}
+
+cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::uint64_t* keys,
+                               std::uint64_t* sorted_keys, std::int64_t* num_kept,
+                               std::int64_t entries, int key_bits, cudaStream_t stream) {
+  std::size_t sort_bytes = *scratch_bytes, keep_bytes = *scratch_bytes;
+  if (const cudaError_t error = cub::DeviceRadixSort::SortKeys(
+          scratch, sort_bytes, static_cast<const std::uint64_t*>(keys), sorted_keys, entries, 0,
+          key_bits, stream);
+      error != cudaSuccess) {
+    return error;
+  }
+  const cudaError_t error = cub::DeviceSelect::Unique(
+      scratch, keep_bytes, static_cast<const std::uint64_t*>(sorted_keys), keys, num_kept,
+      static_cast<int>(entries), stream);  // as CUDA 12's takes them
+  if (scratch == nullptr) *scratch_bytes = std::max(sort_bytes, keep_bytes);
+  return error;
 }
 
 }  // namespace neuroshard::cuda

@@ -25,10 +25,11 @@ bool CanTouch(const void* memory, std::int64_t bytes, cudaStream_t stream) {
 }
 
 // As LaunchUpdateOf chooses.
-std::string UpdateKernelName(EntryKind entries, int vectors_per_lane, const UpdateStep& step) {
+std::string UpdateKernelName(EntryKind entries, int vectors_per_lane, bool cached,
+                             const UpdateStep& step) {
   const bool moments = HasMoments(step.optimizer);
   const int narrow = NarrowVectors(moments);
-  return fmt::format("UpdateKernel<{}, {}, {}>",
+  return fmt::format("{}UpdateKernel<{}, {}, {}>", cached ? "Slot" : "",
                      vectors_per_lane <= narrow ? std::to_string(narrow) : "kMaxVectorsPerLane",
                      entries == EntryKind::kPlain    ? "PlainOccurrence"
                      : entries == EntryKind::kScaled ? "ScaledOccurrence"
@@ -48,12 +49,14 @@ cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
   return fake_gpu::Launch("LookupKernel", stream, [=] { SequentialGpu(0).Generate(batch); });
 }
 
-cudaError_t LaunchPool(Batched<PoolTable> batch, cudaStream_t stream) {
-  return fake_gpu::Launch("PoolKernel", stream, [=] { SequentialGpu(0).Pool(batch); });
+cudaError_t LaunchPool(Batched<PoolTable> batch, bool cached, cudaStream_t stream) {
+  return fake_gpu::Launch(cached ? "SlotPoolKernel" : "PoolKernel", stream,
+                          [=] { SequentialGpu(0).Pool(batch, cached); });
 }
 
-cudaError_t LaunchGather(Batched<GatherTable> batch, cudaStream_t stream) {
-  return fake_gpu::Launch("GatherKernel", stream, [=] { SequentialGpu(0).Gather(batch); });
+cudaError_t LaunchGather(Batched<GatherTable> batch, bool cached, cudaStream_t stream) {
+  return fake_gpu::Launch(cached ? "SlotGatherKernel" : "GatherKernel", stream,
+                          [=] { SequentialGpu(0).Gather(batch, cached); });
 }
 
 cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
@@ -88,10 +91,38 @@ cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uin
   });
 }
 
+cudaError_t LaunchCacheKeys(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys,
+                            cudaStream_t stream) {
+  return fake_gpu::Launch("CacheKeyKernel", stream,
+                          [=] { SequentialGpu(0).MakeCacheKeys(batch, row_bits, keys); });
+}
+
+cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::uint64_t* keys,
+                               std::uint64_t* sorted_keys, std::int64_t* num_kept,
+                               std::int64_t entries, int key_bits, cudaStream_t stream) {
+  if (scratch == nullptr) {
+    *scratch_bytes = 1;
+    return cudaSuccess;
+  }
+  return fake_gpu::Launch("KeepDistinct", stream, [=] {
+    SequentialGpu(0).KeepDistinct({.entries = entries,
+                                   .key_bits = key_bits,
+                                   .keys = keys,
+                                   .sorted_keys = sorted_keys,
+                                   .num_kept = num_kept,
+                                   .scratch = scratch,
+                                   .scratch_bytes = 1});
+  });
+}
+
+cudaError_t LaunchCaches(CacheUse use, cudaStream_t stream) {
+  return fake_gpu::Launch("CacheKernel", stream, [=] { SequentialGpu(0).UseCaches(use); });
+}
+
 cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
-                         UpdateStep step, cudaStream_t stream) {
-  return fake_gpu::Launch(UpdateKernelName(entries, vectors_per_lane, step), stream, [=] {
-    SequentialGpu(0).Update({batch, entries, vectors_per_lane, step});
+                         bool cached, UpdateStep step, cudaStream_t stream) {
+  return fake_gpu::Launch(UpdateKernelName(entries, vectors_per_lane, cached, step), stream, [=] {
+    SequentialGpu(0).Update({batch, entries, vectors_per_lane, cached, step});
   });
 }
 

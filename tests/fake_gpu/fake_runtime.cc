@@ -28,6 +28,9 @@ using SteadyTime = std::chrono::steady_clock;
 namespace neuroshard::fake_gpu {
 namespace {
 
+// Memory up to this is handed out full of NaN: none of it was written yet.
+constexpr std::size_t kFilledBytes = std::size_t{16} << 20;
+
 struct Fault {
   std::string call;
   int number = 0;
@@ -80,6 +83,7 @@ struct World {
   std::uint64_t num_streams = 0;  // made so far
   std::vector<Fault> faults;
   std::map<const std::byte*, std::pair<std::size_t, int>> allocations;  // bytes and device
+  std::map<const void*, std::size_t> pinned;                            // bytes
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams;
 
   World()
@@ -310,6 +314,13 @@ bool TakeMemory(std::int64_t bytes) {
   return true;
 }
 
+std::int64_t PinnedBytes() {
+  const std::lock_guard lock(TheWorld().mutex);
+  std::int64_t sum = 0;
+  for (const auto& [memory, bytes] : TheWorld().pinned) sum += static_cast<std::int64_t>(bytes);
+  return sum;
+}
+
 bool IsDeviceMemory(const void* begin, std::int64_t bytes) {
   const auto* first = static_cast<const std::byte*>(begin);
   const std::lock_guard lock(TheWorld().mutex);
@@ -404,7 +415,6 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  constexpr std::size_t kFilled = std::size_t{16} << 20;
   if (const cudaError_t error = Enter("cudaMalloc", current_device)) return Say(error);
   fake::WaitForAllStreams();
   const std::lock_guard lock(TheWorld().mutex);
@@ -413,7 +423,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return Say(cudaErrorMemoryAllocation);
-  if (bytes <= kFilled) std::memset(mapped, 0xff, bytes);  // NaN: none of it was written yet
+  if (bytes <= fake::kFilledBytes) std::memset(mapped, 0xff, bytes);
   free_bytes -= bytes;
   TheWorld().allocations[static_cast<std::byte*>(mapped)] = {bytes, current_device};
   *memory = mapped;
@@ -437,12 +447,20 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   if (const cudaError_t error = Enter("cudaHostAlloc", current_device)) return Say(error);
   fake::WaitForAllStreams();
   *memory = std::calloc(1, bytes);
+  if (*memory == nullptr) return Say(cudaErrorMemoryAllocation);
+  if (bytes <= fake::kFilledBytes) std::memset(*memory, 0xff, bytes);
+  const std::lock_guard lock(TheWorld().mutex);
+  TheWorld().pinned[*memory] = bytes;
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* memory) {
   if (const cudaError_t error = Enter("cudaFreeHost", current_device)) return Say(error);
   fake::WaitForAllStreams();
+  {
+    const std::lock_guard lock(TheWorld().mutex);
+    if (TheWorld().pinned.erase(memory) == 0) return Say(cudaErrorInvalidValue);
+  }
   std::free(memory);
   return cudaSuccess;
 }

@@ -13,10 +13,10 @@
 //   FAKE_GPU_MEMORY=BYTES    of each, 4 GiB unless stated
 //   FAKE_GPU_SEED=N          of the order
 //   FAKE_GPU_FAIL=CALL:N:WHAT[@DEVICE],...   the N-th call (from 1) of the runtime or launch of a
-//       kernel with that name in a process fails: WHAT is the number of a CUDA error, `lost` (the
-//       device fails from then on) or `hang` (the call, or the kernel, never ends; NcclKernel: until
-//       it is aborted); or it is `late`: begins when another device of the process waits. N is 0
-//       for all calls
+//       kernel with that name in a process fails: WHAT is the number of a CUDA error (2: out of
+//       memory), `lost` (the device fails from then on) or `hang` (the call, or the kernel, never
+//       ends; NcclKernel: until it is aborted); or it is `late`: begins when another device of the
+//       process waits. N is 0 for all calls
 //   FAKE_GPU_LAUNCHED=FILE   gets the names of all kernels that were launched, a line each, as they
 //       are launched the first time
 #pragma once
@@ -43,6 +43,9 @@ cudaError_t Launch(const std::string& kernel, cudaStream_t stream, std::function
 // What a library takes of the calling thread's device, without waiting for anything: false where
 // there is not as much. Negative: gives back.
 bool TakeMemory(std::int64_t bytes);
+
+// Of the host, that cudaHostAlloc gave.
+std::int64_t PinnedBytes();
 
 // Whether [begin, begin + bytes) lies in one allocation of a device.
 bool IsDeviceMemory(const void* begin, std::int64_t bytes);

@@ -22,6 +22,7 @@
 #include "kernels/api/embedding_op.h"
 #include "kernels/indices/lookup_generator.h"
 #include "tests/support/op_beside_oracle.h"
+#include "tests/support/tables_in_host_memory.h"
 
 namespace neuroshard::testing {
 
@@ -140,6 +141,15 @@ TYPED_TEST_P(EmbeddingSuite, UnpooledTables) {
     pair.ForwardAgrees();
     for (int step = 0; step < 2; ++step) pair.BackwardAgrees(random);
     pair.ForwardAgrees();
+  }
+}
+
+TYPED_TEST_P(EmbeddingSuite, TablesInHostMemoryGiveWhatDeviceMemoryGives) {
+  for (const auto& [optimizer, text] : kWords<Optimizer>) {
+    SCOPED_TRACE(text);
+    CompareWithDeviceMemory(
+        [this](const EmbeddingOpSpec& spec) { return this->devices_->Create(spec); }, optimizer,
+        TypeParam::kTypes, 2);
   }
 }
 
@@ -457,15 +467,13 @@ TYPED_TEST_P(EmbeddingSuite, PlansForOtherTablesAreNamed) {
   EXPECT_EQ(op->GenerateInputs({good}).code(), absl::StatusCode::kInvalidArgument);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(EmbeddingSuite, RandomTablesAgreeWithTheOracle,
-                            WidthsFromOneTo256InOneLaunch, EveryOptimizer, UnpooledTables, WideRows,
-                            RunsOfEveryLength, OneRowHitVeryOften,
-                            BagsFromNoneToAHundredThousandIds, TheSameTwiceGivesTheSameBits,
-                            NewInputsReplaceOldOnes, NoLookupsGiveZerosAndChangeNothing,
-                            StartsWithOrdinaryValuesThatTheSeedDecides,
-                            TooLargeIsAValueThatQuotesBothSizes, BadInputsAreNamedAndKeepTheOldOnes,
-                            GeneratedInputsAreThoseOfTheHost,
-                            GeneratedIdsHaveTheHistogramThatWasAskedFor,
-                            PlansForOtherTablesAreNamed);
+REGISTER_TYPED_TEST_SUITE_P(
+    EmbeddingSuite, RandomTablesAgreeWithTheOracle, WidthsFromOneTo256InOneLaunch, EveryOptimizer,
+    UnpooledTables, TablesInHostMemoryGiveWhatDeviceMemoryGives, WideRows, RunsOfEveryLength,
+    OneRowHitVeryOften, BagsFromNoneToAHundredThousandIds, TheSameTwiceGivesTheSameBits,
+    NewInputsReplaceOldOnes, NoLookupsGiveZerosAndChangeNothing,
+    StartsWithOrdinaryValuesThatTheSeedDecides, TooLargeIsAValueThatQuotesBothSizes,
+    BadInputsAreNamedAndKeepTheOldOnes, GeneratedInputsAreThoseOfTheHost,
+    GeneratedIdsHaveTheHistogramThatWasAskedFor, PlansForOtherTablesAreNamed);
 
 }  // namespace neuroshard::testing

@@ -12,6 +12,7 @@
 #include "kernels/api/embedding_op.h"
 #include "kernels/indices/lookup_generator.h"
 #include "tests/support/op_beside_oracle.h"
+#include "tests/support/tables_in_host_memory.h"
 
 namespace neuroshard::testing {
 
@@ -51,6 +52,9 @@ void RunEveryLookupKernel(const Create& create) {
   RunLookupsAndUpdates(create, Optimizer::kSgd, false);
   RunLookupsAndUpdates(create, Optimizer::kLamb, true);
   RunLookupsAndUpdates(create, Optimizer::kAdam, false);
+  constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16};
+  CompareWithDeviceMemory(create, Optimizer::kRowwiseAdagrad, kTypes, 2);
+  CompareWithDeviceMemory(create, Optimizer::kAdam, kTypes, 2);
 
   EmbeddingOpSpec spec;
   spec.batch_size = 300;

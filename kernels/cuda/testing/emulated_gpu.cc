@@ -30,8 +30,10 @@ std::size_t RoundUp(std::size_t bytes, std::size_t unit) {
 
 }  // namespace
 
-EmulatedGpu::EmulatedGpu(std::int64_t memory_bytes)
-    : SequentialGpu(memory_bytes), available_bytes_(memory_bytes) {
+EmulatedGpu::EmulatedGpu(std::int64_t memory_bytes, std::int64_t host_bytes)
+    : SequentialGpu(memory_bytes, host_bytes),
+      available_bytes_(memory_bytes),
+      available_host_bytes_(host_bytes) {
   struct sigaction action {};
   action.sa_sigaction = SayWhere;
   action.sa_flags = SA_SIGINFO;
@@ -40,10 +42,10 @@ EmulatedGpu::EmulatedGpu(std::int64_t memory_bytes)
 
 EmulatedGpu::~EmulatedGpu() { signal(SIGSEGV, SIG_DFL); }
 
-StatusOr<std::byte*> EmulatedGpu::Allocate(std::int64_t bytes) {
-  if (bytes > available_bytes_) {
+StatusOr<std::byte*> EmulatedGpu::Map(std::int64_t bytes, std::int64_t& available) {
+  if (bytes > available) {
     return ResourceExhausted("{} do not fit the {} that are available", FormatBytes(bytes),
-                             FormatBytes(available_bytes_));
+                             FormatBytes(available));
   }
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t used = RoundUp(static_cast<std::size_t>(bytes), kAlignmentBytes);
@@ -58,16 +60,28 @@ StatusOr<std::byte*> EmulatedGpu::Allocate(std::int64_t bytes) {
   std::memset(first, 0xff, inner);  // NaN: nothing can be used before it is written
   std::byte* memory = first + inner - used;
   mappings_.emplace(memory, Mapping{begin, inner + 2 * page, bytes});
-  available_bytes_ -= bytes;
+  available -= bytes;
   return memory;
 }
 
-void EmulatedGpu::Free(std::byte* memory) {
+void EmulatedGpu::Unmap(std::byte* memory, std::int64_t& available) {
   const Mapping mapping = mappings_.at(memory);
   munmap(mapping.begin, mapping.size);
   mappings_.erase(memory);
-  available_bytes_ += mapping.bytes;
+  available += mapping.bytes;
 }
+
+StatusOr<std::byte*> EmulatedGpu::Allocate(std::int64_t bytes) {
+  return Map(bytes, available_bytes_);
+}
+
+void EmulatedGpu::Free(std::byte* memory) { Unmap(memory, available_bytes_); }
+
+StatusOr<std::byte*> EmulatedGpu::AllocateOnHost(std::int64_t bytes) {
+  return Map(bytes, available_host_bytes_);
+}
+
+void EmulatedGpu::FreeOnHost(std::byte* memory) { Unmap(memory, available_host_bytes_); }
 
 // As CudaGpu: a launch without blocks is left out.
 void EmulatedGpu::Fill(const Batched<FillTable>& batch) {
@@ -76,11 +90,11 @@ void EmulatedGpu::Fill(const Batched<FillTable>& batch) {
 void EmulatedGpu::Generate(const Batched<LookupTable>& batch) {
   if (batch.blocks > 0) (void)LaunchLookups(batch, nullptr);
 }
-void EmulatedGpu::Pool(const Batched<PoolTable>& batch) {
-  if (batch.blocks > 0) (void)LaunchPool(batch, nullptr);
+void EmulatedGpu::Pool(const Batched<PoolTable>& batch, bool cached) {
+  if (batch.blocks > 0) (void)LaunchPool(batch, cached, nullptr);
 }
-void EmulatedGpu::Gather(const Batched<GatherTable>& batch) {
-  if (batch.blocks > 0) (void)LaunchGather(batch, nullptr);
+void EmulatedGpu::Gather(const Batched<GatherTable>& batch, bool cached) {
+  if (batch.blocks > 0) (void)LaunchGather(batch, cached, nullptr);
 }
 void EmulatedGpu::AddSegments(const Batched<SegmentTable>& batch) {
   if (batch.blocks > 0) (void)LaunchSegments(batch, nullptr);
@@ -91,7 +105,16 @@ void EmulatedGpu::MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* key
 }
 void EmulatedGpu::Update(const UpdateLaunch& launch) {
   if (launch.batch.blocks == 0) return;
-  (void)LaunchUpdate(launch.batch, launch.entries, launch.vectors_per_lane, launch.step, nullptr);
+  (void)LaunchUpdate(launch.batch, launch.entries, launch.vectors_per_lane, launch.cached,
+                     launch.step, nullptr);
+}
+
+void EmulatedGpu::MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
+                                std::uint64_t* keys) {
+  if (batch.blocks > 0) (void)LaunchCacheKeys(batch, row_bits, keys, nullptr);
+}
+void EmulatedGpu::UseCaches(const CacheUse& use) {
+  if (use.blocks > 0) (void)LaunchCaches(use, nullptr);
 }
 
 }  // namespace neuroshard::cuda

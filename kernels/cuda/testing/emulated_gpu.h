@@ -1,5 +1,5 @@
 // EmulatedGpu, for tests: launches run the CUDA kernels themselves, on the SIMT emulator
-// (simt_emulator.h). The sort is SequentialGpu's, as CUB is not ours.
+// (simt_emulator.h). The sorts are SequentialGpu's, as CUB is not ours.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,27 @@ namespace neuroshard::cuda {
 // the process, with the block and thread that did. One at a time.
 class EmulatedGpu final : public SequentialGpu {
  public:
-  explicit EmulatedGpu(std::int64_t memory_bytes);
+  explicit EmulatedGpu(std::int64_t memory_bytes, std::int64_t host_bytes = std::int64_t{1} << 28);
   ~EmulatedGpu() override;
 
   StatusOr<std::byte*> Allocate(std::int64_t bytes) override;
   void Free(std::byte* memory) override;
   std::int64_t AvailableBytes() const override { return available_bytes_; }
+  StatusOr<std::byte*> AllocateOnHost(std::int64_t bytes) override;
+  void FreeOnHost(std::byte* memory) override;
+  std::int64_t AvailableHostBytes() const override { return available_host_bytes_; }
 
   void Fill(const Batched<FillTable>& batch) override;
   void Generate(const Batched<LookupTable>& batch) override;
-  void Pool(const Batched<PoolTable>& batch) override;
-  void Gather(const Batched<GatherTable>& batch) override;
+  void Pool(const Batched<PoolTable>& batch, bool cached) override;
+  void Gather(const Batched<GatherTable>& batch, bool cached) override;
   void AddSegments(const Batched<SegmentTable>& batch) override;
   void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
                    bool scaled) override;
   void Update(const UpdateLaunch& launch) override;
+  void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
+                     std::uint64_t* keys) override;
+  void UseCaches(const CacheUse& use) override;
 
  private:
   struct Mapping {
@@ -35,8 +41,12 @@ class EmulatedGpu final : public SequentialGpu {
     std::size_t size;
     std::int64_t bytes;  // that were asked for
   };
+  StatusOr<std::byte*> Map(std::int64_t bytes, std::int64_t& available);
+  void Unmap(std::byte* memory, std::int64_t& available);
+
   std::map<std::byte*, Mapping> mappings_;  // by the address that was handed out
   std::int64_t available_bytes_;
+  std::int64_t available_host_bytes_;
 };
 
 }  // namespace neuroshard::cuda

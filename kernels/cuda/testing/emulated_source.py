@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A CUDA source for the SIMT emulator (simt_emulator.h).
 
-  emulated_source.py SOURCE.cu OUTPUT.cc [--faults FAULTS.json]
+  emulated_source.py SOURCE.cu OUTPUT.cc [--faults FAULTS.json [--root ROOT --header HEADER.h --headers FOLDER]]
 
 Two things change: kernel<<<blocks, threads, shared, stream>>>(arguments) becomes a call of simt::Launch, and the read of %globaltimer
 one of simt::GlobalTimer. All else is compiled as it is. With --faults the source has the faults of a list of [what, old, new] as well, the
-n-th of which happens where simt::Fault(n) says so; an old text that does not occur exactly once is an error.
+n-th of which happens where simt::Fault(n) says so; an old text that does not occur exactly once is an error. An old text may be one of ROOT/HEADER.h
+instead: FOLDER/HEADER.h is a copy with those faults.
 """
 
 import argparse
@@ -54,16 +55,26 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--faults", type=pathlib.Path)
+    parser.add_argument("--root", type=pathlib.Path)
+    parser.add_argument("--header", type=pathlib.Path)
+    parser.add_argument("--headers", type=pathlib.Path)
     options = parser.parse_args()
-    text = options.source.read_text()
+    texts = {"source": options.source.read_text()}
+    if options.header:
+        texts["header"] = (options.root / options.header).read_text()
     faults = json.loads(options.faults.read_text()) if options.faults else []
     for number, (_, old, new) in enumerate(faults, start=1):
-        if text.count(old) != 1:
-            sys.exit(f"{options.source}: {old!r} occurs {text.count(old)} times")
+        found = [name for name, text in texts.items() for _ in range(text.count(old))]
+        if len(found) != 1:
+            sys.exit(f"{options.source}: {old!r} occurs {len(found)} times")
         statement = old.endswith(";")
         faulty = f"if (simt::Fault({number})) {{ {new} }} else {{ {old} }}" if statement else f"(simt::Fault({number}) ? ({new}) : ({old}))"
-        text = text.replace(old, faulty)
-    options.output.write_text(f'#include "kernels/cuda/testing/simt_cuda.h"\n#line 1 "{options.source}"\n{rewrite(text)}')
+        texts[found[0]] = texts[found[0]].replace(old, faulty)
+    if options.header:
+        copy = options.headers / options.header
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(texts["header"])
+    options.output.write_text(f'#include "kernels/cuda/testing/simt_cuda.h"\n#line 1 "{options.source}"\n{rewrite(texts["source"])}')
 
 
 if __name__ == "__main__":

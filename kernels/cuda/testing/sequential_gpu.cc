@@ -28,24 +28,39 @@ struct SingleLane {
   int lane() const { return 0; }
   int lanes() const { return 1; }
   float Sum(float value) const { return value; }
+  std::uint64_t Min(std::uint64_t value) const { return value; }
   void Agree() const {}
 };
 
-template <typename Occurrence>
+template <typename Occurrence, bool kCached>
 void UpdateChunkOnHost(const UpdateTable& table, UpdateStep step, std::int64_t chunk) {
   constexpr int kWidest = kWarp * kMaxVectorsPerLane;
+  const auto update = [&]<int kVectors, bool kMoments>() {
+    UpdateChunk<kVectors, Occurrence, kMoments, kCached>(table, step, chunk, SingleLane{});
+  };
   if (HasMoments(step.optimizer)) {
-    if (table.vectors <= 16) {
-      return UpdateChunk<16, Occurrence, true>(table, step, chunk, SingleLane{});
-    }
-    return UpdateChunk<kWidest, Occurrence, true>(table, step, chunk, SingleLane{});
+    if (table.vectors <= 16) return update.template operator()<16, true>();
+    return update.template operator()<kWidest, true>();
   }
   // Up to two vectors: as on a device, with several entries in flight and rows loaded ahead.
-  if (table.vectors <= 1) return UpdateChunk<1, Occurrence>(table, step, chunk, SingleLane{});
-  if (table.vectors <= 2) return UpdateChunk<2, Occurrence>(table, step, chunk, SingleLane{});
-  if (table.vectors <= 16) return UpdateChunk<16, Occurrence>(table, step, chunk, SingleLane{});
-  if (table.vectors <= 80) return UpdateChunk<80, Occurrence>(table, step, chunk, SingleLane{});
-  UpdateChunk<kWidest, Occurrence>(table, step, chunk, SingleLane{});
+  if (table.vectors <= 1) return update.template operator()<1, false>();
+  if (table.vectors <= 2) return update.template operator()<2, false>();
+  if (table.vectors <= 16) return update.template operator()<16, false>();
+  if (table.vectors <= 80) return update.template operator()<80, false>();
+  update.template operator()<kWidest, false>();
+}
+
+template <bool kCached>
+void UpdateChunkOfKind(EntryKind kind, const UpdateTable& table, UpdateStep step,
+                       std::int64_t chunk) {
+  switch (kind) {
+    case EntryKind::kPlain:
+      return UpdateChunkOnHost<PlainOccurrence, kCached>(table, step, chunk);
+    case EntryKind::kScaled:
+      return UpdateChunkOnHost<ScaledOccurrence, kCached>(table, step, chunk);
+    case EntryKind::kPartial:
+      return UpdateChunkOnHost<void, kCached>(table, step, chunk);
+  }
 }
 
 template <typename Occurrence>
@@ -67,12 +82,12 @@ void SortOnHost(const SortLaunch& launch) {
 
 }  // namespace
 
-StatusOr<std::byte*> SequentialGpu::Allocate(std::int64_t bytes) {
-  if (bytes > available_bytes_) {
+StatusOr<std::byte*> SequentialGpu::TakeBlock(std::int64_t bytes, std::int64_t& available) {
+  if (bytes > available) {
     return ResourceExhausted("{} do not fit the {} that are available", FormatBytes(bytes),
-                             FormatBytes(available_bytes_));
+                             FormatBytes(available));
   }
-  available_bytes_ -= bytes;
+  available -= bytes;
   Block block{std::make_unique<std::byte[]>(bytes + kAlignmentBytes), bytes};
   std::memset(block.memory.get(), 0xff, bytes + kAlignmentBytes);
   const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
@@ -82,10 +97,22 @@ StatusOr<std::byte*> SequentialGpu::Allocate(std::int64_t bytes) {
   return aligned;
 }
 
-void SequentialGpu::Free(std::byte* memory) {
-  available_bytes_ += blocks_.at(memory).bytes;
+void SequentialGpu::GiveBlock(std::byte* memory, std::int64_t& available) {
+  available += blocks_.at(memory).bytes;
   blocks_.erase(memory);
 }
+
+StatusOr<std::byte*> SequentialGpu::Allocate(std::int64_t bytes) {
+  return TakeBlock(bytes, available_bytes_);
+}
+
+void SequentialGpu::Free(std::byte* memory) { GiveBlock(memory, available_bytes_); }
+
+StatusOr<std::byte*> SequentialGpu::AllocateOnHost(std::int64_t bytes) {
+  return TakeBlock(bytes, available_host_bytes_);
+}
+
+void SequentialGpu::FreeOnHost(std::byte* memory) { GiveBlock(memory, available_host_bytes_); }
 
 Status SequentialGpu::CopyIn(void* device, const void* host, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(device, host, bytes);
@@ -105,12 +132,12 @@ void SequentialGpu::Generate(const Batched<LookupTable>& batch) {
   ForEachThread(batch, GenerateLookups);
 }
 
-void SequentialGpu::Pool(const Batched<PoolTable>& batch) {
-  ForEachThread(batch, PoolBagsOfAnyType);
+void SequentialGpu::Pool(const Batched<PoolTable>& batch, bool cached) {
+  ForEachThread(batch, cached ? PoolBagsOfAnyType<true> : PoolBagsOfAnyType<false>);
 }
 
-void SequentialGpu::Gather(const Batched<GatherTable>& batch) {
-  ForEachThread(batch, GatherRowsOfAnyType);
+void SequentialGpu::Gather(const Batched<GatherTable>& batch, bool cached) {
+  ForEachThread(batch, cached ? GatherRowsOfAnyType<true> : GatherRowsOfAnyType<false>);
 }
 
 void SequentialGpu::AddSegments(const Batched<SegmentTable>& batch) {
@@ -145,15 +172,34 @@ void SequentialGpu::Update(const UpdateLaunch& launch) {
     if (thread % lanes != 0) return;  // the first lane does the work of its group
     const std::int64_t chunk = block * (kThreads / lanes) + thread / lanes;
     if (chunk >= Chunks(table.entries)) return;
-    switch (launch.entries) {
-      case EntryKind::kPlain:
-        return UpdateChunkOnHost<PlainOccurrence>(table, launch.step, chunk);
-      case EntryKind::kScaled:
-        return UpdateChunkOnHost<ScaledOccurrence>(table, launch.step, chunk);
-      case EntryKind::kPartial:
-        return UpdateChunkOnHost<void>(table, launch.step, chunk);
-    }
+    const auto update = launch.cached ? UpdateChunkOfKind<true> : UpdateChunkOfKind<false>;
+    update(launch.entries, table, launch.step, chunk);
   });
+}
+
+void SequentialGpu::MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
+                                  std::uint64_t* keys) {
+  ForEachThread(batch, [&](const CacheKeyTable& table, std::int64_t block, int thread) {
+    MakeCacheKeysOfBlock(table, row_bits, keys, block, thread);
+  });
+}
+
+StatusOr<std::int64_t> SequentialGpu::DistinctScratchBytes(std::int64_t, int) { return 1; }
+
+void SequentialGpu::KeepDistinct(const DistinctLaunch& launch) {
+  std::uint64_t* const end = launch.keys + launch.entries;
+  const std::uint64_t mask =
+      launch.key_bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << launch.key_bits) - 1;
+  std::stable_sort(launch.keys, end,
+                   [mask](std::uint64_t a, std::uint64_t b) { return (a & mask) < (b & mask); });
+  std::copy(launch.keys, end, launch.sorted_keys);
+  *launch.num_kept = std::unique(launch.keys, end) - launch.keys;
+}
+
+void SequentialGpu::UseCaches(const CacheUse& use) {
+  for (std::int64_t chunk = 0; chunk < use.blocks * kCacheChunksPerBlock; ++chunk) {
+    UseSets(use, chunk, SingleLane{});
+  }
 }
 
 }  // namespace neuroshard::cuda

@@ -15,25 +15,35 @@ namespace neuroshard::cuda {
 // A Gpu in host memory, one thread. Not for concurrent use.
 class SequentialGpu : public Gpu {
  public:
-  explicit SequentialGpu(std::int64_t memory_bytes) : available_bytes_(memory_bytes) {}
+  // `host_bytes`: what there is of the other kind of memory.
+  explicit SequentialGpu(std::int64_t memory_bytes, std::int64_t host_bytes = std::int64_t{1} << 28)
+      : available_bytes_(memory_bytes), available_host_bytes_(host_bytes) {}
 
   // Memory is handed out full of NaN, so that nothing can be used before it is written.
   StatusOr<std::byte*> Allocate(std::int64_t bytes) override;
   void Free(std::byte* memory) override;
   std::int64_t AvailableBytes() const override { return available_bytes_; }
+  StatusOr<std::byte*> AllocateOnHost(std::int64_t bytes) override;
+  void FreeOnHost(std::byte* memory) override;
+  std::int64_t AvailableHostBytes() const override { return available_host_bytes_; }
   Status CopyIn(void* device, const void* host, std::int64_t bytes) override;
   Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
 
   void Fill(const Batched<FillTable>& batch) override;
   void Generate(const Batched<LookupTable>& batch) override;
-  void Pool(const Batched<PoolTable>& batch) override;
-  void Gather(const Batched<GatherTable>& batch) override;
+  void Pool(const Batched<PoolTable>& batch, bool cached) override;
+  void Gather(const Batched<GatherTable>& batch, bool cached) override;
   void AddSegments(const Batched<SegmentTable>& batch) override;
   void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
                    bool scaled) override;
   StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) override;
   void Sort(const SortLaunch& launch) override;
   void Update(const UpdateLaunch& launch) override;
+  void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
+                     std::uint64_t* keys) override;
+  StatusOr<std::int64_t> DistinctScratchBytes(std::int64_t entries, int key_bits) override;
+  void KeepDistinct(const DistinctLaunch& launch) override;
+  void UseCaches(const CacheUse& use) override;
   Status status() const override { return absl::OkStatus(); }
 
   // Launches of Update so far.
@@ -44,8 +54,12 @@ class SequentialGpu : public Gpu {
     std::unique_ptr<std::byte[]> memory;
     std::int64_t bytes;
   };
+  StatusOr<std::byte*> TakeBlock(std::int64_t bytes, std::int64_t& available);
+  void GiveBlock(std::byte* memory, std::int64_t& available);
+
   std::map<std::byte*, Block> blocks_;  // by the aligned address that was handed out
   std::int64_t available_bytes_;
+  std::int64_t available_host_bytes_;
   int updates_ = 0;
 };
 

@@ -20,11 +20,13 @@
 
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
-  static_assert(sizeof(T) == sizeof(std::uint32_t));
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  bits = ::neuroshard::cuda::simt::ShuffleXor(mask, bits, distance);
-  std::memcpy(&value, &bits, sizeof bits);
+  static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
+  std::uint32_t words[sizeof(T) / sizeof(std::uint32_t)];
+  std::memcpy(words, &value, sizeof value);
+  for (std::uint32_t& word : words) {
+    word = ::neuroshard::cuda::simt::ShuffleXor(mask, word, distance);
+  }
+  std::memcpy(&value, words, sizeof value);
   return value;
 }
 inline void __syncwarp(unsigned mask = 0xffffffffU) { ::neuroshard::cuda::simt::SyncWarp(mask); }

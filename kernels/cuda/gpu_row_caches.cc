@@ -1,0 +1,193 @@
+#include "kernels/cuda/gpu_row_caches.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace neuroshard::cuda {
+namespace {
+
+int BitsFor(std::int64_t count) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
+}
+
+// All of it padding, which is 0 to the bit; arrays end at a multiple of a vector.
+FillTable ZerosAt(void* memory, std::int64_t bytes) {
+  return {memory, NumberType::kFp32, VectorsOf(bytes / 4), 1, 0, 1, 0, 0};
+}
+
+}  // namespace
+
+GpuRowCaches::GpuRowCaches(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec)
+    : gpu_(std::move(gpu)) {
+  for (std::size_t t = 0; t < spec.tables.size(); ++t) {
+    const EmbeddingTableSpec& table = spec.tables[t];
+    if (table.kernel != ComputeKernel::kFusedUvmCaching) continue;
+    Cache& cache = caches_.emplace_back();
+    cache.table = t;
+    cache.rows = table.rows;
+    cache.slots = CacheSlots(table.rows, table.cache_load_factor);
+    cache.on_device.type = TypeOf(table.weight_dtype);
+    cache.on_device.vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
+  }
+}
+
+void GpuRowCaches::TakeMemory(MemoryLayout& layout) {
+  for (Cache& cache : caches_) {
+    cache.slots_place = layout.Take(cache.slots, cache.row_bytes());
+    cache.slot_of_row_place = layout.Take(cache.rows, 4);
+    cache.row_of_slot_place = layout.Take(cache.slots, 8);
+    cache.batch_of_slot_place = layout.Take(cache.slots, 8);
+  }
+  totals_place_ = layout.Take(empty() ? 0 : kCacheTotals, sizeof(CacheTotals));
+}
+
+void GpuRowCaches::SetMemory(std::byte* memory, const std::vector<void*>& rows_of_table) {
+  totals_ = reinterpret_cast<CacheTotals*>(memory + totals_place_);
+  for (Cache& cache : caches_) {
+    CacheTable& table = cache.on_device;
+    table.rows = rows_of_table[cache.table];
+    table.slots = memory + cache.slots_place;
+    table.slot_of_row = reinterpret_cast<std::uint32_t*>(memory + cache.slot_of_row_place);
+    table.row_of_slot = reinterpret_cast<std::int64_t*>(memory + cache.row_of_slot_place);
+    table.batch_of_slot = reinterpret_cast<std::int64_t*>(memory + cache.batch_of_slot_place);
+    row_bits_ = std::max(row_bits_, BitsFor(cache.rows));
+  }
+}
+
+std::vector<FillTable> GpuRowCaches::Zeros() const {
+  if (empty()) return {};
+  std::vector<FillTable> zeros = {ZerosAt(totals_, kCacheTotals * sizeof(CacheTotals))};
+  for (const Cache& cache : caches_) {
+    zeros.push_back(ZerosAt(cache.on_device.slot_of_row, cache.rows * 4));
+    zeros.push_back(ZerosAt(cache.on_device.batch_of_slot, cache.slots * 8));
+  }
+  return zeros;
+}
+
+const GpuRowCaches::Cache* GpuRowCaches::Find(std::size_t table) const {
+  const auto found = std::find_if(caches_.begin(), caches_.end(),
+                                  [table](const Cache& cache) { return cache.table == table; });
+  return found == caches_.end() ? nullptr : &*found;
+}
+
+const CacheTable* GpuRowCaches::of(std::size_t table) const {
+  const Cache* const cache = Find(table);
+  return cache == nullptr ? nullptr : &cache->on_device;
+}
+
+int GpuRowCaches::KeyBits() const {
+  std::int64_t sets = 0;
+  for (const Cache& cache : caches_) sets += cache.slots / kCacheWays;
+  return std::max(1, row_bits_ + BitsFor(sets));
+}
+
+StatusOr<std::int64_t> GpuRowCaches::ScratchBytes(std::int64_t entries) const {
+  if (entries == 0) return 0;
+  if (entries > std::numeric_limits<std::int32_t>::max()) {
+    return InvalidArgument("{} ids of tables with a cache, a gpu takes fewer than 2^31", entries);
+  }
+  return gpu_->DistinctScratchBytes(entries, KeyBits());
+}
+
+Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+                          const GpuBuffer& batch, LaunchArrays& arrays) {
+  fetched_ = false;
+  std::vector<CacheKeyTable> key_tables;
+  std::vector<CacheTable> tables;
+  std::vector<std::int64_t> key_blocks, sets;
+  std::int64_t first_set = 0;
+  for (const Cache& cache : caches_) {
+    const BatchPlaces::Table& place = places.tables[cache.table];
+    const std::int64_t ids = shapes[cache.table].ids, sets_of_table = cache.slots / kCacheWays;
+    key_tables.push_back({reinterpret_cast<const std::int64_t*>(batch.at(place.ids)), ids,
+                          place.first_cache_key, first_set, sets_of_table});
+    key_blocks.push_back(CacheKeyBlocks(ids));
+    tables.push_back(cache.on_device);
+    sets.push_back(sets_of_table);
+    first_set += sets_of_table;
+  }
+  NS_RETURN_IF_ERROR(arrays.Add(key_tables, key_blocks, &make_keys_));
+  NS_RETURN_IF_ERROR(arrays.Add(tables, sets, &use_.caches));
+  keep_distinct_ = {
+      .entries = places.cache_entries,
+      .key_bits = KeyBits(),
+      .keys = reinterpret_cast<std::uint64_t*>(batch.at(places.cache_keys)),
+      .sorted_keys = reinterpret_cast<std::uint64_t*>(batch.at(places.sorted_cache_keys)),
+      .num_kept = reinterpret_cast<std::int64_t*>(batch.at(places.num_cache_keys)),
+      .scratch = batch.at(places.scratch),
+      .scratch_bytes = places.scratch_bytes};
+  use_.keys = keep_distinct_.keys;
+  use_.num_keys = keep_distinct_.num_kept;
+  use_.blocks = CacheBlocks(places.cache_entries);
+  use_.row_bits = row_bits_;
+  use_.totals = totals_;
+  return absl::OkStatus();
+}
+
+void GpuRowCaches::Fetch() {
+  fetched_ = true;
+  if (keep_distinct_.entries == 0) return;
+  gpu_->MakeCacheKeys(make_keys_, row_bits_, keep_distinct_.keys);
+  gpu_->KeepDistinct(keep_distinct_);
+  ++use_.batch;
+  gpu_->UseCaches(use_);
+}
+
+StatusOr<CacheCounts> GpuRowCaches::Counts() const {
+  CacheCounts counts;
+  if (empty()) return counts;
+  std::vector<CacheTotals> totals(kCacheTotals);
+  NS_RETURN_IF_ERROR(gpu_->CopyOut(totals.data(), totals_, kCacheTotals * sizeof(CacheTotals)));
+  for (const Cache& cache : caches_) counts.free_slots += cache.slots;
+  for (const CacheTotals& part : totals) {
+    counts.distinct_rows += static_cast<std::int64_t>(part.distinct_rows);
+    counts.missed_rows += static_cast<std::int64_t>(part.missed_rows);
+    counts.free_slots -= static_cast<std::int64_t>(part.filled_slots);
+  }
+  return counts;
+}
+
+StatusOr<std::vector<std::int64_t>> GpuRowCaches::SlotRows(std::size_t table) const {
+  const Cache* const cache = Find(table);
+  if (cache == nullptr) return std::vector<std::int64_t>();
+  std::vector<std::int64_t> rows(cache->slots), batches(cache->slots);
+  NS_RETURN_IF_ERROR(gpu_->CopyOut(rows.data(), cache->on_device.row_of_slot, cache->slots * 8));
+  NS_RETURN_IF_ERROR(
+      gpu_->CopyOut(batches.data(), cache->on_device.batch_of_slot, cache->slots * 8));
+  for (std::int64_t slot = 0; slot < cache->slots; ++slot) {
+    if (batches[slot] == 0) rows[slot] = kNoRow;
+  }
+  return rows;
+}
+
+Status GpuRowCaches::CopySlotsOut(std::size_t table, std::vector<std::byte>& rows) const {
+  const Cache* const cache = Find(table);
+  if (cache == nullptr) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> row_of_slot, SlotRows(table));
+  const std::int64_t bytes = cache->row_bytes();
+  std::vector<std::byte> slots(cache->slots * bytes);
+  NS_RETURN_IF_ERROR(gpu_->CopyOut(slots.data(), cache->on_device.slots, std::ssize(slots)));
+  for (std::int64_t slot = 0; slot < cache->slots; ++slot) {
+    if (row_of_slot[slot] == kNoRow) continue;
+    std::memcpy(&rows[row_of_slot[slot] * bytes], &slots[slot * bytes], bytes);
+  }
+  return absl::OkStatus();
+}
+
+Status GpuRowCaches::CopySlotsIn(std::size_t table, const std::vector<std::byte>& rows) {
+  const Cache* const cache = Find(table);
+  if (cache == nullptr) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> row_of_slot, SlotRows(table));
+  const std::int64_t bytes = cache->row_bytes();
+  std::vector<std::byte> slots(cache->slots * bytes);
+  for (std::int64_t slot = 0; slot < cache->slots; ++slot) {
+    if (row_of_slot[slot] == kNoRow) continue;
+    std::memcpy(&slots[slot * bytes], &rows[row_of_slot[slot] * bytes], bytes);
+  }
+  return gpu_->CopyIn(cache->on_device.slots, slots.data(), std::ssize(slots));
+}
+
+}  // namespace neuroshard::cuda

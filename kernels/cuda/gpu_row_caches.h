@@ -1,0 +1,80 @@
+// The caches of an op's tables that are fused_uvm_caching: where they are on the device, and what
+// is launched to fetch a batch's rows into them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/api/embedding_op.h"
+#include "kernels/cuda/batch_places.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/launch_arrays.h"
+
+namespace neuroshard::cuda {
+
+// One cache a table, by the rule of cache_rule.h; all of them are used in the same launches. None:
+// nothing is launched. Not for concurrent use.
+class GpuRowCaches {
+ public:
+  GpuRowCaches(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec);
+
+  bool empty() const { return caches_.empty(); }
+
+  // Memory of the device that lasts as long as the op: slots, four bytes a row of a table, 16 a
+  // slot; and where it is then, with the table's rows.
+  void TakeMemory(MemoryLayout& layout);
+  void SetMemory(std::byte* memory, const std::vector<void*>& rows_of_table);
+  // What has to be zero before the first batch.
+  std::vector<FillTable> Zeros() const;
+  // Null for a table without a cache.
+  const CacheTable* of(std::size_t table) const;
+
+  // INVALID_ARGUMENT for more ids than one sort takes.
+  StatusOr<std::int64_t> ScratchBytes(std::int64_t entries) const;
+  // The launches for the batch in that memory, which is not fetched yet.
+  Status Plan(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+              const GpuBuffer& batch, LaunchArrays& arrays);
+  bool fetched() const { return fetched_; }
+  void Fetch();
+
+  // Host copies, after everything launched before.
+  StatusOr<CacheCounts> Counts() const;
+  StatusOr<std::vector<std::int64_t>> SlotRows(std::size_t table) const;
+  // Bytes of slots to and from those of their rows, for a table of so many.
+  Status CopySlotsOut(std::size_t table, std::vector<std::byte>& rows) const;
+  Status CopySlotsIn(std::size_t table, const std::vector<std::byte>& rows);
+
+ private:
+  struct Cache {
+    std::size_t table = 0;  // of the spec
+    std::int64_t rows = 0;
+    std::int64_t slots = 0;
+    std::int64_t slots_place = 0, slot_of_row_place = 0, row_of_slot_place = 0;
+    std::int64_t batch_of_slot_place = 0;
+    CacheTable on_device;
+
+    std::int64_t row_bytes() const {
+      return std::int64_t{on_device.vectors} * kVector * BytesOf(on_device.type);
+    }
+  };
+
+  const Cache* Find(std::size_t table) const;
+  int KeyBits() const;
+
+  const std::shared_ptr<Gpu> gpu_;
+  std::vector<Cache> caches_;
+  std::int64_t totals_place_ = 0;
+  CacheTotals* totals_ = nullptr;
+  int row_bits_ = 0;
+
+  bool fetched_ = false;
+  Batched<CacheKeyTable> make_keys_;
+  DistinctLaunch keep_distinct_;
+  CacheUse use_;
+};
+
+}  // namespace neuroshard::cuda
