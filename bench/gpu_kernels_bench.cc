@@ -1,6 +1,6 @@
 // Bandwidth of the CUDA embedding kernels, beside what the same device reaches in the same run when
-// it copies memory. Prints tables in Markdown; the JSON document is written anew after every case,
-// so that a run that is killed leaves what it measured.
+// it copies memory. Prints tables in Markdown, on SIGTERM those of the cases before it; the JSON
+// document is written anew after every case, so that a run that is killed leaves what it measured.
 //
 //   gpu_kernels_bench [--quick|--tiny] [--json FILE]
 //
@@ -10,6 +10,7 @@
 // and 10th and 90th percentile. Traffic models: kernels/cuda/traffic.h. GB = 1e9 bytes.
 #include <algorithm>
 #include <bit>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -36,6 +37,8 @@ namespace neuroshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+volatile std::sig_atomic_t told_to_stop = 0;
 
 class NoCollectives final : public CollectiveBackend {
  public:
@@ -243,10 +246,13 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
 
 Status WriteJson(const Json& result, const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  std::ofstream(path + ".part") << result.dump(2) << "\n";
+  std::ofstream file(path + ".part");
+  file << result.dump(2) << "\n";
+  file.close();
   std::error_code error;
-  std::filesystem::rename(path + ".part", path, error);
-  return error ? Unavailable("{}: {}", path, error.message()) : absl::OkStatus();
+  if (file) std::filesystem::rename(path + ".part", path, error);
+  if (file && !error) return absl::OkStatus();
+  return Unavailable("{} cannot be written", path);
 }
 
 Shape ShapeOf(std::string_view option) {
@@ -272,6 +278,7 @@ Status RunAll(const Shape& shape, const std::string& json_path) {
                  {"copy", copy},
                  {"cases", Json::array()}};
   for (const Case& c : Cases()) {
+    if (told_to_stop != 0) break;
     StatusOr<Json> measured = Measure(*device, c, shape, copy["gb_per_s"]);
     // One that does not fit this device is said, the others go on.
     result["cases"].push_back(measured.ok()
@@ -283,7 +290,7 @@ Status RunAll(const Shape& shape, const std::string& json_path) {
     NS_RETURN_IF_ERROR(device->Health());
   }
   PrintGpuKernelTables(result, std::cout);
-  return absl::OkStatus();
+  return told_to_stop == 0 ? absl::OkStatus() : absl::CancelledError("stopped");
 }
 
 }  // namespace
@@ -303,6 +310,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
+  std::signal(SIGTERM, [](int) { neuroshard::told_to_stop = 1; });
   const neuroshard::Status status = neuroshard::RunAll(neuroshard::ShapeOf(option), json_path);
   if (status.ok()) return 0;
   std::cerr << "gpu_kernels_bench: " << neuroshard::Message(status) << "\n";

@@ -8,6 +8,7 @@
 #include <limits>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/bytes.h"
@@ -36,23 +37,26 @@ std::vector<Target> Targets(const Json& result) {
   const auto forward = [&](const std::string& name) { return figure(name, "forward", "distinct"); };
   const double best =
       std::max({forward("dim32_uniform"), forward("dim64_uniform"), forward("dim128_uniform")});
-  const auto slowdown = [&](const char* pass) {
-    return figure("dim128_uniform", pass, nullptr) / figure("dim128_zipf1.1", pass, nullptr);
-  };
-  return {
-      {"forward, dim 128, uniform: of copying", forward("dim128_uniform"), 0.8},
-      {"forward, dim 32, uniform: of copying", forward("dim32_uniform"), 0.6},
-      {"forward, dim 128, fp16: of copying", forward("dim128_uniform_fp16"), 0.8},
-      {"forward, dim 128, bf16: of copying", forward("dim128_uniform_bf16"), 0.8},
-      {"forward, dim 32, fp16: of copying", forward("dim32_uniform_fp16"), 0.6},
-      {"forward, dim 32, bf16: of copying", forward("dim32_uniform_bf16"), 0.6},
-      {"backward with row-wise Adagrad, dim 128, uniform: of copying",
-       figure("dim128_uniform", "backward", "distinct"), 0.4},
-      {"forward, dims 4 to 256 in one launch: of the best single dim",
-       forward("mixed4..256_uniform") / best, 0.85},
-      {"forward, dim 128: speed with Zipf 1.1 to uniform", slowdown("forward"), 1},
-      {"backward, dim 128: speed with Zipf 1.1 to uniform", slowdown("backward"), 1},
-  };
+  std::vector<Target> targets;
+  for (const auto& [dim, at_least] : {std::pair(128, 0.8), std::pair(32, 0.6)}) {
+    const std::string uniform = fmt::format("dim{}_uniform", dim);
+    const std::string zipf = fmt::format("dim{}_zipf1.1", dim);
+    const auto add = [&, dim = dim](const char* pass, const char* what, double value,
+                                    double target) {
+      targets.push_back({fmt::format("{}, dim {}{}", pass, dim, what), value, target});
+    };
+    add("forward", ": of copying", forward(uniform), at_least);
+    add("forward", ", fp16: of copying", forward(uniform + "_fp16"), at_least);
+    add("forward", ", bf16: of copying", forward(uniform + "_bf16"), at_least);
+    add("backward", ", row-wise Adagrad: of copying", figure(uniform, "backward", "distinct"), 0.4);
+    for (const char* pass : {"forward", "backward"}) {
+      add(pass, ": speed with Zipf 1.1 to uniform",
+          figure(uniform, pass, nullptr) / figure(zipf, pass, nullptr), 1);
+    }
+  }
+  targets.push_back({"forward, dims 4 to 256 in one launch: of the best single dim",
+                     forward("mixed4..256_uniform") / best, 0.85});
+  return targets;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the worker and the client with every library they need, except libc and what NVIDIA's driver brings, into one tar.gz that runs
 # on a stock Debian 12 or Ubuntu 24.04 host (x86-64, glibc 2.36 or newer) with nothing installed:
-#   deploy/bundle.sh [--bin build/release/bin] [--out build/neuroshard-worker.tar.gz] [MORE_BINARIES...]
+#   deploy/bundle.sh [--bin build/release/bin] [--out build/neuroshard-worker.tar.gz|.tar.xz] [MORE_BINARIES...]
 # Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu,client/python}, BUNDLE.txt with the commit, and SPDX.json, which lists every file and where the
 # libraries are from: package, version, licence. The same programs, libraries and commit give the same bytes.
 set -euo pipefail
@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=$root/build/release/bin
 out=$root/build/neuroshard-worker.tar.gz
-max_bytes=60000000
+max_bytes=60000000 max_bytes_with_torch=100000000
 more=()
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -20,6 +20,8 @@ while [ $# -gt 0 ]; do
     *) more+=("$1"); shift ;;
   esac
 done
+pack=(gzip -n)
+[[ $out != *.xz ]] || pack=(xz)
 binaries=("$bin/neuroshard-worker" "$bin/neuroshard" "${more[@]}")
 for tool in patchelf ldd strip python3; do
   command -v "$tool" >/dev/null || { echo "$tool is missing; deploy/install_packages.sh installs it" >&2; exit 1; }
@@ -45,11 +47,20 @@ for binary in "${binaries[@]}"; do
   strip "$target"
   # RPATH, not RUNPATH: the libraries find each other by it too.
   patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$target"
+  # Debian's libtorch names OpenCV and FFmpeg, of which it uses no symbol; with what they need they are most of what it would bring.
+  torch=$(ldd "$binary" | awk '$1 ~ /^libtorch_cpu/ { print $1, $3 }')
+  if [ -n "$torch" ] && [ ! -e "$bundle/lib/${torch% *}" ]; then
+    cp -L "${torch#* }" "$bundle/lib/${torch% *}"
+    libraries+=("${torch#* }")
+    max_bytes=$max_bytes_with_torch
+    chmod u+w "$bundle/lib/${torch% *}"
+    for unused in $(ldd -u "${torch#* }" | sed -n 's/^\s\+//p'); do patchelf --remove-needed "$(basename "$unused")" "$bundle/lib/${torch% *}"; done
+  fi
   while read -r name path; do
     if [[ $name =~ $host_library ]] || [ -e "$bundle/lib/$name" ]; then continue; fi
     cp -L "$path" "$bundle/lib/$name"
     libraries+=("$path")
-  done < <(ldd "$binary" | awk '$2 == "=>" { print $1, $3 }')
+  done < <(LD_LIBRARY_PATH=$bundle/lib:${LD_LIBRARY_PATH:-} ldd "$binary" | awk '$2 == "=>" { print $1, $3 }')
 done
 for library in "$bundle"/lib/*; do
   chmod u+w "$library"
@@ -80,7 +91,7 @@ find "$bundle" -name __pycache__ -prune -exec rm -r {} +
 mv "$work/SPDX.json" "$bundle/"
 
 mkdir -p "$(dirname "$out")"
-tar -C "$work" --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$created_s" --sort=name -c neuroshard-worker | gzip -n >"$out.part"
+tar -C "$work" --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$created_s" --sort=name -c neuroshard-worker | "${pack[@]}" >"$out.part"
 bytes=$(stat -c %s "$out.part")
 if [ "$bytes" -gt "$max_bytes" ]; then
   rm -f "$out.part"

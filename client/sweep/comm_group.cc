@@ -110,7 +110,12 @@ Status CommGroup::OnEveryWorker(const Call& call) {
       if (status.ok()) return;
       {
         const MutexLock lock(mutex);
-        if (!first_failure.ok()) return;
+        if (!first_failure.ok()) {
+          // The first to notice need not be the one whose device failed.
+          if (absl::IsAborted(first_failure) && absl::IsAborted(status))
+            first_failure = absl::AbortedError(Message(first_failure) + "; " + Message(status));
+          return;
+        }
         first_failure = status;
       }
       Close();

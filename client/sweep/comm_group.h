@@ -44,7 +44,8 @@ class CommGroup {
 
   Status Connect(std::chrono::milliseconds timeout);
   // Calls `call(worker)` for every worker of the group at once; the first failure closes the group,
-  // so that the others do not wait for a peer that will not come. Returns that failure.
+  // so that the others do not wait for a peer that will not come. Returns that failure; of an
+  // aborted group, with what every worker says that aborted it.
   template <typename Call>
   Status OnEveryWorker(const Call& call);
   // What the worker opened; it has.

@@ -137,19 +137,28 @@ Status CommGroup::OpenRanks(DeviceInventory& inventory) {
 CommGroup::~CommGroup() { Close(); }
 
 Status CommGroup::ForEachRank(const std::function<Status(int, DeviceSession&)>& step) {
-  std::vector<std::future<Status>> running;
+  Mutex mutex;
+  Status first;
+  const auto run = [&](int i, DeviceSession& device) {
+    Status status = step(i, device);
+    if (status.ok()) return;
+    const bool breaks = BreaksGroup(status);
+    if (breaks) status = Annotate(status, fmt::format("device {}", spec_.local_ranks[i].device));
+    {
+      const MutexLock lock(mutex);
+      if (first.ok() || (breaks && !BreaksGroup(first))) first = std::move(status);
+    }
+    if (breaks) CutOffRanks();
+  };
+  std::vector<std::future<void>> running;
   {
     const MutexLock lock(leases_mutex_);
     for (std::size_t i = 0; i < leases_.size(); ++i) {
-      running.push_back(std::async(std::launch::async, [i, &device = leases_[i].session(), &step] {
-        return step(static_cast<int>(i), device);
-      }));
+      running.push_back(
+          std::async(std::launch::async, run, static_cast<int>(i), std::ref(leases_[i].session())));
     }
   }
-  Status first;
-  for (std::future<Status>& one : running) {
-    if (Status status = one.get(); first.ok()) first = std::move(status);
-  }
+  for (std::future<void>& one : running) one.get();
   return first;
 }
 
@@ -205,6 +214,8 @@ void CommGroup::Close() {
       while (call_stop_ != nullptr) lock.Wait(idle_);
     }
   }
+  // A call that failed and its client may both close; a device takes one call at a time.
+  const MutexLock ends(ends_mutex_);
   // All at once: tearing one end down can wait for the other to do the same.
   ForEachRank([](int, DeviceSession& device) {
     device.CloseRank();

@@ -72,7 +72,7 @@ class CommGroup {
   Status Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop);
 
   // DeviceSession::MeasureComm on all local ranks at the same time: their records, or the first
-  // error, in their order. Stops with `stop` and when the group is being closed.
+  // error. Stops with `stop` and when the group is being closed.
   StatusOr<std::vector<CommMeasurement>> Measure(const CommSample& sample,
                                                  const MeasurementSettings& settings,
                                                  const StopSignal& stop);
@@ -94,7 +94,9 @@ class CommGroup {
       : spec_(std::move(spec)), token_(std::move(token)) {}
   Status OpenRanks(DeviceInventory& inventory);
   void CutOffRanks();
-  // `step` for all local ranks at the same time; waits for all. The first error in their order.
+  // `step` for all local ranks at the same time; waits for all. One that breaks the group ends the
+  // others, which would wait for it. The first error, of those that break the group if there are
+  // any, and of which device it is.
   Status ForEachRank(const std::function<Status(int local_index, DeviceSession& device)>& step);
 
   const CommGroupSpec spec_;
@@ -102,6 +104,7 @@ class CommGroup {
   std::vector<RankAddress> addresses_;  // fixed after Open
   ManualStop closing_;
 
+  Mutex ends_mutex_;    // held while ranks are closed
   Mutex leases_mutex_;  // against Close; never held for long
   // By local rank; empty once closed.
   std::vector<DeviceLease> leases_ NS_GUARDED_BY(leases_mutex_);

@@ -182,6 +182,23 @@ TEST_F(CommGroupRegistryTest, FailureAbortsTheGroupAndFreesTheDevices) {
   OpenAndConnect();
 }
 
+TEST_F(CommGroupRegistryTest, ARankThatFailsIsNamedAndEndsTheOthers) {
+  OpenAndConnect();
+  script_.measure = [this](int rank, const StopSignal&) -> Status {
+    if (rank == 1) return absl::AbortedError("a launch failed");
+    while (script_.cut_off == 0) std::this_thread::yield();
+    return absl::AbortedError("cut off");
+  };
+  EXPECT_THAT(Measure(),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("device 1: a launch failed")));
+  // Also where another had refused before.
+  OpenAndConnect();
+  script_.measure = [](int rank, const StopSignal&) -> Status {
+    return rank == 0 ? absl::InvalidArgumentError("sample: refused") : absl::AbortedError("gone");
+  };
+  EXPECT_THAT(Measure(), StatusIs(absl::StatusCode::kAborted, HasSubstr("device 1: gone")));
+}
+
 TEST_F(CommGroupRegistryTest, FailedConnectAbortsTheGroup) {
   script_.connect = absl::AbortedError("timed out");
   const std::vector<RankAddress> addresses = Open();
@@ -221,6 +238,19 @@ TEST_F(CommGroupRegistryTest, CloseStopsARunningCallAndABusyGroupIsNotIdle) {
   EXPECT_THAT(registry_.Close(key_), IsOk());
   EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled));
   ExpectDevicesFree();
+}
+
+TEST_F(CommGroupRegistryTest, AFailedCallAndItsClientCloseAGroupOnce) {
+  for (int round = 1; round <= 100; ++round) {
+    OpenAndConnect();
+    std::future<Status> call = Begin(never_, [](const StopSignal& stop) -> Status {
+      while (!stop.ShouldStop()) std::this_thread::yield();
+      return absl::AbortedError("a peer is gone");
+    });
+    EXPECT_THAT(registry_.Close(key_), IsOk());
+    EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kAborted));
+    ASSERT_EQ(script_.closed, 2 * round);
+  }
 }
 
 TEST_F(CommGroupRegistryTest, AStoppedCallThatDoesNotEndIsCutOff) {

@@ -209,6 +209,7 @@ void DeviceProcess::CloseRank() {
   internal::DeviceCall call;
   call.mutable_close_rank();
   Call(std::move(call), NeverStop(), options_.kill_grace).status().IgnoreError();
+  cut_off_ = false;  // what the device does next is not the rank's
 }
 
 void DeviceProcess::CutOff() {

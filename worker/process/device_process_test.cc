@@ -219,6 +219,21 @@ TEST_F(DeviceProcessTest, ACutOffEndsARankThatWaits) {
   EXPECT_THAT(device_->MeasureCompute(Sample("a"), Short(), never_), IsOk());
 }
 
+TEST_F(DeviceProcessTest, ACutOffIsOverWithItsRank) {
+  DeviceProcessOptions options = Options();
+  options.kill_grace = milliseconds(1000);
+  Start(options);
+  ASSERT_THAT(device_->OpenRank({.rank = 0, .world_size = 2, .timeout = milliseconds(20'000)}),
+              IsOk());
+  device_->CutOff();
+  device_->CloseRank();
+  ManualStop stop;
+  auto call = Begin(stop);
+  EXPECT_EQ(call.wait_for(options.kill_grace + milliseconds(500)), std::future_status::timeout);
+  stop.Stop();
+  EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled));
+}
+
 TEST_F(DeviceProcessTest, TheProcessEndsWithItsOwner) {
   Start();
   const pid_t pid = device_->pid();
