@@ -59,6 +59,14 @@ gunzip -c "$work/out/profile.db.gz" >"$work/copy.db"
 [ "$(find "$work/out" -type f | wc -l)" -le 8 ] || fail "too many files: $(ls "$work/out")"
 sed -n 's/^| \([a-z_]*\) | \(done in .*\) |$/  \1: \2/p' "$work/out/RESULTS.md"
 
+phase 'a table of bandwidths that is cut'
+"$unpacked/bin/gpu_kernels_bench" --tiny >"$work/cut.said" 2>"$work/cut.err" &
+until [ -s "$work/cut.err" ]; do sleep 0.02; done
+kill $!
+if wait $!; then fail 'the table was not cut'; fi
+expect "$work/cut.said" '^| dim32_uniform |'
+expect "$work/cut.said" '^| forward, dim 128, bf16: of copying | .* NOT MEASURED |$'
+
 phase 'a planner with its model'
 mkdir "$work/models"
 tar -xzf "$work/out/model.tar.gz" -C "$work/models"
