@@ -33,6 +33,7 @@ trap 'exit 130' INT TERM
 start() {
   local name=$1 log="$work/logs/$1"
   shift
+  : >"$log.out"  # there before it is read, however late the process begins
   "$@" >"$log.out" 2>"$log.err" &
   local pid=$!
   echo "$pid" >>"$work/pids"

@@ -57,6 +57,7 @@ ln -s "$programs/neuroshard-worker" "$work/host/proc/self/exe"
 "${inside[@]}" "$programs/neuroshard-worker" --version
 
 echo 'cpu: {memory_per_device_bytes: 268435456}' >"$work/host/tmp/worker.yaml"
+: >"$work/worker.out"  # there before it is read, however late the process begins
 "${inside[@]}" "$programs/neuroshard-worker" --config /tmp/worker.yaml --backend cpu --listen 127.0.0.1:0 --metrics 127.0.0.1:0 \
   >"$work/worker.out" 2>"$work/worker.err" &
 worker=$!

@@ -16,6 +16,7 @@ phase() { echo "[$SECONDS s] $1"; }
 start() {
   local as=$1 tries=0
   shift
+  : >"$work/$as.out"  # there before it is read, however late the process begins
   "$@" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$work/$as.out" 2>"$work/$as.err" &
   pid_of[$as]=$!
   address_of[$as]=''

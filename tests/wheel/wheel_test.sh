@@ -41,6 +41,7 @@ export PIP_NO_INDEX=1 PIP_FIND_LINKS=$packages
 "${pip[@]}" install "${newest[@]}" "$work"/wheel/neuroshard-*.whl
 "${pip[@]}" check
 
+: >"$work/planner.out"  # there before it is read, however late the process begins
 "$bin/neuroshard-planner" --models "$root/configs/models" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$work/planner.out" 2>"$work/planner.err" &
 planner=$!
 address=
