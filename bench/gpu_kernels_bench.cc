@@ -32,6 +32,7 @@
 #include "kernels/cuda/traffic.h"
 #include "kernels/indices/lookup_generator.h"
 #include "kernels/stats/statistics.h"
+#include "tests/support/no_collectives.h"
 
 namespace neuroshard {
 namespace {
@@ -40,14 +41,7 @@ using Json = nlohmann::ordered_json;
 
 volatile std::sig_atomic_t told_to_stop = 0;
 
-class NoCollectives final : public CollectiveBackend {
- public:
-  std::string name() const override { return "none"; }
-  std::map<std::string, std::string> details() const override { return {}; }
-  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec&) const override {
-    return FailedPrecondition("no collectives");
-  }
-};
+using testing::NoCollectives;
 
 struct Case {
   std::string name;

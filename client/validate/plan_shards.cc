@@ -61,6 +61,32 @@ void Add(MeasuredShard shard, ShardingType type, RankShards& rank) {
   if (shard.rows > 0) rank.shards.push_back(std::move(shard));
 }
 
+// Workers cast all-to-alls to fp16 and bf16, and nothing else.
+void AddExchangesInFp32(const PlanRequest& request, const Plan& plan,
+                        std::vector<std::string>& lines) {
+  bool quantized = false;
+  for (const auto& dtype :
+       {request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype}) {
+    if (dtype.value_or(DataType::kFp32) == DataType::kFp32) continue;
+    quantized = true;
+    if (IsWireCast(*dtype)) continue;
+    lines.push_back(fmt::format("quantized_comms in {} is left out: vectors were exchanged in fp32",
+                                ToText(*dtype)));
+  }
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  bool adds = false;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    adds = adds ||
+           (CutsRows(plan.tables[t].sharding_type) && table_of[t] >= 0 &&
+            request.tables[static_cast<std::size_t>(table_of[t])].kind == TableKind::kEmbeddingBag);
+  }
+  if (quantized && adds) {
+    lines.push_back(
+        "quantized_comms is left out of tables that are cut in rows: their partial sums and "
+        "gradients were exchanged in fp32");
+  }
+}
+
 }  // namespace
 
 MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_t cols) {
@@ -91,36 +117,6 @@ std::vector<std::string> LeftOutOf(const std::vector<Table>& tables) {
   }
   return lines;
 }
-
-namespace {
-
-// Workers cast all-to-alls to fp16 and bf16, and nothing else.
-void AddExchangesInFp32(const PlanRequest& request, const Plan& plan,
-                        std::vector<std::string>& lines) {
-  bool quantized = false;
-  for (const auto& dtype :
-       {request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype}) {
-    if (dtype.value_or(DataType::kFp32) == DataType::kFp32) continue;
-    quantized = true;
-    if (IsWireCast(*dtype)) continue;
-    lines.push_back(fmt::format("quantized_comms in {} is left out: vectors were exchanged in fp32",
-                                ToText(*dtype)));
-  }
-  const std::vector<int> table_of = TablesOf(plan, request.tables);
-  bool adds = false;
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    adds = adds ||
-           (CutsRows(plan.tables[t].sharding_type) && table_of[t] >= 0 &&
-            request.tables[static_cast<std::size_t>(table_of[t])].kind == TableKind::kEmbeddingBag);
-  }
-  if (quantized && adds) {
-    lines.push_back(
-        "quantized_comms is left out of tables that are cut in rows: their partial sums and "
-        "gradients were exchanged in fp32");
-  }
-}
-
-}  // namespace
 
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string> lines;

@@ -142,7 +142,13 @@ class Validation {
     for (const WorkerDeviceDescription& device : worker.devices) {
       const std::string_view backend = device.collective_backend;
       if (backend == kNeuroshardTcp || backend == kTorchGloo) continue;
-      if (std::exchange(quantized_comms_, {}) == QuantizedComms()) return;
+      const QuantizedComms asked = std::exchange(quantized_comms_, {});
+      const auto casts = [](const std::optional<DataType>& dtype) {
+        return dtype && IsWireCast(*dtype);
+      };
+      if (ranks_.size() == 1 || !(casts(asked.forward_dtype) || casts(asked.backward_dtype))) {
+        return;
+      }
       report_.notes.push_back(fmt::format(
           "quantized_comms is left out: {} has no casts here, vectors were exchanged in fp32",
           backend));

@@ -105,6 +105,23 @@ TEST_F(ValidationTest, TablesInHostMemoryOfAWorkerThatLacksThemAreInDeviceMemory
   EXPECT_THAT(measured->notes, ::testing::Not(::testing::Contains(HasSubstr("in device memory"))));
 }
 
+// Of collectives that nobody knows to have casts.
+TEST_F(ValidationTest, ExchangesOfWorkersWithoutCastsAreInFp32AndThatIsSaid) {
+  FakeWorker a;
+  FakeWorker b;
+  const auto notes = [&] { return Run({a.address(), b.address()})->notes; };
+  const auto said = ::testing::Contains(HasSubstr("quantized_comms is left out"));
+  request_.quantized_comms.forward_dtype = DataType::kFp16;
+  const auto report = Run({a.address(), b.address()});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(report->notes, said);
+  for (const MeasuredCommSample& exchange : report->comm) {
+    EXPECT_EQ(exchange.sample.wire_dtype, DataType::kFp32);
+  }
+  request_.quantized_comms.forward_dtype = DataType::kFp32;
+  EXPECT_THAT(notes(), ::testing::Not(said));
+}
+
 TEST_F(ValidationTest, WithoutOneOfItsCollectivesAStageIsNotKnown) {
   FakeWorker a({.out_of_memory = {"forward-reduce_scatter", "rank-0-replicas"}});
   FakeWorker b({.out_of_memory = {"backward"}});

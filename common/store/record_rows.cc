@@ -80,6 +80,12 @@ std::unordered_map<std::int64_t, Sample> ByRow(std::vector<StoredSample<Sample>>
   return by_row;
 }
 
+StatusOr<double> LeastOf(const std::string& series_text) {
+  NS_ASSIGN_OR_RETURN(const TimedSeries series, SeriesFromText(series_text));
+  if (series.samples_ms.empty()) return series.median_ms;
+  return *std::min_element(series.samples_ms.begin(), series.samples_ms.end());
+}
+
 }  // namespace
 
 StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::string& text) {
@@ -182,16 +188,6 @@ Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommR
   }
   return absl::OkStatus();
 }
-
-namespace {
-
-StatusOr<double> LeastOf(const std::string& series_text) {
-  NS_ASSIGN_OR_RETURN(const TimedSeries series, SeriesFromText(series_text));
-  if (series.samples_ms.empty()) return series.median_ms;
-  return *std::min_element(series.samples_ms.begin(), series.samples_ms.end());
-}
-
-}  // namespace
 
 StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
                                                           std::int64_t sweep_id, bool imported,

@@ -9,22 +9,14 @@
 
 #include "common/base/float16.h"
 #include "common/base/random.h"
-#include "hwy/targets.h"
+#include "kernels/cpu/testing/chosen_instruction_set.h"
 
 namespace neuroshard {
 namespace {
 
-// The casts with one instruction set; afterwards the best one again.
 class WireCastsTest : public ::testing::TestWithParam<std::int64_t> {
- protected:
-  WireCastsTest() { Choose(GetParam()); }
-  ~WireCastsTest() override { Choose(0); }
-
  private:
-  static void Choose(std::int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
+  ChosenInstructionSet chosen_{GetParam()};
 };
 
 std::uint16_t ToBits(DataType dtype, float value) {

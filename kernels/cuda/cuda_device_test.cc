@@ -18,18 +18,10 @@
 #include "kernels/cuda/nvml.h"
 #include "tests/support/embedding_suite.h"
 #include "tests/support/every_kernel.h"
+#include "tests/support/no_collectives.h"
 
 namespace neuroshard::testing {
 namespace {
-
-class NoCollectives final : public CollectiveBackend {
- public:
-  std::string name() const override { return "none"; }
-  std::map<std::string, std::string> details() const override { return {}; }
-  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec&) const override {
-    return FailedPrecondition("no collectives");
-  }
-};
 
 constexpr const char* kNoDevice = "there is no CUDA device on this machine";
 

@@ -47,9 +47,8 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 //                        (common/domain/cache_hit_rate): all of fused_uvm, those that the cache of
 //                        fused_uvm_caching misses; 0 where rows are in device memory
 //   log_missed_bytes     ln1 (M d e)
-//   log_missed_pages     ln1 of the pages of 64 KiB that these rows are in, expected: what one fault
-//                        brings, of a CPU's host memory (kernels/cpu/host_rows.h) and of managed
-//                        memory
+//   log_missed_pages     ln1 of the blocks of 64 KiB that these rows are in, expected: what one fault
+//                        maps of a CPU's host memory (kernels/cpu/host_rows.h)
 // Models name the features that they were trained with; new ones are added at the end.
 // `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,

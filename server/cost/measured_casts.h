@@ -13,6 +13,12 @@ struct MeasuredCasts {
   std::optional<double> fp16_ns_per_value = {};
   std::optional<double> bf16_ns_per_value = {};
 
+  // Of so many casts; none: not measured.
+  std::optional<double> Ms(DataType wire_dtype, double values) const {
+    constexpr double kNsPerMs = 1e6;
+    const std::optional<double> ns = NsPerValue(wire_dtype);
+    return ns ? std::optional(values * *ns / kNsPerMs) : std::nullopt;
+  }
   std::optional<double> NsPerValue(DataType wire_dtype) const {
     if (wire_dtype == DataType::kFp16) return fp16_ns_per_value;
     return wire_dtype == DataType::kBf16 ? bf16_ns_per_value : std::nullopt;

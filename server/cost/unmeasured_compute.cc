@@ -18,7 +18,6 @@ namespace neuroshard {
 namespace {
 
 constexpr double kFp32Bytes = 4;
-constexpr double kNsPerMs = 1e6;
 constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes save
 
 double BytesOf(DataType dtype) { return static_cast<double>(ElementBytes(dtype)); }
@@ -211,23 +210,22 @@ class UnmeasuredCompute final : public ComputeModel {
     }
   }
 
-  // Of the vectors before they are sent and, as many, after they came.
+  // Casts of so many vectors before they are sent and, as many, after they came.
   struct CastsMs {
     double forward = 0;
     double backward = 0;
   };
-  CastsMs CastsOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
+  CastsMs CastsOf(const PricingConditions& conditions, const ShardFeatures& shard,
+                  double vectors) const {
     if (conditions.num_ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return {};
     const DataType own = VectorType(shard);
-    const double values =
-        2 * LookupsOf(conditions, shard).vectors * static_cast<double>(shard.cols);
+    const double values = 2 * vectors * static_cast<double>(shard.cols);
     const auto ms_of = [&](const std::optional<DataType>& wire) {
       if (wire.value_or(own) == own) return 0.0;
-      const std::optional<double> measured_ns =
-          own == DataType::kFp32 ? measured_casts_.NsPerValue(*wire) : std::nullopt;
-      if (measured_ns) return values * *measured_ns / kNsPerMs;
-      return values * (BytesOf(own) + BytesOf(*wire)) * kMsPerSecond /
-             conditions.bandwidths.device_memory_bytes_per_s;
+      const double by_bytes = values * (BytesOf(own) + BytesOf(*wire)) * kMsPerSecond /
+                              conditions.bandwidths.device_memory_bytes_per_s;
+      return own == DataType::kFp32 ? measured_casts_.Ms(*wire, values).value_or(by_bytes)
+                                    : by_bytes;
     };
     return {ms_of(conditions.quantized_comms.forward_dtype),
             ms_of(conditions.quantized_comms.backward_dtype)};
@@ -262,7 +260,7 @@ class UnmeasuredCompute final : public ComputeModel {
                                     UpdateBytes(*stand_in, in.shard.weight_dtype, cols));
     }
     const double ms_per_byte = kMsPerSecond / conditions.bandwidths.device_memory_bytes_per_s;
-    const CastsMs casts = CastsOf(conditions, shard);
+    const CastsMs casts = CastsOf(conditions, shard, lookups.vectors);
     const HostTraffic host =
         KnowsHost(conditions, shard) ? HostTraffic() : HostTrafficOf(conditions, shard);
     Added added = {forward_bytes * ms_per_byte + casts.forward + host.forward_ms,

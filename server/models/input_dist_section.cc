@@ -19,11 +19,6 @@ constexpr Rate kRates[] = {{"whole_ns_per_byte", &InputDistRates::whole_ns_per_b
                            {"cut_ns_per_byte", &InputDistRates::cut_ns_per_byte},
                            {"lengths_ns_per_byte", &InputDistRates::lengths_ns_per_byte}};
 
-constexpr double kMaxNsPerValue = 1e6;
-using CastRate = std::pair<const char*, std::optional<double> MeasuredCasts::*>;
-constexpr CastRate kCastRates[] = {{"fp16_ns_per_value", &MeasuredCasts::fp16_ns_per_value},
-                                   {"bf16_ns_per_value", &MeasuredCasts::bf16_ns_per_value}};
-
 InputDistRates ReadRates(ConfigReader& section) {
   InputDistRates rates;
   section.Require({"num_ranks", "fixed_ms"});
@@ -53,25 +48,6 @@ InputDistManifest ReadInputDist(ConfigReader section) {
   if (measured.rates.empty()) section.AddViolation("rates", "must have at least one entry");
   input_dist.interval = ReadInterval(section);
   return input_dist;
-}
-
-MeasuredCasts ReadCasts(ConfigReader section) {
-  MeasuredCasts casts;
-  for (const auto& [key, rate] : kCastRates) {
-    if (section.Has(key)) section.Read(key, &(casts.*rate).emplace(), {0, kMaxNsPerValue});
-  }
-  if (casts == MeasuredCasts()) {
-    section.AddViolation("fp16_ns_per_value", "or bf16_ns_per_value is required");
-  }
-  return casts;
-}
-
-void EmitCasts(YAML::Emitter& out, const MeasuredCasts& casts) {
-  out << YAML::Key << "casts" << YAML::Value << YAML::BeginMap;
-  for (const auto& [key, rate] : kCastRates) {
-    if (const auto& value = casts.*rate) EmitScalar(out, key, *value);
-  }
-  out << YAML::EndMap;
 }
 
 void EmitInputDist(YAML::Emitter& out, const InputDistManifest& input_dist) {

@@ -1,4 +1,4 @@
-// Reading and writing the sections of model.yaml whose parts are rates: input_dist and casts.
+// Reading and writing section input_dist of model.yaml.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -13,9 +13,5 @@ InputDistManifest ReadInputDist(ConfigReader section);
 
 // Key and value.
 void EmitInputDist(YAML::Emitter& out, const InputDistManifest& input_dist);
-
-// As those above.
-MeasuredCasts ReadCasts(ConfigReader section);
-void EmitCasts(YAML::Emitter& out, const MeasuredCasts& casts);
 
 }  // namespace neuroshard

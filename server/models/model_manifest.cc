@@ -8,6 +8,7 @@
 #include "common/domain/backend_names.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/feature_columns.h"
+#include "server/models/casts_section.h"
 #include "server/models/fabric_file.h"
 #include "server/models/input_dist_section.h"
 #include "server/models/manifest_fields.h"

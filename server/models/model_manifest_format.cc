@@ -1,5 +1,6 @@
 #include <yaml-cpp/yaml.h>
 
+#include "server/models/casts_section.h"
 #include "server/models/fabric_file.h"
 #include "server/models/input_dist_section.h"
 #include "server/models/manifest_fields.h"

@@ -4,17 +4,14 @@
 set -euo pipefail
 
 fake=$1 bin=$2 python=$3
-work=$(mktemp -d)
-started=()
-trap 'kill "${started[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
-fail() { echo "$1" >&2; cat "$work"/*.said "$work"/*.err >&2 2>/dev/null || true; exit 1; }
-export LD_LIBRARY_PATH=$fake/lib FAKE_NCCL_DIR=$work
+# shellcheck source=tests/fake_gpu/processes.sh
+. "$(dirname "${BASH_SOURCE[0]}")/processes.sh"
 
 {
   echo "index,row,pooling_factor,$(seq -s, -f 'bin_%g' 0 16)"
   for table in 0,900,4 1,2500,6.5 2,400,9; do echo "$table,0.6,0.2,0.15,0.05,0,0,0,0,0,0,0,0,0,0,0,0,0"; done
 } >"$work/tables.csv"
-cat >"$work/sweep.yaml" <<'YAML'
+cat >"$work/tiered.yaml" <<'YAML'
 kind: compute
 num_samples: 12
 tables: tables.csv
@@ -27,26 +24,14 @@ cache_load_factors: [0.02, 0.2, 1]
 settings: {warmup_iterations: 1, min_iterations: 4, max_iterations: 4}
 YAML
 
-# sweep NAME COMMAND...: by a worker of its own.
-sweep() {
-  local name=$1 tries=0 address=''
-  shift
-  "$@" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$work/$name.out" 2>"$work/$name.err" &
-  started+=($!)
-  while [ -z "$address" ]; do
-    kill -0 "${started[-1]}" 2>/dev/null && [ $((tries += 1)) -lt 600 ] || fail "$name did not start"
-    sleep 0.05
-    address=$(sed -n 's/^listening on //p' "$work/$name.out")
-  done
-  "$bin/neuroshard" sweep compute "$work/sweep.yaml" --workers "$address" --store "$work/$name.db" >"$work/$name.said" 2>&1 || fail "the sweep of $name failed"
-  kill "${started[-1]}"
-  wait "${started[-1]}" || true
-  unset 'started[-1]'
-}
-sweep gpu "$fake/bin/neuroshard-worker" --backend cuda
-sweep cpu "$bin/neuroshard-worker" --backend cpu --cpu-devices 1
+worker gpu
+start cpu "$bin/neuroshard-worker" --backend cpu --cpu-devices 1
 # The gate's, then that of the first sample with rows in host memory.
-FAKE_GPU_FAIL=cudaHostAlloc:2:2 sweep unpinned "$fake/bin/neuroshard-worker" --backend cuda
+FAKE_GPU_FAIL=cudaHostAlloc:2:2 worker unpinned
+for one in gpu cpu unpinned; do
+  sweep "$one" compute "$work/tiered.yaml" "$one" || fail "the sweep of $one failed"
+  stop "$one"
+done
 
 "$python" - "$work" <<'PY' || fail "the records differ"
 import json

@@ -10,18 +10,12 @@
 
 #include "kernels/cuda/cuda_device.h"
 #include "tests/fake_gpu/fake_runtime.h"
+#include "tests/support/no_collectives.h"
 
 namespace neuroshard {
 namespace {
 
-class NoCollectives final : public CollectiveBackend {
- public:
-  std::string name() const override { return "none"; }
-  std::map<std::string, std::string> details() const override { return {}; }
-  StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec&) const override {
-    return FailedPrecondition("no collectives");
-  }
-};
+using testing::NoCollectives;
 
 TEST(HostMemoryTest, WhatCannotBePinnedIsOutOfMemoryAndNothingStays) {
   auto device = CudaDevice::Create(0, std::make_shared<NoCollectives>()).value();

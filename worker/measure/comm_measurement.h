@@ -14,9 +14,9 @@ namespace neuroshard {
 
 // An iteration: the ranks agree whether to go on, meet in a barrier, each waits for its start
 // offset (less the smallest), then runs the sample's collective, with the casts of its wire_dtype,
-// or distribution of ids. A sample is
-// the rank's own completion minus its own start, so a rank that enters early is charged for waiting
-// for the last. Caches are not flushed: in training, too, the lookup has just written what is sent.
+// or distribution of ids. A sample is the rank's own completion minus its own start, so a rank that
+// enters early is charged for waiting for the last. Caches are not flushed: in training, too, the
+// lookup has just written what is sent.
 //
 // All ranks run the same number of iterations: the group stops when every rank's stopping rule is
 // satisfied, or when any rank has spent max_time_ms in timed iterations, start offsets included

@@ -23,7 +23,8 @@ double CastValues(const CommSample& sample, std::size_t rank);
 std::vector<CastObservation> CastsOf(const std::vector<CommRecord>& records);
 
 // The exchanges alone: records with casts cost what they took less these, and are all-to-alls of
-// elements of two bytes. Those that do not say what of them was casts are left out.
+// elements of two bytes. Those that do not say what of them was casts, or say more than they cost
+// (a median of casts beside the least of a series), are left out.
 std::vector<CommRecord> WithoutCasts(std::vector<CommRecord> records);
 
 }  // namespace neuroshard

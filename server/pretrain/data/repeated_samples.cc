@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -38,11 +37,7 @@ std::vector<std::vector<std::size_t>> GroupRepeats(
   return groups;
 }
 
-// NaN when a value is (the cost is not known).
 double Median(std::vector<double> values) {
-  for (const double value : values) {
-    if (std::isnan(value)) return value;
-  }
   const std::size_t half = values.size() / 2;
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
                    values.end());
@@ -52,15 +47,17 @@ double Median(std::vector<double> values) {
   return (below + values[half]) / 2;
 }
 
+// NaN when a value is (the cost is not known).
 template <typename Record, typename Value>
 double CostOf(const std::vector<Record>& records, const std::vector<std::size_t>& group,
               SeriesCost cost, Value value) {
   std::vector<double> values;
   for (const std::size_t i : group) values.push_back(value(records[i]));
-  if (cost == SeriesCost::kMedian) return Median(std::move(values));
-  const bool known = std::none_of(values.begin(), values.end(), [](double v) { return v != v; });
-  return known ? *std::min_element(values.begin(), values.end())
-               : std::numeric_limits<double>::quiet_NaN();
+  for (const double one : values) {
+    if (std::isnan(one)) return one;
+  }
+  if (cost == SeriesCost::kLeast) return *std::min_element(values.begin(), values.end());
+  return Median(std::move(values));
 }
 
 std::size_t Mix(std::size_t hash, std::size_t value) {

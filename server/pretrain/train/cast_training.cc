@@ -11,7 +11,8 @@ namespace neuroshard {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
-constexpr std::size_t kHeldOut = 10;  // every tenth
+// Every tenth is held out. One rate cannot remember a sample, so repeats may be apart.
+constexpr std::size_t kHeldOut = 10;
 
 // Least relative squares: the r that is nearest to t / v of every observation, by r v / t - 1.
 double FitRate(const std::vector<CastObservation>& observations) {

@@ -126,7 +126,7 @@ def exchange_of(sample: v1.CommSample, rank: int) -> Exchange:
 
 
 def _quantized_call(exchange: Exchange, device: torch.device, casts_ms: List[float]) -> Callable[[], object]:
-    """An all-to-all through TorchRec's codecs of fp16 and bf16 (fbgemm_gpu.quantize_comm): a cast before and one after. casts_ms gets what both took."""
+    """An all-to-all as TorchRec's codecs of fp16 and bf16 make it (fbgemm_gpu.quantize_comm): a cast before and one after. casts_ms gets what both took."""
     dtype = _WIRE_TYPES[exchange.wire_dtype]
     given = torch.ones(sum(exchange.send), device=device)
 
@@ -143,10 +143,8 @@ def _quantized_call(exchange: Exchange, device: torch.device, casts_ms: List[flo
     return call
 
 
-def exchange_call(exchange: Exchange, device: torch.device, casts_ms: Optional[List[float]] = None) -> Callable[[], object]:
+def exchange_call(exchange: Exchange, device: torch.device) -> Callable[[], object]:
     """What TorchRec 1.9 issues for whole tables, cut rows and replicas (torchrec/distributed/comm_ops.py, and DDP): a new output every time."""
-    if exchange.wire_dtype in _WIRE_TYPES:
-        return _quantized_call(exchange, device, casts_ms if casts_ms is not None else [])
     dtype = _ELEMENT_TYPES.get(exchange.element_bytes, torch.uint8)
     scale = 1 if dtype.itemsize == exchange.element_bytes else exchange.element_bytes
     send, receive = ([count * scale for count in counts] for counts in (exchange.send, exchange.receive))
@@ -185,8 +183,9 @@ def measure_comm(rank: Rank, sample: v1.CommSample, settings: Settings, device: 
         casts_ms: List[float] = []
         call = _reserve(rank, exchange_of(sample, rank.rank), device, memory_bytes, casts_ms)
         measured = {"series": _iterate(rank, call, sample, settings, clock, check)}
-        if casts_ms[settings.warmup_iterations:]:
-            measured["properties"] = {"wire_dtype": sample.wire_dtype, "casts_ms": repr(statistics.median(casts_ms[settings.warmup_iterations:]))}
+        timed = casts_ms[settings.warmup_iterations:]
+        if timed:
+            measured["properties"] = {"wire_dtype": sample.wire_dtype, "casts_ms": repr(statistics.median(timed))}
         return measured
 
 
@@ -200,7 +199,7 @@ def _reserve(rank: Rank, exchange: Exchange, device: torch.device, memory_bytes:
         fault = f"rank {rank.rank}: the host has no memory left for {exchange.bytes} bytes of buffers"
     else:
         try:
-            call = exchange_call(exchange, device, casts_ms)
+            call = _quantized_call(exchange, device, casts_ms) if exchange.wire_dtype in _WIRE_TYPES else exchange_call(exchange, device)
         except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
             fault = f"rank {rank.rank}: {str(error).splitlines()[0]}"
     if rank.max(1 if fault else 0):
