@@ -145,6 +145,15 @@ inline constexpr std::string_view kMissedRowsProperty = "missed_rows_per_batch";
 inline constexpr std::string_view kWireDtypeProperty = "wire_dtype";
 inline constexpr std::string_view kCastsProperty = "casts_ms";
 
+// Properties of a record of lookups: distinct batches that it had, and batches a table of it.
+inline constexpr std::string_view kDistinctBatchesProperty = "distinct_batches";
+inline constexpr std::string_view kTableBatchesProperty = "table_batches";
+
+// Those that belong to one record; all others are the same wherever the environment is.
+inline constexpr std::array kPropertiesOfOneRecord = {kCachedRowsProperty, kMissedRowsProperty,
+                                                      kCastsProperty, kDistinctBatchesProperty,
+                                                      kTableBatchesProperty};
+
 // The property of a collective's record that says whose collective was timed.
 inline constexpr std::string_view kCollectiveBackendProperty = "collective_backend";
 

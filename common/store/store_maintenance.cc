@@ -381,13 +381,17 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
       while (true) {
         NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
         if (!more) break;
-        EnvironmentUse& use = uses[rows->Text(0)];
+        NS_ASSIGN_OR_RETURN(MeasurementEnvironment environment, EnvironmentFromText(rows->Text(0)));
+        for (const std::string_view of_one : kPropertiesOfOneRecord) {
+          environment.properties.erase(std::string(of_one));
+        }
+        EnvironmentUse& use = uses[EnvironmentToText(environment)];
         const bool first = use.compute_records + use.comm_records == 0;
-        (kind == SweepKind::kCompute ? use.compute_records : use.comm_records) = rows->Integer(1);
+        (kind == SweepKind::kCompute ? use.compute_records : use.comm_records) += rows->Integer(1);
         use.first_unix_ms =
             first ? rows->Integer(2) : std::min(use.first_unix_ms, rows->Integer(2));
         use.last_unix_ms = std::max(use.last_unix_ms, rows->Integer(3));
-        NS_ASSIGN_OR_RETURN(use.environment, EnvironmentFromText(rows->Text(0)));
+        use.environment = std::move(environment);
       }
     }
     content.environments.clear();

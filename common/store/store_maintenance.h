@@ -15,7 +15,7 @@ namespace neuroshard {
 
 // One environment, and the records that were measured in it.
 struct EnvironmentUse {
-  MeasurementEnvironment environment;  // without its time
+  MeasurementEnvironment environment;  // without its time and kPropertiesOfOneRecord
   std::int64_t compute_records = 0;
   std::int64_t comm_records = 0;  // one a rank
   std::int64_t first_unix_ms = 0;

@@ -53,6 +53,7 @@ class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<std::strin
           ComputeResult("c" + std::to_string(i), i == 7 ? Outcome::kOutOfMemory : Outcome::kOk);
       result.environment.hostname = i < 10 ? "old-host" : "new-host";
       result.environment.measured_at_unix_ms = 1000 + i;
+      result.environment.properties[std::string(kDistinctBatchesProperty)] = std::to_string(i);
       ASSERT_TRUE(store.AddComputeMeasurement(sweep, result).ok());
     }
     const std::int64_t comm = *store.BeginCommSweep(Info("m"), CommSamples(4));
@@ -158,6 +159,7 @@ TEST_P(StoreMaintenanceTest, TellsWhatIsInIt) {
   EXPECT_GT(content->bytes, 10'000);
   std::int64_t old_records = 0;
   std::int64_t comm = 0;
+  EXPECT_EQ(content->environments.size(), 3U) << "what one record has is no other environment";
   for (const EnvironmentUse& use : content->environments) {
     comm += use.comm_records;
     if (use.environment.hostname != "old-host") continue;

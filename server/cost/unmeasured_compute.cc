@@ -48,8 +48,11 @@ struct Added {
   double forward_ms = 0;
   double backward_ms = 0;
   double link_ms = 0;
+  double cast_values = 0;  // whose casts were measured
 
-  bool none() const { return forward_ms == 0 && backward_ms == 0 && link_ms == 0; }
+  bool none() const {
+    return forward_ms == 0 && backward_ms == 0 && link_ms == 0 && cast_values == 0;
+  }
 };
 
 float Bounded(double ms) {
@@ -64,10 +67,12 @@ float WithAdded(float measured_ms, double added_ms) {
 
 class UnmeasuredCompute final : public ComputeModel {
  public:
-  UnmeasuredCompute(std::shared_ptr<const ComputeModel> measured, const CostModelInfo& info)
+  UnmeasuredCompute(std::shared_ptr<const ComputeModel> measured, const CostModelInfo& info,
+                    const QuantizedComms& comms)
       : measured_(std::move(measured)),
         coverage_(info.coverage),
-        measured_casts_(info.properties.measured_casts),
+        forward_casts_(CastsTo(comms.forward_dtype, info.properties.measured_casts)),
+        backward_casts_(CastsTo(comms.backward_dtype, info.properties.measured_casts)),
         knows_unpooled_(KnowsUnpooled(coverage_)),
         splits_(info.properties.splits_compute),
         width_(static_cast<std::size_t>(measured_->representation_width())) {}
@@ -90,6 +95,7 @@ class UnmeasuredCompute final : public ComputeModel {
       columns[0] = Bounded(added.forward_ms);
       columns[1] = Bounded(added.backward_ms);
       columns[2] = Bounded(added.link_ms);
+      columns[3] = Bounded(added.cast_values);
     }
   }
 
@@ -104,8 +110,10 @@ class UnmeasuredCompute final : public ComputeModel {
     measured_->Costs(of_measured, out);
     for (std::size_t i = 0; i < out.size(); ++i) {
       const float* columns = &sums[i * stride + width_];
-      const Added added = {columns[0], columns[1], columns[2]};
+      Added added = {columns[0], columns[1], columns[2], columns[3]};
       if (added.none()) continue;
+      if (forward_casts_) added.forward_ms += forward_casts_->Ms(added.cast_values);
+      if (backward_casts_) added.backward_ms += backward_casts_->Ms(added.cast_values);
       // Offloaded tables alone: the device looks nothing up, which was not measured.
       if (std::all_of(&of_measured[i * width_], &of_measured[i * width_] + width_,
                       [](float value) { return value == 0; })) {
@@ -120,10 +128,9 @@ class UnmeasuredCompute final : public ComputeModel {
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
       std::span<const ComputeCost> costs) const override {
     std::vector<std::vector<ShardFeatures>> stand_ins(shards_of_ranks.size());
-    const PricingConditions without_casts = WithoutMeasuredCasts(conditions);
     for (std::size_t rank = 0; rank < shards_of_ranks.size(); ++rank) {
       for (const ShardFeatures& shard : shards_of_ranks[rank]) {
-        if (!IsMeasured(without_casts, shard)) return {};
+        if (!IsMeasured(conditions, shard)) return {};
         stand_ins[rank].push_back(StandInOf(conditions, shard).shard);
       }
     }
@@ -210,25 +217,30 @@ class UnmeasuredCompute final : public ComputeModel {
     }
   }
 
+  // Of a type on the wire; none: not measured.
+  static std::optional<CastRates> CastsTo(const std::optional<DataType>& wire,
+                                          const MeasuredCasts& measured) {
+    return wire ? measured.Of(*wire) : std::nullopt;
+  }
+
   // Casts of so many vectors before they are sent and, as many, after they came.
-  struct CastsMs {
-    double forward = 0;
-    double backward = 0;
-  };
-  CastsMs CastsOf(const PricingConditions& conditions, const ShardFeatures& shard,
-                  double vectors) const {
-    if (conditions.num_ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return {};
+  void AddCasts(const PricingConditions& conditions, const ShardFeatures& shard, double vectors,
+                Added& added) const {
+    if (conditions.num_ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return;
     const DataType own = VectorType(shard);
     const double values = 2 * vectors * static_cast<double>(shard.cols);
-    const auto ms_of = [&](const std::optional<DataType>& wire) {
-      if (wire.value_or(own) == own) return 0.0;
-      const double by_bytes = values * (BytesOf(own) + BytesOf(*wire)) * kMsPerSecond /
-                              conditions.bandwidths.device_memory_bytes_per_s;
-      return own == DataType::kFp32 ? measured_casts_.Ms(*wire, values).value_or(by_bytes)
-                                    : by_bytes;
+    const auto add = [&](const std::optional<DataType>& wire,
+                         const std::optional<CastRates>& measured, double& ms) {
+      if (wire.value_or(own) == own) return;
+      if (measured && own == DataType::kFp32) {
+        added.cast_values = values;
+      } else {
+        ms += values * (BytesOf(own) + BytesOf(*wire)) * kMsPerSecond /
+              conditions.bandwidths.device_memory_bytes_per_s;
+      }
     };
-    return {ms_of(conditions.quantized_comms.forward_dtype),
-            ms_of(conditions.quantized_comms.backward_dtype)};
+    add(conditions.quantized_comms.forward_dtype, forward_casts_, added.forward_ms);
+    add(conditions.quantized_comms.backward_dtype, backward_casts_, added.backward_ms);
   }
 
   Added AddedOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
@@ -260,11 +272,11 @@ class UnmeasuredCompute final : public ComputeModel {
                                     UpdateBytes(*stand_in, in.shard.weight_dtype, cols));
     }
     const double ms_per_byte = kMsPerSecond / conditions.bandwidths.device_memory_bytes_per_s;
-    const CastsMs casts = CastsOf(conditions, shard, lookups.vectors);
     const HostTraffic host =
         KnowsHost(conditions, shard) ? HostTraffic() : HostTrafficOf(conditions, shard);
-    Added added = {forward_bytes * ms_per_byte + casts.forward + host.forward_ms,
-                   backward_bytes * ms_per_byte + casts.backward + host.backward_ms};
+    Added added = {.forward_ms = forward_bytes * ms_per_byte + host.forward_ms,
+                   .backward_ms = backward_bytes * ms_per_byte + host.backward_ms};
+    AddCasts(conditions, shard, lookups.vectors, added);
     if (conditions.pipeline_type == PipelineType::kTrainPrefetchSparseDist) {
       added.link_ms = host.total_ms();
     } else {
@@ -273,25 +285,20 @@ class UnmeasuredCompute final : public ComputeModel {
     return added;
   }
 
-  // Measured casts are a part of the cost as certain as the rest of it.
-  PricingConditions WithoutMeasuredCasts(PricingConditions conditions) const {
-    for (auto* wire :
-         {&conditions.quantized_comms.forward_dtype, &conditions.quantized_comms.backward_dtype}) {
-      if (*wire && measured_casts_.NsPerValue(**wire)) wire->reset();
-    }
-    return conditions;
-  }
-
-  // Whether the model was measured at what the shard is: no stand-in, nothing added.
+  // Whether the model was measured at what the shard is: no stand-in, nothing added but casts, which
+  // are as certain as the rest of the cost.
   bool IsMeasured(const PricingConditions& conditions, const ShardFeatures& shard) const {
+    Added added = AddedOf(conditions, shard);
+    added.cast_values = 0;
     return (!shard.unpooled || knows_unpooled_) && !shard.states_bags &&
            !StandInFor(coverage_, shard.weight_dtype) &&
-           !StandInFor(coverage_, conditions.optimizer) && AddedOf(conditions, shard).none();
+           !StandInFor(coverage_, conditions.optimizer) && added.none();
   }
 
   const std::shared_ptr<const ComputeModel> measured_;
   const ModelCoverage coverage_;
-  const MeasuredCasts measured_casts_;
+  const std::optional<CastRates> forward_casts_;
+  const std::optional<CastRates> backward_casts_;
   const bool knows_unpooled_;
   const bool splits_;
   const std::size_t width_;  // of the model's phi
@@ -350,7 +357,8 @@ std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const Compute
                            conditions.quantized_comms == QuantizedComms() &&
                            !StandInFor(info.coverage, conditions.optimizer);
   if (as_measured) return measured;
-  return std::make_shared<const UnmeasuredCompute>(std::move(measured), info);
+  return std::make_shared<const UnmeasuredCompute>(std::move(measured), info,
+                                                   conditions.quantized_comms);
 }
 
 }  // namespace neuroshard

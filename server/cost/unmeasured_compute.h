@@ -32,7 +32,7 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 
 // `measured` itself where the conditions ask for nothing that it was not measured at: no rows in
 // host memory or on SSD, plain tables, no other types on the wire, no stand-in for the optimizer.
-// Otherwise a model whose phi has kAddedColumns more, linear in the cost:
+// Otherwise a model whose phi has kAddedColumns more, whose sums go into the cost:
 //
 //   cost = max(forward' + backward', link), x' = max(x / 2, x + added x)
 //
@@ -49,7 +49,8 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 // - optimizer: state of the distinct rows, read and written; lamb and lars_sgd read the row once
 //   more for its norm; less the same of the stand-in
 // - exchanges in another type than the vectors': two casts, at either end, each of which reads one
-//   type and writes the other
+//   type and writes the other. Where casts of fp32 were measured (measured_casts.h) the phi has the
+//   values, and the rank's sum of them its time
 // - rows in host memory or on SSD: HostTraffic over the link to the host and of the SSDs. Where
 //   rows are prefetched, what a cache fetches is in `link` alone, all such traffic of the rank: it
 //   runs beside the lookups of the batch before, so the rank takes the longer of the two. Under
@@ -59,7 +60,7 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 // So a cost stays convex where the model's is; what fewer bytes save is half of it at most. Where
 // nothing is added, a shard costs what the model says, bit for bit. Intervals are the model's where
 // no shard has additions, else there are none.
-inline constexpr int kAddedColumns = 3;  // forward, backward, link, in ms
+inline constexpr int kAddedColumns = 4;  // forward, backward, link, in ms; values that are cast
 std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,
                                                    const CostModelInfo& info,
                                                    const PricingConditions& conditions);

@@ -362,15 +362,22 @@ TEST(UnmeasuredComputeTest, CastsTakeTwoPassesAtEitherEnd) {
   EXPECT_EQ(CostOf({KnownShard()}, conditions).total_ms, before.total_ms);
 }
 
-TEST(UnmeasuredComputeTest, MeasuredCastsTakeTheirRateAtEitherEnd) {
+TEST(UnmeasuredComputeTest, MeasuredCastsTakeTheirRatesByAllValuesOfTheRank) {
   PricingConditions conditions = KnownConditions();
   conditions.quantized_comms = {DataType::kBf16, DataType::kFp16};
   CostModelInfo info = KnownInfo();
-  info.properties.measured_casts.bf16_ns_per_value = 0.5;
+  constexpr double kValues = 2 * 1024 * 64;  // of one shard
+  info.properties.measured_casts.bf16 = CastRates{0.5, 1.5 * kValues, 2};
   const ComputeCost before = CostOf({KnownShard()});
   const ComputeCost cost = CostOf({KnownShard()}, conditions, info);
-  EXPECT_NEAR(cost.forward_ms, before.forward_ms + 2 * 1024 * 64 * 0.5 / 1e6, 1e-3);
-  EXPECT_NEAR(cost.backward_ms, before.backward_ms + 2 * 1024 * 64 * (4 + 2) / kBytesPerMs, 1e-3);
+  EXPECT_NEAR(cost.forward_ms, before.forward_ms + kValues * 0.5 / 1e6, 1e-3);
+  EXPECT_NEAR(cost.backward_ms, before.backward_ms + kValues * (4 + 2) / kBytesPerMs, 1e-3);
+  const float two_plain_ms = CostOf({KnownShard(), KnownShard()}).forward_ms;
+  const float two_ms = CostOf({KnownShard(), KnownShard()}, conditions, info).forward_ms;
+  EXPECT_NEAR(two_ms - two_plain_ms, kValues * (1.5 * 0.5 + 0.5 * 2) / 1e6, 1e-3);
+  ShardFeatures bf16 = KnownShard();
+  bf16.output_dtype = DataType::kBf16;  // as it is
+  EXPECT_LT(CostOf({bf16}, conditions, info).forward_ms, before.forward_ms);
 
   const auto intervals = [&] {
     return WithUnmeasured(kKnown, info, conditions)
@@ -379,7 +386,7 @@ TEST(UnmeasuredComputeTest, MeasuredCastsTakeTheirRateAtEitherEnd) {
         .size();
   };
   EXPECT_EQ(intervals(), 0) << "fp16 is a formula";
-  info.properties.measured_casts.fp16_ns_per_value = 0.25;
+  info.properties.measured_casts.fp16 = CastRates{0.25, 0, 0.25};
   EXPECT_EQ(intervals(), 2);
 }
 

@@ -62,7 +62,7 @@ struct ModelManifest {
   std::optional<UniversalCommManifest> comm;
   std::optional<TrainedOnManifest> trained_on;
   std::optional<InputDistManifest> input_dist;  // with `universal`; none: a formula prices it
-  MeasuredCasts casts;  // with `universal`; a type without a rate: a formula prices it
+  MeasuredCasts casts;  // with `universal`; a type that it does not have: a formula prices it
   // Section comm of kind fabric, with any kind of compute: communication was not measured; then
   // `comm` and the lists above are empty.
   std::optional<Fabric> fabric;

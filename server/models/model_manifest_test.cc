@@ -319,7 +319,7 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
       if (distributes) {
         manifest.input_dist = InputDistManifest{{{{2, 0.5, 1, 2.25, 0}, {8, 1.0 / 3, 0, 3, 4}}, 2},
                                                 manifest.universal->interval};
-        manifest.casts.bf16_ns_per_value = 1.0 / 3;
+        manifest.casts.bf16 = CastRates{1.0 / 3, 1e6, 0.5};
       }
       const auto text = FormatModelManifest(manifest);
       ASSERT_TRUE(text.ok()) << text.status();
@@ -414,15 +414,17 @@ TEST(UniversalManifestTest, FaultsOfTheDistributionOfIdsHaveTheirPaths) {
                            "input_dist.rates[1].more", "input_dist.interval.coverage"}));
 }
 
-TEST(UniversalManifestTest, CastsHaveAtLeastOneRate) {
+TEST(UniversalManifestTest, CastsHaveATypeAndRatesThatRise) {
   const std::string text = *FormatModelManifest(MakeUniversalFixture({}).manifest);
   EXPECT_THAT(FaultyFields(ParseModelManifest(text + "casts: {}\n").status()),
-              ::testing::ElementsAre("casts.fp16_ns_per_value"));
-  EXPECT_THAT(
-      FaultyFields(
-          ParseModelManifest(text + "casts: {fp16_ns_per_value: -1, int8_ns_per_value: 1}\n")
-              .status()),
-      ::testing::UnorderedElementsAre("casts.fp16_ns_per_value", "casts.int8_ns_per_value"));
+              ::testing::ElementsAre("casts.fp16"));
+  const std::string faulty =
+      "casts: {int8: {}, fp16: {ns_per_value: -1, cached_values: 1, ns_per_value_beyond: 2}, "
+      "bf16: {ns_per_value: 2, ns_per_value_beyond: 1}}\n";
+  EXPECT_THAT(FaultyFields(ParseModelManifest(text + faulty).status()),
+              ::testing::UnorderedElementsAre("casts.int8", "casts.fp16.ns_per_value",
+                                              "casts.bf16.cached_values",
+                                              "casts.bf16.ns_per_value_beyond"));
 }
 
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {

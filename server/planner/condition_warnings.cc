@@ -308,7 +308,7 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
     std::set<DataType> measured;
     for (const auto& dtype : {comms.forward_dtype, comms.backward_dtype}) {
       if (!dtype) continue;
-      (model.properties.measured_casts.NsPerValue(*dtype) ? measured : wire).insert(*dtype);
+      (model.properties.measured_casts.Of(*dtype) ? measured : wire).insert(*dtype);
     }
     if (!wire.empty()) {
       lines.push_back(fmt::format(

@@ -184,7 +184,7 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   model.coverage.ranges.weight_dtypes.push_back("int8");
   model.coverage.ranges.optimizers.push_back("lamb");
   EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 5);
-  model.properties.measured_casts.fp16_ns_per_value = 0.5;
+  model.properties.measured_casts.fp16 = CastRates{0.5, 0, 0.5};
   EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 4);
   plan.tables[0].sharding_type = ShardingType::kRowWise;
   EXPECT_THAT(AnalyticAdditions(request, model, plan),

@@ -270,7 +270,7 @@ StatusOr<ComputeMeasurement> MeasureCompute(DeviceBackend& device, const Compute
     status = loop.Run();
     if (status.ok()) loop.Fill(record);
     properties = device.Conditions();
-    properties["distinct_batches"] = std::to_string(loop.num_batches());
+    properties[std::string(kDistinctBatchesProperty)] = std::to_string(loop.num_batches());
     loop.AddCacheProperties(properties);
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("the host has no memory left for the ids of the batch");

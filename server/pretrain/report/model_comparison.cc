@@ -5,7 +5,7 @@
 
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
-#include "server/pretrain/data/cast_observation.h"
+#include "server/pretrain/data/cast_records.h"
 #include "server/pretrain/data/input_dist_observation.h"
 #include "server/pretrain/data/universal_problem.h"
 
@@ -69,10 +69,9 @@ std::optional<std::vector<float>> PredictComm(const CostModel& model, const Comm
                                 [](double ms) { return ms > 0; });
   const bool forward = PricesForward(sample);
   if (late && !forward && sample.collective != Collective::kAllToAll) return std::nullopt;
-  const MeasuredCasts& casts = model.info().properties.measured_casts;
-  if (sample.wire_dtype != DataType::kFp32 && !casts.NsPerValue(sample.wire_dtype)) {
-    return std::nullopt;
-  }
+  const std::optional<CastRates> casts =
+      model.info().properties.measured_casts.Of(sample.wire_dtype);
+  if (sample.wire_dtype != DataType::kFp32 && !casts) return std::nullopt;
   PricingConditions conditions;
   conditions.num_ranks = static_cast<int>(sample.dim_sums.size());
   conditions.global_batch_size = sample.batch_size;
@@ -100,7 +99,7 @@ std::optional<std::vector<float>> PredictComm(const CostModel& model, const Comm
   }
   const float setup_ms = forward ? setup.forward_ms : setup.backward_ms;
   for (std::size_t rank = 0; rank < cost_ms.size(); ++rank) {
-    const double casts_ms = casts.Ms(sample.wire_dtype, CastValues(sample, rank)).value_or(0);
+    const double casts_ms = casts ? casts->Ms(CastValues(sample, rank)) : 0;
     cost_ms[rank] = std::max(0.0F, cost_ms[rank] + setup_ms) + static_cast<float>(casts_ms);
   }
   return cost_ms;

@@ -1,51 +1,60 @@
 #include <fmt/format.h>
 
-#include <array>
-#include <cstddef>
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "server/pretrain/data/cast_records.h"
+#include "server/pretrain/data/record_split.h"
+#include "server/pretrain/train/cast_fit.h"
 #include "server/pretrain/train/universal_stages.h"
 
 namespace neuroshard {
 namespace {
 
-constexpr double kNsPerMs = 1e6;
-// Every tenth is held out. One rate cannot remember a sample, so repeats may be apart.
-constexpr std::size_t kHeldOut = 10;
-
-// Least relative squares: the r that is nearest to t / v of every observation, by r v / t - 1.
-double FitRate(const std::vector<CastObservation>& observations) {
-  double sum = 0, sum_of_squares = 0;
-  for (const CastObservation& one : observations) {
-    const double values_per_ms = one.values / one.ms;
-    sum += values_per_ms;
-    sum_of_squares += values_per_ms * values_per_ms;
+std::vector<CommRecord> OfType(const std::vector<CommRecord>& records, DataType dtype) {
+  std::vector<CommRecord> of_type;
+  for (const CommRecord& record : records) {
+    if (record.sample.wire_dtype == dtype) of_type.push_back(record);
   }
-  return sum / sum_of_squares;
+  return of_type;
+}
+
+// Of every rank of these records.
+std::vector<CastObservation> Observations(const std::vector<CommRecord>& records,
+                                          const std::vector<std::int64_t>& at) {
+  std::vector<CastObservation> observations;
+  for (const std::int64_t i : at) {
+    const CommRecord& record = records[static_cast<std::size_t>(i)];
+    for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
+      const double values = CastValues(record.sample, rank);
+      if (values > 0) observations.push_back({values, record.cost_ms[rank]});
+    }
+  }
+  return observations;
 }
 
 }  // namespace
 
-void TrainCasts(const std::vector<CastObservation>& observations, const TrainingConfig& config,
+void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& config,
                 TrainingOutcome& outcome) {
   MeasuredCasts& casts = outcome.manifest.casts;
-  for (const auto& [dtype, rate] : {std::pair(DataType::kFp16, &casts.fp16_ns_per_value),
-                                    std::pair(DataType::kBf16, &casts.bf16_ns_per_value)}) {
-    std::array<std::vector<CastObservation>, 2> parts;  // to learn from, held out
-    std::size_t count = 0;
-    for (const CastObservation& one : observations) {
-      if (one.wire_dtype == dtype) parts[count++ % kHeldOut == 0 ? 1 : 0].push_back(one);
-    }
-    if (static_cast<std::int64_t>(count) < config.min_samples) continue;
-    const double ms_per_value = FitRate(parts[0]);
-    *rate = ms_per_value * kNsPerMs;
+  for (const auto& [dtype, rates] :
+       {std::pair(DataType::kFp16, &casts.fp16), std::pair(DataType::kBf16, &casts.bf16)}) {
+    const std::vector<CommRecord> of_type = OfType(records, dtype);
+    if (std::ssize(of_type) < config.min_samples) continue;
+    SampleSplit split = SplitComm(of_type, config.optimization.seed);
+    // There is nothing to choose between: validation samples are learned from, too.
+    split.train.insert(split.train.end(), split.validation.begin(), split.validation.end());
+    const std::vector<CastObservation> learned = Observations(of_type, split.train);
+    if (learned.empty()) continue;
+    *rates = FitCasts(learned);
     NetworkReport report;
     report.name = fmt::format("casts {}", ToText(dtype));
     report.key = fmt::format("casts.{}", ToText(dtype));
-    report.train_samples = std::ssize(parts[0]);
-    for (const CastObservation& one : parts[1]) {
-      report.predicted_ms.push_back(ms_per_value * one.values);
+    report.train_samples = std::ssize(split.train);
+    for (const CastObservation& one : Observations(of_type, split.test)) {
+      report.predicted_ms.push_back((*rates)->Ms(one.values));
       report.measured_ms.push_back(one.ms);
     }
     report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);

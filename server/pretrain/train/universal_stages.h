@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/pretrain/data/cast_observation.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/train/universal_training.h"
 #include "server/pretrain/training_config.h"
@@ -33,8 +32,9 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
 Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConfig& config,
                       const FitContext& context, TrainingOutcome& outcome);
 
-// A rate for each type with enough observations, of ranks; the others stay as they were.
-void TrainCasts(const std::vector<CastObservation>& observations, const TrainingConfig& config,
+// `records` are casts alone (cast_records.h). Rates for each type with enough of them; the
+// others stay as they were.
+void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& config,
                 TrainingOutcome& outcome);
 
 }  // namespace neuroshard

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "server/pretrain/data/cast_observation.h"
+#include "server/pretrain/data/cast_records.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/universal_stages.h"
@@ -161,10 +161,8 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
     outcome.files[outcome.manifest.comm->file] = start->comm;
   }
   outcome.manifest.casts = before.casts;
-  std::vector<CastObservation> casts = CastsOf(records.comm);
-  const std::vector<CastObservation> replayed_casts = CastsOf(replay.comm);
-  casts.insert(casts.end(), replayed_casts.begin(), replayed_casts.end());
-  TrainCasts(casts, config, outcome);
+  TrainCasts(Merge(CastsAlone(records.comm), CastsAlone(replay.comm), config.cost_of_series).all,
+             config, outcome);
   outcome.manifest.input_dist = before.input_dist;
   if (!records.input_dist.empty()) {
     const auto all = Merge(records.input_dist, replay.input_dist, config.cost_of_series).all;

@@ -1,4 +1,4 @@
-#include "server/pretrain/data/cast_observation.h"
+#include "server/pretrain/data/cast_records.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,6 +6,8 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/domain/measurement.h"
 
@@ -28,6 +30,17 @@ std::optional<double> CastsMs(const CommRecord& record, std::size_t rank) {
 
 bool Casts(const CommRecord& record) { return record.sample.wire_dtype != DataType::kFp32; }
 
+// By rank; nothing where one does not say.
+std::optional<std::vector<double>> CastsMs(const CommRecord& record) {
+  std::vector<double> of_ranks;
+  for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
+    const std::optional<double> ms = CastsMs(record, rank);
+    if (!ms) return std::nullopt;
+    of_ranks.push_back(*ms);
+  }
+  return of_ranks;
+}
+
 }  // namespace
 
 double CastValues(const CommSample& sample, std::size_t rank) {
@@ -38,27 +51,24 @@ double CastValues(const CommSample& sample, std::size_t rank) {
          (ranks * static_cast<double>(sample.dim_sums[rank]) + columns);
 }
 
-std::vector<CastObservation> CastsOf(const std::vector<CommRecord>& records) {
-  std::vector<CastObservation> observations;
-  for (const CommRecord& record : records) {
-    if (!Casts(record)) continue;
-    for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
-      const double values = CastValues(record.sample, rank);
-      const std::optional<double> ms = CastsMs(record, rank);
-      if (!ms || *ms == 0 || values == 0) continue;
-      observations.push_back({record.sample.wire_dtype, values, *ms});
-    }
-  }
-  return observations;
+std::vector<CommRecord> CastsAlone(std::vector<CommRecord> records) {
+  std::erase_if(records, [](CommRecord& record) {
+    if (!Casts(record)) return true;
+    std::optional<std::vector<double>> casts_ms = CastsMs(record);
+    if (!casts_ms || std::count(casts_ms->begin(), casts_ms->end(), 0.0) > 0) return true;
+    record.cost_ms = *std::move(casts_ms);
+    return false;
+  });
+  return records;
 }
 
 std::vector<CommRecord> WithoutCasts(std::vector<CommRecord> records) {
   std::erase_if(records, [](CommRecord& record) {
     if (!Casts(record)) return false;
-    for (std::size_t rank = 0; rank < record.cost_ms.size(); ++rank) {
-      const std::optional<double> ms = CastsMs(record, rank);
-      if (!ms) return true;
-      record.cost_ms[rank] -= *ms;
+    const std::optional<std::vector<double>> casts_ms = CastsMs(record);
+    if (!casts_ms) return true;
+    for (std::size_t rank = 0; rank < casts_ms->size(); ++rank) {
+      record.cost_ms[rank] -= (*casts_ms)[rank];
     }
     record.sample.wire_dtype = DataType::kFp32;
     return false;

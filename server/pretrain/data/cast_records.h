@@ -9,18 +9,13 @@
 
 namespace neuroshard {
 
-// One rank of one exchange.
-struct CastObservation {
-  DataType wire_dtype = DataType::kFp16;
-  double values = 0;  // that were cast: those sent and those received
-  double ms = 0;
-};
-
-// Values that the rank sends and receives in an all-to-all, its own part twice.
+// Values that the rank casts in an all-to-all: those it sends and those it receives, its own part
+// twice.
 double CastValues(const CommSample& sample, std::size_t rank);
 
-// Of the ranks that cast something and say how long it took (kCastsProperty).
-std::vector<CastObservation> CastsOf(const std::vector<CommRecord>& records);
+// The casts alone: exchanges with casts whose records say on every rank how long those took
+// (kCastsProperty, above 0), which is their cost now.
+std::vector<CommRecord> CastsAlone(std::vector<CommRecord> records);
 
 // The exchanges alone: records with casts cost what they took less these, and are all-to-alls of
 // elements of two bytes. Those that do not say what of them was casts, or say more than they cost
