@@ -4,6 +4,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,20 +55,24 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
   const TableNames names = NamesOf(plan);
   auto listed = nlohmann::ordered_json::array();
   auto splits = nlohmann::ordered_json::array();
+  UnwritableTables unwritable("NeuroShard");
+  std::set<std::string> not_halves;
   std::deque<Part> open;
   for (int t = 0; t < plan.tables_size(); ++t) {
     const v1::TablePlan& table = plan.tables(t);
     const std::string& name = names.ReferenceTo(t);
     const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
     if (!type || CutsRows(*type) || *type == ShardingType::kDataParallel) {
-      return FailedPrecondition(
-          "the plan cannot be written in NeuroShard's format: table {} is {}, and the format only "
-          "knows whole tables and halves of their columns",
-          name, table.sharding_type());
+      unwritable.Add(name, fmt::format("is {}, and NeuroShard knows whole tables and halves of "
+                                       "their columns",
+                                       table.sharding_type()));
+      continue;
     }
-    if (const std::string reason = WhyNotInDeviceMemory(table); !reason.empty()) {
-      return FailedPrecondition("the plan cannot be written in NeuroShard's format: table {} {}",
-                                name, reason);
+    const std::string reason =
+        table.shards().empty() ? "has no shards" : WhyNotInDeviceMemory(table);
+    if (!reason.empty()) {
+      unwritable.Add(name, reason);
+      continue;
     }
     listed.push_back(name);
     Part part{open.size(), name, {table.shards().begin(), table.shards().end()}};
@@ -81,18 +86,18 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
     while (part.shards.size() > 1) {
       std::vector<v1::Shard> other = TakeHalf(part);
       if (other.empty()) {
-        return FailedPrecondition(
-            "the plan cannot be written in NeuroShard's format: the shards of table {} are not "
-            "made by halving",
-            part.table);
+        if (not_halves.insert(part.table).second) {
+          unwritable.Add(part.table, "has shards that are not made by halving");
+        }
+        break;
       }
       splits.push_back(part.index);
       open.push_back({assignment.size(), part.table, std::move(other)});
       assignment.push_back(0);
     }
-    if (part.shards.empty()) return FailedPrecondition("table {} has no shards", part.table);
     assignment[part.index] = part.shards.front().rank();
   }
+  NS_RETURN_IF_ERROR(unwritable.ToStatus());
   const nlohmann::ordered_json document = {{"format", "neuroshard-plan/1"},
                                            {"num_devices", plan.world_size()},
                                            {"tables", listed},

@@ -204,7 +204,7 @@ tables:
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("table cold is fused_uvm_caching: its rows are in host")));
   }
-  for (const StatusOr<std::string>& other : {others[1], others[2]}) {  // which name them all
+  for (const StatusOr<std::string>& other : others) {
     EXPECT_THAT(std::string(other.status().message()),
                 HasSubstr("table coldest is key_value: its rows are on SSD"));
   }
@@ -307,10 +307,15 @@ TEST(PlanAsNeuroShardTest, WhatIsNotMadeByHalvingIsRefused) {
   const auto plan = FromYaml<v1::Plan>(R"(
 world_size: 2
 tables: [{name: thirds, sharding_type: column_wise,
-          shards: [{rows: 1, cols: 4}, {rows: 1, col_offset: 4, cols: 4}, {rows: 1, col_offset: 8, cols: 4}]}]
+          shards: [{rows: 1, cols: 4}, {rows: 1, col_offset: 4, cols: 4}, {rows: 1, col_offset: 8, cols: 4}]},
+         {name: rows, sharding_type: row_wise, shards: [{rows: 1, cols: 4}]},
+         {name: none, sharding_type: table_wise}]
 )");
-  EXPECT_THAT(PlanAsNeuroShard(plan),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("thirds")));
+  EXPECT_THAT(
+      PlanAsNeuroShard(plan),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("table thirds has shards that are not made by halving"),
+                     HasSubstr("table rows is row_wise"), HasSubstr("table none has no shards"))));
 }
 
 TEST(PlanAsNeuroShardTest, OnlyColumnsCanBeCut) {

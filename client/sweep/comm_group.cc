@@ -10,7 +10,7 @@ namespace {
 // A worker from before there were other collectives, or casts, measures an all-to-all without them
 // whatever it is asked for; later ones write down what they measured.
 Status CheckCollective(const CommSample& sample, const std::vector<CommMeasurement>& records) {
-  const bool casts = sample.wire_dtype != DataType::kFp32;
+  const bool casts = sample.casts();
   const std::string_view word = casts ? ToText(sample.wire_dtype) : CollectiveWord(sample);
   if (word == ToText(Collective::kAllToAll)) return absl::OkStatus();
   const std::string property(casts ? kWireDtypeProperty : "collective");

@@ -73,14 +73,7 @@ void AddExchangesInFp32(const PlanRequest& request, const Plan& plan,
     lines.push_back(fmt::format("quantized_comms in {} is left out: vectors were exchanged in fp32",
                                 ToText(*dtype)));
   }
-  const std::vector<int> table_of = TablesOf(plan, request.tables);
-  bool adds = false;
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    adds = adds ||
-           (CutsRows(plan.tables[t].sharding_type) && table_of[t] >= 0 &&
-            request.tables[static_cast<std::size_t>(table_of[t])].kind == TableKind::kEmbeddingBag);
-  }
-  if (quantized && adds) {
+  if (quantized && AddsPartialSums(plan, request.tables)) {
     lines.push_back(
         "quantized_comms is left out of tables that are cut in rows: their partial sums and "
         "gradients were exchanged in fp32");

@@ -273,7 +273,7 @@ void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
 void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const FieldCheck& check,
                      CommSample& sample) {
   sample.wire_dtype = check.WordOrDefault("wire_dtype", message.wire_dtype(), DataType::kFp32);
-  if (sample.wire_dtype == DataType::kFp32) return;
+  if (!sample.casts()) return;
   if (!IsWireCast(sample.wire_dtype)) {
     check.Fail("wire_dtype",
                fmt::format("must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype)));
@@ -307,7 +307,7 @@ v1::CommSample EncodeCommSample(const CommSample& sample) {
   message.mutable_start_offsets_ms()->Add(sample.start_offsets_ms.begin(),
                                           sample.start_offsets_ms.end());
   message.set_element_bytes(static_cast<std::int32_t>(sample.element_bytes));
-  if (sample.wire_dtype != DataType::kFp32) {
+  if (sample.casts()) {
     message.set_wire_dtype(std::string(ToText(sample.wire_dtype)));
   }
   return message;

@@ -81,6 +81,8 @@ struct CommSample {
   // within the time; IsWireCast, element_bytes 2 then. fp32: no casts.
   DataType wire_dtype = DataType::kFp32;
 
+  bool casts() const { return wire_dtype != DataType::kFp32; }
+
   bool operator==(const CommSample&) const = default;
 };
 

@@ -57,7 +57,7 @@ std::string FaultOf(const CommSample& sample) {
       return "has numbers of features or ids that are negative or not finite";
     }
   }
-  if (sample.wire_dtype != DataType::kFp32 &&
+  if (sample.casts() &&
       (!IsWireCast(sample.wire_dtype) || sample.collective != Collective::kAllToAll ||
        sample.element_bytes != ElementBytes(sample.wire_dtype))) {
     return "has casts that are not measured";

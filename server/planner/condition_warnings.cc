@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/domain/table_names.h"
 #include "server/cost/model_error.h"
 #include "server/cost/unmeasured_compute.h"
 
@@ -316,9 +317,7 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
           "of device memory",
           TextOf(wire)));
     }
-    if (!measured.empty() &&
-        std::any_of(plan.tables.begin(), plan.tables.end(),
-                    [](const TablePlan& table) { return CutsRows(table.sharding_type); })) {
+    if (!measured.empty() && AddsPartialSums(plan, request.tables)) {
       lines.push_back(fmt::format(
           "exchanges of cut rows in {} were not measured: priced by their bytes, with casts as in "
           "an all-to-all",

@@ -134,6 +134,9 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   request.tables.resize(3);
   Plan plan;
   plan.tables.resize(3);
+  for (std::size_t t = 0; t < 3; ++t) {
+    plan.tables[t].name = request.tables[t].name = std::string(1, static_cast<char>('a' + t));
+  }
   EXPECT_THAT(AnalyticAdditions(request, model, plan), IsEmpty());
   EXPECT_THAT(ConditionWarnings(request, model, plan), IsEmpty());
 
@@ -187,6 +190,8 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   model.properties.measured_casts.fp16 = CastRates{0.5, 0, 0.5};
   EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 4);
   plan.tables[0].sharding_type = ShardingType::kRowWise;
+  EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 4) << "vectors of ids are not added up";
+  plan.tables[1].sharding_type = ShardingType::kRowWise;
   EXPECT_THAT(AnalyticAdditions(request, model, plan),
               ::testing::Contains(HasSubstr("exchanges of cut rows in fp16")));
   model.kind = kAnalyticKind;

@@ -45,7 +45,7 @@ double Fingerprint(const CommSample& sample, const MeasurementSettings& settings
                         fmt::join(input->whole_features, ","), fmt::join(input->whole_ids, ","),
                         input->cut_features, input->cut_ids, input->weighted, input->seed);
   }
-  if (sample.wire_dtype != DataType::kFp32) text += fmt::format("|{}", ToText(sample.wire_dtype));
+  if (sample.casts()) text += fmt::format("|{}", ToText(sample.wire_dtype));
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return static_cast<double>(hash >> 12);
@@ -81,7 +81,7 @@ Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device
       steps.input_dist.emplace(communicator, sample, stop);
       return absl::OkStatus();
     }
-    if (sample.wire_dtype != DataType::kFp32) {
+    if (sample.casts()) {
       return steps.quantized.emplace(communicator, sample, clock).Reserve();
     }
     return sample.collective == Collective::kAllToAll

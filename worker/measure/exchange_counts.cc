@@ -106,8 +106,8 @@ double ExchangeBytes(const CommSample& sample, int rank) {
       break;
   }
   // What is cast is there besides.
-  const double element_bytes = static_cast<double>(sample.element_bytes) +
-                               (sample.wire_dtype == DataType::kFp32 ? 0 : sizeof(float));
+  const double element_bytes =
+      static_cast<double>(sample.element_bytes) + (sample.casts() ? sizeof(float) : 0);
   return static_cast<double>(sample.batch_size) / world_size * columns * element_bytes;
 }
 

@@ -10,7 +10,7 @@ namespace {
 // Ids are put in order, and values cast, by kernels of this host, around exchanges that it sees.
 Status CheckMeasures(const DeviceInventory& inventory, const CommGroupSpec& spec,
                      const CommSample& sample) {
-  const bool casts = sample.wire_dtype != DataType::kFp32;
+  const bool casts = sample.casts();
   if (!sample.input_dist && !casts) return absl::OkStatus();
   Violations violations;
   for (const LocalRank& local : spec.local_ranks) {

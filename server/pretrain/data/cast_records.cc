@@ -28,8 +28,6 @@ std::optional<double> CastsMs(const CommRecord& record, std::size_t rank) {
   return ms;
 }
 
-bool Casts(const CommRecord& record) { return record.sample.wire_dtype != DataType::kFp32; }
-
 // By rank; nothing where one does not say.
 std::optional<std::vector<double>> CastsMs(const CommRecord& record) {
   std::vector<double> of_ranks;
@@ -53,7 +51,7 @@ double CastValues(const CommSample& sample, std::size_t rank) {
 
 std::vector<CommRecord> CastsAlone(std::vector<CommRecord> records) {
   std::erase_if(records, [](CommRecord& record) {
-    if (!Casts(record)) return true;
+    if (!record.sample.casts()) return true;
     std::optional<std::vector<double>> casts_ms = CastsMs(record);
     if (!casts_ms || std::count(casts_ms->begin(), casts_ms->end(), 0.0) > 0) return true;
     record.cost_ms = *std::move(casts_ms);
@@ -64,7 +62,7 @@ std::vector<CommRecord> CastsAlone(std::vector<CommRecord> records) {
 
 std::vector<CommRecord> WithoutCasts(std::vector<CommRecord> records) {
   std::erase_if(records, [](CommRecord& record) {
-    if (!Casts(record)) return false;
+    if (!record.sample.casts()) return false;
     const std::optional<std::vector<double>> casts_ms = CastsMs(record);
     if (!casts_ms) return true;
     for (std::size_t rank = 0; rank < casts_ms->size(); ++rank) {

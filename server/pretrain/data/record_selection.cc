@@ -166,7 +166,7 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
   const std::size_t all = compute.size() + comm.size();
   if (support == ConditionSupport::kOne) {
     std::erase_if(comm, [](const CommRecord& record) {
-      return record.sample.input_dist || record.sample.wire_dtype != DataType::kFp32;
+      return record.sample.input_dist || record.sample.casts();
     });
   }
   if (all == 0) return FailedPrecondition("the store has no usable measurement");

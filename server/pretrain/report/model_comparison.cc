@@ -71,7 +71,7 @@ std::optional<std::vector<float>> PredictComm(const CostModel& model, const Comm
   if (late && !forward && sample.collective != Collective::kAllToAll) return std::nullopt;
   const std::optional<CastRates> casts =
       model.info().properties.measured_casts.Of(sample.wire_dtype);
-  if (sample.wire_dtype != DataType::kFp32 && !casts) return std::nullopt;
+  if (sample.casts() && !casts) return std::nullopt;
   PricingConditions conditions;
   conditions.num_ranks = static_cast<int>(sample.dim_sums.size());
   conditions.global_batch_size = sample.batch_size;
