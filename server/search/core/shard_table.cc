@@ -33,7 +33,7 @@ ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencie
     quick_begin_.push_back(end);
     end += kRankTypes * static_cast<std::size_t>(table.embedding_dim / kColumnAlignment + 1);
   }
-  quick_ids_.assign(end, -1);
+  quick_numbers_.assign(end, -1);
   ranks_of_kind_.resize(static_cast<std::size_t>(context.model().num_kinds()));
   for (std::size_t r = 0; r < static_cast<std::size_t>(context.model().num_ranks()); ++r) {
     ++ranks_of_kind_[static_cast<std::size_t>(context.model().kind(r))];
@@ -46,7 +46,7 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
   UnitShards shards;
   shards.count = ranks;
   if (!CutsRows(type)) {
-    shards.full = shards.rest = shards.empty = Intern({table, type, residency, 1, rows, cols});
+    shards.full = shards.rest = shards.empty = Intern({table, type, 1, rows, cols}, residency);
     shards.full_end = shards.rest_end = ranks;
     return shards;
   }
@@ -59,9 +59,9 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
     const std::int64_t small = rows / bucket / ranks * bucket;
     shards.full_end = static_cast<int>(rows / bucket % ranks);
     shards.rest_end = ranks;
-    shards.rest = shards.empty = Intern({table, type, residency, ranks, small, cols});
+    shards.rest = shards.empty = Intern({table, type, ranks, small, cols}, residency);
     shards.full = shards.full_end > 0
-                      ? Intern({table, type, residency, ranks, small + bucket, cols})
+                      ? Intern({table, type, ranks, small + bucket, cols}, residency)
                       : shards.rest;
     return shards;
   }
@@ -69,10 +69,10 @@ UnitShards ShardTable::Shards(int table, ShardingType type, std::int64_t cols, i
   const std::int64_t left = rows % block;
   shards.full_end = static_cast<int>(rows / block);
   shards.rest_end = shards.full_end + (left > 0 ? 1 : 0);
-  shards.full = Intern({table, type, residency, ranks, block, cols});
-  shards.rest = left > 0 ? Intern({table, type, residency, ranks, left, cols}) : shards.full;
+  shards.full = Intern({table, type, ranks, block, cols}, residency);
+  shards.rest = left > 0 ? Intern({table, type, ranks, left, cols}, residency) : shards.full;
   shards.empty =
-      shards.rest_end < ranks ? Intern({table, type, residency, ranks, 0, cols}) : shards.full;
+      shards.rest_end < ranks ? Intern({table, type, ranks, 0, cols}, residency) : shards.full;
   return shards;
 }
 
@@ -91,13 +91,13 @@ UnitShards ShardTable::ShardsInProportion(int table, std::int64_t cols, int rank
     }
     rows = std::move(found);
   }
-  const Key all = {table, ShardingType::kRowWise, residency, ranks, RowsOf(table), cols};
-  std::unique_ptr<const RaggedShards>& shards = ragged_shards_[all];
+  const Shape all = {table, ShardingType::kRowWise, ranks, RowsOf(table), cols};
+  std::unique_ptr<const RaggedShards>& shards = ragged_shards_[{all, residency}];
   if (shards == nullptr) {
     auto found = std::make_unique<RaggedShards>();
     found->size_of_place = rows->size_of_place.data();
     for (const std::int64_t size : rows->sizes) {
-      found->ids.push_back(Intern({table, all.type, residency, ranks, size, cols}));
+      found->ids.push_back(Intern({table, all.type, ranks, size, cols}, residency));
     }
     shards = std::move(found);
   }
@@ -110,32 +110,48 @@ UnitShards ShardTable::ShardsInProportion(int table, std::int64_t cols, int rank
           .ragged = shards.get()};
 }
 
-int ShardTable::Intern(const Key& key) {
-  if (int* const id = QuickId(key); id != nullptr) {
-    if (*id < 0) *id = Add(key);
-    return *id;
+UnitShards ShardTable::InResidency(const UnitShards& shards, int residency) {
+  const auto shape_of = [&](int id) { return entries_[static_cast<std::size_t>(id)].shape; };
+  if (shards.ragged != nullptr) {
+    const Shape& of = shapes_[static_cast<std::size_t>(shape_of(shards.full))];
+    return ShardsInProportion(of.table, of.cols, shards.count, residency);
   }
-  const auto [entry, added] = ids_.try_emplace(key, size());
-  if (added) Add(key);
-  return entry->second;
+  UnitShards then = shards;
+  then.full = InResidency(shape_of(shards.full), residency);
+  then.rest =
+      shards.rest == shards.full ? then.full : InResidency(shape_of(shards.rest), residency);
+  then.empty =
+      shards.empty == shards.rest ? then.rest : InResidency(shape_of(shards.empty), residency);
+  return then;
 }
 
-int ShardTable::Add(const Key& key) {
-  const Table& table = context_.request().tables[static_cast<std::size_t>(key.table)];
-  const MemoryUse use = ShardMemory(context_.request(), table, LayoutOf(key), key.rows, key.cols);
-  entries_.push_back({key, use.total_bytes(), HostBytesOf(use)});
+int ShardTable::NumberOf(const Shape& shape) {
+  int* number = QuickNumber(shape);
+  if (number == nullptr) number = &numbers_.try_emplace(shape, -1).first->second;
+  if (*number >= 0) return *number;
+  *number = static_cast<int>(shapes_.size());
+  shapes_.push_back(shape);
+  ids_.resize(ids_.size() + residencies_.size(), -1);
+  return *number;
+}
+
+int ShardTable::Add(int shape, int residency) {
+  const Shape& of = shapes_[static_cast<std::size_t>(shape)];
+  const Table& table = context_.request().tables[static_cast<std::size_t>(of.table)];
+  const MemoryUse use =
+      ShardMemory(context_.request(), table, LayoutOf(of, residency), of.rows, of.cols);
+  entries_.push_back({shape, residency, use.total_bytes(), HostBytesOf(use)});
   return size() - 1;
 }
 
-int* ShardTable::QuickId(const Key& key) {
-  if (key.residency != 0 || SpreadOf(key.type) != Spread::kRank || key.cols % kColumnAlignment != 0)
-    return nullptr;
-  const std::size_t type = key.type == ShardingType::kTableWise    ? 0
-                           : key.type == ShardingType::kColumnWise ? 1
-                                                                   : 2;
-  const std::size_t granules = static_cast<std::size_t>(key.cols / kColumnAlignment);
-  return &quick_ids_[quick_begin_[static_cast<std::size_t>(key.table)] + kRankTypes * granules +
-                     type];
+int* ShardTable::QuickNumber(const Shape& shape) {
+  if (SpreadOf(shape.type) != Spread::kRank || shape.cols % kColumnAlignment != 0) return nullptr;
+  const std::size_t type = shape.type == ShardingType::kTableWise    ? 0
+                           : shape.type == ShardingType::kColumnWise ? 1
+                                                                     : 2;
+  const std::size_t granules = static_cast<std::size_t>(shape.cols / kColumnAlignment);
+  return &quick_numbers_[quick_begin_[static_cast<std::size_t>(shape.table)] +
+                         kRankTypes * granules + type];
 }
 
 void ShardTable::PredictNew() {
@@ -145,9 +161,9 @@ void ShardTable::PredictNew() {
   std::vector<ShardFeatures> features;
   features.reserve(added);
   for (std::size_t i = known; i < entries_.size(); ++i) {
-    const Key& key = entries_[i].key;
-    features.push_back(FeaturesOf(context_.request().tables[static_cast<std::size_t>(key.table)],
-                                  LayoutOf(key), key.rows, key.cols));
+    const Shape& of = shape(entries_[i]);
+    features.push_back(FeaturesOf(context_.request().tables[static_cast<std::size_t>(of.table)],
+                                  LayoutOf(of, entries_[i].residency), of.rows, of.cols));
   }
   phi_.resize(entries_.size() * width_);
   loads_.resize(entries_.size());

@@ -41,6 +41,13 @@ struct UnitShards {
     return ragged == nullptr ? empty
                              : ragged->ids[static_cast<std::size_t>(ragged->size_of_place[i])];
   }
+  // Calls visit(shard, how many) for those that are alike; not where `ragged` is there.
+  template <typename Visit>
+  void ForEachKind(const Visit& visit) const {
+    if (full_end > 0) visit(full, full_end);
+    if (rest_end > full_end) visit(rest, rest_end - full_end);
+    if (count > rest_end) visit(empty, count - rest_end);
+  }
   bool operator==(const UnitShards&) const = default;
 };
 
@@ -58,9 +65,11 @@ class ShardTable {
   // The shards of `cols` columns of a table that move together, on `ranks` ranks (1 where the type
   // has one shard a place). What is predicted about them is known after the next PredictNew.
   UnitShards Shards(int table, ShardingType type, std::int64_t cols, int ranks, int residency = 0);
+  // The same shards in another residency.
+  UnitShards InResidency(const UnitShards& shards, int residency);
   // The shard of all rows and `cols` columns, as NeuroShard and table_wise have it.
   int Whole(int table, std::int64_t cols) {
-    return Intern({table, kWhole, 0, 1, RowsOf(table), cols});
+    return Intern({table, kWhole, 1, RowsOf(table), cols}, 0);
   }
 
   // Predicts what was added since the last call, in one batch.
@@ -83,30 +92,31 @@ class ShardTable {
   const HostBytes& host_bytes(int id) const {
     return entries_[static_cast<std::size_t>(id)].host_bytes;
   }
-  std::int64_t cols(int id) const { return entries_[static_cast<std::size_t>(id)].key.cols; }
+  std::int64_t cols(int id) const { return shape(entries_[static_cast<std::size_t>(id)]).cols; }
   std::size_t width() const { return width_; }
   int size() const { return static_cast<int>(entries_.size()); }
 
  private:
   static constexpr ShardingType kWhole = ShardingType::kTableWise;
 
-  struct Key {
+  // What a shard is in every residency.
+  struct Shape {
     int table;
     ShardingType type;
-    int residency;
     int row_shards;
     std::int64_t rows;
     std::int64_t cols;
 
-    bool operator==(const Key&) const = default;
+    bool operator==(const Shape&) const = default;
     template <typename H>
-    friend H AbslHashValue(H state, const Key& key) {
-      return H::combine(std::move(state), key.table, key.type, key.residency, key.row_shards,
-                        key.rows, key.cols);
+    friend H AbslHashValue(H state, const Shape& shape) {
+      return H::combine(std::move(state), shape.table, shape.type, shape.row_shards, shape.rows,
+                        shape.cols);
     }
   };
   struct Entry {
-    Key key;
+    int shape;  // in shapes_
+    int residency;
     std::int64_t bytes;
     HostBytes host_bytes;
   };
@@ -122,17 +132,29 @@ class ShardTable {
     std::vector<int> size_of_place;
   };
 
-  int Intern(const Key& key);
-  int Add(const Key& key);
+  const Shape& shape(const Entry& entry) const {
+    return shapes_[static_cast<std::size_t>(entry.shape)];
+  }
+  int Intern(const Shape& shape, int residency) { return InResidency(NumberOf(shape), residency); }
+  // The number of a shape in shapes_, which it is added to.
+  int NumberOf(const Shape& shape);
+  // The id of a shape in a residency.
+  int InResidency(int shape, int residency) {
+    int& id = ids_[static_cast<std::size_t>(shape) * residencies_.size() +
+                   static_cast<std::size_t>(residency)];
+    if (id < 0) id = Add(shape, residency);
+    return id;
+  }
+  int Add(int shape, int residency);
   // Of row_wise in proportion. O(1) but for the first of the table, O(ranks).
   UnitShards ShardsInProportion(int table, std::int64_t cols, int ranks, int residency);
-  ShardLayout LayoutOf(const Key& key) const {
-    return LayoutIn(residencies_[static_cast<std::size_t>(key.residency)], key.type, key.row_shards,
-                    row_cuts_.of(key.table));
+  ShardLayout LayoutOf(const Shape& shape, int residency) const {
+    return LayoutIn(residencies_[static_cast<std::size_t>(residency)], shape.type, shape.row_shards,
+                    row_cuts_.of(shape.table));
   }
-  // Of a shard in device memory with all rows, whole granules of columns and a place of its own,
-  // which searches ask for most; otherwise null.
-  int* QuickId(const Key& key);
+  // Of a shape with all rows, whole granules of columns and a place of its own, which searches ask
+  // for most; otherwise null.
+  int* QuickNumber(const Shape& shape);
   // Costs of the shards of `phi` on ranks of every kind, and of the mean rank.
   void PredictKinds(std::span<const float> phi);
 
@@ -140,14 +162,18 @@ class ShardTable {
   const std::vector<Residency> residencies_;
   const RowCuts row_cuts_;
   const std::size_t width_;
+  std::vector<Shape> shapes_;
   // By table, type and granules; -1: unknown. Local search asks millions of times a second: these
   // are found by index, all others by hash.
-  std::vector<int> quick_ids_;
+  std::vector<int> quick_numbers_;
   std::vector<std::size_t> quick_begin_;  // by table
-  absl::flat_hash_map<Key, int> ids_;
+  absl::flat_hash_map<Shape, int> numbers_;
+  // [shapes, residencies]; -1: unknown. So a shard in another residency is found by index, too.
+  std::vector<int> ids_;
   // Of tables with rows in proportion; addresses stay.
-  absl::flat_hash_map<int, std::unique_ptr<const RaggedRows>> ragged_rows_;      // by table
-  absl::flat_hash_map<Key, std::unique_ptr<const RaggedShards>> ragged_shards_;  // all rows
+  absl::flat_hash_map<int, std::unique_ptr<const RaggedRows>> ragged_rows_;  // by table
+  // By the shape with all rows, and residency.
+  absl::flat_hash_map<std::pair<Shape, int>, std::unique_ptr<const RaggedShards>> ragged_shards_;
   std::vector<Entry> entries_;
   // Of the entries that were predicted.
   std::vector<float> phi_;  // [entries, width]

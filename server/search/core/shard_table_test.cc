@@ -128,6 +128,46 @@ TEST_F(ShardTableTest, ShardsAreTheBlocksOfTheirType) {
   }
 }
 
+// Shards found from those in another residency are those that are asked for, and kinds of shards
+// are all of them.
+TEST_F(ShardTableTest, ShardsOfOneResidencyAreFoundFromAnother) {
+  PlanRequest request = request_;
+  request.tables[0].num_embeddings = 101 * 7;
+  request.topology.devices = std::vector<Device>(8, {.memory_bytes = 1 << 30});
+  for (std::size_t r = 0; r < 8; ++r) {
+    request.topology.devices[r].compute_speed = 1 + static_cast<double>(r % 3);
+  }
+  request.topology.host_memory_bytes = {std::int64_t{1} << 40};
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.row_proportion = RowProportion::kSpeed;
+  SearchContext context(request, model_, stop_, nullptr);
+  const CompiledRules rules(request, TypeSet::All());
+  ASSERT_GT(rules.residencies().size(), 2U);
+  ShardTable shards(context, rules);
+  for (const int table : {0, 1}) {
+    for (const auto& word : kWords<ShardingType>) {
+      const int ranks = SpreadOf(word.value) == Spread::kRank ? 1 : 8;
+      for (const std::int64_t cols : {3, 8}) {
+        const UnitShards on_device = shards.Shards(table, word.value, cols, ranks);
+        for (int r = 0; r < static_cast<int>(rules.residencies().size()); ++r) {
+          const UnitShards then = shards.InResidency(on_device, r);
+          EXPECT_EQ(then, shards.Shards(table, word.value, cols, ranks, r));
+          EXPECT_EQ(shards.InResidency(then, 0), on_device);
+        }
+        if (on_device.ragged != nullptr) continue;
+        std::vector<int> ids;
+        on_device.ForEachKind(
+            [&](int id, int count) { ids.insert(ids.end(), static_cast<std::size_t>(count), id); });
+        ASSERT_EQ(std::ssize(ids), ranks);
+        for (int i = 0; i < ranks; ++i) {
+          EXPECT_EQ(ids[static_cast<std::size_t>(i)], on_device.at(i));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ShardTableTest, EachShardIsPredictedOnceAndKeepsItsId) {
   const std::int64_t dim = request_.tables[0].embedding_dim;
   const int whole = shards_.Whole(0, dim);

@@ -144,7 +144,7 @@ bool LocalSearch::TryResidencies(ResidencyNeighbourhood neighbourhood) {
   for (const int source : sources_) {
     if (context_.ShouldStop()) return false;
     list_.Clear();
-    residency_moves_->Collect(solution_, pricer_, source, neighbourhood, list_);
+    residency_moves_->Collect(solution_, pricer_, source, neighbourhood, PricedUpToMs(), list_);
     if (TakeBest()) return true;
   }
   return false;
@@ -218,8 +218,7 @@ void LocalSearch::Undo() {
   }
 }
 
-// Prices the most promising first and stops at the first batch that holds something better. What is
-// estimated to be worse, by more than estimates have been wrong lately, is not priced at all.
+// Prices the most promising first and stops at the first batch that holds something better.
 bool LocalSearch::TakeBest() {
   const std::span<const Move> moves = list_.Sorted();
   const double now_ms = pricer_.objective().value_ms();
@@ -227,7 +226,7 @@ bool LocalSearch::TakeBest() {
   // all of it takes the time of other steps and ends nowhere better.
   std::size_t stride = kPriced;
   for (std::size_t begin = 0; begin < moves.size(); begin += stride, stride *= 2) {
-    if (moves[begin].estimate_ms > now_ms + 2 * estimate_error_ms_) break;
+    if (moves[begin].estimate_ms > PricedUpToMs()) break;
     if (context_.ShouldStop()) return false;
     const auto batch = moves.subspan(begin, std::min(kPriced, moves.size() - begin));
     const auto priced = pricer_.Price(solution_, list_, batch);

@@ -48,6 +48,9 @@ class LocalSearch {
   // Where tables may be in host memory.
   bool TryResidencies(ResidencyNeighbourhood neighbourhood);
   bool TakeBest();
+  // The largest estimate at which a move is priced: what is estimated to be worse, by more than
+  // estimates have been wrong lately, is not.
+  double PricedUpToMs() const { return pricer_.objective().value_ms() + 2 * estimate_error_ms_; }
   // A compound move: up to `depth_` moves by estimate, then priced as one. False: nothing was
   // gained, and everything is as before.
   bool TryCompoundMove();

@@ -85,6 +85,12 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
                          Neighbourhood neighbourhood, MoveList& list) {
   const Objective& objective = pricer.objective();
   const RankPrice& now = objective.rank(source);
+  return_bytes_.clear();
+  for (const RankTransfers::Return& back : transfers_.returns()) {
+    const std::int64_t met = back.joined >= 0 ? BytesOf(solution.unit(back.joined)) : 0;
+    return_bytes_.push_back(
+        {BytesOf(back.arriving) - met, BytesOf(back.rest) - BytesOf(solution.unit(back.unit))});
+  }
   for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
     const RankTransfers::Departure& departure = DepartureOf(transfer);
     if (departure.rest.cols > 0 && neighbourhood == Neighbourhood::kShiftsAndSwaps) continue;
@@ -106,15 +112,15 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
     const std::size_t t = static_cast<std::size_t>(transfer.target);
     std::size_t estimated = 0;
     for (std::size_t r = transfers_.returns_begin(t); r < transfers_.returns_begin(t + 1); ++r) {
+      if (!solution.Fits(source, source_bytes + return_bytes_[r].source) ||
+          !solution.Fits(target, target_bytes + return_bytes_[r].target)) {
+        continue;
+      }
       const RankTransfers::Return& back = transfers_.returns()[r];
       if (!back.whole() && back.cols != departure.cols) continue;
       const Unit& returning = solution.unit(back.unit);
       if (returning.table == unit.table) continue;
       const Unit met = back.joined >= 0 ? solution.unit(back.joined) : Unit{};
-      if (!solution.Fits(source, source_bytes + BytesOf(back.arriving) - BytesOf(met)) ||
-          !solution.Fits(target, target_bytes + BytesOf(back.rest) - BytesOf(returning))) {
-        continue;
-      }
       ++estimated;
       std::array changes = {at_source, at_target};
       changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);

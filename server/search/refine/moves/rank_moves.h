@@ -60,7 +60,12 @@ class RankMoves {
 
   // Of one Collect, kept for their memory.
   std::vector<Objective::Others> others_;  // by target: than it and the source
-  std::vector<RankCosts::Slot> onward_;    // by return and target: the target with it
+  struct MoreBytes {
+    std::int64_t source = 0;
+    std::int64_t target = 0;
+  };
+  std::vector<MoreBytes> return_bytes_;  // by return: that the two ranks hold then
+  std::vector<RankCosts::Slot> onward_;  // by return and target: the target with it
 };
 
 }  // namespace neuroshard

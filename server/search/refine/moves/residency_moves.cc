@@ -21,6 +21,11 @@ constexpr int kPromotions = 3;
 // Steps in a table's list of residencies that make or use room on a rank, besides its two ends.
 constexpr std::ptrdiff_t kSteps[] = {1, 2, 4, 8};
 
+// The least time that a byte can cost where no more are freed than these, however few are needed.
+double LeastLossAByte(double lost_ms, std::int64_t freed) {
+  return lost_ms < 0 ? lost_ms : lost_ms / static_cast<double>(freed);
+}
+
 }  // namespace
 
 ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rules,
@@ -32,6 +37,7 @@ ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rule
       estimator_(shard_table),
       placer_(rules, layouts, shard_table),
       more_bytes_(context.request().topology.devices.size(), 0),
+      more_ms_(more_bytes_.size(), 0),
       changed_(context.request().tables.size(), false),
       changes_of_rank_(more_bytes_.size()),
       listed_(more_bytes_.size(), false) {
@@ -39,7 +45,10 @@ ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rule
 }
 
 void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int source,
-                             ResidencyNeighbourhood neighbourhood, MoveList& list) {
+                             ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list) {
+  solution_ = &solution;
+  pricer_ = &pricer;
+  most_ms_ = most_ms;
   for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
   listed_ranks_.clear();
   host_changes_.clear();
@@ -67,7 +76,10 @@ bool ResidencyMoves::IsFree(const Solution& solution, int table) const {
 void ResidencyMoves::Begin() {
   removed_.clear();
   added_.clear();
-  for (const int rank : touched_) more_bytes_[static_cast<std::size_t>(rank)] = 0;
+  for (const int rank : touched_) {
+    more_bytes_[static_cast<std::size_t>(rank)] = 0;
+    more_ms_[static_cast<std::size_t>(rank)] = 0;
+  }
   touched_.clear();
   for (const int table : changed_tables_) changed_[static_cast<std::size_t>(table)] = false;
   changed_tables_.clear();
@@ -77,7 +89,7 @@ void ResidencyMoves::Begin() {
 
 Unit ResidencyMoves::InResidency(Unit unit, int residency) {
   unit.residency = residency;
-  unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, unit.shards.count, residency);
+  unit.shards = shard_table_.InResidency(unit.shards, residency);
   return unit;
 }
 
@@ -87,6 +99,8 @@ void ResidencyMoves::Count(const Solution& solution, const Unit& unit, int sign)
     const int shard = unit.shards.at(i);
     touched_.push_back(rank);
     more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(shard);
+    more_ms_[static_cast<std::size_t>(rank)] +=
+        sign * estimator_.ShareOf(solution, *pricer_, rank, shard);
     if (!host_left_.has_value() || unit.residency == 0) continue;
     HostBytes bytes = shard_table_.host_bytes(shard);
     bytes.memory *= sign;
@@ -106,27 +120,47 @@ void ResidencyMoves::Remove(const Solution& solution, int id) {
 }
 
 void ResidencyMoves::Add(const Solution& solution, const Unit& unit) {
+  shard_table_.PredictNew();
   added_.push_back(unit);
   Count(solution, unit, 1);
 }
 
 void ResidencyMoves::SetResidency(const Solution& solution, int table, int residency) {
+  // All units at first, so that their shards are predicted together.
+  for (const int id : solution.units_of_table(table)) InResidency(solution.unit(id), residency);
   for (const int id : solution.units_of_table(table)) {
     Remove(solution, id);
     Add(solution, InResidency(solution.unit(id), residency));
   }
 }
 
-const std::vector<ResidencyMoves::Change>& ResidencyMoves::ChangesOf(const Solution& solution,
-                                                                     int rank) {
+const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(const Solution& solution, int rank) {
   const std::size_t r = static_cast<std::size_t>(rank);
-  std::vector<Change>& changes = changes_of_rank_[r];
+  RankChanges& changes = changes_of_rank_[r];
   if (!listed_[r]) {
     listed_[r] = true;
     listed_ranks_.push_back(rank);
-    ListChanges(solution, rank, changes);
+    ListChanges(solution, rank, changes.all);
+    const auto order = [&](Order& by_key, const auto& is_in, const auto& key) {
+      by_key.clear();
+      for (std::size_t i = 0; i < changes.all.size(); ++i) {
+        const Change& change = changes.all[i];
+        if (is_in(change)) by_key.emplace_back(key(change), static_cast<int>(i));
+      }
+      std::sort(by_key.begin(), by_key.end());
+    };
+    const auto order_by_loss = [&](Order& by_loss, std::int64_t Change::*freed) {
+      order(
+          by_loss, [&](const Change& c) { return c.*freed > 0; },
+          [&](const Change& c) { return LeastLossAByte(c.lost_ms, c.*freed); });
+    };
+    order_by_loss(changes.by_loss, &Change::freed_bytes);
+    if (host_left_.has_value()) order_by_loss(changes.by_host_loss, &Change::freed_host_bytes);
+    order(
+        changes.by_gain, [](const Change& c) { return c.freed_bytes < 0 && c.lost_ms < 0; },
+        [](const Change& c) { return -c.lost_ms / static_cast<double>(c.freed_bytes); });
   }
-  context_.AddWork(Work::kEstimate, 1 + changes.size() / 8);
+  context_.AddWork(Work::kEstimate, 1 + changes.all.size() / 8);
   return changes;
 }
 
@@ -208,29 +242,38 @@ bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
 }
 
 const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const std::vector<Change>& changes,
+                                                        const Order& by_loss,
                                                         std::int64_t Change::*freed,
                                                         std::int64_t needed,
                                                         double& best_ratio) const {
   const Change* best = nullptr;
-  for (const Change& change : changes) {
-    if (change.*freed <= 0 || changed_[static_cast<std::size_t>(change.table)]) continue;
+  for (const auto& [least_ratio, position] : by_loss) {
+    if (least_ratio > best_ratio) break;  // as all that follow
+    const Change& change = changes[static_cast<std::size_t>(position)];
+    if (changed_[static_cast<std::size_t>(change.table)]) continue;
     const double ratio = change.lost_ms / static_cast<double>(std::min(change.*freed, needed));
-    if (ratio >= best_ratio) continue;
+    // Of equal ones the first in the list of changes.
+    const bool is_before = best != nullptr && &change < best;
+    if (ratio > best_ratio || (ratio == best_ratio && !is_before)) continue;
     best = &change;
     best_ratio = ratio;
   }
   return best;
 }
 
-// What loses least a byte that is needed, until there is room.
+// What loses least a byte that is needed, until there is room, unless that takes too long.
 bool ResidencyMoves::Demote(const Solution& solution, int rank) {
   if (FreeBytes(solution, rank) >= 0) return true;
-  const std::vector<Change>& changes = ChangesOf(solution, rank);
+  const RankChanges& changes = ChangesOf(solution, rank);
   while (FreeBytes(solution, rank) < 0) {
     double ratio = std::numeric_limits<double>::infinity();
-    const Change* best =
-        LeastLoss(changes, &Change::freed_bytes, -FreeBytes(solution, rank), ratio);
-    if (best == nullptr) return false;
+    const Change* best = LeastLoss(changes.all, changes.by_loss, &Change::freed_bytes,
+                                   -FreeBytes(solution, rank), ratio);
+    // What follows loses no less a byte.
+    if (best == nullptr ||
+        IsTooSlow(rank, -ratio * static_cast<double>(FreeBytes(solution, rank)))) {
+      return false;
+    }
     SetResidency(solution, best->table, best->residency);
   }
   return true;
@@ -244,8 +287,9 @@ bool ResidencyMoves::DemoteToSsd(const Solution& solution, int rank) {
     double ratio = std::numeric_limits<double>::infinity();
     const Change* best = nullptr;
     for (int r = host.first; r < host.first + host.count; ++r) {
+      const RankChanges& changes = ChangesOf(solution, r);
       const Change* of_rank =
-          LeastLoss(ChangesOf(solution, r), &Change::freed_host_bytes, needed, ratio);
+          LeastLoss(changes.all, changes.by_host_loss, &Change::freed_host_bytes, needed, ratio);
       if (of_rank != nullptr) best = of_rank;
     }
     if (best == nullptr) return false;
@@ -273,40 +317,40 @@ bool ResidencyMoves::MakeRoom(const Solution& solution) {
   });
 }
 
+const ResidencyMoves::Change* ResidencyMoves::MostGain(const Solution& solution,
+                                                       const RankChanges& changes,
+                                                       std::int64_t free) {
+  for (const auto& [key, position] : changes.by_gain) {
+    const Change& change = changes.all[static_cast<std::size_t>(position)];
+    if (-change.freed_bytes <= free && !changed_[static_cast<std::size_t>(change.table)] &&
+        Fits(solution, change.table, change.residency)) {
+      return &change;
+    }
+  }
+  return nullptr;
+}
+
 void ResidencyMoves::Promote(const Solution& solution, int rank) {
   if (FreeBytes(solution, rank) <= 0) return;
-  const std::vector<Change>& changes = ChangesOf(solution, rank);
+  const RankChanges& changes = ChangesOf(solution, rank);
   for (int i = 0; i < kPromotions; ++i) {
-    const Change* best = nullptr;
-    double best_ratio = 0;
     const std::int64_t free = FreeBytes(solution, rank);
-    for (const Change& change : changes) {
-      if (change.freed_bytes >= 0 || -change.freed_bytes > free || change.lost_ms >= 0 ||
-          changed_[static_cast<std::size_t>(change.table)]) {
-        continue;
-      }
-      const double ratio = change.lost_ms / static_cast<double>(change.freed_bytes);
-      if (ratio <= best_ratio || !Fits(solution, change.table, change.residency)) continue;
-      best = &change;
-      best_ratio = ratio;
-    }
-    if (best == nullptr) return;
+    const Change* most = MostGain(solution, changes, free);
+    if (most == nullptr) return;
     // The largest step of that table that there is room for.
-    Change most = *best;
-    for (const Change& change : changes) {
-      if (change.table == most.table && change.lost_ms < most.lost_ms &&
-          -change.freed_bytes <= free && Fits(solution, change.table, change.residency)) {
-        most = change;
+    for (const Change& change :
+         std::ranges::equal_range(changes.all, most->table, {}, &Change::table)) {
+      if (change.lost_ms < most->lost_ms && -change.freed_bytes <= free &&
+          Fits(solution, change.table, change.residency)) {
+        most = &change;
       }
     }
-    SetResidency(solution, most.table, most.residency);
+    SetResidency(solution, most->table, most->residency);
   }
 }
 
 void ResidencyMoves::Complete(const Solution& solution, const MovePricer& pricer, MoveList& list) {
-  shard_table_.PredictNew();
   if (!MakeRoom(solution)) return;
-  shard_table_.PredictNew();
   std::size_t shards = 0;
   for (const Unit& unit : added_) shards += static_cast<std::size_t>(unit.shards.count);
   context_.AddWork(Work::kEstimate, 4 * added_.size() + shards);

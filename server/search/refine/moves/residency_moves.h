@@ -42,9 +42,10 @@ class ResidencyMoves {
   ResidencyMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
                  ShardTable& shard_table);
 
-  // Adds to `list` what relieves `source`, with estimates by `pricer`.
+  // Adds to `list` what relieves `source`, with estimates by `pricer`. Moves with estimates above
+  // `most_ms` may be left out.
   void Collect(Solution& solution, const MovePricer& pricer, int source,
-               ResidencyNeighbourhood neighbourhood, MoveList& list);
+               ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list);
 
  private:
   // A table in another residency, and what a rank gains by it.
@@ -55,6 +56,15 @@ class ResidencyMoves {
     std::int64_t freed_host_bytes = 0;  // of changes to SSD, by shards there
     double lost_ms = 0;                 // likewise, below 0 where it gains
   };
+  // Positions of changes, by a key that ascends.
+  using Order = std::vector<std::pair<double, int>>;
+  // Those of the tables on a rank, and the orders in which one is looked for.
+  struct RankChanges {
+    std::vector<Change> all;  // by table
+    Order by_loss;            // that free device memory, by the least that one byte can cost
+    Order by_host_loss;       // the same of host memory
+    Order by_gain;  // that save time for device memory, by what they save a byte, most first
+  };
 
   void Begin();
   // Removes and adds all units of the table in the residency.
@@ -64,24 +74,36 @@ class ResidencyMoves {
   void Add(const Solution& solution, const Unit& unit);
   // The unit in the residency, its shards predicted or to be.
   Unit InResidency(Unit unit, int residency);
-  // Those of tables on the rank, listed once in a Collect.
-  const std::vector<Change>& ChangesOf(const Solution& solution, int rank);
+  // Listed once in a Collect.
+  const RankChanges& ChangesOf(const Solution& solution, int rank);
   void ListChanges(const Solution& solution, int rank, std::vector<Change>& changes);
   std::int64_t FreeBytes(const Solution& solution, int rank) const {
     return solution.available_bytes(rank) - solution.rank(rank).bytes -
            more_bytes_[static_cast<std::size_t>(rank)];
   }
+  // Whether the move, and so much more compute of single shards on the rank, is estimated at more
+  // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
+  // when it computes more.
+  bool IsTooSlow(int rank, double more_ms) const {
+    return pricer_->separable() &&
+           pricer_->objective().rank(rank).total_ms() + more_ms_[static_cast<std::size_t>(rank)] +
+                   estimator_.ComputeShare(*solution_, *pricer_, rank) * more_ms >
+               most_ms_;
+  }
   // Whether the table can take the residency as far as device memory goes.
   bool Fits(const Solution& solution, int table, int residency);
   // The change that loses least time a byte of those that are `needed`, if that is less than
-  // `best_ratio`, which it is then.
-  const Change* LeastLoss(const std::vector<Change>& changes, std::int64_t Change::*freed,
-                          std::int64_t needed, double& best_ratio) const;
+  // `best_ratio`, which it is then. Takes time in the changes that might lose less.
+  const Change* LeastLoss(const std::vector<Change>& changes, const Order& by_loss,
+                          std::int64_t Change::*freed, std::int64_t needed,
+                          double& best_ratio) const;
   bool Demote(const Solution& solution, int rank);
   bool DemoteToSsd(const Solution& solution, int rank);
   // By demotions, wherever the move needs it. Whether there is room then.
   bool MakeRoom(const Solution& solution);
   void Promote(const Solution& solution, int rank);
+  // The change that gains most a byte of those that there is room for; null: none.
+  const Change* MostGain(const Solution& solution, const RankChanges& changes, std::int64_t free);
   // Completes the move and adds it to the list, if it can be and the list wants it.
   void Complete(const Solution& solution, const MovePricer& pricer, MoveList& list);
   void TryPromotions(const Solution& solution, const MovePricer& pricer, MoveList& list);
@@ -112,13 +134,17 @@ class ResidencyMoves {
   std::vector<int> removed_;
   std::vector<Unit> added_;
   std::vector<std::int64_t> more_bytes_;  // by rank
-  std::vector<int> touched_;              // ranks of which more_bytes_ may not be 0
+  std::vector<double> more_ms_;           // by rank: of its total
+  std::vector<int> touched_;              // ranks of which they may not be 0
   std::vector<bool> changed_;             // by table
   std::vector<int> changed_tables_;
   std::vector<std::pair<int, HostBytes>> host_changes_;  // by rank, that host_left_ has counted
   // Of one Collect.
+  const Solution* solution_ = nullptr;
+  const MovePricer* pricer_ = nullptr;
+  double most_ms_ = 0;
   std::optional<HostMemory> host_left_;  // after the move; none: no table may be on SSD
-  std::vector<std::vector<Change>> changes_of_rank_;
+  std::vector<RankChanges> changes_of_rank_;
   std::vector<bool> listed_;  // by rank
   std::vector<int> listed_ranks_;
   std::vector<int> on_rank_;

@@ -53,12 +53,17 @@ void MoveEstimator::CostliestTables(const Solution& solution, const MovePricer& 
   }
 }
 
+double MoveEstimator::ComputeShare(const Solution& solution, const MovePricer& pricer,
+                                   int rank) const {
+  const double alone_ms = solution.rank(rank).single_costs_ms;
+  return alone_ms > 0 ? pricer.objective().rank(rank).compute_ms / alone_ms
+                      : pricer.compute_scale(rank);
+}
+
 double MoveEstimator::ComputeOf(const Solution& solution, const MovePricer& pricer, int rank,
                                 int shard) const {
-  const double alone_ms = solution.rank(rank).single_costs_ms;
-  const double share = alone_ms > 0 ? pricer.objective().rank(rank).compute_ms / alone_ms
-                                    : pricer.compute_scale(rank);
-  return share * static_cast<double>(shard_table_.single_cost_ms(shard, rank));
+  return ComputeShare(solution, pricer, rank) *
+         static_cast<double>(shard_table_.single_cost_ms(shard, rank));
 }
 
 void MoveEstimator::Change(const Solution& solution, const MovePricer& pricer, const Unit& unit,

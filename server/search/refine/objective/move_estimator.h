@@ -33,6 +33,9 @@ class MoveEstimator {
                        std::size_t most, absl::FunctionRef<bool(int table)> takes,
                        std::vector<int>& tables);
 
+  // What the rank computes for a millisecond of its shards alone.
+  double ComputeShare(const Solution& solution, const MovePricer& pricer, int rank) const;
+
  private:
   double ComputeOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
   void Change(const Solution& solution, const MovePricer& pricer, const Unit& unit, int sign);

@@ -59,6 +59,8 @@ class MovePricer {
   const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
   void SetRankPrices(const std::vector<RankPrice>& rank_prices);
 
+  // Whether a rank's communication depends on its own load alone.
+  bool separable() const { return separable_; }
   // What the rank's compute is multiplied by.
   double compute_scale(int rank) const {
     return context_.model().compute_scale(static_cast<std::size_t>(rank));
