@@ -14,7 +14,9 @@ constexpr std::int64_t kMaxSum = std::int64_t{1} << 60;
 
 void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum + bytes, kMaxSum); }
 
-std::int64_t Saturate(double bytes) { return std::llround(std::min(std::ceil(bytes), kSaturated)); }
+std::int64_t Saturate(double bytes) {
+  return static_cast<std::int64_t>(std::min(std::ceil(bytes), kSaturated));
+}
 
 }  // namespace
 

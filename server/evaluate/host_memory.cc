@@ -1,6 +1,5 @@
 #include "server/evaluate/host_memory.h"
 
-#include <algorithm>
 #include <limits>
 
 namespace neuroshard {
@@ -23,18 +22,6 @@ HostMemory::HostMemory(const Topology& topology)
     memory_.left_of_rank.push_back(limit(device.max_host_memory_bytes));
     ssd_.left_of_rank.push_back(limit(device.max_ssd_bytes));
   }
-}
-
-std::int64_t HostMemory::LeftOf(const Pool& pool, int rank) const {
-  if (pool.left_of_host.empty()) return 0;
-  return std::min(pool.left_of_rank[static_cast<std::size_t>(rank)],
-                  pool.left_of_host[static_cast<std::size_t>(host_of(rank))]);
-}
-
-void HostMemory::AddTo(Pool& pool, int rank, std::int64_t bytes) {
-  if (bytes == 0 || pool.left_of_host.empty()) return;
-  pool.left_of_rank[static_cast<std::size_t>(rank)] -= bytes;
-  pool.left_of_host[static_cast<std::size_t>(host_of(rank))] -= bytes;
 }
 
 }  // namespace neuroshard

@@ -2,6 +2,7 @@
 // memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -52,8 +53,16 @@ class HostMemory {
     std::vector<std::int64_t> left_of_rank;  // of its own limit
   };
 
-  std::int64_t LeftOf(const Pool& pool, int rank) const;
-  void AddTo(Pool& pool, int rank, std::int64_t bytes);
+  std::int64_t LeftOf(const Pool& pool, int rank) const {
+    if (pool.left_of_host.empty()) return 0;
+    return std::min(pool.left_of_rank[static_cast<std::size_t>(rank)],
+                    pool.left_of_host[static_cast<std::size_t>(host_of(rank))]);
+  }
+  void AddTo(Pool& pool, int rank, std::int64_t bytes) {
+    if (bytes == 0 || pool.left_of_host.empty()) return;
+    pool.left_of_rank[static_cast<std::size_t>(rank)] -= bytes;
+    pool.left_of_host[static_cast<std::size_t>(host_of(rank))] -= bytes;
+  }
 
   Pool memory_;
   Pool ssd_;

@@ -16,6 +16,15 @@ void ForSomeCounts(int first, int last, const Add& add) {
   if (first <= last) add(last);
 }
 
+// The least of as many even blocks, of which the last one has as many granules as any, and the
+// ragged end.
+std::int64_t NarrowestWidth(std::int64_t dim, int blocks) {
+  const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
+  const std::int64_t last = (granules + blocks - 1) / blocks;
+  return std::min(granules / blocks * kColumnAlignment,
+                  last * kColumnAlignment - (granules * kColumnAlignment - dim));
+}
+
 }  // namespace
 
 TableLayouts::TableLayouts(const PlanRequest& request, const CompiledRules& rules)
@@ -75,9 +84,16 @@ void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widt
   }
   // The ragged end counts as a granule, of the last block.
   const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::int64_t begin = granules * i / blocks;
-    const std::int64_t end = granules * (i + 1) / blocks;
+  // Block i ends at granules * (i + 1) / blocks; `left` is what that division leaves.
+  std::int64_t end = 0, left = 0;
+  for (int i = 0; i < blocks; ++i) {
+    const std::int64_t begin = end;
+    end += granules / blocks;
+    left += granules % blocks;
+    if (left >= blocks) {
+      ++end;
+      left -= blocks;
+    }
     widths.push_back(std::min(end * kColumnAlignment, dim) - begin * kColumnAlignment);
   }
 }
@@ -117,7 +133,6 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
   const int ranks = rules_.num_ranks();
   const int hosts = static_cast<int>(rules_.hosts().size());
   std::vector<TableLayout> layouts;
-  std::vector<std::int64_t> widths;
   const auto add_cuts = [&](const auto& type_of, int most) {
     if (const auto type = type_of(1)) layouts.push_back({*type, 1, 1});
     if (rules.column_block > 0) {
@@ -127,12 +142,10 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
       return;
     }
     ForSomeCounts(2, std::min(MaxBlocks(table), most), [&](int blocks) {
-      Widths(table, blocks, widths);
-      const bool wide = std::all_of(widths.begin(), widths.end(), [&](std::int64_t cols) {
-        return cols >= rules.min_column_width;
-      });
       const auto type = type_of(blocks);
-      if (wide && type) layouts.push_back({*type, blocks, 1});
+      if (type && NarrowestWidth(dim, blocks) >= rules.min_column_width) {
+        layouts.push_back({*type, blocks, 1});
+      }
     });
   };
   add_cuts([&](int blocks) { return OnRanks(table, blocks); }, ranks);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "tests/support/refine_bed.h"
 
@@ -46,6 +47,18 @@ TEST(TableLayoutsTest, EveryLayoutKeepsTheRulesOnItsTable) {
           EXPECT_EQ(bed.layouts.OnHosts(t, layout.blocks), layout.type);
         }
         ++layouts;
+      }
+      // Of few blocks all that are wide enough are there.
+      const int most = std::min({8, rules.max_shards, bed.num_ranks()});
+      for (int blocks = 2; rules.column_block == 0 && blocks <= most; ++blocks) {
+        const std::optional<ShardingType> type = bed.layouts.OnRanks(t, blocks);
+        const auto widths = bed.layouts.Widths(t, blocks);
+        const bool wide = std::all_of(widths.begin(), widths.end(), [&](std::int64_t cols) {
+          return cols > 0 && bed.layouts.AllowsWidth(t, cols);
+        });
+        if (!type) continue;
+        EXPECT_EQ(std::find(all.begin(), all.end(), TableLayout{*type, blocks, 1}) != all.end(),
+                  wide);
       }
     }
   }

@@ -83,21 +83,6 @@ void Solution::Units(std::vector<Unit>& units) const {
   }
 }
 
-int Solution::RankOf(const Unit& unit, int i) const {
-  switch (unit.spread()) {
-    case Spread::kRank:
-      return unit.place;
-    case Spread::kHost:
-      return host(unit.place).first + i;
-    case Spread::kSubset:
-      return subset(unit.place)[static_cast<std::size_t>(i)];
-    case Spread::kRows:
-    case Spread::kCopies:
-      break;
-  }
-  return i;
-}
-
 int Solution::AddSubset(std::vector<int> ranks) {
   const auto [entry, added] =
       subset_numbers_.emplace(std::move(ranks), static_cast<int>(subsets_.size()));
@@ -177,6 +162,29 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   for (const Unit& unit : added) {
     if (unit.spread() == Spread::kCopies && !MayCopy(unit.table)) return false;
   }
+  if (!HasRoom(removed, added) || !KeepsToHosts(removed, added) || !KeepsApart(removed, added) ||
+      !KeepsToHostMemory(removed, added)) {
+    return false;
+  }
+  if (!constrained_) return true;
+  if (!KeepsToShardLimits(removed, added)) return false;
+  for (const int id : removed) CountForRules(unit(id), -1);
+  std::size_t counted = 0;
+  while (counted < added.size() && TryForRules(added[counted])) ++counted;
+  const bool allowed = counted == added.size();
+  while (counted > 0) CountForRules(added[--counted], -1);
+  for (const int id : removed) CountForRules(unit(id), 1);
+  return allowed;
+}
+
+bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added) {
+  if (removed.empty() && added.size() == 1) {
+    const Unit& unit = added.front();  // one shard a rank
+    for (int i = 0; i < unit.shards.count; ++i) {
+      if (!Fits(RankOf(unit, i), shard_table_->bytes(unit.shards.at(i)))) return false;
+    }
+    return true;
+  }
   changed_ranks_.clear();
   const auto change = [&](const Unit& unit, int sign) {
     for (int i = 0; i < unit.shards.count; ++i) {
@@ -187,7 +195,7 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   };
   for (const int id : removed) change(unit(id), -1);
   for (const Unit& unit : added) change(unit, 1);
-  bool allowed = std::all_of(changed_ranks_.begin(), changed_ranks_.end(), [&](int rank) {
+  const bool has_room = std::all_of(changed_ranks_.begin(), changed_ranks_.end(), [&](int rank) {
     return Fits(rank, added_bytes_[static_cast<std::size_t>(rank)]);
   });
   for (const int rank : changed_ranks_) added_bytes_[static_cast<std::size_t>(rank)] = 0;
@@ -197,17 +205,7 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
       added_bytes_[static_cast<std::size_t>(RankOf(gone, i))] = 0;
     }
   }
-  allowed = allowed && KeepsToHosts(removed, added) && KeepsApart(removed, added) &&
-            KeepsToHostMemory(removed, added);
-  if (!allowed || !constrained_) return allowed;
-  if (!KeepsToShardLimits(removed, added)) return false;
-  for (const int id : removed) CountForRules(unit(id), -1);
-  std::size_t counted = 0;
-  while (counted < added.size() && TryForRules(added[counted])) ++counted;
-  allowed = counted == added.size();
-  while (counted > 0) CountForRules(added[--counted], -1);
-  for (const int id : removed) CountForRules(unit(id), 1);
-  return allowed;
+  return has_room;
 }
 
 bool Solution::KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const {

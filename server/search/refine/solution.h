@@ -111,6 +111,11 @@ class Solution {
   bool Fits(int rank, std::int64_t more_bytes) const {
     return ranks_[static_cast<std::size_t>(rank)].bytes + more_bytes <= available_bytes(rank);
   }
+  // Whether the rank has, and its host, for one more shard.
+  bool HasRoomFor(int rank, int shard) const {
+    return Fits(rank, shard_table_->bytes(shard)) &&
+           host_memory_.Fits(rank, shard_table_->host_bytes(shard));
+  }
   const Rank& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   // Summed representation of what the rank holds.
   const double* sum(int rank) const {
@@ -118,7 +123,20 @@ class Solution {
   }
 
   // Where the unit's i-th shard is, i in [0, unit.shards.count).
-  int RankOf(const Unit& unit, int i) const;
+  int RankOf(const Unit& unit, int i) const {
+    switch (unit.spread()) {
+      case Spread::kRank:
+        return unit.place;
+      case Spread::kHost:
+        return host(unit.place).first + i;
+      case Spread::kSubset:
+        return subset(unit.place)[static_cast<std::size_t>(i)];
+      case Spread::kRows:
+      case Spread::kCopies:
+        break;
+    }
+    return i;
+  }
 
   // The number of a subset for Unit::place; `ranks` ascending and distinct, two at least.
   int AddSubset(std::vector<int> ranks);
@@ -146,6 +164,8 @@ class Solution {
   }
   void Apply(const Unit& unit, int sign);
   void CountForRules(const Unit& unit, int sign);
+  // Whether every rank has device memory for what it would hold.
+  bool HasRoom(std::span<const int> removed, std::span<const Unit> added);
   // Whether no table that comes has more shards than its rules allow.
   bool KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const;
   // Whether the columns of each table_column_wise table that comes are on one host, and the blocks

@@ -54,9 +54,11 @@ bool Construction::IsLarge(int table) {
 }
 
 bool Construction::IsTooLarge(int table, const TableLayout& layout) {
+  layouts_.Widths(table, layout.blocks, widths_);
   bool is_too_large = false;
-  for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-    const int shard = layouts_.Shards(shard_table_, table, layout, cols).full;
+  for (std::size_t b = 0; b < widths_.size(); ++b) {
+    if (b > 0 && widths_[b] == widths_[b - 1]) continue;
+    const int shard = layouts_.Shards(shard_table_, table, layout, widths_[b]).full;
     is_too_large =
         is_too_large || IsTooLarge(shard_table_.bytes(shard), shard_table_.host_bytes(shard));
   }
@@ -133,25 +135,31 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
     const int table = static_cast<int>(t);
     for (const TableLayout& layout : layouts[t]) {
       PricedLayout p{.layout = layout};
+      const auto count_shards = [&](int shard, double price_ms, int count) {
+        const std::int64_t bytes = shard_table_.bytes(shard);
+        const HostBytes& host_bytes = shard_table_.host_bytes(shard);
+        p.price_ms += count * price_ms;
+        p.peak_ms = std::max(p.peak_ms, price_ms);
+        p.bytes += count * bytes;
+        p.peak_bytes = std::max(p.peak_bytes, bytes);
+        p.host_bytes.memory += count * host_bytes.memory;
+        p.host_bytes.ssd += count * host_bytes.ssd;
+        p.peak_host_bytes = LargestOf(p.peak_host_bytes, host_bytes);
+      };
       layouts_.Widths(table, layout.blocks, widths);
       UnitShards shards;
       for (std::size_t b = 0; b < widths.size(); ++b) {
         if (b == 0 || widths[b] != widths[b - 1]) {
           shards = layouts_.Shards(shard_table_, table, layout, widths[b]);
         }
+        if (shards.ragged == nullptr) {
+          shards.ForEachKind(
+              [&](int shard, int count) { count_shards(shard, PriceOf(shard, surrogate), count); });
+          continue;
+        }
+        // Blocks are in proportion to what their ranks are.
         for (int i = 0; i < shards.count; ++i) {
-          // Blocks are in proportion to what their ranks are.
-          const double price_ms = shards.ragged != nullptr ? PriceOn(i, shards.at(i), surrogate)
-                                                           : PriceOf(shards.at(i), surrogate);
-          const std::int64_t bytes = shard_table_.bytes(shards.at(i));
-          p.price_ms += price_ms;
-          p.peak_ms = std::max(p.peak_ms, price_ms);
-          p.bytes += bytes;
-          p.peak_bytes = std::max(p.peak_bytes, bytes);
-          const HostBytes& host_bytes = shard_table_.host_bytes(shards.at(i));
-          p.host_bytes.memory += host_bytes.memory;
-          p.host_bytes.ssd += host_bytes.ssd;
-          p.peak_host_bytes = LargestOf(p.peak_host_bytes, host_bytes);
+          count_shards(shards.at(i), PriceOn(i, shards.at(i), surrogate), 1);
         }
       }
       priced[t].push_back(p);
@@ -322,8 +330,11 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
   switch (unit.spread()) {
     case Spread::kRank:
       unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
+      // Many ranks may be low and full, so that is asked first.
       placed = OnLowestRank(unit, std::span(numbers_).subspan(within.first, within.count),
-                            value_ms_, allowed);
+                            value_ms_, [&](const Unit& at) {
+                              return solution.HasRoomFor(at.place, at.shards.full) && allowed(at);
+                            });
       break;
     case Spread::kHost:
       placed = OnLowestHost(unit, std::span(numbers_).first(solution.num_hosts()), value_ms_,

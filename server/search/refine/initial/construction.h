@@ -148,6 +148,7 @@ class Construction {
   std::vector<int> added_;              // unit ids in order
   bool leaves_device_ = false;          // some table of the choice does
   std::vector<bool> placed_otherwise_;  // by table: all of it is
+  std::vector<std::int64_t> widths_;    // of one layout, kept for its memory
 };
 
 }  // namespace neuroshard

@@ -192,12 +192,18 @@ bool InitialSolutions::PredictWholeTables() {
     if (context_.ShouldStop()) return false;
   }
   whole_tables_.resize(tables.size());
+  std::vector<std::pair<int, int>> shards;  // of a table, each with its residency
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    const auto bytes = [&](int residency) { return shard_table_.bytes(shard_of(t, residency)); };
-    std::stable_sort(whole_residencies_[t].begin(), whole_residencies_[t].end(),
-                     [&](int a, int b) { return bytes(a) < bytes(b); });
+    shards.clear();
     for (const int residency : whole_residencies_[t]) {
-      const int shard = shard_of(t, residency);
+      shards.emplace_back(shard_of(t, residency), residency);
+    }
+    std::stable_sort(shards.begin(), shards.end(), [&](const auto& a, const auto& b) {
+      return shard_table_.bytes(a.first) < shard_table_.bytes(b.first);
+    });
+    whole_residencies_[t].clear();
+    for (const auto& [shard, residency] : shards) {
+      whole_residencies_[t].push_back(residency);
       const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
       const HostBytes& host_bytes = shard_table_.host_bytes(shard);
       whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.bytes(shard),
@@ -249,44 +255,48 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
 
 Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, double limit_ms,
                                               double fill, const Solution& solution,
-                                              Random* noise) const {
+                                              Random* noise) {
   const bool off_device = rules_.has_off_device();
-  std::vector<std::vector<TableHolding>> holdings(off_device ? layouts.size() : 0);
-  std::vector<std::vector<std::size_t>> positions(holdings.size());  // of holdings in layouts
+  holdings_.resize(off_device ? layouts.size() : 0);
+  positions_.resize(holdings_.size());
   Construction::Choice choice(layouts.size());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
+    if (off_device) {
+      holdings_[t].clear();
+      positions_[t].clear();
+    }
     auto best_key = std::make_pair(kNoLimit, kNoLimit);
     for (std::size_t l = 0; l < layouts[t].size(); ++l) {
-      PricedLayout p = layouts[t][l];
-      if (noise != nullptr) {
-        const double factor = 1 + kPriceNoise * noise->UniformReal();
-        p.price_ms *= factor;
-        p.peak_ms *= factor;
-      }
+      const PricedLayout& p = layouts[t][l];
+      const double factor = noise != nullptr ? 1 + kPriceNoise * noise->UniformReal() : 1;
+      const double price_ms = factor * p.price_ms;
       const bool copy = p.layout.type == ShardingType::kDataParallel;
       if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
-      const double excess_ms = std::max(0.0, p.peak_ms - limit_ms);
+      const double excess_ms = std::max(0.0, factor * p.peak_ms - limit_ms);
       if (off_device) {
-        const double cost_ms = TieBroken(p.price_ms, p.layout.residency);
-        holdings[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes,
-                               p.host_bytes.memory, p.host_bytes.ssd});
-        positions[t].push_back(l);
+        const double cost_ms = TieBroken(price_ms, p.layout.residency);
+        holdings_[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes,
+                                p.host_bytes.memory, p.host_bytes.ssd});
+        positions_[t].push_back(static_cast<int>(l));
         continue;
       }
-      const auto key = std::make_pair(excess_ms, p.price_ms);
+      const auto key = std::make_pair(excess_ms, price_ms);
       if (key < best_key) {
         choice[t] = p;
+        choice[t].price_ms = price_ms;
+        choice[t].peak_ms *= factor;
         best_key = key;
       }
     }
   }
   if (!off_device) return choice;
   const std::vector<int> chosen =
-      FillMemories(holdings, fill * construction_.device_room_bytes(),
+      FillMemories(holdings_, fill * construction_.device_room_bytes(),
                    construction_.host_room_bytes(), construction_.ssd_room_bytes());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (chosen[t] < 0) continue;
-    choice[t] = layouts[t][positions[t][static_cast<std::size_t>(chosen[t])]];
+    const int position = positions_[t][static_cast<std::size_t>(chosen[t])];
+    choice[t] = layouts[t][static_cast<std::size_t>(position)];
   }
   return choice;
 }

@@ -63,7 +63,7 @@ class InitialSolutions {
   // memory, and a shard's excess over the limit counts as if every rank took so much longer.
   // `noise`: makes every price a little larger; null: as they are.
   Construction::Choice Choose(const PricedLayouts& layouts, double limit_ms, double fill,
-                              const Solution& solution, Random* noise) const;
+                              const Solution& solution, Random* noise);
   // A choice under a limit on what a shard takes.
   struct LimitedChoice {
     Construction::Choice choice;
@@ -92,6 +92,9 @@ class InitialSolutions {
   Construction::Residencies residencies_;  // that all_layouts_ are in
   PricedLayouts all_layouts_;
   std::vector<int> urgency_;  // by table
+  // Of one Choose, kept for their memory: by table its holdings, and their positions in its layouts.
+  std::vector<std::vector<TableHolding>> holdings_;
+  std::vector<std::vector<int>> positions_;
 };
 
 }  // namespace neuroshard
