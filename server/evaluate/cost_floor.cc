@@ -44,6 +44,9 @@ class ProbeList {
         hosts_(rules.hosts()),
         num_ranks_(rules.num_ranks()),
         uncut_(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)) {
+    const auto granules = static_cast<std::size_t>(table.embedding_dim / kColumnAlignment);
+    shards_.reserve(granules + kHoldersAlike);
+    probes_.reserve(shards_.capacity());
     AddColumnTypes();
     AddRowTypes();
   }
