@@ -107,6 +107,10 @@ class Solution {
   std::int64_t available_bytes(int rank) const {
     return available_bytes_[static_cast<std::size_t>(rank)];
   }
+  // Below 0 where there is too much.
+  std::int64_t LeftBytes(int rank) const {
+    return available_bytes(rank) - ranks_[static_cast<std::size_t>(rank)].bytes;
+  }
   // Whether the rank has room for so much more.
   bool Fits(int rank, std::int64_t more_bytes) const {
     return ranks_[static_cast<std::size_t>(rank)].bytes + more_bytes <= available_bytes(rank);

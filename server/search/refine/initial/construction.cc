@@ -53,15 +53,24 @@ bool Construction::IsLarge(int table) {
   return 2 * shard_table_.bytes(whole) > largest_room_;
 }
 
-bool Construction::IsTooLarge(int table, const TableLayout& layout) {
+template <typename Visit>
+void Construction::ForEachWidth(int table, const TableLayout& layout, const Visit& visit) {
   layouts_.Widths(table, layout.blocks, widths_);
+  std::sort(widths_.begin(), widths_.end());
+  for (auto width = widths_.begin(); width != widths_.end();) {
+    const auto next = std::upper_bound(width, widths_.end(), *width);
+    visit(*width, static_cast<int>(next - width));
+    width = next;
+  }
+}
+
+bool Construction::IsTooLarge(int table, const TableLayout& layout) {
   bool is_too_large = false;
-  for (std::size_t b = 0; b < widths_.size(); ++b) {
-    if (b > 0 && widths_[b] == widths_[b - 1]) continue;
-    const int shard = layouts_.Shards(shard_table_, table, layout, widths_[b]).full;
+  ForEachWidth(table, layout, [&](std::int64_t cols, int /*blocks*/) {
+    const int shard = layouts_.Shards(shard_table_, table, layout, cols).full;
     is_too_large =
         is_too_large || IsTooLarge(shard_table_.bytes(shard), shard_table_.host_bytes(shard));
-  }
+  });
   return is_too_large;
 }
 
@@ -94,7 +103,6 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
   const std::size_t tables = context_.request().tables.size();
   std::vector<std::vector<TableLayout>> layouts(tables);
   std::vector<std::vector<PricedLayout>> priced(tables);
-  std::vector<std::int64_t> widths;
   std::size_t known = 0;
   for (std::size_t t = 0; t < tables; ++t) {
     for (; known <= t || (known % kPricedTogether != 0 && known < tables); ++known) {
@@ -123,11 +131,9 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
         add(copies);
       }
       for (const TableLayout& layout : layouts[known]) {
-        layouts_.Widths(table, layout.blocks, widths);
-        for (std::size_t b = 0; b < widths.size(); ++b) {
-          if (b > 0 && widths[b] == widths[b - 1]) continue;
-          layouts_.Shards(shard_table_, table, layout, widths[b]);
-        }
+        ForEachWidth(table, layout, [&](std::int64_t cols, int /*blocks*/) {
+          layouts_.Shards(shard_table_, table, layout, cols);
+        });
       }
     }
     shard_table_.PredictNew();
@@ -146,22 +152,19 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
         p.host_bytes.ssd += count * host_bytes.ssd;
         p.peak_host_bytes = LargestOf(p.peak_host_bytes, host_bytes);
       };
-      layouts_.Widths(table, layout.blocks, widths);
-      UnitShards shards;
-      for (std::size_t b = 0; b < widths.size(); ++b) {
-        if (b == 0 || widths[b] != widths[b - 1]) {
-          shards = layouts_.Shards(shard_table_, table, layout, widths[b]);
-        }
+      ForEachWidth(table, layout, [&](std::int64_t cols, int blocks) {
+        const UnitShards shards = layouts_.Shards(shard_table_, table, layout, cols);
         if (shards.ragged == nullptr) {
-          shards.ForEachKind(
-              [&](int shard, int count) { count_shards(shard, PriceOf(shard, surrogate), count); });
-          continue;
+          shards.ForEachKind([&](int shard, int count) {
+            count_shards(shard, PriceOf(shard, surrogate), count * blocks);
+          });
+          return;
         }
         // Blocks are in proportion to what their ranks are.
         for (int i = 0; i < shards.count; ++i) {
-          count_shards(shards.at(i), PriceOn(i, shards.at(i), surrogate), 1);
+          count_shards(shards.at(i), PriceOn(i, shards.at(i), surrogate), blocks);
         }
-      }
+      });
       priced[t].push_back(p);
     }
     if (!rules_.has_off_device()) continue;

@@ -93,6 +93,9 @@ class Construction {
                       const CommSurrogate& surrogate);
   // Whether the table, whole, takes more than half of a rank's device memory.
   bool IsLarge(int table);
+  // Calls visit(cols, blocks) for the widths of a layout and how many blocks have them.
+  template <typename Visit>
+  void ForEachWidth(int table, const TableLayout& layout, const Visit& visit);
   // Whether a shard of it is; makes all of them known to the table of shards.
   bool IsTooLarge(int table, const TableLayout& layout);
   double PriceOf(int shard, const CommSurrogate& surrogate) const;
@@ -148,7 +151,7 @@ class Construction {
   std::vector<int> added_;              // unit ids in order
   bool leaves_device_ = false;          // some table of the choice does
   std::vector<bool> placed_otherwise_;  // by table: all of it is
-  std::vector<std::int64_t> widths_;    // of one layout, kept for its memory
+  std::vector<std::int64_t> widths_;    // of one ForEachWidth, kept for its memory
 };
 
 }  // namespace neuroshard

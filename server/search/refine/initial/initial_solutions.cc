@@ -179,34 +179,33 @@ bool InitialSolutions::Repair(const PricedLayouts& layouts, Solution& solution) 
 
 bool InitialSolutions::PredictWholeTables() {
   const std::vector<Table>& tables = context_.request().tables;
-  const auto shard_of = [&](std::size_t t, int residency) {
-    const std::int64_t dim = tables[t].embedding_dim;
-    return shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise, dim, 1, residency)
-        .full;
-  };
+  std::vector<int> shards;  // by table, in each of its residencies
   for (std::size_t t = 0; t < tables.size(); ++t) {
     whole_residencies_.push_back(*rules_.of(static_cast<int>(t)).residencies);
-    for (const int residency : whole_residencies_[t]) shard_of(t, residency);
+    const UnitShards whole = shard_table_.Shards(static_cast<int>(t), ShardingType::kTableWise,
+                                                 tables[t].embedding_dim, 1);
+    for (const int residency : whole_residencies_[t]) {
+      shards.push_back(shard_table_.InResidency(whole, residency).full);
+    }
     if ((t + 1) % kTablesAtOnce != 0 && t + 1 < tables.size()) continue;
     shard_table_.PredictNew();
     if (context_.ShouldStop()) return false;
   }
   whole_tables_.resize(tables.size());
-  std::vector<std::pair<int, int>> shards;  // of a table, each with its residency
+  auto shard = shards.begin();
+  std::vector<std::pair<int, int>> by_bytes;  // shards of a table and their residencies
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    shards.clear();
-    for (const int residency : whole_residencies_[t]) {
-      shards.emplace_back(shard_of(t, residency), residency);
-    }
-    std::stable_sort(shards.begin(), shards.end(), [&](const auto& a, const auto& b) {
+    by_bytes.clear();
+    for (const int residency : whole_residencies_[t]) by_bytes.emplace_back(*shard++, residency);
+    std::stable_sort(by_bytes.begin(), by_bytes.end(), [&](const auto& a, const auto& b) {
       return shard_table_.bytes(a.first) < shard_table_.bytes(b.first);
     });
     whole_residencies_[t].clear();
-    for (const auto& [shard, residency] : shards) {
+    for (const auto& [id, residency] : by_bytes) {
       whole_residencies_[t].push_back(residency);
-      const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
-      const HostBytes& host_bytes = shard_table_.host_bytes(shard);
-      whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.bytes(shard),
+      const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(id));
+      const HostBytes& host_bytes = shard_table_.host_bytes(id);
+      whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.bytes(id),
                                   host_bytes.memory, host_bytes.ssd});
     }
   }

@@ -107,15 +107,14 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
                          rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
                          there.forward_load, there.backward_load};
     ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
-    const std::int64_t source_bytes = BytesOf(departure.rest) - BytesOf(unit);
-    const std::int64_t target_bytes = BytesOf(transfer.arriving) - BytesOf(joined);
+    const std::int64_t source_room =
+        solution.LeftBytes(source) + BytesOf(unit) - BytesOf(departure.rest);
+    const std::int64_t target_room =
+        solution.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
     const std::size_t t = static_cast<std::size_t>(transfer.target);
     std::size_t estimated = 0;
     for (std::size_t r = transfers_.returns_begin(t); r < transfers_.returns_begin(t + 1); ++r) {
-      if (!solution.Fits(source, source_bytes + return_bytes_[r].source) ||
-          !solution.Fits(target, target_bytes + return_bytes_[r].target)) {
-        continue;
-      }
+      if (return_bytes_[r].source > source_room || return_bytes_[r].target > target_room) continue;
       const RankTransfers::Return& back = transfers_.returns()[r];
       if (!back.whole() && back.cols != departure.cols) continue;
       const Unit& returning = solution.unit(back.unit);

@@ -78,8 +78,7 @@ class ResidencyMoves {
   const RankChanges& ChangesOf(const Solution& solution, int rank);
   void ListChanges(const Solution& solution, int rank, std::vector<Change>& changes);
   std::int64_t FreeBytes(const Solution& solution, int rank) const {
-    return solution.available_bytes(rank) - solution.rank(rank).bytes -
-           more_bytes_[static_cast<std::size_t>(rank)];
+    return solution.LeftBytes(rank) - more_bytes_[static_cast<std::size_t>(rank)];
   }
   // Whether the move, and so much more compute of single shards on the rank, is estimated at more
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
