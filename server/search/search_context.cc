@@ -25,11 +25,11 @@ int CountSplits(const Plan& plan) {
 }
 
 // 0.1 ms a table and at least 100 ms. With host memory or SSDs at least 4 ms a rank, too, since
-// there is more to decide, and otherwise 85 ms, since its steps take longer than they are counted.
+// there is more to decide, and otherwise 50 ms, since its steps take longer than they are counted.
 constexpr double kWorkNsATable = 1e5;
 constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
-constexpr double kMinWorkNsWithHostMemory = 8.5e7;
+constexpr double kMinWorkNsWithHostMemory = 5e7;
 
 double MostWorkNs(const PlanRequest& request) {
   const SearchOptions& search = request.search;
