@@ -139,6 +139,7 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
     shard_table_.PredictNew();
     if (context_.ShouldStop()) return {};
     const int table = static_cast<int>(t);
+    priced[t].reserve(layouts[t].size());
     for (const TableLayout& layout : layouts[t]) {
       PricedLayout p{.layout = layout};
       const auto count_shards = [&](int shard, double price_ms, int count) {

@@ -201,6 +201,7 @@ bool InitialSolutions::PredictWholeTables() {
       return shard_table_.bytes(a.first) < shard_table_.bytes(b.first);
     });
     whole_residencies_[t].clear();
+    whole_tables_[t].reserve(by_bytes.size());
     for (const auto& [id, residency] : by_bytes) {
       whole_residencies_[t].push_back(residency);
       const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(id));
@@ -262,7 +263,9 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (off_device) {
       holdings_[t].clear();
+      holdings_[t].reserve(layouts[t].size());
       positions_[t].clear();
+      positions_[t].reserve(layouts[t].size());
     }
     auto best_key = std::make_pair(kNoLimit, kNoLimit);
     for (std::size_t l = 0; l < layouts[t].size(); ++l) {
