@@ -285,10 +285,11 @@ Status PriceSync(const AskedRow& asked, const v1::ShardPlanRequest& message,
   if (groups.replicas() == 1) return absl::OkStatus();
   NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(message_plan));
-  groups.set_sync_bytes(SyncBytes(request, plan));
+  const SyncBytes bytes = SyncBytesOf(request, plan);
+  groups.set_sync_bytes(bytes.total);
   Violations none;
   groups.set_sync_ms(SyncMs(DecodeTopology(asked.topology->topology(), none), asked.groups->size,
-                            asked.groups->ranks, groups.sync_bytes()));
+                            asked.groups->ranks, bytes));
   AddTorchRecWarnings(request, plan, row);
   return absl::OkStatus();
 }

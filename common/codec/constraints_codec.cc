@@ -381,9 +381,13 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
     const Table& table = request.tables[t];
     if (on_ssd[t] || (!table.max_l1_cache_bytes && table.l2_cache_bytes == 0)) continue;
     if (request.may_use_ssd() && request.migration.has_value()) continue;  // in place there
-    warnings.push_back(
-        fmt::format("tables[{}].{} changes nothing: no rule lists key_value for the table", t,
-                    table.max_l1_cache_bytes ? "max_l1_cache_bytes" : "l2_cache_bytes"));
+    const auto warn = [&](bool given, std::string_view field) {
+      if (!given) return;
+      warnings.push_back(fmt::format(
+          "tables[{}].{} counts for key_value alone, which no rule lists for the table", t, field));
+    };
+    warn(table.max_l1_cache_bytes.has_value(), "max_l1_cache_bytes");
+    warn(table.l2_cache_bytes != 0, "l2_cache_bytes");
   }
   return warnings;
 }

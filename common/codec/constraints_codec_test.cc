@@ -240,10 +240,10 @@ constraints:
   EXPECT_THAT(DecodeRequest(message)->warnings,
               ElementsAre("constraints.tables[1].cache_load_factor changes nothing: "
                           "compute_kernels does not list fused_uvm_caching",
-                          "tables[1].max_l1_cache_bytes changes nothing: no rule lists key_value "
-                          "for the table",
-                          "tables[2].l2_cache_bytes changes nothing: no rule lists key_value for "
-                          "the table"));
+                          "tables[1].max_l1_cache_bytes counts for key_value alone, which no rule "
+                          "lists for the table",
+                          "tables[2].l2_cache_bytes counts for key_value alone, which no rule "
+                          "lists for the table"));
   message.set_optimizer("sgd");
   EXPECT_THAT(DecodeRequest(message)->warnings,
               testing::Contains("constraints.tables[0].compute_kernels lists key_value, which "

@@ -158,6 +158,9 @@ std::vector<Fault> TableFaults() {
        table([](v1::Table& t) { t.set_pooling_mode("none"); })},
       {"tables[1].features[0]", "must not be empty",
        table([](v1::Table& t) { t.add_features(""); })},
+      {"tables[1].features[2]", "is given twice, first at features[0]", table([](v1::Table& t) {
+         for (const char* feature : {"g", "h", "g"}) t.add_features(feature);
+       })},
       {"tables[1].module", "at most 512",
        table([](v1::Table& t) { t.set_module(std::string(600, 'm')); })},
   };
@@ -701,7 +704,7 @@ TEST(TableIdentityTest, APreviousPlansEntriesGetTheNamesOfTheirTables) {
   EXPECT_EQ(request->migration->previous.tables[1].module, "model.sparse.ebc");
 }
 
-TEST(TableKindTest, AnUnpooledTableHasNoPoolingMode) {
+TEST(TableKindTest, AnUnpooledTableHasNoPoolingModeAndNoWeights) {
   v1::ShardPlanRequest message = GoodRequest(2);
   message.mutable_tables(1)->set_kind("embedding");
   const auto request = Decode(message);
@@ -711,9 +714,10 @@ TEST(TableKindTest, AnUnpooledTableHasNoPoolingMode) {
   EXPECT_THAT(request->warnings, IsEmpty());
   EXPECT_EQ(Decode(EncodePlanRequest(*request))->tables, request->tables);
   message.mutable_tables(1)->set_pooling_mode("sum");
+  message.mutable_tables(1)->set_weighted(true);
   message.mutable_tables(0)->set_kind("sequence");
   EXPECT_THAT(FaultyFields(Decode(message).status()),
-              ElementsAre("tables[0].kind", "tables[1].pooling_mode"));
+              ElementsAre("tables[0].kind", "tables[1].pooling_mode", "tables[1].weighted"));
 }
 
 TEST(PoolingFactorsTest, AreOneAFeatureAndSumToThePoolingFactor) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/codec/field_limits.h"
 
 namespace neuroshard {
@@ -205,9 +206,17 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   if (table.kind == TableKind::kEmbedding && !message.pooling_mode().empty()) {
     check.Fail("pooling_mode", "must not be given for kind \"embedding\", which pools nothing");
   }
+  if (table.kind == TableKind::kEmbedding && message.weighted()) {
+    check.Fail("weighted", "must not be true for kind \"embedding\", which adds up nothing");
+  }
   table.weighted = message.weighted();
+  absl::flat_hash_map<std::string_view, int> features;
   for (int i = 0; i < message.features_size(); ++i) {
-    check.IsNonEmptyText(fmt::format("features[{}]", i), message.features(i), kMaxNameBytes);
+    const std::string field = fmt::format("features[{}]", i);
+    check.IsNonEmptyText(field, message.features(i), kMaxNameBytes);
+    const auto [first, added] = features.try_emplace(message.features(i), i);
+    if (!added)
+      check.Fail(field, fmt::format("is given twice, first at features[{}]", first->second));
     table.features.push_back(message.features(i));
   }
   if (!message.output_dtype().empty()) {

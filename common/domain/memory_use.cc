@@ -20,20 +20,17 @@ std::int64_t Saturate(double bytes) {
 
 }  // namespace
 
-OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype) {
+OptimizerState StateOf(Optimizer optimizer) {
   constexpr double kFloat = sizeof(float);
-  // Of the weights' type in these two, as ever; FBGEMM keeps floats.
-  const double as_weights =
-      ElementBytes(weight_dtype) == 1 ? kFloat : static_cast<double>(ElementBytes(weight_dtype));
   switch (optimizer) {
     case Optimizer::kSgd:
       return {};
     case Optimizer::kAdagrad:
-      return {as_weights, 0};
+      return {kFloat, 0};
     case Optimizer::kRowwiseAdagrad:
       return {0, kFloat};
     case Optimizer::kAdam:
-      return {2 * as_weights, 0};
+      return {2 * kFloat, 0};
     case Optimizer::kPartialRowwiseAdam:
       return {kFloat, kFloat};
     case Optimizer::kLamb:
@@ -65,10 +62,10 @@ double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   return 0;
 }
 
-// Of rows on SSD, on the device (EmbOptimType.ssd_state_splits of FBGEMM 1.9): floats whatever the
-// weights are, and Adam's count of each row's updates.
+// Of rows on SSD, on the device (EmbOptimType.ssd_state_splits of FBGEMM 1.9): Adam counts each
+// row's updates besides.
 OptimizerState SsdStateOf(Optimizer optimizer) {
-  OptimizerState state = StateOf(optimizer, DataType::kFp32);
+  OptimizerState state = StateOf(optimizer);
   if (optimizer == Optimizer::kAdam) state.row_bytes += sizeof(float);
   return state;
 }
@@ -216,13 +213,16 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   }
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
 
-  const OptimizerState state =
-      on_ssd ? SsdStateOf(request.optimizer) : StateOf(request.optimizer, table.weight_dtype);
+  const OptimizerState state = on_ssd ? SsdStateOf(request.optimizer) : StateOf(request.optimizer);
   const double element_state = r * c * state.element_bytes;
+  const double row_state = r * state.row_bytes;
+  const bool updated_by_host = layout.kernel == ComputeKernel::kOffload;
   const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
   use.optimizer_bytes =
-      Saturate(r * state.row_bytes + (in_host_memory ? 0 : element_state) + gradient);
-  if (in_host_memory) use.host_optimizer_bytes = Saturate(element_state);
+      Saturate((updated_by_host ? 0 : row_state) + (in_host_memory ? 0 : element_state) + gradient);
+  if (in_host_memory) {
+    use.host_optimizer_bytes = Saturate(element_state + (updated_by_host ? row_state : 0));
+  }
   use.cache_state_bytes =
       on_ssd ? Saturate(r * cached * kCacheBytesPerSlot) : CacheStateBytes(layout, rows);
 

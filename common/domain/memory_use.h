@@ -42,12 +42,12 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-// Optimizer state as FBGEMM keeps it (kFull).
+// Optimizer state as FBGEMM keeps it (kFull): floats, whatever the weights are.
 struct OptimizerState {
   double element_bytes = 0;  // of each weight, where the row is
   double row_bytes = 0;      // of each row, on the device
 };
-OptimizerState StateOf(Optimizer optimizer, DataType weight_dtype);
+OptimizerState StateOf(Optimizer optimizer);
 
 // Of each row (of a shard) besides its values: FBGEMM's scale and bias of int8.
 constexpr double RowBytesBesides(DataType weight_dtype) {
@@ -66,9 +66,8 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // saturates at 2^52 bytes, more than any device has, instead of overflowing.
 //
 // kFull. weights: rows x cols x dtype, int8 8 B a row more (FBGEMM's scale and bias). optimizer:
-// SGD 0, Adagrad 1x weights, row-wise Adagrad 4 B a row, Adam 2x weights (of fp8 and int8
-// weights: 4 B for each x); LARS-SGD 4 B, LAMB 8 B, partial row-wise Adam 4 B a weight and 4 B a
-// row; a dense kernel's gradient is counted here too, 1x weights. input: 8 B an id (4 B more if
+// SGD 0, Adagrad 4 B a weight, row-wise Adagrad 4 B a row, Adam 8 B a weight, LARS-SGD 4 B, LAMB
+// 8 B, partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here too, 1x weights. input: 8 B an id (4 B more if
 // weighted) of the global batch, of which a cut in rows gets its share, times the batches that
 // the pipeline holds: 1, 2 (train_sparse_dist) or 3 (train_prefetch_sparse_dist, which takes 7 x
 // 8 B an id more of a cached table). output: global batch x cols x 4 B or output_dtype's, a
@@ -88,7 +87,8 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // Rows in host memory (fused_uvm, fused_uvm_caching, offload): weights and optimizer state count
 // for the host, those of the share that a cache holds for the device as well, with 4 B a row and 16
 // B a cached row of the cache's own state (none under kWeightsOnly). Under kFull as FBGEMM has it:
-// a cache holds no optimizer state, and state of whole rows (4 B a row) is on the device.
+// a cache holds no optimizer state, and state of whole rows (4 B a row) is on the device, of offload
+// on the host, whose CPU updates the rows.
 //
 // Rows on SSD (key_value): weights count there, those of CachedShare on the device, of
 // HostCachedShare in host memory. Under kFull as FBGEMM 1.9's SSDTableBatchedEmbeddingBags has it:

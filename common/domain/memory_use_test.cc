@@ -77,8 +77,24 @@ TEST(ShardMemoryTest, OptimizersKeepFloatsOfNarrowWeights) {
     EXPECT_EQ(bytes(Optimizer::kLarsSgd, dtype), 1000 * 32 * 4);
     EXPECT_EQ(bytes(Optimizer::kRowwiseAdagrad, dtype), 1000 * 4);
   }
-  EXPECT_EQ(bytes(Optimizer::kAdam, DataType::kFp8), 1000 * 32 * 8);
-  EXPECT_EQ(bytes(Optimizer::kAdam, DataType::kFp16), 1000 * 32 * 4);
+  for (const DataType dtype : {DataType::kFp8, DataType::kFp16, DataType::kBf16}) {
+    EXPECT_EQ(bytes(Optimizer::kAdam, dtype), 1000 * 32 * 8);
+    EXPECT_EQ(bytes(Optimizer::kAdagrad, dtype), 1000 * 32 * 4);
+  }
+}
+
+TEST(ShardMemoryTest, AHostThatUpdatesRowsKeepsAllOfTheirState) {
+  ShardLayout layout;
+  layout.kernel = ComputeKernel::kOffload;
+  const MemoryUse by_host =
+      ShardMemory(Request(Optimizer::kPartialRowwiseAdam), SmallTable(), layout, 1000, 32);
+  EXPECT_EQ(by_host.optimizer_bytes, 0);
+  EXPECT_EQ(by_host.host_optimizer_bytes, 1000 * (32 * 4 + 4));
+  layout.kernel = ComputeKernel::kFusedUvm;
+  const MemoryUse by_device =
+      ShardMemory(Request(Optimizer::kPartialRowwiseAdam), SmallTable(), layout, 1000, 32);
+  EXPECT_EQ(by_device.optimizer_bytes, 1000 * 4);
+  EXPECT_EQ(by_device.host_optimizer_bytes, 1000 * 32 * 4);
 }
 
 TEST(ShardMemoryTest, RowsOfInt8HaveAScaleAndABias) {

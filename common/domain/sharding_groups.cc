@@ -99,29 +99,34 @@ StatusOr<Topology> TopologyOfGroup(const Topology& topology, int group_size, Gro
   return first;
 }
 
-std::int64_t SyncBytes(const PlanRequest& request, const Plan& plan) {
+SyncBytes SyncBytesOf(const PlanRequest& request, const Plan& plan) {
   PlanRequest counted;  // the rule kFull
   counted.optimizer = request.optimizer;
-  std::vector<MemoryUse> of_rank(static_cast<std::size_t>(request.topology.num_ranks()));
+  std::vector<SyncBytes> of_rank(static_cast<std::size_t>(request.topology.num_ranks()));
   const std::vector<int> table_of = TablesOf(plan, request.tables);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const TablePlan& table = plan.tables[t];
     const Table& of = request.tables[static_cast<std::size_t>(table_of[t])];
     if (table.sharding_type == ShardingType::kDataParallel) continue;
     for (const Shard& shard : table.shards) {
-      of_rank[static_cast<std::size_t>(shard.rank)] +=
-          ShardMemory(counted, of, shard.rows, shard.cols);
+      const MemoryUse use = ShardMemory(counted, of, shard.rows, shard.cols);
+      const std::int64_t bytes = use.weights_bytes + use.optimizer_bytes;
+      SyncBytes& sum = of_rank[static_cast<std::size_t>(shard.rank)];
+      sum.total += bytes;
+      if (TierOf(table.compute_kernel) != MemoryTier::kDevice) sum.off_device += bytes;
     }
   }
-  std::int64_t most = 0;
-  for (const MemoryUse& use : of_rank) {
-    most = std::max(most, use.weights_bytes + use.optimizer_bytes);
+  SyncBytes most;
+  for (const SyncBytes& sum : of_rank) {
+    most.total = std::max(most.total, sum.total);
+    most.off_device = std::max(most.off_device, sum.off_device);
   }
   return most;
 }
 
-double SyncMs(const Topology& topology, int group_size, GroupRanks ranks, std::int64_t bytes) {
+double SyncMs(const Topology& topology, int group_size, GroupRanks ranks, const SyncBytes& bytes) {
   const int world_size = topology.num_ranks();
+  if (group_size == world_size) return 0;
   const Bandwidths& bandwidths = topology.bandwidths;
   const Fabric fabric = topology.fabric.value_or(
       Fabric{"", {0, bandwidths.intra_host_bytes_per_s}, {0, bandwidths.inter_host_bytes_per_s}});
@@ -136,9 +141,11 @@ double SyncMs(const Topology& topology, int group_size, GroupRanks ranks, std::i
       pod = PodOf(topology, rank);
     }
     const FabricCollectives replicas(fabric, hosts);
-    slowest = std::max(slowest, replicas.AllReduce(static_cast<double>(bytes)));
+    slowest = std::max(slowest, replicas.AllReduce(static_cast<double>(bytes.total)));
   }
-  return slowest;
+  constexpr double kMsPerSecond = 1000;
+  return slowest + 2 * kMsPerSecond * static_cast<double>(bytes.off_device) /
+                       bandwidths.host_to_device_bytes_per_s;
 }
 
 }  // namespace neuroshard

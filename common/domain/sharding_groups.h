@@ -27,15 +27,20 @@ int RankOfGroup(int world_size, int group_size, GroupRanks ranks, int group, int
 // group_size >= 1. O(ranks).
 StatusOr<Topology> TopologyOfGroup(const Topology& topology, int group_size, GroupRanks ranks);
 
-// Bytes that the fullest rank of a group's plan averages with the other groups, wherever they lie:
-// weights and optimizer state (MemoryRule::kFull's) of all tables but data_parallel ones, whose
-// gradients DDP reduces. `plan`: a legal one for `request`.
-std::int64_t SyncBytes(const PlanRequest& request, const Plan& plan);
+// What the ranks of a group's plan average with the other groups: weights and optimizer state
+// (MemoryRule::kFull's) of all tables but data_parallel ones, whose gradients DDP reduces.
+struct SyncBytes {
+  std::int64_t total = 0;       // of the rank with the most, wherever they lie
+  std::int64_t off_device = 0;  // of the rank with the most: rows in host memory and on SSD
+};
+// `plan`: a legal one for `request`. O(shards).
+SyncBytes SyncBytesOf(const PlanRequest& request, const Plan& plan);
 
 // Time of DMPCollection.sync(): a ring all-reduce (FabricCollectives::AllReduce) over the ranks in
 // the same place of all groups, all places at once, each over links of its own; the slowest counts.
+// Rows off the device cross the link to the host before and after.
 // Links are the fabric's, without one those of topology.bandwidths, without latency. 0 for one
 // group. O(ranks).
-double SyncMs(const Topology& topology, int group_size, GroupRanks ranks, std::int64_t bytes);
+double SyncMs(const Topology& topology, int group_size, GroupRanks ranks, const SyncBytes& bytes);
 
 }  // namespace neuroshard

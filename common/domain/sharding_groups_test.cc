@@ -109,7 +109,7 @@ TEST(ShardingGroupsTest, OnePlanIsForAllGroups) {
   EXPECT_TRUE(TopologyOfGroup(mixed, 4, kAlternating).ok());
 }
 
-TEST(SyncBytesTest, AreWeightsAndStateOfTheFullestRankWithoutReplicas) {
+TEST(SyncBytesTest, AreWeightsAndStateOfTheFullestRankWithoutReplicasOfThemThoseOffTheDevice) {
   PlanRequest request;
   request.topology = Cluster(1, 2);
   request.optimizer = Optimizer::kRowwiseAdagrad;
@@ -131,7 +131,9 @@ TEST(SyncBytesTest, AreWeightsAndStateOfTheFullestRankWithoutReplicas) {
        ShardingType::kDataParallel,
        ComputeKernel::kDense,
        {{0, 100, 0, 8, 0}, {0, 100, 0, 8, 1}}}};
-  EXPECT_EQ(SyncBytes(request, plan), (100 * 4 * 4 + 100 * 4) + (100 * 8 * 2 + 100 * 4));
+  const SyncBytes bytes = SyncBytesOf(request, plan);
+  EXPECT_EQ(bytes.total, (100 * 4 * 4 + 100 * 4) + (100 * 8 * 2 + 100 * 4));
+  EXPECT_EQ(bytes.off_device, 100 * 8 * 2 + 100 * 4);
 }
 
 // Rings step by step: as many as a host has of the replicas, each with its part of the bytes; ring
@@ -185,22 +187,30 @@ TEST(SyncMsTest, IsARingAllReduceOverTheReplicas) {
       if (even) by_hand = std::max(by_hand, RingsByHand(host_of, 1e9, 300e9, 25e9));
     }
     if (!even) continue;  // the smallest host's adapters are all that count
-    EXPECT_NEAR(SyncMs(cluster, size, ranks, 1'000'000'000), by_hand, 1e-6)
+    EXPECT_NEAR(SyncMs(cluster, size, ranks, {1'000'000'000, 0}), by_hand, 1e-6)
         << world << " ranks of " << per_host << " in groups of " << size;
     ++rounds;
   }
   EXPECT_GT(rounds, 80);
 }
 
+TEST(SyncMsTest, RowsOffTheDeviceCrossTheLinkToTheHostTwice) {
+  Topology cluster = Cluster(2, 4);
+  cluster.bandwidths.host_to_device_bytes_per_s = 30e9;
+  const double on_device_ms = SyncMs(cluster, 4, kContiguous, {600'000'000, 0});
+  EXPECT_NEAR(SyncMs(cluster, 4, kContiguous, {600'000'000, 300'000'000}), on_device_ms + 2 * 10,
+              1e-9);
+}
+
 TEST(SyncMsTest, FabricsHaveLatencyAndPodsHaveAHostsLinks) {
   Topology cluster = Cluster(2, 4);
   cluster.fabric = Fabric{"made up", {4, 300e9}, {10, 25e9}};
   // Two neighbours: 2 steps of 4 us, half of the bytes there and back.
-  EXPECT_NEAR(SyncMs(cluster, 4, kAlternating, 300'000'000), 2 * 0.004 + 1.0, 1e-9);
-  EXPECT_NEAR(SyncMs(cluster, 4, kContiguous, 25'000'000), 2 * 0.010 + 1.0, 1e-9);
+  EXPECT_NEAR(SyncMs(cluster, 4, kAlternating, {300'000'000, 0}), 2 * 0.004 + 1.0, 1e-9);
+  EXPECT_NEAR(SyncMs(cluster, 4, kContiguous, {25'000'000, 0}), 2 * 0.010 + 1.0, 1e-9);
   cluster.pod_size = 2;
-  EXPECT_NEAR(SyncMs(cluster, 4, kContiguous, 300'000'000), 2 * 0.004 + 1.0, 1e-9);
-  EXPECT_EQ(SyncMs(cluster, 8, kAlternating, 300'000'000), 0);
+  EXPECT_NEAR(SyncMs(cluster, 4, kContiguous, {300'000'000, 0}), 2 * 0.004 + 1.0, 1e-9);
+  EXPECT_EQ(SyncMs(cluster, 8, kAlternating, {300'000'000, 300'000'000}), 0);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ HostTraffic OffloadOf(const PricingConditions& conditions, const ShardFeatures& 
   const double distinct =
       std::min(static_cast<double>(shard.rows), ids / MeanIdCount(shard.reuse_histogram));
   const double row = RowBytes(shard.weight_dtype, cols);
-  const OptimizerState state = StateOf(conditions.optimizer, shard.weight_dtype);
+  const OptimizerState state = StateOf(conditions.optimizer);
   const double updated = 2 * distinct * (row + state.element_bytes * cols + state.row_bytes);
 
   const double link_ms_per_byte = kMsPerSecond / conditions.bandwidths.host_to_device_bytes_per_s;
@@ -69,8 +69,7 @@ HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatur
         2 * from_ssd * row * share * kMsPerSecond / conditions.bandwidths.ssd_bytes_per_s;
     return traffic;
   }
-  const double state =
-      hits.distinct_ids * cols * StateOf(conditions.optimizer, shard.weight_dtype).element_bytes;
+  const double state = hits.distinct_ids * cols * StateOf(conditions.optimizer).element_bytes;
   traffic.backward_ms = 2 * (outside * row + state) * ms_per_byte;
   return traffic;
 }

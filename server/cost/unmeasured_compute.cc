@@ -38,7 +38,7 @@ std::vector<E> Measured(const std::vector<std::string>& words, const std::string
 // once.
 double UpdateBytes(Optimizer optimizer, DataType dtype, double cols) {
   const bool takes_norms = optimizer == Optimizer::kLamb || optimizer == Optimizer::kLarsSgd;
-  const OptimizerState state = StateOf(optimizer, dtype);
+  const OptimizerState state = StateOf(optimizer);
   return 2 * (state.element_bytes * cols + state.row_bytes) +
          (takes_norms ? RowBytes(dtype, cols) : 0);
 }

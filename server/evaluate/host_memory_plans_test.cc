@@ -65,6 +65,17 @@ class HostMemoryPlansTest : public ::testing::Test {
   Plan plan_;
 };
 
+TEST_F(HostMemoryPlansTest, AllHostsHaveWhatTheirRanksMayTake) {
+  EXPECT_EQ(AllHostBytes(request_.topology), (HostBytes{20'000, 0}));
+  request_.topology.devices[0].max_host_memory_bytes = 1000;
+  EXPECT_EQ(AllHostBytes(request_.topology).memory, 20'000) << "rank 1 may take the rest";
+  request_.topology.devices[1].max_host_memory_bytes = 2000;
+  request_.topology.ssd_bytes = {0, 5000};
+  EXPECT_EQ(AllHostBytes(request_.topology), (HostBytes{13'000, 5000}));
+  request_.topology.ssd_bytes.assign(2, std::int64_t{1} << 62);
+  EXPECT_GT(AllHostBytes(request_.topology).ssd, std::int64_t{1} << 60);
+}
+
 TEST_F(HostMemoryPlansTest, KernelsInHostMemoryAreLegalWhereHostsHaveSome) {
   EXPECT_THAT(Check(), IsEmpty());
   request_.topology.host_memory_bytes.clear();

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/domain/host_memory.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "common/domain/shard_layout.h"
-#include "server/evaluate/host_memory.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"

@@ -115,6 +115,24 @@ TEST_F(CompiledRulesTest, RowsInProportionAreCutByRowWiseAlone) {
   EXPECT_THAT(sizes(0), ElementsAre(11, 11, 11, 11, 56));
 }
 
+// Equal remainders go to the lower rank, whatever the speeds are counted in.
+TEST_F(CompiledRulesTest, SpeedsOfOneProportionCutRowsAlike) {
+  Rule({0}).row_proportion = RowProportion::kSpeed;
+  const auto rows_at = [&](double fast, double slow) {
+    for (std::size_t r = 0; r < 5; ++r) {
+      request_.topology.devices[r].compute_speed = r < 2 ? fast : slow;
+    }
+    std::vector<std::int64_t> rows;
+    for (const Block& block : RowWiseBlocks(1000, 5, Compile().row_cut(0))) {
+      rows.push_back(block.size);
+    }
+    return rows;
+  };
+  EXPECT_EQ(rows_at(1, 0.6), rows_at(10, 6));
+  EXPECT_EQ(rows_at(1, 0.7), rows_at(100, 70));
+  EXPECT_THAT(rows_at(1, 0.6), ElementsAre(263, 263, 158, 158, 158));
+}
+
 TEST_F(CompiledRulesTest, OfTwoProportionsThereIsNone) {
   Rule({0, 1}).row_proportion = RowProportion::kMemory;
   Rule({0}).row_proportion = RowProportion::kMemory;

@@ -9,6 +9,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
+#include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "common/domain/tables_in_place.h"
@@ -157,20 +158,24 @@ std::string Demands::Says(std::size_t f) const {
       return fmt::format("only tables in place as {} may change place",
                          ListText(request_.migration->only_types));
     case Kind::kMemory: {
-      std::int64_t available = 0;
+      std::int64_t available = 0, reserved = 0;
       for (const Device& device : request_.topology.devices) {
-        available += std::max<std::int64_t>(
-            0, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
+        const std::int64_t reserve = ReserveBytes(request_.memory, device.memory_bytes);
+        available += std::max<std::int64_t>(0, device.memory_bytes - reserve);
+        reserved += std::min(device.memory_bytes, reserve);
       }
-      const auto of_hosts = [](const std::vector<std::int64_t>& memory, const char* name) {
-        std::int64_t all = 0;
-        for (const std::int64_t bytes : memory) all = std::min(kAnyMemory, all + bytes);
-        return all == 0 ? "" : " and " + FormatBytes(all) + name;
-      };
-      return fmt::format(
-          "{} for shards on {} ranks{}{}", FormatBytes(available), request_.topology.num_ranks(),
-          of_hosts(request_.topology.host_memory_bytes, " of host memory"),
-          request_.may_use_ssd() ? of_hosts(request_.topology.ssd_bytes, " of SSD") : "");
+      const HostBytes host_room = AllHostBytes(request_.topology);
+      std::string text = fmt::format("{} for shards on {} ranks", FormatBytes(available),
+                                     request_.topology.num_ranks());
+      if (reserved > 0) text += fmt::format(" beside a reserve of {}", FormatBytes(reserved));
+      if (host_room.memory > 0) {
+        text += fmt::format(" and {} of host memory", FormatBytes(host_room.memory));
+      }
+      if (host_room.ssd == 0) return text;
+      if (!request_.may_use_ssd()) {
+        return text + "; SSDs are for tables whose rule lists key_value, which none does";
+      }
+      return text + fmt::format(" and {} of SSD", FormatBytes(host_room.ssd));
     }
   }
   return "";

@@ -35,7 +35,8 @@ class SharedWeights {
 }  // namespace
 
 std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion proportion) {
-  constexpr int kSpeedBits = 40;
+  // Speeds are written as decimals, whose proportions stay exact so.
+  constexpr double kSpeedUnits = 1e9;
   const bool by_memory = proportion == RowProportion::kMemory;
   if (by_memory && !request.constraints.memory_weights.empty()) {
     return request.constraints.memory_weights;
@@ -46,7 +47,7 @@ std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion p
     weights.push_back(
         by_memory ? std::max<std::int64_t>(
                         0, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes))
-                  : std::llround(std::ldexp(device.compute_speed, kSpeedBits)));
+                  : std::llround(device.compute_speed * kSpeedUnits));
   }
   return weights;
 }

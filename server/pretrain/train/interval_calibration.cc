@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxBuckets = 8;
 constexpr std::size_t kMinGroups = 20;
+constexpr std::size_t kGroupsABucket = 60;
 // Of a normal distribution: standard deviation over median absolute deviation.
 constexpr double kDeviationOfMedian = 1.4826;
 // A model that is exact where it was calibrated still gets an interval.
@@ -75,7 +76,7 @@ std::size_t GroupsOf(const std::vector<Miss>& misses) {
 }
 
 void AddNoise(const std::vector<Miss>& misses, std::size_t groups, IntervalManifest& interval) {
-  const std::size_t buckets = std::clamp<std::size_t>(groups / kMinGroups, 1, kMaxBuckets);
+  const std::size_t buckets = std::clamp<std::size_t>(groups / kGroupsABucket, 1, kMaxBuckets);
   const double per_bucket = static_cast<double>(groups) / static_cast<double>(buckets);
   std::size_t begin = 0;
   double before = 0;

@@ -29,7 +29,7 @@ struct CalibrationValue {
 };
 
 // noise: 1.4826 x the median of |ln(measured / unseen)| in up to 8 buckets of about equal weight by
-// what was said, at least 20 groups each; factor: the quantile of |ln(measured / unseen)| /
+// what was said, at least 60 groups each; factor: the quantile of |ln(measured / unseen)| /
 // deviation that (groups + 1) x coverage groups do not exceed, as conformal prediction takes it.
 // All groups weigh the same: their values are not independent. rank_factors: the same of each rank
 // count that 20 groups or more have, where there are two such counts. Values that are not above 0

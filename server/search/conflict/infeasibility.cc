@@ -12,6 +12,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
+#include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -235,16 +236,13 @@ class Prover {
   // may not be on SSD, and all of them.
   std::optional<Infeasibility> AllMemories() {
     if (!rules_.has_off_device()) return std::nullopt;
-    const auto sum = [](const std::vector<std::int64_t>& memory) {
-      std::int64_t all = 0;
-      for (const std::int64_t bytes : memory) {
-        all = CappedSum(all, std::max<std::int64_t>(0, bytes));
-      }
-      return all;
-    };
-    const std::int64_t room = sum(available_);
-    const std::int64_t of_hosts = sum(request_.topology.host_memory_bytes);
-    const std::int64_t on_ssd = rules_.has_ssd() ? sum(request_.topology.ssd_bytes) : 0;
+    std::int64_t room = 0;
+    for (const std::int64_t bytes : available_) {
+      room = CappedSum(room, std::max<std::int64_t>(0, bytes));
+    }
+    const HostBytes host_room = AllHostBytes(request_.topology);
+    const std::int64_t of_hosts = host_room.memory;
+    const std::int64_t on_ssd = rules_.has_ssd() ? host_room.ssd : 0;
     std::vector<int> all, never_on_ssd;
     std::int64_t wanted = 0, wanted_beside_ssd = 0;
     for (int t = 0; t < num_tables(); ++t) {

@@ -12,11 +12,11 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/tables_in_place.h"
 #include "server/evaluate/check_plan.h"
-#include "server/evaluate/host_memory.h"
 #include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {

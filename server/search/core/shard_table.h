@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/evaluate/host_memory.h"
+#include "common/domain/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/spread.h"
 #include "server/search/search_context.h"

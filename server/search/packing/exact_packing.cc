@@ -55,7 +55,7 @@ class ExactPacker {
     if (position == order_.size()) return true;
     if (++nodes_ > kMaxNodes || remaining_bytes_[position] > total_free_) return false;
     const std::size_t table = order_[position];
-    if (cutting_ == Cutting::kColumns) {
+    if (cutting_ != Cutting::kWholeTables) {
       return PlaceColumns(position, request_.tables[table].embedding_dim, false, 0);
     }
     for (std::size_t rank = 0; rank < free_.size(); ++rank) {

@@ -33,7 +33,7 @@ StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
                                 const StopSignal& stop) {
   NS_RETURN_IF_ERROR(CheckPackingBounds(request, cutting));
   if (std::optional<Placement> whole = PackWholeTables(request)) return *std::move(whole);
-  if (cutting == Cutting::kColumns) {
+  if (cutting != Cutting::kWholeTables) {
     for (const CutOrder order : {CutOrder::kLargestTableFirst, CutOrder::kLargestGranuleFirst}) {
       if (std::optional<Placement> cut = PackCuttingColumns(request, order)) return *std::move(cut);
     }
@@ -44,16 +44,14 @@ StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
     if (whole.placement.has_value() || cutting == Cutting::kWholeTables) exact = std::move(whole);
   }
   if (exact.placement) return *std::move(exact.placement);
-  const char* const how =
-      cutting == Cutting::kWholeTables ? " without cutting columns (strategy neuroshard does)" : "";
+  const char* const how = WithoutCuts(cutting);
   if (exact.exhausted) {
     return WithReason(
         FailedPrecondition("no plan can exist{}: the tables fit into the memory of all ranks "
                            "together, but no way of distributing them keeps every rank within its "
                            "own (all were tried)",
                            how),
-        cutting == Cutting::kWholeTables ? FailureReason::kNoPlanFound
-                                         : FailureReason::kOutOfMemory);
+        cutting == Cutting::kColumns ? FailureReason::kOutOfMemory : FailureReason::kNoPlanFound);
   }
   return WithReason(
       FailedPrecondition("no plan was found{}: the tables would fit into the memory of all ranks "

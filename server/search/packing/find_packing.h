@@ -12,7 +12,21 @@ enum class Cutting {
   kWholeTables,  // every table on one rank
   kColumns,  // tables may be cut at multiples of kColumnAlignment columns, into one piece a rank at
              // most
+  kColumnsNotRows  // the same, of a strategy that cuts no rows where the request allows it
 };
+
+// What a plan of the others might have, for "no plan can exist"; empty of kColumns.
+constexpr const char* WithoutCuts(Cutting cutting) {
+  switch (cutting) {
+    case Cutting::kWholeTables:
+      return " without cutting columns (strategy neuroshard does)";
+    case Cutting::kColumnsNotRows:
+      return " without cutting rows (strategy refine does)";
+    case Cutting::kColumns:
+      break;
+  }
+  return "";
+}
 
 // Tries, in this order: bounds that exclude any plan; best-fit decreasing of whole tables, making
 // room by moves and swaps; with kColumns, cutting what does not fit, largest tables first and then
@@ -21,7 +35,8 @@ enum class Cutting {
 // `stop` cuts the last of these.
 //
 // FAILED_PRECONDITION "no plan can exist: ..." when that is proven (names the tables or the bytes
-// that lack), "no plan was found: ..." when the effort ran out.
+// that lack; "no plan can exist without ..." when other cuts might help), "no plan was found: ..."
+// when the effort ran out.
 StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
                                 const StopSignal& stop = NeverStop());
 

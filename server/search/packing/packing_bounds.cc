@@ -46,12 +46,10 @@ class BoundsChecker {
     }
     if (std::string reason = WhyTooMuch(); !reason.empty()) reasons.push_back(std::move(reason));
     if (reasons.empty()) return absl::OkStatus();
-    const bool cuts_would_help = cutting_ == Cutting::kWholeTables && unplaceable > 0;
+    const bool cuts_would_help = cutting_ != Cutting::kColumns && unplaceable > 0;
     return WithReason(
-        FailedPrecondition(
-            "no plan can exist{}: {}",
-            cuts_would_help ? " without cutting columns (strategy neuroshard does)" : "",
-            fmt::join(reasons, "; ")),
+        FailedPrecondition("no plan can exist{}: {}", cuts_would_help ? WithoutCuts(cutting_) : "",
+                           fmt::join(reasons, "; ")),
         cuts_would_help ? FailureReason::kNoPlanFound : FailureReason::kOutOfMemory);
   }
 

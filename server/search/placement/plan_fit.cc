@@ -8,9 +8,9 @@
 
 #include "common/base/bytes.h"
 #include "common/base/failure_reason.h"
+#include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
-#include "server/evaluate/host_memory.h"
 
 namespace neuroshard {
 

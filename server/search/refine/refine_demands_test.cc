@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -272,6 +273,30 @@ TEST(RefineDemandsTest, AStopAtAnyPollLeavesALegalPlanOrNone) {
     }
   }
   EXPECT_GT(cut, 20);
+}
+
+// NeuroShard's search, which cuts columns alone, runs inside of it.
+TEST(RefineDemandsTest, WithoutDemandsAPlanIsFoundWhereverATypeAllowsOne) {
+  Random random(77);
+  const auto model = MakeAnalyticCostModel();
+  int rows_alone = 0;
+  for (int i = 0; i < testing::Trials(120); ++i) {
+    PlanRequest request = RandomPlanRequest(
+        random,
+        {.max_tables = 2, .max_ranks = 4, .dims = {3, 4, 8}, .min_slack = 0.9, .max_slack = 1.6});
+    const BoundCostModel bound = BoundTo(request, *model);
+    const bool any = AnyPlanIsLegal(request, TypeSet(bound.sharding_types()));
+    LegalityCheck observer(request);
+    const auto refine = RunSearch(request, bound, NeverStop(), &observer);
+    ASSERT_EQ(refine.ok(), any) << "instance " << i << ": " << refine.status();
+    request.search.strategy = "neuroshard";
+    const auto columns = RunSearch(request, bound, NeverStop(), nullptr);
+    if (!any || columns.ok()) continue;
+    ++rows_alone;
+    EXPECT_THAT(std::string(columns.status().message()),
+                ::testing::StartsWith("no plan can exist without cutting rows"));
+  }
+  EXPECT_GT(rows_alone, 3);
 }
 
 }  // namespace

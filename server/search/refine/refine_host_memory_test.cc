@@ -560,6 +560,20 @@ TEST(RefineHostMemoryTest, NoBetterThanDeviceMemoryWhereAllFitsThere) {
   }
 }
 
+// Ranks' limits on host memory, SSDs that no rule allows and the reserve.
+TEST(RefineHostMemoryTest, WhereThereIsNoPlanItSaysWhatCannotBeUsed) {
+  Random random(5);
+  PlanRequest request = Request(random, 4, 2, 0.4, 10);
+  for (Device& device : request.topology.devices) device.max_host_memory_bytes = 1 << 10;
+  request.topology.ssd_bytes = {1 << 30};
+  request.memory.reserve_bytes = 1;
+  const auto result = Search(request);
+  EXPECT_THAT(std::string(result.status().message()),
+              ::testing::AllOf(HasSubstr("no plan can exist"), HasSubstr("2.00 KiB of host memory"),
+                               HasSubstr("beside a reserve of 2 B"),
+                               HasSubstr("SSDs are for tables whose rule lists key_value")));
+}
+
 TEST(RefineHostMemoryTest, WhereThereIsNoPlanBothMemoriesAreNamed) {
   Random random(7);
   const PlanRequest request = Request(random, 6, 4, 0.3, 0.4);

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
-#include "server/evaluate/host_memory.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
@@ -64,7 +64,8 @@ Status RunInside(const Strategy& strategy, SearchContext& context) {
   const Status status = strategy.Search(inner);
   context.CountInside(inner);
   NS_RETURN_IF_ERROR(relay.status());
-  return status;
+  // It may know of no plan where others are legal than it makes.
+  return context.has_plan() && absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
 }
 
 // `start`: LocalSearch's.

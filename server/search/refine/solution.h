@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "common/domain/host_memory.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
-#include "server/evaluate/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
 #include "server/search/core/rank_content.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/base/positions.h"
+#include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
-#include "server/evaluate/host_memory.h"
 #include "server/search/refine/lowest_place.h"
 
 namespace neuroshard {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/evaluate/host_memory.h"
+#include "common/domain/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"

@@ -23,6 +23,10 @@ inline HostBytes HostBytesOf(const MemoryUse& use) {
   return {use.host_total_bytes(), use.ssd_total_bytes()};
 }
 
+// What all hosts together have for tables: each as much as it has itself, and no more than the limits
+// of its ranks add up to. Sums saturate far below the type's end. O(ranks).
+HostBytes AllHostBytes(const Topology& topology);
+
 // Of each host's memory and SSDs, which its ranks share, and of each rank's own limits. Every
 // question takes O(1). Copies are independent.
 class HostMemory {
