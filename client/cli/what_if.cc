@@ -450,7 +450,15 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
       row.set_hosts(row.hosts() + (group.has_count() ? group.count() : 1));
     }
     row.set_global_batch_size(GlobalBatchSize(topology, request));
-    if (asked.groups) SetGroups(asked, *row.mutable_two_dimensional());
+    if (asked.groups) {
+      SetGroups(asked, *row.mutable_two_dimensional());
+      if (row.global_batch_size() % Replicas(asked) != 0) {
+        row.add_warnings(
+            fmt::format("the batch of {} does not divide into {} groups: plans are for "
+                        "the larger share",
+                        row.global_batch_size(), Replicas(asked)));
+      }
+    }
     auto answer = planner.ShardPlan(message);
     failures[i] = answer.status();
     if (answer.ok() && asked.groups) failures[i] = PriceSync(asked, message, answer->plan(), row);

@@ -278,6 +278,13 @@ TEST_F(WhatIfGroupsTest, ARequestIsOfOneGroup) {
   EXPECT_EQ(hosts_by_devices, (std::map<int, int>{{4, 2 + 1}, {8, 2}}));
 }
 
+TEST_F(WhatIfGroupsTest, ABatchThatDoesNotDivideIsSaid) {
+  Say("{sharding_group_sizes: [4, 8], use_inter_host_allreduce: true}\n  global_batch_size: 65");
+  ASSERT_EQ(Ask(), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("the batch of 65 does not divide into 2\n  groups: plans"));
+  EXPECT_THAT(out_, Not(HasSubstr("into 1")));
+}
+
 TEST_F(WhatIfGroupsTest, AsJson) {
   Say("{sharding_group_sizes: [8, 2], use_inter_host_allreduce: true}");
   ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;

@@ -720,6 +720,16 @@ TEST(TableKindTest, AnUnpooledTableHasNoPoolingModeAndNoWeights) {
               ElementsAre("tables[0].kind", "tables[1].pooling_mode", "tables[1].weighted"));
 }
 
+TEST(BatchPoolingFactorsTest, AMeanFarFromThePoolingFactorIsSaid) {
+  v1::ShardPlanRequest message = GoodRequest(2);
+  for (v1::Table& table : *message.mutable_tables()) table.set_pooling_factor(10);
+  for (const double ids : {5, 16}) message.mutable_tables(0)->add_batch_pooling_factors(ids);
+  EXPECT_THAT(Decode(message)->warnings, IsEmpty()) << "two batches of many stray";
+  for (const double ids : {50, 160}) message.mutable_tables(1)->add_batch_pooling_factors(ids);
+  EXPECT_THAT(Decode(message)->warnings,
+              ElementsAre(HasSubstr("the mean of batch_pooling_factors is not pooling_factor")));
+}
+
 TEST(PoolingFactorsTest, AreOneAFeatureAndSumToThePoolingFactor) {
   v1::ShardPlanRequest message = GoodRequest(1);
   v1::Table& table = *message.mutable_tables(0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <string_view>
 
@@ -17,6 +18,8 @@ constexpr int kMaxBatches = 256;  // each is priced once an answer
 constexpr std::int64_t kMaxCacheBytes = std::int64_t{1} << 50;
 // Between pooling_factor and the sum of pooling_factors, relative.
 constexpr double kPoolingTolerance = 1e-6;
+// Between pooling_factor and the mean of batch_pooling_factors, relative: samples of batches stray.
+constexpr double kFarFromMean = 0.1;
 
 // Tables that are not pooled say so by their kind.
 PoolingMode DecodePoolingMode(const std::string& text, const FieldCheck& check) {
@@ -247,6 +250,18 @@ std::vector<std::string> TableDecoder::Warnings(const std::vector<Table>& tables
   warn(without_pooling_factor_, "pooling_factor is missing and taken as 1");
   warn(without_reuse_histogram_,
        "reuse_histogram is missing and taken as the mean of the public DLRM 2021 tables");
+  std::vector<int> other_batches;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const std::vector<double>& batches = tables[t].batch_pooling_factors;
+    if (batches.empty()) continue;
+    const double mean =
+        std::accumulate(batches.begin(), batches.end(), 0.0) / static_cast<double>(batches.size());
+    if (std::abs(mean - tables[t].pooling_factor) > kFarFromMean * tables[t].pooling_factor) {
+      other_batches.push_back(static_cast<int>(t));
+    }
+  }
+  warn(other_batches,
+       "the mean of batch_pooling_factors is not pooling_factor, which plans are made for,");
   return warnings;
 }
 
