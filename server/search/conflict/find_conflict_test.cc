@@ -271,6 +271,29 @@ TEST_F(FindConflictTest, TheStatusListsTheDemands) {
                           ::testing::Field(&Violation::description, HasSubstr("and the other"))));
 }
 
+TEST_F(FindConflictTest, SaysWhyNoTypeIsLeft) {
+  const auto reason = [&] {
+    const auto conflict = FindConflict(request_, TypeSet::All());
+    return conflict.has_value() ? conflict->reason : "none";
+  };
+  Rule({0}).sharding_types = {kTableRowWise};
+  request_.tables[0].kind = TableKind::kEmbedding;
+  EXPECT_THAT(reason(), HasSubstr("kind embedding has table_wise, column_wise and row_wise alone"));
+  constraints_.tables.clear();
+  request_.tables[0].kind = TableKind::kEmbeddingBag;
+  Rule({0}).sharding_types = {kRowWise};
+  Rule({0}).row_multiple = 400;
+  EXPECT_THAT(reason(), HasSubstr("row_wise cannot cut 2 buckets of 400 rows over 4 ranks"));
+  constraints_.tables.clear();
+  Rule({0}).compute_kernels = {ComputeKernel::kFusedUvm};
+  EXPECT_EQ(reason(),
+            "'a' may be in no memory: its kernels are for host memory or SSDs, and hosts have none "
+            "for it");
+  request_.topology.host_memory_bytes = {1 << 30, 1 << 30};
+  Rule({0}).compute_kernels = {ComputeKernel::kFused};
+  EXPECT_EQ(reason(), "'a' may be in no memory: no kernel and load factor is left");
+}
+
 TEST_F(FindConflictTest, OneDemandAloneSpeaksOfNoOthers) {
   for (Device& device : request_.topology.devices) device.memory_bytes = 1;
   const auto conflict = FindConflict(request_, types_);

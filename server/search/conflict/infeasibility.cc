@@ -62,13 +62,49 @@ class Prover {
   }
   bool OnEachRank(int table) const { return !Least(table).on_each_rank.empty(); }
 
+  // Whether a rule lists kernels for it, and none of device memory.
+  bool MustLeaveDevice(int table) const {
+    const auto off_device = [](ComputeKernel kernel) {
+      return TierOf(kernel) != MemoryTier::kDevice;
+    };
+    const auto& rules = request_.constraints.tables;
+    return std::any_of(rules.begin(), rules.end(), [&](const TableRule& rule) {
+      const auto& kernels = rule.compute_kernels;
+      return std::find(rule.tables.begin(), rule.tables.end(), table) != rule.tables.end() &&
+             !kernels.empty() && std::all_of(kernels.begin(), kernels.end(), off_device);
+    });
+  }
+
+  std::string WhyNoType(int table) const {
+    const TableRules& rules = rules_.of(table);
+    const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    if (rules.ranks->ranks().empty()) return fmt::format("'{}' may be on no rank", Name(table));
+    if (rules.residencies->empty()) {
+      return fmt::format("'{}' may be in no memory: no kernel and load factor is left",
+                         Name(table));
+    }
+    if (!rules_.has_off_device() && MustLeaveDevice(table)) {
+      return fmt::format(
+          "'{}' may be in no memory: its kernels are for host memory or SSDs, and "
+          "hosts have none for it",
+          Name(table));
+    }
+    std::string why = fmt::format("'{}' has no sharding type left", Name(table));
+    if (of.kind == TableKind::kEmbedding) {
+      why += ": kind embedding has table_wise, column_wise and row_wise alone";
+    }
+    const std::int64_t multiple = rules_.row_cut(table).multiple;
+    if (multiple > 0 && of.num_embeddings / multiple < rules_.num_ranks()) {
+      why += fmt::format(": row_wise cannot cut {} buckets of {} rows over {} ranks",
+                         of.num_embeddings / multiple, multiple, rules_.num_ranks());
+    }
+    return why;
+  }
+
   std::optional<Infeasibility> Types() {
     for (int t = 0; t < num_tables(); ++t) {
       if (!rules_.of(t).types.empty()) continue;
-      return Infeasibility{rules_.of(t).ranks->ranks().empty()
-                               ? fmt::format("'{}' may be on no rank", Name(t))
-                               : fmt::format("'{}' has no sharding type left", Name(t)),
-                           Company(t)};
+      return Infeasibility{WhyNoType(t), Company(t)};
     }
     return std::nullopt;
   }
