@@ -67,12 +67,13 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 //
 // kFull. weights: rows x cols x dtype, int8 8 B a row more (FBGEMM's scale and bias). optimizer:
 // SGD 0, Adagrad 4 B a weight, row-wise Adagrad 4 B a row, Adam 8 B a weight, LARS-SGD 4 B, LAMB
-// 8 B, partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here too, 1x weights. input: 8 B an id (4 B more if
-// weighted) of the global batch, of which a cut in rows gets its share, times the batches that
-// the pipeline holds: 1, 2 (train_sparse_dist) or 3 (train_prefetch_sparse_dist, which takes 7 x
-// 8 B an id more of a cached table). output: global batch x cols x 4 B or output_dtype's, a
-// vector for each bag where bags or batches of features are given, of an unpooled table for each
-// id that it reads. data_parallel reads and writes its rank's share of the batch only.
+// 8 B, partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here
+// too, 1x weights. input: 8 B an id (4 B more if weighted) of the global batch, of which a cut in
+// rows gets its share, times the batches that the pipeline holds: 1, 2 (train_sparse_dist) or 3
+// (train_prefetch_sparse_dist, which takes 7 x 8 B an id more of a cached table). output: global
+// batch x cols x 4 B or output_dtype's, a vector for each bag where bags or batches of features are
+// given, of an unpooled table for each id that it reads. data_parallel reads and writes its rank's
+// share of the batch only.
 // kWeightsOnly: weights alone (NeuroShard).
 // kTorchRec: TorchRec 1.9.2's calculate_shard_storages, each kind rounded as there. weights: rows
 // x cols x dtype. optimizer: SGD 0, row-wise Adagrad 1 / embedding_dim of the table, Adam 2x

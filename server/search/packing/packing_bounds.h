@@ -10,7 +10,8 @@ namespace neuroshard {
 // FAILED_PRECONDITION when one of these holds, OK when none does (which proves nothing):
 // - a table (where columns are cut: its smallest possible piece) is larger than what any rank has
 // available;
-// - where columns are cut: a table has more columns than all ranks could take, each holding nothing else;
+// - where columns are cut: a table has more columns than all ranks could take, each holding nothing
+// else;
 // - all tables together need more than all ranks have (cutting only adds to what a table needs).
 Status CheckPackingBounds(const PlanRequest& request, Cutting cutting);
 
