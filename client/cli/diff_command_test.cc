@@ -74,9 +74,9 @@ TEST_F(DiffCommandTest, KernelsAreShownWhereTablesAreInHostMemory) {
   plan.replace(plan.find("\"fused\""), 7, R"("fused_uvm_caching", "cache_load_factor": 0.5)");
   const std::string cached = Write("cached.json", plan);
   EXPECT_EQ(Run({"diff", plan_, cached}), 0) << err_;
-  EXPECT_THAT(out_,
-              AllOf(HasSubstr("a        0 B  table_wise  0      fused -> fused_uvm_caching 0.5\n"),
-                    HasSubstr("1 of 2 tables change"), Not(HasSubstr("\nb "))));
+  EXPECT_THAT(
+      out_, AllOf(HasSubstr("a      3.12 KiB  table_wise  0      fused -> fused_uvm_caching 0.5\n"),
+                  HasSubstr("1 of 2 tables change"), Not(HasSubstr("\nb "))));
   plan.replace(plan.find("0.5"), 3, "0.25");
   EXPECT_EQ(Run({"diff", cached, Write("less.json", plan), "--format", "json"}), 0) << err_;
   const auto json = nlohmann::json::parse(out_);
@@ -154,6 +154,19 @@ TEST(DiffPlansTest, ATableOfAnotherSizeIsNewAndMovesNothing) {
   ASSERT_EQ(diff->changes.size(), 1u);
   EXPECT_TRUE(diff->changes[0].resized);
   EXPECT_EQ(diff->moved_bytes, 0);
+}
+
+TEST(DiffPlansTest, ATableThatGoesToAnotherMemoryMovesWhole) {
+  const Plan before = OneTable({{0, 10, 0, 8, 0}});
+  Plan after = before;
+  after.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
+  EXPECT_EQ(DiffPlans(before, after, {})->moved_bytes, 10 * 8 * 4);
+  Plan cached = after;
+  cached.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  cached.tables[0].cache_load_factor = 0.5;
+  EXPECT_EQ(DiffPlans(after, cached, {})->moved_bytes, 0);
+  cached.tables[0].compute_kernel = ComputeKernel::kKeyValue;
+  EXPECT_EQ(DiffPlans(after, cached, {})->moved_bytes, 10 * 8 * 4);
 }
 
 TEST(DiffPlansTest, TypesOfWeightsCountAndTheSamePlanMovesNothing) {

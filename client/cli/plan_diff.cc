@@ -48,14 +48,18 @@ TablePlaces PlacesOf(const TablePlan& plan) {
   return places;
 }
 
-// Cells of `after` on ranks that did not hold them. Shards of one rank do not overlap in a plan,
-// but are laid out as somebody likes (HeldShards takes legal ones).
+// Cells of `after` on ranks that did not hold them in the same memory. Shards of one rank do not
+// overlap in a plan, but are laid out as somebody likes (HeldShards takes legal ones).
 double MovedCells(const TablePlan& before, const TablePlan& after) {
   std::map<int, std::vector<const Shard*>> held;
   for (const Shard& shard : before.shards) held[shard.rank].push_back(&shard);
   double moved = 0;
   for (const Shard& shard : after.shards) {
     double cells = Cells(shard);
+    if (ChangesMemory(before.compute_kernel, after.compute_kernel)) {
+      moved += cells;
+      continue;
+    }
     for (const Shard* old : held[shard.rank]) {
       if (const auto common = Overlap(shard, *old)) cells -= Cells(*common);
     }

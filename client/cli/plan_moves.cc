@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -54,6 +55,11 @@ bool PartStaysOnItsRank(const TablePlan& before, const TablePlan& after) {
 std::string TorchRecFault(const PlanRequest& request, const Table& table, const TablePlan& before,
                           const TablePlan& after) {
   const int ranks = request.topology.num_ranks();
+  const int ranks_before = request.migration->previous.world_size;
+  if (ranks_before > 0 && ranks_before != ranks) {
+    return fmt::format("a running job keeps its {} rank{}, and there are {} now", ranks_before,
+                       ranks_before == 1 ? "" : "s", ranks);
+  }
   if (table.kind == TableKind::kEmbedding) return "unpooled tables are not moved";
   for (const TablePlan* plan : {&before, &after}) {
     if (!IsLiveType(plan->sharding_type)) {
@@ -88,10 +94,46 @@ const TablePlan* Find(const Plan& plan, const std::vector<int>& table_of, int ta
                                  : &plan.tables[static_cast<std::size_t>(found - table_of.begin())];
 }
 
+// Tables of which a shard is made only after others went to the buffer, since it did not fit before.
+std::set<int> TablesBehindABuffer(const Resharding& resharding) {
+  std::set<int> tables;
+  bool buffered = false;
+  for (const ReshardingStep& step : resharding.steps) {
+    for (const MadeShard& made : step.made) {
+      if (buffered) tables.insert(made.made.table);
+    }
+    buffered = buffered || !step.to_buffer.empty();
+  }
+  return tables;
+}
+
+// "a, b: no; c: never": by reason, in the order of the tables.
+std::string FaultsText(const std::vector<TableMove>& tables, const TableNames& names) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::pair<std::string_view, std::vector<std::string_view>>> by_fault;
+  for (const TableMove& table : tables) {
+    if (table.torchrec_fault.empty()) continue;
+    auto same = std::find_if(by_fault.begin(), by_fault.end(), [&](const auto& fault) {
+      return fault.first == table.torchrec_fault;
+    });
+    if (same == by_fault.end()) same = by_fault.insert(same, {table.torchrec_fault, {}});
+    same->second.push_back(names.ReferenceTo(table.table));
+  }
+  std::string text;
+  for (auto& [fault, named] : by_fault) {
+    const std::size_t shown = named.size() <= kNamed + 1 ? named.size() : kNamed;
+    text += fmt::format(
+        "; {}{}: {}", fmt::join(named.begin(), named.begin() + static_cast<long>(shown), ", "),
+        shown < named.size() ? fmt::format(" and {} more", named.size() - shown) : "", fault);
+  }
+  return text;
+}
+
 class MovesWriter {
  public:
   explicit MovesWriter(const PlanRequest& request) : names_(request.tables) {}
 
+  const TableNames& names() const { return names_; }
   const std::string& NameOf(int table) const { return names_.ReferenceTo(table); }
 
   MovesJson ShardJson(const TableShard& held) const {
@@ -111,7 +153,10 @@ class MovesWriter {
     for (const MadeShard& shard : step.made) {
       MovesJson parts = MovesJson::array();
       for (const MovedPart& part : shard.parts) {
-        MovesJson json = {{"from_rank", part.from_rank}, {"link", ToText(part.link)}};
+        MovesJson json = {{"from_rank", part.from_rank},
+                          {"link", ToText(part.link)},
+                          {"from_memory", ToText(part.from_memory)},
+                          {"memory", ToText(part.memory)}};
         AddRectangle(part.part, json);
         json["weights_bytes"] = part.weights_bytes;
         json["optimizer_bytes"] = part.optimizer_bytes;
@@ -129,16 +174,31 @@ class MovesWriter {
   std::string CycleText(const std::vector<Waiting>& cycle) const {
     std::vector<std::string> parts;
     for (const Waiting& waiting : cycle) {
-      parts.push_back(
-          fmt::format("rank {} has no room for its part of {} until its part of {} is "
-                      "on rank {}",
-                      waiting.rank, NameOf(waiting.wants.table), NameOf(waiting.holds.table),
-                      waiting.next_rank));
+      const int holder = waiting.holds.shard.rank;
+      parts.push_back(fmt::format(
+          "rank {} has no room{} for its part of {} until {} part of {} {}", waiting.rank,
+          MemoryText(waiting.memory), NameOf(waiting.wants.table),
+          holder == waiting.rank ? "its" : fmt::format("rank {}'s", holder),
+          NameOf(waiting.holds.table),
+          waiting.next_rank == holder ? "is made anew there"
+                                      : fmt::format("is on rank {}", waiting.next_rank)));
     }
     return fmt::format("{}", fmt::join(parts, ", "));
   }
 
  private:
+  static std::string_view MemoryText(MemoryTier memory) {
+    switch (memory) {
+      case MemoryTier::kDevice:
+        break;
+      case MemoryTier::kHost:
+        return " in host memory";
+      case MemoryTier::kSsd:
+        return " on SSD";
+    }
+    return "";
+  }
+
   static void AddRectangle(const Shard& shard, MovesJson& json) {
     json["row_offset"] = shard.row_offset;
     json["rows"] = shard.rows;
@@ -148,6 +208,10 @@ class MovesWriter {
 
   TableNames names_;
 };
+
+std::int64_t BytesOf(const Resharding& resharding, PartLink link) {
+  return resharding.bytes_by_link[static_cast<std::size_t>(link)];
+}
 
 }  // namespace
 
@@ -161,10 +225,14 @@ StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan) {
   const Plan& previous = request.migration->previous;
   const std::vector<int> before = TablesOf(previous, request.tables);
   const std::vector<int> after = TablesOf(plan, request.tables);
+  const std::set<int> waiting = TablesBehindABuffer(moves.resharding);
   for (const int table : moved) {
-    moves.tables.push_back(
-        {table, TorchRecFault(request, request.tables[static_cast<std::size_t>(table)],
-                              *Find(previous, before, table), *Find(plan, after, table))});
+    TableMove move{table, TorchRecFault(request, request.tables[static_cast<std::size_t>(table)],
+                                        *Find(previous, before, table), *Find(plan, after, table))};
+    if (move.torchrec_fault.empty() && waiting.contains(table)) {
+      move.torchrec_fault = "its ranks have no room without a buffer, and TorchRec has none";
+    }
+    moves.tables.push_back(std::move(move));
   }
   return moves;
 }
@@ -177,18 +245,28 @@ std::string MovesAsJson(const PlanRequest& request, const PlanMoves& moves) {
     cycle.push_back({{"rank", waiting.rank},
                      {"wants", writer.ShardJson(waiting.wants)},
                      {"holds", writer.ShardJson(waiting.holds)},
-                     {"next_rank", waiting.next_rank}});
+                     {"next_rank", waiting.next_rank},
+                     {"memory", ToText(waiting.memory)}});
   }
   MovesJson bytes = MovesJson::object();
   for (const auto& word : kWords<PartLink>) {
     if (word.value == PartLink::kSameRank) continue;
-    bytes[std::string(word.text)] = resharding.bytes_by_link[static_cast<std::size_t>(word.value)];
+    bytes[std::string(word.text)] = BytesOf(resharding, word.value);
   }
+  bytes["between_memories"] = BytesOf(resharding, PartLink::kSameRank);
   MovesJson ranks = MovesJson::array();
   for (std::size_t rank = 0; rank < resharding.peak_bytes.size(); ++rank) {
     ranks.push_back({{"rank", rank},
                      {"peak_bytes", resharding.peak_bytes[rank]},
                      {"capacity_bytes", resharding.capacity_bytes[rank]}});
+  }
+  MovesJson shared = MovesJson::array();
+  for (const SharedMemoryPeak& peak : resharding.shared) {
+    MovesJson json = {{"memory", ToText(peak.memory)}, {"host", peak.host}};
+    if (peak.rank) json["rank"] = *peak.rank;
+    json["peak_bytes"] = peak.peak_bytes;
+    json["capacity_bytes"] = peak.capacity_bytes;
+    shared.push_back(std::move(json));
   }
   MovesJson tables = MovesJson::array();
   for (const TableMove& table : moves.tables) {
@@ -207,6 +285,7 @@ std::string MovesAsJson(const PlanRequest& request, const PlanMoves& moves) {
                               {"cycle", std::move(cycle)},
                               {"bytes", std::move(bytes)},
                               {"ranks", std::move(ranks)},
+                              {"shared_memory", std::move(shared)},
                               {"tables", std::move(tables)},
                               {"freed_first", writer.ShardsJson(resharding.freed_first)},
                               {"steps", std::move(steps)}};
@@ -218,8 +297,11 @@ std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
   if (moves.tables.empty()) return "moves: nothing\n";
   std::vector<std::string> links;
   for (const auto& word : kWords<PartLink>) {
-    const std::int64_t bytes = resharding.bytes_by_link[static_cast<std::size_t>(word.value)];
-    if (bytes > 0) links.push_back(fmt::format("{} {}", word.text, FormatBytes(bytes)));
+    const std::int64_t bytes = BytesOf(resharding, word.value);
+    if (bytes == 0) continue;
+    links.push_back(fmt::format("{} {}",
+                                word.value == PartLink::kSameRank ? "between_memories" : word.text,
+                                FormatBytes(bytes)));
   }
   std::string text = fmt::format(
       "moves: {} in {} table{} and {} step{}\n",
@@ -227,15 +309,10 @@ std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
       moves.tables.size(), moves.tables.size() == 1 ? "" : "s", resharding.steps.size(),
       resharding.steps.size() == 1 ? "" : "s");
   const MovesWriter writer(request);
-  const auto fault = std::find_if(moves.tables.begin(), moves.tables.end(),
-                                  [](const TableMove& t) { return !t.torchrec_fault.empty(); });
   const auto alive = std::count_if(moves.tables.begin(), moves.tables.end(),
                                    [](const TableMove& t) { return t.torchrec_fault.empty(); });
   text += fmt::format("TorchRec's reshard can move {} of them in a running job", alive);
-  if (fault != moves.tables.end()) {
-    text += fmt::format("; {}: {}", writer.NameOf(fault->table), fault->torchrec_fault);
-  }
-  text += '\n';
+  text += FaultsText(moves.tables, writer.names()) + '\n';
   if (resharding.order == OrderKind::kFits) return text;
   return text + fmt::format("warning: {} without a buffer of {} beside the ranks' memory: {}\n",
                             resharding.order == OrderKind::kNeedsBuffer ? "no order fits"

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,11 @@ using testing::CommandLineTest;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+// Without the wrapping.
+std::string OnOneLine(const std::string& text) {
+  return std::regex_replace(text, std::regex("\\s+"), " ");
+}
 
 // kPlan has a on rank 0 and halves of b on both; the planner answers a on 0, b on 1.
 class EmitMovesTest : public CommandLineTest {
@@ -82,8 +88,54 @@ memory: {rule: weights_only}
   EXPECT_EQ(Moves()["order"], "needs_buffer");
   EXPECT_EQ(Moves()["buffer_bytes"], 3200);
   EXPECT_THAT(Moves()["cycle"], SizeIs(2));
-  EXPECT_THAT(err_, AllOf(HasSubstr("b: row_wise is not\n  moved"), HasSubstr("can move 1 of them"),
-                          HasSubstr("no order fits without a buffer of 3.12 KiB")));
+  EXPECT_EQ(Moves()["cycle"][0]["memory"], "device");
+  for (const auto& table : Moves()["tables"]) EXPECT_EQ(table["torchrec_live"], false);
+  EXPECT_THAT(OnOneLine(err_),
+              AllOf(HasSubstr("can move 0 of them in a running job; a: its ranks have no room"),
+                    HasSubstr("; b: row_wise is not"),
+                    HasSubstr("no order fits without a buffer of 3.12 KiB")));
+}
+
+// What moves is the same in the moves' file and for `diff`.
+TEST_F(EmitMovesTest, ATableThatChangesMemoryOnItsRankMoves) {
+  request_ = Write("hosts.yaml", R"(
+tables:
+- {name: a, num_embeddings: 100, embedding_dim: 8, pooling_factor: 2, zipf_exponent: 1}
+- {name: b, num_embeddings: 100, embedding_dim: 8, pooling_factor: 1, zipf_exponent: 1}
+topology: {hosts: [{num_devices: 2, memory_bytes: 10000, host_memory_bytes: 10000}]}
+memory: {rule: weights_only}
+)");
+  plan_ = Write("before.json", R"({"world_size": 2, "tables": [
+    {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused_uvm", "shards": [{"rows": 100, "cols": 8, "rank": 0}]},
+    {"name": "b", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 100, "cols": 8, "rank": 1}]}]})");
+  const std::string plan = (folder_ / "new.json").string();
+  ASSERT_EQ(Ask({"--format", "json", "--out", plan}), 0) << err_;
+  EXPECT_THAT(err_, HasSubstr("moves: between_memories 3.12 KiB in 1 table and 1 step"));
+  const auto moves = Moves();
+  EXPECT_EQ(moves["bytes"]["between_memories"], 3200);
+  EXPECT_EQ(moves["bytes"]["intra_host"], 0);
+  const auto& part = moves["steps"][0]["make"][0]["parts"][0];
+  EXPECT_EQ(part["link"], "same_rank");
+  EXPECT_EQ(part["from_memory"], "host");
+  EXPECT_EQ(part["memory"], "device");
+  ASSERT_THAT(moves["shared_memory"], SizeIs(1));
+  EXPECT_EQ(moves["shared_memory"][0]["memory"], "host");
+  EXPECT_EQ(moves["shared_memory"][0]["peak_bytes"], 3200);
+  EXPECT_EQ(moves["shared_memory"][0]["capacity_bytes"], 10000);
+  EXPECT_FALSE(moves["shared_memory"][0].contains("rank"));
+  ASSERT_EQ(Run({"diff", plan_, plan, "--format", "json"}), 0) << err_;
+  EXPECT_EQ(nlohmann::json::parse(out_)["moved_bytes"], 3200);
+}
+
+TEST_F(EmitMovesTest, ARunningJobKeepsItsNumberOfRanks) {
+  plan_ = Write("before.json", R"({"world_size": 3, "tables": [
+    {"name": "a", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 100, "cols": 8, "rank": 1}]},
+    {"name": "b", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 50, "cols": 16, "rank": 0}]}]})");
+  ASSERT_EQ(Ask(), 0) << err_;
+  ASSERT_THAT(Moves()["tables"], SizeIs(2));
+  for (const auto& table : Moves()["tables"]) EXPECT_EQ(table["torchrec_live"], false);
+  EXPECT_THAT(OnOneLine(err_),
+              HasSubstr("can move 0 of them in a running job; a, b: a running job keeps"));
 }
 
 TEST_F(EmitMovesTest, AHyphenIsStandardOutputAndThePlanIsInItsFile) {

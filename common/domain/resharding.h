@@ -2,14 +2,17 @@
 //
 // A rank makes each shard that is new to it in whole, next to all that it holds, from parts that it
 // has itself or gets from others; a shard of the plan in place goes when all that is made of it is
-// made. A shard that both plans have on the same rank stays untouched. Memory counts weights,
-// optimizer state and the reserve by the request's rule: between steps of training no ids and
-// activations are held. Tables that are gone, or have another size now, go before the first step;
+// made. A shard that both plans have on the same rank stays untouched; with another kernel or load
+// factor, which take other memory, it is made anew. Memory is that of devices, and where hosts have
+// them, host memory and SSDs with the limits of ranks. It counts weights, optimizer state, caches
+// and the reserve by the request's rule: between steps of training no ids and activations are held.
+// Tables that are gone, or have another size now, go before the first step;
 // new ones and those of another size come after the last.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +40,11 @@ struct MovedPart {
   PartLink link = PartLink::kSameRank;
   std::int64_t weights_bytes = 0;
   std::int64_t optimizer_bytes = 0;  // state of its rows and columns; no gradients
+  MemoryTier from_memory = MemoryTier::kDevice;
+  MemoryTier memory = MemoryTier::kDevice;  // that it goes to
 
+  // Whether it counts as moved: it is new on its rank, or in its memory there.
+  bool moves() const { return link != PartLink::kSameRank || from_memory != memory; }
   bool operator==(const MovedPart&) const = default;
 };
 
@@ -77,35 +84,51 @@ inline constexpr std::array kWords<OrderKind> = {
     Word<OrderKind>{OrderKind::kNeedsBuffer, "needs_buffer"},
     Word<OrderKind>{OrderKind::kNoneFound, "none_found"}};
 
-// Why a rank waits: the new shard does not fit while `holds` is there, which goes only when a shard
-// on `next_rank` is made.
+// Why a rank waits: the new shard does not fit into `memory` while `holds` is there, which goes only
+// when a shard on `next_rank` is made. `holds` may be on another rank of the same host where they
+// share the memory.
 struct Waiting {
   int rank = 0;
   TableShard wants;
   TableShard holds;
   int next_rank = 0;
+  MemoryTier memory = MemoryTier::kDevice;
 
   bool operator==(const Waiting&) const = default;
+};
+
+// A limit of host memory or of SSDs, and the most that is taken of it at a time.
+struct SharedMemoryPeak {
+  MemoryTier memory = MemoryTier::kHost;
+  int host = 0;
+  std::optional<int> rank;  // whose own limit it is; none: all ranks of the host share it
+  std::int64_t peak_bytes = 0;
+  std::int64_t capacity_bytes = 0;
+
+  bool operator==(const SharedMemoryPeak&) const = default;
 };
 
 struct Resharding {
   std::vector<TableShard> freed_first;  // that nothing is made of: replicas too many
   std::vector<ReshardingStep> steps;
-  // By PartLink, weights and optimizer state together; without kSameRank's. What goes to the buffer
-  // counts when it comes back.
+  // By PartLink, weights and optimizer state together, of parts that move (MovedPart::moves): those
+  // of kSameRank go from one memory to another. What goes to the buffer counts when it comes back.
   std::array<std::int64_t, kWords<PartLink>.size()> bytes_by_link{};
   OrderKind order = OrderKind::kFits;
   std::int64_t buffer_bytes = 0;             // most that the buffer holds at a time
   std::vector<Waiting> cycle;                // of ranks that wait for each other; empty with kFits
-  std::vector<std::int64_t> peak_bytes;      // by rank
-  std::vector<std::int64_t> capacity_bytes;  // by rank, without the reserve
+  std::vector<std::int64_t> peak_bytes;      // of its device, by rank
+  std::vector<std::int64_t> capacity_bytes;  // of its device, by rank, without the reserve
+  // Every limit that the request states, host memory first, by host and by rank.
+  std::vector<SharedMemoryPeak> shared;
 
   bool operator==(const Resharding&) const = default;
 };
 
-// From request.migration->previous to `plan`, which must be a plan of the request. A rank that
-// holds more than its capacity now takes nothing on before it fits. FAILED_PRECONDITION: no
-// migration, or a rank on which the weights and optimizer states of `plan` alone do not fit.
+// From request.migration->previous to `plan`, which must be a plan of the request. A memory
+// that holds more than its capacity now takes nothing on before that fits. FAILED_PRECONDITION: no
+// migration, or a rank or host on which the weights and optimizer states of `plan` alone do not
+// fit.
 // Deterministic. About O(k log k) for k shards, where greedy orders fit; else up to some 100,000
 // steps of a search.
 StatusOr<Resharding> Reshard(const PlanRequest& request, const Plan& plan);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -37,36 +38,47 @@ class Progress {
   std::size_t num_made() const { return num_made_; }
   const std::vector<bool>& made() const { return made_; }
   const std::vector<ReshardingEvent>& events() const { return events_; }
-  std::int64_t free(int rank) const { return free_[At(rank)]; }
+  std::int64_t free(int pool) const { return free_[At(pool)]; }
   bool IsMade(int job) const { return made_[At(job)]; }
 
-  bool Fits(int job) const { return Job(job).bytes <= free_[At(RankOf(job))]; }
-  int RankOf(int job) const { return Job(job).made.shard.rank; }
+  // By how much the pool is too small for the job now; at most 0: it is not.
+  std::int64_t Shortage(int job, int pool) const {
+    const std::int64_t bytes = BytesIn(pool, Job(job).bytes);
+    return bytes == 0 ? 0 : bytes - free_[At(pool)];
+  }
+  bool Fits(int job) const {
+    const std::vector<int>& pools = problem_->PoolsOf(Job(job).made);
+    return std::all_of(pools.begin(), pools.end(),
+                       [&](int pool) { return Shortage(job, pool) <= 0; });
+  }
 
   // Whether the shard takes memory of its rank until something is made of it.
   bool Blocks(int holder) const {
     return users_[At(holder)] > 0 && !buffered_[At(holder)] && !problem_->held[At(holder)].stays;
   }
 
-  // Bytes that come free on the job's rank when it is made now.
-  std::int64_t FreedAtHome(int job) const {
+  // Bytes that come free in the pool when the job is made now.
+  std::int64_t FreedIn(int pool, int job) const {
     std::int64_t bytes = 0;
     for (const int holder : Job(job).holders) {
       const HeldShard& held = problem_->held[At(holder)];
+      const std::vector<int>& pools = problem_->PoolsOf(held.held);
       if (users_[At(holder)] == 1 && !buffered_[At(holder)] &&
-          held.held.shard.rank == RankOf(job)) {
-        bytes += held.bytes;
+          std::binary_search(pools.begin(), pools.end(), pool)) {
+        bytes += BytesIn(pool, held.bytes);
       }
     }
     return bytes;
   }
 
-  // Calls on_freed(rank) for each shard that goes.
+  // Calls on_freed(its number) for each shard that goes.
   void Make(int job, const std::function<void(int)>& on_freed) {
     made_[At(job)] = true;
     ++num_made_;
     events_.push_back({Kind::kMake, job});
-    free_[At(RankOf(job))] -= Job(job).bytes;
+    for (const int pool : problem_->PoolsOf(Job(job).made)) {
+      free_[At(pool)] -= BytesIn(pool, Job(job).bytes);
+    }
     for (const int holder : Job(job).holders) {
       if (--users_[At(holder)] == 0 && !buffered_[At(holder)]) Free(holder, on_freed);
     }
@@ -80,15 +92,20 @@ class Progress {
 
  private:
   const ShardToMake& Job(int job) const { return problem_->jobs[At(job)]; }
+  std::int64_t BytesIn(int pool, const TierBytes& bytes) const {
+    return problem_->pools[At(pool)].BytesIn(bytes);
+  }
 
   void Free(int holder, const std::function<void(int)>& on_freed) {
     const HeldShard& held = problem_->held[At(holder)];
-    free_[At(held.held.shard.rank)] += held.bytes;
-    on_freed(held.held.shard.rank);
+    for (const int pool : problem_->PoolsOf(held.held)) {
+      free_[At(pool)] += BytesIn(pool, held.bytes);
+    }
+    on_freed(holder);
   }
 
   const ReshardingProblem* problem_;
-  std::vector<std::int64_t> free_;
+  std::vector<std::int64_t> free_;  // by pool
   std::vector<int> users_;
   std::vector<bool> made_;
   std::vector<bool> buffered_;
@@ -100,13 +117,21 @@ class OrderSearch {
  public:
   explicit OrderSearch(const ReshardingProblem& problem)
       : problem_(problem),
-        jobs_of_(problem.capacity_bytes.size()),
-        held_on_(problem.capacity_bytes.size()) {
+        jobs_of_(problem.pools_of.size()),
+        held_in_(problem.pools.size()),
+        ranks_of_(problem.pools.size()) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
       jobs_of_[At(problem.jobs[j].made.shard.rank)].push_back(static_cast<int>(j));
     }
     for (std::size_t h = 0; h < problem.held.size(); ++h) {
-      held_on_[At(problem.held[h].held.shard.rank)].push_back(static_cast<int>(h));
+      for (const int pool : problem.PoolsOf(problem.held[h].held)) {
+        held_in_[At(pool)].push_back(static_cast<int>(h));
+      }
+    }
+    for (std::size_t rank = 0; rank < problem.pools_of.size(); ++rank) {
+      for (const int pool : problem.pools_of[rank]) {
+        ranks_of_[At(pool)].push_back(static_cast<int>(rank));
+      }
     }
   }
 
@@ -146,7 +171,7 @@ class OrderSearch {
       for (std::size_t i = 0; i < count; ++i) priorities[positions[i]] = i;
       return priorities;
     };
-    const auto bytes = [&](std::size_t job) { return problem_.jobs[job].bytes; };
+    const auto bytes = [&](std::size_t job) { return Total(problem_.jobs[job].bytes); };
     std::vector<std::vector<std::size_t>> all;
     all.push_back(ranked([&](std::size_t job) { return -bytes(job); }));
     all.push_back(ranked(bytes));
@@ -160,11 +185,16 @@ class OrderSearch {
     return all;
   }
 
+  // In all memories, as a measure of size.
+  static std::int64_t Total(const TierBytes& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  }
+
   // Bytes of the shards that the job is made of, each shared by its users.
   std::int64_t Released(std::size_t job) const {
     std::int64_t bytes = 0;
     for (const int holder : problem_.jobs[job].holders) {
-      bytes += problem_.held[At(holder)].bytes / problem_.held[At(holder)].users;
+      bytes += Total(problem_.held[At(holder)].bytes) / problem_.held[At(holder)].users;
     }
     return bytes;
   }
@@ -179,9 +209,15 @@ class OrderSearch {
       std::sort(pending[rank].begin(), pending[rank].end(),
                 [&](int a, int b) { return priorities[At(a)] < priorities[At(b)]; });
     }
-    const auto on_freed = [&](int rank) {
-      if (!queued[At(rank)]) ranks.push_back(rank);
-      queued[At(rank)] = true;
+    const auto on_freed = [&](int holder) {
+      const HeldShard& held = problem_.held[At(holder)];
+      for (const int pool : problem_.PoolsOf(held.held)) {
+        if (problem_.pools[At(pool)].BytesIn(held.bytes) == 0) continue;
+        for (const int rank : ranks_of_[At(pool)]) {
+          if (!queued[At(rank)]) ranks.push_back(rank);
+          queued[At(rank)] = true;
+        }
+      }
     };
     while (!ranks.empty()) {
       const int rank = ranks.front();
@@ -200,25 +236,37 @@ class OrderSearch {
     }
   }
 
-  // Makes what can do no harm: jobs that leave their rank as much room as before, and all of a rank
-  // where all that is left fits together.
+  // Makes what can do no harm: jobs that leave every memory as much room as before, but for those
+  // into which all that is left fits together.
   void MakeHarmless(Progress& progress) const {
     for (bool changed = true; changed;) {
       changed = false;
-      for (std::size_t rank = 0; rank < jobs_of_.size(); ++rank) {
-        std::int64_t wanted = 0;
-        for (const int job : jobs_of_[rank]) {
-          if (!progress.IsMade(job)) AddBytes(wanted, problem_.jobs[At(job)].bytes);
-        }
-        const bool all_fit = wanted <= progress.free(static_cast<int>(rank));
-        for (const int job : jobs_of_[rank]) {
-          if (progress.IsMade(job) || !progress.Fits(job)) continue;
-          if (!all_fit && progress.FreedAtHome(job) < problem_.jobs[At(job)].bytes) continue;
-          progress.Make(job, [](int) {});
-          changed = true;
+      std::vector<std::int64_t> wanted(problem_.pools.size());
+      for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
+        if (progress.IsMade(job)) continue;
+        for (const int pool : problem_.PoolsOf(problem_.jobs[At(job)].made)) {
+          AddBytes(wanted[At(pool)], BytesIn(pool, job));
         }
       }
+      std::vector<bool> all_fit(wanted.size());
+      for (std::size_t pool = 0; pool < wanted.size(); ++pool) {
+        all_fit[pool] = wanted[pool] <= progress.free(static_cast<int>(pool));
+      }
+      for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
+        if (progress.IsMade(job) || !progress.Fits(job)) continue;
+        const std::vector<int>& pools = problem_.PoolsOf(problem_.jobs[At(job)].made);
+        const bool harmless = std::all_of(pools.begin(), pools.end(), [&](int pool) {
+          return all_fit[At(pool)] || progress.FreedIn(pool, job) >= BytesIn(pool, job);
+        });
+        if (!harmless) continue;
+        progress.Make(job, [](int) {});
+        changed = true;
+      }
     }
+  }
+
+  std::int64_t BytesIn(int pool, int job) const {
+    return problem_.pools[At(pool)].BytesIn(problem_.jobs[At(job)].bytes);
   }
 
   // Depth first over sets of made jobs, each set once: what is free depends on the set alone.
@@ -249,7 +297,8 @@ class OrderSearch {
     int smallest = -1;
     for (const int job : jobs_of_[rank]) {
       if (progress.IsMade(job)) continue;
-      if (smallest < 0 || problem_.jobs[At(job)].bytes < problem_.jobs[At(smallest)].bytes) {
+      if (smallest < 0 ||
+          Total(problem_.jobs[At(job)].bytes) < Total(problem_.jobs[At(smallest)].bytes)) {
         smallest = job;
       }
     }
@@ -271,13 +320,22 @@ class OrderSearch {
   }
 
   Waiting WhyWaits(const Progress& progress, std::size_t rank) const {
-    const ShardToMake& wanted = problem_.jobs[At(SmallestPending(progress, rank))];
-    Waiting waiting{static_cast<int>(rank), wanted.made, {}, static_cast<int>(rank)};
-    std::int64_t largest = -1;
-    for (const int holder : held_on_[rank]) {
+    const int smallest = SmallestPending(progress, rank);
+    const ShardToMake& wanted = problem_.jobs[At(smallest)];
+    const std::vector<int>& pools = problem_.PoolsOf(wanted.made);
+    const int pool = *std::find_if(pools.begin(), pools.end(),
+                                   [&](int p) { return progress.Shortage(smallest, p) > 0; });
+    Waiting waiting{static_cast<int>(rank),
+                    wanted.made,
+                    {},
+                    static_cast<int>(rank),
+                    problem_.pools[At(pool)].memory};
+    std::int64_t largest = 0;
+    for (const int holder : held_in_[At(pool)]) {
       const HeldShard& held = problem_.held[At(holder)];
-      if (!progress.Blocks(holder) || held.bytes <= largest) continue;
-      largest = held.bytes;
+      const std::int64_t bytes = problem_.pools[At(pool)].BytesIn(held.bytes);
+      if (!progress.Blocks(holder) || bytes <= largest) continue;
+      largest = bytes;
       waiting.holds = held.held;
     }
     // Who makes something of it; another rank, if there is one.
@@ -302,9 +360,7 @@ class OrderSearch {
       const int job = SmallestPending(progress, rank);
       if (job < 0) continue;
       std::int64_t bytes = 0;
-      std::vector<int> chosen =
-          Evicted(progress, rank,
-                  problem_.jobs[At(job)].bytes - progress.free(static_cast<int>(rank)), bytes);
+      std::vector<int> chosen = Evicted(progress, job, bytes);
       if (cheapest.empty() || bytes < cheapest_bytes) {
         cheapest = std::move(chosen);
         cheapest_bytes = bytes;
@@ -313,34 +369,42 @@ class OrderSearch {
     for (const int holder : cheapest) progress.ToBuffer(holder, [](int) {});
   }
 
-  // Shards of `short_bytes` together: the smallest one that does, else the largest and what is
-  // missing then.
-  std::vector<int> Evicted(const Progress& progress, std::size_t rank, std::int64_t short_bytes,
-                           std::int64_t& bytes) const {
-    std::vector<int> blocking;
-    for (const int holder : held_on_[rank]) {
-      if (progress.Blocks(holder)) blocking.push_back(holder);
-    }
-    std::stable_sort(blocking.begin(), blocking.end(), [&](int a, int b) {
-      return problem_.held[At(a)].bytes < problem_.held[At(b)].bytes;
-    });
+  // Shards that make room for the job: in each memory that is too small for it the smallest one
+  // that is enough, else the largest and what is missing then. Adds what they take in the buffer.
+  std::vector<int> Evicted(const Progress& progress, int job, std::int64_t& buffer_bytes) const {
     std::vector<int> chosen;
-    while (short_bytes > 0 && !blocking.empty()) {
-      auto enough = std::find_if(blocking.begin(), blocking.end(), [&](int holder) {
-        return problem_.held[At(holder)].bytes >= short_bytes;
-      });
-      if (enough == blocking.end()) --enough;
-      short_bytes -= problem_.held[At(*enough)].bytes;
-      bytes += problem_.held[At(*enough)].bytes;
-      chosen.push_back(*enough);
-      blocking.erase(enough);
+    for (const int pool : problem_.PoolsOf(problem_.jobs[At(job)].made)) {
+      const auto bytes_of = [&](int holder) {
+        return problem_.pools[At(pool)].BytesIn(problem_.held[At(holder)].bytes);
+      };
+      std::int64_t short_bytes = progress.Shortage(job, pool);
+      std::vector<int> blocking;
+      for (const int holder : held_in_[At(pool)]) {
+        if (std::find(chosen.begin(), chosen.end(), holder) != chosen.end()) {
+          short_bytes -= bytes_of(holder);
+        } else if (progress.Blocks(holder) && bytes_of(holder) > 0) {
+          blocking.push_back(holder);
+        }
+      }
+      std::stable_sort(blocking.begin(), blocking.end(),
+                       [&](int a, int b) { return bytes_of(a) < bytes_of(b); });
+      while (short_bytes > 0 && !blocking.empty()) {
+        auto enough = std::find_if(blocking.begin(), blocking.end(),
+                                   [&](int holder) { return bytes_of(holder) >= short_bytes; });
+        if (enough == blocking.end()) --enough;
+        short_bytes -= bytes_of(*enough);
+        AddBytes(buffer_bytes, problem_.held[At(*enough)].buffer_bytes);
+        chosen.push_back(*enough);
+        blocking.erase(enough);
+      }
     }
     return chosen;
   }
 
   const ReshardingProblem& problem_;
-  std::vector<std::vector<int>> jobs_of_;  // by rank
-  std::vector<std::vector<int>> held_on_;  // by rank
+  std::vector<std::vector<int>> jobs_of_;   // by rank
+  std::vector<std::vector<int>> held_in_;   // by pool
+  std::vector<std::vector<int>> ranks_of_;  // by pool, ascending
 };
 
 }  // namespace

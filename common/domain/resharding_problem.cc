@@ -17,8 +17,17 @@ namespace {
 
 std::size_t Index(int position) { return static_cast<std::size_t>(position); }
 
-std::int64_t HeldBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
-                       const Shard& shard) {
+TierBytes HeldBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                    const Shard& shard) {
+  const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
+  return {use.weights_bytes + use.optimizer_bytes + use.cache_state_bytes, use.host_total_bytes(),
+          use.ssd_total_bytes()};
+}
+
+// As if its rows were on a device: whole, and once.
+std::int64_t BufferBytes(const PlanRequest& request, const Table& table, ShardLayout layout,
+                         const Shard& shard) {
+  if (TierOf(layout.kernel) != MemoryTier::kDevice) layout.kernel = ComputeKernel::kFused;
   const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
   return use.weights_bytes + use.optimizer_bytes;
 }
@@ -49,11 +58,7 @@ class ProblemMaker {
   }
 
   StatusOr<ReshardingProblem> Make() {
-    const std::vector<Device>& devices = request_.topology.devices;
-    for (const Device& device : devices) {
-      problem_.capacity_bytes.push_back(device.memory_bytes -
-                                        ReserveBytes(request_.memory, device.memory_bytes));
-    }
+    AddPools();
     const std::vector<const TablePlan*> before = PlansOf(request_.migration->previous);
     const std::vector<const TablePlan*> after = PlansOf(plan_);
     NS_RETURN_IF_ERROR(CheckRoom(after));
@@ -62,14 +67,58 @@ class ProblemMaker {
         AddTable(static_cast<int>(t), *before[t], *after[t]);
       }
     }
-    problem_.free_bytes = problem_.capacity_bytes;
+    for (const MemoryPool& pool : problem_.pools) {
+      problem_.free_bytes.push_back(pool.capacity_bytes);
+    }
     for (const HeldShard& held : problem_.held) {
-      problem_.free_bytes[Index(held.held.shard.rank)] -= held.bytes;
+      for (const int pool : problem_.PoolsOf(held.held)) {
+        problem_.free_bytes[Index(pool)] -= problem_.pools[Index(pool)].BytesIn(held.bytes);
+      }
     }
     return std::move(problem_);
   }
 
  private:
+  void AddPools() {
+    const Topology& topology = request_.topology;
+    std::vector<int> host_of;
+    const std::vector<HostRanks> hosts = topology.hosts();
+    for (std::size_t host = 0; host < hosts.size(); ++host) {
+      host_of.insert(host_of.end(), Index(hosts[host].count), static_cast<int>(host));
+    }
+    problem_.pools_of.resize(host_of.size());
+    for (int rank = 0; rank < topology.num_ranks(); ++rank) {
+      const std::int64_t bytes = topology.devices[Index(rank)].memory_bytes;
+      AddPool({MemoryTier::kDevice, host_of[Index(rank)], rank,
+               bytes - ReserveBytes(request_.memory, bytes)},
+              {rank, 1});
+    }
+    AddShared(MemoryTier::kHost, topology.host_memory_bytes, &Device::max_host_memory_bytes, hosts);
+    AddShared(MemoryTier::kSsd, topology.ssd_bytes, &Device::max_ssd_bytes, hosts);
+  }
+
+  // A memory of hosts, and what their ranks may take of it. Where no host has any, nothing of the
+  // new plan is there, and what is in place there is in nobody's way.
+  void AddShared(MemoryTier memory, const std::vector<std::int64_t>& of_hosts,
+                 std::int64_t Device::*most, const std::vector<HostRanks>& hosts) {
+    for (std::size_t h = 0; h < of_hosts.size() && h < hosts.size(); ++h) {
+      const int host = static_cast<int>(h);
+      AddPool({memory, host, std::nullopt, of_hosts[h]}, hosts[h]);
+      for (int i = 0; i < hosts[h].count; ++i) {
+        const int rank = hosts[h].first + i;
+        const std::int64_t bytes = request_.topology.devices[Index(rank)].*most;
+        if (bytes > 0) AddPool({memory, host, rank, bytes}, {rank, 1});
+      }
+    }
+  }
+
+  void AddPool(const MemoryPool& pool, const HostRanks& ranks) {
+    for (int i = 0; i < ranks.count; ++i) {
+      problem_.pools_of[Index(ranks.first + i)].push_back(static_cast<int>(problem_.pools.size()));
+    }
+    problem_.pools.push_back(pool);
+  }
+
   // By table of the request; null: the plan has none such. Of entries for one table, the first.
   std::vector<const TablePlan*> PlansOf(const Plan& plan) const {
     std::vector<const TablePlan*> plans(request_.tables.size());
@@ -83,24 +132,29 @@ class ProblemMaker {
   }
 
   Status CheckRoom(const std::vector<const TablePlan*>& after) const {
-    std::vector<std::int64_t> bytes(problem_.capacity_bytes.size());
+    std::vector<std::int64_t> bytes(problem_.pools.size());
     for (std::size_t t = 0; t < after.size(); ++t) {
       if (after[t] == nullptr) continue;
       for (const Shard& shard : after[t]->shards) {
         if (!HasRank(shard.rank)) {
           return FailedPrecondition("the plan has rank {}, and there are {}", shard.rank,
-                                    bytes.size());
+                                    request_.topology.num_ranks());
         }
-        bytes[Index(shard.rank)] +=
-            HeldBytes(request_, request_.tables[t], LayoutOf(*after[t]), shard);
+        const TierBytes held = HeldBytes(request_, request_.tables[t], LayoutOf(*after[t]), shard);
+        for (const int pool : problem_.pools_of[Index(shard.rank)]) {
+          AddBytes(bytes[Index(pool)], problem_.pools[Index(pool)].BytesIn(held));
+        }
       }
     }
-    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
-      if (bytes[rank] > problem_.capacity_bytes[rank]) {
-        return FailedPrecondition("rank {}: the plan's weights and optimizer states take {} of {}",
-                                  rank, FormatBytes(bytes[rank]),
-                                  FormatBytes(problem_.capacity_bytes[rank]));
-      }
+    for (std::size_t p = 0; p < bytes.size(); ++p) {
+      const MemoryPool& pool = problem_.pools[p];
+      if (bytes[p] <= pool.capacity_bytes) continue;
+      return FailedPrecondition("{} {}: the plan's weights and optimizer states take {} of {}{}",
+                                pool.rank ? "rank" : "host", pool.rank.value_or(pool.host),
+                                FormatBytes(bytes[p]), FormatBytes(pool.capacity_bytes),
+                                pool.memory == MemoryTier::kDevice ? ""
+                                : pool.memory == MemoryTier::kHost ? " of host memory"
+                                                                   : " of SSDs");
     }
     return absl::OkStatus();
   }
@@ -132,8 +186,9 @@ class ProblemMaker {
       place_of[key(shard)] = holders.size();
       holders.push_back(HasRank(shard.rank) ? static_cast<int>(problem_.held.size()) : -1);
       if (!HasRank(shard.rank)) continue;
-      problem_.held.push_back(
-          {{index, shard}, HeldBytes(request_, table, LayoutOf(before), shard), false, 0});
+      problem_.held.push_back({{index, shard},
+                               HeldBytes(request_, table, LayoutOf(before), shard),
+                               BufferBytes(request_, table, LayoutOf(before), shard)});
     }
     std::vector<const Shard*> wanted;
     for (const Shard& shard : after.shards) {
@@ -141,9 +196,8 @@ class ProblemMaker {
       const auto place = place_of.find(key(shard));
       if (place != place_of.end()) {
         HeldShard& same = problem_.held[Index(holders[place->second])];
-        const std::int64_t bytes = HeldBytes(request_, table, LayoutOf(after), shard);
         // A kernel that takes other memory is another tensor.
-        if (same.bytes == bytes) {
+        if (same.bytes == HeldBytes(request_, table, LayoutOf(after), shard)) {
           same.stays = true;
           continue;
         }
@@ -153,6 +207,10 @@ class ProblemMaker {
     for (const Shard* shard : wanted) {
       ShardToMake job{{index, *shard}, HeldBytes(request_, table, LayoutOf(after), *shard), {}, {}};
       FindParts(table, held.shards(), holders, job);
+      for (SourcedPart& part : job.parts) {
+        part.moved.from_memory = TierOf(before.compute_kernel);
+        part.moved.memory = TierOf(after.compute_kernel);
+      }
       problem_.jobs.push_back(std::move(job));
     }
   }

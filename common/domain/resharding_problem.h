@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -15,12 +18,16 @@ inline void AddBytes(std::int64_t& sum, std::int64_t bytes) {
   sum = std::min(sum + bytes, std::int64_t{1} << 60);
 }
 
+// By MemoryTier: weights, optimizer state and caches, by the memory rule.
+using TierBytes = std::array<std::int64_t, kWords<MemoryTier>.size()>;
+
 // A shard in place on a rank of the topology.
 struct HeldShard {
   TableShard held;
-  std::int64_t bytes = 0;  // weights and optimizer state, by the memory rule
-  bool stays = false;      // the new plan has it, too
-  int users = 0;           // shards to be made of it
+  TierBytes bytes = {};
+  std::int64_t buffer_bytes = 0;  // that it takes in the buffer, where no cache holds rows twice
+  bool stays = false;             // the new plan has it, too
+  int users = 0;                  // shards to be made of it
 };
 
 // A part and the shard in place that it is of; -1: outside of the topology, or stays where it is.
@@ -31,16 +38,33 @@ struct SourcedPart {
 
 struct ShardToMake {
   TableShard made;
-  std::int64_t bytes = 0;
+  TierBytes bytes = {};
   std::vector<SourcedPart> parts;
   std::vector<int> holders;  // each once, those that stay left out
+};
+
+// A memory with a limit: a rank's device, a host's memory or SSDs, or what a rank may take of them.
+struct MemoryPool {
+  MemoryTier memory = MemoryTier::kDevice;
+  int host = 0;
+  std::optional<int> rank;          // none: all ranks of the host share it
+  std::int64_t capacity_bytes = 0;  // without the reserve
+
+  std::int64_t BytesIn(const TierBytes& bytes) const {
+    return bytes[static_cast<std::size_t>(memory)];
+  }
 };
 
 struct ReshardingProblem {
   std::vector<HeldShard> held;
   std::vector<ShardToMake> jobs;
-  std::vector<std::int64_t> capacity_bytes;  // by rank, without the reserve
-  std::vector<std::int64_t> free_bytes;      // before anything is done; negative: over its capacity
+  std::vector<MemoryPool> pools;           // the devices first, by rank
+  std::vector<std::vector<int>> pools_of;  // by rank, ascending: what its shards take bytes of
+  std::vector<std::int64_t> free_bytes;    // by pool, before anything; negative: over its capacity
+
+  const std::vector<int>& PoolsOf(const TableShard& shard) const {
+    return pools_of[static_cast<std::size_t>(shard.shard.rank)];
+  }
 };
 
 // The request must have a migration. As Reshard.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -24,11 +25,50 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-std::int64_t BytesOf(const PlanRequest& request, const Plan& plan, const TableShard& held) {
+// On the device, in host memory, on SSD.
+using Bytes = std::array<std::int64_t, 3>;
+
+Bytes BytesOf(const PlanRequest& request, const Plan& plan, const TableShard& held) {
   const std::size_t table = static_cast<std::size_t>(held.table);
   const MemoryUse use = ShardMemory(request, request.tables[table], LayoutOf(plan.tables[table]),
                                     held.shard.rows, held.shard.cols);
-  return use.weights_bytes + use.optimizer_bytes;
+  return {use.total_bytes() - use.input_bytes - use.output_bytes, use.host_total_bytes(),
+          use.ssd_total_bytes()};
+}
+
+// A memory of one rank or of several.
+struct Limit {
+  std::size_t tier = 0;
+  std::set<int> ranks;
+  std::int64_t bytes = 0;
+  bool of_rank = true;  // not a whole host's
+};
+
+std::vector<Limit> LimitsOf(const PlanRequest& request) {
+  const Topology& topology = request.topology;
+  std::vector<Limit> limits;
+  for (int r = 0; r < topology.num_ranks(); ++r) {
+    const Device& device = topology.devices[static_cast<std::size_t>(r)];
+    limits.push_back(
+        {0, {r}, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes)});
+  }
+  for (const std::size_t tier : {1, 2}) {
+    const auto& of_hosts = tier == 1 ? topology.host_memory_bytes : topology.ssd_bytes;
+    for (int h = 0; h < static_cast<int>(of_hosts.size()); ++h) {
+      Limit of_host{tier, {}, of_hosts[static_cast<std::size_t>(h)], false};
+      std::vector<Limit> of_ranks;
+      for (int r = 0; r < topology.num_ranks(); ++r) {
+        const Device& device = topology.devices[static_cast<std::size_t>(r)];
+        if (device.host != h) continue;
+        of_host.ranks.insert(r);
+        const std::int64_t most = tier == 1 ? device.max_host_memory_bytes : device.max_ssd_bytes;
+        if (most > 0) of_ranks.push_back({tier, {r}, most});
+      }
+      limits.push_back(of_host);
+      limits.insert(limits.end(), of_ranks.begin(), of_ranks.end());
+    }
+  }
+  return limits;
 }
 
 // Plays a resharding on ranks of the plan in place, cell by cell; tables have the same positions in
@@ -36,11 +76,15 @@ std::int64_t BytesOf(const PlanRequest& request, const Plan& plan, const TableSh
 class Simulation {
  public:
   Simulation(const PlanRequest& request, const Plan& plan)
-      : request_(request), plan_(plan), held_(request.topology.devices.size()) {
+      : request_(request),
+        plan_(plan),
+        limits_(LimitsOf(request)),
+        held_(request.topology.devices.size()),
+        peak_(limits_.size()) {
     const Plan& before = request.migration->previous;
     for (std::size_t t = 0; t < before.tables.size(); ++t) {
       for (const Shard& shard : before.tables[t].shards) {
-        Hold({static_cast<int>(t), shard}, before);
+        Hold({static_cast<int>(t), shard}, before, false);
       }
     }
   }
@@ -52,55 +96,72 @@ class Simulation {
     ASSERT_EQ(resharding.buffer_bytes > 0, resharding.order != OrderKind::kFits);
     ASSERT_EQ(resharding.cycle.empty(), resharding.order == OrderKind::kFits);
     for (std::size_t rank = 0; rank < held_.size(); ++rank) {
-      std::multiset<Key> now;
-      for (const auto& [key, bytes] : held_[rank]) now.insert(key);
-      std::multiset<Key> wanted;
+      std::multiset<Place> now;
+      for (const auto& [key, bytes] : held_[rank]) now.insert(key.first);
+      std::multiset<Place> wanted;
       for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
         for (const Shard& shard : plan_.tables[t].shards) {
           if (shard.rank == static_cast<int>(rank)) {
-            wanted.insert(KeyOf({static_cast<int>(t), shard}));
+            wanted.insert(PlaceOf({static_cast<int>(t), shard}));
           }
         }
       }
       ASSERT_EQ(now, wanted) << "rank " << rank;
       ASSERT_LE(peak_[rank], resharding.peak_bytes[rank]) << "rank " << rank;
     }
+    ASSERT_EQ(held_.size() + resharding.shared.size(), limits_.size());
+    for (std::size_t i = 0; i < resharding.shared.size(); ++i) {
+      const SharedMemoryPeak& shared = resharding.shared[i];
+      const Limit& limit = limits_[held_.size() + i];
+      ASSERT_EQ(static_cast<std::size_t>(shared.memory), limit.tier);
+      ASSERT_EQ(shared.capacity_bytes, limit.bytes);
+      ASSERT_EQ(shared.host, request_.topology.devices[AsIndex(*limit.ranks.begin())].host);
+      ASSERT_LE(peak_[held_.size() + i], shared.peak_bytes) << "limit " << i;
+    }
   }
 
  private:
-  using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-  static Key KeyOf(const TableShard& held) {
+  using Place = std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+  using Key = std::pair<Place, bool>;  // whether it is one of the new plan
+  static std::size_t AsIndex(int rank) { return static_cast<std::size_t>(rank); }
+  static Place PlaceOf(const TableShard& held) {
     return {held.table, held.shard.row_offset, held.shard.rows, held.shard.col_offset,
             held.shard.cols};
   }
-  std::map<Key, std::int64_t>& On(int rank) { return held_[static_cast<std::size_t>(rank)]; }
+  std::map<Key, Bytes>& On(int rank) { return held_[AsIndex(rank)]; }
 
-  void Hold(const TableShard& shard, const Plan& plan) {
-    ASSERT_TRUE(On(shard.shard.rank).emplace(KeyOf(shard), BytesOf(request_, plan, shard)).second);
+  void Hold(const TableShard& shard, const Plan& plan, bool is_new) {
+    ASSERT_TRUE(On(shard.shard.rank)
+                    .emplace(Key(PlaceOf(shard), is_new), BytesOf(request_, plan, shard))
+                    .second);
   }
-  void Drop(const TableShard& shard) { ASSERT_EQ(On(shard.shard.rank).erase(KeyOf(shard)), 1u); }
+  void Drop(const TableShard& shard) {
+    ASSERT_EQ(On(shard.shard.rank).erase({PlaceOf(shard), false}), 1u);
+  }
 
-  std::int64_t Used(int rank) {
+  std::int64_t Used(const Limit& limit) {
     std::int64_t bytes = 0;
-    for (const auto& [key, held] : On(rank)) bytes += held;
+    for (const int rank : limit.ranks) {
+      for (const auto& [key, held] : On(rank)) bytes += held[limit.tier];
+    }
     return bytes;
   }
 
   static bool Covers(const Key& holder, int table, const Shard& part) {
-    const auto& [of, row, rows, col, cols] = holder;
-    return of == table && row <= part.row_offset && part.row_offset + part.rows <= row + rows &&
-           col <= part.col_offset && part.col_offset + part.cols <= col + cols;
+    const auto& [of, row, rows, col, cols] = holder.first;
+    return !holder.second && of == table && row <= part.row_offset &&
+           part.row_offset + part.rows <= row + rows && col <= part.col_offset &&
+           part.col_offset + part.cols <= col + cols;
   }
 
   void Run(const ReshardingStep& step) {
-    std::set<int> receivers;
-    std::map<int, std::int64_t> bytes;
-    for (std::size_t r = 0; r < held_.size(); ++r)
-      bytes[static_cast<int>(r)] = Used(static_cast<int>(r));
+    std::vector<std::int64_t> added(limits_.size());
     for (const MadeShard& made : step.made) {
       const Shard& shard = made.made.shard;
-      receivers.insert(shard.rank);
-      bytes[shard.rank] += BytesOf(request_, plan_, made.made);
+      for (std::size_t l = 0; l < limits_.size(); ++l) {
+        if (!limits_[l].ranks.contains(shard.rank)) continue;
+        added[l] += BytesOf(request_, plan_, made.made)[limits_[l].tier];
+      }
       double cells = 0;
       for (std::size_t i = 0; i < made.parts.size(); ++i) {
         const MovedPart& part = made.parts[i];
@@ -117,29 +178,30 @@ class Simulation {
       }
       ASSERT_EQ(cells, Cells(shard));
     }
-    for (const auto& [rank, used] : bytes) {
-      peak_[static_cast<std::size_t>(rank)] = std::max(peak_[static_cast<std::size_t>(rank)], used);
-      if (!receivers.contains(rank)) continue;
-      const Device& device = request_.topology.devices[static_cast<std::size_t>(rank)];
-      ASSERT_LE(used, device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes));
+    for (std::size_t l = 0; l < limits_.size(); ++l) {
+      const std::int64_t used = Used(limits_[l]) + added[l];
+      peak_[l] = std::max(peak_[l], used);
+      if (added[l] > 0) {
+        ASSERT_LE(used, limits_[l].bytes) << "limit " << l;
+      }
     }
-    std::map<Key, std::int64_t> copied;
     for (const TableShard& shard : step.to_buffer) {
-      const auto place = On(shard.shard.rank).find(KeyOf(shard));
+      const auto place = On(shard.shard.rank).find({PlaceOf(shard), false});
       ASSERT_NE(place, On(shard.shard.rank).end());
       buffer_.insert(*place);
       ++most_buffered_;
     }
     for (const TableShard& shard : step.freed) Drop(shard);
-    for (const MadeShard& made : step.made) Hold(made.made, plan_);
+    for (const MadeShard& made : step.made) Hold(made.made, plan_, true);
   }
 
   const PlanRequest& request_;
   const Plan& plan_;
-  std::vector<std::map<Key, std::int64_t>> held_;
-  std::map<Key, std::int64_t> buffer_;  // never emptied: what is there may be read
+  const std::vector<Limit> limits_;
+  std::vector<std::map<Key, Bytes>> held_;
+  std::map<Key, Bytes> buffer_;  // never emptied: what is there may be read
   int most_buffered_ = 0;
-  std::map<std::size_t, std::int64_t> peak_;
+  std::vector<std::int64_t> peak_;  // by limit
 };
 
 Table TableOf(const std::string& name, std::int64_t rows, std::int64_t cols) {
@@ -186,7 +248,17 @@ struct RandomCase {
   Plan plan;
 };
 
-RandomCase MakeCase(Random& random, int max_tables, double max_slack) {
+// Of a table on device memory, in host memory or on SSD.
+void GiveKernel(Random& random, TablePlan& plan) {
+  if (plan.sharding_type == ShardingType::kDataParallel) return;
+  constexpr ComputeKernel kKernels[] = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                                        ComputeKernel::kFusedUvmCaching, ComputeKernel::kKeyValue};
+  plan.compute_kernel = kKernels[random.Below(4)];
+  if (HasCache(plan.compute_kernel)) plan.cache_load_factor = random.Below(2) == 0 ? 0.25 : 0.5;
+}
+
+// With `all_memories`, tables and limits also of host memory and SSDs.
+RandomCase MakeCase(Random& random, int max_tables, double max_slack, bool all_memories = false) {
   RandomCase made;
   const int ranks = static_cast<int>(random.Between(2, 5));
   made.request.optimizer = random.Below(2) == 0 ? Optimizer::kSgd : Optimizer::kRowwiseAdagrad;
@@ -197,26 +269,54 @@ RandomCase MakeCase(Random& random, int max_tables, double max_slack) {
     made.request.tables.push_back(table);
     before.tables.push_back(RandomLayout(random, table, ranks));
     made.plan.tables.push_back(RandomLayout(random, table, ranks));
+    if (!all_memories) continue;
+    if (random.Below(3) == 0) made.plan.tables.back() = before.tables.back();
+    GiveKernel(random, before.tables.back());
+    GiveKernel(random, made.plan.tables.back());
   }
-  std::vector<std::int64_t> needed(static_cast<std::size_t>(ranks));
+  Topology& topology = made.request.topology;
+  for (int r = 0; r < ranks; ++r) topology.devices.push_back({.host = r / 2});
+  if (all_memories) {
+    const std::size_t hosts = topology.hosts().size();
+    topology.host_memory_bytes.assign(hosts, 0);
+    topology.ssd_bytes.assign(hosts, 0);
+    for (Device& device : topology.devices) {
+      device.max_host_memory_bytes = random.Below(3) == 0 ? 1 : 0;
+      device.max_ssd_bytes = random.Below(3) == 0 ? 1 : 0;
+    }
+  }
+  const std::vector<Limit> limits = LimitsOf(made.request);
+  std::vector<std::int64_t> needed(limits.size());
   for (const Plan* plan : {&before, &made.plan}) {
     std::vector<std::int64_t> bytes(needed.size());
     for (std::size_t t = 0; t < plan->tables.size(); ++t) {
       for (const Shard& shard : plan->tables[t].shards) {
-        bytes[static_cast<std::size_t>(shard.rank)] +=
-            BytesOf(made.request, *plan, {static_cast<int>(t), shard});
+        const Bytes held = BytesOf(made.request, *plan, {static_cast<int>(t), shard});
+        for (std::size_t l = 0; l < limits.size(); ++l) {
+          if (limits[l].ranks.contains(shard.rank)) bytes[l] += held[limits[l].tier];
+        }
       }
     }
     // Sometimes only the new plan fits.
     if (plan == &before && random.Below(5) == 0) continue;
-    for (std::size_t r = 0; r < needed.size(); ++r) needed[r] = std::max(needed[r], bytes[r]);
+    for (std::size_t l = 0; l < needed.size(); ++l) needed[l] = std::max(needed[l], bytes[l]);
   }
   made.request.memory.reserve_bytes = 7;
-  for (int r = 0; r < ranks; ++r) {
+  for (std::size_t l = 0; l < limits.size(); ++l) {
     const double slack = 1 + max_slack * random.UniformReal();
-    const double bytes = static_cast<double>(needed[static_cast<std::size_t>(r)]) * slack;
-    made.request.topology.devices.push_back(
-        {.host = r / 2, .memory_bytes = 7 + static_cast<std::int64_t>(bytes)});
+    const auto bytes = static_cast<std::int64_t>(static_cast<double>(needed[l]) * slack);
+    const std::size_t rank = static_cast<std::size_t>(*limits[l].ranks.begin());
+    Device& device = topology.devices[rank];
+    const bool is_host = limits[l].tier == 1;
+    if (limits[l].tier == 0) {
+      device.memory_bytes = 7 + bytes;
+    } else if (limits[l].of_rank) {
+      (is_host ? device.max_host_memory_bytes : device.max_ssd_bytes) =
+          std::max(bytes, std::int64_t{1});
+    } else {
+      auto& of_hosts = is_host ? topology.host_memory_bytes : topology.ssd_bytes;
+      of_hosts[static_cast<std::size_t>(device.host)] = bytes;
+    }
   }
   return made;
 }
@@ -224,16 +324,21 @@ RandomCase MakeCase(Random& random, int max_tables, double max_slack) {
 TEST(ReshardTest, EveryRankEndsWithThePlanAndIsNeverOverItsMemory) {
   Random random(11);
   std::map<OrderKind, int> kinds;
+  std::map<MemoryTier, int> waits;
   for (int round = 0; round < testing::Trials(2000); ++round) {
-    const RandomCase made = MakeCase(random, 8, round % 2 == 0 ? 0.3 : 1.5);
+    const RandomCase made = MakeCase(random, 8, round % 2 == 0 ? 0.3 : 1.5, round % 3 != 0);
     const auto resharding = Reshard(made.request, made.plan);
     ASSERT_TRUE(resharding.ok()) << resharding.status();
     Simulation simulation(made.request, made.plan);
     ASSERT_NO_FATAL_FAILURE(simulation.Run(*resharding)) << "round " << round;
     ++kinds[resharding->order];
+    for (const Waiting& waiting : resharding->cycle) ++waits[waiting.memory];
   }
   EXPECT_GT(kinds[OrderKind::kFits], testing::Trials(500));
   EXPECT_GT(kinds[OrderKind::kNeedsBuffer], testing::Trials(100));
+  for (const auto& word : kWords<MemoryTier>) {
+    EXPECT_GT(waits[word.value], testing::Trials(30)) << word.text;
+  }
 }
 
 // Whether some order of whole shards needs no buffer, by trying all.
@@ -265,22 +370,23 @@ bool SomeOrderFits(const RandomCase& made, const Resharding& resharding) {
     return std::find(shards.begin(), shards.end(), old.held.shard) != shards.end() &&
            BytesOf(made.request, before, old.held) == BytesOf(made.request, made.plan, old.held);
   };
-  const auto used = [&](std::size_t set, int rank) {
+  const auto used = [&](std::size_t set, const Limit& limit) {
     std::int64_t bytes = 0;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
-      if ((set >> j & 1) != 0 && jobs[j].made.shard.rank == rank) {
-        bytes += BytesOf(made.request, made.plan, jobs[j].made);
+      if ((set >> j & 1) != 0 && limit.ranks.contains(jobs[j].made.shard.rank)) {
+        bytes += BytesOf(made.request, made.plan, jobs[j].made)[limit.tier];
       }
     }
     for (const Old& old : olds) {
       const bool pending = std::any_of(old.users.begin(), old.users.end(),
                                        [&](std::size_t j) { return (set >> j & 1) == 0; });
-      if (old.held.shard.rank == rank && (pending || stays(old))) {
-        bytes += BytesOf(made.request, before, old.held);
+      if (limit.ranks.contains(old.held.shard.rank) && (pending || stays(old))) {
+        bytes += BytesOf(made.request, before, old.held)[limit.tier];
       }
     }
     return bytes;
   };
+  const std::vector<Limit> limits = LimitsOf(made.request);
   const std::size_t all = (std::size_t{1} << jobs.size()) - 1;
   std::vector<bool> reached(all + 1);
   reached[0] = true;
@@ -289,8 +395,11 @@ bool SomeOrderFits(const RandomCase& made, const Resharding& resharding) {
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       if ((set >> j & 1) != 0) continue;
       const int rank = jobs[j].made.shard.rank;
-      const std::int64_t bytes = used(set, rank) + BytesOf(made.request, made.plan, jobs[j].made);
-      if (bytes <= resharding.capacity_bytes[static_cast<std::size_t>(rank)]) {
+      const Bytes bytes = BytesOf(made.request, made.plan, jobs[j].made);
+      if (std::all_of(limits.begin(), limits.end(), [&](const Limit& limit) {
+            return !limit.ranks.contains(rank) || bytes[limit.tier] == 0 ||
+                   used(set, limit) + bytes[limit.tier] <= limit.bytes;
+          })) {
         reached[set | std::size_t{1} << j] = true;
       }
     }
@@ -303,7 +412,7 @@ TEST(ReshardTest, ABufferIsTakenOnlyWhereNoOrderDoesWithout) {
   int compared = 0;
   int with_buffer = 0;
   for (int round = 0; round < 1500; ++round) {
-    const RandomCase made = MakeCase(random, 4, 0.6);
+    const RandomCase made = MakeCase(random, 4, 0.6, round % 2 == 0);
     const auto resharding = Reshard(made.request, made.plan);
     ASSERT_TRUE(resharding.ok()) << resharding.status();
     std::size_t jobs = 0;
@@ -382,6 +491,72 @@ TEST_F(ReshardTwoTablesTest, ACycleIsNamedWithTheBufferThatItNeeds) {
                                              Waiting{1, {0, {0, 10, 0, 4, 1}}, {1, b}, 0}));
   EXPECT_EQ(resharding->steps[0].to_buffer.size(), 1u);
   EXPECT_EQ(resharding->bytes_by_link[static_cast<std::size_t>(PartLink::kBuffer)], 160);
+}
+
+// Both tables in host memory that has room for one of them besides what is there.
+TEST_F(ReshardTwoTablesTest, HostMemoryIsAMemoryToo) {
+  const auto in_host_memory = [](Plan plan) {
+    for (TablePlan& table : plan.tables) table.compute_kernel = ComputeKernel::kFusedUvm;
+    return plan;
+  };
+  request_.topology.devices[1].host = 1;
+  request_.topology.devices.pop_back();
+  request_.topology.host_memory_bytes = {200, 200};
+  request_.migration->previous = in_host_memory(request_.migration->previous);
+  const auto resharding = Reshard(request_, in_host_memory(To(1, 0)));
+  ASSERT_TRUE(resharding.ok()) << resharding.status();
+  EXPECT_EQ(resharding->order, OrderKind::kNeedsBuffer);
+  EXPECT_EQ(resharding->buffer_bytes, 160);
+  ASSERT_THAT(resharding->cycle, SizeIs(2));
+  EXPECT_EQ(resharding->cycle[0].memory, MemoryTier::kHost);
+  EXPECT_THAT(resharding->shared,
+              ElementsAre(SharedMemoryPeak{MemoryTier::kHost, 0, {}, 160, 200},
+                          SharedMemoryPeak{MemoryTier::kHost, 1, {}, 160, 200}));
+  EXPECT_THAT(resharding->peak_bytes, ElementsAre(0, 0));
+
+  // One host, whose memory the ranks share: there is room for neither of them twice.
+  request_.topology.devices[1].host = 0;
+  request_.topology.host_memory_bytes = {400};
+  EXPECT_EQ(Reshard(request_, in_host_memory(To(1, 0)))->order, OrderKind::kNeedsBuffer);
+  // For one after the other, but for the limit of one rank.
+  request_.topology.host_memory_bytes = {480};
+  EXPECT_EQ(Reshard(request_, in_host_memory(To(1, 0)))->order, OrderKind::kFits);
+  EXPECT_THAT(Reshard(request_, in_host_memory(To(1, 0)))->steps, SizeIs(2));
+  request_.topology.devices[0].max_host_memory_bytes = 200;
+  EXPECT_EQ(Reshard(request_, in_host_memory(To(1, 0)))->order, OrderKind::kFits);
+  request_.topology.devices[1].max_host_memory_bytes = 200;
+  EXPECT_EQ(Reshard(request_, in_host_memory(To(1, 0)))->order, OrderKind::kNeedsBuffer);
+
+  request_.topology.host_memory_bytes = {300};
+  const Status status = Reshard(request_, in_host_memory(To(1, 0))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("host 0: "));
+}
+
+TEST_F(ReshardTwoTablesTest, ATableThatChangesMemoryOnItsRankMoves) {
+  request_.topology.host_memory_bytes = {320, 320};
+  Plan plan = To(0, 1);
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
+  const auto resharding = Reshard(request_, plan);
+  ASSERT_TRUE(resharding.ok()) << resharding.status();
+  ASSERT_THAT(resharding->steps, SizeIs(1));
+  EXPECT_EQ(resharding->steps[0].made.at(0).parts.at(0), (MovedPart{{0, 10, 0, 4, 0},
+                                                                    0,
+                                                                    PartLink::kSameRank,
+                                                                    160,
+                                                                    0,
+                                                                    MemoryTier::kDevice,
+                                                                    MemoryTier::kHost}));
+  EXPECT_EQ(resharding->bytes_by_link[static_cast<std::size_t>(PartLink::kSameRank)], 160);
+
+  // Another cache is made anew, and its rows are in the same memory.
+  request_.migration->previous = plan;
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
+  plan.tables[0].cache_load_factor = 0.5;
+  const auto cached = Reshard(request_, plan);
+  ASSERT_TRUE(cached.ok()) << cached.status();
+  EXPECT_THAT(cached->steps, SizeIs(1));
+  EXPECT_EQ(cached->bytes_by_link, decltype(cached->bytes_by_link){});
 }
 
 TEST_F(ReshardTwoTablesTest, GoneTablesMakeRoomAndNewOnesComeLast) {

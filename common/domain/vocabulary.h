@@ -134,6 +134,10 @@ inline constexpr std::array kWords<ComputeKernel> = {
     Word<ComputeKernel>{ComputeKernel::kOffload, "offload"},
     Word<ComputeKernel>{ComputeKernel::kKeyValue, "key_value"}};
 template <>
+inline constexpr std::array kWords<MemoryTier> = {Word<MemoryTier>{MemoryTier::kDevice, "device"},
+                                                  Word<MemoryTier>{MemoryTier::kHost, "host"},
+                                                  Word<MemoryTier>{MemoryTier::kSsd, "ssd"}};
+template <>
 inline constexpr std::array kWords<ColumnRule> = {
     Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
 template <>
@@ -230,6 +234,12 @@ constexpr MemoryTier TierOf(ComputeKernel kernel) {
       return MemoryTier::kSsd;
   }
   return MemoryTier::kDevice;
+}
+
+// Whether rows that go from one kernel to the other have to be copied, wherever their shards are:
+// into another memory. Every count of what moves goes by it.
+constexpr bool ChangesMemory(ComputeKernel before, ComputeKernel after) {
+  return TierOf(before) != TierOf(after);
 }
 
 constexpr bool IsInHostMemory(ComputeKernel kernel) { return TierOf(kernel) == MemoryTier::kHost; }

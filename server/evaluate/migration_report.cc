@@ -32,9 +32,8 @@ std::int64_t PreviousPlacement::MovedBytes(int table, ComputeKernel kernel,
   const HeldShards& held = held_[static_cast<std::size_t>(table)];
   const Table& of = request_.tables[static_cast<std::size_t>(table)];
   if (held.empty() || !IsInside(shard, of.num_embeddings, of.embedding_dim)) return 0;
-  const double cells = TierOf(kernel) == TierOf(this->kernel(table))
-                           ? held.MissingCells(shard)
-                           : static_cast<double>(shard.rows) * static_cast<double>(shard.cols);
+  const double cells =
+      ChangesMemory(this->kernel(table), kernel) ? Cells(shard) : held.MissingCells(shard);
   const double bytes = cells * static_cast<double>(ElementBytes(of.weight_dtype));
   return std::llround(std::min(bytes, kSaturated));
 }

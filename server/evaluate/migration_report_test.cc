@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "common/base/random.h"
+#include "common/domain/resharding.h"
 #include "server/evaluate/testing/lay_out_table.h"
 
 namespace neuroshard {
@@ -142,14 +143,35 @@ TEST_F(MigrationReportTest, AgreesWithCountingCells) {
     }
     return cells;
   };
+  for (Device& device : request_.topology.devices) device.memory_bytes = 1'000'000;
+  request_.topology.host_memory_bytes = {1'000'000, 1'000'000};
+  constexpr ComputeKernel kKernels[] = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                                        ComputeKernel::kFusedUvmCaching};
   for (int i = 0; i < 300; ++i) {
     previous().tables = {random_plan(0)};
     Plan plan;
     plan.tables = {random_plan(0)};
-    const auto before = cells_of(previous().tables[0]);
+    for (TablePlan* table : {&previous().tables[0], &plan.tables[0]}) {
+      table->compute_kernel = kKernels[random.Below(3)];
+      if (HasCache(table->compute_kernel)) table->cache_load_factor = 0.5;
+    }
+    auto before = cells_of(previous().tables[0]);
+    const bool on_device = plan.tables[0].compute_kernel == ComputeKernel::kFused;
+    if (on_device != (previous().tables[0].compute_kernel == ComputeKernel::kFused)) before.clear();
     std::int64_t moved = 0;
     for (const auto& cell : cells_of(plan.tables[0])) moved += before.count(cell) == 0 ? 2 : 0;
     ASSERT_EQ(ReportMigration(request_, plan).moved_bytes, moved);
+
+    // The steps of the way there move as much.
+    const auto resharding = Reshard(request_, plan);
+    ASSERT_TRUE(resharding.ok()) << resharding.status();
+    std::int64_t weights = 0;
+    for (const ReshardingStep& step : resharding->steps) {
+      for (const MadeShard& made : step.made) {
+        for (const MovedPart& part : made.parts) weights += part.moves() ? part.weights_bytes : 0;
+      }
+    }
+    ASSERT_EQ(weights, moved);
   }
 }
 
