@@ -16,6 +16,7 @@
 #include "common/base/in_file.h"
 #include "common/cli/exit_code.h"
 #include "common/codec/plan_codec.h"
+#include "common/codec/table_codec.h"
 
 namespace neuroshard {
 namespace {
@@ -39,9 +40,12 @@ struct Side {
 StatusOr<Side> ReadSide(const std::string& path) {
   Side side{path, {}, {}};
   NS_ASSIGN_OR_RETURN(side.content, ReadPlanFile(path));
-  StatusOr<Plan> plan = DecodePlan(side.content.plan);
-  NS_RETURN_IF_ERROR(InFile(path, plan.status()));
-  side.plan = *std::move(plan);
+  Violations violations;
+  side.plan = DecodePlanAt("plan", side.content.plan, violations);
+  CheckUniqueNames(side.content.plan.tables(), "plan.tables", violations);
+  CheckTilings("plan", side.content.plan, side.plan, violations);
+  if (side.content.cost) CheckCosts("cost", *side.content.cost, violations);
+  NS_RETURN_IF_ERROR(InFile(path, violations.ToStatus()));
   if (side.plan.tables.empty()) return InvalidArgument("{}: a plan without tables", path);
   return side;
 }

@@ -141,6 +141,23 @@ TEST_F(DiffCommandTest, BadInput) {
   EXPECT_THAT(out_, IsEmpty());
 }
 
+TEST_F(DiffCommandTest, DamagedFilesAreRefusedWithAllTheirFaults) {
+  std::string bad = kMoved;
+  const auto replace = [&](const std::string& what, const std::string& with) {
+    bad.replace(bad.find(what), what.size(), with);
+  };
+  replace("\"embedding_cost_ms\": 3", "\"embedding_cost_ms\": -7");
+  replace("\"compute_ms\": 3", "\"compute_ms\": \"NaN\"");
+  replace("\"name\": \"b\"", "\"name\": \"a\"");
+  replace("\"col_offset\": 8", "\"col_offset\": 6");
+  EXPECT_EQ(Run({"diff", plan_, Write("bad.json", bad)}), 1);
+  EXPECT_THAT(out_, IsEmpty());
+  EXPECT_THAT(err_, AllOf(HasSubstr("bad.json"), HasSubstr("cost.embedding_cost_ms: "),
+                          HasSubstr("cost.ranks[1].compute_ms: "),
+                          HasSubstr("plan.tables[1].name: must be unique"),
+                          HasSubstr("plan.tables[1].shards[1].col_offset: ")));
+}
+
 Plan OneTable(std::vector<Shard> shards) {
   Plan plan;
   plan.tables.push_back(

@@ -330,7 +330,8 @@ migration:
   previous: {world_size: 99, tables: [
     {name: gone, sharding_type: row_wise_subset, compute_kernel: fused,
      shards: [{rows: 2, cols: 4, rank: 50}, {row_offset: 2, rows: 0, cols: 4, rank: 98}]},
-    {name: a, module: m, sharding_type: data_parallel, compute_kernel: dense, shards: []}]}
+    {name: a, module: m, sharding_type: column_wise, compute_kernel: fused,
+     shards: [{rows: 9, cols: 6, rank: 4}, {rows: 9, col_offset: 6, cols: 3, rank: 4}]}]}
   budget_bytes: 0
   price_ms_per_gib: 0.5
   only_types: [column_wise, table_wise]
@@ -360,9 +361,30 @@ TEST(MigrationCodecTest, FaultsHaveTheirPlace) {
   EXPECT_THAT(
       fields("{previous: {tables: [{name: a, sharding_type: table_wise, compute_kernel: fused}, "
              "{name: a, sharding_type: x, compute_kernel: fused, shards: [{rows: -1}]}]}}"),
-      UnorderedElementsAre("migration.previous.tables[1].name",
+      UnorderedElementsAre("migration.previous.tables[0].shards",
+                           "migration.previous.tables[1].name",
                            "migration.previous.tables[1].sharding_type",
                            "migration.previous.tables[1].shards[0].rows"));
+}
+
+TEST(MigrationCodecTest, ADamagedPreviousPlanIsRefusedWithAllItsFaults) {
+  const auto fields = [](const std::string& previous) {
+    return FaultyFields(
+        DecodeRequest(RequestWith("migration: {previous: " + previous + "}")).status());
+  };
+  EXPECT_THAT(fields("{}"), ElementsAre("migration.previous"));
+  EXPECT_THAT(fields("{world_size: 4, tables: ["
+                     "{name: p, sharding_type: column_wise, compute_kernel: fused, shards: "
+                     "[{rows: 9, cols: 16}, {rows: 9, col_offset: 12, cols: 4}, "
+                     "{rows: 9, col_offset: 20, cols: 4}]}, "
+                     "{name: q, sharding_type: row_wise, compute_kernel: fused, shards: "
+                     "[{rows: 9, cols: 4, rank: 2}]}, "
+                     "{name: a, module: m, kind: embedding, sharding_type: table_wise, "
+                     "compute_kernel: fused, shards: [{rows: 9, cols: 4}]}]}"),
+              UnorderedElementsAre("migration.previous.tables[0].shards[1].col_offset",
+                                   "migration.previous.tables[0].shards",
+                                   "migration.previous.tables[1].shards",
+                                   "migration.previous.tables[2].kind"));
 }
 
 TEST(MigrationCodecTest, ThePreviousPlanIsLimited) {

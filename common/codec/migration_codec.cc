@@ -18,6 +18,21 @@ namespace {
 constexpr std::int64_t kMaxBudgetBytes = std::int64_t{1} << 60;
 constexpr double kMaxPriceMs = 1e9;
 
+// A table keeps its kind: pooled and unpooled ones are sharded by different modules.
+void CheckKinds(const std::vector<Table>& tables, const v1::Plan& message, const Plan& plan,
+                Violations& violations) {
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t i = 0; i < table_of.size(); ++i) {
+    const auto stated = FromText<TableKind>(message.tables(static_cast<int>(i)).kind());
+    if (table_of[i] < 0 || !stated) continue;
+    const TableKind kind = tables[static_cast<std::size_t>(table_of[i])].kind;
+    if (*stated == kind) continue;
+    violations.Add(
+        fmt::format("migration.previous.tables[{}].kind", i),
+        fmt::format("must be {} as in the request, got {}", ToText(kind), ToText(*stated)));
+  }
+}
+
 void NameAsTables(const std::vector<Table>& tables, Plan& plan) {
   const std::vector<int> table_of = TablesOf(plan, tables);
   for (std::size_t i = 0; i < table_of.size(); ++i) {
@@ -37,7 +52,10 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
   if (message.has_previous()) {
     migration.previous = DecodePlanAt("migration.previous", message.previous(), violations);
     CheckUniqueNames(message.previous().tables(), "migration.previous.tables", violations);
+    CheckTilings("migration.previous", message.previous(), migration.previous, violations);
     NameAsTables(tables, migration.previous);
+    CheckKinds(tables, message.previous(), migration.previous, violations);
+    if (migration.previous.tables.empty()) check.Fail("previous", "has no tables");
   } else {
     check.Fail("previous", "is required");
   }

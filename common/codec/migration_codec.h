@@ -11,8 +11,9 @@
 namespace neuroshard {
 
 // Field paths start with "migration.", those of the plan with "migration.previous.". The plan may
-// be for other tables and another topology; it has no table twice. Entries that stand for one of
-// `tables` (TablesOf) get its module and name.
+// be for other tables and another topology; it has tables, none of them twice, each laid out in its
+// type (CheckTilings) and, where it says so, of the kind that it has in the request. Entries that
+// stand for one of `tables` (TablesOf) get its module and name.
 Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>& tables,
                           Violations& violations);
 

@@ -1,9 +1,12 @@
 #include "common/codec/plan_codec.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
+#include "common/domain/tiling.h"
 
 namespace neuroshard {
 namespace {
@@ -149,6 +152,45 @@ StatusOr<Plan> DecodePlan(const v1::Plan& message) {
   Plan plan = DecodePlanAt("plan", message, violations);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return plan;
+}
+
+void CheckTilings(const std::string& path, const v1::Plan& message, const Plan& plan,
+                  Violations& violations) {
+  const auto is_extent = [](std::int64_t value) { return value >= 0 && value <= kMaxExtent; };
+  for (int i = 0; i < message.tables_size(); ++i) {
+    const v1::TablePlan& table = message.tables(i);
+    const bool decoded =
+        FromText<ShardingType>(table.sharding_type()).has_value() &&
+        std::all_of(table.shards().begin(), table.shards().end(), [&](const v1::Shard& shard) {
+          return is_extent(shard.row_offset()) && is_extent(shard.rows()) &&
+                 is_extent(shard.col_offset()) && is_extent(shard.cols());
+        });
+    if (!decoded) continue;
+    CheckTiling(plan.tables[static_cast<std::size_t>(i)], message.world_size(),
+                fmt::format("{}.tables[{}]", path, i), violations);
+  }
+}
+
+void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations& violations) {
+  const auto check = [&](const FieldCheck& at, const char* field, double ms) {
+    if (!(ms >= 0) || std::isinf(ms)) {
+      at.Fail(field, fmt::format("must be a number of 0 or more, got {}", ms));
+    }
+  };
+  const FieldCheck of_plan(path, violations);
+  check(of_plan, "embedding_cost_ms", message.embedding_cost_ms());
+  check(of_plan, "mean_of_max_ms", message.mean_of_max_ms());
+  for (int i = 0; i < message.ranks_size(); ++i) {
+    const v1::RankCost& rank = message.ranks(i);
+    const FieldCheck of_rank(of_plan.PathOf(fmt::format("ranks[{}]", i)), violations);
+    check(of_rank, "input_dist_ms", rank.input_dist_ms());
+    check(of_rank, "compute_ms", rank.compute_ms());
+    check(of_rank, "forward_compute_ms", rank.forward_compute_ms());
+    check(of_rank, "backward_compute_ms", rank.backward_compute_ms());
+    check(of_rank, "forward_comm_ms", rank.forward_comm_ms());
+    check(of_rank, "backward_comm_ms", rank.backward_comm_ms());
+    check(of_rank, "total_ms", rank.total_ms());
+  }
 }
 
 std::int64_t CountShards(const v1::Plan& message) {

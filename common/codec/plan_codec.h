@@ -25,6 +25,16 @@ StatusOr<Plan> DecodePlan(const v1::Plan& message);
 // the faults go to `violations`.
 Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& violations);
 
+// Whether each table's shards are a layout of its type, of a table of any size (CheckTiling), over
+// the plan's own ranks: what a plan in place, and one to be compared, must be without a request that
+// it is held against. `plan` is what DecodePlanAt made of `message`; what that refused already is
+// passed over.
+void CheckTilings(const std::string& path, const v1::Plan& message, const Plan& plan,
+                  Violations& violations);
+
+// That no cost is negative, infinite or no number. Field paths start with `path` and a dot.
+void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations& violations);
+
 // Shards of all tables.
 std::int64_t CountShards(const v1::Plan& message);
 

@@ -666,6 +666,8 @@ TEST(TableIdentityTest, ModulesMayOwnTablesOfOneName) {
     entry.set_module(module);
     entry.set_sharding_type("table_wise");
     entry.set_compute_kernel("fused");
+    entry.add_shards()->set_rows(1);
+    entry.mutable_shards(0)->set_cols(4);
   }
   const auto request = Decode(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
@@ -697,6 +699,8 @@ TEST(TableIdentityTest, APreviousPlansEntriesGetTheNamesOfTheirTables) {
     entry.set_module("model.sparse.ebc");
     entry.set_sharding_type("table_wise");
     entry.set_compute_kernel("fused");
+    entry.add_shards()->set_rows(1);
+    entry.mutable_shards(0)->set_cols(4);
   }
   const auto request = Decode(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());

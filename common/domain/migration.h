@@ -10,8 +10,8 @@
 namespace neuroshard {
 
 // Moved is every weight byte (rows x columns x weight type) of the new plan on a rank that did not
-// hold that part of the table before. Tables that the previous plan lacks, or has with another
-// number of rows or columns, are new: placing them moves nothing.
+// hold that part of the table before in the same memory (ChangesMemory). Tables that the previous
+// plan lacks, or has with another number of rows or columns, are new: placing them moves nothing.
 struct Migration {
   Plan previous;                             // may lack tables, and have ones that are gone
   std::optional<std::int64_t> budget_bytes;  // none: any amount; 0: nothing moves

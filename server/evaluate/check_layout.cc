@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <tuple>
 
 #include "common/domain/shard_layout.h"
+#include "common/domain/tiling.h"
 #include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
@@ -96,48 +96,18 @@ class LayoutChecker {
   }
 
   void Sort() {
-    for (std::size_t s = 0; s < plan_.shards.size(); ++s) order_.push_back(s);
-    const auto ascends = [&](std::size_t a, std::size_t b) {
-      return std::tie(At(a).col_offset, At(a).row_offset) <
-             std::tie(At(b).col_offset, At(b).row_offset);
-    };
-    if (!std::is_sorted(order_.begin(), order_.end(), ascends)) {
+    order_ = TilingOrder(plan_.shards);
+    if (!std::is_sorted(order_.begin(), order_.end())) {
       violations_.Add(path_ + ".shards", "must be in ascending order of (col_offset, row_offset)");
-      std::stable_sort(order_.begin(), order_.end(), ascends);
     }
   }
 
-  // Whether several shards may have the same columns.
-  bool SharesColumns() const { return CutsRows(type_) || type_ == ShardingType::kDataParallel; }
-
-  // Goes from one block of columns to the next.
   void CheckColumns() {
-    std::int64_t covered = 0;
-    for (std::size_t begin = 0; begin < order_.size();) {
-      std::size_t end = begin + 1;
-      const Shard& first = At(order_[begin]);
-      while (SharesColumns() && end < order_.size() &&
-             At(order_[end]).col_offset == first.col_offset) {
-        ++end;
-      }
-      CheckCut(order_[begin]);
-      if (first.col_offset > covered) {
-        AddGap(covered, first.col_offset);
-      } else if (first.col_offset < covered) {
-        violations_.Add(fmt::format("{}.shards[{}].col_offset", path_, order_[begin]),
-                        fmt::format("columns [{}, {}) are in another shard too", first.col_offset,
-                                    std::min(covered, first.col_offset + first.cols)));
-      }
-      covered = std::max(covered, first.col_offset + first.cols);
-      CheckBlock(Indices(order_).subspan(begin, end - begin));
-      begin = end;
-    }
-    if (covered < table_.embedding_dim) AddGap(covered, table_.embedding_dim);
-  }
-
-  void AddGap(std::int64_t begin, std::int64_t end) {
-    violations_.Add(path_ + ".shards", fmt::format("columns [{}, {}) of '{}' are in no shard",
-                                                   begin, end, table_.name));
+    CheckColumnTiling(plan_, order_, table_.embedding_dim, path_, violations_,
+                      [this](Indices shards) {
+                        CheckCut(shards.front());
+                        CheckBlock(shards);
+                      });
   }
 
   void CheckCut(std::size_t s) {
