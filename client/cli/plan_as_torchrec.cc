@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -54,7 +54,8 @@ bool HasOtherBlocks(const v1::TablePlan& table) {
 }  // namespace
 
 std::vector<std::string> TorchRecWarnings(
-    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables) {
+    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables,
+    std::string_view device_type) {
   std::set<std::pair<std::string_view, std::string_view>> means;
   for (const v1::Table& table : tables) {
     if (FromText<PoolingMode>(table.pooling_mode()) == PoolingMode::kMean) {
@@ -92,6 +93,15 @@ std::vector<std::string> TorchRecWarnings(
         "row_proportion) only if its config has as many in buckets (total_num_buckets) or its "
         "sharder hands over where they begin (neuroshard.torchrec.RowPositions)",
         FullName(table.module(), table.name())));
+  }
+  std::set<std::string> cuda_alone;
+  for (const v1::TablePlan& table : plan.tables()) {
+    const auto kernel = FromText<ComputeKernel>(table.compute_kernel());
+    if (kernel && TierOf(*kernel) != MemoryTier::kDevice) cuda_alone.insert(table.compute_kernel());
+  }
+  if (device_type == "cpu" && !cuda_alone.empty()) {
+    warnings.push_back(
+        fmt::format("TorchRec 1.9.2 runs {} on CUDA devices alone", fmt::join(cuda_alone, ", ")));
   }
   return warnings;
 }

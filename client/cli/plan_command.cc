@@ -126,12 +126,13 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
                              const v1::ShardPlanResponse& response, const Console& console) {
   if (options.format == "json") return MessageToJson(response) + '\n';
   if (options.format == "torchrec") {
-    for (const std::string& warning : TorchRecWarnings(response.plan(), request.tables())) {
+    const std::string device_type =
+        options.device_type.empty() ? DeviceType(request, response, console) : options.device_type;
+    for (const std::string& warning :
+         TorchRecWarnings(response.plan(), request.tables(), device_type)) {
       console.err << "warning: " << warning << '\n';
     }
-    return PlanAsTorchRec(
-        response.plan(), request.topology(),
-        options.device_type.empty() ? DeviceType(request, response, console) : options.device_type);
+    return PlanAsTorchRec(response.plan(), request.topology(), device_type);
   }
   if (options.format == "neuroshard") return PlanAsNeuroShard(response.plan());
   if (options.format == "hugectr") return PlanAsHugeCtr(response.plan());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/cli/text_table.h"
@@ -31,9 +32,11 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
 // mean-pooled table are cut beside a table whose rows are not, it divides the values of both
 // (embeddingbag.py divides after the exchange, by module). A sentence a table whose row_wise blocks
 // are not CeilBlocks: it trains in those, unless the table's config has buckets (rw_sharding.py) or
-// its sharder sees to it. `tables` are the request's.
+// its sharder sees to it. On CPUs, a sentence on kernels that its sharders offer on CUDA alone.
+// `tables` are the request's.
 std::vector<std::string> TorchRecWarnings(
-    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
+    const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables,
+    std::string_view device_type);
 
 // NeuroShard's plan, a sequence of column splits and a device for every resulting table:
 //   {"format": "neuroshard-plan/1", "num_devices": D, "tables": [names in request order],

@@ -245,7 +245,7 @@ TEST(TorchRecWarningsTest, RowsOfAMeanPooledTableCutBesideOtherTables) {
       table.set_name(planned.name());
       table.set_pooling_mode(parts[1]);
     }
-    return TorchRecWarnings(plan, request.tables());
+    return TorchRecWarnings(plan, request.tables(), "cuda");
   };
   for (const char* type : {"row_wise", "table_row_wise", "grid_shard"}) {
     EXPECT_THAT(warnings(fmt::format("a:sum:table_wise a:mean:{}", type)),
@@ -268,7 +268,7 @@ TEST(TorchRecWarningsTest, BlocksThatTorchRecIsNotToldAreNamed) {
     planned.set_name("t");
     planned.set_sharding_type(type);
     for (const std::int64_t each : rows) planned.add_shards()->set_rows(each);
-    return TorchRecWarnings(plan, {});
+    return TorchRecWarnings(plan, {}, "cuda");
   };
   EXPECT_THAT(warnings({4, 2, 2, 2}, "row_wise"),
               ElementsAre(AllOf(HasSubstr("m.t"), HasSubstr("total_num_buckets"),
@@ -277,6 +277,15 @@ TEST(TorchRecWarningsTest, BlocksThatTorchRecIsNotToldAreNamed) {
   EXPECT_THAT(warnings({3, 3, 3, 1}, "row_wise"), IsEmpty());
   EXPECT_THAT(warnings({2, 2, 1, 0}, "row_wise"), IsEmpty());
   EXPECT_THAT(warnings({4, 2, 2, 2}, "row_wise_subset"), IsEmpty());
+}
+
+TEST(TorchRecWarningsTest, KernelsThatCpusDoNotHaveAreNamed) {
+  v1::Plan plan;
+  for (const char* kernel : {"fused", "key_value", "fused_uvm", "key_value"}) {
+    plan.add_tables()->set_compute_kernel(kernel);
+  }
+  EXPECT_THAT(TorchRecWarnings(plan, {}, "cuda"), IsEmpty());
+  EXPECT_THAT(TorchRecWarnings(plan, {}, "cpu"), ElementsAre(HasSubstr("fused_uvm, key_value on")));
 }
 
 TEST(PlanAsNeuroShardTest, ReplayingTheSplitsGivesThePlan) {
@@ -373,8 +382,8 @@ explanations:
             "table  type        alternative  shards  plan_ms  change\n"
             "a      table_wise  -\n"
             "b      row_wise    table_wise        1   15.000  +20.0%\n"
-            "not for b: column_wise, data_parallel, because of 1 KiB short\n"
-            "for none of these tables: grid_shard, because of a rule\n"
+            "not for b: column_wise, data_parallel (1 KiB short)\n"
+            "for none of these tables: grid_shard (a rule)\n"
             "warning: pooling assumed\n");
   const std::string wide = PlanAsTable(response, {.detail = Detail::kWide});
   EXPECT_THAT(wide,

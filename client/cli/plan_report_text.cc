@@ -174,15 +174,15 @@ std::string ExplanationTable(
     for (const auto& [reason, types] : ImpossibleFor(explanation)) {
       const auto left = common.find(reason);
       if (left == common.end() || left->second != types) {
-        impossible += fmt::format("not for {}: {}, because of {}\n", explanation.table(),
+        impossible += fmt::format("not for {}: {} ({})\n", explanation.table(),
                                   fmt::join(types, ", "), reason);
       }
     }
     if (!name.empty()) add_row("-", "", "", "");
   }
   for (const auto& [reason, types] : common) {
-    impossible += fmt::format("for none of these tables: {}, because of {}\n",
-                              fmt::join(types, ", "), reason);
+    impossible +=
+        fmt::format("for none of these tables: {} ({})\n", fmt::join(types, ", "), reason);
   }
   return table.ToString(style) + Lines(impossible, style);
 }

@@ -33,7 +33,8 @@ TEST(IntervalCalibrationTest, CoversAsManyOthersAsItSays) {
 }
 
 TEST(IntervalCalibrationTest, FewValuesGiveFewerBucketsAndTooFewNone) {
-  EXPECT_EQ(CalibrateInterval(Noisy(45, 1), 0.9)->noise.size(), 2u);
+  EXPECT_EQ(CalibrateInterval(Noisy(130, 1), 0.9)->noise.size(), 2u);
+  EXPECT_EQ(CalibrateInterval(Noisy(45, 1), 0.9)->noise.size(), 1u);
   EXPECT_FALSE(CalibrateInterval(Noisy(19, 1), 0.9).has_value());
 }
 

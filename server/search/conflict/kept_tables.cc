@@ -15,8 +15,10 @@
 #include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
 #include "common/domain/tables_in_place.h"
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {
@@ -43,6 +45,7 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
   const std::vector<Device>& devices = request.topology.devices;
   const RowCuts row_cuts(request);
   std::vector<MemoryUse> taken(devices.size());
+  std::vector<std::vector<int>> tables_of(devices.size());
   HostMemory host_memory(request.topology);
   for (std::size_t e = 0; e < kept.tables.size(); ++e) {
     const ShardLayout layout = LayoutOf(kept.tables[e], row_cuts.of(static_cast<int>(table_of[e])));
@@ -51,8 +54,15 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
           ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols);
       taken[static_cast<std::size_t>(shard.rank)] += use;
       host_memory.Add(shard.rank, HostBytesOf(use));
+      std::vector<int>& of_rank = tables_of[static_cast<std::size_t>(shard.rank)];
+      const int table = static_cast<int>(table_of[e]);
+      if (of_rank.empty() || of_rank.back() != table) of_rank.push_back(table);
     }
   }
+  const TableNames names(request.tables);
+  const auto listed = [&](std::size_t rank) {
+    return ListText(names.ReferencesTo(tables_of[rank]));
+  };
   for (std::size_t r = 0; r < devices.size(); ++r) {
     const std::int64_t available =
         devices[r].memory_bytes - ReserveBytes(request.memory, devices[r].memory_bytes);
@@ -60,16 +70,16 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
     if (needed > 0 && needed > available) {
       violations.Add(
           "migration.only_types",
-          fmt::format("tables that must stay on rank {} need {} bytes, it has {} for shards", r,
-                      needed, std::max<std::int64_t>(0, available)));
+          fmt::format("{}, which must stay on rank {}, need {} bytes, it has {} for shards",
+                      listed(r), r, needed, std::max<std::int64_t>(0, available)));
     }
     const int rank = static_cast<int>(r);
     const auto check = [&](std::int64_t bytes, std::int64_t left, const char* name) {
       if (bytes == 0 || left >= 0) return;
       violations.Add("migration.only_types",
-                     fmt::format("tables that must stay on rank {} need {} bytes of the {} of "
-                                 "host {}, which lacks {}",
-                                 r, bytes, name, host_memory.host_of(rank), -left));
+                     fmt::format("{}, which must stay on rank {}, need {} bytes of the {} of host "
+                                 "{}, which lacks {}",
+                                 listed(r), r, bytes, name, host_memory.host_of(rank), -left));
     };
     check(taken[r].host_total_bytes(), host_memory.Left(rank).memory, "memory");
     check(taken[r].ssd_total_bytes(), host_memory.Left(rank).ssd, "SSDs");
