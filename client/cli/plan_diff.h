@@ -30,8 +30,8 @@ struct TableChange {
   std::string table;  // the shortest text that refers to it (table.proto)
   TablePlaces before;
   TablePlaces after;
-  // Weights that ranks have to get from others, as MigrationReport counts them: what is new on its
-  // rank. 0 where the size of the table changed, since its weights are new.
+  // Weights that ranks have to copy, as MigrationReport counts them: what is new on its rank, or in
+  // its memory there. 0 where the size of the table changed, since its weights are new.
   std::int64_t moved_bytes = 0;
   bool resized = false;
 };
