@@ -338,11 +338,14 @@ void ResidencyMoves::Promote(const Solution& solution, int rank) {
     const Change* most = MostGain(solution, changes, free);
     if (most == nullptr) return;
     // The largest step of that table that there is room for.
-    for (const Change& change :
-         std::ranges::equal_range(changes.all, most->table, {}, &Change::table)) {
-      if (change.lost_ms < most->lost_ms && -change.freed_bytes <= free &&
-          Fits(solution, change.table, change.residency)) {
-        most = &change;
+    const int table = most->table;
+    const auto first =
+        std::lower_bound(changes.all.begin(), changes.all.end(), table,
+                         [](const Change& change, int of) { return change.table < of; });
+    for (auto change = first; change != changes.all.end() && change->table == table; ++change) {
+      if (change->lost_ms < most->lost_ms && -change->freed_bytes <= free &&
+          Fits(solution, table, change->residency)) {
+        most = &*change;
       }
     }
     SetResidency(solution, most->table, most->residency);
