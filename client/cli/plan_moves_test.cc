@@ -89,7 +89,8 @@ memory: {rule: weights_only}
   EXPECT_EQ(Moves()["buffer_bytes"], 3200);
   EXPECT_THAT(Moves()["cycle"], SizeIs(2));
   EXPECT_EQ(Moves()["cycle"][0]["memory"], "device");
-  for (const auto& table : Moves()["tables"]) EXPECT_EQ(table["torchrec_live"], false);
+  const auto moves = Moves();
+  for (const auto& table : moves["tables"]) EXPECT_EQ(table["torchrec_live"], false);
   EXPECT_THAT(OnOneLine(err_),
               AllOf(HasSubstr("can move 0 of them in a running job; a: its ranks have no room"),
                     HasSubstr("; b: row_wise is not"),
@@ -133,7 +134,8 @@ TEST_F(EmitMovesTest, ARunningJobKeepsItsNumberOfRanks) {
     {"name": "b", "sharding_type": "table_wise", "compute_kernel": "fused", "shards": [{"rows": 50, "cols": 16, "rank": 0}]}]})");
   ASSERT_EQ(Ask(), 0) << err_;
   ASSERT_THAT(Moves()["tables"], SizeIs(2));
-  for (const auto& table : Moves()["tables"]) EXPECT_EQ(table["torchrec_live"], false);
+  const auto moves = Moves();
+  for (const auto& table : moves["tables"]) EXPECT_EQ(table["torchrec_live"], false);
   EXPECT_THAT(OnOneLine(err_),
               HasSubstr("can move 0 of them in a running job; a, b: a running job keeps"));
 }
