@@ -21,8 +21,8 @@ CastRates ReadCastRates(ConfigReader section) {
   section.Require({"ns_per_value", "cached_values", "ns_per_value_beyond"});
   section.Read("ns_per_value", &rates.ns_per_value, kNsPerValue);
   section.Read("cached_values", &rates.cached_values, kCachedValues);
-  rates.ns_per_value_beyond =
-      rates.ns_per_value;  // where it cannot be read, that is its fault alone
+  // Where it cannot be read, that alone is the fault.
+  rates.ns_per_value_beyond = rates.ns_per_value;
   section.Read("ns_per_value_beyond", &rates.ns_per_value_beyond, kNsPerValue);
   if (rates.ns_per_value_beyond < rates.ns_per_value) {
     section.AddViolation("ns_per_value_beyond",
