@@ -8,6 +8,7 @@ BIN has neuroshard and neuroshard-worker. Debian's packages are unpacked into CA
 cannot be fetched.
 """
 
+import concurrent.futures
 import getpass
 import json
 import os
@@ -72,7 +73,7 @@ max_tables: 2
 max_weights_bytes: 16MiB
 batch_size: 64
 optimizer: sgd
-settings: {{warmup_iterations: 0, min_iterations: 1, max_iterations: 1, max_time_ms: 1000, flush_cache: false}}
+settings: {{warmup_iterations: 0, min_iterations: 1, max_iterations: 1, max_time_ms: 1000, flush_cache: true}}
 """
 COMM = """kind: comm
 seed: 1
@@ -211,10 +212,20 @@ class SlurmTest(unittest.TestCase):
     def test_interrupted_sweeps_go_on(self):
         """All at a time, because Slurm lets requeued jobs wait for the end of their credentials."""
         requeued, out_of_time, preempted = jobs = [self.compute(name, 1200, "--nodes=2") for name in ("requeued", "out_of_time", "preempted")]
-        before = [job.wait_for_records(100) for job in jobs]
-        self.cluster.run("scontrol", "requeue", requeued.job_id)
-        self.cluster.run("scancel", "--batch", "--signal=USR1", out_of_time.job_id)  # what --signal=B:USR1@60 sends
-        self.cluster.run("sbatch", "--partition=high", f"--nodelist={preempted.field('NodeList')}", "--output=/dev/null", "--wrap=true")
+        interrupts = [
+            lambda: self.cluster.run("scontrol", "requeue", requeued.job_id),
+            lambda: self.cluster.run("scancel", "--batch", "--signal=USR1", out_of_time.job_id),  # what --signal=B:USR1@60 sends
+            lambda: self.cluster.run("sbatch", "--partition=high", f"--nodelist={preempted.field('NodeList')}", "--output=/dev/null", "--wrap=true"),
+        ]
+
+        def interrupt(job, action):
+            records = job.wait_for_records(100)
+            action()
+            return records
+
+        # Each as soon as it has some records: they need not start together, and may be done in seconds.
+        with concurrent.futures.ThreadPoolExecutor(len(jobs)) as threads:
+            before = list(threads.map(interrupt, jobs, interrupts))
         for job, records in zip(jobs, before):
             with self.subTest(job=job.store.stem):
                 self.expect_whole(job, records)
