@@ -112,9 +112,7 @@ class Solution {
     return available_bytes(rank) - ranks_[static_cast<std::size_t>(rank)].bytes;
   }
   // Whether the rank has room for so much more.
-  bool Fits(int rank, std::int64_t more_bytes) const {
-    return ranks_[static_cast<std::size_t>(rank)].bytes + more_bytes <= available_bytes(rank);
-  }
+  bool Fits(int rank, std::int64_t more_bytes) const { return more_bytes <= LeftBytes(rank); }
   // Whether the rank has, and its host, for one more shard.
   bool HasRoomFor(int rank, int shard) const {
     return Fits(rank, shard_table_->bytes(shard)) &&

@@ -21,7 +21,7 @@ constexpr int kPromotions = 3;
 // Steps in a table's list of residencies that make or use room on a rank, besides its two ends.
 constexpr std::ptrdiff_t kSteps[] = {1, 2, 4, 8};
 
-// The least time that a byte can cost where no more are freed than these, however few are needed.
+// A lower bound of lost_ms / min(freed, needed), whatever is needed (1 byte or more).
 double LeastLossAByte(double lost_ms, std::int64_t freed) {
   return lost_ms < 0 ? lost_ms : lost_ms / static_cast<double>(freed);
 }
@@ -46,7 +46,6 @@ ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rule
 
 void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int source,
                              ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list) {
-  solution_ = &solution;
   pricer_ = &pricer;
   most_ms_ = most_ms;
   for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
@@ -57,15 +56,15 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
       solution, pricer, source, kPromotedTables, [&](int table) { return IsFree(solution, table); },
       tables_);
   if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
-    TryPromotions(solution, pricer, list);
+    TryPromotions(solution, list);
     Begin();
     Promote(solution, source);
-    if (!added_.empty()) Complete(solution, pricer, list);
+    if (!added_.empty()) Complete(solution, list);
     return;
   }
-  TryShiftsAndSwaps(solution, pricer, source, list);
-  TryHostBlocks(solution, pricer, source, list);
-  TryRelayouts(solution, pricer, list);
+  TryShiftsAndSwaps(solution, source, list);
+  TryHostBlocks(solution, source, list);
+  TryRelayouts(solution, list);
 }
 
 bool ResidencyMoves::IsFree(const Solution& solution, int table) const {
@@ -271,7 +270,7 @@ bool ResidencyMoves::Demote(const Solution& solution, int rank) {
                                    -FreeBytes(solution, rank), ratio);
     // What follows loses no less a byte.
     if (best == nullptr ||
-        IsTooSlow(rank, -ratio * static_cast<double>(FreeBytes(solution, rank)))) {
+        IsTooSlow(solution, rank, -ratio * static_cast<double>(FreeBytes(solution, rank)))) {
       return false;
     }
     SetResidency(solution, best->table, best->residency);
@@ -352,17 +351,16 @@ void ResidencyMoves::Promote(const Solution& solution, int rank) {
   }
 }
 
-void ResidencyMoves::Complete(const Solution& solution, const MovePricer& pricer, MoveList& list) {
+void ResidencyMoves::Complete(const Solution& solution, MoveList& list) {
   if (!MakeRoom(solution)) return;
   std::size_t shards = 0;
   for (const Unit& unit : added_) shards += static_cast<std::size_t>(unit.shards.count);
   context_.AddWork(Work::kEstimate, 4 * added_.size() + shards);
-  const double estimate_ms = estimator_.Of(solution, pricer, removed_, added_);
+  const double estimate_ms = estimator_.Of(solution, *pricer_, removed_, added_);
   if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added_);
 }
 
-void ResidencyMoves::TryPromotions(const Solution& solution, const MovePricer& pricer,
-                                   MoveList& list) {
+void ResidencyMoves::TryPromotions(const Solution& solution, MoveList& list) {
   for (const int table : tables_) {
     if (context_.ShouldStop()) return;
     const Unit& unit = solution.unit(solution.units_of_table(table).front());
@@ -372,13 +370,12 @@ void ResidencyMoves::TryPromotions(const Solution& solution, const MovePricer& p
       if (!rules_.Allows(table, *at, unit.type)) continue;
       Begin();
       SetResidency(solution, table, *at);
-      Complete(solution, pricer, list);
+      Complete(solution, list);
     }
   }
 }
 
 std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution& solution,
-                                                                 const MovePricer& pricer,
                                                                  std::span<const int> ids, int rank,
                                                                  std::size_t most) const {
   std::vector<UnitShare> by_share;
@@ -387,7 +384,7 @@ std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution&
     if (unit.type == ShardingType::kTableColumnWise || solution.fixed(unit.table) != nullptr) {
       continue;
     }
-    by_share.push_back({estimator_.ShareOf(solution, pricer, rank, unit.shards.full), id});
+    by_share.push_back({estimator_.ShareOf(solution, *pricer_, rank, unit.shards.full), id});
   }
   std::sort(by_share.begin(), by_share.end(), [](const UnitShare& a, const UnitShare& b) {
     return a.share_ms != b.share_ms ? a.share_ms > b.share_ms : a.id < b.id;
@@ -396,14 +393,13 @@ std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution&
   return by_share;
 }
 
-void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer,
-                                       int source, MoveList& list) {
+void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, int source, MoveList& list) {
   const auto on = [&](int rank, std::size_t most) {
-    return Costliest(solution, pricer, solution.units_on_rank(rank), rank, most);
+    return Costliest(solution, solution.units_on_rank(rank), rank, most);
   };
   std::vector<std::pair<double, int>> targets;
   for (int r = 0; r < solution.num_ranks(); ++r) {
-    if (r != source) targets.emplace_back(pricer.objective().rank(r).total_ms(), r);
+    if (r != source) targets.emplace_back(pricer_->objective().rank(r).total_ms(), r);
   }
   const std::size_t most = std::min(kPlacesOfMove, targets.size());
   std::partial_sort(targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(most),
@@ -423,10 +419,10 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
   std::vector<std::vector<UnitShare>> returns;
   for (const auto& [total_ms, target] : targets) returns.push_back(on(target, kReturns));
   // Making room takes time: what would be too slow even if there were room is left out.
-  const double cost_ms = pricer.objective().cost_ms();
-  const double source_ms = pricer.objective().rank(source).total_ms();
+  const double cost_ms = pricer_->objective().cost_ms();
+  const double source_ms = pricer_->objective().rank(source).total_ms();
   const auto share_ms = [&](int rank, int id) {
-    return estimator_.ShareOf(solution, pricer, rank, solution.unit(id).shards.full);
+    return estimator_.ShareOf(solution, *pricer_, rank, solution.unit(id).shards.full);
   };
   for (const auto& [of_source_ms, id] : on(source, kUnits)) {
     const int table = solution.unit(id).table;
@@ -441,7 +437,7 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
         Add(solution, moved(id, target));
         if (Demote(solution, target)) {
           Promote(solution, source);
-          Complete(solution, pricer, list);
+          Complete(solution, list);
         }
       }
       for (const auto& [of_target_ms, back] : returns[t]) {
@@ -459,17 +455,16 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, const MovePrice
         if (!Demote(solution, target) || !Demote(solution, source)) continue;
         Promote(solution, source);
         Promote(solution, target);
-        Complete(solution, pricer, list);
+        Complete(solution, list);
       }
     }
   }
 }
 
-void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer, int source,
-                                   MoveList& list) {
+void ResidencyMoves::TryHostBlocks(Solution& solution, int source, MoveList& list) {
   const int host = solution.host_of(source);
   const auto on = [&](int at) {
-    return Costliest(solution, pricer, solution.units_on_host(at), solution.host(at).first, kUnits);
+    return Costliest(solution, solution.units_on_host(at), solution.host(at).first, kUnits);
   };
   const auto moved = [&](int id, int to) {
     Unit unit = solution.unit(id);
@@ -484,8 +479,8 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer,
   };
   const auto blocks = on(host);
   if (blocks.empty()) return;
-  placer_.Reset(solution, pricer);
-  const double cost_ms = pricer.objective().cost_ms();
+  placer_.Reset(solution, *pricer_);
+  const double cost_ms = pricer_->objective().cost_ms();
   for (const int target : placer_.LowestHosts(kPlacesOfMove, host)) {
     const double target_ms = HostValueMs(solution.host(target), placer_.total_ms());
     const auto returns = on(target);
@@ -497,7 +492,7 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer,
         Begin();
         Remove(solution, id);
         Add(solution, moved(id, target));
-        Complete(solution, pricer, list);
+        Complete(solution, list);
       }
       for (const auto& [back_ms, back] : returns) {
         const int other = solution.unit(back).table;
@@ -510,15 +505,15 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, const MovePricer& pricer,
         Remove(solution, back);
         Add(solution, moved(id, target));
         Add(solution, moved(back, host));
-        Complete(solution, pricer, list);
+        Complete(solution, list);
       }
     }
   }
 }
 
-void ResidencyMoves::TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list) {
+void ResidencyMoves::TryRelayouts(Solution& solution, MoveList& list) {
   const std::size_t count = std::min(kLaidOut, tables_.size());
-  const double cost_ms = pricer.objective().cost_ms();
+  const double cost_ms = pricer_->objective().cost_ms();
   for (std::size_t t = 0; t < count; ++t) {
     const int table = tables_[t];
     const std::span<const int> units = solution.units_of_table(table);
@@ -540,7 +535,7 @@ void ResidencyMoves::TryRelayouts(Solution& solution, const MovePricer& pricer, 
         }
       }
       shard_table_.PredictNew();
-      placer_.Reset(solution, pricer);
+      placer_.Reset(solution, *pricer_);
       for (const TableLayout& layout : layouts) {
         if (context_.ShouldStop()) return;
         context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
@@ -550,7 +545,7 @@ void ResidencyMoves::TryRelayouts(Solution& solution, const MovePricer& pricer, 
         Begin();
         for (const int id : ids) Remove(solution, id);
         for (const Unit& unit : placer_.added()) Add(solution, unit);
-        Complete(solution, pricer, list);
+        Complete(solution, list);
       }
     }
   }

@@ -83,10 +83,10 @@ class ResidencyMoves {
   // Whether the move, and so much more compute of single shards on the rank, is estimated at more
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
   // when it computes more.
-  bool IsTooSlow(int rank, double more_ms) const {
+  bool IsTooSlow(const Solution& solution, int rank, double more_ms) const {
     return pricer_->separable() &&
            pricer_->objective().rank(rank).total_ms() + more_ms_[static_cast<std::size_t>(rank)] +
-                   estimator_.ComputeShare(*solution_, *pricer_, rank) * more_ms >
+                   estimator_.ComputeShare(solution, *pricer_, rank) * more_ms >
                most_ms_;
   }
   // Whether the table can take the residency as far as device memory goes.
@@ -104,21 +104,20 @@ class ResidencyMoves {
   // The change that gains most a byte of those that there is room for; null: none.
   const Change* MostGain(const Solution& solution, const RankChanges& changes, std::int64_t free);
   // Completes the move and adds it to the list, if it can be and the list wants it.
-  void Complete(const Solution& solution, const MovePricer& pricer, MoveList& list);
-  void TryPromotions(const Solution& solution, const MovePricer& pricer, MoveList& list);
+  void Complete(const Solution& solution, MoveList& list);
+  void TryPromotions(const Solution& solution, MoveList& list);
   // A unit, and what it adds to the time of a rank.
   struct UnitShare {
     double share_ms = 0;
     int id = 0;
   };
   // Of the units those that may change places and cost the rank most.
-  std::vector<UnitShare> Costliest(const Solution& solution, const MovePricer& pricer,
-                                   std::span<const int> ids, int rank, std::size_t most) const;
-  void TryShiftsAndSwaps(const Solution& solution, const MovePricer& pricer, int source,
-                         MoveList& list);
+  std::vector<UnitShare> Costliest(const Solution& solution, std::span<const int> ids, int rank,
+                                   std::size_t most) const;
+  void TryShiftsAndSwaps(const Solution& solution, int source, MoveList& list);
   // Blocks of a host go to another one, or swap with one there.
-  void TryHostBlocks(Solution& solution, const MovePricer& pricer, int source, MoveList& list);
-  void TryRelayouts(Solution& solution, const MovePricer& pricer, MoveList& list);
+  void TryHostBlocks(Solution& solution, int source, MoveList& list);
+  void TryRelayouts(Solution& solution, MoveList& list);
   bool IsFree(const Solution& solution, int table) const;
 
   SearchContext& context_;
@@ -139,7 +138,6 @@ class ResidencyMoves {
   std::vector<int> changed_tables_;
   std::vector<std::pair<int, HostBytes>> host_changes_;  // by rank, that host_left_ has counted
   // Of one Collect.
-  const Solution* solution_ = nullptr;
   const MovePricer* pricer_ = nullptr;
   double most_ms_ = 0;
   std::optional<HostMemory> host_left_;  // after the move; none: no table may be on SSD
