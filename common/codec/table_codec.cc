@@ -38,7 +38,10 @@ ReuseHistogram TableDecoder::ZipfHistogram(std::int64_t rows, double pooling_fac
   const double ids = static_cast<double>(global_batch_size_) * pooling_factor;
   const std::int64_t num_ids = std::max<std::int64_t>(1, std::llround(ids));
   const auto [entry, is_new] = zipf_histograms_.try_emplace({rows, num_ids, exponent});
-  if (is_new) entry->second = ZipfReuseHistogram(rows, num_ids, exponent);
+  if (is_new) {
+    entry->second =
+        zipf_of_exponent_.try_emplace(exponent, exponent).first->second.Of(rows, num_ids);
+  }
   return entry->second;
 }
 

@@ -77,6 +77,7 @@ class TableDecoder {
   std::vector<int> without_reuse_histogram_;
   // Real models have few distinct tables.
   std::map<std::tuple<std::int64_t, std::int64_t, double>, ReuseHistogram> zipf_histograms_;
+  std::map<double, ZipfHistograms> zipf_of_exponent_;
 };
 
 v1::Table EncodeTable(const Table& table);

@@ -59,38 +59,6 @@ double NormalUpTo(double count, double mean, double deviation) {
   return z > 6 ? 1 : 0.5 * std::erfc(-z);
 }
 
-// Rows with neighbouring ranks, from 1 on, and the weight of the one in their middle.
-struct Group {
-  double rows;
-  double weight;
-};
-
-Group GroupOf(std::int64_t begin, std::int64_t end, double exponent) {
-  const double middle = std::sqrt(static_cast<double>(begin) * static_cast<double>(end - 1));
-  return {static_cast<double>(end - begin), std::pow(middle, -exponent)};
-}
-
-// Those of so many rows. A request's tables often have one exponent, and then all their groups but
-// the last in common, so each thread keeps those of the exponent it was asked for last.
-std::vector<Group> GroupsUpTo(std::int64_t rows, double exponent) {
-  thread_local double kept_exponent = 0;
-  thread_local std::vector<Group> kept;
-  if (kept_exponent != exponent) kept.clear();
-  kept_exponent = exponent;
-  std::size_t whole = 0;
-  std::int64_t begin = 1;
-  while (begin <= rows) {
-    const std::int64_t end = std::max(begin + 1, begin + begin / 16);
-    if (end > rows + 1) break;
-    if (whole == kept.size()) kept.push_back(GroupOf(begin, end, exponent));
-    ++whole;
-    begin = end;
-  }
-  std::vector<Group> groups(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(whole));
-  if (begin <= rows) groups.push_back(GroupOf(begin, rows + 1, exponent));
-  return groups;
-}
-
 }  // namespace
 
 int ReuseBin(std::int64_t count) {
@@ -131,11 +99,36 @@ ReuseHistogram MeasureReuseHistogram(std::span<const std::int64_t> ids) {
   return histogram;
 }
 
+ZipfHistograms::Group ZipfHistograms::GroupOf(std::int64_t begin, std::int64_t end) const {
+  const double middle = std::sqrt(static_cast<double>(begin) * static_cast<double>(end - 1));
+  return {static_cast<double>(end - begin), std::pow(middle, -exponent_)};
+}
+
+std::vector<ZipfHistograms::Group> ZipfHistograms::GroupsUpTo(std::int64_t rows) {
+  std::size_t whole = 0;
+  std::int64_t begin = 1;
+  while (begin <= rows) {
+    const std::int64_t end = std::max(begin + 1, begin + begin / 16);
+    if (end > rows + 1) break;
+    if (whole == whole_groups_.size()) whole_groups_.push_back(GroupOf(begin, end));
+    ++whole;
+    begin = end;
+  }
+  std::vector<Group> groups(whole_groups_.begin(),
+                            whole_groups_.begin() + static_cast<std::ptrdiff_t>(whole));
+  if (begin <= rows) groups.push_back(GroupOf(begin, rows + 1));
+  return groups;
+}
+
 ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, double exponent) {
+  return ZipfHistograms(exponent).Of(rows, num_ids);
+}
+
+ReuseHistogram ZipfHistograms::Of(std::int64_t rows, std::int64_t num_ids) {
   // Ranks are grouped in ranges that grow geometrically, each priced at its middle; a row expected
   // m times is hit a Poisson(m) number of times, so bin k holds rows * P(lower < Poisson(m) <=
   // upper).
-  const std::vector<Group> groups = GroupsUpTo(rows, exponent);
+  const std::vector<Group> groups = GroupsUpTo(rows);
   double total_weight = 0;
   for (const Group& group : groups) total_weight += group.rows * group.weight;
   ReuseHistogram histogram{};

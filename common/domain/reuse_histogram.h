@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace neuroshard {
 
@@ -26,6 +27,29 @@ const ReuseHistogram& MeanReuseCounts();
 // What p(k) ~ k^-exponent over `rows` rows gives in expectation when `num_ids` ids are drawn.
 // exponent 0 is uniform.
 ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, double exponent);
+
+// The same of many tables with one exponent, which have most of the work in common: it is done once.
+// For one thread.
+class ZipfHistograms {
+ public:
+  explicit ZipfHistograms(double exponent) : exponent_(exponent) {}
+
+  ReuseHistogram Of(std::int64_t rows, std::int64_t num_ids);
+
+ private:
+  // Rows with neighbouring ranks, from 1 on, and the weight of the one in their middle.
+  struct Group {
+    double rows;
+    double weight;
+  };
+
+  Group GroupOf(std::int64_t begin, std::int64_t end) const;
+  // Of so many rows; all but the last are of any number of rows that is no less.
+  std::vector<Group> GroupsUpTo(std::int64_t rows);
+
+  const double exponent_;
+  std::vector<Group> whole_groups_;
+};
 
 // Assumed when a request states neither: the mean over the 856 public tables of the DLRM 2021 trace
 // (configs/workloads).
