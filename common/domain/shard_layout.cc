@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/domain/table_names.h"
+
 namespace neuroshard {
 
 std::vector<Block> CeilBlocks(std::int64_t total, int parts) {
@@ -90,6 +92,15 @@ ShardLayout LayoutOf(ShardingType type, ComputeKernel kernel, std::span<const Sh
   return {type, kernel,
           static_cast<int>(std::count_if(shards.begin(), shards.end(),
                                          [&](const Shard& s) { return s.col_offset == first; }))};
+}
+
+bool AddsPartialSums(const Plan& plan, const std::vector<Table>& tables) {
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (!CutsRows(plan.tables[t].sharding_type) || table_of[t] < 0) continue;
+    if (tables[static_cast<std::size_t>(table_of[t])].kind == TableKind::kEmbeddingBag) return true;
+  }
+  return false;
 }
 
 }  // namespace neuroshard

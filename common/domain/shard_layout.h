@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/domain/plan.h"
+#include "common/domain/table.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -129,5 +130,8 @@ inline double EqualBlocks(const ShardLayout& layout, std::int64_t rows, std::int
   if (rows == 0) return std::numeric_limits<double>::infinity();
   return static_cast<double>(table_rows) / static_cast<double>(rows);
 }
+
+// Whether ranks add partial sums: the plan cuts rows of a pooled table.
+bool AddsPartialSums(const Plan& plan, const std::vector<Table>& tables);
 
 }  // namespace neuroshard

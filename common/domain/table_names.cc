@@ -7,7 +7,6 @@
 
 #include "common/base/positions.h"
 #include "common/base/printable_text.h"
-#include "common/domain/shard_layout.h"
 
 namespace neuroshard {
 
@@ -79,15 +78,6 @@ std::vector<int> TablesOf(const Plan& plan, const std::vector<Table>& tables) {
     table_of.push_back(table);
   }
   return table_of;
-}
-
-bool AddsPartialSums(const Plan& plan, const std::vector<Table>& tables) {
-  const std::vector<int> table_of = TablesOf(plan, tables);
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (!CutsRows(plan.tables[t].sharding_type) || table_of[t] < 0) continue;
-    if (tables[static_cast<std::size_t>(table_of[t])].kind == TableKind::kEmbeddingBag) return true;
-  }
-  return false;
 }
 
 }  // namespace neuroshard

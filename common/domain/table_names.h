@@ -61,7 +61,4 @@ class TableNames {
 // that name. Full names of `tables` differ.
 std::vector<int> TablesOf(const Plan& plan, const std::vector<Table>& tables);
 
-// Whether ranks add partial sums: the plan cuts rows of a pooled table.
-bool AddsPartialSums(const Plan& plan, const std::vector<Table>& tables);
-
 }  // namespace neuroshard

@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "common/domain/table_names.h"
+#include "common/domain/shard_layout.h"
 #include "server/cost/model_error.h"
 #include "server/cost/unmeasured_compute.h"
 
