@@ -84,16 +84,9 @@ void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widt
   }
   // The ragged end counts as a granule, of the last block.
   const std::int64_t granules = (dim + kColumnAlignment - 1) / kColumnAlignment;
-  // Block i ends at granules * (i + 1) / blocks; `left` is what that division leaves.
-  std::int64_t end = 0, left = 0;
-  for (int i = 0; i < blocks; ++i) {
-    const std::int64_t begin = end;
-    end += granules / blocks;
-    left += granules % blocks;
-    if (left >= blocks) {
-      ++end;
-      left -= blocks;
-    }
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t begin = granules * i / blocks;
+    const std::int64_t end = granules * (i + 1) / blocks;
     widths.push_back(std::min(end * kColumnAlignment, dim) - begin * kColumnAlignment);
   }
 }
