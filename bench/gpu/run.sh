@@ -45,7 +45,7 @@ left() { local s=$((ends - SECONDS)); echo $((s > 0 ? s : 0)); }
 PATH=$PATH:/usr/local/nvidia/bin:/usr/local/cuda/bin
 known_library() {
   local folder search_path=${LD_LIBRARY_PATH:-}
-  ldconfig -p 2>/dev/null | grep -qF "$1" && return
+  grep -qF "$1" <<<"$(ldconfig -p 2>/dev/null)" && return  # not a pipe, which grep would break off
   while read -r folder; do if [ -e "$folder/$1" ]; then return; fi; done <<<"${search_path//:/$'\n'}"
   return 1
 }
@@ -65,7 +65,7 @@ fi
 
 smi() { timeout -s KILL 20 nvidia-smi "$@" 2>/dev/null; }
 gpu=no
-if compgen -G '/dev/nvidia[0-9]*' >/dev/null || smi -L | grep -q '^GPU'; then gpu=yes; fi
+if compgen -G '/dev/nvidia[0-9]*' >/dev/null || grep -q '^GPU' <<<"$(smi -L)"; then gpu=yes; fi
 if [ "$backend" = cuda ] && [ "$gpu" = no ]; then
   echo "no NVIDIA GPU on this host (nvidia-smi lists none, there is no /dev/nvidia0): nothing was measured." >&2
   echo "--backend cpu runs what needs none: the sweep, and collectives between two workers" >&2

@@ -85,6 +85,15 @@ TEST_F(DoctorTest, APlannerWithTlsThatIsCalledWithoutIsNotToBeStarted) {
             HasSubstr("-> name who vouches for it with --tls-ca"), Not(HasSubstr("start one"))));
 }
 
+TEST_F(DoctorTest, AServerThatEndedIsSaidPlainly) {
+  planner_.failures = {grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                                    "connections to all backends failing; last error: UNKNOWN: "
+                                    "Failed to connect to remote host: Connection reset by peer")};
+  EXPECT_THAT(MessagesOf(Doctor({}, 1), "planner", "fail"),
+              AllOf(HasSubstr("the connection was closed: the server ended"),
+                    Not(HasSubstr("all backends"))));
+}
+
 TEST_F(DoctorTest, OldVersionsWrongClocksAndRefusedModelsAreNamed) {
   planner_.models.set_server_version("0.0.1");
   planner_.models.set_now_unix_ms(UnixMillisecondsNow() - 60'000);

@@ -130,8 +130,8 @@ TEST_F(ComparePlansTest, APlannerThatGoesAwayFailsTheCommand) {
     }
     return plan(request, response);
   };
-  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--timeout-s", "1", "--compare",
-                 "basic"}),
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--timeout-s", "20",
+                 "--compare", "basic"}),
             1);
   EXPECT_THAT(out_, IsEmpty());
   EXPECT_THAT(err_, HasSubstr("gone"));

@@ -174,7 +174,7 @@ TEST_F(WhatIfTest, APlannerThatGoesAwayFailsTheCommand) {
     if (request.has_cost_model()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
     return plan(request, response);
   };
-  EXPECT_EQ(Ask({"--timeout-s", "1"}), 1);
+  EXPECT_EQ(Ask({"--timeout-s", "20"}), 1);
   EXPECT_THAT(out_, IsEmpty());
   EXPECT_THAT(err_, HasSubstr("gone"));
 }

@@ -26,7 +26,7 @@ std::string Plainer(const std::string& message) {
     return "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps";
   }
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
-  if (has("Socket closed")) {
+  if (has("Socket closed") || has("Connection reset by peer") || has("Broken pipe")) {
     return "the connection was closed: the server ended, or is a server with TLS, perhaps, which "
            "takes a certificate (--tls-ca, --tls-cert, --tls-key)";
   }

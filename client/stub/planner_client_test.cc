@@ -11,10 +11,13 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::FakePlanner;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Le;
 using testing::StatusIs;
 
 CallPolicy QuickPolicy() {
@@ -52,7 +55,8 @@ TEST(PlannerClientTest, ReplicasTakeTurnsAndOneThatIsGoneTakesNone) {
   while (first.calls() == 0 || second.calls() == 0) ASSERT_THAT(client.ShardPlan({}), IsOk());
   const int before = first.calls();
   for (int i = 0; i < 10; ++i) ASSERT_THAT(client.ShardPlan({}), IsOk());
-  EXPECT_EQ(first.calls() - before, 5);
+  // Whenever gRPC has tried the third one again, it begins anew with either of the two.
+  EXPECT_THAT(first.calls() - before, AllOf(Ge(3), Le(7)));
 }
 
 TEST(PlannerClientTest, UnavailableIsTriedAgainAndThenAnswered) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "client/sweep/sweep_fixture.h"
@@ -81,8 +83,18 @@ TEST_F(ComputeSweepTest, AllDevicesOfAllWorkersShareTheSamples) {
 
 TEST_F(ComputeSweepTest, SamplesOfAWorkerThatDiesGoToTheOthers) {
   FakeWorker dying({.dies_after_samples = 3});
-  FakeWorker healthy;
+  // Away until the other one has died: it may have measured everything before.
+  FakeWorker healthy({.dies_after_samples = 0});
+  std::atomic<bool> ended = false;
+  std::thread operator_of_the_worker([&] {
+    while (!ended && (!dying.dead() || !healthy.dead())) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    healthy.Revive();
+  });
   const SweepReport report = Sweep(200, QuickFleet({dying.address(), healthy.address()}));
+  ended = true;
+  operator_of_the_worker.join();
   EXPECT_THAT(report.status, IsOk());
   EXPECT_EQ(report.recorded, 200);
   EXPECT_TRUE(report.given_up.empty());

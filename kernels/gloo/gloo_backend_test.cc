@@ -28,7 +28,7 @@ using ::neuroshard::testing::OpenAll;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-constexpr milliseconds kShort{300};
+constexpr milliseconds kShort{3000};  // a group that is whole has to connect within it
 
 using Matrix = std::vector<std::vector<std::int64_t>>;  // [from][to] bytes
 
@@ -205,7 +205,7 @@ TEST(GlooFailureTest, ConnectingGivesUpAboutWhenTheTimeoutPassed) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(pending[rank]->Connect(Addresses(pending)).status().code(),
               absl::StatusCode::kAborted);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 4 * kTimeout);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * kTimeout);
   }
 }
 

@@ -133,8 +133,8 @@ TEST(RankSocketsTest, WhoKnowsThePortsButNotTheKeysIsNoPeer) {
   std::vector<std::string> forged = AddressesOf(ranks);
   forged[1] = impostors[1]->address();
   forged[0].replace(forged[0].size() - 32, 32, std::string(32, '0'));
-  auto first = ConnectLater(*ranks[0], AddressesOf(ranks), milliseconds(500));
-  auto impostor = ConnectLater(*impostors[1], forged, milliseconds(300));
+  auto first = ConnectLater(*ranks[0], AddressesOf(ranks), milliseconds(3000));
+  auto impostor = ConnectLater(*impostors[1], forged, milliseconds(2000));
   EXPECT_EQ(impostor.get().status().code(), absl::StatusCode::kAborted);
   const Status status = first.get().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);

@@ -16,7 +16,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeout{1500};
+constexpr std::chrono::milliseconds kTimeout{5000};
 
 class OneProcessTest : public ::testing::Test {
  protected:

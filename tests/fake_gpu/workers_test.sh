@@ -62,7 +62,7 @@ stop bad
 
 phase 'an exchange that never ends: who asked goes away, and the devices are there again'
 FAKE_GPUS=2 FAKE_GPU_FAIL=NcclKernel:12:hang@1 worker left
-timeout -s INT -k 20 4 "$bin/neuroshard" sweep comm "$work/ranks_2.yaml" --workers "${address_of[left]}" --store "$work/left.db" >"$work/left.said" 2>&1 || true
+timeout -s INT -k 20 15 "$bin/neuroshard" sweep comm "$work/ranks_2.yaml" --workers "${address_of[left]}" --store "$work/left.db" >"$work/left.said" 2>&1 || true
 if grep -q '5 measured now' "$work/left.said"; then fail 'no exchange hung'; fi
 sweep after_left comm "$work/ranks_2.yaml" left || fail 'no group after a hung exchange'
 expect "$work/after_left.said" '5 measured now'
@@ -76,7 +76,7 @@ stop broken
 
 phase 'a kernel that never ends'
 FAKE_GPU_FAIL=PoolKernel:5:hang worker kernel
-timeout -s INT -k 20 4 "$bin/neuroshard" sweep compute "$work/compute_4.yaml" --workers "${address_of[kernel]}" --store "$work/kernel.db" >"$work/kernel.said" 2>&1 || true
+timeout -s INT -k 20 15 "$bin/neuroshard" sweep compute "$work/compute_4.yaml" --workers "${address_of[kernel]}" --store "$work/kernel.db" >"$work/kernel.said" 2>&1 || true
 sweep after_kernel compute "$work/compute_1.yaml" kernel || fail 'no device after a hung kernel'
 expect "$work/after_kernel.said" '1 measured now'
 expect "$work/kernel.err" 'did not answer in time and was ended'

@@ -40,7 +40,7 @@ if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
   [ ! -e "$work/none" ] || fail "a folder was made for nothing"
 fi
 
-"$run" --bin "$bin" --out "$work/out1" --backend cpu --minutes 1 --only ranks,sweep --sweep "$work/sweep.yaml" >"$work/said" 2>&1 ||
+"$run" --bin "$bin" --out "$work/out1" --backend cpu --minutes 3 --only ranks,sweep --sweep "$work/sweep.yaml" >"$work/said" 2>&1 ||
   fail "the run on the CPU failed"
 expect "$work/out1/RESULTS.md" 'sweep: compute 2/2'
 expect "$work/out1/RESULTS.md" 'ranks: comm 10/10'
@@ -55,19 +55,19 @@ pretend path/nvidia-smi '[ "$1" = -L ] && echo "GPU 0: Fake" || echo "Fake 9000"
 pretend path/compute-sanitizer 'kill -9 $$'
 pretend fake/bin/kernels_cuda_test 'echo "[  PASSED  ] 3 tests."'
 pretend fake/bin/kernels_nccl_test 'printf "SKIPPED, NOT TESTED: no such thing\n[  SKIPPED ] A.B (0 ms)\n"'
-pretend fake/bin/gpu_kernels_bench "echo \$\$ >'$work/pid'; echo '| half |'; [ -e '$work/twice' ] && exit 1; touch '$work/twice'; exec sleep 60"
+pretend fake/bin/gpu_kernels_bench "echo '| half |'; [ -e '$work/twice' ] && exit 1; touch '$work/twice'; echo \$\$ >'$work/pid'; exec sleep 60"
 pretend fake/bin/gpu_collectives_bench 'echo "| all_gather | 1 |"'
 ln -s "$bin/neuroshard-worker" "$work/fake/bin/neuroshard-worker"
 export PATH=$work/path:$PATH LD_LIBRARY_PATH=$work/lib
 fakes=("$run" --bin "$work/fake/bin" --out "$work/out2" --minutes 2 --only "gpu_tests,nccl_tests,memcheck,kernels,collectives,model")
 "${fakes[@]}" >"$work/said" 2>&1 &
 running=$!
-for _ in $(seq 100); do [ ! -s "$work/pid" ] || break; sleep 0.05; done
+for _ in $(seq 600); do [ ! -s "$work/pid" ] || break; sleep 0.05; done
 { kill -9 "$running" && wait "$running"; } 2>/dev/null || [ $? -eq 137 ] || fail "the benchmark never ran"
-for _ in $(seq 100); do kill -0 "$(cat "$work/pid")" 2>/dev/null || break; sleep 0.05; done
+for _ in $(seq 600); do kill -0 "$(cat "$work/pid")" 2>/dev/null || break; sleep 0.05; done
 if kill -0 "$(cat "$work/pid")" 2>/dev/null; then fail "a part outlives its run"; fi
 expect "$work/out2/RESULTS.md" '| gpu_tests | done'
-expect "$work/out2/RESULTS.md" '| memcheck | failed after 0 s, exit status 137 |'
+expect "$work/out2/RESULTS.md" '| memcheck | failed after [0-9]* s, exit status 137 |'
 expect "$work/out2/RESULTS.md" '| kernels | begun, not ended |'
 expect "$work/out2/RESULTS.md" '| collectives | not done |'
 status=0
@@ -131,7 +131,7 @@ fi
 wait "${hanging[@]}"
 for out in out3 out4; do
   read -r status seconds <"$work/$out.ended"
-  [ "$status" -eq 1 ] && [ "$seconds" -le 75 ] || fail "where everything hangs a run of a minute took $seconds s, status $status"
+  [ "$status" -eq 1 ] && [ "$seconds" -le 120 ] || fail "where everything hangs a run of a minute took $seconds s, status $status"
 done
 expect "$work/out4/RESULTS.md" '| ranks | failed: a worker did not start |'
 expect "$work/out3/RESULTS.md" '| gpu_tests | cut after'

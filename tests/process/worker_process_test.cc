@@ -206,7 +206,8 @@ TEST(WorkerProcessTest, AnybodyWhoConnectsToAGroupsPortIsTurnedAway) {
       std::array<std::uint64_t, 19> message{};  // Gloo's 48 bytes of preamble, and more
       message.fill(1);
       message[0] = 148;
-      EXPECT_EQ(send(fd, message.data(), 148, MSG_NOSIGNAL), 148);
+      // Fails where the group ends between the two.
+      send(fd, message.data(), 148, MSG_NOSIGNAL);
       char byte;
       EXPECT_LE(recv(fd, &byte, 1, 0), 0);
     }

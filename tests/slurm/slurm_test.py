@@ -58,7 +58,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 MailProg=/bin/true
 ReturnToService=2
-KillWait=5
+KillWait=30
 {nodes}
 PartitionName=low Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=20
 PartitionName=high Nodes=ALL State=UP PriorityTier=2 PreemptMode=OFF

@@ -18,7 +18,7 @@ from planner_process import NativeWorkerProcess
 from postgres_server import SKIPPED, PostgresServer, find_programs
 
 CLIENT, WORKER, CACHE = sys.argv[1:4]
-SAMPLES = 300
+SAMPLES = 1500  # so many that a sweep still runs when it is killed, also where psql takes long to count its records
 SWEEP = """
 kind: compute
 seed: {seed}

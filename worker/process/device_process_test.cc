@@ -221,7 +221,7 @@ TEST_F(DeviceProcessTest, ACutOffEndsARankThatWaits) {
 
 TEST_F(DeviceProcessTest, ACutOffIsOverWithItsRank) {
   DeviceProcessOptions options = Options();
-  options.kill_grace = milliseconds(1000);
+  options.kill_grace = milliseconds(4000);  // the stop below has to be answered within it
   Start(options);
   ASSERT_THAT(device_->OpenRank({.rank = 0, .world_size = 2, .timeout = milliseconds(20'000)}),
               IsOk());

@@ -262,6 +262,7 @@ TEST_F(CommGroupServiceTest, MeasuresEveryCollectiveOnOneGroup) {
     v1::CommSample& sample = *request.mutable_sample();
     sample.set_collective(collective);
     for (auto& dim_sum : *sample.mutable_dim_sums()) dim_sum = 16;
+    sample.set_start_offsets_ms(3, 100);
     std::mutex mutex;
     std::vector<v1::CommMeasurement> records;
     for (const grpc::Status& status : OnAllWorkers([&](TestWorker& worker) {
@@ -277,10 +278,10 @@ TEST_F(CommGroupServiceTest, MeasuresEveryCollectiveOnOneGroup) {
     for (const v1::CommMeasurement& record : records) {
       EXPECT_EQ(record.outcome(), "ok");
       EXPECT_EQ(record.environment().properties().at("collective"), collective);
-      // Everybody waits for rank 3, which enters 2 ms after rank 0; no upper bound holds on a
-      // loaded machine.
+      // Everybody waits for rank 3, which enters 100 ms after rank 0. On a loaded machine rank 0 is
+      // late by itself, and no upper bound holds.
       if (record.rank() == 0) {
-        EXPECT_GE(record.series().median_ms(), 1.0);
+        EXPECT_GE(record.series().median_ms(), 20);
       }
     }
   }
@@ -372,7 +373,7 @@ TEST_F(CommGroupServiceTest, WorkersWithDifferentSamplesRefuseAndStayUsable) {
 }
 
 TEST_F(CommGroupServiceTest, APeerThatGoesAwayAbortsTheGroupAndTheDevicesCanBeLeasedAgain) {
-  OpenAndConnect(/*timeout_ms=*/2000);
+  OpenAndConnect();
   Close(*workers_[1]);
   v1::ProfileCommResponse response;
   EXPECT_EQ(Profile(*workers_[0], CommRequest(), &response).error_code(),
@@ -384,7 +385,7 @@ TEST_F(CommGroupServiceTest, APeerThatGoesAwayAbortsTheGroupAndTheDevicesCanBeLe
 }
 
 TEST_F(CommGroupServiceTest, APeerThatNeverJoinsAbortsWithinTheTimeout) {
-  OpenAndConnect(/*timeout_ms=*/300);
+  OpenAndConnect(/*timeout_ms=*/3000);  // connecting, too, has to end within it
   v1::ProfileCommResponse response;
   EXPECT_EQ(Profile(*workers_[0], CommRequest(), &response).error_code(),
             grpc::StatusCode::ABORTED);

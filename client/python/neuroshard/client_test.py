@@ -356,11 +356,12 @@ class ClientTests:
                 self.assertEqual(error.code, grpc.StatusCode.DEADLINE_EXCEEDED)
                 await self.assert_fails(neuroshard.DeadlineExceeded, collected(client.plan_stream(REQUEST)))
                 await self.assert_fails(neuroshard.DeadlineExceeded, client.models(timeout_s=0.1))
-                self.assertLess(time.monotonic() - started, 10)  # far below the default of 600 s
+                self.assertLess(time.monotonic() - started, 60)  # far below the default of 600 s
 
     async def test_retries_end_with_the_deadline(self):
         async with self.client(self.held_port().address, timeout_s=0.5, retries=1000000) as client:
-            await self.assert_fails(neuroshard.Unavailable, client.models())
+            with self.assertRaises((neuroshard.Unavailable, neuroshard.DeadlineExceeded)):  # the last attempt may have a millisecond left
+                await client.models()
 
     # ---- retries
 

@@ -234,9 +234,9 @@ class WorkerTest(unittest.TestCase):
     def test_who_enters_early_waits_for_the_last(self) -> None:
         group = Group(self.workers)
         group.connect()
-        early, late = (answer.measurements[0].series.median_ms for answer in group.profile(start_offsets_ms=[100, 300]))
-        self.assertGreater(early, 195)
-        self.assertLess(late, 100)
+        early, late = (answer.measurements[0].series.median_ms for answer in group.profile(start_offsets_ms=[100, 1100]))
+        self.assertGreater(early, 500)  # on a loaded machine either may be late by itself
+        self.assertLess(late, 500)
         group.close()
 
     def test_too_much_on_one_rank_is_a_record_on_all(self) -> None:
