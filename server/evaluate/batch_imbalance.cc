@@ -67,6 +67,7 @@ std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request, const Bou
   if (num_batches == 0 || request.tables.size() > kMaxTablesOfBounds / num_batches) {
     return std::nullopt;
   }
+  const double row_capacity_bytes = RowCapacityBytes(request);
   PlanRequest of_batch = request;
   LowerBound mean;
   mean.kind = BoundKind::kCertified;
@@ -74,7 +75,7 @@ std::optional<LowerBound> LowerBoundOfMean(const PlanRequest& request, const Bou
   for (std::size_t b = 0; b < num_batches; ++b) {
     if (stop.ShouldStop()) return std::nullopt;
     SetBatch(request, b, of_batch);
-    const LowerBound bound = LowerBoundOf(of_batch, model);
+    const LowerBound bound = LowerBoundOf(of_batch, model, row_capacity_bytes);
     mean.cost_ms += bound.cost_ms / static_cast<double>(num_batches);
     if (b == 0 || bound.kind == BoundKind::kReference) mean.scope = bound.scope;
     if (bound.kind == BoundKind::kReference) mean.kind = bound.kind;

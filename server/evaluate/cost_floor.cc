@@ -24,6 +24,7 @@ struct Probe {
   double shards = 1;       // all shards like it cost at least this x the price
   double ranks = 1;        // that share them
   bool continues = false;  // the shard and those of the probe before are of one set of layouts
+  bool is_least = true;    // no other layout of the type costs less in all
 };
 
 // The widest piece of a table cut in columns is a multiple of kColumnAlignment, or what a cut
@@ -88,6 +89,7 @@ class ProbeList {
       }
       AddWidth(layout, low, high, shards_of_block, ranks);
       if (high == dim) return;
+      probes_.back().is_least = false;  // wider columns cost less each
       low = PieceWidth(high + 1, dim);
     }
   }
@@ -207,10 +209,43 @@ class ProbeList {
   std::vector<Probe> probes_;
 };
 
+std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, ShardPricer& pricer) {
+  std::vector<const Probe*> probes;
+  std::vector<ShardFeatures> shards;  // of each probe one with either kernel
+  for (std::size_t i = 0; i < list.shards().size(); ++i) {
+    const Probe& probe = list.probes()[i];
+    if (!probe.is_least || list.shards()[i].layout.type == ShardingType::kDataParallel) continue;
+    probes.push_back(&probe);
+    for (const ComputeKernel kernel : {ComputeKernel::kFused, ComputeKernel::kFusedUvm}) {
+      shards.push_back(list.shards()[i]);
+      shards.back().layout.kernel = kernel;
+    }
+  }
+  const std::span<const double> prices = pricer.Price(shards);
+  std::vector<KernelTotals> totals;
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    if (!probes[i]->continues) totals.emplace_back();
+    totals.back().fused_ms += probes[i]->shards * prices[2 * i];
+    totals.back().fused_uvm_ms += probes[i]->shards * prices[2 * i + 1];
+  }
+  return totals;
+}
+
 }  // namespace
 
-std::vector<CostFloor> CostFloorsOf(const PlanRequest& request, const CompiledRules& rules,
-                                    int index, ShardPricer& pricer) {
+std::vector<CostFloor> LowestOf(std::vector<CostFloor> floors) {
+  std::sort(floors.begin(), floors.end(), [](const CostFloor& a, const CostFloor& b) {
+    return std::pair(a.peak_ms, a.total_ms) < std::pair(b.peak_ms, b.total_ms);
+  });
+  std::vector<CostFloor> lowest;
+  for (const CostFloor& floor : floors) {
+    if (lowest.empty() || floor.total_ms < lowest.back().total_ms) lowest.push_back(floor);
+  }
+  return lowest;
+}
+
+TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
+                          ShardPricer& pricer, bool off_device) {
   const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules, index);
   const std::span<const double> prices = pricer.Price(list.shards());
 
@@ -227,13 +262,8 @@ std::vector<CostFloor> CostFloorsOf(const PlanRequest& request, const CompiledRu
     floor.peak_ms = std::max(floor.peak_ms, floor.total_ms / probe.ranks);
     all.push_back(floor);
   }
-  std::sort(all.begin(), all.end(), [](const CostFloor& a, const CostFloor& b) {
-    return std::pair(a.peak_ms, a.total_ms) < std::pair(b.peak_ms, b.total_ms);
-  });
-  std::vector<CostFloor> floors;
-  for (const CostFloor& floor : all) {
-    if (floors.empty() || floor.total_ms < floors.back().total_ms) floors.push_back(floor);
-  }
+  TableFloors floors = {LowestOf(std::move(all)), {}};
+  if (off_device) floors.off_device = TotalsByKernel(list, pricer);
   return floors;
 }
 

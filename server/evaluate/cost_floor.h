@@ -17,12 +17,30 @@ struct CostFloor {
   bool operator==(const CostFloor&) const = default;
 };
 
-// Every layout that the rules leave to table `index` costs at least as much as one of these, in
-// both respects, under a model with additive_compute, separable_comm and monotone_shard_costs.
-// Ascending by peak, descending by total; empty where the rules leave nothing. `pricer` is of this
-// request and such a model. O(log(columns) + columns / 4 up to 256) shards are priced, and one of
-// each size of row blocks in proportion. Why this is so: README of this folder.
-std::vector<CostFloor> CostFloorsOf(const PlanRequest& request, const CompiledRules& rules,
-                                    int index, ShardPricer& pricer);
+// What all ranks together pay at least for a table in layouts of one type, by where its rows are.
+struct KernelTotals {
+  double fused_ms = 0;      // in device memory
+  double fused_uvm_ms = 0;  // in host memory, without a cache
+};
+
+// The floors of one table.
+struct TableFloors {
+  // Every layout that the rules leave to the table costs at least as much as one of these, in both
+  // respects. Ascending by peak, descending by total; empty where the rules leave nothing.
+  std::vector<CostFloor> floors;
+  // Every layout with rows off the device costs at least as much as one of these with its kernel.
+  // Empty unless asked for.
+  std::vector<KernelTotals> off_device;
+};
+
+// Of those of `floors` alone that no other one is below in both respects, ascending by peak.
+std::vector<CostFloor> LowestOf(std::vector<CostFloor> floors);
+
+// Floors of table `index` under a model with additive_compute, separable_comm and
+// monotone_shard_costs; `pricer` is of this request and such a model. O(log(columns) + columns / 4
+// up to 256) shards are priced, and one of each size of row blocks in proportion; for `off_device`
+// two of each type besides. Why this is so: README of this folder.
+TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
+                          ShardPricer& pricer, bool off_device);
 
 }  // namespace neuroshard

@@ -5,13 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/domain/memory_use.h"
 #include "server/cost/analytic/analytic_cost_model.h"
+#include "server/evaluate/batch_imbalance.h"
+#include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "tests/support/concave_cost_model.h"
@@ -49,15 +54,17 @@ LowerBound AnalyticBound(const PlanRequest& request) {
 }
 
 // All ways to lay out and place one table that its rules allow, priced rank by rank; of wide tables
-// a handful of cuts. Ranks of a plan under the analytic model cost sums of these.
+// a handful of cuts. Ranks of a plan under the analytic model cost sums of these, and take sums of
+// their memory.
 class Layouts {
  public:
   Layouts(const PlanRequest& request, const Table& table, const TableRules& rules,
-          const RowCut& row_cut)
+          const RowCut& row_cut, const std::vector<Residency>& residencies = {Residency{}})
       : request_(request),
         table_(table),
         rules_(rules),
         row_cut_(row_cut),
+        residencies_(residencies),
         hosts_(request.topology.hosts()) {
     plan_.name = table.name;
     std::vector<std::int64_t> cuts;
@@ -68,6 +75,8 @@ class Layouts {
   }
 
   const std::vector<std::vector<double>>& prices() const { return prices_; }
+  // Of each of those, bytes on the ranks' devices, without what is kept free.
+  const std::vector<std::vector<std::int64_t>>& bytes() const { return bytes_; }
 
  private:
   void Cut(std::vector<std::int64_t> edges, std::int64_t from, std::int64_t step) {
@@ -94,12 +103,21 @@ class Layouts {
     const bool repeats = std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end();
     if (repeats && rules_.distinct_ranks) return;
     plan_.sharding_type = type;
-    plan_.compute_kernel = KernelOf(type);
-    const Plan plan{request_.topology.num_ranks(), request_.topology.ranks_per_host(), {plan_}};
-    const auto cost = PricePlan(request_, plan, BoundTo(request_, *MakeAnalyticCostModel()));
-    ASSERT_TRUE(cost.ok()) << cost.status();
-    std::vector<double>& of_ranks = prices_.emplace_back();
-    for (const RankCost& rank : cost->ranks) of_ranks.push_back(rank.total_ms());
+    for (const Residency& residency : residencies_) {
+      if (type == ShardingType::kDataParallel && residency.off_device()) continue;
+      const ShardLayout layout = LayoutIn(residency, type, 1);
+      plan_.compute_kernel = layout.kernel;
+      plan_.cache_load_factor = layout.cache_load_factor;
+      const Plan plan{request_.topology.num_ranks(), request_.topology.ranks_per_host(), {plan_}};
+      const auto cost = PricePlan(request_, plan, BoundTo(request_, *MakeAnalyticCostModel()));
+      ASSERT_TRUE(cost.ok()) << cost.status();
+      std::vector<double>& of_ranks = prices_.emplace_back();
+      std::vector<std::int64_t>& bytes = bytes_.emplace_back();
+      for (const RankCost& rank : cost->ranks) {
+        of_ranks.push_back(rank.total_ms());
+        bytes.push_back(rank.memory.total_bytes() - rank.memory.reserve_bytes);
+      }
+    }
   }
 
   // Column blocks between the edges, on any ranks, or on any hosts as grids.
@@ -186,10 +204,12 @@ class Layouts {
   const Table& table_;
   const TableRules& rules_;
   const RowCut& row_cut_;
+  const std::vector<Residency> residencies_;
   const std::vector<HostRanks> hosts_;
   TablePlan plan_;
   std::vector<std::vector<std::int64_t>> cut_sets_;
   std::vector<std::vector<double>> prices_;
+  std::vector<std::vector<std::int64_t>> bytes_;
 };
 
 double Cheapest(const std::vector<Layouts>& tables, std::size_t from, std::vector<double> ranks) {
@@ -199,6 +219,26 @@ double Cheapest(const std::vector<Layouts>& tables, std::size_t from, std::vecto
     std::vector<double> sum = ranks;
     for (std::size_t r = 0; r < sum.size(); ++r) sum[r] += price[r];
     best = std::min(best, Cheapest(tables, from + 1, std::move(sum)));
+  }
+  return best;
+}
+
+// Of those of two tables that fit on every rank that has any. Infinite where none does.
+double CheapestThatFits(const Layouts& a, const Layouts& b,
+                        const std::vector<std::int64_t>& capacity_bytes) {
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < a.prices().size(); ++i) {
+    for (std::size_t j = 0; j < b.prices().size(); ++j) {
+      double cost = 0;
+      for (std::size_t r = 0; r < a.prices()[i].size(); ++r) {
+        const std::int64_t bytes = a.bytes()[i][r] + b.bytes()[j][r];
+        const bool fits = bytes == 0 || bytes <= capacity_bytes[r];
+        cost = fits ? std::max(cost, a.prices()[i][r] + b.prices()[j][r])
+                    : std::numeric_limits<double>::infinity();
+        if (cost >= best) break;
+      }
+      best = std::min(best, cost);
+    }
   }
   return best;
 }
@@ -268,6 +308,103 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
   EXPECT_GT(share_sum[0] / compared[0], 0.85);  // sound and worth stating
   EXPECT_GT(compared[1], testing::Trials(20));
   EXPECT_GT(share_sum[1] / compared[1], 0.6);
+}
+
+TEST(LowerBoundTest, NoPlanOfTinyRequestsThatFitsCostsLess) {
+  Random random(11);
+  double share_sum = 0;
+  int compared = 0;
+  int priced = 0;
+  for (int round = 0; round < testing::Trials(800); ++round) {
+    const int ranks = static_cast<int>(random.Between(1, 3));
+    const std::vector<std::int64_t> dims = {3, 4, 8, 12, 64};
+    PlanRequest request =
+        Request(ranks, static_cast<int>(random.Between(1, ranks)),
+                {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
+    request.global_batch_size = random.Between(1, 1000);
+    request.memory.rule = std::array{MemoryRule::kFull, MemoryRule::kWeightsOnly,
+                                     MemoryRule::kTorchRec}[random.Below(3)];
+    request.optimizer = kWords<Optimizer>[random.Below(kWords<Optimizer>.size())].value;
+    if (random.Below(2) == 0) {
+      request.pipeline_type = kWords<PipelineType>[random.Below(kWords<PipelineType>.size())].value;
+    }
+    for (Table& table : request.tables) {
+      table.num_embeddings = random.Between(2, 100'000);
+      table.pooling_factor = random.UniformReal() * (random.Below(2) == 0 ? 2 : 60);
+      table.weighted = random.Below(3) == 0;
+      if (random.Below(4) == 0) table.kind = TableKind::kEmbedding;
+      if (table.kind == TableKind::kEmbedding) table.weighted = false;
+    }
+    std::vector<Residency> residencies = {{}, {ComputeKernel::kFusedUvm, 0}};
+    for (int i = 0; i < 3; ++i) {
+      residencies.push_back(
+          {ComputeKernel::kFusedUvmCaching, std::pow(10, -5 * random.UniformReal())});
+    }
+    if (random.Below(4) == 0) {
+      TableRule& rule = request.constraints.tables.emplace_back();
+      rule.tables = {0, 1};
+      for (const ComputeKernel kernel :
+           {ComputeKernel::kFused, ComputeKernel::kFusedUvm, ComputeKernel::kFusedUvmCaching,
+            ComputeKernel::kOffload}) {
+        rule.compute_kernels.push_back(kernel);
+      }
+      residencies.push_back({ComputeKernel::kOffload, 0});
+    }
+    request.topology.host_memory_bytes.assign(request.topology.hosts().size(),
+                                              std::int64_t{1} << 50);
+    const CompiledRules rules(request,
+                              TypeSet(MakeAnalyticCostModel()->info().coverage.sharding_types));
+    const Layouts a(request, request.tables[0], rules.of(0), rules.row_cut(0), residencies);
+    const Layouts b(request, request.tables[1], rules.of(1), rules.row_cut(1), residencies);
+    // From next to nothing to more than enough.
+    const MemoryUse most = ShardMemory(request, request.tables[0], 100'000, 64);
+    if (random.Below(3) == 0) request.memory.reserve_bytes = random.Between(1, 3'000'000);
+    std::vector<std::int64_t> capacity;
+    for (Device& device : request.topology.devices) {
+      const bool as_before = !capacity.empty() && random.Below(2) == 0;
+      device.memory_bytes =
+          as_before ? request.topology.devices.front().memory_bytes
+                    : static_cast<std::int64_t>(static_cast<double>(most.total_bytes()) *
+                                                std::pow(2, -12 * random.UniformReal()));
+      capacity.push_back(device.memory_bytes - request.memory.reserve_bytes);
+    }
+    const double best_ms = CheapestThatFits(a, b, capacity);
+    if (best_ms == std::numeric_limits<double>::infinity()) continue;
+    const LowerBound bound = AnalyticBound(request);
+    ASSERT_EQ(bound.kind, BoundKind::kCertified);
+    EXPECT_LE(bound.cost_ms, best_ms * (1 + 1e-6)) << "round " << round;
+    share_sum += bound.cost_ms / best_ms;
+    ++compared;
+    priced += bound.scope.find("fit into the memory") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(compared, testing::Trials(400));
+  EXPECT_GT(priced, testing::Trials(200));
+  EXPECT_GT(share_sum / compared, 0.4);
+}
+
+// A plan has to have memory for the mean of the batches; none of them has less for its rows.
+TEST(LowerBoundTest, BatchesHaveTheMemoryOfTheRequest) {
+  PlanRequest request = Request(1, 1, {64});
+  request.global_batch_size = 10'000;
+  Table& table = request.tables[0];
+  table.num_embeddings = 200'000;
+  table.batch_pooling_factors.assign(10, 0);
+  table.batch_pooling_factors.back() = 100;
+  request.search.objective = PlanObjective::kMeanOfMax;
+  request.topology.host_memory_bytes = {std::int64_t{1} << 40};
+  request.topology.devices[0].memory_bytes = ShardMemory(request, table, 200'000, 64).total_bytes();
+  Plan plan{1, 1, {}};
+  plan.tables = {
+      {table.name, "", ShardingType::kTableWise, ComputeKernel::kFused, {{0, 200'000, 0, 64, 0}}}};
+  EXPECT_THAT(CheckPlan(request, plan), ::testing::IsEmpty());
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  const auto mean_ms = MeanOfMaxMs(request, plan, model, NeverStop());
+  ASSERT_TRUE(mean_ms.ok() && mean_ms->has_value());
+  const auto bound = LowerBoundOfMean(request, model, NeverStop());
+  ASSERT_TRUE(bound.has_value());
+  EXPECT_EQ(bound->kind, BoundKind::kCertified);
+  EXPECT_LE(bound->cost_ms, **mean_ms * (1 + 1e-6));
+  EXPECT_GT(bound->cost_ms, 0.8 * **mean_ms);
 }
 
 // Blocks by speed cost each rank the same but for communication, which is as fast on all ranks and
