@@ -54,7 +54,8 @@ Status RunPlanner(const PlannerOptions& options) {
   const ThreadRunner threads;
   const Planner planner(
       [&models](const PlanRequest& request) { return models->Current()->FindFor(request); },
-      SearchOn(threads), clock);
+      SearchOn(threads), clock,
+      [&models](const std::string& name) { return models->Current()->VersionsOf(name); });
   CallerQuotas quotas(options.quotas, clock);
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get(), &quotas);
   PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,

@@ -11,7 +11,8 @@
 
 namespace neuroshard {
 
-// kMixed: compute was measured; communication or some additions (`differences`) are formulas.
+// kPublished: formulas over published figures. kMixed: measured, and formulas for what was not, which
+// `differences` name.
 enum class BasisKind { kMeasured, kPublished, kMixed };
 
 template <>
@@ -20,6 +21,24 @@ inline constexpr std::array kWords<BasisKind> = {
     Word<BasisKind>{BasisKind::kPublished, "published"},
     Word<BasisKind>{BasisKind::kMixed, "mixed"}};
 
+// Stages of a rank's cost, each with fields of its own in RankCost.
+enum class CostStage { kCompute, kForwardComm, kBackwardComm, kInputDist };
+
+template <>
+inline constexpr std::array kWords<CostStage> = {
+    Word<CostStage>{CostStage::kCompute, "compute"},
+    Word<CostStage>{CostStage::kForwardComm, "forward_comm"},
+    Word<CostStage>{CostStage::kBackwardComm, "backward_comm"},
+    Word<CostStage>{CostStage::kInputDist, "input_dist"}};
+
+// What one stage's costs rest on, of all ranks.
+struct StagePriceBasis {
+  CostStage stage = CostStage::kCompute;
+  BasisKind kind = BasisKind::kMeasured;
+
+  bool operator==(const StagePriceBasis&) const = default;
+};
+
 // What priced the compute of the ranks of one kind of devices.
 struct DevicePriceBasis {
   std::string device;  // Device::name
@@ -27,18 +46,22 @@ struct DevicePriceBasis {
   std::string model;
   int version = 0;
   MeasuredWith measured_with = {};
+  BasisKind kind = BasisKind::kMeasured;
 
   bool operator==(const DevicePriceBasis&) const = default;
 };
 
 // What the prices of an answer rest on, and how far the request is from that.
 struct PriceBasis {
-  BasisKind kind = BasisKind::kMeasured;
-  std::string text;                      // one line with all of it
-  std::string measured_until;            // ISO 8601; empty: not known, or nothing was measured
-  std::vector<std::string> differences;  // empty: none that are known
+  BasisKind kind = BasisKind::kMeasured;  // that of all stages, kMixed where they differ
+  std::string text;                       // one line with all of it
+  std::string measured_until;             // ISO 8601; empty: not known, or nothing was measured
+  std::vector<std::string> differences;   // empty: none that are known
   // Every kind, in the order of ranks, where several models priced compute; else empty.
   std::vector<DevicePriceBasis> devices = {};
+  // Those that the request has, in the order of CostStage: communication and distribution of ids of
+  // several ranks, the latter where it is priced.
+  std::vector<StagePriceBasis> stages = {};
 
   bool operator==(const PriceBasis&) const = default;
 };

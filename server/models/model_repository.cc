@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -162,6 +163,14 @@ int ModelSnapshot::ServingVersion(const std::string& name, const PlanRequest& re
     }
   }
   return ServingVersion(name);
+}
+
+std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::VersionsOf(
+    const std::string& name) const {
+  std::vector<std::shared_ptr<const CostModel>> versions;
+  std::copy_if(models_.begin(), models_.end(), std::back_inserter(versions),
+               [&](const auto& model) { return model->info().name == name; });
+  return versions;
 }
 
 double ModelSnapshot::ShareOf(const CostModelInfo& model) const {

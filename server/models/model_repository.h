@@ -63,6 +63,9 @@ class ModelSnapshot {
   // whose place in its rollout is below its share; a question without tables is never staged.
   StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const PlanRequest& request) const;
 
+  // All that are served of a name, ascending.
+  std::vector<std::shared_ptr<const CostModel>> VersionsOf(const std::string& name) const;
+
   // Share of the requests for the model's name without a version that this version prices, [0, 1].
   double ShareOf(const CostModelInfo& model) const;
 

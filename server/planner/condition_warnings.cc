@@ -15,21 +15,31 @@
 namespace neuroshard {
 namespace {
 
-// The types that constraints name or the plan uses and `model` was not made for, in the order of
-// the vocabulary.
-std::vector<std::string_view> ForeignTypes(const Constraints& constraints, const Plan& plan,
+// Those of the types that `model` was not made for, in the order of the vocabulary.
+std::vector<std::string_view> ForeignTypes(std::set<ShardingType> types,
                                            const CostModelInfo& model) {
-  std::set<ShardingType> named(constraints.sharding_types.begin(),
+  for (const ShardingType type : model.coverage.sharding_types) types.erase(type);
+  for (const ShardingType type : model.coverage.measured_types) types.erase(type);
+  std::vector<std::string_view> foreign;
+  for (const ShardingType type : types) foreign.push_back(ToText(type));
+  return foreign;
+}
+
+std::set<ShardingType> TypesOf(const Plan& plan) {
+  std::set<ShardingType> types;
+  for (const TablePlan& table : plan.tables) types.insert(table.sharding_type);
+  return types;
+}
+
+// That the constraints name and the plan does not use.
+std::set<ShardingType> UnusedTypes(const Constraints& constraints, const Plan& plan) {
+  std::set<ShardingType> types(constraints.sharding_types.begin(),
                                constraints.sharding_types.end());
   for (const TableRule& rule : constraints.tables) {
-    named.insert(rule.sharding_types.begin(), rule.sharding_types.end());
+    types.insert(rule.sharding_types.begin(), rule.sharding_types.end());
   }
-  for (const TablePlan& table : plan.tables) named.insert(table.sharding_type);
-  for (const ShardingType type : model.coverage.sharding_types) named.erase(type);
-  for (const ShardingType type : model.coverage.measured_types) named.erase(type);
-  std::vector<std::string_view> foreign;
-  for (const ShardingType type : named) foreign.push_back(ToText(type));
-  return foreign;
+  for (const ShardingType used : TypesOf(plan)) types.erase(used);
+  return types;
 }
 
 // One condition: what the model was measured at, and whether something else was asked for.
@@ -99,7 +109,7 @@ using Conditions = std::array<Condition, 3>;
 
 Conditions ConditionsOf(const PlanRequest& request, const CostModelInfo& model) {
   const auto covers_dtype = [&](const Table& table) {
-    if (StandInFor(model.coverage, table.weight_dtype)) return true;  // AnalyticAdditions has it
+    if (StandInFor(model.coverage, table.weight_dtype)) return true;  // FormulaAdditions has it
     return Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
                   ToText(table.weight_dtype));
   };
@@ -152,34 +162,18 @@ bool CoversHosts(const CostModelInfo& model, std::size_t num_hosts) {
          num_hosts <= static_cast<std::size_t>(model.coverage.ranges.max_hosts);
 }
 
-void AddAdditions(const std::vector<std::string>& additions, const CostModelInfo& model,
+// Stages that an addition is in.
+const std::vector<CostStage> kInCompute = {CostStage::kCompute};
+const std::vector<CostStage> kInComm = {CostStage::kForwardComm, CostStage::kBackwardComm};
+const std::vector<CostStage> kInAll = {CostStage::kCompute, CostStage::kForwardComm,
+                                       CostStage::kBackwardComm};
+
+void AddAdditions(const std::vector<FormulaAddition>& additions, const CostModelInfo& model,
                   std::vector<std::string>& warnings) {
-  for (const std::string& addition : additions) {
+  for (const FormulaAddition& addition : additions) {
     warnings.push_back(
         fmt::format("cost model {} version {}: {}; costs compare plans but do not forecast times",
-                    model.name, model.version, addition));
-  }
-}
-
-// Rows of one byte a value that were not measured, one line for each dtype.
-void AddDtypes(const std::set<DataType>& dtypes, const CostModelInfo& model,
-               std::vector<std::string>& lines) {
-  for (const DataType dtype : dtypes) {
-    const auto stand_in = StandInFor(model.coverage, dtype);
-    if (!stand_in) continue;
-    lines.push_back(
-        fmt::format("rows of {} were not measured: priced as {} less the bytes that are not moved",
-                    ToText(dtype), ToText(*stand_in)));
-  }
-}
-
-void AddOptimizers(const std::set<Optimizer>& optimizers, const CostModelInfo& model,
-                   std::vector<std::string>& lines) {
-  for (const Optimizer optimizer : optimizers) {
-    const auto stand_in = StandInFor(model.coverage, optimizer);
-    if (!stand_in) continue;
-    lines.push_back(fmt::format("{} was not measured: priced as {} with the bytes of its own state",
-                                ToText(optimizer), ToText(*stand_in)));
+                    model.name, model.version, addition.text));
   }
 }
 
@@ -188,6 +182,62 @@ std::string TextOf(const std::set<DataType>& dtypes) {
   std::vector<std::string_view> words;
   for (const DataType dtype : dtypes) words.push_back(ToText(dtype));
   return fmt::format("{}", fmt::join(words, ", "));
+}
+
+// Rows of one byte a value that were not measured, one addition for each dtype.
+void AddDtypes(const std::set<DataType>& dtypes, const CostModelInfo& model,
+               std::vector<FormulaAddition>& additions) {
+  for (const DataType dtype : dtypes) {
+    const auto stand_in = StandInFor(model.coverage, dtype);
+    if (!stand_in) continue;
+    additions.push_back(
+        {fmt::format("rows of {} were not measured: priced as {} less the bytes that are not moved",
+                     ToText(dtype), ToText(*stand_in)),
+         kInCompute});
+  }
+}
+
+void AddOptimizers(const std::set<Optimizer>& optimizers, const CostModelInfo& model,
+                   std::vector<FormulaAddition>& additions) {
+  for (const Optimizer optimizer : optimizers) {
+    const auto stand_in = StandInFor(model.coverage, optimizer);
+    if (!stand_in) continue;
+    additions.push_back(
+        {fmt::format("{} was not measured: priced as {} with the bytes of its own state",
+                     ToText(optimizer), ToText(*stand_in)),
+         kInCompute});
+  }
+}
+
+// Of the exchanges of the request and the casts before and after them.
+void AddQuantizedComms(const PlanRequest& request, const CostModelInfo& model, const Plan& plan,
+                       std::vector<FormulaAddition>& additions) {
+  if (request.topology.num_ranks() == 1) return;
+  std::set<DataType> wire;
+  std::set<DataType> measured;
+  std::vector<CostStage> of_wire = kInCompute;
+  std::vector<CostStage> of_measured = kInCompute;
+  const auto add = [&](const std::optional<DataType>& dtype, CostStage stage) {
+    if (!dtype) return;
+    const bool has_rates = model.properties.measured_casts.Of(*dtype).has_value();
+    (has_rates ? measured : wire).insert(*dtype);
+    (has_rates ? of_measured : of_wire).push_back(stage);
+  };
+  add(request.quantized_comms.forward_dtype, CostStage::kForwardComm);
+  add(request.quantized_comms.backward_dtype, CostStage::kBackwardComm);
+  if (!wire.empty()) {
+    additions.push_back(
+        {fmt::format("exchanges in {} were not measured: priced by their bytes, with casts at the "
+                     "bandwidth of device memory",
+                     TextOf(wire)),
+         of_wire});
+  }
+  if (!measured.empty() && AddsPartialSums(plan, request.tables)) {
+    additions.push_back({fmt::format("exchanges of cut rows in {} were not measured: priced by "
+                                     "their bytes, with casts as in an all-to-all",
+                                     TextOf(measured)),
+                         of_measured});
+  }
 }
 
 std::vector<std::string> AskedOf(const Conditions& conditions) {
@@ -233,61 +283,65 @@ std::string SsdBandwidthText(const Topology& topology) {
                          : "");
 }
 
-std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const CostModelInfo& model,
-                                           const Plan& plan) {
+std::vector<FormulaAddition> FormulaAdditions(const PlanRequest& request,
+                                              const CostModelInfo& model, const Plan& plan) {
   if (model.kind == kAnalyticKind) return {};
-  std::vector<std::string> lines;
+  std::vector<FormulaAddition> additions;
+  const Bandwidths& bandwidths = request.topology.bandwidths;
+  const double link_gb_per_s = bandwidths.host_to_device_bytes_per_s / 1e9;
   const auto has = [&](ComputeKernel kernel) {
     return std::any_of(plan.tables.begin(), plan.tables.end(),
                        [&](const TablePlan& table) { return table.compute_kernel == kernel; });
   };
   if (has(ComputeKernel::kOffload)) {
-    lines.push_back(fmt::format(
-        "lookups by the host (offload) were not measured: all traffic over the link at {:.0f} GB/s "
-        "(bandwidths.host_to_device_bytes_per_s) and in the host's memory at {:.0f} GB/s for all "
-        "of "
-        "its devices (bandwidths.host_memory_bytes_per_s)",
-        request.topology.bandwidths.host_to_device_bytes_per_s / 1e9,
-        request.topology.bandwidths.host_memory_bytes_per_s / 1e9));
+    additions.push_back(
+        {fmt::format("lookups by the host (offload) were not measured: all traffic over the link "
+                     "at {:.0f} GB/s (bandwidths.host_to_device_bytes_per_s) and in the host's "
+                     "memory at {:.0f} GB/s for all of its devices "
+                     "(bandwidths.host_memory_bytes_per_s)",
+                     link_gb_per_s, bandwidths.host_memory_bytes_per_s / 1e9),
+         kInCompute});
   }
   const auto unmeasured = [&](ComputeKernel kernel) {
     return has(kernel) && !KnowsHostMemory(model.coverage, request.pipeline_type, kernel);
   };
   if (unmeasured(ComputeKernel::kFusedUvm) || unmeasured(ComputeKernel::kFusedUvmCaching)) {
-    lines.push_back(fmt::format(
-        "rows in host memory were not measured: what misses the cache crosses the link to the host "
-        "at {:.0f} GB/s (bandwidths.host_to_device_bytes_per_s){}",
-        request.topology.bandwidths.host_to_device_bytes_per_s / 1e9,
-        request.pipeline_type == PipelineType::kTrainPrefetchSparseDist
-            ? ", prefetched beside the lookups of the batch before"
-            : ""));
+    additions.push_back(
+        {fmt::format("rows in host memory were not measured: what misses the cache crosses the "
+                     "link to the host at {:.0f} GB/s (bandwidths.host_to_device_bytes_per_s){}",
+                     link_gb_per_s,
+                     request.pipeline_type == PipelineType::kTrainPrefetchSparseDist
+                         ? ", prefetched beside the lookups of the batch before"
+                         : ""),
+         kInCompute});
   }
   if (has(ComputeKernel::kKeyValue)) {
-    lines.push_back(
-        fmt::format("rows on SSD (key_value) were not measured: what misses the caches is read "
-                    "from the SSDs and "
-                    "written back at {}, and crosses the link to the host at {:.0f} GB/s "
-                    "(bandwidths.host_to_device_bytes_per_s)",
-                    SsdBandwidthText(request.topology),
-                    request.topology.bandwidths.host_to_device_bytes_per_s / 1e9));
+    additions.push_back(
+        {fmt::format("rows on SSD (key_value) were not measured: what misses the caches is read "
+                     "from the SSDs and written back at {}, and crosses the link to the host at "
+                     "{:.0f} GB/s (bandwidths.host_to_device_bytes_per_s)",
+                     SsdBandwidthText(request.topology), link_gb_per_s),
+         kInCompute});
   }
   if (request.has_unpooled_tables()) {
     if (!KnowsUnpooled(model.coverage)) {
-      lines.push_back("unpooled tables are priced as bags of one id, exchanged id by id");
+      additions.push_back(
+          {"unpooled tables are priced as bags of one id, exchanged id by id", kInAll});
     } else if (request.topology.num_ranks() > 1) {
-      lines.push_back(
-          "the exchange of unpooled tables was not measured: priced as that of pooled vectors of "
-          "as many bytes");
+      additions.push_back(
+          {"the exchange of unpooled tables was not measured: priced as that of pooled vectors of "
+           "as many bytes",
+           kInComm});
     }
   }
   const auto states_bags = [](const Table& table) {
     return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
   };
   if (std::any_of(request.tables.begin(), request.tables.end(), states_bags)) {
-    lines.push_back(
-        "bags and batches by feature were not measured: priced as a batch of as many bags, as far "
-        "as "
-        "such batches were");
+    additions.push_back(
+        {"bags and batches by feature were not measured: priced as a batch of as many bags, as far "
+         "as such batches were",
+         kInAll});
   }
   std::set<DataType> rows;
   std::set<DataType> vectors;
@@ -295,41 +349,29 @@ std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const Cos
     rows.insert(table.weight_dtype);
     vectors.insert(table.output_dtype.value_or(DataType::kFp32));
   }
-  AddDtypes(rows, model, lines);
+  AddDtypes(rows, model, additions);
   vectors.erase(DataType::kFp32);
   if (!vectors.empty()) {
-    lines.push_back(
-        fmt::format("vectors of {} were not measured: priced as fp32 less the bytes that are not "
-                    "moved or exchanged",
-                    TextOf(vectors)));
+    additions.push_back(
+        {fmt::format("vectors of {} were not measured: priced as fp32 less the bytes that are not "
+                     "moved or exchanged",
+                     TextOf(vectors)),
+         kInAll});
   }
-  const QuantizedComms& comms = request.quantized_comms;
-  if (comms != QuantizedComms() && request.topology.num_ranks() > 1) {
-    std::set<DataType> wire;
-    std::set<DataType> measured;
-    for (const auto& dtype : {comms.forward_dtype, comms.backward_dtype}) {
-      if (!dtype) continue;
-      (model.properties.measured_casts.Of(*dtype) ? measured : wire).insert(*dtype);
-    }
-    if (!wire.empty()) {
-      lines.push_back(fmt::format(
-          "exchanges in {} were not measured: priced by their bytes, with casts at the bandwidth "
-          "of device memory",
-          TextOf(wire)));
-    }
-    if (!measured.empty() && AddsPartialSums(plan, request.tables)) {
-      lines.push_back(fmt::format(
-          "exchanges of cut rows in {} were not measured: priced by their bytes, with casts as in "
-          "an all-to-all",
-          TextOf(measured)));
-    }
+  AddQuantizedComms(request, model, plan, additions);
+  AddOptimizers({request.optimizer}, model, additions);
+  const auto foreign = ForeignTypes(TypesOf(plan), model);
+  if (!foreign.empty() && request.topology.num_ranks() > 1) {
+    additions.push_back({fmt::format("exchanges of {} were not measured: priced by volume "
+                                     "equivalence",
+                                     fmt::join(foreign, ", ")),
+                         kInComm});
   }
-  AddOptimizers({request.optimizer}, model, lines);
-  return lines;
+  return additions;
 }
 
-std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
-                                           const CostModelInfo& model) {
+std::vector<FormulaAddition> FormulaAdditions(std::span<const ComputeSample> sets,
+                                              const CostModelInfo& model) {
   if (model.kind == kAnalyticKind) return {};
   std::set<DataType> rows;
   std::set<Optimizer> optimizers;
@@ -346,22 +388,24 @@ std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
            !KnowsHostMemory(model.coverage, PipelineType::kNone, shard.compute_kernel));
     }
   }
-  std::vector<std::string> lines;
+  std::vector<FormulaAddition> additions;
   if (unmeasured_host_memory) {
-    lines.push_back("rows in host memory were not measured: priced by the bytes of the link");
+    additions.push_back(
+        {"rows in host memory were not measured: priced by the bytes of the link", kInCompute});
   }
-  if (unpooled && !KnowsUnpooled(model.coverage))
-    lines.push_back("unpooled lookups are priced as bags of one id");
-  AddDtypes(rows, model, lines);
-  AddOptimizers(optimizers, model, lines);
-  return lines;
+  if (unpooled && !KnowsUnpooled(model.coverage)) {
+    additions.push_back({"unpooled lookups are priced as bags of one id", kInCompute});
+  }
+  AddDtypes(rows, model, additions);
+  AddOptimizers(optimizers, model, additions);
+  return additions;
 }
 
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan) {
   std::vector<std::string> warnings =
       LinesOf(model, ConditionsOf(request, model), "the request has");
-  AddAdditions(AnalyticAdditions(request, model, plan), model, warnings);
+  AddAdditions(FormulaAdditions(request, model, plan), model, warnings);
   const int num_ranks = request.topology.num_ranks();
   if (!CoversRanks(model, num_ranks)) {
     warnings.push_back(
@@ -385,7 +429,8 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
         model.name, model.version, model.coverage.comm_fabric));
   }
   if (model.kind == kAnalyticKind) return warnings;  // has formulas for every type
-  if (const auto foreign = ForeignTypes(request.constraints, plan, model); !foreign.empty()) {
+  const auto unused = UnusedTypes(request.constraints, plan);
+  if (const auto foreign = ForeignTypes(unused, model); !foreign.empty()) {
     warnings.push_back(
         fmt::format("cost model {} version {} was not made for {}: priced by volume equivalence, "
                     "not measured",
@@ -397,7 +442,7 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
 std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
                                            const CostModelInfo& model) {
   std::vector<std::string> warnings = LinesOf(model, ConditionsOf(sets, model), "the request has");
-  AddAdditions(AnalyticAdditions(sets, model), model, warnings);
+  AddAdditions(FormulaAdditions(sets, model), model, warnings);
   return warnings;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/domain/measurement.h"
+#include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
 
@@ -14,8 +15,8 @@ namespace neuroshard {
 
 // One line for each of batch size, weight dtype and optimizer that is outside what the model was
 // measured at, and for rank and host counts likewise; conditions that the model does not state give
-// none. One for each of AnalyticAdditions. One for the sharding types that the request names or
-// `plan` uses and the model was not made for. One where a fabric prices communication.
+// none. One for each of FormulaAdditions. One for the sharding types that the request names and the
+// model was not made for, where `plan` does not use them. One where a fabric prices communication.
 std::vector<std::string> ConditionWarnings(const PlanRequest& request, const CostModelInfo& model,
                                            const Plan& plan = {});
 
@@ -36,13 +37,19 @@ bool HasRowsOnSsd(const Plan& plan);
 // "0.105 GB/s a device (bandwidths.ssd_bytes_per_s, TorchRec's default, ...)".
 std::string SsdBandwidthText(const Topology& topology);
 
-// What the request or `plan` has that no worker measured, each with how the model prices it, e.g.
-// "rows in host memory were not measured: ..." (server/cost/unmeasured_compute.h). Empty for
-// formulas.
-std::vector<std::string> AnalyticAdditions(const PlanRequest& request, const CostModelInfo& model,
-                                           const Plan& plan = {});
-std::vector<std::string> AnalyticAdditions(std::span<const ComputeSample> sets,
-                                           const CostModelInfo& model);
+// A formula in the price of a measured model.
+struct FormulaAddition {
+  // What no worker measured, and how it is priced: "rows in host memory were not measured: ...".
+  std::string text;
+  std::vector<CostStage> stages;  // that have it in their costs
+};
+
+// Of what the request or `plan` has that no worker measured (server/cost/unmeasured_compute.h). None
+// for models that are formulas altogether.
+std::vector<FormulaAddition> FormulaAdditions(const PlanRequest& request,
+                                              const CostModelInfo& model, const Plan& plan = {});
+std::vector<FormulaAddition> FormulaAdditions(std::span<const ComputeSample> sets,
+                                              const CostModelInfo& model);
 
 // One line where the model is marked as unusable, and one for each stage whose median of
 // measurements since then is off by more than the stage's typical error.

@@ -7,7 +7,10 @@ namespace neuroshard {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -117,10 +120,11 @@ TEST(ConditionWarningsTest, NamesTheTypesThatTheModelWasNotMadeFor) {
   request.constraints.tables.clear();
   request.constraints.sharding_types = {ShardingType::kColumnWise};
   EXPECT_THAT(ConditionWarnings(request, model), IsEmpty());
+  request.topology.devices.resize(2);
   Plan plan;  // by a strategy that has types of its own
   plan.tables.emplace_back().sharding_type = ShardingType::kRowWiseSubset;
   EXPECT_THAT(ConditionWarnings(request, model, plan),
-              ElementsAre(HasSubstr("not made for row_wise_subset")));
+              ElementsAre(HasSubstr("exchanges of row_wise_subset were not measured")));
 }
 
 TEST(ConditionWarningsTest, NamesEveryAddition) {
@@ -128,6 +132,7 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   model.name = "gpu";
   model.version = 7;
   model.coverage.ranges = {256, 65536, {"fp32", "fp16"}, {"sgd", "adam"}, 1, 8, 1};
+  model.coverage.measured_types = {ShardingType::kRowWise};
   PlanRequest request;
   request.topology.devices.resize(2);
   request.topology.host_memory_bytes = {1 << 30};
@@ -137,7 +142,7 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   for (std::size_t t = 0; t < 3; ++t) {
     plan.tables[t].name = request.tables[t].name = std::string(1, static_cast<char>('a' + t));
   }
-  EXPECT_THAT(AnalyticAdditions(request, model, plan), IsEmpty());
+  EXPECT_THAT(FormulaAdditions(request, model, plan), IsEmpty());
   EXPECT_THAT(ConditionWarnings(request, model, plan), IsEmpty());
 
   plan.tables[1].compute_kernel = ComputeKernel::kFusedUvm;
@@ -148,13 +153,23 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   request.tables[2].num_poolings = {2};
   request.quantized_comms.backward_dtype = DataType::kFp16;
   request.optimizer = Optimizer::kLamb;
+  const auto in = [](const auto& text, std::initializer_list<CostStage> stages) {
+    return AllOf(Field(&FormulaAddition::text, text),
+                 Field(&FormulaAddition::stages, ElementsAreArray(stages)));
+  };
+  constexpr auto kCompute = CostStage::kCompute;
+  constexpr auto kForward = CostStage::kForwardComm;
+  constexpr auto kBackward = CostStage::kBackwardComm;
   EXPECT_THAT(
-      AnalyticAdditions(request, model, plan),
-      ElementsAre(AllOf(HasSubstr("rows in host memory were not measured"), HasSubstr("50 GB/s")),
-                  HasSubstr("unpooled tables"), HasSubstr("bags and batches by feature"),
-                  HasSubstr("rows of int8 were not measured: priced as fp16"),
-                  HasSubstr("vectors of bf16"), HasSubstr("exchanges in fp16"),
-                  HasSubstr("lamb was not measured: priced as adam")));
+      FormulaAdditions(request, model, plan),
+      ElementsAre(
+          in(AllOf(HasSubstr("rows in host memory were not"), HasSubstr("50 GB/s")), {kCompute}),
+          in(HasSubstr("unpooled tables"), {kCompute, kForward, kBackward}),
+          in(HasSubstr("bags and batches by feature"), {kCompute, kForward, kBackward}),
+          in(HasSubstr("rows of int8 were not measured: priced as fp16"), {kCompute}),
+          in(HasSubstr("vectors of bf16"), {kCompute, kForward, kBackward}),
+          in(HasSubstr("exchanges in fp16"), {kCompute, kBackward}),
+          in(HasSubstr("lamb was not measured: priced as adam"), {kCompute})));
   const std::vector<std::string> warnings = ConditionWarnings(request, model, plan);
   ASSERT_EQ(warnings.size(), 7);
   EXPECT_THAT(warnings[0], AllOf(HasSubstr("gpu version 7: rows in host memory"),
@@ -163,16 +178,16 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
   plan.tables[2].compute_kernel = ComputeKernel::kOffload;
   request.topology.bandwidths.host_memory_bytes_per_s = 300e9;
   EXPECT_THAT(
-      AnalyticAdditions(request, model, plan).front(),
+      FormulaAdditions(request, model, plan).front().text,
       AllOf(HasSubstr("lookups by the host (offload) were not measured"), HasSubstr("300 GB/s")));
   plan.tables[2].compute_kernel = ComputeKernel::kKeyValue;
   EXPECT_THAT(
-      AnalyticAdditions(request, model, plan)[1],
+      FormulaAdditions(request, model, plan)[1].text,
       AllOf(HasSubstr("rows on SSD (key_value) were not measured"),
             HasSubstr("0.105 GB/s a device (bandwidths.ssd_bytes_per_s, TorchRec's default"),
             HasSubstr("50 GB/s")));
   request.topology.bandwidths.ssd_bytes_per_s = 7e9;
-  EXPECT_THAT(AnalyticAdditions(request, model, plan)[1],
+  EXPECT_THAT(FormulaAdditions(request, model, plan)[1].text,
               HasSubstr("at 7 GB/s a device (bandwidths.ssd_bytes_per_s), and"));
   plan.tables[2].compute_kernel = ComputeKernel::kFused;
 
@@ -186,16 +201,16 @@ TEST(ConditionWarningsTest, NamesEveryAddition) {
 
   model.coverage.ranges.weight_dtypes.push_back("int8");
   model.coverage.ranges.optimizers.push_back("lamb");
-  EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 5);
+  EXPECT_EQ(FormulaAdditions(request, model, plan).size(), 5);
   model.properties.measured_casts.fp16 = CastRates{0.5, 0, 0.5};
-  EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 4);
+  EXPECT_EQ(FormulaAdditions(request, model, plan).size(), 4);
   plan.tables[0].sharding_type = ShardingType::kRowWise;
-  EXPECT_EQ(AnalyticAdditions(request, model, plan).size(), 4) << "vectors of ids are not added up";
+  EXPECT_EQ(FormulaAdditions(request, model, plan).size(), 4) << "vectors of ids are not added up";
   plan.tables[1].sharding_type = ShardingType::kRowWise;
-  EXPECT_THAT(AnalyticAdditions(request, model, plan),
-              ::testing::Contains(HasSubstr("exchanges of cut rows in fp16")));
+  EXPECT_THAT(FormulaAdditions(request, model, plan),
+              Contains(in(HasSubstr("exchanges of cut rows in fp16"), {kCompute, kBackward})));
   model.kind = kAnalyticKind;
-  EXPECT_THAT(AnalyticAdditions(request, model, plan), IsEmpty());
+  EXPECT_THAT(FormulaAdditions(request, model, plan), IsEmpty());
 }
 
 TEST(ConditionWarningsTest, CommunicationOfAFabricIsNotMeasured) {

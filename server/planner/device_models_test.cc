@@ -398,7 +398,7 @@ TEST_F(DeviceModelsTest, TheAnswerSaysWhichModelPricedWhichRanks) {
   const PlanAnswer answer = Plan(request);
   EXPECT_THAT(answer.basis.devices,
               ElementsAre(DevicePriceBasis{kSlow, 2, "slow", 3, slow.measured_with},
-                          DevicePriceBasis{kFast, 1, "analytic", 1, {}},
+                          DevicePriceBasis{kFast, 1, "analytic", 1, {}, BasisKind::kPublished},
                           DevicePriceBasis{"", 1, "comm", 1, {}}));
   EXPECT_EQ(answer.basis.kind, BasisKind::kMixed);
   EXPECT_EQ(answer.model.name, "comm");

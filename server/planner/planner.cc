@@ -178,6 +178,21 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_mo
 
 CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
 
+// Requests with models by device name theirs.
+template <typename Answer>
+void AddVersionHint(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
+                    const VersionFinder& versions_of, Answer& answer) {
+  if (!pricing.devices.empty() || versions_of == nullptr) return;
+  const auto with_links = [&](const std::string& name) {
+    auto versions = versions_of(name);
+    for (auto& model : versions) model = WithLinksOf(request.topology, std::move(model));
+    return versions;
+  };
+  if (auto hint = VersionHint(request, plan, pricing.model->info(), answer.basis, with_links)) {
+    answer.warnings.push_back(*std::move(hint));
+  }
+}
+
 bool AsksForMeanOfMax(const PlanRequest& request) {
   return request.search.objective == PlanObjective::kMeanOfMax;
 }
@@ -211,8 +226,12 @@ Status AddMeanOfMax(const PlanRequest& request, const Plan& plan, const BoundCos
 
 }  // namespace
 
-Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock)
-    : find_model_(std::move(find_model)), search_(std::move(search)), clock_(clock) {}
+Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock,
+                 VersionFinder versions_of)
+    : find_model_(std::move(find_model)),
+      search_(std::move(search)),
+      clock_(clock),
+      versions_of_(std::move(versions_of)) {}
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
                                        PlanObserver* observer) const {
@@ -228,6 +247,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer final_answer = watcher.Complete(std::move(result));
+  AddVersionHint(request, pricing, final_answer.plan, versions_of_, final_answer);
   if (request.search.seed.has_value() && final_answer.statistics.time_limit_reached) {
     final_answer.warnings.push_back(
         "a clock cut the search (search.time_budget_ms or the deadline): the same request and seed "
@@ -255,6 +275,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
   answer.model = RefOf(*pricing.model);
   answer.basis = PriceBasisOf(request, model, pricing.why_not_measured, plan, pricing.devices);
   answer.warnings = AllWarnings(request, model, pricing.devices, plan);
+  AddVersionHint(request, pricing, plan, versions_of_, answer);
   answer.violations = CheckPlan(request, plan);
   StatusOr<PlanCost> cost = PricePlan(request, plan, bound);
   if (cost.ok()) {

@@ -20,6 +20,7 @@
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
 #include "server/planner/compute_prediction.h"
+#include "server/planner/version_hint.h"
 #include "server/search/search_observer.h"
 #include "server/search/search_result.h"
 
@@ -86,13 +87,15 @@ using SearchFunction =
                                          const StopSignal& stop, SearchObserver* observer)>;
 
 // Stateless and thread-safe. A request takes its model once, the first that can price it, bound to
-// the request's conditions, and everything in its answer comes from that object. The communication
+// the request's conditions, and everything in its answer comes from that object, but for a warning
+// where another version has measured more (VersionHint). The communication
 // of models that measured none is priced by the fabric of the request's devices, where there is
 // one. An answer depends on the request and the model alone, as long as no time limit is hit.
 class Planner {
  public:
-  // `clock` must outlive the planner.
-  Planner(ModelFinder find_model, SearchFunction search, const Clock& clock);
+  // `clock` must outlive the planner. Without `versions_of` there are no hints.
+  Planner(ModelFinder find_model, SearchFunction search, const Clock& clock,
+          VersionFinder versions_of = nullptr);
 
   // A stop after the first legal plan cuts the search, not the answer
   // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time
@@ -116,6 +119,7 @@ class Planner {
   const ModelFinder find_model_;
   const SearchFunction search_;
   const Clock& clock_;
+  const VersionFinder versions_of_;
 };
 
 }  // namespace neuroshard

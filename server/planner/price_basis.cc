@@ -125,11 +125,10 @@ void AddHotRowBlocks(const PlanRequest& request, const Plan& plan,
       count, count == 1 ? "table are" : "tables are"));
 }
 
-// Everything but the differences.
+// Everything but the differences and what depends on the request's stages.
 PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool communicates) {
   PriceBasis basis;
   if (model.kind == kAnalyticKind) {
-    basis.kind = BasisKind::kPublished;
     basis.text = "prices rest on " + formulas;
     return basis;
   }
@@ -139,7 +138,6 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
     basis.text = "prices rest on measurements" + MeasurementText(model, processor);
     return basis;
   }
-  basis.kind = BasisKind::kMixed;
   basis.text = fmt::format(
       "prices rest on compute measured{}, and on published figures of the fabric {} for "
       "communication",
@@ -158,13 +156,60 @@ PriceBasis WithDifferences(PriceBasis basis, std::vector<std::string> difference
   return basis;
 }
 
-// Formulas besides what was measured: each is a difference of its own.
-void AddFormulas(std::vector<std::string> additions, PriceBasis& basis,
+bool IsIn(CostStage stage, const FormulaAddition& addition) {
+  return std::find(addition.stages.begin(), addition.stages.end(), stage) != addition.stages.end();
+}
+
+// Of a stage that is priced by the model itself.
+BasisKind KindOf(CostStage stage, const CostModelInfo& model,
+                 const std::vector<FormulaAddition>& additions) {
+  if (model.kind == kAnalyticKind) return BasisKind::kPublished;
+  return std::any_of(additions.begin(), additions.end(),
+                     [stage](const FormulaAddition& addition) { return IsIn(stage, addition); })
+             ? BasisKind::kMixed
+             : BasisKind::kMeasured;
+}
+
+// Of things that are priced apart, together. At least one.
+template <typename Parts>
+BasisKind KindOfAll(const Parts& parts) {
+  const BasisKind first = parts.front().kind;
+  return std::all_of(parts.begin(), parts.end(),
+                     [first](const auto& part) { return part.kind == first; })
+             ? first
+             : BasisKind::kMixed;
+}
+
+std::vector<StagePriceBasis> StagesOf(const PlanRequest& request, const CostModelInfo& model,
+                                      const std::vector<FormulaAddition>& additions) {
+  std::vector<StagePriceBasis> stages = {
+      {CostStage::kCompute, KindOf(CostStage::kCompute, model, additions)}};
+  if (request.topology.num_ranks() == 1) return stages;
+  for (const CostStage stage : {CostStage::kForwardComm, CostStage::kBackwardComm}) {
+    stages.push_back({stage, model.coverage.comm_fabric.empty() ? KindOf(stage, model, additions)
+                                                                : BasisKind::kPublished});
+  }
+  if (request.pipeline_type) {
+    stages.push_back({CostStage::kInputDist, LacksInputDist(model, request)
+                                                 ? BasisKind::kPublished
+                                                 : BasisKind::kMeasured});
+  }
+  return stages;
+}
+
+// Formulas besides what was measured: each is a difference of its own. Of the basis's stages.
+void AddFormulas(const std::vector<FormulaAddition>& additions, PriceBasis& basis,
                  std::vector<std::string>& differences) {
   if (additions.empty()) return;
-  basis.kind = BasisKind::kMixed;
-  basis.text += ", and on formulas for what was not measured";
-  std::move(additions.begin(), additions.end(), std::back_inserter(differences));
+  std::vector<std::string_view> mixed;
+  for (const StagePriceBasis& of : basis.stages) {
+    if (of.kind == BasisKind::kMixed) mixed.push_back(ToText(of.stage));
+  }
+  if (!mixed.empty()) {
+    basis.text +=
+        fmt::format(", and on formulas for what was not measured ({})", fmt::join(mixed, ", "));
+  }
+  for (const FormulaAddition& addition : additions) differences.push_back(addition.text);
 }
 
 // The conditions of the request that are outside, as one difference.
@@ -172,6 +217,16 @@ void AddOutside(const std::vector<std::string>& conditions, std::vector<std::str
   if (conditions.empty()) return;
   differences.push_back(
       fmt::format("not measured at the request's {}", fmt::join(conditions, ", ")));
+}
+
+// Those of the additions that are in one of the stages.
+std::vector<FormulaAddition> AdditionsIn(const std::vector<StagePriceBasis>& stages,
+                                         std::vector<FormulaAddition> additions) {
+  std::erase_if(additions, [&](const FormulaAddition& addition) {
+    return std::none_of(stages.begin(), stages.end(),
+                        [&](const StagePriceBasis& of) { return IsIn(of.stage, addition); });
+  });
+  return additions;
 }
 
 // In front of what is said of communication: the compute of each kind of devices. Each kind's model
@@ -182,29 +237,40 @@ void AddDevices(const PlanRequest& request, const CostModelInfo& comm, const Pla
   const std::vector<std::string> names = DeviceNames(request.topology);
   const std::string formulas = FormulasText(request.topology, names);
   std::string text;
+  std::vector<StagePriceBasis> input_dist;
   for (const DeviceModel& of : devices) {
     const CostModelInfo info = ComputeInfo(of.model->info());
     const std::string name = of.device.empty() ? "hosts without a device" : of.device;
     PriceBasis of_device = BasisOf(info, formulas, false);
+    const auto all = FormulaAdditions(request, info, plan);
+    of_device.stages = {{CostStage::kCompute, KindOf(CostStage::kCompute, info, all)}};
+    const auto additions = AdditionsIn(of_device.stages, all);
+    const bool lacks_input_dist = LacksInputDist(info, request);
     std::vector<std::string> of_compute;
     if (info.kind != kAnalyticKind) {
       if (!IsEachOf(info.measured_with.device, {{of.device}})) {
         of_compute.push_back(fmt::format("that is not {}", name));
       }
       AddOutside(UnmeasuredConditions(request, info), of_compute);
-      AddFormulas(AnalyticAdditions(request, info, plan), of_device, of_compute);
+      AddFormulas(additions, of_device, of_compute);
     }
     for (const std::string& difference : of_compute) {
       differences.push_back(fmt::format("compute of {}: {}", name, difference));
     }
-    if (info.kind != kAnalyticKind && LacksInputDist(info, request)) {
+    if (info.kind != kAnalyticKind && lacks_input_dist) {
       differences.push_back(fmt::format("{}: {}", name, InputDistText(request.topology, names)));
     }
     text += fmt::format("compute of {} ({} rank{}) by {} version {}: {}; ", name, of.num_ranks,
                         of.num_ranks == 1 ? "" : "s", info.name, info.version, of_device.text);
-    if (of_device.kind != basis.kind) basis.kind = BasisKind::kMixed;
     basis.measured_until = std::max(basis.measured_until, of_device.measured_until);
-    basis.devices.push_back({of.device, of.num_ranks, info.name, info.version, info.measured_with});
+    basis.devices.push_back({of.device, of.num_ranks, info.name, info.version, info.measured_with,
+                             of_device.stages.front().kind});
+    input_dist.push_back(
+        {CostStage::kInputDist, lacks_input_dist ? BasisKind::kPublished : BasisKind::kMeasured});
+  }
+  basis.stages.insert(basis.stages.begin(), {CostStage::kCompute, KindOfAll(basis.devices)});
+  if (request.pipeline_type && request.topology.num_ranks() > 1) {
+    basis.stages.push_back({CostStage::kInputDist, KindOfAll(input_dist)});
   }
   basis.text = fmt::format("{}communication by {} version {}: {}", text, comm.name, comm.version,
                            basis.text);
@@ -218,6 +284,13 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
   const std::vector<std::string> devices = DeviceNames(request.topology);
   PriceBasis basis =
       BasisOf(model, FormulasText(request.topology, devices), request.topology.num_ranks() > 1);
+  const auto additions = FormulaAdditions(request, model, plan);
+  basis.stages = StagesOf(request, model, additions);
+  if (!by_device.empty()) {  // compute and the distribution of ids are the devices'
+    std::erase_if(basis.stages, [](const StagePriceBasis& of) {
+      return of.stage == CostStage::kCompute || of.stage == CostStage::kInputDist;
+    });
+  }
   std::vector<std::string> differences;
   if (model.kind == kAnalyticKind) {
     if (devices.empty()) {
@@ -238,18 +311,22 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
     if (by_device.empty() && LacksInputDist(model, request)) {
       differences.push_back(InputDistText(request.topology, devices));
     }
-    AddFormulas(AnalyticAdditions(request, model, plan), basis, differences);
+    AddFormulas(AdditionsIn(basis.stages, additions), basis, differences);
   }
   AddHotRowBlocks(request, plan, differences);
   if (!by_device.empty()) AddDevices(request, model, plan, by_device, basis, differences);
+  basis.kind = KindOfAll(basis.stages);
   return WithDifferences(std::move(basis), std::move(differences));
 }
 
 PriceBasis PriceBasisOf(std::span<const ComputeSample> sets, const CostModelInfo& model) {
   PriceBasis basis = BasisOf(model, FormulasText({}, {}), false);
+  const auto additions = FormulaAdditions(sets, model);
+  basis.kind = KindOf(CostStage::kCompute, model, additions);
+  basis.stages = {{CostStage::kCompute, basis.kind}};
   std::vector<std::string> differences;
   if (model.kind != kAnalyticKind) AddOutside(UnmeasuredConditions(sets, model), differences);
-  AddFormulas(AnalyticAdditions(sets, model), basis, differences);
+  AddFormulas(additions, basis, differences);
   return WithDifferences(std::move(basis), std::move(differences));
 }
 

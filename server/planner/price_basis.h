@@ -17,10 +17,10 @@ namespace neuroshard {
 // CPU's compute is mixed with a fabric of GPUs; and how the request and `plan` differ: in devices,
 // where the request names any, in the conditions that the model was not measured at
 // (condition_warnings.h has their values), and in what formulas add to measured prices
-// (AnalyticAdditions), which makes them mixed. `why_not_measured`: why no measured model of the
-// request's devices was taken; empty: there is none, or one was. `devices`: what priced compute
-// where devices have models of their own; `model` then priced communication, and each of these the
-// distribution of ids to its ranks. The prices are mixed where these rest on different things.
+// (FormulaAdditions), which makes the stages that have them mixed. `why_not_measured`: why no
+// measured model of the request's devices was taken; empty: there is none, or one was. `devices`:
+// what priced compute where devices have models of their own; `model` then priced communication,
+// and each of these the distribution of ids to its ranks.
 PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
                         const std::string& why_not_measured = "", const Plan& plan = {},
                         const std::vector<DeviceModel>& devices = {});

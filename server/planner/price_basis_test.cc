@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/devices/device_table.h"
 #include "tests/support/fake_cost_model.h"
@@ -18,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 
 PlanRequest BasisRequest(const std::string& device = "") {
   PlanRequest request;
@@ -84,11 +86,66 @@ TEST(PriceBasisTest, FormulasBesideMeasurementsMakeItMixed) {
   const PriceBasis basis = PriceBasisOf(request, info, "", plan);
   EXPECT_EQ(basis.kind, BasisKind::kMixed);
   EXPECT_THAT(basis.differences, ElementsAre(HasSubstr("rows in host memory were not measured")));
-  EXPECT_THAT(basis.text, AllOf(HasSubstr("until 2026-11-22, and on formulas for what was not "
-                                          "measured; rows in host memory were not measured:")));
+  EXPECT_THAT(basis.text,
+              AllOf(HasSubstr("until 2026-11-22, and on formulas for what was not "
+                              "measured (compute); rows in host memory were not measured:")));
   request.tables[0].kind = TableKind::kEmbedding;
   EXPECT_EQ(PriceBasisOf(request, info).kind, BasisKind::kMixed);
   EXPECT_EQ(PriceBasisOf(request, Formulas(), "", plan).kind, BasisKind::kPublished);
+}
+
+// The kinds of a basis by stage, and that of all.
+std::vector<std::pair<CostStage, BasisKind>> KindsOf(const PriceBasis& basis) {
+  std::vector<std::pair<CostStage, BasisKind>> kinds;
+  for (const StagePriceBasis& of : basis.stages) kinds.emplace_back(of.stage, of.kind);
+  return kinds;
+}
+
+TEST(PriceBasisTest, EveryStageSaysWhatItRestsOn) {
+  constexpr auto kMeasured = BasisKind::kMeasured;
+  constexpr auto kPublished = BasisKind::kPublished;
+  constexpr auto kMixed = BasisKind::kMixed;
+  const auto kinds = [](BasisKind compute, BasisKind forward, BasisKind backward) {
+    return ElementsAre(Pair(CostStage::kCompute, compute), Pair(CostStage::kForwardComm, forward),
+                       Pair(CostStage::kBackwardComm, backward));
+  };
+  CostModelInfo info = MeasuredModel("NVIDIA H200", "neuroshard-cuda");
+  PlanRequest request = BasisRequest("h200-sxm");
+  Plan plan;
+  plan.tables.resize(1);
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, info, "", plan)),
+              kinds(kMeasured, kMeasured, kMeasured));
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, info, "", plan)), kinds(kMixed, kMeasured, kMeasured));
+  request.quantized_comms.backward_dtype = DataType::kFp16;
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, info, "", plan)), kinds(kMixed, kMeasured, kMixed));
+  EXPECT_THAT(PriceBasisOf(request, info, "", plan).text,
+              HasSubstr("on formulas for what was not measured (compute, backward_comm)"));
+  request.quantized_comms = {};
+  plan.tables[0].compute_kernel = ComputeKernel::kFused;
+  plan.tables[0].sharding_type = ShardingType::kGridShard;
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, info, "", plan)), kinds(kMeasured, kMixed, kMixed));
+  info.coverage.comm_fabric = "h100-nvlink4_ndr";
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, info, "", plan)),
+              kinds(kMeasured, kPublished, kPublished));
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, Formulas(), "", plan)),
+              kinds(kPublished, kPublished, kPublished));
+
+  // A formula for the distribution of ids mixes what is measured otherwise.
+  info.coverage.comm_fabric.clear();
+  plan.tables[0].sharding_type = ShardingType::kTableWise;
+  request.pipeline_type = PipelineType::kTrainSparseDist;
+  PriceBasis basis = PriceBasisOf(request, info, "", plan);
+  EXPECT_EQ(basis.kind, kMixed);
+  EXPECT_THAT(KindsOf(basis), Contains(Pair(CostStage::kInputDist, kPublished)));
+  info.properties.measured_input_dist = MeasuredInputDist{{{2, 0.5, 1, 1, 1}}, 2};
+  basis = PriceBasisOf(request, info, "", plan);
+  EXPECT_EQ(basis.kind, kMeasured);
+  EXPECT_THAT(KindsOf(basis), Contains(Pair(CostStage::kInputDist, kMeasured)));
+
+  request.topology.devices.pop_back();
+  EXPECT_THAT(KindsOf(PriceBasisOf(request, info, "", plan)),
+              ElementsAre(Pair(CostStage::kCompute, kMeasured)));
 }
 
 TEST(PriceBasisTest, ACpusComputeWithTheLinksOfGpusIsSaidInTheSameLine) {
@@ -152,14 +209,14 @@ TEST(PriceBasisTest, EveryKindOfDevicesWithoutRatesOfItsOwnIsNamed) {
   CostModelInfo own = MeasuredModel("NVIDIA H100 80GB HBM3", "neuroshard-cuda");
   own.properties.measured_input_dist = MeasuredInputDist{{{2, 0.5, 1, 1, 1}}, 2};
   CostModelInfo other = MeasuredModel("NVIDIA A100-SXM4-80GB", "neuroshard-cuda");
-  const auto differences = [&] {
+  const auto basis = [&] {
     const auto model = [](const CostModelInfo& info) {
       return std::make_shared<const testing::FakeCostModel>(info);
     };
     return PriceBasisOf(request, own, "", {},
-                        {{"h100-sxm", 1, model(own)}, {"a100-sxm-80gb", 1, model(other)}})
-        .differences;
+                        {{"h100-sxm", 1, model(own)}, {"a100-sxm-80gb", 1, model(other)}});
   };
+  const auto differences = [&] { return basis().differences; };
   const auto of_ids = [](const std::string& device) {
     return Contains(HasSubstr(device + ": the distribution of ids is a formula over published "
                                        "figures of"));
@@ -173,6 +230,13 @@ TEST(PriceBasisTest, EveryKindOfDevicesWithoutRatesOfItsOwnIsNamed) {
   EXPECT_THAT(differences(), Not(Contains(HasSubstr("the distribution of ids"))));
   own.properties.measured_input_dist->max_hosts = 1;
   EXPECT_THAT(differences(), of_ids("h100-sxm")) << "more hosts than were measured";
+
+  EXPECT_THAT(KindsOf(basis()), AllOf(Contains(Pair(CostStage::kCompute, BasisKind::kMeasured)),
+                                      Contains(Pair(CostStage::kInputDist, BasisKind::kMixed))));
+  other = Formulas();
+  EXPECT_THAT(KindsOf(basis()), Contains(Pair(CostStage::kCompute, BasisKind::kMixed)));
+  EXPECT_EQ(basis().devices[0].kind, BasisKind::kMeasured);
+  EXPECT_EQ(basis().devices[1].kind, BasisKind::kPublished);
 }
 
 TEST(PriceBasisTest, PredictionsSayItToo) {
@@ -184,7 +248,11 @@ TEST(PriceBasisTest, PredictionsSayItToo) {
   set.batch_size = 64;
   const PriceBasis basis = PriceBasisOf(std::vector{set}, info);
   EXPECT_EQ(basis.kind, BasisKind::kMeasured);
+  EXPECT_THAT(KindsOf(basis), ElementsAre(Pair(CostStage::kCompute, BasisKind::kMeasured)));
   EXPECT_THAT(basis.differences, ElementsAre("not measured at the request's global batch size"));
+  set.shards[0].compute_kernel = ComputeKernel::kFusedUvm;
+  EXPECT_THAT(KindsOf(PriceBasisOf(std::vector{set}, info)),
+              ElementsAre(Pair(CostStage::kCompute, BasisKind::kMixed)));
 }
 
 }  // namespace

@@ -31,6 +31,12 @@ v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
     if (of.measured_with != MeasuredWith()) {
       *device.mutable_measured_with() = EncodeMeasuredWith(of.measured_with);
     }
+    device.set_kind(std::string(ToText(of.kind)));
+  }
+  for (const StagePriceBasis& of : basis.stages) {
+    v1::StagePriceBasis& stage = *message.add_stages();
+    stage.set_stage(std::string(ToText(of.stage)));
+    stage.set_kind(std::string(ToText(of.kind)));
   }
   return message;
 }

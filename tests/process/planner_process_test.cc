@@ -373,7 +373,7 @@ constraints:
                                      "--format", "json", "--out", plan});
 
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
-  EXPECT_THAT(planned.err, HasSubstr("not made for row_wise"));
+  EXPECT_THAT(planned.err, HasSubstr("exchanges of row_wise were not measured"));
   const Json response = Json::parse(std::ifstream(plan));
   ASSERT_EQ(ShardsOf(response, "users").size(), 1U);
   EXPECT_EQ(ShardsOf(response, "users")[0]["rank"], 1);
