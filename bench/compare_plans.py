@@ -16,7 +16,8 @@ another --seed for that.
 
 With --optimizers tasks take these in turn; with --unpooled tables give a vector for every id (EmbeddingCollection). With --host-memory
 devices hold 30 % of the weights and their optimizer state, the host the rest. With --weight-dtypes tables take these in turn; with
---quantized-comms vectors are exchanged in one type and their gradients in another. --worker "PYTHON -m neuroshard.worker" measures with
+--quantized-comms vectors are exchanged in one type and their gradients in another; with --pipeline-type none the distribution of ids is
+part of the cost. --worker "PYTHON -m neuroshard.worker" measures with
 FBGEMM and torch.distributed. The end of the summary is whether plans of one task were measured in the predicted order: pairs of them by
 what the first model says of both.
 
@@ -83,6 +84,7 @@ def make_task(rows, rng, options, optimizer):
         "global_batch_size": options.batch_size,
         "optimizer": optimizer,
         **({"quantized_comms": dict(zip(("forward_dtype", "backward_dtype"), options.quantized_comms))} if options.quantized_comms else {}),
+        **({"pipeline_type": options.pipeline_type} if options.pipeline_type else {}),
     }
 
 
@@ -126,6 +128,7 @@ class Comparison:
 
     def __init__(self, options, folder, planner, workers):
         self.options, self.folder = options, folder
+        self.stages = ("input_dist", *STAGES) if options.pipeline_type == "none" else STAGES
         self.planner = ("--planner", planner.address)
         self.workers = ("--workers", ",".join(w.address for w in workers))
         self.other_work = OtherWork(options.other_cores, [s.process.pid for s in (planner, *workers)])
@@ -165,7 +168,7 @@ class Comparison:
         file = self.folder / "plan.json"
         file.write_text(json.dumps({"plan": plan}))
         cost = self.cli("evaluate", self.request(task), file, *self.planner, "--model", model, "--format", "json")["cost"]
-        return [{stage: rank.get(f"{stage}_ms", 0) for stage in STAGES} for rank in cost["ranks"]]
+        return [{stage: rank.get(f"{stage}_ms", 0) for stage in self.stages} for rank in cost["ranks"]]
 
     def measure(self, task, plan):
         file = self.folder / "plan.json"
@@ -177,7 +180,7 @@ class Comparison:
             if cores <= self.options.other_cores:
                 break
             print(f"measured again: other processes had {cores:.2f} cores", file=sys.stderr, flush=True)
-        return [{stage: rank["stages"][stage]["measured_ms"] for stage in STAGES} for rank in report["ranks"]]
+        return [{stage: rank["stages"][stage]["measured_ms"] for stage in self.stages} for rank in report["ranks"]]
 
     def run(self, task):
         """One entry a way: its plan's types, what each model says of it, what was measured of it."""
@@ -217,11 +220,13 @@ def measured_ms(result):
 
 
 def orders(model, results):
-    """Markdown: whether pairs of a task's plans that differ are measured in the order that the model predicts, by total and by compute
-    alone, and how far off its compute is."""
+    """Markdown: whether pairs of a task's plans that differ are measured in the order that the model predicts, by total, by compute alone
+    and by the distribution of ids alone where it is part of the cost, and how far off its prices of the two are."""
     lines = [f"Order of a task's plans by `{model}`:\n\n| of | plans | pairs | measured in the predicted order | of pairs predicted 10 % apart | mean Kendall tau of a task |\n"
              "|---|---|---|---|---|---|"]
-    for what, cost in (("total", total), ("compute", lambda ranks: max(rank["compute"] for rank in ranks))):
+    stages = [s for s in ("compute", "input_dist") if s in next(iter(results[0].values()))["measured"][0][0]]
+    costs_of = [(s, lambda ranks, s=s: max(rank[s] for rank in ranks)) for s in stages]
+    for what, cost in (("total", total), *costs_of):
         plans, pairs, taus = 0, [], []
         for result in results:
             distinct = {way["plan"]: way for way in result.values()}.values()
@@ -233,10 +238,12 @@ def orders(model, results):
                 taus.append(2 * statistics.mean(right for _, right in of_task) - 1)
         apart = [right for by, right in pairs if by > math.log(1.1)]
         lines.append(f"| {what} | {plans} | {len(pairs)} | {sum(right for _, right in pairs)} | {sum(apart)} of {len(apart)} | {statistics.mean(taus):.2f} |")
-    off = [abs(predicted["compute"] / statistics.median(run[rank]["compute"] for run in way["measured"]) - 1)
-           for result in results for way in {way["plan"]: way for way in result.values()}.values()
-           for rank, predicted in enumerate(way["predicted"][model])]
-    return "\n".join([*lines, f"\nCompute of {len(off)} ranks, to the median measured: {100 * statistics.mean(off):.1f} % off in the mean."])
+    for stage in stages:
+        off = [abs(predicted[stage] / statistics.median(run[rank][stage] for run in way["measured"]) - 1)
+               for result in results for way in {way["plan"]: way for way in result.values()}.values()
+               for rank, predicted in enumerate(way["predicted"][model]) if all(run[rank][stage] > 0 for run in way["measured"])]
+        lines.append(f"\n{'Distribution of ids' if stage == 'input_dist' else 'Compute'} of {len(off)} ranks, to the median measured: {100 * statistics.mean(off):.1f} % off in the mean.")
+    return "\n".join(lines)
 
 
 def summary(ways, results):
@@ -278,6 +285,7 @@ def main():
     parser.add_argument("--host-memory", action="store_true", help="devices hold a part of the tables")
     parser.add_argument("--weight-dtypes", default=["fp32"], type=lambda text: text.split(","), help="of the tables, in turn")
     parser.add_argument("--quantized-comms", default=[], type=lambda text: text.split(","), help="FORWARD,BACKWARD")
+    parser.add_argument("--pipeline-type", default="", help="of the tasks; none: ids are distributed before the lookups")
     parser.add_argument("--worker", default=[], type=str.split, help="command of a worker; default: neuroshard-worker of --bin")
     parser.add_argument("--worker-prefix", default=[], type=str.split, help="what workers are started by: 'chrt -r 1'")
     parser.add_argument("--seed", type=int, default=1)
@@ -285,7 +293,9 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, help="JSON file to write tasks to, and to go on from")
     options = parser.parse_args()
 
-    before_others = {"optimizers": ["sgd"], "unpooled": False, "host_memory": False, "weight_dtypes": ["fp32"], "quantized_comms": [], "worker": []}
+    if options.pipeline_type == "none" and options.worker:
+        parser.error("--pipeline-type none goes with neuroshard-worker alone: others do not distribute ids")
+    before_others = {"optimizers": ["sgd"], "unpooled": False, "host_memory": False, "weight_dtypes": ["fp32"], "quantized_comms": [], "pipeline_type": "", "worker": []}
     asked = {key: getattr(options, key) for key in ("plans", "runs", "batch_size", "seed", *before_others)}
     results = []
     if options.results and options.results.exists():

@@ -77,7 +77,8 @@ StatusOr<std::optional<PlanCost>> Predict(const ValidateOptions& options,
   return std::optional<PlanCost>(DecodePlanCost(response.cost()));
 }
 
-// Workers distribute no ids: takes that out of what is compared with them. Whether there was any.
+// Takes the distribution of ids out of totals that are compared with some that do not have it.
+// Whether it was in.
 bool LeaveOutInputDist(PlanCost& cost) {
   double most_ms = 0;
   bool left_out = false;
@@ -92,6 +93,11 @@ bool LeaveOutInputDist(PlanCost& cost) {
   if (cost.interval) cost.interval = EmbeddingCostInterval(cost.ranks, cost.interval_coverage);
   cost.embedding_cost_ms = most_ms;
   return true;
+}
+
+bool HasInputDist(const PlanCost& cost) {
+  return std::any_of(cost.ranks.begin(), cost.ranks.end(),
+                     [](const RankCost& rank) { return rank.input_dist_ms.has_value(); });
 }
 
 StatusOr<ValidationReport> Measure(const ValidateOptions& options,
@@ -159,8 +165,13 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
     return absl::IsCancelled(report.status()) ? kExitInterrupted : kExitFailure;
   }
   if (*predicted) {
-    if (LeaveOutInputDist(**predicted)) {
-      report->notes.push_back("the distribution of ids is not measured, and not in the prediction");
+    if (report->input_dist != InputDistUse::kExposed && LeaveOutInputDist(**predicted)) {
+      report->notes.push_back("the distribution of ids is left out of the predicted totals");
+    }
+    if (report->input_dist == InputDistUse::kExposed && !HasInputDist(**predicted)) {
+      report->notes.push_back(
+          "the distribution of ids is measured, but not in the prediction, which is of a request "
+          "without pipeline_type");
     }
     if (auto note = OtherBackendsNote(report->measured_with(), (*predicted)->measured_with)) {
       report->notes.push_back(*std::move(note));

@@ -37,24 +37,35 @@ struct Stage {
   Comparison comparison;
 };
 
-std::array<Stage, 4> Stages(const MeasuredRank& measured, const RankCost* predicted) {
+// The distribution of ids is among them where it was measured.
+std::vector<Stage> Stages(const ValidationReport& report, std::size_t r,
+                          const RankCost* predicted) {
+  const MeasuredRank& measured = report.ranks[r];
   const auto compare = [&](double RankCost::*cost, std::optional<CostInterval> RankIntervals::*of,
                            std::optional<double> measured_ms) -> Comparison {
     if (predicted == nullptr) return {std::nullopt, measured_ms, std::nullopt};
     return {predicted->*cost, measured_ms, predicted->intervals.*of};
   };
-  Comparison total{std::nullopt, measured.total_ms(), std::nullopt};
+  Comparison total{std::nullopt, report.total_ms(r), std::nullopt};
   if (predicted != nullptr) {
     total.predicted_ms = predicted->total_ms();
     total.interval = predicted->intervals.total;
   }
-  return {
-      {{"compute", compare(&RankCost::compute_ms, &RankIntervals::compute, measured.compute_ms())},
-       {"backward_comm", compare(&RankCost::backward_comm_ms, &RankIntervals::backward_comm,
-                                 measured.backward_comm_ms)},
-       {"forward_comm", compare(&RankCost::forward_comm_ms, &RankIntervals::forward_comm,
-                                measured.forward_comm_ms)},
-       {"total", total}}};
+  std::vector<Stage> stages = {
+      {"compute", compare(&RankCost::compute_ms, &RankIntervals::compute, measured.compute_ms())},
+      {"backward_comm", compare(&RankCost::backward_comm_ms, &RankIntervals::backward_comm,
+                                measured.backward_comm_ms)},
+      {"forward_comm",
+       compare(&RankCost::forward_comm_ms, &RankIntervals::forward_comm, measured.forward_comm_ms)},
+      {"total", total}};
+  if (report.input_dist == InputDistUse::kNotMeasured) return stages;
+  Comparison input_dist{std::nullopt, measured.input_dist_ms, std::nullopt};
+  if (predicted != nullptr) {
+    input_dist.predicted_ms = predicted->input_dist_ms;
+    input_dist.interval = predicted->intervals.input_dist;
+  }
+  stages.insert(stages.begin(), {"input_dist", input_dist});
+  return stages;
 }
 
 const RankCost* RankOf(const std::optional<PlanCost>& predicted, std::size_t rank) {
@@ -85,7 +96,7 @@ std::string CoverageLine(const ValidationReport& report, const std::optional<Pla
   int inside = 0;
   int known = 0;
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {
-    for (const Stage& stage : Stages(report.ranks[r], RankOf(predicted, r))) {
+    for (const Stage& stage : Stages(report, r, RankOf(predicted, r))) {
       const auto is_inside = stage.comparison.inside();
       known += is_inside ? 1 : 0;
       inside += is_inside.value_or(false) ? 1 : 0;
@@ -115,9 +126,11 @@ std::string CollectiveLines(const ValidationReport& report) {
     for (const CommMeasurement& rank : measured.measurements) {
       if (const auto ms = MeasuredMs(rank)) slowest_ms = std::max(slowest_ms.value_or(0), *ms);
     }
-    lines +=
-        fmt::format("{}_comm: {} {} ms on its slowest rank\n", ToText(measured.sample.direction),
-                    ToText(measured.sample.collective), Shown(slowest_ms));
+    const std::string stage = measured.sample.input_dist
+                                  ? measured.sample.sample_id + ':'
+                                  : fmt::format("{}_comm: {}", ToText(measured.sample.direction),
+                                                ToText(measured.sample.collective));
+    lines += fmt::format("{} {} ms on its slowest rank\n", stage, Shown(slowest_ms));
   }
   return others ? lines : "";
 }
@@ -129,8 +142,10 @@ nlohmann::ordered_json CollectivesAsJson(const ValidationReport& report) {
     for (const CommMeasurement& rank : measured.measurements) {
       measured_ms.push_back(OrNull(MeasuredMs(rank)));
     }
-    collectives.push_back({{"direction", ToText(measured.sample.direction)},
-                           {"collective", ToText(measured.sample.collective)},
+    nlohmann::ordered_json direction;  // null where there is none
+    if (!measured.sample.input_dist) direction = ToText(measured.sample.direction);
+    collectives.push_back({{"direction", std::move(direction)},
+                           {"collective", CollectiveWord(measured.sample)},
                            {"measured_ms", std::move(measured_ms)}});
   }
   return collectives;
@@ -162,7 +177,7 @@ std::string ValidationAsTable(const ValidationReport& report,
   std::string problems;
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {
     const MeasuredRank& rank = report.ranks[r];
-    for (const Stage& stage : Stages(rank, RankOf(predicted, r))) {
+    for (const Stage& stage : Stages(report, r, RankOf(predicted, r))) {
       std::vector<std::string> cells = {fmt::format("{}", r), stage.name,
                                         Shown(stage.comparison.predicted_ms)};
       if (intervals) cells.push_back(ShownInterval(stage.comparison));
@@ -204,7 +219,7 @@ std::string ValidationAsJson(const ValidationReport& report,
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {
     const MeasuredRank& rank = report.ranks[r];
     nlohmann::ordered_json stages;
-    for (const Stage& stage : Stages(rank, RankOf(predicted, r)))
+    for (const Stage& stage : Stages(report, r, RankOf(predicted, r)))
       stages[stage.name] = AsJson(stage.comparison);
     ranks.push_back({{"rank", r},
                      {"worker", rank.worker},

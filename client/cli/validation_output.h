@@ -24,14 +24,15 @@ std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
                                              const MeasuredWith& predicted);
 
 // {"ranks": [{"rank", "worker", "device", "problem",
-//             "stages": {"compute"|"backward_comm"|"forward_comm"|"total": {"predicted_ms",
-//             "measured_ms", "relative_error"}}, "measured_forward_compute_ms",
+//             "stages": {"input_dist"|"compute"|"backward_comm"|"forward_comm"|"total":
+//             {"predicted_ms", "measured_ms", "relative_error"}}, "measured_forward_compute_ms",
 //             "measured_backward_compute_ms", "measured_start_offset_ms"}],
 //  "collectives": [{"direction", "collective", "measured_ms": [by rank]}],
 //  "measured_with": {"device", "backend", "collective_backend"},
 //  "embedding_cost": {"predicted_ms", "measured_ms", "relative_error"}, "notes": [...]}; null for
-//  what is not known. Where there is an interval, "interval": {"low_ms", "high_ms"} beside
-//  "relative_error", and "inside" where something was measured.
+//  what is not known. "input_dist" only where it was measured; that collective's direction is null.
+//  Where there is an interval, "interval": {"low_ms", "high_ms"} beside "relative_error", and
+//  "inside" where something was measured.
 std::string ValidationAsJson(const ValidationReport& report,
                              const std::optional<PlanCost>& predicted);
 

@@ -8,7 +8,9 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ValidationReport SomeReport() {
   ValidationReport report;
@@ -97,6 +99,34 @@ TEST(ValidationOutputTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
   const auto json = nlohmann::json::parse(ValidationAsJson(report, std::nullopt))["collectives"];
   EXPECT_EQ(json[1]["collective"], "reduce_scatter");
   EXPECT_EQ(json[1]["measured_ms"], (nlohmann::json{2.5, nullptr}));
+}
+
+TEST(ValidationOutputTest, TheDistributionOfIdsIsAStageWhereItWasMeasured) {
+  ValidationReport report = SomeReport();
+  report.input_dist = InputDistUse::kExposed;
+  report.ranks[0].input_dist_ms = 5.0;
+  MeasuredCommSample& measured = report.comm.emplace_back();
+  measured.sample.sample_id = "input_dist-weighted";
+  measured.sample.input_dist.emplace();
+  measured.measurements.resize(2);
+  report.comm.emplace_back().sample.collective = Collective::kAllReduce;
+  PlanCost cost = SomePrediction();
+  cost.ranks[0].input_dist_ms = 4.0;
+  cost.ranks[0].input_dist_hidden = false;
+  EXPECT_THAT(ValidationAsTable(report, cost, kWide),
+              AllOf(HasSubstr("   0  input_dist            4.000        5.000   -20.0%"),
+                    HasSubstr("   0  total                20.000       20.000    +0.0%"),
+                    HasSubstr("   1  input_dist                -            -        -"),
+                    HasSubstr("input_dist-weighted: 0.000 ms on its slowest rank\n")));
+  const auto json = nlohmann::json::parse(ValidationAsJson(report, cost));
+  EXPECT_EQ(json["ranks"][0]["stages"]["input_dist"]["measured_ms"], 5.0);
+  EXPECT_EQ(json["collectives"][0]["collective"], "input_dist");
+  EXPECT_TRUE(json["collectives"][0]["direction"].is_null());
+
+  report.input_dist = InputDistUse::kHidden;
+  EXPECT_EQ(report.total_ms(0), 15.0);
+  report.input_dist = InputDistUse::kNotMeasured;
+  EXPECT_THAT(ValidationAsTable(report, cost, kWide), Not(HasSubstr("  input_dist ")));
 }
 
 TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {

@@ -17,8 +17,7 @@ constexpr int kMaxTablesInSample =
 constexpr int kMaxRanks = 1024;  // OpenCommGroupRequest.world_size
 constexpr std::int64_t kMaxBatchSize = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxDim = 65'536;
-constexpr double kMaxMeanIds = 1e6;   // of a rank's tables together (InputDistribution.whole_ids)
-constexpr std::int64_t kDimStep = 4;  // what column cuts keep to
+constexpr std::int64_t kDimStep = 4;           // what column cuts keep to
 constexpr std::int64_t kMaxDimOfRange = 4096;  // a range is a list of its multiples
 constexpr std::size_t kMaxVariants = 16'384;   // of one table: dims x row shares
 constexpr int kMaxActiveCandidates = 1000;
@@ -231,15 +230,15 @@ void ReadInputDist(ConfigReader& reader, int max_tables,
   }
   ConfigReader section = reader.Section("input_dist");
   InputDistSweepConfig& config = input_dist->emplace();
-  section.Read("pooling_factors", &config.pooling_factors, {0, kMaxMeanIds});
+  section.Read("pooling_factors", &config.pooling_factors, {0, kMaxDistributedIds});
   if (config.pooling_factors.empty()) {
     section.AddViolation("pooling_factors", "is required: mean ids a sample, one or more");
   } else if (const double most =
                  *std::max_element(config.pooling_factors.begin(), config.pooling_factors.end());
-             most * max_tables > kMaxMeanIds) {
+             most * max_tables > kMaxDistributedIds) {
     section.AddViolation("pooling_factors",
                          fmt::format("{} tables of {} ids a sample are more than {}", max_tables,
-                                     most, kMaxMeanIds));
+                                     most, kMaxDistributedIds));
   }
   ReadWeighted(section, &config.weighted_share);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace neuroshard {
@@ -65,7 +66,55 @@ CommSample AllReduce(std::size_t num_ranks, std::int64_t values, std::int64_t ba
   return Uniform(Collective::kAllReduce, CommDirection::kBackward, num_ranks, columns, samples);
 }
 
+std::optional<CommSample> InputDistribution(const std::vector<RankShards>& ranks,
+                                            RankIds RankShards::*of, std::int64_t batch_size) {
+  InputDistSample input;
+  input.weighted = of == &RankShards::weighted_ids;
+  bool any = false;
+  for (const RankShards& rank : ranks) {
+    const RankIds& ids = rank.*of;
+    any = any || ids.whole_features > 0 || ids.cut_features > 0;
+    input.whole_features.push_back(ids.whole_features);
+    input.whole_ids.push_back(ids.whole_ids);
+    input.cut_features = std::max(input.cut_features, ids.cut_features);
+    input.cut_ids += ids.cut_ids;
+  }
+  if (!any) return std::nullopt;
+  CommSample sample;
+  sample.sample_id = fmt::format("{}{}", kInputDistWord, input.weighted ? "-weighted" : "");
+  sample.batch_size = batch_size;
+  sample.dim_sums.assign(ranks.size(), 0);
+  sample.input_dist = std::move(input);
+  return sample;
+}
+
+// Of workers, what they distribute at most.
+Status CheckLimits(const InputDistSample& input) {
+  const std::int64_t features =
+      std::max(input.cut_features,
+               *std::max_element(input.whole_features.begin(), input.whole_features.end()));
+  const double ids =
+      std::max(input.cut_ids, *std::max_element(input.whole_ids.begin(), input.whole_ids.end()));
+  if (features <= kMaxDistributedFeatures && ids <= kMaxDistributedIds) return absl::OkStatus();
+  return FailedPrecondition(
+      "a rank, or all cut tables, have {} features and {:.4g} ids a sample, workers distribute {} "
+      "and {:.4g}",
+      features, ids, kMaxDistributedFeatures, kMaxDistributedIds);
+}
+
 }  // namespace
+
+StatusOr<std::vector<CommSample>> InputDistributionsOf(const std::vector<RankShards>& ranks,
+                                                       std::int64_t batch_size) {
+  std::vector<CommSample> samples;
+  for (const auto of : {&RankShards::ids, &RankShards::weighted_ids}) {
+    auto sample = InputDistribution(ranks, of, batch_size);
+    if (!sample) continue;
+    NS_RETURN_IF_ERROR(CheckLimits(*sample->input_dist));
+    samples.push_back(*std::move(sample));
+  }
+  return samples;
+}
 
 std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, CommDirection direction,
                                       std::int64_t batch_size,
@@ -85,6 +134,32 @@ std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, Comm
     collectives.push_back(AllReduce(ranks.size(), values, batch_size));
   }
   return collectives;
+}
+
+std::vector<std::string> InputDistNotesOn(const std::vector<RankShards>& ranks) {
+  constexpr double kEven = 0.01;  // of a rank's ids: the last block may have fewer rows
+  std::vector<std::string> notes;
+  int distributions = 0;
+  for (const auto of : {&RankShards::ids, &RankShards::weighted_ids}) {
+    distributions += InputDistribution(ranks, of, 0) ? 1 : 0;
+    const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end(),
+                                                   [of](const RankShards& a, const RankShards& b) {
+                                                     return (a.*of).cut_ids < (b.*of).cut_ids;
+                                                   });
+    const double least_ids = ((*least).*of).cut_ids;
+    const double most_ids = ((*most).*of).cut_ids;
+    if (least_ids >= (1 - kEven) * most_ids) continue;
+    notes.push_back(fmt::format(
+        "ranks get {:.3g} to {:.3g} ids a sample of tables that are cut in rows: their ids were "
+        "distributed evenly",
+        least_ids, most_ids));
+  }
+  if (distributions > 1) {
+    notes.push_back(
+        "ids with weights were distributed after those without, as modules of their own do it: a "
+        "prediction has the fixed time of one distribution");
+  }
+  return notes;
 }
 
 std::vector<std::string> NotesOn(const std::vector<RankShards>& ranks) {

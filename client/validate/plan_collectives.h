@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/validate/plan_shards.h"
+#include "common/base/status.h"
 #include "common/domain/measurement.h"
 
 namespace neuroshard {
@@ -27,7 +28,16 @@ std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, Comm
                                       std::int64_t batch_size,
                                       const QuantizedComms& quantized_comms = {});
 
-// Notes on what measurements of these ranks leave out; one line each.
+// Distributions of ids before the lookups, one of tables without weights and one of weighted ones,
+// which TorchRec has in modules of their own; without those that have no features. Rows that are cut
+// are cut evenly over all ranks there, whatever the plan has. FAILED_PRECONDITION: more features or
+// ids than workers distribute.
+StatusOr<std::vector<CommSample>> InputDistributionsOf(const std::vector<RankShards>& ranks,
+                                                       std::int64_t batch_size);
+
+// Notes on what measurements of these ranks leave out, one line each: of lookups and exchanges, and
+// of distributions of ids.
 std::vector<std::string> NotesOn(const std::vector<RankShards>& ranks);
+std::vector<std::string> InputDistNotesOn(const std::vector<RankShards>& ranks);
 
 }  // namespace neuroshard

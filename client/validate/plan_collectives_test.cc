@@ -29,6 +29,39 @@ std::vector<Collective> Kinds(const std::vector<CommSample>& samples) {
   return kinds;
 }
 
+TEST(PlanCollectivesTest, IdsAreDistributedWithAndWithoutWeightsApart) {
+  std::vector<RankShards> ranks(2, Holding(8, 0));
+  EXPECT_THAT(*InputDistributionsOf(ranks, 64), IsEmpty());
+  ranks[0].ids = {2, 20, 1, 3};
+  ranks[1].ids = {0, 0, 1, 2};
+  ranks[1].weighted_ids = {1, 4, 0, 0};
+  const std::vector<CommSample> samples = *InputDistributionsOf(ranks, 64);
+  ASSERT_EQ(samples.size(), 2u);
+  const InputDistSample& plain = *samples[0].input_dist;
+  EXPECT_FALSE(plain.weighted);
+  EXPECT_THAT(plain.whole_features, ElementsAre(2, 0));
+  EXPECT_THAT(plain.whole_ids, ElementsAre(20, 0));
+  EXPECT_EQ(plain.cut_features, 1);
+  EXPECT_EQ(plain.cut_ids, 5);
+  EXPECT_THAT(samples[0].dim_sums, ElementsAre(0, 0));
+  EXPECT_EQ(samples[0].batch_size, 64);
+  const InputDistSample& weighted = *samples[1].input_dist;
+  EXPECT_TRUE(weighted.weighted);
+  EXPECT_THAT(weighted.whole_features, ElementsAre(0, 1));
+  EXPECT_EQ(weighted.cut_features, 0);
+  EXPECT_NE(samples[0].sample_id, samples[1].sample_id);
+
+  EXPECT_THAT(InputDistNotesOn(ranks),
+              ElementsAre(HasSubstr("2 to 3 ids a sample"), HasSubstr("one distribution")));
+  ranks[1].ids.cut_ids = 2.999;
+  ranks[1].weighted_ids = {};
+  EXPECT_THAT(InputDistNotesOn(ranks), IsEmpty());
+  ranks[0].ids.whole_features = 4097;
+  EXPECT_EQ(InputDistributionsOf(ranks, 64).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(InputDistributionsOf(ranks, 64).status().message(),
+              HasSubstr("4097 features and 20 ids a sample, workers distribute 4096"));
+}
+
 TEST(PlanCollectivesTest, WholeRowsAreExchangedInBothDirections) {
   for (const CommDirection direction : {CommDirection::kForward, CommDirection::kBackward}) {
     const auto samples = CollectivesOf({Holding(8, 0), Holding(0, 0)}, direction, 64);

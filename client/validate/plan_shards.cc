@@ -47,11 +47,23 @@ std::int64_t UnpooledColumns(const MeasuredShard& shard) {
   return std::llround(static_cast<double>(shard.cols) * shard.pooling_factor);
 }
 
-void Add(MeasuredShard shard, ShardingType type, RankShards& rank) {
+void AddIds(const Table& table, const MeasuredShard& shard, ShardingType type, RankIds& ids) {
+  const auto features = static_cast<std::int64_t>(std::max<std::size_t>(1, table.features.size()));
+  if (CutsRows(type)) {
+    ids.cut_features += features;
+    ids.cut_ids += shard.pooling_factor;
+  } else {
+    ids.whole_features += features;
+    ids.whole_ids += shard.pooling_factor;
+  }
+}
+
+void Add(const Table& table, MeasuredShard shard, ShardingType type, RankShards& rank) {
   if (type == ShardingType::kDataParallel) {
     rank.replicas.push_back(std::move(shard));
     return;
   }
+  AddIds(table, shard, type, table.weighted ? rank.weighted_ids : rank.ids);
   if (shard.pooling_mode == PoolingMode::kNone) {
     rank.dim_sum += UnpooledColumns(shard);
   } else {
@@ -176,7 +188,7 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
         measured.compute_kernel = table_plan.compute_kernel;
         measured.cache_load_factor = table_plan.cache_load_factor;
       }
-      Add(std::move(measured), type, ranks[static_cast<std::size_t>(shard.rank)]);
+      Add(table, std::move(measured), type, ranks[static_cast<std::size_t>(shard.rank)]);
     }
   }
   for (std::size_t i = 0; i < planned.size(); ++i) {

@@ -25,7 +25,15 @@ std::vector<std::string> LeftOutOf(const std::vector<Table>& tables);
 // (plan_collectives.h).
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan);
 
-// The lookups and the exchanged columns of one rank under a plan.
+// Ids that are distributed to a rank before its lookups.
+struct RankIds {
+  std::int64_t whole_features = 0;  // of shards with all rows of their tables, once a shard
+  double whole_ids = 0;             // mean ids a sample of those together
+  std::int64_t cut_features = 0;    // of shards with some of the rows
+  double cut_ids = 0;               // the rank's part of theirs
+};
+
+// The lookups, the ids and the exchanged columns of one rank under a plan.
 struct RankShards {
   std::vector<MeasuredShard> shards;    // looked up for the whole batch
   std::vector<MeasuredShard> replicas;  // data_parallel: looked up for the rank's part of the batch
@@ -34,6 +42,9 @@ struct RankShards {
   // An unpooled table has its columns in the all-to-all for each id of a sample, whatever is cut.
   std::int64_t dim_sum = 0;
   std::int64_t cut_row_columns = 0;
+  // Of all but the replicas, whose ids stay where they are: tables without and with weights.
+  RankIds ids;
+  RankIds weighted_ids;
 
   // Values of the replicas' gradients, which an all-reduce adds.
   std::int64_t replica_values() const;

@@ -91,6 +91,30 @@ TEST_F(PlanShardsTest, IdsOfAnUnpooledTableAreNotPooled) {
   EXPECT_FALSE((*ranks)[0].shards[0].weighted);
 }
 
+TEST_F(PlanShardsTest, IdsGoToEveryShardOfTheirTableButToNoReplica) {
+  request_.tables[0].features = {"f", "g"};
+  const auto columns =
+      ShardsByRank(request_, PlanOf(ShardingType::kColumnWise, {{0, 5, 0, 4, 0}, {0, 5, 4, 4, 0}}));
+  ASSERT_THAT(columns, IsOk());
+  EXPECT_EQ((*columns)[0].ids.whole_features, 4);
+  EXPECT_EQ((*columns)[0].ids.whole_ids, 20);
+  EXPECT_EQ((*columns)[0].ids.cut_features, 0);
+  EXPECT_EQ((*columns)[1].ids.whole_features, 0);
+  request_.tables[0].weighted = true;
+  const auto rows =
+      ShardsByRank(request_, PlanOf(ShardingType::kRowWise, {{0, 3, 0, 8, 0}, {3, 2, 0, 8, 1}}));
+  ASSERT_THAT(rows, IsOk());
+  EXPECT_EQ((*rows)[0].ids.cut_features, 0);
+  EXPECT_EQ((*rows)[0].weighted_ids.cut_features, 2);
+  EXPECT_DOUBLE_EQ((*rows)[0].weighted_ids.cut_ids, 6);
+  EXPECT_DOUBLE_EQ((*rows)[1].weighted_ids.cut_ids, 4);
+  EXPECT_EQ((*rows)[0].weighted_ids.whole_ids, 0);
+  const auto replicas = ShardsByRank(
+      request_, PlanOf(ShardingType::kDataParallel, {{0, 5, 0, 8, 0}, {0, 5, 0, 8, 1}}));
+  ASSERT_THAT(replicas, IsOk());
+  EXPECT_EQ((*replicas)[0].weighted_ids.whole_features, 0);
+}
+
 TEST_F(PlanShardsTest, RowsInHostMemoryStayThere) {
   Plan plan = PlanOf(ShardingType::kTableWise, {{0, 5, 0, 8, 0}});
   plan.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;

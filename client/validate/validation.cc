@@ -93,7 +93,12 @@ class Validation {
       num_devices += info.devices.size();
     }
     if (num_devices == 0) return FailedPrecondition("the workers have no devices");
-    for (const WorkerDescription& worker : workers) UseCastsOf(worker);
+    for (const WorkerDescription& worker : workers) {
+      UseCastsOf(worker);
+      for (const WorkerDeviceDescription& device : worker.devices) {
+        distributes_ids_ = distributes_ids_ && device.collective_backend == kNeuroshardTcp;
+      }
+    }
     own_devices_ = num_devices >= ranks_.size();
     const int placed = static_cast<int>(std::min(num_devices, ranks_.size()));
     placement_ = *PlaceRanks(devices, placed);
@@ -251,6 +256,7 @@ class Validation {
     const std::string group_id = "validate-" + report_.run_id;
     NS_ASSIGN_OR_RETURN(const auto group,
                         CommGroup::Open(clients, placement_, group_id, options_.group_timeout));
+    NS_RETURN_IF_ERROR(MeasureInputDist(*group));
     NS_RETURN_IF_ERROR(
         MeasureStage(*group, CommDirection::kBackward, &MeasuredRank::backward_comm_ms));
     if (!SetStartOffsets()) {
@@ -263,6 +269,31 @@ class Validation {
     return MeasureStage(*group, CommDirection::kForward, &MeasuredRank::forward_comm_ms);
   }
 
+  Status MeasureInputDist(CommGroup& group) {
+    if (!request_.pipeline_type) return absl::OkStatus();
+    if (!distributes_ids_) {
+      report_.notes.push_back(fmt::format(
+          "the distribution of ids was not measured: only {} has it here", kNeuroshardTcp));
+      return absl::OkStatus();
+    }
+    const auto samples = InputDistributionsOf(ranks_, request_.global_batch_size);
+    if (!samples.ok()) {
+      report_.notes.push_back(
+          fmt::format("the distribution of ids was not measured: {}", Message(samples.status())));
+      return absl::OkStatus();
+    }
+    report_.input_dist = *request_.pipeline_type == PipelineType::kNone ? InputDistUse::kExposed
+                                                                        : InputDistUse::kHidden;
+    for (MeasuredRank& measured : report_.ranks) measured.input_dist_ms = 0;
+    for (const CommSample& sample : *samples) {
+      display_.Note(fmt::format("distribution of ids to {} ranks{}", ranks_.size(),
+                                sample.input_dist->weighted ? ", weighted" : ""));
+      NS_RETURN_IF_ERROR(MeasureCollective(group, sample, &MeasuredRank::input_dist_ms));
+    }
+    for (std::string& note : InputDistNotesOn(ranks_)) report_.notes.push_back(std::move(note));
+    return absl::OkStatus();
+  }
+
   // False when a rank lacks a measurement.
   bool SetStartOffsets() {
     double first_ms = 0;
@@ -270,6 +301,10 @@ class Validation {
       MeasuredRank& measured = report_.ranks[rank];
       if (!measured.compute_ms() || !measured.backward_comm_ms) return false;
       measured.start_offset_ms = *measured.compute_ms() + *measured.backward_comm_ms;
+      if (report_.input_dist == InputDistUse::kExposed) {
+        if (!measured.input_dist_ms) return false;
+        measured.start_offset_ms += *measured.input_dist_ms;
+      }
       first_ms =
           rank == 0 ? measured.start_offset_ms : std::min(first_ms, measured.start_offset_ms);
     }
@@ -316,6 +351,7 @@ class Validation {
   const PlanRequest& request_;
   std::vector<RankShards> ranks_;
   QuantizedComms quantized_comms_;  // that every worker can cast to
+  bool distributes_ids_ = true;     // every worker can
   const ValidationOptions& options_;
   ProgressDisplay& display_;
   OpenStreams streams_;
@@ -334,16 +370,21 @@ std::optional<double> MeasuredRank::compute_ms() const {
   return *forward_compute_ms + *backward_compute_ms;
 }
 
-std::optional<double> MeasuredRank::total_ms() const {
-  if (!compute_ms() || !backward_comm_ms || !forward_comm_ms) return std::nullopt;
-  return *compute_ms() + *backward_comm_ms + *forward_comm_ms;
+std::optional<double> ValidationReport::total_ms(std::size_t rank) const {
+  const MeasuredRank& of = ranks[rank];
+  if (!of.compute_ms() || !of.backward_comm_ms || !of.forward_comm_ms) return std::nullopt;
+  const double ms = *of.compute_ms() + *of.backward_comm_ms + *of.forward_comm_ms;
+  if (input_dist != InputDistUse::kExposed) return ms;
+  if (!of.input_dist_ms) return std::nullopt;
+  return ms + *of.input_dist_ms;
 }
 
 std::optional<double> ValidationReport::embedding_cost_ms() const {
   double cost_ms = 0;
-  for (const MeasuredRank& rank : ranks) {
-    if (!rank.total_ms()) return std::nullopt;
-    cost_ms = std::max(cost_ms, *rank.total_ms());
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::optional<double> rank_ms = total_ms(rank);
+    if (!rank_ms) return std::nullopt;
+    cost_ms = std::max(cost_ms, *rank_ms);
   }
   return cost_ms;
 }

@@ -105,6 +105,58 @@ TEST_F(ValidationTest, TablesInHostMemoryOfAWorkerThatLacksThemAreInDeviceMemory
   EXPECT_THAT(measured->notes, ::testing::Not(::testing::Contains(HasSubstr("in device memory"))));
 }
 
+TEST_F(ValidationTest, TheDistributionOfIdsCountsWhereThePipelineDoesNotHideIt) {
+  FakeWorker a({.collective_backend = "neuroshard-tcp"});
+  FakeWorker b({.collective_backend = "neuroshard-tcp"});
+  for (RankShards& rank : ranks_) {
+    rank.ids = {1, 10, 0, 0};
+    rank.weighted_ids = {0, 0, 1, 5};
+  }
+  const auto run = [&] { return *Run({a.address(), b.address()}); };
+  EXPECT_EQ(run().input_dist, InputDistUse::kNotMeasured) << "no pipeline_type";
+  EXPECT_EQ(run().ranks[0].input_dist_ms, std::nullopt);
+
+  request_.pipeline_type = PipelineType::kNone;
+  const ValidationReport exposed = run();
+  EXPECT_EQ(exposed.input_dist, InputDistUse::kExposed);
+  EXPECT_EQ(exposed.ranks[1].input_dist_ms, 2.0) << "with weights, and without";
+  EXPECT_EQ(exposed.total_ms(1), 7.0);
+  ASSERT_EQ(exposed.comm.size(), 4u);
+  EXPECT_TRUE(exposed.comm[1].sample.input_dist->weighted);
+
+  request_.pipeline_type = PipelineType::kTrainSparseDist;
+  const ValidationReport hidden = run();
+  EXPECT_EQ(hidden.ranks[1].input_dist_ms, 2.0);
+  EXPECT_EQ(hidden.total_ms(1), 5.0);
+
+  FakeWorker failing({.out_of_memory = {"input_dist"}, .collective_backend = "neuroshard-tcp"});
+  request_.pipeline_type = PipelineType::kNone;
+  const auto broken = Run({failing.address(), b.address()});
+  ASSERT_THAT(broken, IsOk());
+  EXPECT_EQ(broken->embedding_cost_ms(), std::nullopt);
+  EXPECT_THAT(broken->ranks[0].problem, HasSubstr("out_of_memory"));
+
+  FakeWorker other;
+  const auto unable = Run({a.address(), other.address()});
+  ASSERT_THAT(unable, IsOk());
+  EXPECT_EQ(unable->input_dist, InputDistUse::kNotMeasured);
+  EXPECT_EQ(unable->embedding_cost_ms(), 5.0);
+  EXPECT_THAT(unable->notes,
+              ::testing::Contains(HasSubstr("the distribution of ids was not measured")));
+}
+
+// The start offsets of the forward exchange have what came before it.
+TEST_F(ValidationTest, RanksThatGetMoreIdsEnterTheForwardExchangeLater) {
+  FakeWorker a({.collective_backend = "neuroshard-tcp"});
+  FakeWorker b({.collective_backend = "neuroshard-tcp"});
+  request_.pipeline_type = PipelineType::kNone;
+  ranks_[0].shards.clear();
+  const auto report = Run({a.address(), b.address()});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->ranks[0].input_dist_ms, 0.0) << "there are no ids";
+  EXPECT_EQ(report->ranks[1].start_offset_ms, 3.0);
+}
+
 // Of collectives that nobody knows to have casts.
 TEST_F(ValidationTest, ExchangesOfWorkersWithoutCastsAreInFp32AndThatIsSaid) {
   FakeWorker a;

@@ -19,7 +19,6 @@ constexpr std::int64_t kMaxMeasuredBatch = std::int64_t{1} << 24;
 constexpr int kMaxShards = 4096;
 constexpr int kMaxRanks = 1024;
 constexpr double kMaxStartOffsetMs = 60'000;
-constexpr std::int64_t kMaxFeatures = 4096;
 constexpr std::int64_t kFp32Bytes = 4;
 constexpr double kMaxDurationMs = 1e9;  // eleven days: nothing real, but finite
 
@@ -209,8 +208,8 @@ v1::InputDistribution EncodeInputDist(const InputDistSample& input) {
 // Features and the ids that they have together.
 void CheckFeatures(const FieldCheck& check, const std::string& features_field,
                    std::int64_t features, const std::string& ids_field, double ids) {
-  const bool good = check.InRange(features_field, features, 0, kMaxFeatures) &
-                    check.InRange(ids_field, ids, 0.0, kMaxPoolingFactor);
+  const bool good = check.InRange(features_field, features, 0, kMaxDistributedFeatures) &
+                    check.InRange(ids_field, ids, 0.0, kMaxDistributedIds);
   if (good && features == 0 && ids > 0) {
     check.Fail(ids_field, fmt::format("must be 0 without features, got {}", ids));
   }

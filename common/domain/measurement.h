@@ -56,6 +56,11 @@ struct InputDistSample {
   bool operator==(const InputDistSample&) const = default;
 };
 
+// Limits of a sample (worker.proto, InputDistribution): features of a rank, and of cut tables; mean
+// ids of those together.
+inline constexpr std::int64_t kMaxDistributedFeatures = 4096;
+inline constexpr double kMaxDistributedIds = 1e6;
+
 // The word for it where messages and records name collectives.
 inline constexpr std::string_view kInputDistWord = "input_dist";
 

@@ -186,6 +186,7 @@ tables:
   - {name: d, num_embeddings: 8000, embedding_dim: 8, pooling_factor: 20}
 topology: {hosts: [{num_devices: 3, memory_bytes: 268435456}]}
 global_batch_size: 96
+pipeline_type: none
 )");
   const std::string plan = dir_.Path("plan.json");
   const ProcessResult planned = RunProcess({Binary("neuroshard"), "plan", request, "--planner",
@@ -210,7 +211,7 @@ global_batch_size: 96
   ASSERT_TRUE(sweeps.ok()) << sweeps.status();
   EXPECT_EQ(sweeps->back().name, "validation");
   EXPECT_EQ(sweeps->back().kind, SweepKind::kComm);
-  EXPECT_EQ(sweeps->back().ok, 2) << "both directions";
+  EXPECT_EQ(sweeps->back().ok, 3) << "ids, and vectors in both directions";
 
   // Rows cut, and a table replicated: what a trainer runs of them, collective by collective.
   const std::string mixed = dir_.Write("mixed.json", R"({"world_size": 3, "local_world_size": 3,
@@ -235,8 +236,15 @@ global_batch_size: 96
     collectives.push_back(collective["collective"]);
     for (const Json& ms : collective["measured_ms"]) EXPECT_GT(ms, 0) << collective;
   }
-  EXPECT_THAT(collectives, ElementsAre("all_to_all", "all_gather", "all_reduce", "all_to_all",
-                                       "reduce_scatter"));
+  EXPECT_THAT(collectives, ElementsAre("input_dist", "all_to_all", "all_gather", "all_reduce",
+                                       "all_to_all", "reduce_scatter"));
+  const Json& of_rank = cut_report["ranks"][1]["stages"];
+  double sum_ms = 0;
+  for (const char* stage : {"input_dist", "compute", "backward_comm", "forward_comm"}) {
+    sum_ms += of_rank[stage]["measured_ms"].get<double>();
+  }
+  EXPECT_DOUBLE_EQ(of_rank["total"]["measured_ms"], sum_ms);
+  EXPECT_GT(of_rank["input_dist"]["predicted_ms"], 0);
   EXPECT_GT(cut_report["embedding_cost"]["measured_ms"], 0);
   // The records are as good as a sweep's: a model is compared with each.
   const ProcessResult compared =

@@ -31,6 +31,7 @@ struct FakeWorkerScript {
   bool aborts_comm_once = false;
   bool knows_all_to_all_only = false;  // as workers of before there were other collectives
   std::vector<std::string> compute_kernels = {};  // none: as workers of before there were others
+  std::string collective_backend = "";            // as devices state it
 };
 
 // Answers each sample with 1 ms forward and 2 ms backward. Thread-safe.
@@ -78,6 +79,7 @@ class FakeWorker final : public v1::WorkerService::Service {
       v1::WorkerDevice* device = info->add_devices();
       device->set_index(d);
       device->set_name("fake");
+      device->set_collective_backend(script_.collective_backend);
       for (const std::string& kernel : script_.compute_kernels) device->add_compute_kernels(kernel);
     }
     return grpc::Status::OK;

@@ -22,7 +22,7 @@ _COMPARISON = {
 _VALIDATION = {
     "ranks": [{
         "rank": int, "worker": str, "device": int, "problem": str,
-        "stages": {stage: _COMPARISON for stage in ("compute", "backward_comm", "forward_comm", "total")},
+        "stages": {stage: _COMPARISON for stage in ("input_dist", "compute", "backward_comm", "forward_comm", "total")},
         "measured_forward_compute_ms": float, "measured_backward_compute_ms": float, "measured_start_offset_ms": float,
     }],
     "collectives": [{"direction": str, "collective": str, "measured_ms": [float]}],

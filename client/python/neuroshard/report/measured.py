@@ -8,7 +8,8 @@ from neuroshard.report.markup import Markup, printable, tag
 from neuroshard.report.page import notes, section
 from neuroshard.report.units import UNKNOWN, change, decimals_for, number
 
-STAGES = (("total", "Total"), ("compute", "Compute"), ("forward_comm", "Forward communication"), ("backward_comm", "Backward communication"))
+STAGES = (("total", "Total"), ("compute", "Compute"), ("forward_comm", "Forward communication"), ("backward_comm", "Backward communication"),
+          ("input_dist", "Distribution of ids"))  # that one only where it was measured
 _MAX_RANKS = 1024
 
 
@@ -17,7 +18,8 @@ def section_of(validation: Mapping[str, Any]) -> Markup:
     ranks = (validation["ranks"] or [])[:_MAX_RANKS]
     decimals = decimals_for([stage_of(r, "total").get(key) or 0 for r in ranks for key in ("measured_ms", "predicted_ms")])
     problems = [f"rank {r.get('rank')}: {r['problem']}" for r in ranks if r.get("problem")]
-    charts = [[tag("h3", title), _chart(ranks, stage, decimals).render()] for stage, title in STAGES]
+    charts = [[tag("h3", title), _chart(ranks, stage, decimals).render()] for stage, title in STAGES
+              if stage != "input_dist" or any(stage_of(r, stage) for r in ranks)]
     has_interval = any(stage_of(r, stage).get("interval") for r in ranks for stage, _ in STAGES)
     keys = [tag("li", tag("i", class_="sky"), "predicted")]
     if has_interval:

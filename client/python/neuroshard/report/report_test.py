@@ -267,6 +267,11 @@ class PlanTest(Files):
         text = text_of(self.page(self.write_plan("p.json", response(4, 2)), "--measured", self.write("v.json", validation)))
         for said in ("Measured 4.000 ms", "−20.0 %", "1.250", "rank 1: out of memory", "a note", "0 of 1"):
             self.assertIn(said, text)
+        self.assertNotIn("Distribution of ids", text)
+        validation["ranks"][0]["stages"]["input_dist"] = {"predicted_ms": 0.5, "measured_ms": 0.625}
+        text = text_of(self.page(self.write_plan("p.json", response(4, 2)), "--measured", self.write("v.json", validation)))
+        self.assertIn("Distribution of ids", text)
+        self.assertIn("0.625", text)
 
 
 class BadInputTest(Files):
