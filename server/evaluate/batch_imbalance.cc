@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "server/evaluate/lower_bound.h"
+#include "server/evaluate/memory_choices.h"
 #include "server/evaluate/price_plan.h"
 
 namespace neuroshard {

@@ -21,12 +21,8 @@ namespace neuroshard {
 LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model);
 
 // The same of a batch, whose ids are others than those that plans are to have memory for: these
-// leave `row_capacity_bytes` to the rows.
+// leave `row_capacity_bytes` to the rows (memory_choices.h).
 LowerBound LowerBoundOf(const PlanRequest& batch, const BoundCostModel& model,
                         double row_capacity_bytes);
-
-// Bytes of all devices for the rows of tables: without what is kept free, and without the ids and
-// vectors that every plan has.
-double RowCapacityBytes(const PlanRequest& request);
 
 }  // namespace neuroshard

@@ -5,21 +5,9 @@
 #include <vector>
 
 #include "server/evaluate/cost_floor.h"
+#include "server/evaluate/memory_choices.h"
 
 namespace neuroshard {
-
-// A way to keep a table's rows off the device, with a cache of some size or none.
-struct OffDeviceChoice {
-  double total_ms = 0;      // all ranks together pay at least that
-  double device_bytes = 0;  // and it takes at least that much of their memory
-};
-
-// Where a table may be. Every layout costs and takes at least as much as one of its entries.
-struct TableChoices {
-  std::vector<CostFloor> on_device;         // ascending by peak; empty: it may not be there
-  double device_bytes = 0;                  // of each of those, at least
-  std::vector<OffDeviceChoice> off_device;  // empty: it may not be there
-};
 
 // The Lagrange multiplier of the limit on all devices' memory together, in ms a byte: what the last
 // byte saves. 0 where everything fits at its cheapest, and where nothing fits at all. For every
