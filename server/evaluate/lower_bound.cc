@@ -76,13 +76,13 @@ double SmallestCost(const FloorsOfTables& tables, const Speeds& speeds, double c
 
 LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
                          const BoundCostModel& model, double row_capacity_bytes) {
-  const std::vector<TableChoices> tables = MemoryChoicesOf(request, rules, model);
+  const MemoryChoices choices = MemoryChoicesOf(request, rules, model);
   // A batch's scope is that of any other, whether memory is short in it or not.
   const bool counts_memory = rules.has_off_device();
-  const double price = counts_memory ? PriceOfMemory(tables, row_capacity_bytes) : 0;
+  const double price = counts_memory ? PriceOfMemory(choices, row_capacity_bytes) : 0;
   FloorsOfTables floors;
-  for (const TableChoices& table : tables) {
-    floors.push_back(FloorsAtPrice(table, price, rules.num_ranks()));
+  for (const TableChoices& table : choices.tables) {
+    floors.push_back(FloorsAtPrice(table, choices.caches, price, rules.num_ranks()));
   }
   std::string scope = fmt::format(
       "all plans of the allowed sharding types{}, even where they break {} or place tables against "

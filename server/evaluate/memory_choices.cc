@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <set>
 #include <span>
 #include <utility>
@@ -16,19 +15,12 @@
 namespace neuroshard {
 namespace {
 
-// Caches with more than `load_factor` of the rows, up to the next step's, cost at least that share
-// of the way from the price in device memory to that in host memory without a cache. The kernel
-// enters a price as one bandwidth alone, so it is the same share for all shards (README).
-struct CacheStep {
-  double load_factor = 0;
-  double share = 0;
-};
-
+// The kernel enters a price as one bandwidth alone, so shares are read off one table.
 std::vector<CacheStep> CacheStepsOf(const PlanRequest& request, const BoundCostModel& model) {
   // What is fetched ahead of time costs by its hits, not by a bandwidth.
   if (request.pipeline_type == PipelineType::kTrainPrefetchSparseDist) return {CacheStep{}};
   constexpr double kLeast = 1.0 / (1 << 14);
-  constexpr double kNext = 1.5;
+  constexpr double kNext = 1.02;
   const auto whole = [](const Table& table, const Residency& residency) {
     return FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1), table.num_embeddings,
                       table.embedding_dim);
@@ -74,8 +66,20 @@ double RowBytesOn(const PlanRequest& request, const Table& table, const Residenc
   return static_cast<double>(use.weights_bytes + use.optimizer_bytes + use.cache_state_bytes);
 }
 
+// Those that no other one is below with either kernel.
+std::vector<KernelTotals> LowestOf(std::vector<KernelTotals> totals) {
+  std::sort(totals.begin(), totals.end(), [](const KernelTotals& a, const KernelTotals& b) {
+    return std::pair(a.fused_ms, a.fused_uvm_ms) < std::pair(b.fused_ms, b.fused_uvm_ms);
+  });
+  std::vector<KernelTotals> lowest;
+  for (const KernelTotals& of : totals) {
+    if (lowest.empty() || of.fused_uvm_ms < lowest.back().fused_uvm_ms) lowest.push_back(of);
+  }
+  return lowest;
+}
+
 TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, int index,
-                       const std::vector<CacheStep>& steps, ShardPricer& pricer) {
+                       ShardPricer& pricer) {
   const Table& table = request.tables[static_cast<std::size_t>(index)];
   TableFloors of = TableFloorsOf(request, rules, index, pricer, rules.has_off_device());
   TableChoices choices;
@@ -89,29 +93,20 @@ TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, i
       choices.device_bytes = RowBytesOn(request, table, residency);
     }
   }
-  if (of.off_device.empty()) return choices;
-  const auto least_at = [&](double share) {
-    double least_ms = std::numeric_limits<double>::infinity();
-    for (const KernelTotals& totals : of.off_device) {
-      least_ms = std::min(least_ms, std::lerp(totals.fused_ms, totals.fused_uvm_ms, share));
-    }
-    return least_ms;
-  };
+  const std::vector<KernelTotals> totals = LowestOf(std::move(of.off_device));
+  if (totals.empty()) return choices;
+  // The first costs least with fused, the last with fused_uvm.
   for (const ComputeKernel kernel : kernels) {
     if (kernel == ComputeKernel::kFusedUvm) {
-      choices.off_device.push_back({least_at(1), RowBytesOn(request, table, {kernel, 0})});
+      choices.off_device.push_back(
+          {totals.back().fused_uvm_ms, RowBytesOn(request, table, {kernel, 0})});
     } else if (kernel == ComputeKernel::kFusedUvmCaching) {
-      // Linear in the load factor, but for what three kinds of bytes are rounded by.
-      constexpr double kRounded = 4;
-      const double none = RowBytesOn(request, table, {kernel, 0});
-      const double all = RowBytesOn(request, table, {kernel, 1});
-      choices.off_device.reserve(steps.size() + kernels.size());
-      for (const CacheStep& step : steps) {
-        choices.off_device.push_back(
-            {least_at(step.share), std::lerp(none, all, step.load_factor) - kRounded});
-      }
-    } else {
-      choices.off_device.push_back({least_at(0), 0});  // other formulas: no cheaper than kFused
+      constexpr double kRounded = 4;  // bytes, by what three kinds of them are rounded
+      choices.least_cache_bytes = RowBytesOn(request, table, {kernel, 0}) - kRounded;
+      choices.most_cache_bytes = RowBytesOn(request, table, {kernel, 1}) - kRounded;
+      choices.cached = totals;
+    } else {  // other formulas: no cheaper than kFused
+      choices.off_device.push_back({totals.front().fused_ms, 0});
     }
   }
   return choices;
@@ -119,18 +114,55 @@ TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, i
 
 }  // namespace
 
-std::vector<TableChoices> MemoryChoicesOf(const PlanRequest& request, const CompiledRules& rules,
-                                          const BoundCostModel& model) {
-  ShardPricer pricer(model);
-  std::vector<CacheStep> steps;
-  if (rules.has_off_device()) steps = CacheStepsOf(request, model);
-  std::vector<TableChoices> tables;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    TableChoices choices = ChoicesOf(request, rules, static_cast<int>(t), steps, pricer);
-    if (choices.on_device.empty() && choices.off_device.empty()) continue;
-    tables.push_back(std::move(choices));
+CacheCurve::CacheCurve(std::vector<CacheStep> steps) {
+  std::sort(steps.begin(), steps.end(), [](const CacheStep& a, const CacheStep& b) {
+    return std::pair(a.load_factor, a.share) < std::pair(b.load_factor, b.share);
+  });
+  for (const CacheStep& step : steps) {
+    if (!hull_.empty() && step.share >= hull_.back().share) continue;
+    // The last one is above the line from the one before it to this one.
+    while (hull_.size() > 1) {
+      const CacheStep& last = hull_.back();
+      const CacheStep& before = hull_[hull_.size() - 2];
+      if ((before.share - last.share) * (step.load_factor - last.load_factor) >
+          (last.share - step.share) * (last.load_factor - before.load_factor)) {
+        break;
+      }
+      hull_.pop_back();
+    }
+    hull_.push_back(step);
   }
-  return tables;
+}
+
+const CacheStep& CacheCurve::Cheapest(double price) const {
+  // Going on pays as long as the share falls by more than the price of what is held besides.
+  const auto pays = [price](const CacheStep& step, const CacheStep& next) {
+    return step.share - next.share > price * (next.load_factor - step.load_factor);
+  };
+  std::size_t low = 0;
+  std::size_t high = hull_.size() - 1;
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (pays(hull_[middle], hull_[middle + 1])) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return hull_[low];
+}
+
+MemoryChoices MemoryChoicesOf(const PlanRequest& request, const CompiledRules& rules,
+                              const BoundCostModel& model) {
+  ShardPricer pricer(model);
+  MemoryChoices choices = {
+      {},
+      CacheCurve(rules.has_off_device() ? CacheStepsOf(request, model) : std::vector{CacheStep{}})};
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    TableChoices of = ChoicesOf(request, rules, static_cast<int>(t), pricer);
+    if (!of.empty()) choices.tables.push_back(std::move(of));
+  }
+  return choices;
 }
 
 double RowCapacityBytes(const PlanRequest& request) {

@@ -10,7 +10,28 @@
 
 namespace neuroshard {
 
-// A way to keep a table's rows off the device, with a cache of some size or none.
+// A cache of rows in host memory that holds at least `load_factor` of them costs at least `share` of
+// the way from the price in device memory to the price in host memory without a cache.
+struct CacheStep {
+  double load_factor = 0;
+  double share = 0;
+};
+
+// What caches of all sizes cost at least, the same for all shards: for every cache there is a step
+// with no more of both. Immutable.
+class CacheCurve {
+ public:
+  // Any steps, at least one; those above the convex hull of the others are left out.
+  explicit CacheCurve(std::vector<CacheStep> steps);
+
+  // The step with the least share + price x load_factor, for any price >= 0. O(log(steps)).
+  const CacheStep& Cheapest(double price) const;
+
+ private:
+  std::vector<CacheStep> hull_;  // load factors rise, shares fall, each time by less a load factor
+};
+
+// A way to keep a table's rows off the device without choosing a size of cache.
 struct OffDeviceChoice {
   double total_ms = 0;      // all ranks together pay at least that
   double device_bytes = 0;  // and it takes at least that much of their memory
@@ -20,14 +41,26 @@ struct OffDeviceChoice {
 struct TableChoices {
   std::vector<CostFloor> on_device;         // ascending by peak; empty: it may not be there
   double device_bytes = 0;                  // of each of those, at least
-  std::vector<OffDeviceChoice> off_device;  // empty: it may not be there
+  std::vector<OffDeviceChoice> off_device;  // empty: it may not be there so
+  std::vector<KernelTotals> cached;         // behind a cache, by type; empty: it may not be
+  // Of those, without a row in the cache and with all; linear in the load factor between.
+  double least_cache_bytes = 0;
+  double most_cache_bytes = 0;
+
+  bool empty() const { return on_device.empty() && off_device.empty() && cached.empty(); }
 };
 
-// Of every table that the rules leave a type, under a model with additive_compute, separable_comm
-// and monotone_shard_costs for which no kernel is cheaper than those in device memory; `model` is
-// bound to the request's conditions. README of this folder has the proof.
-std::vector<TableChoices> MemoryChoicesOf(const PlanRequest& request, const CompiledRules& rules,
-                                          const BoundCostModel& model);
+// All tables that the rules leave a type.
+struct MemoryChoices {
+  std::vector<TableChoices> tables;
+  CacheCurve caches;
+};
+
+// Under a model with additive_compute, separable_comm and monotone_shard_costs for which no kernel
+// is cheaper than those in device memory; `model` is bound to the request's conditions. README of
+// this folder has the proof.
+MemoryChoices MemoryChoicesOf(const PlanRequest& request, const CompiledRules& rules,
+                              const BoundCostModel& model);
 
 // Bytes of all devices for the rows of tables: without what is kept free, and without the ids and
 // vectors that every plan has.

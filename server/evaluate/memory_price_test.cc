@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
+#include <vector>
 
 #include "common/base/random.h"
 #include "tests/support/trials.h"
@@ -14,27 +16,41 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The cheapest sum of totals within the capacity; infinite where nothing fits.
-double Cheapest(const std::vector<TableChoices>& tables, std::size_t from, double left_bytes) {
-  if (left_bytes < 0) return std::numeric_limits<double>::infinity();
-  if (from == tables.size()) return 0;
-  double best = std::numeric_limits<double>::infinity();
-  for (const CostFloor& floor : tables[from].on_device) {
-    best = std::min(
-        best, floor.total_ms + Cheapest(tables, from + 1, left_bytes - tables[from].device_bytes));
+const std::vector<CacheStep> kSteps = {{0, 1}, {0.1, 0.6}, {0.3, 0.5}, {0.5, 0.2}, {1, 0.1}};
+
+// What a table takes and pays in all: (ms, bytes).
+std::vector<OffDeviceChoice> AllOf(const TableChoices& table) {
+  std::vector<OffDeviceChoice> all = table.off_device;
+  for (const CostFloor& floor : table.on_device) {
+    all.push_back({floor.total_ms, table.device_bytes});
   }
-  for (const OffDeviceChoice& choice : tables[from].off_device) {
-    best = std::min(best,
-                    choice.total_ms + Cheapest(tables, from + 1, left_bytes - choice.device_bytes));
+  for (const KernelTotals& totals : table.cached) {
+    for (const CacheStep& step : kSteps) {
+      all.push_back({totals.fused_ms + step.share * (totals.fused_uvm_ms - totals.fused_ms),
+                     table.least_cache_bytes +
+                         step.load_factor * (table.most_cache_bytes - table.least_cache_bytes)});
+    }
+  }
+  return all;
+}
+
+// The cheapest sum of totals within the capacity; infinite where nothing fits.
+double Cheapest(const MemoryChoices& choices, std::size_t from, double left_bytes) {
+  if (left_bytes < 0) return std::numeric_limits<double>::infinity();
+  if (from == choices.tables.size()) return 0;
+  double best = std::numeric_limits<double>::infinity();
+  for (const OffDeviceChoice& choice : AllOf(choices.tables[from])) {
+    best = std::min(
+        best, choice.total_ms + Cheapest(choices, from + 1, left_bytes - choice.device_bytes));
   }
   return best;
 }
 
-double BoundAt(const std::vector<TableChoices>& tables, double price, double capacity_bytes) {
+double BoundAt(const MemoryChoices& choices, double price, double capacity_bytes) {
   double sum = -price * capacity_bytes;
-  for (const TableChoices& table : tables) {
+  for (const TableChoices& table : choices.tables) {
     double least = std::numeric_limits<double>::infinity();
-    for (const CostFloor& floor : FloorsAtPrice(table, price, 1)) {
+    for (const CostFloor& floor : FloorsAtPrice(table, choices.caches, price, 1)) {
       least = std::min(least, floor.total_ms);
     }
     sum += least;
@@ -42,33 +58,52 @@ double BoundAt(const std::vector<TableChoices>& tables, double price, double cap
   return sum;
 }
 
+TEST(CacheCurveTest, FindsTheCheapestStepAtAnyPrice) {
+  Random random(5);
+  for (int round = 0; round < testing::Trials(200); ++round) {
+    std::vector<CacheStep> steps(random.Between(1, 20));
+    for (CacheStep& step : steps) step = {random.UniformReal(), random.UniformReal()};
+    const CacheCurve curve(steps);
+    for (const double price : {0.0, 0.1, 1.0, 10.0, 3 * random.UniformReal(), 1e300}) {
+      const auto cost = [price](const CacheStep& s) { return s.share + price * s.load_factor; };
+      const auto least = std::min_element(
+          steps.begin(), steps.end(),
+          [&](const CacheStep& a, const CacheStep& b) { return cost(a) < cost(b); });
+      EXPECT_DOUBLE_EQ(cost(curve.Cheapest(price)), cost(*least)) << "round " << round;
+    }
+  }
+}
+
 TEST(MemoryPriceTest, NoChoiceThatFitsIsBelowTheBoundAtAnyPrice) {
   Random random(3);
   double share_sum = 0;
   int priced = 0;
   for (int round = 0; round < testing::Trials(200); ++round) {
-    std::vector<TableChoices> tables(random.Between(1, 6));
+    MemoryChoices choices = {std::vector<TableChoices>(random.Between(1, 5)), CacheCurve(kSteps)};
     double all_bytes = 0;
-    for (TableChoices& table : tables) {
+    for (TableChoices& table : choices.tables) {
       const double ms = 1 + 9 * random.UniformReal();
       table.device_bytes = 100 * (1 + 9 * random.UniformReal());
       all_bytes += table.device_bytes;
       if (random.Below(5) != 0) table.on_device = {{ms / 2, ms * 1.5}, {ms, ms}};
-      if (random.Below(5) != 0 || table.on_device.empty()) {
-        table.off_device = {{10 * ms, 0}, {5 * ms, table.device_bytes / 2}};
+      if (random.Below(5) != 0 || table.on_device.empty()) table.off_device = {{10 * ms, 0}};
+      if (random.Below(3) != 0) {
+        table.cached = {{2 * ms, 9 * ms}, {3 * ms, 8 * ms}};
+        table.least_cache_bytes = 3;
+        table.most_cache_bytes = 1.1 * table.device_bytes;
       }
     }
     const double capacity = all_bytes * random.UniformReal();
-    const double best_ms = Cheapest(tables, 0, capacity);
-    const double price = PriceOfMemory(tables, capacity);
+    const double best_ms = Cheapest(choices, 0, capacity);
+    const double price = PriceOfMemory(choices, capacity);
     if (best_ms == std::numeric_limits<double>::infinity()) continue;
     for (const double any : {0.0, price / 2, price, 2 * price, random.UniformReal()}) {
-      EXPECT_LE(BoundAt(tables, any, capacity), best_ms * (1 + 1e-9)) << "round " << round;
-      EXPECT_LE(BoundAt(tables, any, capacity), BoundAt(tables, price, capacity) + 1e-4 * best_ms)
+      EXPECT_LE(BoundAt(choices, any, capacity), best_ms * (1 + 1e-9)) << "round " << round;
+      EXPECT_LE(BoundAt(choices, any, capacity), BoundAt(choices, price, capacity) + 1e-4 * best_ms)
           << "no price gives more";
     }
     if (price == 0) continue;
-    share_sum += BoundAt(tables, price, capacity) / best_ms;
+    share_sum += BoundAt(choices, price, capacity) / best_ms;
     ++priced;
   }
   EXPECT_GT(priced, testing::Trials(80));
@@ -76,22 +111,28 @@ TEST(MemoryPriceTest, NoChoiceThatFitsIsBelowTheBoundAtAnyPrice) {
 }
 
 TEST(MemoryPriceTest, MemoryIsFreeWhereEverythingFitsAndWhereNothingDoes) {
-  TableChoices table;
+  MemoryChoices choices = {{TableChoices()}, CacheCurve(kSteps)};
+  TableChoices& table = choices.tables[0];
   table.on_device = {{1, 1}};
   table.device_bytes = 100;
-  EXPECT_EQ(PriceOfMemory({{table}}, 100), 0);
-  EXPECT_EQ(PriceOfMemory({{table}}, 99), 0);
+  EXPECT_EQ(PriceOfMemory(choices, 100), 0);
+  EXPECT_EQ(PriceOfMemory(choices, 99), 0);
   table.off_device = {{3, 0}};
-  EXPECT_NEAR(PriceOfMemory({{table}}, 99), 0.02, 1e-6);
+  EXPECT_NEAR(PriceOfMemory(choices, 99), 0.02, 1e-6);
 }
 
 TEST(MemoryPriceTest, FloorsHaveTheirMemoryInTheTotalAndNotInThePeak) {
+  const CacheCurve caches(kSteps);
   TableChoices table;
   table.on_device = {{2, 8}, {4, 4}};
   table.device_bytes = 10;
   table.off_device = {{9, 1}};
-  EXPECT_THAT(FloorsAtPrice(table, 1, 3), ElementsAre(CostFloor{2, 18}, CostFloor{3, 10}));
-  EXPECT_THAT(FloorsAtPrice(table, 0, 3), ElementsAre(CostFloor{2, 8}, CostFloor{4, 4}));
+  EXPECT_THAT(FloorsAtPrice(table, caches, 1, 3), ElementsAre(CostFloor{2, 18}, CostFloor{3, 10}));
+  EXPECT_THAT(FloorsAtPrice(table, caches, 0, 3), ElementsAre(CostFloor{2, 8}, CostFloor{4, 4}));
+  // Half of the rows: 4 ms and 5 bytes. The peak is that of a cache for all of them.
+  table.cached = {{3, 8}};
+  table.most_cache_bytes = 10;
+  EXPECT_THAT(FloorsAtPrice(table, caches, 0.1, 3), ElementsAre(CostFloor{3.5 / 3, 4.5}));
 }
 
 }  // namespace
