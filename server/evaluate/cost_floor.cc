@@ -233,17 +233,6 @@ std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, ShardPricer& pri
 
 }  // namespace
 
-std::vector<CostFloor> LowestOf(std::vector<CostFloor> floors) {
-  std::sort(floors.begin(), floors.end(), [](const CostFloor& a, const CostFloor& b) {
-    return std::pair(a.peak_ms, a.total_ms) < std::pair(b.peak_ms, b.total_ms);
-  });
-  std::vector<CostFloor> lowest;
-  for (const CostFloor& floor : floors) {
-    if (lowest.empty() || floor.total_ms < lowest.back().total_ms) lowest.push_back(floor);
-  }
-  return lowest;
-}
-
 TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
                           ShardPricer& pricer, bool off_device) {
   const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules, index);
@@ -262,7 +251,7 @@ TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules
     floor.peak_ms = std::max(floor.peak_ms, floor.total_ms / probe.ranks);
     all.push_back(floor);
   }
-  TableFloors floors = {LowestOf(std::move(all)), {}};
+  TableFloors floors = {LowestOf(std::move(all), &CostFloor::peak_ms, &CostFloor::total_ms), {}};
   if (off_device) floors.off_device = TotalsByKernel(list, pricer);
   return floors;
 }

@@ -1,6 +1,8 @@
 // Cost floors: the least that a table costs, however it is laid out.
 #pragma once
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -33,8 +35,18 @@ struct TableFloors {
   std::vector<KernelTotals> off_device;
 };
 
-// Of those of `floors` alone that no other one is below in both respects, ascending by peak.
-std::vector<CostFloor> LowestOf(std::vector<CostFloor> floors);
+// Those of `all` that no other one is below in both respects, ascending by the first one.
+template <typename T>
+std::vector<T> LowestOf(std::vector<T> all, double T::*first, double T::*second) {
+  std::sort(all.begin(), all.end(), [=](const T& a, const T& b) {
+    return std::pair(a.*first, a.*second) < std::pair(b.*first, b.*second);
+  });
+  std::vector<T> lowest;
+  for (const T& one : all) {
+    if (lowest.empty() || one.*second < lowest.back().*second) lowest.push_back(one);
+  }
+  return lowest;
+}
 
 // Floors of table `index` under a model with additive_compute, separable_comm and
 // monotone_shard_costs; `pricer` is of this request and such a model. O(log(columns) + columns / 4

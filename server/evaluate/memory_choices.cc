@@ -19,8 +19,8 @@ namespace {
 std::vector<CacheStep> CacheStepsOf(const PlanRequest& request, const BoundCostModel& model) {
   // What is fetched ahead of time costs by its hits, not by a bandwidth.
   if (request.pipeline_type == PipelineType::kTrainPrefetchSparseDist) return {CacheStep{}};
-  constexpr double kLeast = 1.0 / (1 << 14);
-  constexpr double kNext = 1.02;
+  constexpr double kLeast = 1.0 / (1 << 14);  // of the rows, in the smallest cache but none
+  constexpr double kNext = 1.02;              // times the one before
   const auto whole = [](const Table& table, const Residency& residency) {
     return FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1), table.num_embeddings,
                       table.embedding_dim);
@@ -66,18 +66,6 @@ double RowBytesOn(const PlanRequest& request, const Table& table, const Residenc
   return static_cast<double>(use.weights_bytes + use.optimizer_bytes + use.cache_state_bytes);
 }
 
-// Those that no other one is below with either kernel.
-std::vector<KernelTotals> LowestOf(std::vector<KernelTotals> totals) {
-  std::sort(totals.begin(), totals.end(), [](const KernelTotals& a, const KernelTotals& b) {
-    return std::pair(a.fused_ms, a.fused_uvm_ms) < std::pair(b.fused_ms, b.fused_uvm_ms);
-  });
-  std::vector<KernelTotals> lowest;
-  for (const KernelTotals& of : totals) {
-    if (lowest.empty() || of.fused_uvm_ms < lowest.back().fused_uvm_ms) lowest.push_back(of);
-  }
-  return lowest;
-}
-
 TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, int index,
                        ShardPricer& pricer) {
   const Table& table = request.tables[static_cast<std::size_t>(index)];
@@ -93,9 +81,10 @@ TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, i
       choices.device_bytes = RowBytesOn(request, table, residency);
     }
   }
-  const std::vector<KernelTotals> totals = LowestOf(std::move(of.off_device));
-  if (totals.empty()) return choices;
   // The first costs least with fused, the last with fused_uvm.
+  const std::vector<KernelTotals> totals =
+      LowestOf(std::move(of.off_device), &KernelTotals::fused_ms, &KernelTotals::fused_uvm_ms);
+  if (totals.empty()) return choices;
   for (const ComputeKernel kernel : kernels) {
     if (kernel == ComputeKernel::kFusedUvm) {
       choices.off_device.push_back(

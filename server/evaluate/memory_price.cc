@@ -91,7 +91,7 @@ std::vector<CostFloor> FloorsAtPrice(const TableChoices& table, const CacheCurve
     add(CheapestCache(table, caches, totals, 0).total_ms,
         CheapestCache(table, caches, totals, ms_per_byte));
   }
-  return LowestOf(std::move(floors));
+  return LowestOf(std::move(floors), &CostFloor::peak_ms, &CostFloor::total_ms);
 }
 
 }  // namespace neuroshard
