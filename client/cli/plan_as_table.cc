@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "client/cli/cost_table.h"
 #include "client/cli/plan_comparison.h"
 #include "client/cli/plan_output.h"
@@ -8,15 +10,16 @@
 namespace neuroshard {
 
 std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style) {
+  const auto count = [](int number, std::string_view what) {
+    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+  };
   std::string text = fmt::format(
-      "{}, {} column split{}, strategy {}, search {:.1f} ms{}, model {} version {}, {} "
-      "tables on {} ranks\n",
-      CostText(response.cost()), response.search().splits(),
-      response.search().splits() == 1 ? "" : "s", response.search().strategy(),
-      response.search().search_ms(),
+      "{}, {}, strategy {}, search {:.1f} ms{}, model {} version {}, {} on {}\n",
+      CostText(response.cost()), count(response.search().splits(), "column split"),
+      response.search().strategy(), response.search().search_ms(),
       response.search().time_limit_reached() ? " (cut by its time limit)" : "",
-      response.cost_model().name(), response.cost_model().version(), response.plan().tables_size(),
-      response.plan().world_size());
+      response.cost_model().name(), response.cost_model().version(),
+      count(response.plan().tables_size(), "table"), count(response.plan().world_size(), "rank"));
   text += ShardingLine(response.plan());
   text += HostMemoryLines(response.cost());
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
