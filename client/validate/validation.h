@@ -73,10 +73,9 @@ struct ValidationOptions {
 // pipeline_type and the workers can; the collectives of the backward stage one by one; and those of
 // the forward stage, entered with the measured start offsets (compute + backward communication, and
 // the distribution of ids where that is exposed, minus the minimum); a stage takes the sum of its
-// collectives
-// (plan_collectives.h). Running out of memory is reported in the rank, not an error. UNAVAILABLE
-// and the like when a worker does not do its part; CANCELLED when `stop` ended it, with the
-// workers' devices given back either way. `display` gets a note for every step.
+// collectives (plan_collectives.h). Running out of memory is reported in the rank, not an error.
+// UNAVAILABLE and the like when a worker does not do its part; CANCELLED when `stop` ended it, with
+// the workers' devices given back either way. `display` gets a note for every step.
 StatusOr<ValidationReport> Validate(const PlanRequest& request,
                                     const std::vector<RankShards>& ranks,
                                     const ValidationOptions& options, const StopSignal& stop,

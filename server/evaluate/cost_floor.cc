@@ -209,24 +209,24 @@ class ProbeList {
   std::vector<Probe> probes_;
 };
 
-std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, ShardPricer& pricer) {
-  std::vector<const Probe*> probes;
-  std::vector<ShardFeatures> shards;  // of each probe one with either kernel
+// `fused_ms` are the prices of the list's shards.
+std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const double> fused_ms,
+                                         ShardPricer& pricer) {
+  std::vector<KernelTotals> totals;
+  std::vector<ShardFeatures> in_host_memory;
+  std::vector<std::pair<std::size_t, double>> parts;  // of each: its place in totals, and shards
   for (std::size_t i = 0; i < list.shards().size(); ++i) {
     const Probe& probe = list.probes()[i];
     if (!probe.is_least || list.shards()[i].layout.type == ShardingType::kDataParallel) continue;
-    probes.push_back(&probe);
-    for (const ComputeKernel kernel : {ComputeKernel::kFused, ComputeKernel::kFusedUvm}) {
-      shards.push_back(list.shards()[i]);
-      shards.back().layout.kernel = kernel;
-    }
+    if (!probe.continues) totals.emplace_back();
+    totals.back().fused_ms += probe.shards * fused_ms[i];
+    parts.emplace_back(totals.size() - 1, probe.shards);
+    in_host_memory.push_back(list.shards()[i]);
+    in_host_memory.back().layout.kernel = ComputeKernel::kFusedUvm;
   }
-  const std::span<const double> prices = pricer.Price(shards);
-  std::vector<KernelTotals> totals;
-  for (std::size_t i = 0; i < probes.size(); ++i) {
-    if (!probes[i]->continues) totals.emplace_back();
-    totals.back().fused_ms += probes[i]->shards * prices[2 * i];
-    totals.back().fused_uvm_ms += probes[i]->shards * prices[2 * i + 1];
+  const std::span<const double> prices = pricer.Price(in_host_memory);  // ends fused_ms
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    totals[parts[i].first].fused_uvm_ms += parts[i].second * prices[i];
   }
   return totals;
 }
@@ -252,7 +252,7 @@ TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules
     all.push_back(floor);
   }
   TableFloors floors = {LowestOf(std::move(all), &CostFloor::peak_ms, &CostFloor::total_ms), {}};
-  if (off_device) floors.off_device = TotalsByKernel(list, pricer);
+  if (off_device) floors.off_device = TotalsByKernel(list, prices, pricer);
   return floors;
 }
 

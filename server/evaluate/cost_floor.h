@@ -51,7 +51,7 @@ std::vector<T> LowestOf(std::vector<T> all, double T::*first, double T::*second)
 // Floors of table `index` under a model with additive_compute, separable_comm and
 // monotone_shard_costs; `pricer` is of this request and such a model. O(log(columns) + columns / 4
 // up to 256) shards are priced, and one of each size of row blocks in proportion; for `off_device`
-// two of each type besides. Why this is so: README of this folder.
+// one of each type besides. Why this is so: README of this folder.
 TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
                           ShardPricer& pricer, bool off_device);
 

@@ -1,7 +1,6 @@
 #include "server/evaluate/memory_choices.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -15,43 +14,30 @@
 namespace neuroshard {
 namespace {
 
-// The kernel enters a price as one bandwidth alone, so shares are read off one table.
-std::vector<CacheStep> CacheStepsOf(const PlanRequest& request, const BoundCostModel& model) {
-  // What is fetched ahead of time costs by its hits, not by a bandwidth.
-  if (request.pipeline_type == PipelineType::kTrainPrefetchSparseDist) return {CacheStep{}};
+// The kernel enters a price as one bandwidth alone, so shares are read off one table: one whose
+// prices differ much, which loses least to rounding.
+std::vector<CacheStep> CacheStepsOf(const Table& table, ShardPricer& pricer) {
   constexpr double kLeast = 1.0 / (1 << 14);  // of the rows, in the smallest cache but none
   constexpr double kNext = 1.02;              // times the one before
-  const auto whole = [](const Table& table, const Residency& residency) {
-    return FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1), table.num_embeddings,
-                      table.embedding_dim);
-  };
-  ShardPricer pricer(model);
   std::vector<ShardFeatures> shards;
-  for (const Table& table : request.tables) {
-    shards.push_back(whole(table, {}));
-    shards.push_back(whole(table, {ComputeKernel::kFusedUvm, 0}));
-  }
-  std::span<const double> prices = pricer.Price(shards);
-  std::size_t widest = 0;  // the table whose difference loses least to rounding
-  const auto difference = [&](std::size_t t) { return prices[2 * t + 1] - prices[2 * t]; };
-  for (std::size_t t = 1; t < request.tables.size(); ++t) {
-    if (difference(t) > difference(widest)) widest = t;
-  }
-  if (difference(widest) <= 0) return {CacheStep{}};
-  const double fused_ms = prices[2 * widest];
-  const double uvm_ms = prices[2 * widest + 1];
-
-  shards.clear();
+  const auto add = [&](const Residency& residency) {
+    shards.push_back(FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1),
+                                table.num_embeddings, table.embedding_dim));
+  };
+  add({});
+  add({ComputeKernel::kFusedUvm, 0});
   for (double of = kLeast; of < kNext; of *= kNext) {
-    const Residency cached = {ComputeKernel::kFusedUvmCaching, std::min(of, 1.0)};
-    shards.push_back(whole(request.tables[widest], cached));
+    add({ComputeKernel::kFusedUvmCaching, std::min(of, 1.0)});
   }
-  prices = pricer.Price(shards);
+  const std::span<const double> prices = pricer.Price(shards);
+  const double fused_ms = prices[0];
+  const double difference_ms = prices[1] - fused_ms;
+  if (difference_ms <= 0) return {CacheStep{}};
   std::vector<CacheStep> steps;
   CacheStep before = {0, 1};  // next to no cache
-  for (std::size_t i = 0; i < shards.size(); ++i) {
+  for (std::size_t i = 2; i < shards.size(); ++i) {
     const CacheStep at = {shards[i].layout.cache_load_factor,
-                          std::max(0.0, (prices[i] - fused_ms) / (uvm_ms - fused_ms))};
+                          std::max(0.0, (prices[i] - fused_ms) / difference_ms)};
     steps.push_back({before.load_factor, std::min(before.share, at.share)});
     before = at;
   }
@@ -144,14 +130,25 @@ const CacheStep& CacheCurve::Cheapest(double price) const {
 MemoryChoices MemoryChoicesOf(const PlanRequest& request, const CompiledRules& rules,
                               const BoundCostModel& model) {
   ShardPricer pricer(model);
-  MemoryChoices choices = {
-      {},
-      CacheCurve(rules.has_off_device() ? CacheStepsOf(request, model) : std::vector{CacheStep{}})};
+  std::vector<TableChoices> tables;
+  const Table* widest = nullptr;  // between its prices on the device and off it
+  double most_ms = 0;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     TableChoices of = ChoicesOf(request, rules, static_cast<int>(t), pricer);
-    if (!of.empty()) choices.tables.push_back(std::move(of));
+    if (of.empty()) continue;
+    for (const KernelTotals& totals : of.cached) {
+      const double ms = totals.fused_uvm_ms - totals.fused_ms;
+      if (ms <= most_ms) continue;
+      widest = &request.tables[t];
+      most_ms = ms;
+    }
+    tables.push_back(std::move(of));
   }
-  return choices;
+  // What is fetched ahead of time costs by its hits, not by a bandwidth: no less than kFused.
+  const bool by_bandwidth = request.pipeline_type != PipelineType::kTrainPrefetchSparseDist;
+  return {std::move(tables),
+          CacheCurve(widest != nullptr && by_bandwidth ? CacheStepsOf(*widest, pricer)
+                                                       : std::vector{CacheStep{}})};
 }
 
 double RowCapacityBytes(const PlanRequest& request) {
