@@ -29,7 +29,9 @@ constexpr char kOtherRpc[] = "other";
 prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& registry) {
   return prometheus::BuildCounter()
       .Name("neuroshard_rpc_connections_total")
-      .Help("Connections of clients: accepted, or refused beyond the limit")
+      .Help(
+          "Connections of clients: accepted, refused beyond the limit, or reset later for too many "
+          "calls")
       .Register(registry);
 }
 
@@ -61,6 +63,7 @@ RpcMetrics::RpcMetrics(prometheus::Registry& registry)
               .Add({})),
       connections_accepted_(Connections(registry).Add({{"outcome", "accepted"}})),
       connections_refused_(Connections(registry).Add({{"outcome", "refused"}})),
+      connections_reset_(Connections(registry).Add({{"outcome", "reset"}})),
       connections_(prometheus::BuildGauge()
                        .Name("neuroshard_rpc_connections")
                        .Help("Connections of clients that are open")
@@ -113,6 +116,8 @@ void RpcMetrics::SetConnections(std::size_t open, int limit) {
   connections_.Set(static_cast<double>(open));
   connections_limit_.Set(limit);
 }
+
+void RpcMetrics::ConnectionReset() { connections_reset_.Increment(); }
 
 void RpcMetrics::Connection(bool accepted) {
   (accepted ? connections_accepted_ : connections_refused_).Increment();

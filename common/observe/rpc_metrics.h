@@ -33,6 +33,7 @@ class RpcMetrics {
   void Ended(const std::string& rpc, const Status& status, double duration_seconds);
   void RefusedOutside(std::string_view path, const Status& status);
   void Connection(bool accepted);
+  void ConnectionReset();
   void SetConnections(std::size_t open, int limit);
 
  private:
@@ -43,6 +44,7 @@ class RpcMetrics {
   prometheus::Gauge& in_flight_limit_;
   prometheus::Counter& connections_accepted_;
   prometheus::Counter& connections_refused_;
+  prometheus::Counter& connections_reset_;
   prometheus::Gauge& connections_;
   prometheus::Gauge& connections_limit_;
   std::map<std::string, std::string, std::less<>> rpc_of_path_;

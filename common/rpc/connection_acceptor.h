@@ -1,4 +1,4 @@
-// ConnectionAcceptor: accepts TCP connections for a gRPC server, within a limit.
+// ConnectionAcceptor: accepts TCP connections for a gRPC server, within limits.
 //
 // gRPC 1.51 closes its listening socket for good when accept(2) fails once, as it does when
 // descriptors run out (CVE-2023-4785), and takes any number of connections. So connections are
@@ -15,49 +15,64 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/observe/rpc_metrics.h"
+#include "common/rpc/call_flood.h"
+#include "common/rpc/rpc_gate.h"
 
 namespace neuroshard {
 
 // Raises the soft limit on open descriptors of this process to the hard one; returns it.
 int RaiseDescriptorLimit();
 
-// One thread. A connection beyond the limit is reset at once. While descriptors have run out,
-// connections wait in the kernel's queue.
+struct ConnectionLimits {
+  int max_connections = 4096;  // open at a time
+  int max_streams_per_connection = 100;
+};
+
+// One thread. A connection beyond the limit is reset at once. While descriptors have run out, and
+// during a flood of calls, connections wait in the kernel's queue. Connections that cause a flood
+// are reset (call_flood.h).
 class ConnectionAcceptor {
  public:
   // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is
-  // called with, from the acceptor's thread. At most `max_connections` of them are open at a time.
-  // `metrics` may be null, else outlives this. UNAVAILABLE when descriptors have run out.
+  // called with, from the acceptor's thread. Connections are counted in the metrics of `gate`, which
+  // outlives this; those that are reset for their calls are in its log, too. UNAVAILABLE when
+  // descriptors have run out.
   static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<int> listening,
-                                                             int max_connections,
+                                                             const ConnectionLimits& limits,
                                                              std::function<void(int fd)> take,
-                                                             RpcMetrics* metrics);
+                                                             RpcGate& gate, CallCounters counters);
   ~ConnectionAcceptor();
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
 
  private:
-  ConnectionAcceptor(std::vector<int> listening, int max_connections,
-                     std::function<void(int fd)> take, RpcMetrics* metrics, int wake_fd);
+  ConnectionAcceptor(std::vector<int> listening, const ConnectionLimits& limits,
+                     std::function<void(int fd)> take, RpcGate& gate, CallCounters counters,
+                     int wake_fd);
   void Run();
   void Accept(int listening_fd);
   // Whether one more connection may be open. Amortised O(1): connections that were closed are found
   // at most every tenth of a second, in one pass over all, and once a second for the metrics.
   bool HasRoom();
   void FindClosed();
+  // Ends floods, and returns memory after them. At most every twentieth of a second.
+  void CountCalls();
   void Report() const;
 
   const std::vector<int> listening_;
   const int max_connections_;
   const std::function<void(int)> take_;
-  RpcMetrics* const metrics_;
+  RpcGate& gate_;
   const int wake_fd_;  // an eventfd: readable once the thread shall end
   // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one
   // is closed; its descriptor is then gone or has another inode.
   std::unordered_map<int, ino_t> handed_over_;
   std::chrono::steady_clock::time_point last_look_;
-  std::thread thread_;  // last: starts when everything else is there
+  std::chrono::steady_clock::time_point last_count_;
+  CallFlood flood_;
+  bool many_calls_ = false;  // since memory was last returned
+  int counts_of_few_ = 0;    // since there were many
+  std::thread thread_;       // last: starts when everything else is there
 };
 
 }  // namespace neuroshard

@@ -12,9 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/observe/listen_address.h"
 #include "tests/support/status_matchers.h"
 
@@ -67,8 +70,11 @@ class ConnectionAcceptorTest : public ::testing::Test {
     NS_ASSERT_OK_AND_ASSIGN(const auto sockets, ListenOnEach({"127.0.0.1", 0}));
     port_ = sockets[0].address.port;
     NS_ASSERT_OK_AND_ASSIGN(acceptor_, ConnectionAcceptor::Start(
-                                           {sockets[0].fd}, max_connections,
-                                           [this](int fd) { taken_.Add(fd); }, &metrics_));
+                                           {sockets[0].fd}, {.max_connections = max_connections},
+                                           [this](int fd) { taken_.Add(fd); }, gate_,
+                                           {.calls = [this] { return CallCounts{.begun = begun_}; },
+                                            .begun_by = [this] { return BegunByAll(); },
+                                            .forgotten = [] { return 0; }}));
   }
 
   static int Socket() { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
@@ -88,10 +94,24 @@ class ConnectionAcceptorTest : public ::testing::Test {
     char byte = 0;
     return recv(fd, &byte, 1, 0) < 0 && errno == ECONNRESET;
   }
+  std::map<std::string, std::int64_t> BegunByAll() const {
+    return {{busy_client_, begun_}, {"ipv4:127.0.0.2:1", 1}};
+  }
+  // A client as gRPC writes it.
+  static std::string NameOf(int fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    return "ipv4:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
   std::string Metrics() { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
 
   prometheus::Registry registry_;
   RpcMetrics metrics_{registry_};
+  SteadyClock clock_;
+  RpcGate gate_{1, clock_, &metrics_};
+  std::string busy_client_;              // stated before there are calls
+  std::atomic<std::int64_t> begun_ = 0;  // calls, all of that client
   Taken taken_;
   int port_ = 0;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
@@ -121,6 +141,27 @@ TEST_F(ConnectionAcceptorTest, ConnectionsBeyondTheLimitAreResetUntilOneIsClosed
   for (const int fd : more) close(fd);
   for (const int fd : clients) close(fd);
   close(file);
+}
+
+TEST_F(ConnectionAcceptorTest, WhoFloodsItWithCallsIsResetAndOthersWait) {
+  Start(100);
+  const int flooding = Socket();
+  const int other = Socket();
+  const int late = Socket();
+  Connect(flooding);
+  Connect(other);
+  taken_.WaitFor(2);
+  busy_client_ = NameOf(flooding);
+  begun_ = 1'000'000;
+  pollfd polled{flooding, POLLIN, 0};
+  while (poll(&polled, 1, 1) == 0) begun_ += 1000;
+  EXPECT_TRUE(IsReset(flooding));
+  EXPECT_THAT(Metrics(), HasSubstr("neuroshard_rpc_connections_total{outcome=\"reset\"} 1"));
+  Connect(late);      // waits in the queue
+  taken_.WaitFor(3);  // until it is quiet
+  polled = {other, POLLIN, 0};
+  EXPECT_EQ(poll(&polled, 1, 0), 0);
+  for (const int fd : {flooding, other, late}) close(fd);
 }
 
 TEST_F(ConnectionAcceptorTest, TakesConnectionsAgainAfterDescriptorsRanOut) {

@@ -48,7 +48,7 @@ void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path
                              const Status& status) {
   if (metrics_ != nullptr) metrics_->RefusedOutside(path, status);
   if (logger_ == nullptr) return;
-  const auto before = CountFailure(false);
+  const auto before = CountFailure(Failure::kCallers);
   if (!before.has_value()) return;
   WithNotLogged(identity.Log(*logger_), *before)
       .Info("call_refused", {{"path", Printable(path, 200)},
@@ -56,10 +56,12 @@ void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path
                              {"message", Message(status)}});
 }
 
-std::optional<std::int64_t> RpcGate::CountFailure(bool ours) {
-  if (!(ours ? logger_->WritesError() : logger_->WritesInfo())) return std::nullopt;
+std::optional<std::int64_t> RpcGate::CountFailure(Failure kind) {
+  const bool is_written =
+      kind == Failure::kCallers ? logger_->WritesInfo() : logger_->WritesError();
+  if (!is_written) return std::nullopt;
   const MutexLock lock(failures_mutex_);
-  FailureLines& lines = ours ? our_failures_ : callers_failures_;
+  FailureLines& lines = failures_[kind];
   const TimePoint now = clock_.Now();
   if (now - lines.since >= std::chrono::seconds(1)) {
     lines.since = now;
@@ -71,6 +73,18 @@ std::optional<std::int64_t> RpcGate::CountFailure(bool ours) {
   }
   ++lines.logged;
   return std::exchange(lines.not_logged, 0);
+}
+
+void RpcGate::ConnectionReset(const std::string& peer, std::int64_t open_calls) {
+  if (metrics_ != nullptr) metrics_->ConnectionReset();
+  if (logger_ == nullptr) return;
+  const auto before = CountFailure(Failure::kConnectionReset);
+  if (!before.has_value()) return;
+  WithNotLogged(*logger_, *before)
+      .Error("connection_reset",
+             {{"peer", peer},
+              {"open_calls", open_calls},
+              {"reason", "its client resets calls faster than the server can end them"}});
 }
 
 RpcGate::Call::Call(RpcGate& gate, grpc::ServerContextBase& context, std::string rpc, Kind kind)
@@ -129,7 +143,7 @@ Status RpcGate::Call::Run(const std::function<Status()>& handler) {
 
 void RpcGate::Call::LogFailure(const Status& status, double duration_ms) const {
   const bool ours = IsOurFault(status);
-  const auto before = gate_.CountFailure(ours);
+  const auto before = gate_.CountFailure(ours ? Failure::kOurs : Failure::kCallers);
   if (!before.has_value()) return;
   const Logger log = WithNotLogged(Log(*gate_.logger_), *before);
   const Logger::Fields fields = {{"duration_ms", duration_ms},

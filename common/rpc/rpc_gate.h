@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -90,6 +91,12 @@ class RpcGate {
   // A call that `status` refused before it came to a handler: no role, no such method, no such
   // message. `path` is "/package.Service/Method".
   void RefusedOutside(const CallIdentity& identity, std::string_view path, const Status& status);
+  // A connection was reset: its client is among those because of whom `open_calls` calls are open.
+  void ConnectionReset(const std::string& peer, std::int64_t open_calls);
+
+  // gRPC has let go of a call, of whatever method: what it took is free.
+  void CallForgotten() { calls_forgotten_.fetch_add(1, std::memory_order_relaxed); }
+  std::int64_t calls_forgotten() const { return calls_forgotten_.load(std::memory_order_relaxed); }
 
   int max_in_flight() const { return max_in_flight_; }
   RpcMetrics* metrics() const { return metrics_; }
@@ -112,10 +119,10 @@ class RpcGate {
     std::int64_t not_logged = 0;
   };
 
-  // Failures come in floods, so at most a hundred a second are logged of our own, and as many of
-  // those that callers make. How many were not since the last one that was; none: this one is not
-  // either.
-  std::optional<std::int64_t> CountFailure(bool ours);
+  enum class Failure { kOurs, kCallers, kConnectionReset };
+  // Failures come in floods, so at most a hundred a second of each kind are logged. How many were
+  // not since the last one that was; none: this one is not either.
+  std::optional<std::int64_t> CountFailure(Failure kind);
 
   const int max_in_flight_;
   const Clock& clock_;
@@ -124,11 +131,11 @@ class RpcGate {
   CallerQuotas* const quotas_;
   RetryPacer retry_pacer_;
   std::atomic<int> in_flight_{0};
+  std::atomic<std::int64_t> calls_forgotten_{0};
   std::atomic<bool> admitting_{true};
   ManualStop draining_;
   Mutex failures_mutex_;
-  FailureLines our_failures_ NS_GUARDED_BY(failures_mutex_);
-  FailureLines callers_failures_ NS_GUARDED_BY(failures_mutex_);
+  std::map<Failure, FailureLines> failures_ NS_GUARDED_BY(failures_mutex_);
 };
 
 }  // namespace neuroshard

@@ -143,6 +143,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);  // for CallFlood
   // A connection that is silent from the start does not keep its place.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   // A worker that measures sends nothing for minutes; pings go on all the same.
@@ -190,13 +191,15 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   NS_ASSIGN_OR_RETURN(
       server->acceptor_,
       ConnectionAcceptor::Start(
-          std::move(listening), std::min(options.max_connections, descriptors),
+          std::move(listening),
+          {.max_connections = std::min(options.max_connections, descriptors),
+           .max_streams_per_connection = options.max_streams_per_connection},
           [entry = server->entry_.get()](int fd) {
             grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
             connection.fd = fd;
             entry->HandleNewConnection(&connection);
           },
-          gate.metrics()));
+          gate, CallCounters::OfGrpc(gate)));
   return server;
 }
 

@@ -13,6 +13,7 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 class EndOfCall final : public grpc::experimental::Interceptor {
  public:
   EndOfCall(RpcGate& gate, grpc::experimental::ServerRpcInfo& call) : gate_(gate), call_(call) {}
+  ~EndOfCall() override { gate_.CallForgotten(); }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     using grpc::experimental::InterceptionHookPoints;

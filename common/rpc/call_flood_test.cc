@@ -1,0 +1,117 @@
+#include "common/rpc/call_flood.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace neuroshard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int kMaxStreams = 100;
+
+// Clients that begin calls, and a server that forgets some.
+class CallFloodTest : public ::testing::Test {
+ protected:
+  void Begin(const std::string& client, int calls) {
+    begun_by_[client] += calls;
+    counts_.begun += calls;
+    counts_.running += calls;
+  }
+  void End(int calls) { counts_.running -= calls; }
+  void Forget(int calls) { forgotten_ += calls; }
+  std::vector<std::string> Look() { return flood_.Look(begun_by_.size()); }
+
+  CallCounts counts_;
+  std::int64_t forgotten_ = 0;
+  std::map<std::string, std::int64_t> begun_by_;
+  CallFlood flood_{kMaxStreams,
+                   {.calls = [this] { return counts_; },
+                    .begun_by = [this] { return begun_by_; },
+                    .forgotten = [this] { return forgotten_; }}};
+};
+
+TEST_F(CallFloodTest, ClientsWithinTheirStreamsAreNoFlood) {
+  // More than kSpareCalls, from 200 clients that wait for their answers.
+  for (int client = 0; client < 200; ++client) Begin(std::to_string(client), kMaxStreams);
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(flood_.lasts());
+}
+
+TEST_F(CallFloodTest, ConnectionsThatDoNothingAllowNoMoreThanTheMostCalls) {
+  for (int client = 0; client < 4'000; ++client) begun_by_[std::to_string(client)] = 0;
+  Begin("attacker", CallFlood::kMostCalls);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(flood_.lasts());
+  Begin("attacker", 1'000);
+  EXPECT_THAT(Look(), IsEmpty());
+  Begin("attacker", 1'000);
+  EXPECT_THAT(Look(), ElementsAre("attacker"));
+}
+
+TEST_F(CallFloodTest, ManyCallsThatAreForgottenAreNoFlood) {
+  for (int i = 0; i < 100; ++i) {
+    Begin("busy", 5'000);
+    End(5'000);
+    Forget(5'000);
+    EXPECT_THAT(Look(), IsEmpty());
+  }
+  EXPECT_FALSE(flood_.lasts());
+}
+
+TEST_F(CallFloodTest, WhoBeginsMostIsResetAndOthersAreNot) {
+  Begin("trainer", 1'000'000);  // for weeks
+  End(1'000'000);
+  Forget(1'000'000);
+  Look();
+  Begin("trainer", 50);
+  Begin("attacker", 12'000);
+  End(12'000);                     // reset by their client, but not forgotten
+  EXPECT_THAT(Look(), IsEmpty());  // nothing to compare with yet
+  EXPECT_TRUE(flood_.lasts());
+  Begin("trainer", 50);
+  Begin("attacker", 4'000);
+  Begin("another", 2'500);
+  Begin("slow one", 1'999);
+  EXPECT_THAT(Look(), ElementsAre("another", "attacker"));
+}
+
+TEST_F(CallFloodTest, EndsWhenItsCallsAreForgotten) {
+  Begin("attacker", 20'000);
+  Look();
+  ASSERT_TRUE(flood_.lasts());
+  End(20'000);
+  Forget(15'000);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_FALSE(flood_.lasts());
+}
+
+TEST_F(CallFloodTest, CallsWhoseEndNobodySeesDoNotAddUp) {
+  // Calls without a request, for a day.
+  for (int i = 0; i < 1'000; ++i) {
+    Begin("without requests", 90);
+    End(90);
+    EXPECT_THAT(Look(), IsEmpty());
+  }
+  EXPECT_EQ(flood_.open_calls(), 0);
+}
+
+TEST_F(CallFloodTest, AFloodOfCallsWhoseEndNobodySeesIsOverWhenNothingHappens) {
+  Begin("attacker", 100'000);
+  End(100'000);
+  Look();
+  ASSERT_TRUE(flood_.lasts());
+  Begin("trainer", 3);
+  for (int i = 0; i < CallFlood::kQuietLooks; ++i) Look();
+  EXPECT_FALSE(flood_.lasts());
+  EXPECT_EQ(flood_.open_calls(), 3);
+}
+
+}  // namespace
+}  // namespace neuroshard
