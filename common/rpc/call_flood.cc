@@ -4,6 +4,7 @@
 #include <grpc/support/alloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +16,8 @@ using nlohmann::json;
 
 // Below, nobody is reset: a client that makes plans one after the other.
 constexpr std::int64_t kFewCalls = 10;
+
+std::atomic<std::int64_t> calls_forgotten = 0;
 
 // Takes what one of grpc_channelz_get_* returned; null for "there is no such thing".
 json Parse(char* text) {
@@ -55,17 +58,15 @@ void ForEachServer(const Visit& visit) {
 
 }  // namespace
 
-CallCounters CallCounters::OfGrpc(const RpcGate& gate) {
+void CallForgotten() { calls_forgotten.fetch_add(1, std::memory_order_relaxed); }
+
+CallCounters CallCounters::OfGrpc() {
   CallCounters counters;
-  counters.calls = [] {
-    CallCounts counts;
-    ForEachServer([&](const json& server) {
-      const json data = Part(server, "data");
-      const std::int64_t begun = Number(data, "callsStarted");
-      counts.begun += begun;
-      counts.running += begun - Number(data, "callsSucceeded") - Number(data, "callsFailed");
-    });
-    return counts;
+  counters.begun = [] {
+    std::int64_t begun = 0;
+    ForEachServer(
+        [&](const json& server) { begun += Number(Part(server, "data"), "callsStarted"); });
+    return begun;
   };
   counters.begun_by = [] {
     std::map<std::string, std::int64_t> begun;
@@ -85,18 +86,24 @@ CallCounters CallCounters::OfGrpc(const RpcGate& gate) {
     });
     return begun;
   };
-  counters.forgotten = [&gate] { return gate.calls_forgotten(); };
+  counters.forgotten = [] { return calls_forgotten.load(std::memory_order_relaxed); };
   return counters;
 }
 
+CallFlood::CallFlood(int max_streams, CallCounters counters)
+    : max_streams_(max_streams),
+      counters_(std::move(counters)),
+      begun_(counters_.begun()),
+      forgotten_(counters_.forgotten()) {}
+
 std::vector<std::string> CallFlood::Look(std::size_t num_connections) {
-  const CallCounts counts = counters_.calls();
-  const std::int64_t begun = counts.begun - std::exchange(begun_, counts.begun);
+  const std::int64_t begun_before = std::exchange(begun_, counters_.begun());
+  const std::int64_t begun = begun_ - begun_before;
   const std::int64_t forgotten_before = std::exchange(forgotten_, counters_.forgotten());
   const std::int64_t forgotten = forgotten_ - forgotten_before;
-  open_calls_ = std::max<std::int64_t>(0, open_calls_ + begun - forgotten - kLeakPerLook);
-  quiet_looks_ = std::max(begun, forgotten) < kLeakPerLook ? quiet_looks_ + 1 : 0;
-  if (quiet_looks_ >= kQuietLooks) open_calls_ = std::min(open_calls_, counts.running);
+  const bool quiet = std::max(begun, forgotten) < kQuietCalls;
+  const std::int64_t leak = std::max(kLeakPerLook, quiet ? open_calls_ / 10 : 0);
+  open_calls_ = std::max<std::int64_t>(0, open_calls_ + begun - forgotten - leak);
 
   const std::int64_t most =
       std::min(kMostCalls, kSpareCalls + static_cast<std::int64_t>(num_connections) * max_streams_);
@@ -107,7 +114,8 @@ std::vector<std::string> CallFlood::Look(std::size_t num_connections) {
   }
   std::map<std::string, std::int64_t> since = counters_.begun_by();
   const auto before = std::exchange(begun_by_, since);
-  if (!went_on) return {};
+  // While those of a flood that is over are being forgotten, the busiest is none of its clients.
+  if (!went_on || begun - forgotten <= kLeakPerLook) return {};
   std::int64_t busiest = 0;
   for (auto& [client, calls] : since) {
     if (const auto found = before.find(client); found != before.end()) calls -= found->second;

@@ -11,35 +11,30 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
-
-#include "common/rpc/rpc_gate.h"
 
 namespace neuroshard {
 
-// Calls of all servers of a process.
-struct CallCounts {
-  std::int64_t begun = 0;    // since the process runs
-  std::int64_t running = 0;  // of these, those that have no status yet
-};
-
-// Where counts come from.
+// Counts of the calls of all servers of a process.
 struct CallCounters {
-  std::function<CallCounts()> calls;
+  // Begun since the process runs.
+  std::function<std::int64_t()> begun;
   // Begun on each connection since it is there, by its client as gRPC writes it ("ipv4:1.2.3.4:5").
   std::function<std::map<std::string, std::int64_t>()> begun_by;
-  // Of which gRPC has let go: what they took is free. A call takes its memory long after it has its
-  // status while a flood lasts. Calls that end before their request is there are never counted.
+  // Of which gRPC has let go, so that what they took is free. Those whose headers gRPC refuses
+  // (without :method, :path, :authority or te) are never counted here.
   std::function<std::int64_t()> forgotten;
 
-  // As channelz has them, and the gate, which outlives this.
-  static CallCounters OfGrpc(const RpcGate& gate);
+  // As channelz and CallForgotten() count them.
+  static CallCounters OfGrpc();
 };
 
-// A leaky bucket of calls: those that begin fill it, those that are forgotten empty it, and a few
-// more leak out at each look, for calls of which nobody tells when they are forgotten. One thread at
-// a time.
+// gRPC has let go of a call, of whatever method and server. Any thread.
+void CallForgotten();
+
+// A leaky bucket of calls: those that begin fill it, those that are forgotten empty it, and some
+// leak out at each look, for calls of which nobody tells when they are forgotten. One thread at a
+// time.
 class CallFlood {
  public:
   // So many calls may be open beside those that connections may have: streams that were reset a
@@ -48,17 +43,18 @@ class CallFlood {
   // However many connections there are; about 650 MiB.
   static constexpr std::int64_t kMostCalls = 50'000;
   static constexpr std::int64_t kLeakPerLook = 100;
-  // After so many looks at which next to nothing happened, no more calls are open than run.
-  static constexpr int kQuietLooks = 10;
+  // While fewer begin and fewer are forgotten at a look, a tenth of the bucket leaks: nothing comes
+  // any more, and there is nothing left to forget. A flood begins some 5,000 on 2 cores.
+  static constexpr std::int64_t kQuietCalls = 250;
 
   // `max_streams` a connection.
-  CallFlood(int max_streams, CallCounters counters)
-      : max_streams_(max_streams), counters_(std::move(counters)) {}
+  CallFlood(int max_streams, CallCounters counters);
 
   // What happened since the last call, which should be some 50 ms ago. The clients whose
   // connections must be reset: none unless more calls are open than kMostCalls, or than kSpareCalls
-  // and what `num_connections` may have; then those that began at least half as many as the
-  // busiest, so that others stay. The second call in a flood is the first that can tell them.
+  // and what `num_connections` may have, and they become more; then those that began at least half
+  // as many as the busiest, so that others stay. The second call in a flood is the first that can
+  // tell them.
   std::vector<std::string> Look(std::size_t num_connections);
   // As of the last Look. Who would connect should wait.
   bool lasts() const { return lasts_; }
@@ -68,10 +64,9 @@ class CallFlood {
  private:
   const int max_streams_;
   const CallCounters counters_;
-  std::int64_t begun_ = 0;
-  std::int64_t forgotten_ = 0;
+  std::int64_t begun_;
+  std::int64_t forgotten_;
   std::int64_t open_calls_ = 0;
-  int quiet_looks_ = 0;
   bool lasts_ = false;
   std::map<std::string, std::int64_t> begun_by_;  // as of the last Look, in a flood
 };

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 namespace neuroshard {
@@ -31,10 +30,10 @@ constexpr std::chrono::milliseconds kBetweenReports{1000};
 constexpr int kBetweenCountsMs = 50;
 // glibc keeps what calls had in its arenas, eight for each core: 600 MiB after 30,000 calls that
 // were reset, nothing of it in use. After so many at a time it goes back, once there were fewer for
-// so many counts.
+// so many counts, and a few times more, since the last of them may just have been forgotten.
 constexpr std::int64_t kManyCalls = 1000;
 constexpr int kCountsBetweenReturns = 20;
-constexpr int kMostReturns = 10;
+constexpr int kReturns = 3;
 // After accept failed, which it does for want of descriptors or memory.
 constexpr int kWaitAfterFailureMs = 100;
 
@@ -52,13 +51,14 @@ void Reset(int fd) {
 }
 
 // Resets the connection and drops what has come on it, but leaves the descriptor to gRPC, which then
-// finds an error there. Nothing happens where gRPC has closed it meanwhile.
-void Disconnect(int fd, ino_t inode) {
+// finds an error there. False where gRPC has closed it meanwhile, or descriptors have run out.
+bool Disconnect(int fd, ino_t inode) {
   const int same = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (same < 0) return;
+  if (same < 0) return false;
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  if (SocketInode(same) == inode) std::ignore = connect(same, &nobody, sizeof nobody);
+  const bool done = SocketInode(same) == inode && connect(same, &nobody, sizeof nobody) == 0;
   close(same);
+  return done;
 }
 
 // Who is at the other end, as gRPC writes it: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711". Empty
@@ -130,7 +130,7 @@ void ConnectionAcceptor::Run() {
   Report();
   while (true) {
     // While there are connections it wakes up to see whether they still are, and what they do.
-    const bool idle = handed_over_.empty() && !flood_.lasts() && !many_calls_;
+    const bool idle = handed_over_.empty() && !flood_.lasts() && returns_left_ == 0;
     const std::size_t num_polled = flood_.lasts() ? 1 : polled.size();
     const int ready = poll(polled.data(), num_polled, idle ? -1 : kBetweenCountsMs);
     const int error = errno;
@@ -194,19 +194,22 @@ void ConnectionAcceptor::CountCalls() {
   // Only those that are still there may have calls.
   if (flood_.open_calls() > kManyCalls) FindClosed();
   const std::vector<std::string> clients = flood_.Look(handed_over_.size());
-  for (const auto& [fd, inode] : handed_over_) {
-    if (clients.empty()) break;
-    const std::string peer = PeerOf(fd);
-    if (std::find(clients.begin(), clients.end(), peer) == clients.end()) continue;
-    Disconnect(fd, inode);
-    gate_.ConnectionReset(peer, flood_.open_calls());
-  }
+  if (!clients.empty()) ResetConnectionsOf({clients.begin(), clients.end()});
   if (flood_.open_calls() > kManyCalls) {
-    many_calls_ = true;
+    returns_left_ = kReturns;
     counts_of_few_ = 0;
-  } else if (many_calls_ && ++counts_of_few_ % kCountsBetweenReturns == 0) {
-    // Once more while there was something: the last calls may just have been forgotten.
-    many_calls_ = malloc_trim(0) != 0 && counts_of_few_ < kMostReturns * kCountsBetweenReturns;
+  } else if (returns_left_ > 0 && ++counts_of_few_ % kCountsBetweenReturns == 0) {
+    malloc_trim(0);
+    --returns_left_;
+  }
+}
+
+void ConnectionAcceptor::ResetConnectionsOf(const std::set<std::string>& clients) {
+  for (const auto& [fd, inode] : handed_over_) {
+    const std::string peer = PeerOf(fd);
+    if (clients.contains(peer) && Disconnect(fd, inode)) {
+      gate_.ConnectionReset(peer, flood_.open_calls());
+    }
   }
 }
 

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -57,6 +59,7 @@ class ConnectionAcceptor {
   void FindClosed();
   // Ends floods, and returns memory after them. At most every twentieth of a second.
   void CountCalls();
+  void ResetConnectionsOf(const std::set<std::string>& clients);
   void Report() const;
 
   const std::vector<int> listening_;
@@ -70,9 +73,9 @@ class ConnectionAcceptor {
   std::chrono::steady_clock::time_point last_look_;
   std::chrono::steady_clock::time_point last_count_;
   CallFlood flood_;
-  bool many_calls_ = false;  // since memory was last returned
-  int counts_of_few_ = 0;    // since there were many
-  std::thread thread_;       // last: starts when everything else is there
+  int returns_left_ = 0;   // of memory
+  int counts_of_few_ = 0;  // since there were many calls
+  std::thread thread_;     // last: starts when everything else is there
 };
 
 }  // namespace neuroshard

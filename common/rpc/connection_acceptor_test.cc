@@ -69,12 +69,12 @@ class ConnectionAcceptorTest : public ::testing::Test {
   void Start(int max_connections) {
     NS_ASSERT_OK_AND_ASSIGN(const auto sockets, ListenOnEach({"127.0.0.1", 0}));
     port_ = sockets[0].address.port;
-    NS_ASSERT_OK_AND_ASSIGN(acceptor_, ConnectionAcceptor::Start(
-                                           {sockets[0].fd}, {.max_connections = max_connections},
-                                           [this](int fd) { taken_.Add(fd); }, gate_,
-                                           {.calls = [this] { return CallCounts{.begun = begun_}; },
-                                            .begun_by = [this] { return BegunByAll(); },
-                                            .forgotten = [] { return 0; }}));
+    NS_ASSERT_OK_AND_ASSIGN(
+        acceptor_, ConnectionAcceptor::Start({sockets[0].fd}, {.max_connections = max_connections},
+                                             [this](int fd) { taken_.Add(fd); }, gate_,
+                                             {.begun = [this] { return begun_.load(); },
+                                              .begun_by = [this] { return BegunByAll(); },
+                                              .forgotten = [] { return 0; }}));
   }
 
   static int Socket() { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }

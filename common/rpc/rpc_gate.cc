@@ -84,7 +84,7 @@ void RpcGate::ConnectionReset(const std::string& peer, std::int64_t open_calls) 
       .Error("connection_reset",
              {{"peer", peer},
               {"open_calls", open_calls},
-              {"reason", "its client resets calls faster than the server can end them"}});
+              {"reason", "calls begin faster than they can end, and its client begins the most"}});
 }
 
 RpcGate::Call::Call(RpcGate& gate, grpc::ServerContextBase& context, std::string rpc, Kind kind)

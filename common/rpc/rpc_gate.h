@@ -91,12 +91,8 @@ class RpcGate {
   // A call that `status` refused before it came to a handler: no role, no such method, no such
   // message. `path` is "/package.Service/Method".
   void RefusedOutside(const CallIdentity& identity, std::string_view path, const Status& status);
-  // A connection was reset: its client is among those because of whom `open_calls` calls are open.
+  // A connection was reset: its client is among those that began the most of `open_calls` calls.
   void ConnectionReset(const std::string& peer, std::int64_t open_calls);
-
-  // gRPC has let go of a call, of whatever method: what it took is free.
-  void CallForgotten() { calls_forgotten_.fetch_add(1, std::memory_order_relaxed); }
-  std::int64_t calls_forgotten() const { return calls_forgotten_.load(std::memory_order_relaxed); }
 
   int max_in_flight() const { return max_in_flight_; }
   RpcMetrics* metrics() const { return metrics_; }
@@ -131,7 +127,6 @@ class RpcGate {
   CallerQuotas* const quotas_;
   RetryPacer retry_pacer_;
   std::atomic<int> in_flight_{0};
-  std::atomic<std::int64_t> calls_forgotten_{0};
   std::atomic<bool> admitting_{true};
   ManualStop draining_;
   Mutex failures_mutex_;

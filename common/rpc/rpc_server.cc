@@ -199,7 +199,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
             connection.fd = fd;
             entry->HandleNewConnection(&connection);
           },
-          gate, CallCounters::OfGrpc(gate)));
+          gate, CallCounters::OfGrpc()));
   return server;
 }
 

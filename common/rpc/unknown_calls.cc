@@ -1,5 +1,6 @@
 #include "common/rpc/unknown_calls.h"
 
+#include "common/rpc/call_flood.h"
 #include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
@@ -13,7 +14,7 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 class EndOfCall final : public grpc::experimental::Interceptor {
  public:
   EndOfCall(RpcGate& gate, grpc::experimental::ServerRpcInfo& call) : gate_(gate), call_(call) {}
-  ~EndOfCall() override { gate_.CallForgotten(); }
+  ~EndOfCall() override { CallForgotten(); }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     using grpc::experimental::InterceptionHookPoints;

