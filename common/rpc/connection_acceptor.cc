@@ -115,37 +115,38 @@ ConnectionAcceptor::ConnectionAcceptor(std::vector<int> listening, const Connect
       gate_(gate),
       wake_fd_(wake_fd),
       flood_(limits.max_streams_per_connection, std::move(counters)),
-      thread_([this] { Run(); }) {}
+      watching_([this] { Watch(); }),
+      accepting_([this] { AcceptAll(); }) {}
 
 ConnectionAcceptor::~ConnectionAcceptor() {
   eventfd_write(wake_fd_, 1);
-  thread_.join();
+  accepting_.join();  // first: a flood that keeps it is ended by the other one
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  watching_.join();
   close(wake_fd_);
   for (const int fd : listening_) close(fd);
 }
 
-void ConnectionAcceptor::Run() {
+void ConnectionAcceptor::AcceptAll() {
   std::vector<pollfd> polled = {{wake_fd_, POLLIN, 0}};
   for (const int fd : listening_) polled.push_back({fd, POLLIN, 0});
-  Report();
   while (true) {
-    // While there are connections it wakes up to see whether they still are, and what they do.
-    const bool idle = handed_over_.empty() && !flood_.lasts() && returns_left_ == 0;
-    const std::size_t num_polled = flood_.lasts() ? 1 : polled.size();
-    const int ready = poll(polled.data(), num_polled, idle ? -1 : kBetweenCountsMs);
-    const int error = errno;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_look_ >= kBetweenReports) FindClosed();
-    if (now - last_count_ >= std::chrono::milliseconds(kBetweenCountsMs)) CountCalls();
+    const bool accepts = accepts_;
+    const int ready =
+        poll(polled.data(), accepts ? polled.size() : 1, accepts ? -1 : kBetweenCountsMs);
     if (ready < 0) {
       // A signal, or no memory at the moment.
-      if (error != EINTR) {
+      if (errno != EINTR) {
         std::this_thread::sleep_for(std::chrono::milliseconds(kWaitAfterFailureMs));
       }
       continue;
     }
     if (polled[0].revents != 0) return;
-    for (std::size_t i = 1; i < num_polled; ++i) {
+    for (std::size_t i = 1; accepts && accepts_ && i < polled.size(); ++i) {
       if (polled[i].revents != 0) Accept(polled[i].fd);
     }
   }
@@ -160,21 +161,26 @@ void ConnectionAcceptor::Accept(int listening_fd) {
     return;
   }
   const std::optional<ino_t> inode = SocketInode(fd);
-  const bool room = inode.has_value() && HasRoom();
+  bool room = inode.has_value();
+  if (room) {
+    const MutexLock lock(mutex_);
+    room = HasRoom();
+    if (room) handed_over_[fd] = *inode;
+    Report();
+  }
   if (gate_.metrics() != nullptr) gate_.metrics()->Connection(room);
   if (!room) {
     Reset(fd);
     return;
   }
+  changed_.notify_all();
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  handed_over_[fd] = *inode;
-  Report();
   take_(fd);
 }
 
 bool ConnectionAcceptor::HasRoom() {
-  const auto full = [this] {
+  const auto full = [this]() NS_REQUIRES(mutex_) {
     return handed_over_.size() >= static_cast<std::size_t>(max_connections_);
   };
   if (full() && std::chrono::steady_clock::now() - last_look_ >= kBetweenLooks) FindClosed();
@@ -189,11 +195,33 @@ void ConnectionAcceptor::FindClosed() {
   Report();
 }
 
+void ConnectionAcceptor::Watch() {
+  auto last_count = std::chrono::steady_clock::now();
+  MutexLock lock(mutex_);
+  Report();
+  while (!stopping_) {
+    const auto next_count = last_count + std::chrono::milliseconds(kBetweenCountsMs);
+    if (handed_over_.empty() && accepts_ && returns_left_ == 0) {
+      lock.Wait(changed_);
+    } else if (!lock.WaitUntil(changed_, next_count)) {
+      last_count = std::chrono::steady_clock::now();
+      // In a flood only those that are still there may have calls.
+      if (!accepts_ || last_count - last_look_ >= kBetweenReports) FindClosed();
+      lock.Unlock();
+      CountCalls();
+      lock.Lock();
+    }
+  }
+}
+
 void ConnectionAcceptor::CountCalls() {
-  last_count_ = std::chrono::steady_clock::now();
-  // Only those that are still there may have calls.
-  if (flood_.open_calls() > kManyCalls) FindClosed();
-  const std::vector<std::string> clients = flood_.Look(handed_over_.size());
+  std::size_t num_connections = 0;
+  {
+    const MutexLock lock(mutex_);
+    num_connections = handed_over_.size();
+  }
+  const std::vector<std::string> clients = flood_.Look(num_connections);
+  accepts_ = !flood_.lasts();
   if (!clients.empty()) ResetConnectionsOf({clients.begin(), clients.end()});
   if (flood_.open_calls() > kManyCalls) {
     returns_left_ = kReturns;
@@ -205,6 +233,7 @@ void ConnectionAcceptor::CountCalls() {
 }
 
 void ConnectionAcceptor::ResetConnectionsOf(const std::set<std::string>& clients) {
+  const MutexLock lock(mutex_);
   for (const auto& [fd, inode] : handed_over_) {
     const std::string peer = PeerOf(fd);
     if (clients.contains(peer) && Disconnect(fd, inode)) {

@@ -7,7 +7,9 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <set>
@@ -16,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/rpc/call_flood.h"
 #include "common/rpc/rpc_gate.h"
@@ -30,13 +33,14 @@ struct ConnectionLimits {
   int max_streams_per_connection = 100;
 };
 
-// One thread. A connection beyond the limit is reset at once. While descriptors have run out, and
-// during a flood of calls, connections wait in the kernel's queue. Connections that cause a flood
-// are reset (call_flood.h).
+// Two threads: one accepts, one looks after what there is, since in a flood gRPC keeps the first for
+// as long as a new connection brings calls. A connection beyond the limit is reset at once. While
+// descriptors have run out, and during a flood of calls, connections wait in the kernel's queue.
+// Connections that cause a flood are reset (call_flood.h).
 class ConnectionAcceptor {
  public:
   // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is
-  // called with, from the acceptor's thread. Connections are counted in the metrics of `gate`, which
+  // called with, from the accepting thread. Connections are counted in the metrics of `gate`, which
   // outlives this; those that are reset for their calls are in its log, too. UNAVAILABLE when
   // descriptors have run out.
   static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<int> listening,
@@ -51,31 +55,39 @@ class ConnectionAcceptor {
   ConnectionAcceptor(std::vector<int> listening, const ConnectionLimits& limits,
                      std::function<void(int fd)> take, RpcGate& gate, CallCounters counters,
                      int wake_fd);
-  void Run();
+  void AcceptAll();
   void Accept(int listening_fd);
   // Whether one more connection may be open. Amortised O(1): connections that were closed are found
-  // at most every tenth of a second, in one pass over all, and once a second for the metrics.
-  bool HasRoom();
-  void FindClosed();
-  // Ends floods, and returns memory after them. At most every twentieth of a second.
+  // at most every tenth of a second, in one pass over all.
+  bool HasRoom() NS_REQUIRES(mutex_);
+  void FindClosed() NS_REQUIRES(mutex_);
+  void Report() const NS_REQUIRES(mutex_);
+  // Every twentieth of a second while there are connections.
+  void Watch();
+  // Ends floods, and returns memory after them.
   void CountCalls();
   void ResetConnectionsOf(const std::set<std::string>& clients);
-  void Report() const;
 
   const std::vector<int> listening_;
   const int max_connections_;
   const std::function<void(int)> take_;
   RpcGate& gate_;
-  const int wake_fd_;  // an eventfd: readable once the thread shall end
+  const int wake_fd_;                 // an eventfd: readable once the thread shall end
+  std::atomic<bool> accepts_ = true;  // false in a flood
+  Mutex mutex_;
+  std::condition_variable changed_;  // the first connection, or the end
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
   // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one
   // is closed; its descriptor is then gone or has another inode.
-  std::unordered_map<int, ino_t> handed_over_;
-  std::chrono::steady_clock::time_point last_look_;
-  std::chrono::steady_clock::time_point last_count_;
+  std::unordered_map<int, ino_t> handed_over_ NS_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point last_look_ NS_GUARDED_BY(mutex_);
+  // Of the watching thread.
   CallFlood flood_;
   int returns_left_ = 0;   // of memory
   int counts_of_few_ = 0;  // since there were many calls
-  std::thread thread_;     // last: starts when everything else is there
+  // Last: they start when everything else is there.
+  std::thread watching_;
+  std::thread accepting_;
 };
 
 }  // namespace neuroshard

@@ -34,6 +34,8 @@ MIB = 1 << 20
 # What a server has at its busiest: gRPC's threads, its own, and those of a search. The attacks made thousands.
 MOST_THREADS = 250 + 20 * os.cpu_count()
 
+MOST_IN_A_FLOOD = 4 * 1024 * MIB  # of some 12 GiB of calls that are sent; on 2 cores it is 1.4 GiB at most
+
 
 def status(pid, key):
     return int(re.search(rf"^{key}:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1])
@@ -55,6 +57,20 @@ def request(strategy="size_greedy"):
         cost_model=v1.CostModelRef(name="analytic"),
         search=v1.SearchOptions(strategy=strategy),
     )
+
+
+def flood(address, calls):
+    """These frames on four connections at a time."""
+    def attack():
+        for _ in range(3 * ROUNDS):
+            with contextlib.suppress(OSError), contextlib.closing(http2.Connection(address)) as connection:
+                connection.socket.sendall(calls)
+
+    attackers = [threading.Thread(target=attack) for _ in range(4)]
+    for attacker in attackers:
+        attacker.start()
+    for attacker in attackers:
+        attacker.join()
 
 
 class AttackTest(unittest.TestCase):
@@ -136,28 +152,15 @@ class StreamsTest(AttackTest):
         self.assert_serves(planner)
         self.assert_small(planner)
 
-    def flood(self, planner, calls):
-        """These frames on four connections at a time."""
-        def attack():
-            for _ in range(3 * ROUNDS):
-                with contextlib.suppress(OSError), contextlib.closing(http2.Connection(planner.address)) as connection:
-                    connection.socket.sendall(calls)
-
-        attackers = [threading.Thread(target=attack) for _ in range(4)]
-        for attacker in attackers:
-            attacker.start()
-        for attacker in attackers:
-            attacker.join()
-
     def test_streams_that_are_reset_faster_than_they_end(self):
         """Without call_flood.h this makes 10 GiB of a planner with two cores in 20 s."""
         for malformed in (False, True):
             with self.subTest(malformed=malformed):
                 planner = self.start()
-                self.flood(planner, http2.resets(SERVICE + "ShardPlan", 200_000, malformed))
+                flood(planner.address, http2.resets(SERVICE + "ShardPlan", 200_000, malformed))
                 self.assert_serves(planner)
                 self.assert_small(planner)
-                self.assertLess(memory_bytes(planner.process.pid, "VmHWM"), 3072 * MIB)
+                self.assertLess(memory_bytes(planner.process.pid, "VmHWM"), MOST_IN_A_FLOOD)
 
     def test_streams_of_plans_that_nobody_reads(self):
         planner = self.start("rpc: {max_in_flight: 8, write_timeout_ms: 500}")
@@ -193,6 +196,15 @@ class WorkerTest(unittest.TestCase):
             self.assertLess(threads(worker.process.pid), MOST_THREADS)
             for connection in attackers:
                 connection.close()
+
+
+    def test_streams_that_are_reset_faster_than_they_end(self):
+        """In a flood gRPC reads on the thread that hands it the connection."""
+        with NativeWorkerProcess(WORKER) as worker:
+            flood(worker.address, http2.resets("/neuroshard.v1.WorkerService/ProfileCompute", 200_000))
+            with grpc.insecure_channel(worker.address) as channel:
+                WorkerServiceStub(channel).GetWorkerInfo(v1.GetWorkerInfoRequest(), timeout=60, wait_for_ready=True)
+            self.assertLess(memory_bytes(worker.process.pid, "VmHWM"), MOST_IN_A_FLOOD)
 
 
 class TlsTest(unittest.TestCase):
