@@ -30,10 +30,11 @@ constexpr std::chrono::milliseconds kBetweenReports{1000};
 constexpr int kBetweenCountsMs = 50;
 // glibc keeps what calls had in its arenas, eight for each core: 600 MiB after 30,000 calls that
 // were reset, nothing of it in use. After so many at a time it goes back, once there were fewer for
-// so many counts, and a few times more, since the last of them may just have been forgotten.
+// so many counts; and again after twice as many, and so on, since on a busy host calls are forgotten
+// long after they have ended.
 constexpr std::int64_t kManyCalls = 1000;
-constexpr int kCountsBetweenReturns = 20;
-constexpr int kReturns = 3;
+constexpr int kCountsBeforeReturn = 20;
+constexpr int kLastReturn = 64 * kCountsBeforeReturn;  // a minute
 // After accept failed, which it does for want of descriptors or memory.
 constexpr int kWaitAfterFailureMs = 100;
 
@@ -201,7 +202,7 @@ void ConnectionAcceptor::Watch() {
   Report();
   while (!stopping_) {
     const auto next_count = last_count + std::chrono::milliseconds(kBetweenCountsMs);
-    if (handed_over_.empty() && accepts_ && returns_left_ == 0) {
+    if (handed_over_.empty() && accepts_ && next_return_ == 0) {
       lock.Wait(changed_);
     } else if (!lock.WaitUntil(changed_, next_count)) {
       last_count = std::chrono::steady_clock::now();
@@ -224,11 +225,11 @@ void ConnectionAcceptor::CountCalls() {
   accepts_ = !flood_.lasts();
   if (!clients.empty()) ResetConnectionsOf({clients.begin(), clients.end()});
   if (flood_.open_calls() > kManyCalls) {
-    returns_left_ = kReturns;
     counts_of_few_ = 0;
-  } else if (returns_left_ > 0 && ++counts_of_few_ % kCountsBetweenReturns == 0) {
+    next_return_ = kCountsBeforeReturn;
+  } else if (next_return_ > 0 && ++counts_of_few_ == next_return_) {
     malloc_trim(0);
-    --returns_left_;
+    next_return_ = next_return_ < kLastReturn ? 2 * next_return_ : 0;
   }
 }
 

@@ -83,8 +83,8 @@ class ConnectionAcceptor {
   std::chrono::steady_clock::time_point last_look_ NS_GUARDED_BY(mutex_);
   // Of the watching thread.
   CallFlood flood_;
-  int returns_left_ = 0;   // of memory
   int counts_of_few_ = 0;  // since there were many calls
+  int next_return_ = 0;    // of memory, after so many counts; 0: none
   // Last: they start when everything else is there.
   std::thread watching_;
   std::thread accepting_;

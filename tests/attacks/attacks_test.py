@@ -87,7 +87,7 @@ class AttackTest(unittest.TestCase):
 
     def assert_small(self, planner):
         self.assertLess(threads(planner.process.pid), MOST_THREADS)
-        give_up = time.monotonic() + 30  # memory goes back a second or two after the last of many calls
+        give_up = time.monotonic() + 100  # memory goes back within seconds, on a busy host within a minute
         while memory_bytes(planner.process.pid) >= 256 * MIB and time.monotonic() < give_up:
             time.sleep(0.1)
         self.assertLess(memory_bytes(planner.process.pid), 256 * MIB)
