@@ -96,7 +96,7 @@ CallFlood::CallFlood(int max_streams, CallCounters counters)
       begun_(counters_.begun()),
       forgotten_(counters_.forgotten()) {}
 
-std::vector<std::string> CallFlood::Look(std::size_t num_connections) {
+std::set<std::string> CallFlood::Look(std::size_t num_connections) {
   const std::int64_t begun_before = std::exchange(begun_, counters_.begun());
   const std::int64_t begun = begun_ - begun_before;
   const std::int64_t forgotten_before = std::exchange(forgotten_, counters_.forgotten());
@@ -121,9 +121,9 @@ std::vector<std::string> CallFlood::Look(std::size_t num_connections) {
     if (const auto found = before.find(client); found != before.end()) calls -= found->second;
     busiest = std::max(busiest, calls);
   }
-  std::vector<std::string> clients;
+  std::set<std::string> clients;
   for (const auto& [client, calls] : since) {
-    if (calls >= kFewCalls && 2 * calls >= busiest) clients.push_back(client);
+    if (calls >= kFewCalls && 2 * calls >= busiest) clients.insert(client);
   }
   return clients;
 }

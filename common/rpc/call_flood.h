@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
-#include <vector>
 
 namespace neuroshard {
 
@@ -55,7 +55,7 @@ class CallFlood {
   // and what `num_connections` may have, and they become more; then those that began at least half
   // as many as the busiest, so that others stay. The second call in a flood is the first that can
   // tell them.
-  std::vector<std::string> Look(std::size_t num_connections);
+  std::set<std::string> Look(std::size_t num_connections);
   // As of the last Look. Who would connect should wait.
   bool lasts() const { return lasts_; }
   // An estimate: fewer than there are by what leaked.

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
-#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -24,7 +24,7 @@ class CallFloodTest : public ::testing::Test {
     begun_ += calls;
   }
   void Forget(int calls) { forgotten_ += calls; }
-  std::vector<std::string> Look() { return flood_.Look(begun_by_.size()); }
+  std::set<std::string> Look() { return flood_.Look(begun_by_.size()); }
 
   std::int64_t begun_ = 0;
   std::int64_t forgotten_ = 0;

@@ -221,9 +221,9 @@ void ConnectionAcceptor::CountCalls() {
     const MutexLock lock(mutex_);
     num_connections = handed_over_.size();
   }
-  const std::vector<std::string> clients = flood_.Look(num_connections);
+  const std::set<std::string> clients = flood_.Look(num_connections);
   accepts_ = !flood_.lasts();
-  if (!clients.empty()) ResetConnectionsOf({clients.begin(), clients.end()});
+  if (!clients.empty()) ResetConnectionsOf(clients);
   if (flood_.open_calls() > kManyCalls) {
     counts_of_few_ = 0;
     next_return_ = kCountsBeforeReturn;

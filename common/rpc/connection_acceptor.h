@@ -72,10 +72,10 @@ class ConnectionAcceptor {
   const int max_connections_;
   const std::function<void(int)> take_;
   RpcGate& gate_;
-  const int wake_fd_;                 // an eventfd: readable once the thread shall end
+  const int wake_fd_;                 // an eventfd: readable once the accepting thread shall end
   std::atomic<bool> accepts_ = true;  // false in a flood
   Mutex mutex_;
-  std::condition_variable changed_;  // the first connection, or the end
+  std::condition_variable changed_;  // a new connection, or the end
   bool stopping_ NS_GUARDED_BY(mutex_) = false;
   // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one
   // is closed; its descriptor is then gone or has another inode.
