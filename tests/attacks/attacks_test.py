@@ -153,7 +153,7 @@ class StreamsTest(AttackTest):
         self.assert_small(planner)
 
     def test_streams_that_are_reset_faster_than_they_end(self):
-        """Without call_flood.h this makes 10 GiB of a planner with two cores in 20 s."""
+        """Without call_flood.h this makes 9 GiB of a planner with two cores in 32 s."""
         for malformed in (False, True):
             with self.subTest(malformed=malformed):
                 planner = self.start()
