@@ -2,7 +2,7 @@
 // it copies memory. Prints tables in Markdown, on SIGTERM those of the cases before it; the JSON
 // document is written anew after every case, so that a run that is killed leaves what it measured.
 //
-//   gpu_kernels_bench [--quick|--tiny] [--json FILE]
+//   gpu_kernels_bench [--quick|--tiny] [--only CASE,...] [--json FILE]
 //
 // --quick: fewer passes. --tiny: every case on tables and batches so small that its times mean
 // nothing: whether it runs.
@@ -18,6 +18,8 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -49,12 +51,16 @@ struct Case {
   double zipf_exponent = 0;        // 0: uniform
   DataType type = DataType::kFp32;
   Optimizer optimizer = Optimizer::kRowwiseAdagrad;
+  double pooling_factor = 20;
+  std::int64_t batch_size = 0;  // 0: by the width
+  bool weighted = false;
+  PoolingMode pooling_mode = PoolingMode::kSum;
 };
 
 struct Shape {
   // Of rows of 128 columns; narrower ones get more samples, for about the same bytes in a pass.
   std::int64_t batch_size = 8192;
-  double pooling_factor = 20;
+  std::int64_t most_samples = 1 << 30;
   std::int64_t table_bytes = 2 * kGiB;  // far beyond any L2
   std::int64_t copied_bytes = kGiB;
   int warmups = 5;
@@ -77,12 +83,41 @@ std::vector<Case> Cases() {
           {fmt::format("dim{}_uniform_{}", cols, ToText(type)), std::vector(8, cols), 0, type});
     }
   }
-  cases.push_back({"dim128_uniform_sgd", std::vector<std::int64_t>(8, 128), 0, DataType::kFp32,
-                   Optimizer::kSgd});
+  const std::vector<std::int64_t> eight(8, 128);
+  cases.push_back({.name = "dim128_uniform_sgd", .cols = eight, .optimizer = Optimizer::kSgd});
+  cases.push_back({.name = "dim128_uniform_adam", .cols = eight, .optimizer = Optimizer::kAdam});
+  cases.push_back({.name = "dim128_uniform_weighted", .cols = eight, .weighted = true});
+  // Half of the public tables have fewer than two ids a sample, where there is little to load at
+  // once.
+  for (const double pooling : {0.5, 1.0, 3.0}) {
+    for (const std::int64_t cols : {32, 128}) {
+      cases.push_back({.name = fmt::format("dim{}_uniform_pooling{}", cols, pooling),
+                       .cols = std::vector(8, cols),
+                       .pooling_factor = pooling,
+                       .batch_size = 65536});
+    }
+  }
+  cases.push_back({.name = "dim128_uniform_pooling1_bf16",
+                   .cols = eight,
+                   .type = DataType::kBf16,
+                   .pooling_factor = 1,
+                   .batch_size = 65536});
+  cases.push_back({.name = "dim128_uniform_unpooled",
+                   .cols = eight,
+                   .pooling_factor = 3,
+                   .batch_size = 16384,
+                   .pooling_mode = PoolingMode::kNone});
+  for (const double pooling : {1.0, 3.0}) {
+    cases.push_back({.name = fmt::format("tables100_dim64_batch2048_pooling{}", pooling),
+                     .cols = std::vector<std::int64_t>(100, 64),
+                     .pooling_factor = pooling,
+                     .batch_size = 2048});
+  }
   return cases;
 }
 
 std::int64_t BatchSize(const Case& c, const Shape& shape) {
+  if (c.batch_size > 0) return std::min(c.batch_size, shape.most_samples);
   std::int64_t cols = 0;
   for (const std::int64_t one : c.cols) cols += one;
   const std::int64_t wide = 128 * static_cast<std::int64_t>(c.cols.size());
@@ -134,24 +169,26 @@ struct Batch {
   std::vector<cuda::TableTraffic> traffic;
 };
 
-StatusOr<Batch> MakeBatch(const Case& c, const Shape& shape, const EmbeddingOpSpec& spec,
-                          std::uint64_t seed) {
+StatusOr<Batch> MakeBatch(const Case& c, const EmbeddingOpSpec& spec, std::uint64_t seed) {
   Batch batch;
   for (std::size_t t = 0; t < spec.tables.size(); ++t) {
     NS_ASSIGN_OR_RETURN(LookupPlan plan,
-                        PlanZipfLookups({spec.tables[t].rows, spec.batch_size, shape.pooling_factor,
-                                         false, seed * 1000 + t},
+                        PlanZipfLookups({spec.tables[t].rows, spec.batch_size, c.pooling_factor,
+                                         c.weighted, seed * 1000 + t},
                                         c.zipf_exponent));
     LookupBatch lookups = ExpandLookups(plan);
     std::vector<std::int64_t> ids = lookups.ids;
     std::sort(ids.begin(), ids.end());
-    batch.traffic.push_back({.batch_size = spec.batch_size,
+    const bool pooled = c.pooling_mode != PoolingMode::kNone;
+    batch.traffic.push_back({.batch_size = pooled ? spec.batch_size
+                                                  : static_cast<std::int64_t>(ids.size()),
                              .ids = static_cast<std::int64_t>(ids.size()),
                              .distinct_rows = std::unique(ids.begin(), ids.end()) - ids.begin(),
                              .cols = spec.tables[t].cols,
                              .weight_bytes = c.type == DataType::kFp32 ? 4 : 2,
-                             .scale_bytes = 0,
-                             .state_bytes = c.optimizer == Optimizer::kRowwiseAdagrad ? 4 : 0});
+                             .scale_bytes = c.weighted ? 4 : 0,
+                             .state_bytes = c.optimizer == Optimizer::kRowwiseAdagrad ? 4 : 0,
+                             .moment_bytes = c.optimizer == Optimizer::kAdam ? 8 : 0});
     batch.inputs.push_back(std::move(lookups));
     batch.plans.push_back(std::move(plan));
   }
@@ -169,15 +206,19 @@ std::int64_t Sum(const Batch& batch, const Count& count) {
 struct InputTimes {
   std::vector<double> copied_ms, generated_ms;
 
-  Status Measure(EmbeddingOp& op, const Batch& batch) {
+  Status Copy(EmbeddingOp& op, const Batch& batch) {
     const SteadyClock clock;
     std::vector<LookupBatch> inputs = batch.inputs;
     const TimePoint begin = clock.Now();
     NS_RETURN_IF_ERROR(op.SetInputs(std::move(inputs)));
-    const TimePoint copied = clock.Now();
+    copied_ms.push_back(MillisecondsBetween(begin, clock.Now()));
+    return absl::OkStatus();
+  }
+  Status Generate(EmbeddingOp& op, const Batch& batch) {
+    const SteadyClock clock;
+    const TimePoint begin = clock.Now();
     NS_RETURN_IF_ERROR(op.GenerateInputs(batch.plans));
-    copied_ms.push_back(MillisecondsBetween(begin, copied));
-    generated_ms.push_back(MillisecondsBetween(copied, clock.Now()));
+    generated_ms.push_back(MillisecondsBetween(begin, clock.Now()));
     return absl::OkStatus();
   }
 };
@@ -189,20 +230,24 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
   std::int64_t rows = 0;
   for (const std::int64_t cols : c.cols) {
     // Narrow tables of that size would have more rows than ids can be generated for in a moment.
-    const std::int64_t table_rows = std::min<std::int64_t>(shape.table_bytes / 4 / cols, 1 << 24);
-    spec.tables.push_back({table_rows, cols, PoolingMode::kSum, c.type});
+    const auto tables = static_cast<std::int64_t>(c.cols.size());
+    const std::int64_t bytes = std::min(shape.table_bytes, 32 * shape.table_bytes / tables);
+    const std::int64_t table_rows = std::min<std::int64_t>(bytes / 4 / cols, 1 << 24);
+    spec.tables.push_back({table_rows, cols, c.pooling_mode, c.type});
     rows += table_rows;
   }
   NS_ASSIGN_OR_RETURN(auto op, device.CreateEmbeddingOp(spec));
   std::vector<Batch> batches;
   for (const std::uint64_t seed : {1, 2}) {
-    NS_ASSIGN_OR_RETURN(Batch batch, MakeBatch(c, shape, spec, seed));
+    NS_ASSIGN_OR_RETURN(Batch batch, MakeBatch(c, spec, seed));
     batches.push_back(std::move(batch));
   }
   InputTimes inputs;
   std::vector<double> forward_ms, backward_ms;
   for (int i = 0; i < shape.warmups + shape.iterations; ++i) {
-    NS_RETURN_IF_ERROR(inputs.Measure(*op, batches[i % 2]));
+    // Copied ids are the same, and take most of the time where nobody waits for them.
+    if (i < shape.warmups) NS_RETURN_IF_ERROR(inputs.Copy(*op, batches[i % 2]));
+    NS_RETURN_IF_ERROR(inputs.Generate(*op, batches[i % 2]));
     device.FlushCache();
     const double forward = device.TimeMs([&] { op->Forward(); });
     device.FlushCache();
@@ -229,7 +274,9 @@ StatusOr<Json> Measure(CudaDevice& device, const Case& c, const Shape& shape, do
       {"optimizer", std::string(ToText(c.optimizer))},
       {"zipf_exponent", c.zipf_exponent},
       {"batch_size", spec.batch_size},
-      {"pooling_factor", shape.pooling_factor},
+      {"pooling_factor", c.pooling_factor},
+      {"pooling_mode", std::string(ToText(c.pooling_mode))},
+      {"weighted", c.weighted},
       {"ids", Sum(batch, [](const cuda::TableTraffic& t) { return t.ids; })},
       {"distinct_rows", Sum(batch, [](const cuda::TableTraffic& t) { return t.distinct_rows; })},
       {"ids_copied", Times(inputs.copied_ms)},
@@ -254,6 +301,7 @@ Shape ShapeOf(std::string_view option) {
   if (option == "--quick") shape.iterations = 10;
   if (option == "--tiny") {
     shape = {.batch_size = 32,
+             .most_samples = 32,
              .table_bytes = kMiB / 8,
              .copied_bytes = kMiB,
              .warmups = 1,
@@ -262,7 +310,8 @@ Shape ShapeOf(std::string_view option) {
   return shape;
 }
 
-Status RunAll(const Shape& shape, const std::string& json_path) {
+Status RunAll(const Shape& shape, const std::set<std::string>& only,
+              const std::string& json_path) {
   NS_RETURN_IF_ERROR(cuda::CountCudaDevices().status());
   NS_ASSIGN_OR_RETURN(auto device, CudaDevice::Create(0, std::make_shared<NoCollectives>()));
   NS_ASSIGN_OR_RETURN(const Json copy, MeasureCopy(*device, shape.copied_bytes));
@@ -273,6 +322,7 @@ Status RunAll(const Shape& shape, const std::string& json_path) {
                  {"cases", Json::array()}};
   for (const Case& c : Cases()) {
     if (told_to_stop != 0) break;
+    if (!only.empty() && !only.contains(c.name)) continue;
     StatusOr<Json> measured = Measure(*device, c, shape, copy["gb_per_s"]);
     // One that does not fit this device is said, the others go on.
     result["cases"].push_back(measured.ok()
@@ -293,19 +343,23 @@ Status RunAll(const Shape& shape, const std::string& json_path) {
 int main(int argc, char** argv) {
   std::string_view option;
   std::string json_path;
+  std::set<std::string> only;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--quick" || argument == "--tiny") {
       option = argument;
     } else if (argument == "--json" && i + 1 < argc) {
       json_path = argv[++i];
+    } else if (argument == "--only" && i + 1 < argc) {
+      std::istringstream names(argv[++i]);
+      for (std::string name; std::getline(names, name, ',');) only.insert(name);
     } else {
-      std::cerr << "usage: gpu_kernels_bench [--quick|--tiny] [--json FILE]\n";
+      std::cerr << "usage: gpu_kernels_bench [--quick|--tiny] [--only CASE,...] [--json FILE]\n";
       return 2;
     }
   }
   std::signal(SIGTERM, [](int) { neuroshard::told_to_stop = 1; });
-  const neuroshard::Status status = neuroshard::RunAll(neuroshard::ShapeOf(option), json_path);
+  const neuroshard::Status status = neuroshard::RunAll(neuroshard::ShapeOf(option), only, json_path);
   if (status.ok()) return 0;
   std::cerr << "gpu_kernels_bench: " << neuroshard::Message(status) << "\n";
   return 1;

@@ -69,8 +69,10 @@ def samples_of(store, backend):
         yield sample, settings_of(environment["properties"]["settings"]), {"forward": row["forward_ms"], "backward": row["backward_ms"]}, environment["device"]
 
 
-def left_out(sample, device):
+def left_out(sample, device, optimizers):
     """Why FBGEMM cannot run it, or None."""
+    if optimizers and sample.optimizer not in optimizers:
+        return "optimizers that were not asked for"
     if sample.kernels:
         return "tables in host memory"
     if any(shard.cols % 4 for shard in sample.shards):
@@ -104,6 +106,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, required=True)
     parser.add_argument("--device", choices=tuple(BACKENDS), default="cuda")
     parser.add_argument("--seconds", type=float, default=50, help="no new sample after that")
+    parser.add_argument("--optimizers", help="with commas; samples of others are left out")
     options = parser.parse_args()
     ends = time.monotonic() + options.seconds
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -119,7 +122,7 @@ def main():
         if measured_on != name:
             sys.exit(f"the store has measurements of {measured_on}, this is {name}")
         total += 1
-        reason = left_out(sample, options.device)
+        reason = left_out(sample, options.device, options.optimizers and options.optimizers.split(","))
         if not reason and time.monotonic() < ends:
             try:
                 measured = measure_compute(sample, settings, device, clock, memory_bytes, lambda: None)
@@ -127,6 +130,8 @@ def main():
                                 "fbgemm_ms": {part: measured[part]["median_ms"] for part in ours_ms}})
             except (OutOfMemory, MemoryError, torch.OutOfMemoryError):
                 reason = "out of memory"
+            except RuntimeError as fault:  # a kernel that this build of FBGEMM lacks
+                reason = str(fault).splitlines()[0]
             gc.collect()
         if reason:
             skipped[reason] = skipped.get(reason, 0) + 1

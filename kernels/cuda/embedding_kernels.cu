@@ -37,20 +37,37 @@ class LaneGroup {
   unsigned mask_;
 };
 
+// The table of this block, as FindTable's: every lane of a warp looks at another one, so that up to
+// 32 tables take one trip to memory, and up to 1,024 two. Of all lanes.
+template <typename Table>
+__device__ TableBlock TableOfBlock(const Batched<Table>& batch) {
+  const std::int64_t block = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int low = 0, high = batch.num_tables;  // of the tables within is the last that starts before
+  while (high - low > 1) {
+    const int step = (high - low + kWarp - 1) / kWarp, mine = low + lane * step;
+    const bool begun = mine < high && __ldg(batch.first_block + mine) <= block;
+    const int last = __popc(__ballot_sync(0xffffffffu, begun)) - 1;
+    low += last * step;
+    high = low + step < high ? low + step : high;
+  }
+  return {low, block - __ldg(batch.first_block + low)};
+}
+
 __global__ void __launch_bounds__(kThreads) FillKernel(Batched<FillTable> batch) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const TableBlock found = TableOfBlock(batch);
   const FillTable table = batch.tables[found.table];
   FillBlockOfAnyType(table, found.block, static_cast<int>(threadIdx.x));
 }
 
 __global__ void __launch_bounds__(kThreads) LookupKernel(Batched<LookupTable> batch) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const TableBlock found = TableOfBlock(batch);
   GenerateLookups(batch.tables[found.table], found.block, static_cast<int>(threadIdx.x));
 }
 
 template <bool kCached>
-NS_DEVICE_CODE void PoolBlock(const Batched<PoolTable>& batch) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+__device__ void PoolBlock(const Batched<PoolTable>& batch) {
+  const TableBlock found = TableOfBlock(batch);
   const PoolTable table = batch.tables[found.table];
   PoolBagsOfAnyType<kCached>(table, found.block, static_cast<int>(threadIdx.x));
 }
@@ -65,8 +82,8 @@ __global__ void __launch_bounds__(kThreads, 2) SlotPoolKernel(Batched<PoolTable>
 }
 
 template <bool kCached>
-NS_DEVICE_CODE void GatherBlock(const Batched<GatherTable>& batch) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+__device__ void GatherBlock(const Batched<GatherTable>& batch) {
+  const TableBlock found = TableOfBlock(batch);
   const GatherTable table = batch.tables[found.table];
   GatherRowsOfAnyType<kCached>(table, found.block, static_cast<int>(threadIdx.x));
 }
@@ -80,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2) SlotGatherKernel(Batched<GatherTa
 }
 
 __global__ void __launch_bounds__(kThreads) SegmentKernel(Batched<SegmentTable> batch) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const TableBlock found = TableOfBlock(batch);
   const SegmentTable table = batch.tables[found.table];
   SumSegments(table, found.block, static_cast<int>(threadIdx.x));
 }
@@ -88,14 +105,14 @@ __global__ void __launch_bounds__(kThreads) SegmentKernel(Batched<SegmentTable> 
 template <typename Occurrence>
 __global__ void __launch_bounds__(kThreads)
     KeyKernel(Batched<KeyTable> batch, std::uint32_t* keys, Occurrence* occurrences) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const TableBlock found = TableOfBlock(batch);
   const KeyTable table = batch.tables[found.table];
   MakeKeys(table, keys, occurrences, found.block, static_cast<int>(threadIdx.x));
 }
 
 __global__ void __launch_bounds__(kThreads)
     CacheKeyKernel(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+  const TableBlock found = TableOfBlock(batch);
   MakeCacheKeysOfBlock(batch.tables[found.table], row_bits, keys, found.block,
                        static_cast<int>(threadIdx.x));
 }
@@ -108,8 +125,8 @@ __global__ void __launch_bounds__(kThreads) CacheKernel(CacheUse use) {
 
 // Tables of up to kMost vectors a lane. kMoments: ChunkUpdate's.
 template <int kMost, typename Occurrence, bool kMoments, bool kCached>
-NS_DEVICE_CODE void UpdateBlock(const Batched<UpdateTable>& batch, const UpdateStep& step) {
-  const TableBlock found = FindTable(batch.first_block, batch.num_tables, blockIdx.x);
+__device__ void UpdateBlock(const Batched<UpdateTable>& batch, const UpdateStep& step) {
+  const TableBlock found = TableOfBlock(batch);
   const UpdateTable table = batch.tables[found.table];
   const int lanes = UpdateLanes(table.vectors);
   const int thread = static_cast<int>(threadIdx.x);

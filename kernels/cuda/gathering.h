@@ -31,7 +31,7 @@ NS_DEVICE_CODE void GatherRows(const GatherTable& table, std::int64_t block, int
   const RowReader<Type, kCached> rows(table);
   auto* output = reinterpret_cast<Float4*>(table.output) + begin * table.vectors;
   typename RowReader<Type, kCached>::Places places;
-  rows.Find(begin, table.count, &places);
+  rows.template Find<1>({begin}, {count}, 0, &places);
 
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
     typename Type::Raw raw[kRowsInFlight];

@@ -356,13 +356,15 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.ends = pool.begins + 1;
     pool.bags = spec_.batch_size;
     pool.longest = kLongestBag;
+    pool.bags_per_thread =
+        long_bags.bags.empty() ? BagsPerThread(shapes[t].ids, spec_.batch_size) : 1;
     pool.mean = mean;
     pool.output = table.output;
     pool.output_stride = table.stride;
     pool.slots = cache.slots;
     pool.slot_of_row = cache.slot_of_row;
     lists.pools.push_back(pool);
-    lists.pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
+    lists.pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags, pool.bags_per_thread));
     if (long_bags.bags.empty()) continue;
 
     auto* partials = reinterpret_cast<float*>(batch_.at(place.segment_sums));
@@ -370,6 +372,7 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.ends = longs(place.segment_ends);
     pool.bags = static_cast<std::int64_t>(long_bags.begins.size());
     pool.longest = kSegment;
+    pool.bags_per_thread = 1;
     pool.mean = false;
     pool.output = partials;
     pool.output_stride = std::int64_t{table.vectors} * kVector;

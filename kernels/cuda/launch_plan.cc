@@ -45,8 +45,8 @@ NumberType TypeOf(DataType type) {
   return NumberType::kFp32;
 }
 
-std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags) {
-  return CeilOfQuotient(bags, BagsPerBlock(vectors));
+std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags, std::int32_t bags_per_thread) {
+  return CeilOfQuotient(CeilOfQuotient(bags, bags_per_thread), BagsPerBlock(vectors));
 }
 
 std::int64_t GatherBlocks(std::int32_t vectors, std::int64_t ids) {

@@ -27,7 +27,7 @@ class MemoryLayout {
 NumberType TypeOf(DataType type);
 inline std::int64_t VectorsOf(std::int64_t cols) { return (cols + kVector - 1) / kVector; }
 
-std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags);
+std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags, std::int32_t bags_per_thread = 1);
 std::int64_t GatherBlocks(std::int32_t vectors, std::int64_t ids);
 std::int64_t KeyBlocks(std::int64_t entries);
 std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors);

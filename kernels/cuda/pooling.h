@@ -1,7 +1,8 @@
 // Forward: the bodies of the kernels that pool rows into the output. A thread owns four columns of
-// one bag and talks to no other thread; the lanes of a bag are as many as the table has vectors, so
+// a bag and talks to no other thread; the lanes of a bag are as many as the table has vectors, so
 // narrow tables waste no lanes beside wide ones. Eight rows are in flight, and while they are the
-// ids of the next eight are loaded. Sums are formed in trees of eight, which keeps rounding errors
+// ids of the next eight are loaded: of one bag, or of two or four neighbours where bags are short,
+// which would leave memory idle one at a time. Sums are formed in trees, which keeps rounding errors
 // small.
 //
 // Bags longer than kLongestBag are cut into segments that different blocks sum, and their sums are
@@ -29,6 +30,9 @@ struct PoolTable {
   const std::int64_t* ends = nullptr;
   std::int64_t bags = 0;
   std::int64_t longest = 0;  // longer ones are left out
+  // 1, 2 or 4 (BagsPerThread); more than one of tables whose bags follow each other in `ids` and are
+  // no longer than `longest`.
+  std::int32_t bags_per_thread = 1;
   bool mean = false;
   float* output = nullptr;
   std::int64_t output_stride = 0;  // floats from one bag to the next
@@ -56,23 +60,30 @@ NS_DEVICE_CODE int PoolLanes(std::int32_t vectors) {
 }
 NS_DEVICE_CODE int BagsPerBlock(std::int32_t vectors) { return kThreads / PoolLanes(vectors); }
 
-NS_DEVICE_CODE Float4 TreeSum(const Float4 (&v)[kRowsInFlight]) {
-  return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+// For bags of so many ids on average: what fills the rows in flight.
+inline std::int32_t BagsPerThread(std::int64_t ids, std::int64_t bags) {
+  return ids <= 5 * bags / 4 ? 4 : ids <= 3 * bags ? 2 : 1;
+}
+
+// Of a power of two of values, at least two.
+template <int kCount>
+NS_DEVICE_CODE Float4 TreeSum(const Float4* v) {
+  if constexpr (kCount == 2) {
+    return v[0] + v[1];
+  } else {
+    return TreeSum<kCount / 2>(v) + TreeSum<kCount / 2>(v + kCount / 2);
+  }
 }
 
 NS_DEVICE_CODE int CountWithin(std::int64_t begin, std::int64_t end) {
   return end - begin < kRowsInFlight ? static_cast<int>(end - begin) : kRowsInFlight;
 }
 
-// The first rows of ids[begin .. end); a device has fewer than 2^32.
-NS_DEVICE_CODE void LoadIds(const std::int64_t* ids, std::int64_t begin, std::int64_t end,
-                            std::uint32_t (&rows)[kRowsInFlight]) {
-  const int count = CountWithin(begin, end);
-  NS_UNROLL
-  for (int k = 0; k < kRowsInFlight; ++k) {
-    rows[k] = 0;
-    if (k < count) rows[k] = static_cast<std::uint32_t>(LoadConstant(ids + begin + k));
-  }
+// The k-th of the ids in flight, from the first of the bags on: kRowsInFlight / kBags of each.
+template <int kBags>
+NS_DEVICE_CODE int IdOf(const int (&ends)[kBags], int done, int k) {
+  constexpr int kRows = kRowsInFlight / kBags;
+  return (k < kRows ? 0 : ends[k / kRows - 1]) + done + k % kRows;
 }
 
 // The rows of a table. kCached: of which some are in slots of a cache.
@@ -95,8 +106,20 @@ class RowReader {
     std::uint32_t slot[kCached ? kRowsInFlight : 1];
   };
 
-  NS_DEVICE_CODE void Find(std::int64_t begin, std::int64_t end, Places* places) const {
-    LoadIds(ids_, begin, end, places->row);
+  // The rows of the ids from `done` on of kBags bags, which follow each other from ids[begin] on
+  // and end `ends` ids later: as many as there is room for, one bag after the other; a device has
+  // fewer than 2^32.
+  template <int kBags>
+  NS_DEVICE_CODE void Find(std::int64_t begin, const int (&ends)[kBags], int done,
+                           Places* places) const {
+    NS_UNROLL
+    for (int k = 0; k < kRowsInFlight; ++k) {
+      const int i = IdOf<kBags>(ends, done, k);
+      places->row[k] = 0;
+      if (i < ends[k * kBags / kRowsInFlight]) {
+        places->row[k] = static_cast<std::uint32_t>(LoadConstant(ids_ + begin + i));
+      }
+    }
     if constexpr (kCached) {
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) {
@@ -121,47 +144,78 @@ class RowReader {
   std::int32_t vectors_;
 };
 
-template <typename Type, bool kCached>
+template <typename Type, bool kCached, int kBags>
 NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thread) {
+  constexpr int kRows = kRowsInFlight / kBags;
   const int lanes = PoolLanes(table.vectors);
   const int slot = thread / lanes;
   if (slot >= BagsPerBlock(table.vectors)) return;
-  const std::int64_t bag = block * BagsPerBlock(table.vectors) + slot;
-  if (bag >= table.bags) return;
-  const std::int64_t begin = LoadConstant(table.begins + bag);
-  const std::int64_t end = LoadConstant(table.ends + bag);
-  if (end - begin > table.longest) return;
-  const float scale = table.mean && end > begin ? 1.0F / static_cast<float>(end - begin) : 1.0F;
+  const std::int64_t first = (block * BagsPerBlock(table.vectors) + slot) * kBags;
+  if (first >= table.bags) return;
+  const std::int64_t begin = LoadConstant(table.begins + first);
+  int ends[kBags];
+  int longest = 0;
+  NS_UNROLL
+  for (int b = 0; b < kBags; ++b) {
+    const int before = b == 0 ? 0 : ends[b - 1];
+    ends[b] = before;
+    if (first + b < table.bags) ends[b] = static_cast<int>(LoadConstant(table.ends + first + b) - begin);
+    longest = ends[b] - before > longest ? ends[b] - before : longest;
+  }
+  if (longest > table.longest) return;
   const RowReader<Type, kCached> rows(table);
-  auto* output = reinterpret_cast<Float4*>(table.output + bag * table.output_stride);
 
   for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
-    Float4 sum = {0, 0, 0, 0};
+    Float4 sum[kBags];
+    NS_UNROLL
+    for (int b = 0; b < kBags; ++b) sum[b] = {0, 0, 0, 0};
     typename RowReader<Type, kCached>::Places places;
-    rows.Find(begin, end, &places);
-    for (std::int64_t i = begin; i < end; i += kRowsInFlight) {
-      const int count = CountWithin(i, end);
+    if constexpr (kBags == 1) rows.Find(begin, ends, 0, &places);
+    NS_NO_UNROLL
+    for (int done = 0; done < longest; done += kRows) {
+      if constexpr (kBags > 1) rows.Find(begin, ends, done, &places);
       typename Type::Raw raw[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) {
         raw[k] = {};
-        if (k < count) raw[k] = rows.Load(places, k, vector);
+        if (IdOf<kBags>(ends, done, k) < ends[k / kRows]) raw[k] = rows.Load(places, k, vector);
       }
-      rows.Find(i + kRowsInFlight, end, &places);
+      if constexpr (kBags == 1) rows.Find(begin, ends, done + kRows, &places);
       Float4 products[kRowsInFlight];
       NS_UNROLL
       for (int k = 0; k < kRowsInFlight; ++k) products[k] = Type::Widen(raw[k]);
       if (table.id_weights != nullptr) {
         NS_UNROLL
         for (int k = 0; k < kRowsInFlight; ++k) {
+          const int i = IdOf<kBags>(ends, done, k);
           float factor = 0;
-          if (k < count) factor = LoadConstant(table.id_weights + i + k);
+          if (i < ends[k / kRows]) factor = LoadConstant(table.id_weights + begin + i);
           products[k] = factor * products[k];
         }
       }
-      sum = sum + TreeSum(products);
+      NS_UNROLL
+      for (int b = 0; b < kBags; ++b) sum[b] = sum[b] + TreeSum<kRows>(products + b * kRows);
     }
-    output[vector] = scale * sum;
+    NS_UNROLL
+    for (int b = 0; b < kBags; ++b) {
+      if (first + b >= table.bags) continue;
+      const int ids = ends[b] - (b == 0 ? 0 : ends[b - 1]);
+      const float scale = table.mean && ids > 0 ? 1.0F / static_cast<float>(ids) : 1.0F;
+      float* const output = table.output + (first + b) * table.output_stride;
+      reinterpret_cast<Float4*>(output)[vector] = scale * sum[b];
+    }
+  }
+}
+
+template <typename Type, bool kCached>
+NS_DEVICE_CODE void PoolBagsOfAnyLength(const PoolTable& table, std::int64_t block, int thread) {
+  switch (table.bags_per_thread) {
+    case 4:
+      return PoolBags<Type, kCached, 4>(table, block, thread);
+    case 2:
+      return PoolBags<Type, kCached, 2>(table, block, thread);
+    default:
+      return PoolBags<Type, kCached, 1>(table, block, thread);
   }
 }
 
@@ -169,11 +223,11 @@ template <bool kCached>
 NS_DEVICE_CODE void PoolBagsOfAnyType(const PoolTable& table, std::int64_t block, int thread) {
   switch (table.type) {
     case NumberType::kFp32:
-      return PoolBags<Fp32, kCached>(table, block, thread);
+      return PoolBagsOfAnyLength<Fp32, kCached>(table, block, thread);
     case NumberType::kFp16:
-      return PoolBags<Fp16, kCached>(table, block, thread);
+      return PoolBagsOfAnyLength<Fp16, kCached>(table, block, thread);
     case NumberType::kBf16:
-      return PoolBags<Bf16, kCached>(table, block, thread);
+      return PoolBagsOfAnyLength<Bf16, kCached>(table, block, thread);
   }
 }
 
@@ -200,7 +254,7 @@ NS_DEVICE_CODE void SumSegments(const SegmentTable& table, std::int64_t block, i
         values[k] = {0, 0, 0, 0};
         if (k < count) values[k] = LoadConstant(first + k * table.vectors);
       }
-      sum = sum + TreeSum(values);
+      sum = sum + TreeSum<kRowsInFlight>(values);
     }
     output[vector] = scale * sum;
   }

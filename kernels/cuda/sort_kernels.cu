@@ -13,7 +13,7 @@ cudaError_t SortPairs(void* scratch, std::size_t* scratch_bytes, const std::uint
                       std::int64_t entries, int key_bits, cudaStream_t stream) {
   return cub::DeviceRadixSort::SortPairs(
       scratch, *scratch_bytes, keys, sorted_keys, static_cast<const Payload*>(occurrences),
-      static_cast<Payload*>(sorted_occurrences), entries, 0, key_bits, stream);
+      static_cast<Payload*>(sorted_occurrences), static_cast<int>(entries), 0, key_bits, stream);
 }
 
 }  // namespace
@@ -34,8 +34,8 @@ cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::u
                                std::int64_t entries, int key_bits, cudaStream_t stream) {
   std::size_t sort_bytes = *scratch_bytes, keep_bytes = *scratch_bytes;
   if (const cudaError_t error = cub::DeviceRadixSort::SortKeys(
-          scratch, sort_bytes, static_cast<const std::uint64_t*>(keys), sorted_keys, entries, 0,
-          key_bits, stream);
+          scratch, sort_bytes, static_cast<const std::uint64_t*>(keys), sorted_keys,
+          static_cast<int>(entries), 0, key_bits, stream);
       error != cudaSuccess) {
     return error;
   }

@@ -29,6 +29,14 @@ T __shfl_xor_sync(unsigned mask, T value, int distance) {
   std::memcpy(&value, words, sizeof value);
   return value;
 }
+inline unsigned __ballot_sync(unsigned mask, bool value) {
+  unsigned bits = value ? 1U << (threadIdx.x % 32) : 0;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    bits |= __shfl_xor_sync(mask, bits, distance);
+  }
+  return bits;
+}
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline void __syncwarp(unsigned mask = 0xffffffffU) { ::neuroshard::cuda::simt::SyncWarp(mask); }
 
 template <typename T>
