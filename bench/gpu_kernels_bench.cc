@@ -180,15 +180,15 @@ StatusOr<Batch> MakeBatch(const Case& c, const EmbeddingOpSpec& spec, std::uint6
     std::vector<std::int64_t> ids = lookups.ids;
     std::sort(ids.begin(), ids.end());
     const bool pooled = c.pooling_mode != PoolingMode::kNone;
-    batch.traffic.push_back({.batch_size = pooled ? spec.batch_size
-                                                  : static_cast<std::int64_t>(ids.size()),
-                             .ids = static_cast<std::int64_t>(ids.size()),
-                             .distinct_rows = std::unique(ids.begin(), ids.end()) - ids.begin(),
-                             .cols = spec.tables[t].cols,
-                             .weight_bytes = c.type == DataType::kFp32 ? 4 : 2,
-                             .scale_bytes = c.weighted ? 4 : 0,
-                             .state_bytes = c.optimizer == Optimizer::kRowwiseAdagrad ? 4 : 0,
-                             .moment_bytes = c.optimizer == Optimizer::kAdam ? 8 : 0});
+    batch.traffic.push_back(
+        {.batch_size = pooled ? spec.batch_size : static_cast<std::int64_t>(ids.size()),
+         .ids = static_cast<std::int64_t>(ids.size()),
+         .distinct_rows = std::unique(ids.begin(), ids.end()) - ids.begin(),
+         .cols = spec.tables[t].cols,
+         .weight_bytes = c.type == DataType::kFp32 ? 4 : 2,
+         .scale_bytes = c.weighted ? 4 : 0,
+         .state_bytes = c.optimizer == Optimizer::kRowwiseAdagrad ? 4 : 0,
+         .moment_bytes = c.optimizer == Optimizer::kAdam ? 8 : 0});
     batch.inputs.push_back(std::move(lookups));
     batch.plans.push_back(std::move(plan));
   }
@@ -310,8 +310,7 @@ Shape ShapeOf(std::string_view option) {
   return shape;
 }
 
-Status RunAll(const Shape& shape, const std::set<std::string>& only,
-              const std::string& json_path) {
+Status RunAll(const Shape& shape, const std::set<std::string>& only, const std::string& json_path) {
   NS_RETURN_IF_ERROR(cuda::CountCudaDevices().status());
   NS_ASSIGN_OR_RETURN(auto device, CudaDevice::Create(0, std::make_shared<NoCollectives>()));
   NS_ASSIGN_OR_RETURN(const Json copy, MeasureCopy(*device, shape.copied_bytes));
@@ -359,7 +358,8 @@ int main(int argc, char** argv) {
     }
   }
   std::signal(SIGTERM, [](int) { neuroshard::told_to_stop = 1; });
-  const neuroshard::Status status = neuroshard::RunAll(neuroshard::ShapeOf(option), only, json_path);
+  const neuroshard::Status status =
+      neuroshard::RunAll(neuroshard::ShapeOf(option), only, json_path);
   if (status.ok()) return 0;
   std::cerr << "gpu_kernels_bench: " << neuroshard::Message(status) << "\n";
   return 1;

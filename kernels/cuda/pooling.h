@@ -159,7 +159,8 @@ NS_DEVICE_CODE void PoolBags(const PoolTable& table, std::int64_t block, int thr
   for (int b = 0; b < kBags; ++b) {
     const int before = b == 0 ? 0 : ends[b - 1];
     ends[b] = before;
-    if (first + b < table.bags) ends[b] = static_cast<int>(LoadConstant(table.ends + first + b) - begin);
+    if (first + b < table.bags)
+      ends[b] = static_cast<int>(LoadConstant(table.ends + first + b) - begin);
     longest = ends[b] - before > longest ? ends[b] - before : longest;
   }
   if (longest > table.longest) return;

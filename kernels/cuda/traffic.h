@@ -25,20 +25,23 @@ constexpr std::int64_t NominalForwardBytes(const TableTraffic& t) {
 
 // Every distinct row is read from memory once and found in a cache afterwards.
 constexpr std::int64_t DistinctForwardBytes(const TableTraffic& t) {
-  return t.distinct_rows * t.cols * t.weight_bytes + t.ids * (8 + t.scale_bytes) + t.batch_size * (t.cols * 4 + 8);
+  return t.distinct_rows * t.cols * t.weight_bytes + t.ids * (8 + t.scale_bytes) +
+         t.batch_size * (t.cols * 4 + 8);
 }
 
 // Every occurrence reads its gradient, every distinct row is read and written, its state too, in
 // sectors of 32 bytes. Without the sort.
 constexpr std::int64_t NominalBackwardBytes(const TableTraffic& t) {
   return t.ids * (t.cols * 4 + 8 + t.scale_bytes) +
-         t.distinct_rows * (2 * t.cols * (t.weight_bytes + t.moment_bytes) + (t.state_bytes > 0 ? 64 : 0));
+         t.distinct_rows *
+             (2 * t.cols * (t.weight_bytes + t.moment_bytes) + (t.state_bytes > 0 ? 64 : 0));
 }
 
 // The gradient of a sample is read once and found in a cache by the sample's other ids.
 constexpr std::int64_t DistinctBackwardBytes(const TableTraffic& t) {
   return t.batch_size * t.cols * 4 + t.ids * (8 + t.scale_bytes) +
-         t.distinct_rows * (2 * t.cols * (t.weight_bytes + t.moment_bytes) + (t.state_bytes > 0 ? 64 : 0));
+         t.distinct_rows *
+             (2 * t.cols * (t.weight_bytes + t.moment_bytes) + (t.state_bytes > 0 ? 64 : 0));
 }
 
 // Making keys, sorting them by digits of eight bits (one counting pass over the keys, then every
