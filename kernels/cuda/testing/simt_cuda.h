@@ -9,6 +9,8 @@
 
 #include "kernels/cuda/testing/simt_emulator.h"
 
+// The names are CUDA's.
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-sizeof-expression)
 #undef __global__
 #undef __device__
 #undef __launch_bounds__
@@ -43,6 +45,7 @@ template <typename T>
 T __ldg(const T* address) {
   return *address;
 }
+// NOLINTEND(bugprone-reserved-identifier,bugprone-sizeof-expression)
 
 // Kernels need no loading here.
 template <typename T>
