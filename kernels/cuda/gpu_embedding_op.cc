@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -209,6 +210,9 @@ Status GpuEmbeddingOp::CheckRoom(std::int64_t bytes) const {
 Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
                                   const std::function<Status(const BatchPlaces&)>& fill) {
   BatchPlaces places = PlaceBatch(spec_, shapes);
+  if (places.entries > std::numeric_limits<std::int32_t>::max()) {  // which sorts count in
+    return InvalidArgument("inputs: {} ids in all, a gpu has fewer than 2^31", places.entries);
+  }
   if (places.entries > 0) {
     NS_ASSIGN_OR_RETURN(places.scratch_bytes,
                         gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));

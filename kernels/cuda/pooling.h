@@ -1,9 +1,8 @@
 // Forward: the bodies of the kernels that pool rows into the output. A thread owns four columns of
 // a bag and talks to no other thread; the lanes of a bag are as many as the table has vectors, so
-// narrow tables waste no lanes beside wide ones. Eight rows are in flight, and while they are the
-// ids of the next eight are loaded: of one bag, or of two or four neighbours where bags are short,
-// which would leave memory idle one at a time. Sums are formed in trees, which keeps rounding errors
-// small.
+// narrow tables waste no lanes beside wide ones. Eight rows are in flight: of one bag, and the ids
+// of the next eight are loaded meanwhile; or, where bags are short, of two or four neighbours, since
+// one at a time would leave memory idle. Sums are formed in trees, which keeps rounding errors small.
 //
 // Bags longer than kLongestBag are cut into segments that different blocks sum, and their sums are
 // added in order: no bag makes the rest of the device wait.

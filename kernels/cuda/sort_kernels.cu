@@ -7,6 +7,7 @@
 namespace neuroshard::cuda {
 namespace {
 
+// Entries are counted in 32 bits, for which CUB is tuned; an op has fewer than 2^31.
 template <typename Payload>
 cudaError_t SortPairs(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
                       std::uint32_t* sorted_keys, const void* occurrences, void* sorted_occurrences,
