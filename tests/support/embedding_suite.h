@@ -52,6 +52,8 @@ class EmbeddingSuite : public ::testing::Test {
 TYPED_TEST_SUITE_P(EmbeddingSuite);
 
 TYPED_TEST_P(EmbeddingSuite, RandomTablesAgreeWithTheOracle) {
+  // Also bags so short that a thread of a GPU pools two or four of them.
+  constexpr std::int64_t kLongest[] = {12, 5, 2};
   Random random(11);
   for (int trial = 0; trial < 12; ++trial) {
     EmbeddingOpSpec spec;
@@ -65,8 +67,8 @@ TYPED_TEST_P(EmbeddingSuite, RandomTablesAgreeWithTheOracle) {
       spec.tables.push_back({rows, random.Between(1, 300),
                              random.Below(2) == 0 ? PoolingMode::kSum : PoolingMode::kMean,
                              TypeParam::kTypes[random.Below(std::size(TypeParam::kTypes))]});
-      inputs.push_back(
-          RandomLookups(random, rows, spec.batch_size, 12, trial % 3 != 0 && t % 2 == 0));
+      inputs.push_back(RandomLookups(random, rows, spec.batch_size, kLongest[(trial + t) % 3],
+                                     trial % 3 != 0 && t % 2 == 0));
     }
     OpBesideOracle pair = this->Make(spec, inputs, random);
     pair.ForwardAgrees();
