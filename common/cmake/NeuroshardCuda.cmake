@@ -1,5 +1,14 @@
 # Which CUDA toolkit compiles the kernels, and for what. Functions alone: cuda_test.cmake calls them without a project.
 
+# neuroshard_find_cuda_toolkit(): find_package(CUDAToolkit REQUIRED). The module of CMake 3.25, which Debian 12 has, sets a property of
+# CUDA::nvToolsExt, a library that CUDA 13 no longer has, and configuring fails there; so there is a target of that name, which nothing uses.
+macro(neuroshard_find_cuda_toolkit)
+  if(NOT TARGET CUDA::nvToolsExt)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+endmacro()
+
 # neuroshard_cuda_12_compiler(VARIABLE FOLDER...): the nvcc of the newest toolkit 12.x that is installed as FOLDER/cuda-12.N; else empty.
 function(neuroshard_cuda_12_compiler variable)
   set(found)

@@ -1,4 +1,5 @@
-# cmake -DWORK=FOLDER -P cuda_test.cmake: NeuroshardCuda.cmake on folders that look like toolkits.
+# cmake -DWORK=FOLDER [-DNVCC=FILE] -P cuda_test.cmake: NeuroshardCuda.cmake on folders that look like toolkits, and on the real one of NVCC under
+# the module as CMake 3.25.1 has it, also where the installed module was patched.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/NeuroshardCuda.cmake)
 function(expect what found expected)
@@ -27,3 +28,20 @@ foreach(case "12.0.140;75-real;80-real;90;525 or newer" "12.6.85;75-real;80-real
   neuroshard_cuda_driver(driver ${version})
   expect("${version}" "${architectures};${driver}" "${case}")
 endforeach()
+
+if(NVCC)
+  set(project ${WORK}/project)
+  foreach(module FindCUDAToolkit FindPackageHandleStandardArgs FindPackageMessage)
+    file(READ ${CMAKE_ROOT}/Modules/${module}.cmake text)
+    string(REPLACE "if(TARGET CUDA::nvToolsExt AND CMAKE_MINIMUM_REQUIRED_VERSION" "if(CMAKE_MINIMUM_REQUIRED_VERSION" text "${text}")
+    file(WRITE ${project}/modules/${module}.cmake "${text}")
+  endforeach()
+  file(WRITE ${project}/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
+    project(finds_cuda CXX)
+    set(CMAKE_CUDA_COMPILER ${NVCC})
+    list(APPEND CMAKE_MODULE_PATH \${CMAKE_CURRENT_SOURCE_DIR}/modules ${CMAKE_CURRENT_LIST_DIR})
+    include(NeuroshardCuda)
+    neuroshard_find_cuda_toolkit()")
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${project} -B ${project}/build RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  expect("CUDA with the module of CMake 3.25.1: ${said}" "${status}" "0")
+endif()
