@@ -21,7 +21,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 pack=(gzip -n)
-[[ $out != *.xz ]] || pack=(xz)
+# Each program with GPU code has all of it, 3 MB for one architecture and 16 MB for five: a window over the whole bundle stores it once.
+[[ $out != *.xz ]] || pack=(xz --lzma2=preset=6,dict=256MiB)
 binaries=("$bin/neuroshard-worker" "$bin/neuroshard" "${more[@]}")
 for tool in patchelf ldd strip python3; do
   command -v "$tool" >/dev/null || { echo "$tool is missing; deploy/install_packages.sh installs it" >&2; exit 1; }
@@ -95,8 +96,9 @@ tar -C "$work" --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=
 bytes=$(stat -c %s "$out.part")
 if [ "$bytes" -gt "$max_bytes" ]; then
   rm -f "$out.part"
-  echo "the bundle would have $bytes bytes, more than $max_bytes: something large came in, see the folder lib of an unpacked bundle" >&2
+  echo "the bundle would have $bytes bytes, more than $max_bytes. Every program with GPU code has all of it: name a file .tar.xz, which stores it once," \
+    "or build for one architecture (-DCMAKE_CUDA_ARCHITECTURES=90-real). Else something large came in, see the folder lib of an unpacked bundle" >&2
   exit 1
 fi
 mv "$out.part" "$out"
-echo "$out: $((bytes / 1000)) kB, $(ls "$bundle/lib" | wc -l) libraries"
+echo "$out: $((bytes / 1000)) kB, $(ls "$bundle/lib" | wc -l) libraries, $(sed -n 's/^needs for GPUs/for GPUs/p' "$bundle/BUNDLE.txt")"

@@ -1,42 +1,44 @@
 #!/usr/bin/env bash
 # Everything that only a GPU host can show, in one go, without network, compiler or Python packages (bench/gpu/README.md):
-#   bench/gpu/run.sh [--out DIR] [--minutes 9] [--only PART,...] [--bin DIR] [--backend cuda|cpu] [--sweep FILE] [--rehearse]
-# Parts, in this order: gpu_tests nccl_tests memcheck racecheck synccheck kernels torch collectives ranks sweep model fbgemm. One that cannot
-# run here says why and is left out. Programs come from --bin, else from the bundle that this script lies in, else they are built in build/gpu.
-# --out has at most eight files: RESULTS.md and results.json (written anew with every part), kernels.json, peers.json, profile.db (the sweep)
-# and profile.db.gz (the same, once a minute), model.tar.gz (trained on it), log.txt. Run again with the same --out, it goes on with what is
-# missing and resumes the sweep; a killed run keeps what it measured. --rehearse: whether all of it runs, on shapes so small that no time means
-# anything (tests/fake_gpu).
-# Exit 0: all that could run went well; 1: a part failed or was cut (the sweep may be), or --out cannot be written to; 2: usage; 3: no GPU,
+#   bench/gpu/run.sh [--out DIR] [--minutes 9] [--only PART,...] [--bin DIR] [--backend cuda|cpu] [--sweeps DIR] [--plans DIR] [--rehearse]
+# Parts, in the order of what they are worth: smoke gpu_tests kernels sweep (a minute) fbgemm memcheck sweep (more) large plans host nccl_tests
+# ranks collectives torch sweep (the rest) model. One that cannot run here says why and is left out; where no kernel runs at all, nothing else
+# is tried. Programs come from --bin, else from the bundle that this script lies in, else they are built in build/gpu.
+# --out has at most seven small files, each whole at any moment: RESULTS.md and results.json (written anew with every part), kernels.json,
+# peers.json, profile.db.gz (what the sweeps measured, copied every ten seconds), model.tar.gz (trained on it), log.txt. Run again with the same
+# --out, it goes on with what is missing and resumes the sweeps; a killed run keeps what it measured. --rehearse: whether all of it runs, on
+# shapes so small that no time means anything (tests/fake_gpu).
+# Exit 0: all that could run went well; 1: a part failed or was cut (a sweep may be), or --out cannot be written to; 2: usage; 3: no GPU,
 # nothing was done.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-# The most seconds of each part; of the sweep the least, it gets what the others leave. Together at most ten minutes (tests/gpu_run).
-limits=(gpu_tests:60 nccl_tests:40 memcheck:30 racecheck:30 synccheck:30 kernels:90 torch:50 collectives:40 ranks:30 sweep:60 model:50 fbgemm:60)
+# The most seconds of each part; of the sweep its first minute, it gets what the others leave. Together at most ten minutes (tests/gpu_run).
+limits=(smoke:20 gpu_tests:50 kernels:45 sweep:60 fbgemm:50 memcheck:20 large:45 plans:40 host:50 nccl_tests:30 ranks:30 collectives:30 torch:40 model:50)
 all_parts=("${limits[@]%:*}")
 declare -A limit
 for part in "${limits[@]}"; do limit[${part%:*}]=${part#*:}; done
-rehearse=no minutes=9 bin='' out='' backend=cuda only='' sweep=$root/configs/sweeps/gpu_compute.yaml
+rehearse=no minutes=9 bin='' out='' backend=cuda only='' sweeps=$root/configs/sweeps plans=$here/plans
 usage() { echo "$1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
-    --out | --minutes | --only | --bin | --backend | --sweep) [ $# -gt 1 ] || usage "$1 needs a value" ;;&
+    --out | --minutes | --only | --bin | --backend | --sweeps | --plans) [ $# -gt 1 ] || usage "$1 needs a value" ;;&
     --out) out=$2; shift 2 ;;
     --minutes) minutes=$2; shift 2 ;;
     --only) only=${2//,/ }; shift 2 ;;
     --bin) bin=$2; shift 2 ;;
     --backend) backend=$2; shift 2 ;;
-    --sweep) sweep=$2; shift 2 ;;
+    --sweeps) sweeps=$2; shift 2 ;;
+    --plans) plans=$2; shift 2 ;;
     --rehearse) rehearse=yes; shift ;;
-    --help | -h) sed -n '2,12s/^# //p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,13s/^# //p' "$0"; exit 0 ;;
     *) usage "unknown argument: $1 (try --help)" ;;
   esac
 done
 [[ $minutes =~ ^[1-9][0-9]*$ ]] || usage "--minutes must be a whole number of at least 1, got $minutes"
 [[ $backend =~ ^(cuda|cpu)$ ]] || usage "--backend must be cuda or cpu, got $backend"
-[ -r "$sweep" ] || usage "--sweep: cannot read $sweep"
+[ -r "$sweeps/gpu_compute.yaml" ] || usage "--sweeps: cannot read $sweeps/gpu_compute.yaml"
 for part in $only; do [[ " ${all_parts[*]} " == *" $part "* ]] || usage "--only: unknown part $part; there are: ${all_parts[*]}"; done
 ends=$((SECONDS + minutes * 60))
 left() { local s=$((ends - SECONDS)); echo $((s > 0 ? s : 0)); }
@@ -79,7 +81,7 @@ if [ -z "$bin" ]; then
     bin=$root/build/gpu/bin
     echo "building in $root/build/gpu"
     mkdir -p "$root/build"
-    { cmake --preset release -B "$root/build/gpu" -S "$root" -DNEUROSHARD_BUILD_BENCH=ON -DNEUROSHARD_BUILD_TESTS=ON -DNEUROSHARD_CUDA_12=ON &&
+    { cmake --preset release -B "$root/build/gpu" -S "$root" -DNEUROSHARD_BUILD_BENCH=ON -DNEUROSHARD_BUILD_TESTS=ON -DNEUROSHARD_CUDA_12=ON -DNEUROSHARD_REQUIRE_CUDA=ON &&
       cmake --build "$root/build/gpu" --parallel "$(nproc)" --target neuroshard_worker neuroshard_client neuroshard_pretrain bench_gpu_kernels \
         bench_gpu_collectives kernels_cuda_test kernels_nccl_test; } >"$root/build/gpu.log" 2>&1 || { tail -n 30 "$root/build/gpu.log"; exit 1; }
   fi
@@ -146,14 +148,15 @@ results_md() {
     output "$part" | sed -n '/^[A-Zt|]/p; /^$/p'
   done
   printf '\n## Tests\n\n'
-  for part in gpu_tests nccl_tests memcheck racecheck synccheck; do
+  for part in gpu_tests nccl_tests memcheck; do
     output "$part" | grep -E '^\[  (PASSED|FAILED) |^\[  SKIPPED .*listed|^=+ .*SUMMARY' | grep -v 'ms)$' | sed "s/^/    $part: /"
     case ${outcomes[$part]:-} in
       cut* | failed* | begun*) output "$part" | grep '^\[ RUN' | tail -n 1 | sed "s/^/    $part, the last that began: /" ;;
     esac
   done
-  printf '\n## Sweep\n\n'
-  for part in ranks sweep; do output "$part" | grep -E '^[a-z ]+ [0-9]+/[0-9]+' | tail -n 1 | sed "s/^/    $part: /"; done
+  printf '\n## Sweeps and plans\n\n'
+  for part in sweep large host ranks; do output "$part" | grep -E '^[a-z ]+ [0-9]+/[0-9]+' | tail -n 1 | sed "s/^/    $part: /"; done
+  output plans | sed -n '/^[A-Za-z0-9]/s/^/    /p'
 }
 results_json() {
   local part comma=
@@ -175,7 +178,7 @@ report() {
 # What is started ends with this script, even if that is killed; the sweep's client and workers would go on otherwise.
 tied=()
 if setpriv --pdeathsig TERM true 2>/dev/null; then tied=(setpriv --pdeathsig TERM); fi
-children=()
+children=() importing=
 stop_children() {
   local child tries=120  # timeout kills after 100
   for child in "${children[@]}"; do kill "$child" 2>/dev/null; done
@@ -189,6 +192,7 @@ stop_children() {
 finish() {
   local status=$?
   stop_children
+  [ -z "$importing" ] || kill "$importing" 2>/dev/null
   if ! report && [ "$status" -eq 0 ]; then
     echo "$out cannot be written to" >&2
     status=1
@@ -235,7 +239,9 @@ time_for() {
     return 1
   fi
   most=$(($2 < $(left) - keep ? $2 : $(left) - keep))
-  [ "$most" -gt 5 ] || { leave_out "$1" "no time left"; return 1; }
+  [ "$most" -gt 5 ] && return
+  [[ $(outcome "$1") =~ ^(cut|failed) ]] || leave_out "$1" "no time left"
+  return 1
 }
 
 # part NAME COMMAND...: unless it was done before.
@@ -277,19 +283,23 @@ start_worker() {
   workers+=(--workers "$address")
 }
 
-# keep_copy: all of profile.db in profile.db.gz, also of what is not in the file itself yet.
+# The store of all sweeps lies outside of --out: its samples are listed before the first is measured, in tens of megabytes.
+store=$scratch/profile.db
+# keep_copy: all of it, also of what is not in the file itself yet.
 keep_copy() {
-  local whole=$scratch/whole.db
-  rm -f "$whole"
-  [ -s "$out/profile.db" ] || return 0
-  timeout -s KILL 20 "$bin/neuroshard" store backup --store "$out/profile.db" "$whole" >>"$log" 2>&1 && put profile.db.gz < <(gzip -c "$whole")
+  rm -f "$scratch/whole.db"
+  [ -s "$store" ] || return 0
+  timeout -s KILL 20 "$bin/neuroshard" store backup --store "$store" "$scratch/whole.db" >>"$log" 2>&1 && put profile.db.gz < <(gzip -c "$scratch/whole.db")
 }
 
-# sweep_part NAME KIND FILE STORE MOST_SECONDS WORKER...: starts the workers, which may have a variable: "a:NCCL_HOSTID=a".
-sweep_part() {
-  local name=$1 kind=$2 file=$3 store=$4 status=124 began=$SECONDS until slice worker most
-  time_for "$name" "$5" || return 0
-  shift 5
+# with_workers NAME MOST_SECONDS COMMAND... -- WORKER...: runs the command with --workers and their addresses. Workers are started for it and may
+# have a variable: "a:NCCL_HOSTID=a". A copy of the store is kept every ten seconds.
+with_workers() {
+  local name=$1 status=0 began=$SECONDS until worker most command=() keeper
+  time_for "$name" "$2" || return 0
+  shift 2
+  while [ "$1" != -- ]; do command+=("$1"); shift; done
+  shift
   until=$((SECONDS + most))
   begin_part "$name" "$most"
   workers=()
@@ -302,27 +312,37 @@ sweep_part() {
       return 0
     fi
   done
-  # In slices, so that there is a small copy of the store whenever this is killed.
-  while [[ $status =~ ^(124|130)$ ]] && [ $((until - SECONDS)) -gt 5 ]; do
-    slice=$((until - SECONDS < 75 ? until - SECONDS : 60))
-    status=0
-    "${tied[@]}" timeout -s INT -k 10 "$slice" "$bin/neuroshard" sweep "$kind" "$file" "${workers[@]}" --store "$store" >>"$log" 2>&1 &
-    children+=($!)
-    wait $! || status=$?
-    unset 'children[-1]'
-    if [ "$store" = "$out/profile.db" ] && ! keep_copy; then
-      failed=1
-      echo "[$name] there is no whole copy of profile.db, log.txt says why" >&2
-    fi
-  done
+  (while sleep $keep_every; do keep_copy; done) &
+  keeper=$!
+  children+=("$keeper")
+  "${tied[@]}" timeout -s INT -k 10 "$((until - SECONDS > 1 ? until - SECONDS : 1))" "${command[@]}" "${workers[@]}" >>"$log" 2>&1 &
+  children+=($!)
+  wait $! || status=$?
+  unset 'children[-1]'
   stop_children
-  rm -f "$store-shm"
-  [ -s "$store-wal" ] || rm -f "$store-wal"  # who only reads leaves it, empty
+  keep_copy || status=uncopied
   case $status in
     0) end_part "$name" "done in $((SECONDS - began)) s" ;;
     124 | 130) end_part "$name" "cut after $((SECONDS - began)) s; run again, it goes on" ;;
+    uncopied) fail_part "$name" "failed after $((SECONDS - began)) s: there is no whole copy of the store" ;;
     *) fail_part "$name" "failed after $((SECONDS - began)) s, exit status $status" ;;
   esac
+}
+# sweep_part NAME MOST_SECONDS: the samples of its file that are not in the store yet.
+sweep_part() {
+  wanted "$1" || return 0
+  local file=$sweeps/gpu_$1.yaml
+  [ "$1" != sweep ] || file=$sweeps/gpu_compute.yaml
+  if [ -r "$file" ]; then with_workers "$1" "$2" "$bin/neuroshard" sweep compute "$file" --store "$store" -- w; else leave_out "$1" "there is no $file"; fi
+}
+# validate_plans WORKERS...: ranks of every plan, one after the other where the worker has fewer devices.
+validate_plans() {
+  local plan status=0
+  for plan in "$plans"/*.json; do
+    echo "${plan##*/}"
+    "$bin/neuroshard" validate "${plan%.json}.yaml" "$plan" --store "$store" --max-time-ms 200 "$@" || status=$?
+  done
+  return $status
 }
 
 driver=$(smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
@@ -332,84 +352,107 @@ note "== run of $(date -u +%FT%TZ), commit ${commit:-unknown}, $minutes minutes"
 {
   smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,ecc.mode.current,temperature.gpu --format=csv
   timeout -s KILL 10 "$bin/neuroshard-worker" --version
+  uname -r; getconf GNU_LIBC_VERSION; nproc; grep MemTotal /proc/meminfo; df -h "$scratch" | tail -n 1
+  for tool in python3 compute-sanitizer ncu nvcc; do command -v $tool; done
 } >>"$log" 2>&1
 report || unwritable
-small=() tiny=() few=()
-if [ "$rehearse" = yes ]; then small=(--small) tiny=(--tiny) few=(--gtest_filter=CudaDeviceTest.*-*Times*:*LargeTables*); fi
-# A third of the time is the sweep's and that of what is made of it.
-if wanted sweep && [[ $(outcome sweep) != done* ]]; then keep=$((minutes * 20)); fi
-if [ "$gpu" = yes ] && [ "$backend" = cuda ]; then
-  tests=$(program kernels_cuda_test)
-  part gpu_tests "$tests" "${few[@]}"
-  part nccl_tests "$(program kernels_nccl_test)"
-  # The sanitizers see every kernel once (tests/fake_gpu/every_kernel_test.sh).
-  sanitizer=$(command -v compute-sanitizer || ls /opt/nvidia/nsight-compute/*/host/*/sanitizer/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -n 1)
-  for name in memcheck racecheck synccheck; do
-    if [ -n "$sanitizer" ]; then
-      part $name "${tests:+$sanitizer}" --tool $name --error-exitcode 99 "$tests" --gtest_filter=CudaDeviceTest.EveryKernelOnce --gtest_brief=1
-    else
-      leave_out $name "there is no compute-sanitizer on the PATH"
-    fi
-  done
-  part kernels "$(program gpu_kernels_bench)" "${tiny[@]}" --json "$out/kernels.json"
-  if wanted torch && timeout -s KILL 30 python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    part torch python3 "$here/torch_embedding_bag.py" --kernels "$out/kernels.json" --json "$out/peers.json" --seconds 35
-  else
-    leave_out torch "python3 has no torch that sees a GPU"
-  fi
-  if known_library libnccl.so.2; then
-    part collectives "$(program gpu_collectives_bench)" "${small[@]}"
-  else
-    leave_out collectives "there is no libnccl.so.2"
-  fi
-else
-  for name in gpu_tests nccl_tests memcheck racecheck synccheck kernels torch collectives; do leave_out $name "no GPU"; done
-fi
+if [ -e "$out/profile.db.gz" ] && ! gunzip -c "$out/profile.db.gz" >"$store"; then unwritable; fi
+small=() tiny=() few=() keep_every=10
+if [ "$rehearse" = yes ]; then keep_every=1 small=(--small) tiny=(--tiny) few=(--gtest_filter=CudaDeviceTest.*-*Times*:*LargeTables*); fi
 
+# From a cold disk torch's first import may take minutes: it begins at once, and the parts that need torch wait for it.
+sees=
+if [ "$backend" = cuda ]; then sees='; assert torch.cuda.is_available()'; fi
+(
+  "${tied[@]}" timeout -k 1 240 python3 -c "import torch$sees; print('torch'); import numpy, fbgemm_gpu; print('fbgemm')" >"$scratch/torch.part" 2>/dev/null
+  mv "$scratch/torch.part" "$scratch/torch.said"
+) &
+importing=$!
+# python_has torch|fbgemm
+python_has() {
+  local until=$((SECONDS + 60))
+  while [ ! -e "$scratch/torch.said" ] && [ $SECONDS -lt $until ] && [ "$(left)" -gt 30 ]; do sleep 0.2; done
+  grep -qs "^$1" "$scratch/torch.said"
+}
+# for_parts NAME...: the seconds that those of them need which are still to run.
+for_parts() {
+  local part seconds=10
+  for part in "$@"; do if wanted "$part" && [[ $(outcome "$part") != done* ]]; then seconds=$((seconds + limit[$part])); fi; done
+  echo $seconds
+}
+
+on_gpu=no
+if [ "$gpu" = yes ] && [ "$backend" = cuda ]; then on_gpu=yes; fi
+# gpu_part NAME COMMAND...
+gpu_part() { if [ $on_gpu = yes ]; then part "$@"; else leave_out "$1" "no GPU"; fi; }
+# nccl_part NAME COMMAND...
+nccl_part() { if [ $on_gpu = no ] || known_library libnccl.so.2; then gpu_part "$@"; else leave_out "$1" "there is no libnccl.so.2"; fi; }
+
+tests=$(program kernels_cuda_test) bench=$(program gpu_kernels_bench) trainer=$(program neuroshard-pretrain)
+gpu_part smoke "$bench" --tiny
+if [ $on_gpu = yes ] && [[ $(outcome smoke) =~ ^(failed|cut) ]]; then
+  echo "no kernel runs here, so nothing else was tried: $log says why" >&2
+  exit 1
+fi
+gpu_part gpu_tests "$tests" "${few[@]}"
+gpu_part kernels "$bench" "${tiny[@]:---quick}" --json "$out/kernels.json"
+# FBGEMM and the model run samples of the sweep, so some of it comes first.
+sweep_part sweep "${limit[sweep]}"
+if ! wanted fbgemm || [[ $(outcome fbgemm) == done* ]]; then :
+elif [ ! -s "$store" ]; then
+  leave_out fbgemm "there is no sweep to compare with"
+elif python_has fbgemm; then
+  part fbgemm python3 "$here/fbgemm_tbe.py" --store "$store" --json "$out/peers.json" --device "$backend" --seconds 35
+else
+  leave_out fbgemm "python3 has no FBGEMM and torch for this device"
+fi
+# The sanitizer sees every kernel once (tests/fake_gpu/every_kernel_test.sh).
+sanitizer=$(command -v compute-sanitizer || ls /opt/nvidia/nsight-compute/*/host/*/sanitizer/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -n 1)
+if [ -n "$sanitizer" ] || [ $on_gpu = no ]; then
+  gpu_part memcheck "${tests:+$sanitizer}" --tool memcheck --error-exitcode 99 "$tests" --gtest_filter=CudaDeviceTest.EveryKernelOnce --gtest_brief=1
+else
+  leave_out memcheck "there is no compute-sanitizer on the PATH"
+fi
+more=$(($(left) - $(for_parts large plans host nccl_tests ranks collectives torch model)))
+sweep_part sweep $((more < 120 ? more : 120))
+sweep_part large "${limit[large]}"
+if compgen -G "$plans/*.json" >/dev/null; then
+  export -f validate_plans
+  export plans bin store
+  with_workers plans "${limit[plans]}" bash -c 'validate_plans "$@"' validate -- w
+else
+  leave_out plans "there are none in $plans"
+fi
+sweep_part host "${limit[host]}"
+nccl_part nccl_tests "$(program kernels_nccl_test)"
 # NCCL refuses two ranks on one device, unless they say that they are on different hosts: all collectives between two processes then, through
 # the loopback interface. It shows that they work, not how fast.
 if [ "$backend" = cuda ] && ! known_library libnccl.so.2; then
   leave_out ranks "there is no libnccl.so.2"
 else
   export NCCL_SOCKET_IFNAME=lo
-  sweep_part ranks comm "$root/configs/sweeps/gpu_ranks.yaml" "$scratch/ranks.db" "${limit[ranks]}" a:NCCL_HOSTID=a b:NCCL_HOSTID=b
+  with_workers ranks "${limit[ranks]}" "$bin/neuroshard" sweep comm "$root/configs/sweeps/gpu_ranks.yaml" --store "$scratch/ranks.db" -- a:NCCL_HOSTID=a b:NCCL_HOSTID=b
   unset NCCL_SOCKET_IFNAME
 fi
-
-keep=10  # and what follows the sweep
-peer=
-if [ "$backend" = cuda ]; then needs='; assert torch.cuda.is_available()'; else needs=; fi
-if wanted fbgemm && [[ $(outcome fbgemm) != done* ]] && timeout -s KILL 30 python3 -c "import fbgemm_gpu, numpy, torch$needs" 2>/dev/null; then
-  peer=python3
-  keep=$((keep + limit[fbgemm]))
+nccl_part collectives "$(program gpu_collectives_bench)" "${small[@]}"
+if wanted torch && [ $on_gpu = yes ] && python_has torch; then
+  part torch python3 "$here/torch_embedding_bag.py" --kernels "$out/kernels.json" --json "$out/peers.json" --seconds 30
+else
+  leave_out torch "python3 has no torch that sees a GPU"
 fi
-trainer=$(program neuroshard-pretrain)
-if [ -n "$trainer" ] && wanted model; then keep=$((keep + limit[model])); fi
-[[ $(outcome sweep) == done* ]] || note "== model: not of all of the sweep"
-if [ ! -e "$out/profile.db" ] && [ -e "$out/profile.db.gz" ]; then gunzip -k "$out/profile.db.gz" || unwritable; fi
-sweep_part sweep compute "$sweep" "$out/profile.db" "$(left)" w
-keep=10
+sweep_part sweep $(($(left) - $(for_parts model)))
 
-# Who reads the store leaves files beside it.
-[ ! -s "$out/profile.db.gz" ] || gunzip -c "$out/profile.db.gz" >"$scratch/profile.db"
+[[ $(outcome sweep) == done* ]] || note "== model: not of all of the sweep"
 # train_model: a model of the sweep, DEVICE/1 in model.tar.gz.
 train_model() {
-  "$trainer" train --store "$scratch/profile.db" --out "$scratch/models/$folder/1" && put model.tar.gz < <(tar -cz -C "$scratch/models" "$folder")
+  "$trainer" train --store "$store" --out "$scratch/models/$folder/1" && put model.tar.gz < <(tar -cz -C "$scratch/models" "$folder")
 }
-if [ -s "$scratch/profile.db" ]; then
+if [ -s "$store" ]; then
   export -f put train_model
-  export trainer out scratch folder
+  export trainer out scratch folder store
   part model ${trainer:+bash -c train_model}
 else
   leave_out model "there is no sweep to learn from"
-fi
-
-if [ -z "$peer" ]; then
-  leave_out fbgemm "python3 has no FBGEMM and torch for this device"
-elif [ -s "$scratch/profile.db" ]; then
-  part fbgemm "$peer" "$here/fbgemm_tbe.py" --store "$scratch/profile.db" --json "$out/peers.json" --device "$backend" --seconds 40
-else
-  leave_out fbgemm "there is no sweep to compare with"
 fi
 
 echo "$out/RESULTS.md"

@@ -24,11 +24,14 @@ rm -r "$work/programs" "$work/bundle.tar.gz"
 phase 'a run that is killed in the midst of its sweep'
 unpacked=$work/neuroshard-worker
 # So many samples that the sweep still runs when it is killed.
-sed 's/^num_samples: .*/num_samples: 160/' "$work/compute.yaml" >"$work/many.yaml"
-run=(env FAKE_GPUS=2 "PATH=$work/path:$PATH" "$unpacked/bench/gpu/run.sh" --rehearse --out "$work/out" --minutes 6 --sweep "$work/many.yaml")
+mkdir "$work/sweeps"
+sed 's/^num_samples: .*/num_samples: 160/' "$work/compute.yaml" >"$work/sweeps/gpu_compute.yaml"
+sed 's/^num_samples: .*/num_samples: 3/; $aseed: 3' "$work/compute.yaml" >"$work/sweeps/gpu_large.yaml"
+sed 's/^num_samples: .*/num_samples: 3/; $acompute_kernels: [fused_uvm]' "$work/compute.yaml" >"$work/sweeps/gpu_host.yaml"
+run=(env FAKE_GPUS=2 "PATH=$work/path:$PATH" "$unpacked/bench/gpu/run.sh" --rehearse --out "$work/out" --minutes 6 --sweeps "$work/sweeps")
 "${run[@]}" >"$work/run.said" 2>&1 &
 killed=$!
-until grep -q '^\[sweep\] at most' "$work/run.said" && [ -s "$work/out/profile.db" ]; do
+until grep -q '^\[sweep\] at most' "$work/run.said" && [ -s "$work/out/profile.db.gz" ]; do
   kill -0 "$killed" 2>/dev/null || fail 'the run ended before its sweep'
   sleep 0.05
 done
@@ -41,9 +44,9 @@ if pgrep -f "$unpacked/bin/"; then fail 'what a killed run had started goes on';
 phase 'the run again, which goes on'
 mv "$work/run.said" "$work/killed.said"
 "${run[@]}" >"$work/run.said" 2>&1 || fail 'the run failed'
-before=(gpu_tests nccl_tests memcheck racecheck synccheck kernels collectives ranks)
+before=(smoke gpu_tests kernels)
 for part in "${before[@]}"; do expect "$work/run.said" "^.$part. was done before"; done
-for part in "${before[@]}" sweep model; do expect "$work/out/RESULTS.md" "^| $part | done in"; done
+for part in "${before[@]}" memcheck sweep large host nccl_tests ranks collectives model; do expect "$work/out/RESULTS.md" "^| $part | done in"; done
 for part in torch fbgemm; do expect "$work/out/RESULTS.md" "^| $part | left out: python3 has no"; done
 expect "$work/out/RESULTS.md" "^# Measured on $name"
 expect "$work/out/RESULTS.md" 'A rehearsal: its times mean nothing'

@@ -13,7 +13,8 @@ fail() { echo "$1" >&2; cat "$work/said" "$work/out/log.txt" >&2 2>/dev/null || 
 mkdir "$work/path"
 printf '#!/bin/sh\nexec "%s" "$@"\n' "$python" >"$work/path/python3"
 chmod +x "$work/path/python3"
-cat >"$work/sweep.yaml" <<YAML
+mkdir "$work/sweeps"
+cat >"$work/sweeps/gpu_compute.yaml" <<YAML
 kind: compute
 num_samples: 6
 tables: $root/configs/workloads/dlrm_2021_tables856.csv
@@ -25,11 +26,12 @@ weighted: 0.25
 optimizers: [sgd, rowwise_adagrad]
 settings: {warmup_iterations: 1, min_iterations: 3, max_iterations: 5}
 YAML
-PATH=$work/path:$PATH "$root/bench/gpu/run.sh" --bin "$bin" --out "$work/out" --backend cpu --minutes 5 --only sweep,fbgemm --sweep "$work/sweep.yaml" \
+PATH=$work/path:$PATH "$root/bench/gpu/run.sh" --bin "$bin" --out "$work/out" --backend cpu --minutes 5 --only sweep,fbgemm --sweeps "$work/sweeps" \
   >"$work/said" 2>&1 || fail "the run failed"
 grep -q '^| fbgemm | done' "$work/out/RESULTS.md" || fail "FBGEMM did not run"
 grep -qE '^\| backward and update \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| -?[0-9.]+ \|' "$work/out/RESULTS.md" || fail "no table of FBGEMM's times"
 
+gunzip "$work/out/profile.db.gz"
 PYTHONPATH=$root/bench/gpu "$python" - "$work/out" <<'PYTHON' || fail "what was kept is wrong"
 import json, pathlib, random, sqlite3, sys
 import fbgemm_tbe

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run_test.sh BIN: bench/gpu/run.sh on a host without a GPU: it says so; with --backend cpu it measures; with programs that only pretend to
-# have a GPU it keeps what was done before a kill, goes on afterwards and after failures, which it tells, and leaves at most eight files; where
+# have a GPU it keeps what was done before a kill, goes on afterwards and after failures, which it tells, and leaves at most seven files; where no
+# kernel runs it stops, where
 # everything hangs it keeps to its time, and to a folder that is full or read-only it does not pretend to write.
 set -euo pipefail
 
@@ -19,10 +20,11 @@ for part in "${limits[@]}"; do
   total=$((total + ${part#*:}))
   [ "${part%:*}" = sweep ] || grep -qE "^\| .*\`${part%:*}\`.* \| ${part#*:}( each)? \|" "$root/bench/gpu/README.md" || fail "bench/gpu/README.md has another limit than $part"
 done
-[ ${#limits[@]} -eq 12 ] && [ $total -le 600 ] || fail "${#limits[@]} parts may take $total s"
+[ ${#limits[@]} -eq 14 ] && [ $total -le 600 ] || fail "${#limits[@]} parts may take $total s"
 [ "$(sed -n 's/.* minutes=\([0-9]*\) .*/\1/p' "$run")" -le 9 ] || fail "a run may take ten minutes"
 
-cat >"$work/sweep.yaml" <<YAML
+mkdir "$work/sweeps"
+cat >"$work/sweeps/gpu_compute.yaml" <<YAML
 kind: compute
 num_samples: 2
 tables: $root/configs/workloads/dlrm_2021_tables856.csv
@@ -32,6 +34,23 @@ batch_size: 64
 settings: {warmup_iterations: 1, min_iterations: 1, max_iterations: 1}
 YAML
 
+{ cat "$work/sweeps/gpu_compute.yaml" && echo 'seed: 2'; } >"$work/sweeps/gpu_large.yaml"
+# A plan of two ranks, which one worker runs one after the other.
+mkdir "$work/plans"
+cat >"$work/plans/two.yaml" <<YAML
+global_batch_size: 64
+topology: {hosts: [{num_devices: 2, memory_bytes: 268435456}]}
+tables:
+  - {name: a, num_embeddings: 1000, embedding_dim: 16, pooling_factor: 3}
+  - {name: b, num_embeddings: 2000, embedding_dim: 8, pooling_factor: 9}
+YAML
+"$bin/neuroshard-planner" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --models "$work" >"$work/planner.out" 2>/dev/null &
+planner=$!
+for _ in $(seq 600); do [ ! -s "$work/planner.out" ] || break; sleep 0.05; done
+"$bin/neuroshard" plan "$work/plans/two.yaml" --planner "$(sed -n 's/^listening on //p' "$work/planner.out")" --format json --out "$work/plans/two.json" >"$work/said" 2>&1 ||
+  fail "no plan"
+kill "$planner" && wait "$planner" || fail "the planner ended badly"
+
 if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
   status=0
   "$run" --bin "$bin" --out "$work/none" >"$work/said" 2>&1 || status=$?
@@ -40,11 +59,16 @@ if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
   [ ! -e "$work/none" ] || fail "a folder was made for nothing"
 fi
 
-"$run" --bin "$bin" --out "$work/out1" --backend cpu --minutes 3 --only ranks,sweep --sweep "$work/sweep.yaml" >"$work/said" 2>&1 ||
+"$run" --bin "$bin" --out "$work/out1" --backend cpu --minutes 3 --only ranks,sweep,large,host,plans --sweeps "$work/sweeps" --plans "$work/plans" >"$work/said" 2>&1 ||
   fail "the run on the CPU failed"
 expect "$work/out1/RESULTS.md" 'sweep: compute 2/2'
+expect "$work/out1/RESULTS.md" 'large: compute 2/2'
 expect "$work/out1/RESULTS.md" 'ranks: comm 10/10'
-gunzip -t "$work/out1/profile.db.gz"
+expect "$work/out1/RESULTS.md" '| host | left out: there is no .*gpu_host.yaml |'
+expect "$work/out1/RESULTS.md" '| plans | done'
+expect "$work/out1/log.txt" '^two.json'
+gunzip -c "$work/out1/profile.db.gz" >"$work/copy.db"
+"$bin/neuroshard" store info --store "$work/copy.db" >"$work/said" && expect "$work/said" validation
 
 # Pretends: a GPU, tests that pass, tests that skip themselves, a sanitizer that something kills, a benchmark that is killed the first time and
 # fails the second, one that works.
@@ -67,7 +91,6 @@ for _ in $(seq 600); do [ ! -s "$work/pid" ] || break; sleep 0.05; done
 for _ in $(seq 600); do kill -0 "$(cat "$work/pid")" 2>/dev/null || break; sleep 0.05; done
 if kill -0 "$(cat "$work/pid")" 2>/dev/null; then fail "a part outlives its run"; fi
 expect "$work/out2/RESULTS.md" '| gpu_tests | done'
-expect "$work/out2/RESULTS.md" '| memcheck | failed after [0-9]* s, exit status 137 |'
 expect "$work/out2/RESULTS.md" '| kernels | begun, not ended |'
 expect "$work/out2/RESULTS.md" '| collectives | not done |'
 status=0
@@ -78,12 +101,13 @@ expect "$work/out2/RESULTS.md" '| kernels | failed after .* exit status 1 |'
 expect "$work/out2/RESULTS.md" '^## kernels, which failed after .* exit status 1$'
 expect "$work/out2/RESULTS.md" '^| half |'
 expect "$work/out2/RESULTS.md" '| nccl_tests | left out: no such thing |'
+expect "$work/out2/RESULTS.md" '| memcheck | failed after [0-9]* s, exit status 137 |'
 expect "$work/out2/RESULTS.md" '| collectives | done in'
 expect "$work/out2/RESULTS.md" '^| all_gather | 1 |'
 expect "$work/out2/RESULTS.md" '| model | left out: there is no sweep to learn from |'
 expect "$work/out2/RESULTS.md" 'gpu_tests: .*3 tests'
 expect "$work/out2/results.json" '"device": "Fake 9000"'
-[ "$(find "$work/out1" "$work/out2" -type f | wc -l)" -le 8 ] || fail "too many files: $(ls "$work"/out*)"
+[ "$(find "$work/out1" "$work/out2" -type f | wc -l)" -le 14 ] || fail "too many files: $(ls "$work"/out*)"
 
 # Nothing answers, and nothing heeds a signal to end. In the background, as it takes its time.
 mkdir -p "$work/hanging"
@@ -97,9 +121,11 @@ hang() { # FOLDER OPTION...
   "$run" --bin "$work/hanging" --out "$work/$out" --minutes 1 "$@" >"$work/$out.said" 2>&1 || status=$?
   echo "$status $SECONDS" >"$work/$out.ended"
 }
-hang out3 &
+hang out3 --only gpu_tests,kernels,sweep &
 hanging=($!)
 hang out4 --only ranks,sweep &
+hanging+=($!)
+hang out5 &
 hanging+=($!)
 
 # A folder that nobody writes to: nothing is run. /proc/sys is such, also to root.
@@ -113,10 +139,11 @@ expect "$work/said" '^/proc/sys cannot be written to, it is full or read-only: s
 as_root=(unshare --mount)
 [ "$(id -u)" -eq 0 ] || as_root+=(--user --map-root-user)
 if "${as_root[@]}" mount -t tmpfs none "$work/lib" 2>/dev/null; then
-  mkdir "$work/full"
-  for case in "200k --bin $work/fake/bin --only gpu_tests,kernels" "100k --bin $bin --backend cpu --only sweep,model --sweep $work/sweep.yaml"; do
+  mkdir "$work/full" "$work/many"
+  sed 's/^num_samples: .*/num_samples: 600/' "$work/sweeps/gpu_compute.yaml" >"$work/many/gpu_compute.yaml"
+  for case in "200k --bin $work/fake/bin --only gpu_tests,kernels" "60k --bin $bin --backend cpu --minutes 1 --only sweep,model --sweeps $work/many"; do
     status=0 says='it is full or read-only: stopped'
-    [[ $case != *sweep* ]] || says='disk is full'
+    [[ $case != *sweep* ]] || says='there is no whole copy of the store'
     # shellcheck disable=SC2016,SC2086
     "${as_root[@]}" bash -c 'mount -t tmpfs -o "size=$2" none "$1" && "$0" --out "$1" "${@:3}"; status=$?; cp "$1/RESULTS.md" "$1.md"; exit $status' \
       "$run" "$work/full" $case >"$work/said" 2>&1 || status=$?
@@ -129,13 +156,16 @@ else
 fi
 
 wait "${hanging[@]}"
-for out in out3 out4; do
+for out in out3 out4 out5; do
   read -r status seconds <"$work/$out.ended"
   [ "$status" -eq 1 ] && [ "$seconds" -le 120 ] || fail "where everything hangs a run of a minute took $seconds s, status $status"
 done
-expect "$work/out4/RESULTS.md" '| ranks | failed: a worker did not start |'
+expect "$work/out4/RESULTS.md" '| sweep | failed: a worker did not start |'
 expect "$work/out3/RESULTS.md" '| gpu_tests | cut after'
 expect "$work/out3/RESULTS.md" 'gpu_tests, the last that began: .*Some.Test'
 expect "$work/out3/RESULTS.md" '| kernels | left out: no time left |'
 expect "$work/out3/RESULTS.md" '| sweep | '
+expect "$work/out5/RESULTS.md" '| smoke | cut after'
+expect "$work/out5/RESULTS.md" '| gpu_tests | not done |'
+expect "$work/out5.said" 'no kernel runs here, so nothing else was tried'
 echo "bench/gpu/run.sh keeps its word"
