@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Downloads FBGEMM's wheel, cuts its lookup kernels down to one GPU architecture and to the optimizers that are compared, and packs what is left:
 
-  bench/gpu/pack_fbgemm.py --architecture 90 --out fbgemm.tar.xz    # 23 MB of 465; needs pip, readelf and zstandard (PyPI)
+  bench/gpu/pack_fbgemm.py --architecture 90 --out fbgemm.tar.xz    # 28 MB of 465; needs pip, readelf and zstandard (PyPI)
 
 For hosts without network (bench/gpu/VISIT.md): unpacked into a folder on PYTHONPATH, where python3 has the torch that this FBGEMM was built for.
 Machine code of other architectures, and of kernels that fbgemm_tbe.py and fbgemm_cases.py do not call, becomes zeros, which pack to nothing; a
