@@ -72,7 +72,8 @@ class CommandLineTest : public ::testing::Test {
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     std::ostringstream out;
     std::ostringstream err;
-    const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), {out, err, false});
+    const int code =
+        RunCommandLine(static_cast<int>(argv.size()), argv.data(), {out, err, err_is_terminal_});
     out_ = out.str();
     err_ = err.str();
     return code;
@@ -84,6 +85,7 @@ class CommandLineTest : public ::testing::Test {
   FakePlanner planner_;
   std::string out_;
   std::string err_;
+  bool err_is_terminal_ = false;
 };
 
 }  // namespace neuroshard::testing

@@ -6,15 +6,19 @@
 #include <prometheus/registry.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "client/cli/command_line_fixture.h"
 #include "common/base/build_info.h"
 #include "common/base/violations.h"
+#include "common/cli/command_line_parse.h"
 #include "common/codec/text_file.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/status_mapping.h"
@@ -51,6 +55,91 @@ std::size_t LongestLine(const std::string& text) {
 TEST_F(CommandLineTest, SaysItsVersion) {
   EXPECT_EQ(Run({"--version"}), 0);
   EXPECT_EQ(out_, BuildText() + "\n");
+}
+
+// Parses, and ends before the command is run.
+class AppThatRunsNothing : public CLI::App {
+ public:
+  AppThatRunsNothing() : CLI::App("", "neuroshard") {}
+  void pre_callback() override { throw CLI::Success(); }
+};
+
+// Parses `path` with a variable of the environment for every option that has one, and the option
+// itself besides where `given`. Counts options in `looked_at`.
+void ExpectOptionsFrom(bool given, const std::vector<std::string>& path,
+                       const std::function<std::string(const CLI::Option&, bool)>& value,
+                       int* looked_at) {
+  const Console console{std::cout, std::cerr};
+  int exit_code = 0;
+  AppThatRunsNothing app;
+  AddCommands(app, console, &exit_code);
+  CLI::App* chosen = &app;
+  for (const std::string& name : path) chosen = chosen->get_subcommand(name);
+  for (CLI::App* group : chosen->get_subcommands([](CLI::App*) { return true; })) {
+    group->require_option(0);
+  }
+  std::vector<std::string> words = {"neuroshard"};
+  words.insert(words.end(), path.begin(), path.end());
+  std::vector<const CLI::Option*> options;
+  for (CLI::Option* option : chosen->get_options([](CLI::Option*) { return true; })) {
+    option->required(false);
+    if (option->get_envname().empty()) continue;
+    setenv(option->get_envname().c_str(), value(*option, false).c_str(), 1);
+    options.push_back(option);
+    if (given) words.insert(words.end(), {option->get_name(), value(*option, true)});
+  }
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  std::ostringstream out;
+  std::ostringstream err;
+  ASSERT_EQ(ParseCommandLine(app, static_cast<int>(argv.size()), argv.data(), out, err), 0)
+      << err.str();
+  for (const CLI::Option* option : options) {
+    EXPECT_THAT(option->results(), ElementsAre(value(*option, given))) << option->get_name();
+    ++*looked_at;
+  }
+  const std::function<void(const CLI::App&)> expect_untouched = [&](const CLI::App& command) {
+    for (const CLI::Option* option : command.get_options()) {
+      EXPECT_TRUE(&command == chosen || option->count() == 0)
+          << command.get_name() << option->get_name();
+    }
+    for (const CLI::App* below : CommandsOf(command)) expect_untouched(*below);
+  };
+  expect_untouched(app);
+}
+
+TEST_F(CommandLineTest, OptionsWinOverVariablesInEveryCommand) {
+  const std::vector<std::string> pem = {Write("variable.pem", "-----BEGIN "),
+                                        Write("given.pem", "-----BEGIN ")};
+  const auto value = [&pem](const CLI::Option& option, bool given) -> std::string {
+    if (option.get_name().starts_with("--tls-")) return pem[given ? 1 : 0];
+    return given ? "given:1" : "variable:1";
+  };
+  int looked_at = 0;
+  const std::function<void(const CLI::App&, const std::vector<std::string>&)> walk =
+      [&](const CLI::App& command, const std::vector<std::string>& path) {
+        bool is_leaf = true;
+        for (const CLI::App* below : CommandsOf(command)) {
+          if (below->get_name().empty()) continue;  // a group of options
+          is_leaf = false;
+          std::vector<std::string> longer = path;
+          longer.push_back(below->get_name());
+          walk(*below, longer);
+        }
+        if (!is_leaf) return;
+        SCOPED_TRACE(::testing::PrintToString(path));
+        ExpectOptionsFrom(true, path, value, &looked_at);
+        ExpectOptionsFrom(false, path, value, &looked_at);
+      };
+  const Console console{std::cout, std::cerr};
+  int exit_code = 0;
+  CLI::App app("", "neuroshard");
+  AddCommands(app, console, &exit_code);
+  walk(app, {});
+  EXPECT_GT(looked_at, 80);
+  for (const char* name : {"STORE", "PLANNER", "WORKERS", "TLS_CA", "TLS_CERT", "TLS_KEY"}) {
+    unsetenv((std::string("NEUROSHARD_") + name).c_str());
+  }
 }
 
 TEST_F(CommandLineTest, EveryCommandHasHelp) {

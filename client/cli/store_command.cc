@@ -32,6 +32,7 @@ struct StoreOptions {
   double older_than_days = 0;
   std::string environment;
   bool apply = false;
+  bool yes = false;
   std::string format;
 };
 
@@ -222,16 +223,23 @@ int RunPrune(const StoreOptions& options, const Console& console) {
   const auto store = ProfileStore::Open(
       options.store, options.apply ? StoreMode::kReadWrite : StoreMode::kReadOnly);
   if (!store.ok()) return ReportFailure(console, store.status());
-  const auto report = PruneStore(**store, rule, !options.apply);
+  const bool asks = options.apply && !options.yes && console.err_is_terminal;
+  const bool removes = options.apply && !asks;
+  const auto report = PruneStore(**store, rule, !removes);
   if (!report.ok()) return ReportFailure(console, report.status());
-  const Json json = {
-      {"applied", options.apply}, {"records", report->records}, {"sweeps", report->sweeps}};
+  const std::string found = fmt::format("{} records from {}, with them {} sweeps", report->records,
+                                        options.store, report->sweeps);
+  if (asks) {
+    return ReportFailure(console, FailedPrecondition("would remove {}; --yes does it", found));
+  }
+  const Json json = {{"store", options.store},
+                     {"applied", removes},
+                     {"records", report->records},
+                     {"sweeps", report->sweeps}};
   return WriteResult(console, "",
-                     options.format == "json"
-                         ? json.dump(2) + '\n'
-                         : fmt::format("{} {} records, with them {} sweeps{}\n",
-                                       options.apply ? "removed" : "would remove", report->records,
-                                       report->sweeps, options.apply ? "" : "; --apply does it"));
+                     options.format == "json" ? json.dump(2) + '\n'
+                     : removes                ? fmt::format("removed {}\n", found)
+                               : fmt::format("would remove {}; --apply does it\n", found));
 }
 
 int RunExport(const StoreOptions& options, const Console& console) {
@@ -306,6 +314,8 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Measured where this is part of host, device, backend, version or a property");
   what->require_option(1, 2);
   prune->add_flag("--apply", options->apply, "Remove them; without it they are counted");
+  prune->add_flag("--yes", options->yes, "With --apply, where standard error is a terminal: do it")
+      ->needs("--apply");
   AddFormatOption(*prune, options->format);
 
   CLI::App* csv =

@@ -74,11 +74,19 @@ TEST_F(StoreCommandTest, VerifyExitsWith1AndNamesTheFault) {
 TEST_F(StoreCommandTest, PruneRemovesOnlyWhenTold) {
   EXPECT_EQ(Run({"store", "prune", "--store", store_}), 2);
   ASSERT_EQ(Run({"store", "prune", "--store", store_, "--older-than-days", "1"}), 0) << err_;
-  EXPECT_THAT(out_, HasSubstr("would remove 3 records, with them 2 sweeps; --apply does it"));
+  EXPECT_THAT(out_, HasSubstr("would remove 3 records from " + store_ +
+                              ", with them 2 sweeps; --apply does it"));
   ASSERT_EQ(Run({"store", "prune", "--store", store_, "--environment", "no-such-host"}), 0);
   EXPECT_THAT(out_, HasSubstr("would remove 0 records"));
-  ASSERT_EQ(Run({"store", "prune", "--store", store_, "--older-than-days", "1", "--apply"}), 0);
-  EXPECT_THAT(out_, HasSubstr("removed 3 records, with them 2 sweeps"));
+  std::vector<std::string> apply = {"store", "prune",  "--store", store_, "--older-than-days",
+                                    "1",     "--apply"};
+  err_is_terminal_ = true;
+  EXPECT_EQ(Run(apply), 1);
+  EXPECT_THAT(err_, HasSubstr("would remove 3 records from " + store_ +
+                              ", with them 2 sweeps; --yes does it"));
+  apply.push_back("--yes");
+  ASSERT_EQ(Run(apply), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("removed 3 records from " + store_ + ", with them 2 sweeps"));
   ASSERT_EQ(Run({"store", "info", "--store", store_}), 0);
   EXPECT_THAT(out_, HasSubstr("0 sweeps, 0 measured samples"));
 }

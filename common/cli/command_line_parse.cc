@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -120,6 +121,20 @@ std::string Variable(const CLI::App& app, const std::string& message) {
   return "";
 }
 
+// CLI11 gives variables of the environment to the options of all commands, also of those that are
+// not chosen. Where commands share a C++ variable, another's option would overwrite what was given
+// to the one that is, so only `path`, the chosen command and those that it is below, keeps them.
+void ForgetOtherVariables(CLI::App& app, const std::set<const CLI::App*>& path) {
+  // A group of options has no name and belongs to its command.
+  const bool chosen = path.contains(app.get_name().empty() ? app.get_parent() : &app);
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
+    if (!chosen) option->envname("");
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    ForgetOtherVariables(*command, path);
+  }
+}
+
 }  // namespace
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv,
@@ -131,6 +146,9 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
     return kExitSuccess;
   }
   const Chosen chosen = Choose(app, argc, argv);
+  std::set<const CLI::App*> path;
+  for (const CLI::App* at = chosen.app; at != nullptr; at = at->get_parent()) path.insert(at);
+  ForgetOtherVariables(app, path);
   try {
     app.parse(argc, argv);
     return std::nullopt;

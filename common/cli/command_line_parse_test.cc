@@ -77,6 +77,24 @@ TEST_F(CommandLineParseTest, HelpAndVersionAreEverywhere) {
   EXPECT_THAT(err_, IsEmpty());
 }
 
+// Two commands that share a C++ variable, as those of `neuroshard store` do.
+TEST(CommandLineVariablesTest, AnotherCommandsVariableDoesNotReplaceWhatWasGiven) {
+  std::string shared;
+  CLI::App app("Does things.", "tool");
+  for (const char* name : {"first", "second", "third"}) {
+    CLI::Option_group* group = app.add_subcommand(name, "Does it")->add_option_group("group");
+    group->add_option("--store", shared, "Where")->envname("TOOL_STORE");
+  }
+  setenv("TOOL_STORE", "variable", 1);
+  std::ostringstream out;
+  for (const char* name : {"first", "second", "third"}) {
+    const char* const given[] = {"tool", name, "--store", "given"};
+    ASSERT_EQ(ParseCommandLine(app, 4, given, out, out), std::nullopt) << out.str();
+    EXPECT_EQ(shared, "given") << name;
+  }
+  unsetenv("TOOL_STORE");
+}
+
 TEST_F(CommandLineParseTest, MisspeltNamesAreToldWhichWasMeant) {
   EXPECT_EQ(Parse({"rnu"}), 2);
   EXPECT_THAT(err_,
