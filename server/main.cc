@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "common/base/build_info.h"
+#include "common/cli/server_command_line.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/process_signals.h"
 #include "common/rpc/rpc_server.h"
@@ -67,11 +68,18 @@ Status RunPlanner(const PlannerOptions& options) {
   const SignalThread signals({.on_terminate =
                                   [&] {
                                     logger->Info("draining", {{"in_flight", gate.in_flight()}});
+                                    if (exporter != nullptr) exporter->SetReady(false);
                                     server->RequestDrain();
                                   },
-                              .on_hangup = [&watcher] { watcher.ReloadNow(); }});
-  watcher.OnDefaultModel(
-      [&server](bool there) { server->SetReady(v1::PlannerService::service_full_name(), there); });
+                              .on_hangup =
+                                  [&] {
+                                    ReloadLogLevel(options.config, *logger);
+                                    watcher.ReloadNow();
+                                  }});
+  watcher.OnDefaultModel([&](bool there) {
+    server->SetReady(v1::PlannerService::service_full_name(), there);
+    if (exporter != nullptr) exporter->SetReady(there && !gate.draining().ShouldStop());
+  });
   WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()}});
   std::cout << "listening on " << server->address() << std::endl;

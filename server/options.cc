@@ -87,7 +87,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
   CLI::App app(
       "NeuroShard planner: answers ShardPlan RPCs with plans searched against cost models. SIGTERM "
       "or "
-      "SIGINT drains, SIGHUP looks for new models at once.",
+      "SIGINT drains, SIGHUP looks for new models and reads log_level of --config again.",
       "neuroshard-planner");
   app.footer(kExitCodesText);
   ServerCommandLine line;
@@ -112,6 +112,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
     options.metrics_listen = *line.metrics;
     options.metrics_stated = true;
   }
+  options.config = line.config;
   if (!line.log_level.empty()) options.log.level = line.log_level;
   if (!line.log_format.empty()) options.log.format = *FromText<LogFormat>(line.log_format);
   if (const auto ended =
@@ -122,41 +123,31 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
 }
 
 void LogOptionsInForce(const PlannerOptions& options, const Logger& logger) {
-  logger.Info(
-      "options",
-      {{"listen", options.rpc.listen},
-       {"metrics_listen", options.metrics_listen},
-       {"log_level", options.log.level},
-       {"log_format", ToText(options.log.format)},
-       {"rpc.max_in_flight", options.rpc.max_in_flight},
-       {"rpc.max_message_bytes", options.rpc.max_message_bytes},
-       {"rpc.accept_compressed", options.rpc.accept_compressed},
-       {"rpc.max_streams_per_connection", options.rpc.max_streams_per_connection},
-       {"rpc.max_spare_threads", options.rpc.max_spare_threads},
-       {"rpc.max_connections", options.rpc.max_connections},
-       {"rpc.max_connection_idle_ms", options.rpc.max_connection_idle_ms},
-       {"rpc.max_connection_age_ms", options.rpc.max_connection_age_ms},
-       {"rpc.max_search_threads_in_flight", options.service_limits.max_search_threads_in_flight},
-       {"rpc.max_request_memory_bytes", options.service_limits.max_request_memory_bytes},
-       {"rpc.write_timeout_ms", options.service_limits.write_timeout.count()},
-       {"rpc.drain_notice_ms", options.rpc.drain_notice_ms},
-       {"rpc.drain_grace_ms", options.rpc.drain_grace_ms},
-       {"models.root", options.models_root},
-       {"models.default", options.default_model},
-       {"models.accept_unusable", options.accept_unusable_models},
-       {"models.poll_ms", options.model_poll_ms},
-       {"limits.max_tables", options.limits.max_tables},
-       {"limits.max_devices", options.limits.max_devices},
-       {"limits.max_search_threads", options.limits.max_search_threads},
-       {"limits.max_constraint_entries", options.limits.max_constraint_entries},
-       {"limits.max_plan_shards", options.limits.max_plan_shards},
-       {"limits.max_request_values", options.service_limits.max_request_values},
-       {"limits.max_prediction_shards", options.limits.max_prediction_shards},
-       {"limits.max_search_ms", options.max_search_ms},
-       {"quotas.requests", options.quotas.requests},
-       {"quotas.search_seconds", options.quotas.search_seconds},
-       {"quotas.window_s", options.quotas.window_s},
-       {"quotas.max_callers", options.quotas.max_callers}});
+  WithOptions(options.rpc, logger)
+      .Info("options",
+            {{"metrics_listen", options.metrics_listen},
+             {"log_level", options.log.level},
+             {"log_format", ToText(options.log.format)},
+             {"rpc.max_search_threads_in_flight",
+              options.service_limits.max_search_threads_in_flight},
+             {"rpc.max_request_memory_bytes", options.service_limits.max_request_memory_bytes},
+             {"rpc.write_timeout_ms", options.service_limits.write_timeout.count()},
+             {"models.root", options.models_root},
+             {"models.default", options.default_model},
+             {"models.accept_unusable", options.accept_unusable_models},
+             {"models.poll_ms", options.model_poll_ms},
+             {"limits.max_tables", options.limits.max_tables},
+             {"limits.max_devices", options.limits.max_devices},
+             {"limits.max_search_threads", options.limits.max_search_threads},
+             {"limits.max_constraint_entries", options.limits.max_constraint_entries},
+             {"limits.max_plan_shards", options.limits.max_plan_shards},
+             {"limits.max_request_values", options.service_limits.max_request_values},
+             {"limits.max_prediction_shards", options.limits.max_prediction_shards},
+             {"limits.max_search_ms", options.max_search_ms},
+             {"quotas.requests", options.quotas.requests},
+             {"quotas.search_seconds", options.quotas.search_seconds},
+             {"quotas.window_s", options.quotas.window_s},
+             {"quotas.max_callers", options.quotas.max_callers}});
 }
 
 }  // namespace neuroshard

@@ -20,6 +20,7 @@ struct PlannerOptions {
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics are served
   bool metrics_stated = false;                    // else another port will do
   LogOptions log;
+  std::string config;  // the file that they are from; empty: none
   std::string models_root = "configs/models";
   std::string default_model;            // empty: the only name on disk, else analytic
   bool accept_unusable_models = false;  // serve what is marked as unusable

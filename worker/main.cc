@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/base/build_info.h"
+#include "common/cli/server_command_line.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/process_signals.h"
 #include "worker/process/device_server.h"
@@ -62,9 +63,11 @@ Status Serve(const WorkerOptions& options) {
   const SignalThread signals({.on_terminate =
                                   [&] {
                                     logger->Info("draining", {{"in_flight", gate.in_flight()}});
+                                    if (exporter != nullptr) exporter->SetReady(false);
                                     server->RequestDrain();
                                   },
-                              .on_hangup = nullptr});
+                              .on_hangup = [&] { ReloadLogLevel(options.config, *logger); }});
+  if (exporter != nullptr) exporter->SetReady(true);
   WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()},
                            {"devices", inventory.size()},

@@ -71,29 +71,19 @@ Violations FaultsOfStart(const WorkerOptions& options) {
 }
 
 void LogOptionsInForce(const WorkerOptions& options, const Logger& logger) {
-  logger.Info("options",
-              {{"listen", options.rpc.listen},
-               {"metrics_listen", options.metrics_listen},
-               {"log_level", options.log.level},
-               {"log_format", ToText(options.log.format)},
-               {"backend", ToText(options.backend)},
-               {"rpc.max_in_flight", options.rpc.max_in_flight},
-               {"rpc.max_message_bytes", options.rpc.max_message_bytes},
-               {"rpc.accept_compressed", options.rpc.accept_compressed},
-               {"rpc.max_streams_per_connection", options.rpc.max_streams_per_connection},
-               {"rpc.max_spare_threads", options.rpc.max_spare_threads},
-               {"rpc.max_connection_idle_ms", options.rpc.max_connection_idle_ms},
-               {"rpc.max_connection_age_ms", options.rpc.max_connection_age_ms},
-               {"rpc.drain_notice_ms", options.rpc.drain_notice_ms},
-               {"rpc.drain_grace_ms", options.rpc.drain_grace_ms},
-               {"cpu.devices", options.cpu.count},
-               {"cpu.memory_per_device_bytes", options.cpu.memory_bytes},
-               {"cpu.pin_threads", options.cpu.pin_threads},
-               {"cpu.first_core", options.cpu.first_core},
-               {"collective.host", options.collective.host},
-               {"collective.interface", options.collective.interface},
-               {"collective.networks", ToText(options.collective.networks)},
-               {"compute.stream_idle_timeout_ms", options.stream_idle_timeout_ms}});
+  WithOptions(options.rpc, logger)
+      .Info("options", {{"metrics_listen", options.metrics_listen},
+                        {"log_level", options.log.level},
+                        {"log_format", ToText(options.log.format)},
+                        {"backend", ToText(options.backend)},
+                        {"cpu.devices", options.cpu.count},
+                        {"cpu.memory_per_device_bytes", options.cpu.memory_bytes},
+                        {"cpu.pin_threads", options.cpu.pin_threads},
+                        {"cpu.first_core", options.cpu.first_core},
+                        {"collective.host", options.collective.host},
+                        {"collective.interface", options.collective.interface},
+                        {"collective.networks", ToText(options.collective.networks)},
+                        {"compute.stream_idle_timeout_ms", options.stream_idle_timeout_ms}});
 }
 
 WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
@@ -126,6 +116,7 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
     options.metrics_listen = *line.metrics;
     options.metrics_stated = true;
   }
+  options.config = line.config;
   if (!line.log_level.empty()) options.log.level = line.log_level;
   if (!line.log_format.empty()) options.log.format = *FromText<LogFormat>(line.log_format);
   if (cpu_devices.has_value()) {

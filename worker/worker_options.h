@@ -39,6 +39,7 @@ struct WorkerOptions {
   std::string metrics_listen = "127.0.0.1:9465";  // empty: no metrics are served
   bool metrics_stated = false;                    // else another port will do
   LogOptions log;
+  std::string config;  // the file that they are from; empty: none
   CpuDevicesOptions cpu;
   CollectiveOptions collective;
   std::int64_t stream_idle_timeout_ms = 60'000;

@@ -63,4 +63,17 @@ std::optional<int> CheckServerStart(const std::string& program, const ServerComm
   return kExitUsage;
 }
 
+void ReloadLogLevel(const std::string& config, const Logger& logger) {
+  if (config.empty()) return;
+  StatusOr<ConfigReader> file = ConfigReader::FromFile(config);
+  std::string level;
+  if (file.ok()) file->Read("log_level", &level);
+  if (level.empty()) return;
+  if (logger.SetLevel(level)) {
+    logger.Audit("log_level_set", {{"level", level}});
+  } else {
+    logger.Error("log_level_unknown", {{"level", level}, {"file", config}});
+  }
+}
+
 }  // namespace neuroshard

@@ -8,6 +8,7 @@
 
 #include "common/base/status.h"
 #include "common/base/violations.h"
+#include "common/observe/logger.h"
 
 namespace neuroshard {
 
@@ -32,5 +33,9 @@ void AddServerOptions(CLI::App& app, ServerCommandLine& line);
 // `start`.
 std::optional<int> CheckServerStart(const std::string& program, const ServerCommandLine& line,
                                     const Status& read, const std::function<Violations()>& start);
+
+// At SIGHUP: reads `log_level` of the file `config` again and says what it is now; where the file
+// cannot be read, or states none that there is, it stays. Nothing for an empty `config`.
+void ReloadLogLevel(const std::string& config, const Logger& logger);
 
 }  // namespace neuroshard

@@ -5,6 +5,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
@@ -87,8 +88,9 @@ class Logger::Sink {
   }
 
   LogFormat format() const { return format_; }
-  bool Writes(spdlog::level::level_enum level) const { return level >= least_; }
-  bool off() const { return least_ == spdlog::level::off; }
+  bool Writes(spdlog::level::level_enum level) const { return level >= least_.load(); }
+  bool off() const { return least_.load() == spdlog::level::off; }
+  void SetLevel(spdlog::level::level_enum least) const { least_.store(least); }
 
   void Write(spdlog::level::level_enum level, std::string_view event, std::string_view context,
              Fields fields, Fields last = {}) const {
@@ -102,7 +104,7 @@ class Logger::Sink {
   }
 
  private:
-  const spdlog::level::level_enum least_;
+  mutable std::atomic<spdlog::level::level_enum> least_;
   const LogFormat format_;
   mutable spdlog::logger out_;  // thread-safe
 };
@@ -159,6 +161,14 @@ void Logger::Error(std::string_view event, Fields fields) const {
 bool Logger::WritesDebug() const { return sink_->Writes(spdlog::level::debug); }
 bool Logger::WritesInfo() const { return sink_->Writes(spdlog::level::info); }
 bool Logger::WritesError() const { return sink_->Writes(spdlog::level::err); }
+bool Logger::SetLevel(std::string_view level) const {
+  for (const std::string_view known : kLevels) {
+    if (level != known) continue;
+    sink_->SetLevel(spdlog::level::from_str(std::string(level)));
+    return true;
+  }
+  return false;
+}
 void Logger::Audit(std::string_view event, Fields fields) const {
   if (sink_->off()) return;
   sink_->Write(spdlog::level::info, event, context_, fields, {{"audit", true}});

@@ -78,6 +78,9 @@ class Logger {
   bool WritesDebug() const;
   bool WritesInfo() const;
   bool WritesError() const;
+  // What is written from now on, by all copies; `level` is one of LogOptions::level, else nothing
+  // changes and the answer is false.
+  bool SetLevel(std::string_view level) const;
   // Who did what to what others share, with audit=true: written whatever the level, but for "off".
   void Audit(std::string_view event, Fields fields) const;
 

@@ -169,8 +169,14 @@ int MetricsExporter::TimeToWaitMs(const std::list<Client>& clients) {
 }
 
 std::string MetricsExporter::AnswerTo(std::string_view head) const {
-  if (PathOfGet(head) != "/metrics") {
-    return Response("404 Not Found", "text/plain", "GET /metrics\n");
+  const std::string_view path = PathOfGet(head);
+  if (path == "/healthz") return Response("200 OK", "text/plain", "ok\n");
+  if (path == "/readyz") {
+    return ready_.load() ? Response("200 OK", "text/plain", "ready\n")
+                         : Response("503 Service Unavailable", "text/plain", "not ready\n");
+  }
+  if (path != "/metrics") {
+    return Response("404 Not Found", "text/plain", "GET /metrics, /healthz or /readyz\n");
   }
   std::vector<prometheus::MetricFamily> families = registry_->Collect();
   for (auto& family : CollectProcessMetrics()) families.push_back(std::move(family));

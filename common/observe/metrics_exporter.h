@@ -1,10 +1,12 @@
-// Serves a Prometheus registry, and the process's own metrics, at http://HOST:PORT/metrics.
+// Serves a Prometheus registry, and the process's own metrics, at http://HOST:PORT/metrics, and for
+// probes /healthz (the process answers) and /readyz (200 or 503, as SetReady says).
 //
 // Not with prometheus-cpp's Exposer: its web server gives threads 100 KiB of stack, which cannot be
 // created in a process whose libraries (OpenBLAS, glog) take nearly as much for thread-local
 // storage, and it takes seconds to stop. A scrape needs very little HTTP.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -40,6 +42,9 @@ class MetricsExporter {
   MetricsExporter(const MetricsExporter&) = delete;
   MetricsExporter& operator=(const MetricsExporter&) = delete;
 
+  // What /readyz says from now on; not ready at first. Any thread.
+  void SetReady(bool ready) { ready_.store(ready); }
+
   // HOST:PORT with the port that was bound.
   const std::string& address() const { return address_; }
 
@@ -55,6 +60,7 @@ class MetricsExporter {
   const int wake_fd_;  // an eventfd: readable once the thread shall end
   const std::string address_;
   const std::shared_ptr<prometheus::Registry> registry_;
+  std::atomic<bool> ready_{false};
   std::thread thread_;  // last: starts when everything else is there
 };
 

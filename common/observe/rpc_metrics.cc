@@ -73,7 +73,19 @@ RpcMetrics::RpcMetrics(prometheus::Registry& registry)
                              .Name("neuroshard_rpc_connections_limit")
                              .Help("Connections that may be open; more are refused")
                              .Register(registry)
-                             .Add({})) {
+                             .Add({})),
+      tls_ends_(prometheus::BuildGauge()
+                    .Name("neuroshard_tls_not_after_seconds")
+                    .Help("Until when the server's certificate, and the last authority of its "
+                          "callers, are valid, in seconds since 1970; none without TLS")
+                    .Register(registry)),
+      tls_reloads_failed_(
+          prometheus::BuildCounter()
+              .Name("neuroshard_tls_reload_failures_total")
+              .Help("Readings of the files of TLS that found what cannot be used; the last good "
+                    "ones stay in use")
+              .Register(registry)
+              .Add({})) {
   for (const auto code : {absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnimplemented}) {
     requests_.Add({{"rpc", kOtherRpc}, {"code", absl::StatusCodeToString(code)}});
   }
@@ -116,6 +128,13 @@ void RpcMetrics::SetConnections(std::size_t open, int limit) {
   connections_.Set(static_cast<double>(open));
   connections_limit_.Set(limit);
 }
+
+void RpcMetrics::SetTlsEnds(double certificate_unix_s, double client_ca_unix_s) {
+  tls_ends_.Add({{"file", "certificate"}}).Set(certificate_unix_s);
+  tls_ends_.Add({{"file", "client_ca"}}).Set(client_ca_unix_s);
+}
+
+void RpcMetrics::TlsReloadFailed() { tls_reloads_failed_.Increment(); }
 
 void RpcMetrics::ConnectionReset() { connections_reset_.Increment(); }
 

@@ -35,6 +35,9 @@ class RpcMetrics {
   void Connection(bool accepted);
   void ConnectionReset();
   void SetConnections(std::size_t open, int limit);
+  // When the server's certificate and the last authority of its callers end. Of servers with TLS.
+  void SetTlsEnds(double certificate_unix_s, double client_ca_unix_s);
+  void TlsReloadFailed();
 
  private:
   prometheus::Family<prometheus::Counter>& requests_;
@@ -47,6 +50,8 @@ class RpcMetrics {
   prometheus::Counter& connections_reset_;
   prometheus::Gauge& connections_;
   prometheus::Gauge& connections_limit_;
+  prometheus::Family<prometheus::Gauge>& tls_ends_;
+  prometheus::Counter& tls_reloads_failed_;
   std::map<std::string, std::string, std::less<>> rpc_of_path_;
 };
 

@@ -51,7 +51,8 @@ void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path
   const auto before = CountFailure(Failure::kCallers);
   if (!before.has_value()) return;
   WithNotLogged(identity.Log(*logger_), *before)
-      .Info("call_refused", {{"path", Printable(path, 200)},
+      .Info("call_refused", {{"rpc", Printable(path.substr(path.rfind('/') + 1), 200)},
+                             {"path", Printable(path, 200)},
                              {"code", absl::StatusCodeToString(status.code())},
                              {"message", Message(status)}});
 }

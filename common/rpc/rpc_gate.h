@@ -96,6 +96,7 @@ class RpcGate {
 
   int max_in_flight() const { return max_in_flight_; }
   RpcMetrics* metrics() const { return metrics_; }
+  const Logger* logger() const { return logger_; }
   // When calls that are refused for want of room should come back; for whoever else refuses some.
   RetryPacer& retry_pacer() { return retry_pacer_; }
 

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -12,11 +13,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <thread>
 #include <utility>
 
+#include "common/base/printable_text.h"
 #include "common/observe/listen_address.h"
 #include "common/rpc/deadline.h"
 
@@ -68,6 +71,20 @@ Status CheckNotOpen(const RpcServerOptions& options, const ListenAddress& addres
       options.listen);
 }
 
+// Where gRPC's own lines go, which would be no JSON among lines that are. Process-wide, as its log
+// is; the logger outlives the server, and the server takes it back.
+std::atomic<const Logger*> g_log_of_grpc{nullptr};
+
+void LogLineOfGrpc(gpr_log_func_args* line) {
+  const Logger* const logger = g_log_of_grpc.load();
+  if (logger == nullptr) return;
+  const auto log = line->severity == GPR_LOG_SEVERITY_ERROR ? &Logger::Warn : &Logger::Debug;
+  const std::string_view file = line->file;
+  ((*logger).*log)("grpc",
+                   {{"source", fmt::format("{}:{}", file.substr(file.rfind('/') + 1), line->line)},
+                    {"message", Printable(line->message, 500)}});
+}
+
 }  // namespace
 
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
@@ -88,6 +105,7 @@ ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options)
   rpc.Read("max_connections", &options->max_connections, {1, 1'000'000});
   rpc.Read("max_connection_idle_ms", &options->max_connection_idle_ms, {0, 24 * kHourMs});
   rpc.Read("max_connection_age_ms", &options->max_connection_age_ms, {0, 24 * kHourMs});
+  rpc.Read("min_ping_interval_ms", &options->min_ping_interval_ms, {10, 3'600'000});
   rpc.Read("drain_notice_ms", &options->drain_notice_ms, {0, kHourMs});
   rpc.Read("drain_grace_ms", &options->drain_grace_ms, {0, kHourMs});
   return rpc;
@@ -103,6 +121,35 @@ void AddFaultsOfStart(const RpcServerOptions& options, Violations& faults) {
   for (const Violation& fault : Violations::FromStatus(CheckTlsFiles(*options.tls))) {
     faults.Add(fault.field, fault.description);
   }
+}
+
+Logger WithOptions(const RpcServerOptions& options, const Logger& logger) {
+  std::string roles;
+  if (options.tls.has_value()) {
+    for (const auto& [role, patterns] : options.tls->roles) {
+      if (!patterns.empty()) roles += fmt::format("{}{}", roles.empty() ? "" : ",", ToText(role));
+    }
+  }
+  const ServerTls tls = options.tls.value_or(ServerTls());
+  return logger.With({{"listen", options.listen},
+                      {"insecure", options.insecure},
+                      {"tls", options.tls.has_value()},
+                      {"tls.certificate", tls.files.certificate},
+                      {"tls.key", tls.files.key},
+                      {"tls.client_ca", tls.files.client_ca},
+                      {"tls.reload_s", tls.reload_s},
+                      {"tls.roles", roles},
+                      {"rpc.max_in_flight", options.max_in_flight},
+                      {"rpc.max_message_bytes", options.max_message_bytes},
+                      {"rpc.accept_compressed", options.accept_compressed},
+                      {"rpc.max_streams_per_connection", options.max_streams_per_connection},
+                      {"rpc.max_spare_threads", options.max_spare_threads},
+                      {"rpc.max_connections", options.max_connections},
+                      {"rpc.max_connection_idle_ms", options.max_connection_idle_ms},
+                      {"rpc.max_connection_age_ms", options.max_connection_age_ms},
+                      {"rpc.min_ping_interval_ms", options.min_ping_interval_ms},
+                      {"rpc.drain_notice_ms", options.drain_notice_ms},
+                      {"rpc.drain_grace_ms", options.drain_grace_ms}});
 }
 
 void WarnIfOpen(const RpcServerOptions& options, const Logger& logger) {
@@ -122,6 +169,10 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   NS_RETURN_IF_ERROR(CheckNotOpen(options, address));
   // Callers whose texts are not UTF-8 would write lines of protobuf's own into the log.
   google::protobuf::SetLogHandler(nullptr);
+  if (gate.logger() != nullptr) {
+    g_log_of_grpc.store(gate.logger());
+    gpr_set_log_function(LogLineOfGrpc);
+  }
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls.has_value()) {
     NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls, gate));
@@ -148,6 +199,10 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   // A worker that measures sends nothing for minutes; pings go on all the same.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A tenth less than stated, since pings do not arrive as evenly as they are sent.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             options.min_ping_interval_ms - options.min_ping_interval_ms / 10);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams_per_connection);
   if (options.max_connection_idle_ms > 0) {
@@ -208,6 +263,8 @@ RpcServer::~RpcServer() {
   gate_.StopRunningCalls();
   acceptor_.reset();
   if (server_ != nullptr) server_->Shutdown(DeadlineIn(milliseconds(0)));
+  const Logger* mine = gate_.logger();
+  g_log_of_grpc.compare_exchange_strong(mine, nullptr);
 }
 
 void RpcServer::SetReady(const std::string& service, bool ready) {

@@ -58,6 +58,9 @@ struct RpcServerOptions {
   // Any connection is closed after about this (running calls get ten minutes), so that clients
   // spread over replicas that are new; 0: never.
   std::int64_t max_connection_age_ms = 3'600'000;
+  // How often a client may ping, in calls and without; one that does it more often is told
+  // ENHANCE_YOUR_CALM and cut off (gRPC's GRPC_ARG_KEEPALIVE_TIME_MS of the client).
+  int min_ping_interval_ms = 10'000;
   // Between health turning NOT_SERVING and new calls being refused, so that balancers can look
   // away.
   std::int64_t drain_notice_ms = 0;
@@ -73,6 +76,9 @@ ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options)
 // What keeps a server with these options from starting now: an address that is taken, files of TLS
 // that cannot be used, an address beyond loopback without TLS.
 void AddFaultsOfStart(const RpcServerOptions& options, Violations& faults);
+
+// `logger` with all of these options in every line, for a server's line of options.
+Logger WithOptions(const RpcServerOptions& options, const Logger& logger);
 
 // Logs a warning where everybody who reaches the server may call it.
 void WarnIfOpen(const RpcServerOptions& options, const Logger& logger);

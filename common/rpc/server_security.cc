@@ -3,10 +3,7 @@
 #include <absl/strings/str_join.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
-#include <cstdio>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,6 +12,9 @@
 
 namespace neuroshard {
 namespace {
+
+// How often gRPC looks at files in memory, which change no more often than `reload_s` says.
+constexpr unsigned kMemoryFilesPollS = 1;
 
 constexpr char kAlternativeName[] = "x509_subject_alternative_name";
 
@@ -64,7 +64,9 @@ bool HasRole(const ServerTls& tls, CallerRole role, const std::vector<std::strin
 // Called by gRPC for every call, after the handshake and before the handler.
 class RoleCheck final : public grpc::AuthMetadataProcessor {
  public:
-  RoleCheck(ServerTls tls, RpcGate& gate) : tls_(std::move(tls)), gate_(gate) {}
+  // Keeps `files`, since it lives as long as the credentials do.
+  RoleCheck(ServerTls tls, std::unique_ptr<CheckedTlsFiles> files, RpcGate& gate)
+      : tls_(std::move(tls)), files_(std::move(files)), gate_(gate) {}
 
   // Nothing here waits.
   bool IsBlocking() const override { return false; }
@@ -89,28 +91,18 @@ class RoleCheck final : public grpc::AuthMetadataProcessor {
 
  private:
   const ServerTls tls_;
+  const std::unique_ptr<CheckedTlsFiles> files_;
   RpcGate& gate_;
 };
-
-using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-File Open(const std::string& path) { return {std::fopen(path.c_str(), "re"), &std::fclose}; }
-
-// Empty: the file has one.
-std::string CertificateFault(const std::string& path, X509** certificate) {
-  const File file = Open(path);
-  if (file == nullptr) return fmt::format("cannot read {}", path);
-  *certificate = PEM_read_X509(file.get(), nullptr, nullptr, nullptr);
-  return *certificate == nullptr ? fmt::format("{} has no certificate in PEM", path) : "";
-}
 
 }  // namespace
 
 ServerTls ReadServerTls(ConfigReader& section) {
   ServerTls tls;
   section.Require({"certificate", "key", "client_ca", "roles"});
-  section.Read("certificate", &tls.certificate);
-  section.Read("key", &tls.key);
-  section.Read("client_ca", &tls.client_ca);
+  section.Read("certificate", &tls.files.certificate);
+  section.Read("key", &tls.files.key);
+  section.Read("client_ca", &tls.files.client_ca);
   section.Read("reload_s", &tls.reload_s, {1, 86'400});
   ConfigReader roles = section.Section("roles");
   for (const auto& [role, word] : kWords<CallerRole>) roles.Read(word, &tls.roles[role]);
@@ -155,46 +147,23 @@ Status CheckRole(const ServerTls& tls, std::string_view path,
       names.empty() ? "the caller (without alternative names)" : absl::StrJoin(names, ", ")));
 }
 
-Status CheckTlsFiles(const ServerTls& tls) {
-  Violations violations;
-  const auto check = [&](const char* field, const std::string& fault) {
-    if (!fault.empty()) violations.Add(std::string("tls.") + field, fault);
-  };
-  X509* certificate = nullptr;
-  X509* authority = nullptr;
-  check("certificate", CertificateFault(tls.certificate, &certificate));
-  check("client_ca", CertificateFault(tls.client_ca, &authority));
-  EVP_PKEY* key = nullptr;
-  if (const File file = Open(tls.key); file == nullptr) {
-    check("key", fmt::format("cannot read {}", tls.key));
-  } else {
-    // An empty pass phrase, as gRPC has: nobody is asked for one.
-    key = PEM_read_PrivateKey(file.get(), nullptr, nullptr, const_cast<char*>(""));
-    if (key == nullptr) {
-      check("key", fmt::format("{} has no private key in PEM without a pass phrase", tls.key));
-    }
-  }
-  if (certificate != nullptr && key != nullptr && X509_check_private_key(certificate, key) != 1) {
-    check("key", fmt::format("{} is not the key of {}", tls.key, tls.certificate));
-  }
-  X509_free(certificate);
-  X509_free(authority);
-  EVP_PKEY_free(key);
-  return violations.ToStatus();
-}
+Status CheckTlsFiles(const ServerTls& tls) { return ReadTlsMaterial(tls.files).status(); }
 
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
                                                                       RpcGate& gate) {
-  NS_RETURN_IF_ERROR(CheckTlsFiles(tls));
+  NS_ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsMaterial(tls.files));
+  NS_ASSIGN_OR_RETURN(auto files,
+                      CheckedTlsFiles::Start(tls.files, std::move(material), tls.reload_s, gate));
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          tls.key, tls.certificate, tls.client_ca, static_cast<unsigned>(tls.reload_s)));
+          files->identity_path(), files->identity_path(), files->client_ca_path(),
+          kMemoryFilesPollS));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
-  credentials->SetAuthMetadataProcessor(std::make_shared<RoleCheck>(tls, gate));
+  credentials->SetAuthMetadataProcessor(std::make_shared<RoleCheck>(tls, std::move(files), gate));
   return credentials;
 }
 

@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
 #include "common/rpc/rpc_gate.h"
+#include "common/rpc/tls_files.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {
@@ -34,13 +35,11 @@ inline constexpr auto kWords<CallerRole> =
 
 // A server's certificate and what it asks of its callers. Files are in PEM.
 struct ServerTls {
-  std::string certificate;  // the server's, with its chain
-  std::string key;
-  std::string client_ca;  // callers without a certificate of these are refused
-  // How often the files are read again, so that certificates rotate without a restart. Key and
-  // certificate have to be exchanged together (a link to their folder, say): with a key that is not
-  // the certificate's, new connections are refused until the next read. Connections that are open
-  // stay.
+  // Callers without a certificate of `client_ca` are refused.
+  ServerTlsFiles files;
+  // How often the files are read again, so that certificates rotate without a restart. What cannot
+  // be used, such as a key that is not the certificate's yet, is not taken (CheckedTlsFiles).
+  // Connections that are open stay.
   int reload_s = 60;
   // By role, patterns of a caller's subject alternative names (URI, DNS, IP, e-mail, all in one
   // list); `*` is any run of characters, `/` and `.` too. Nobody has a role without patterns, and a
@@ -60,8 +59,8 @@ bool MatchesPattern(std::string_view pattern, std::string_view text);
 Status CheckRole(const ServerTls& tls, std::string_view path,
                  const std::vector<std::string>& names);
 
-// INVALID_ARGUMENT names every file that cannot be used, under "tls": gRPC itself would start, and
-// fail every handshake.
+// Why the files cannot be used now, as ReadTlsMaterial says it: gRPC itself would start, and fail
+// every handshake.
 Status CheckTlsFiles(const ServerTls& tls);
 
 // For TLS 1.2 and later with a verified certificate of the caller; every call is checked by

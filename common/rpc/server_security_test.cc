@@ -105,7 +105,7 @@ TEST(ServerTlsTest, IsReadWithAllItsFaults) {
           "{certificate: a, key: b, client_ca: c, reload_s: 5, roles: {plan: ['x*', y]}}", "f"));
   const ServerTls tls = ReadServerTls(good);
   EXPECT_THAT(good.Finish(), IsOk());
-  EXPECT_EQ(tls.certificate + tls.key + tls.client_ca, "abc");
+  EXPECT_EQ(tls.files.certificate + tls.files.key + tls.files.client_ca, "abc");
   EXPECT_EQ(tls.roles.at(CallerRole::kPlan), (std::vector<std::string>{"x*", "y"}));
 
   NS_ASSERT_OK_AND_ASSIGN(
@@ -120,9 +120,9 @@ TEST(CheckTlsFilesTest, NamesEveryFileThatCannotBeUsed) {
   const std::string folder = ::testing::TempDir();
   std::ofstream(folder + "/not.pem") << "nothing\n";
   ServerTls tls = SomeRoles();
-  tls.certificate = folder + "/none.pem";
-  tls.key = folder + "/not.pem";
-  tls.client_ca = folder + "/not.pem";
+  tls.files.certificate = folder + "/none.pem";
+  tls.files.key = folder + "/not.pem";
+  tls.files.client_ca = folder + "/not.pem";
   const Status files = CheckTlsFiles(tls);
   EXPECT_THAT(FaultyFields(files),
               UnorderedElementsAre("tls.certificate", "tls.key", "tls.client_ca"));

@@ -1,0 +1,227 @@
+#include "common/rpc/tls_files.h"
+
+#include <fcntl.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/base/violations.h"
+
+namespace neuroshard {
+namespace {
+
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+using Memory = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+std::int64_t NowUnixS() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::int64_t UnixS(const ASN1_TIME* time) {
+  std::tm parts{};
+  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
+}
+
+std::string DateOf(std::int64_t unix_s) {
+  const std::time_t seconds = unix_s;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::optional<std::string> ContentsOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Memory Over(const std::string& text) {
+  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free};
+}
+
+std::vector<Certificate> CertificatesIn(const std::string& text) {
+  const Memory memory = Over(text);
+  std::vector<Certificate> all;
+  while (X509* next = PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr)) {
+    all.emplace_back(next, &X509_free);
+  }
+  return all;
+}
+
+// Why `certificate` is not to be used now; empty: it is.
+std::string TimeFault(const X509& certificate, std::int64_t now_unix_s) {
+  const std::int64_t begins = UnixS(X509_get0_notBefore(&certificate));
+  const std::int64_t ends = UnixS(X509_get0_notAfter(&certificate));
+  if (ends < now_unix_s) return "expired at " + DateOf(ends);
+  return begins > now_unix_s ? "is not valid before " + DateOf(begins) : "";
+}
+
+}  // namespace
+
+StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files) {
+  Violations violations;
+  const std::int64_t now_unix_s = NowUnixS();
+  const auto read = [&](const char* field, const std::string& path) {
+    std::optional<std::string> text = ContentsOf(path);
+    if (!text.has_value()) violations.Add(field, fmt::format("cannot read {}", path));
+    return text;
+  };
+  const auto certificate = read("tls.certificate", files.certificate);
+  const auto key_text = read("tls.key", files.key);
+  const auto client_ca = read("tls.client_ca", files.client_ca);
+
+  const std::vector<Certificate> chain = CertificatesIn(certificate.value_or(""));
+  const std::vector<Certificate> authorities = CertificatesIn(client_ca.value_or(""));
+  const std::string fault_of_chain =
+      chain.empty() ? "has no certificate in PEM" : TimeFault(*chain[0], now_unix_s);
+  if (certificate.has_value() && !fault_of_chain.empty()) {
+    violations.Add("tls.certificate", fmt::format("{} {}", files.certificate, fault_of_chain));
+  }
+  const bool one_is_valid =
+      std::any_of(authorities.begin(), authorities.end(),
+                  [&](const Certificate& one) { return TimeFault(*one, now_unix_s).empty(); });
+  if (client_ca.has_value() && !one_is_valid) {
+    violations.Add("tls.client_ca",
+                   fmt::format("{} {}", files.client_ca,
+                               authorities.empty() ? "has no certificate in PEM"
+                                                   : TimeFault(*authorities[0], now_unix_s)));
+  }
+  if (key_text.has_value()) {
+    const Memory memory = Over(*key_text);
+    // An empty pass phrase, as gRPC has: nobody is asked for one.
+    const Key key(PEM_read_bio_PrivateKey(memory.get(), nullptr, nullptr, const_cast<char*>("")),
+                  &EVP_PKEY_free);
+    if (key == nullptr) {
+      violations.Add("tls.key",
+                     fmt::format("{} has no private key in PEM without a pass phrase", files.key));
+    } else if (!chain.empty() && X509_check_private_key(chain[0].get(), key.get()) != 1) {
+      violations.Add("tls.key",
+                     fmt::format("{} is not the key of {}", files.key, files.certificate));
+    }
+  }
+  NS_RETURN_IF_ERROR(violations.ToStatus());
+
+  TlsMaterial material{.identity = *certificate + '\n' + *key_text,
+                       .client_ca = *client_ca,
+                       .certificate_ends_unix_s = UnixS(X509_get0_notAfter(chain[0].get()))};
+  for (const Certificate& one : authorities) {
+    material.client_ca_ends_unix_s =
+        std::max(material.client_ca_ends_unix_s, UnixS(X509_get0_notAfter(one.get())));
+  }
+  return material;
+}
+
+CheckedTlsFiles::CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, int reload_s,
+                                 RpcGate& gate)
+    : files_(std::move(files)), reload_s_(reload_s), gate_(gate), material_(std::move(material)) {}
+
+StatusOr<std::unique_ptr<CheckedTlsFiles>> CheckedTlsFiles::Start(ServerTlsFiles files,
+                                                                  TlsMaterial material,
+                                                                  int reload_s, RpcGate& gate) {
+  std::unique_ptr<CheckedTlsFiles> checked(
+      new CheckedTlsFiles(std::move(files), std::move(material), reload_s, gate));
+  NS_RETURN_IF_ERROR(checked->Write());
+  checked->Report();
+  checked->thread_ = std::thread([self = checked.get()] { self->Run(); });
+  return checked;
+}
+
+CheckedTlsFiles::~CheckedTlsFiles() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+    ends_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  for (const int fd : {identity_fd_, client_ca_fd_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+std::string CheckedTlsFiles::PathOf(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+// A new file takes the descriptor of the old one, so that a reader has either.
+Status CheckedTlsFiles::Write() {
+  for (const auto& [text, fd] : {std::pair(&material_.identity, &identity_fd_),
+                                 std::pair(&material_.client_ca, &client_ca_fd_)}) {
+    const int written = memfd_create("neuroshard-tls", MFD_CLOEXEC);
+    if (written < 0 ||
+        write(written, text->data(), text->size()) != static_cast<ssize_t>(text->size())) {
+      const int error = errno;
+      if (written >= 0) close(written);
+      return Internal("no memory for the files of TLS: {}", std::strerror(error));
+    }
+    if (*fd < 0) {
+      *fd = written;
+    } else {
+      dup3(written, *fd, O_CLOEXEC);
+      close(written);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void CheckedTlsFiles::Report() const {
+  if (gate_.metrics() == nullptr) return;
+  gate_.metrics()->SetTlsEnds(static_cast<double>(material_.certificate_ends_unix_s),
+                              static_cast<double>(material_.client_ca_ends_unix_s));
+}
+
+void CheckedTlsFiles::Run() {
+  MutexLock lock(mutex_);
+  while (true) {
+    const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(reload_s_);
+    while (!ending_ && std::chrono::steady_clock::now() < next) lock.WaitUntil(ends_, next);
+    if (ending_) return;
+    lock.Unlock();
+    Reload();
+    lock.Lock();
+  }
+}
+
+void CheckedTlsFiles::Reload() {
+  StatusOr<TlsMaterial> read = ReadTlsMaterial(files_);
+  Status status = read.status();
+  if (status.ok() && *read != material_) {
+    std::swap(material_, *read);
+    status = Write();
+    if (status.ok()) {
+      Report();
+      if (gate_.logger() != nullptr) {
+        gate_.logger()->Info("tls_reloaded",
+                             {{"certificate_ends", DateOf(material_.certificate_ends_unix_s)},
+                              {"client_ca_ends", DateOf(material_.client_ca_ends_unix_s)}});
+      }
+    } else {
+      std::swap(material_, *read);
+    }
+  }
+  const std::string failure = status.ok() ? "" : Message(status);
+  if (!failure.empty() && gate_.metrics() != nullptr) gate_.metrics()->TlsReloadFailed();
+  if (!failure.empty() && failure != failure_ && gate_.logger() != nullptr) {
+    gate_.logger()->Error(
+        "tls_reload_failed",
+        {{"reason", failure}, {"in_use_until", DateOf(material_.certificate_ends_unix_s)}});
+  }
+  failure_ = failure;
+}
+
+}  // namespace neuroshard

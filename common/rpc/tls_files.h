@@ -1,0 +1,75 @@
+// The PEM files of a server's TLS: checked before they are used, and the last good ones kept while
+// others are written.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/rpc/rpc_gate.h"
+
+namespace neuroshard {
+
+// Where they are.
+struct ServerTlsFiles {
+  std::string certificate;  // the server's, with its chain
+  std::string key;
+  std::string client_ca;
+};
+
+// What they hold, checked: the key is the certificate's, and neither the certificate nor all
+// authorities are past their end or before their beginning.
+struct TlsMaterial {
+  std::string identity;   // certificate, chain and key in PEM
+  std::string client_ca;  // in PEM
+  std::int64_t certificate_ends_unix_s = 0;
+  std::int64_t client_ca_ends_unix_s = 0;  // of the authority that ends last
+
+  bool operator==(const TlsMaterial&) const = default;
+};
+
+// INVALID_ARGUMENT names every file that cannot be used, under "tls", and why.
+StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files);
+
+// Two files whose content is always a whole TlsMaterial: gRPC's FileWatcherCertificateProvider reads
+// them, since it takes what it finds, also a certificate without its key, and then refuses every
+// connection. They are in memory, under /proc/self/fd, and are exchanged at once. A thread reads
+// `files` every `reload_s`; what it cannot use it logs (tls_reload_failed), counts, and leaves.
+class CheckedTlsFiles {
+ public:
+  // `gate` must outlive this. INTERNAL where the system gives no memory file.
+  static StatusOr<std::unique_ptr<CheckedTlsFiles>> Start(ServerTlsFiles files,
+                                                          TlsMaterial material, int reload_s,
+                                                          RpcGate& gate);
+  ~CheckedTlsFiles();
+
+  std::string identity_path() const { return PathOf(identity_fd_); }
+  std::string client_ca_path() const { return PathOf(client_ca_fd_); }
+
+ private:
+  CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, int reload_s, RpcGate& gate);
+  static std::string PathOf(int fd);
+  Status Write();
+  void Report() const;
+  void Run();
+  // Takes what the files hold now, if it can be used.
+  void Reload();
+
+  const ServerTlsFiles files_;
+  const int reload_s_;
+  RpcGate& gate_;
+  TlsMaterial material_;
+  std::string failure_;  // of the last reading; empty: there was none
+  int identity_fd_ = -1;
+  int client_ca_fd_ = -1;
+  Mutex mutex_;
+  std::condition_variable ends_;
+  bool ending_ NS_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: starts when everything else is there
+};
+
+}  // namespace neuroshard
