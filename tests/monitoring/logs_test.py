@@ -9,19 +9,24 @@ import os
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 import grpc
+import yaml
 from neuroshard import PlannerClient, errors, v1
 from neuroshard.v1.planner_pb2_grpc import PlannerServiceStub
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
 from planner_process import NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER, NEUROSHARD = sys.argv[1:]
+MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 HOSTILE = ['"', "\\", "\n", "\r", "\t", "\x00", "\x1b[31m", "\u2028", "\x7f", "é", "😀", "%s", "{}", "a=b", ' "event":"x"}', "\u202e"]
@@ -117,6 +122,77 @@ class LogsTest(Servers):
         self.assertEqual([line["path"] for line in events(planner, "call_refused")], ['/x"y\\/z'])
         self.assertIn('neuroshard_rpc_requests_total{code="UNIMPLEMENTED",rpc="other"} 1', planner.metrics())
         self.assertIn('neuroshard_rpc_requests_total{code="INVALID_ARGUMENT",rpc="ShardPlan"}', planner.metrics())
+
+    def test_a_line_has_every_option_of_the_shipped_configuration(self):
+        def keys(value, path=""):
+            return [path] if not isinstance(value, dict) else [key for name, below in value.items() for key in keys(below, f"{path}.{name}".strip("."))]
+
+        for kind, binary, file in ((JsonPlanner, PLANNER, "planner.yaml"), (NativeWorkerProcess, WORKER, "worker.yaml")):
+            stated = keys(yaml.safe_load((pathlib.Path(__file__).resolve().parents[2] / "configs" / file).read_text()))
+            line = events(self.start(kind, binary), "options")[0]
+            self.assertGreater(len(stated), 10)
+            self.assertEqual([key for key in stated if key not in line], [], line)
+            self.assertLessEqual({"insecure", "tls", "tls.roles", "rpc.max_connections", "rpc.min_ping_interval_ms"}, set(line))
+            self.assertIs(line["tls"], False)
+
+    def test_lines_of_grpc_are_json_too(self):
+        folder = self.folder / "certs"
+        subprocess.run([MAKE_CERTS, folder], check=True)
+        tls = {"certificate": str(folder / "server.pem"), "key": str(folder / "server.key"), "client_ca": str(folder / "ca.pem"), "roles": {"plan": ["x"]}}
+        planner = self.start(JsonPlanner, PLANNER, config=json.dumps({"log_format": "json", "tls": tls}))
+        with grpc.insecure_channel(planner.address) as channel, self.assertRaises(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(channel).result(timeout=1)
+        lines = events(planner, "grpc")
+        self.assertTrue(lines)
+        self.assertIn("Handshake failed", " ".join(line["message"] for line in lines))
+        self.assertEqual(events(planner, "options")[0]["tls.roles"], "plan")
+
+    def test_probes(self):
+        def status(server, path):
+            try:
+                with urllib.request.urlopen(f"http://{server.metrics_address}{path}", timeout=10) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as fault:
+                return fault.code
+
+        for server in (self.start(PlannerProcess, PLANNER, config=""), self.start(NativeWorkerProcess, WORKER, config="")):
+            self.assertEqual([status(server, path) for path in ("/healthz", "/readyz", "/metrics", "/")], [200, 200, 200, 404])
+        leaving = self.start(PlannerProcess, PLANNER, config="rpc: {drain_notice_ms: 60000}")
+        leaving.drain()
+        give_up = time.monotonic() + 30
+        while status(leaving, "/readyz") == 200:
+            self.assertLess(time.monotonic(), give_up)
+        self.assertEqual([status(leaving, path) for path in ("/healthz", "/readyz")], [200, 503])
+
+    def test_the_level_changes_at_sighup(self):
+        planner = self.start(JsonPlanner, PLANNER, config="{log_format: json, log_level: error}")
+        config = planner.process.args[planner.process.args.index("--config") + 1]
+        for level, shown in (("info", 1), ("error", 1), ("nonsense", 1), ("info", 2)):
+            pathlib.Path(config).write_text(f"{{log_format: json, log_level: {level}}}")
+            told = len(events(planner, "log_level_set")) + len(events(planner, "log_level_unknown"))
+            planner.process.send_signal(signal.SIGHUP)
+            give_up = time.monotonic() + 30
+            while len(events(planner, "log_level_set")) + len(events(planner, "log_level_unknown")) == told:
+                self.assertLess(time.monotonic(), give_up)
+            with PlannerClient(planner.address) as client:
+                client.plan(request())
+            self.assertEqual(len(events(planner, "plan_made")), shown, level)
+
+    def test_clients_may_ping(self):
+        for interval_ms, ends in ((100, "well"), (10_000, "badly")):
+            planner = self.start(PlannerProcess, PLANNER, config=f"rpc: {{min_ping_interval_ms: {interval_ms}}}")
+            long = request()
+            long.tables.extend(v1.Table(name=f"t{i}", num_embeddings=1000 + i, embedding_dim=16, pooling_factor=4 + i) for i in range(60))
+            long.topology.hosts[0].num_devices = 8
+            long.search.strategy, long.search.time_budget_ms, long.search.refine_steps = "refine", 2500, 1 << 40
+            options = (("grpc.keepalive_time_ms", 110), ("grpc.http2.max_pings_without_data", 0), ("grpc.http2.min_time_between_pings_ms", 100))
+            with self.subTest(interval_ms=interval_ms), grpc.insecure_channel(planner.address, options=options) as channel:
+                try:
+                    answer = PlannerServiceStub(channel).ShardPlan(long, timeout=60)
+                    self.assertEqual((ends, len(answer.plan.tables)), ("well", 61))
+                except grpc.RpcError as fault:
+                    self.assertEqual(ends, "badly", fault)
+                    self.assertIn("Too many pings", fault.details())
 
     def test_one_id_and_trace_from_the_command_to_every_worker(self):
         workers = [self.start(NativeWorkerProcess, WORKER) for _ in range(2)]

@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -158,6 +159,56 @@ class TlsTest(unittest.TestCase):
         with self.assertRaises(errors.PlannerError) as caught:  # those of the old authority are strangers now
             self.client(planner, "trainer", self.folder, fresh / "ca.pem").models()
         self.assertEqual(caught.exception.code, grpc.StatusCode.UNAVAILABLE)
+
+    def failures(self, planner):
+        return float(re.search(r"^neuroshard_tls_reload_failures_total (\S+)$", planner.metrics(), re.MULTILINE)[1])
+
+    def test_files_that_cannot_be_used_are_not_taken(self):
+        planner = self.start()
+        good = {file: (self.folder / file).read_bytes() for file in ("server.pem", "server.key", "ca.pem")}
+        ends = re.search(r'^neuroshard_tls_not_after_seconds\{file="certificate"\} (\S+)$', planner.metrics(), re.MULTILINE)[1]
+        self.assertAlmostEqual(float(ends), time.time() + 30 * 86400, delta=3600)
+        expired = self.folder / "expired"
+        expired.mkdir()
+        for file in ("ca.pem", "ca.key"):
+            (expired / file).write_bytes((self.folder / file).read_bytes())
+        make_certs(expired, days=-1, server=NAMES["server"])
+        for what, files in {
+            "garbage": {"server.pem": b"garbage\n"},
+            "the key of another certificate": {"server.key": (self.folder / "trainer.key").read_bytes()},
+            "half a key": {"server.key": good["server.key"][:100]},
+            "half a certificate": {"server.pem": good["server.pem"][:300]},
+            "an empty authority": {"ca.pem": b""},
+            "a key as authority": {"ca.pem": good["server.key"]},
+            "an expired certificate": {file: (expired / file).read_bytes() for file in ("server.pem", "server.key")},
+            "no certificate": {"server.pem": None},
+        }.items():
+            with self.subTest(what=what):
+                for file, content in files.items():
+                    (self.folder / file).unlink() if content is None else (self.folder / file).write_bytes(content)
+                before = self.failures(planner)
+                while self.failures(planner) < before + 2:  # two readings, so the second began after the file was written
+                    time.sleep(0.05)
+                for name in ("trainer", "operator"):
+                    with grpc.secure_channel("localhost:" + planner.address.rsplit(":")[-1], grpc.ssl_channel_credentials(
+                            good["ca.pem"], (self.folder / f"{name}.key").read_bytes(), (self.folder / f"{name}.pem").read_bytes())) as channel:
+                        grpc.channel_ready_future(channel).result(timeout=20)
+                for file, content in good.items():
+                    (self.folder / file).write_bytes(content)
+        self.assertIn("error tls_reload_failed", planner.log())
+        self.assertIn("server.key is not the key of", planner.log())
+
+    def test_an_expired_certificate_is_named_before_the_start(self):
+        for days, says in ((-1, "expired at"),):
+            folder = self.folder / "other"
+            folder.mkdir()
+            for file in ("ca.pem", "ca.key"):
+                (folder / file).write_bytes((self.folder / file).read_bytes())
+            make_certs(folder, days=days, server=NAMES["server"])
+            config = self.configuration(certificate=str(folder / "server.pem"), key=str(folder / "server.key"))
+            status, said = self.run_planner("127.0.0.1:0", config, "--check-config")
+            self.assertEqual(status, 2)
+            self.assertRegex(said, f"tls.certificate: .*server.pem {says} 20")
 
     def test_a_worker(self):
         with NativeWorkerProcess(WORKER, config=self.configuration()) as worker:
