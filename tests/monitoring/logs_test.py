@@ -179,13 +179,13 @@ class LogsTest(Servers):
             self.assertEqual(len(events(planner, "plan_made")), shown, level)
 
     def test_clients_may_ping(self):
-        for interval_ms, ends in ((100, "well"), (10_000, "badly")):
+        for interval_ms, ends in ((1000, "well"), (10_000, "badly")):  # a client of gRPC pings once a second at most, and the third ping too early ends its connection
             planner = self.start(PlannerProcess, PLANNER, config=f"rpc: {{min_ping_interval_ms: {interval_ms}}}")
             long = request()
             long.tables.extend(v1.Table(name=f"t{i}", num_embeddings=1000 + i, embedding_dim=16, pooling_factor=4 + i) for i in range(60))
             long.topology.hosts[0].num_devices = 8
-            long.search.strategy, long.search.time_budget_ms, long.search.refine_steps = "refine", 2500, 1 << 40
-            options = (("grpc.keepalive_time_ms", 110), ("grpc.http2.max_pings_without_data", 0), ("grpc.http2.min_time_between_pings_ms", 100))
+            long.search.strategy, long.search.time_budget_ms, long.search.refine_steps = "refine", 6000, 1 << 40
+            options = (("grpc.keepalive_time_ms", 100), ("grpc.http2.max_pings_without_data", 0))
             with self.subTest(interval_ms=interval_ms), grpc.insecure_channel(planner.address, options=options) as channel:
                 try:
                     answer = PlannerServiceStub(channel).ShardPlan(long, timeout=60)
