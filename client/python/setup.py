@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the gRPC stubs are generated from the protos when the package is built.
+"""What pyproject.toml cannot say: the gRPC stubs are generated from the protos when the package is built, and the table of synonyms beside those is copied.
 
 The protos are those of the checkout (../../proto) or, in an sdist, its own copy (proto).
 """
@@ -13,6 +13,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
+SYNONYMS = "synonyms.inc"
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROTO = next((folder for folder in (os.path.join(HERE, "proto"), os.path.join(HERE, "..", "..", "proto")) if os.path.isdir(folder)), None)
 
@@ -44,6 +45,7 @@ def generate(out):
     # google.rpc is decoded in a pool of its own (errors.py), so its descriptors are data and no module.
     descriptors = os.path.join(out, "neuroshard", "google_rpc.binpb")
     subprocess.run([*command, "--include_imports", f"--descriptor_set_out={descriptors}", *protos("google/rpc")], check=True)
+    shutil.copyfile(os.path.join(PROTO, SYNONYMS), os.path.join(out, "neuroshard", SYNONYMS))
 
 
 class BuildPy(build_py):
@@ -63,7 +65,7 @@ class BuildPy(build_py):
 class Sdist(sdist):
     def make_release_tree(self, base_dir, files):
         super().make_release_tree(base_dir, [file for file in files if not file.endswith("_test.py")])
-        for path in protos("neuroshard/v1") + protos("google/rpc"):
+        for path in [*protos("neuroshard/v1"), *protos("google/rpc"), SYNONYMS]:
             target = os.path.join(base_dir, "proto", path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copyfile(os.path.join(PROTO, path), target)

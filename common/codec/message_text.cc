@@ -34,10 +34,10 @@ const FieldDescriptor* FindField(const Descriptor& type, const std::string& name
 std::string UnknownField(const Descriptor& type, std::string_view key) {
   std::vector<std::string_view> names;
   for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
-  const std::string similar = SimilarWord(key, names);
+  const std::string meant = DidYouMean(key, names);
   // With the one that was meant, the others are noise.
-  return similar.empty() ? fmt::format("unknown field; known: {}", fmt::join(names, ", "))
-                         : fmt::format("unknown field; did you mean {}?", similar);
+  return "unknown field" +
+         (meant.empty() ? fmt::format("; known: {}", fmt::join(names, ", ")) : meant);
 }
 
 // Fills messages from values and collects what does not fit.

@@ -107,6 +107,28 @@ TEST(MessageTextTest, MapsBytesAndSpecialNumbersComeBack) {
   EXPECT_EQ(series_again.samples_ms(3), 0.1);
 }
 
+// What users of TorchRec and of other planners write.
+TEST(MessageTextTest, FieldsOfOtherProjectsAreTranslated) {
+  const auto fault = [](const std::string& yaml) {
+    return Violations::FromStatus(YamlStatus(yaml)).front().description;
+  };
+  EXPECT_EQ(fault("batch_size: 4096"),
+            "unknown field; did you mean global_batch_size (of all ranks together)? (line 1)");
+  EXPECT_EQ(fault("local_batch_size: 4096"),
+            "unknown field; did you mean global_batch_size (of all ranks together)? (line 1)");
+  EXPECT_EQ(fault("search: {steps: 9}"), "unknown field; did you mean refine_steps? (line 1)");
+  EXPECT_EQ(fault("search: {time_limit: 9}"),
+            "unknown field; did you mean time_budget_ms (in milliseconds)? (line 1)");
+  EXPECT_EQ(fault("topology: {hosts: [{hbm_cap: 9}]}"),
+            "unknown field; did you mean memory_bytes (of one device)? (line 1)");
+  EXPECT_EQ(fault("topology: {bandwidths: {inter_host_bw: 9}}"),
+            "unknown field; did you mean inter_host_bytes_per_s (in bytes per second)? (line 1)");
+  EXPECT_EQ(fault("tables: [{rows: 9}]"), "unknown field; did you mean num_embeddings? (line 1)");
+  EXPECT_EQ(fault("constraints: {min_partition: 9}"),
+            "unknown field; did you mean min_column_width? (line 1)");
+  EXPECT_THAT(fault("tables: [{colour: 9}]"), testing::StartsWith("unknown field; known: name, "));
+}
+
 TEST(MessageTextTest, ListsEveryFaultWithItsPath) {
   const Status status = YamlStatus(
       "tables:\n"

@@ -67,6 +67,38 @@ PublishedDevice ReadDevice(ConfigReader& reader, const std::map<std::string, Fab
   return device;
 }
 
+// The device that is meant; empty: none is near. Of longer names ("NVIDIA H100 80GB PCIe") the one
+// whose family is in the name, with most of its other parts.
+std::string SimilarDevice(std::string_view name, std::span<const std::string_view> devices) {
+  std::string similar = SimilarWord(name, devices);
+  if (!similar.empty()) return similar;
+  std::string given = "-";
+  for (const char c : name) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    const bool part = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    given += !part ? '-' : upper ? static_cast<char>(c + 32) : c;
+  }
+  given += '-';
+  std::ptrdiff_t most = 0;
+  for (const std::string_view device : devices) {
+    std::ptrdiff_t common = 0;
+    std::string_view family;
+    for (std::size_t begin = 0; begin <= device.size();) {
+      const std::size_t end = std::min(device.find('-', begin), device.size());
+      const std::string_view part = device.substr(begin, end - begin);
+      const bool is_given = given.find(fmt::format("-{}-", part)) != std::string::npos;
+      if (begin == 0 && !is_given) break;
+      if (begin == 0) family = part;
+      common += is_given ? 1 : 0;
+      begin = end + 1;
+    }
+    if (common <= most) continue;
+    most = common;
+    similar = common == 1 ? SimilarWord(family, devices) : device;
+  }
+  return similar;
+}
+
 }  // namespace
 
 StatusOr<std::vector<PublishedDevice>> ParseDeviceTable(std::string_view devices,
@@ -123,11 +155,10 @@ bool IsEachOf(std::string_view reported, std::span<const std::string> names) {
 std::string DescribeUnknownDevice(std::string_view name) {
   std::vector<std::string_view> names;
   for (const PublishedDevice& device : PublishedDevices()) names.push_back(device.name);
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  const std::string similar = SimilarDevice(name, names);
   return fmt::format("{} is no device of the planner's table{}; there are {}", Quoted(name),
-                     DidYouMean(lower, names), fmt::join(names, ", "));
+                     similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
+                     fmt::join(names, ", "));
 }
 
 std::vector<std::string> DeviceNames(const Topology& topology) {

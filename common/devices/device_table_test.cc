@@ -107,6 +107,33 @@ TEST(DeviceTableTest, AnUnknownNameGetsTheNearestAndAll) {
                     HasSubstr("v100-pcie-16gb"), HasSubstr("mi300x")));
   EXPECT_THAT(DescribeUnknownDevice("H100-SXM"), HasSubstr("did you mean h100-sxm?"));
   EXPECT_THAT(DescribeUnknownDevice("tpu"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(DescribeUnknownDevice(""), Not(HasSubstr("did you mean")));
+}
+
+TEST(DeviceTableTest, AFamilyIsTheModelOfItThatIsMeantMostOften) {
+  const std::vector<std::pair<std::string, std::string>> meant = {
+      {"h100", "h100-sxm"},
+      {"H100", "h100-sxm"},
+      {"nvidia h100", "h100-sxm"},
+      {"NVIDIA H100 80GB", "h100-sxm"},
+      {"H100_SXM5", "h100-sxm"},
+      {"NVIDIA-H100-PCIe-80GB", "h100-pcie"},
+      {"h100 nvl", "h100-nvl"},
+      {"a100", "a100-sxm-80gb"},
+      {"A100-80GB", "a100-sxm-80gb"},
+      {"a100 40gb pcie", "a100-pcie-40gb"},
+      {"v100", "v100-sxm-32gb"},
+      {"Tesla V100", "v100-sxm-32gb"},
+      {"h200", "h200-sxm"},
+      {"NVIDIA B200 180GB", "b200"},
+      {"NVIDIA L40S GPU", "l40s"},
+      {"AMD MI300X 192GB", "mi300x"},
+      {"mi300", "mi300x"},
+      {"T4 16GB", "t4"}};
+  for (const auto& [written, device] : meant) {
+    EXPECT_THAT(DescribeUnknownDevice(written),
+                HasSubstr("; did you mean " + device + "?; there are"));
+  }
 }
 
 TEST(DeviceTableTest, WhatADriverReportsIsOneDevice) {

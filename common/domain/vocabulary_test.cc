@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace neuroshard {
 namespace {
 
@@ -13,6 +17,61 @@ TEST(VocabularyTest, TextRoundTrips) {
   EXPECT_EQ(NotAWord<PoolingMode>("men"),
             "must be one of sum, mean, none, got \"men\"; did you mean mean?");
   EXPECT_EQ(NotAWord<PoolingMode>("x"), "must be one of sum, mean, none, got \"x\"");
+}
+
+// The end of NotAWord's message for each spelling: ", got "float32"; did you mean fp32?".
+template <typename E>
+void ExpectMeant(const std::vector<std::pair<std::string, std::string>>& meant) {
+  for (const auto& [written, word] : meant) {
+    const std::string message = NotAWord<E>(written);
+    const std::string end = ", got \"" + written + "\"; did you mean " + word + "?";
+    EXPECT_TRUE(message.ends_with(end)) << message;
+  }
+}
+
+TEST(VocabularyTest, WordsOfOtherProjectsAreTranslated) {
+  ExpectMeant<DataType>({{"float32", "fp32"},
+                         {"torch.float32", "fp32"},
+                         {"FP32", "fp32"},
+                         {"float", "fp32"},
+                         {"half", "fp16"},
+                         {"DataType.FP16", "fp16"},
+                         {"bfloat16", "bf16"},
+                         {"uint8", "int8"},
+                         {"float8_e4m3fn", "fp8"},
+                         {"fp23", "fp32"}});
+  ExpectMeant<ShardingType>({{"colum_wise", "column_wise"},
+                             {"columnwise", "column_wise"},
+                             {"cw", "column_wise"},
+                             {"TABLE_WISE", "table_wise"},
+                             {"rowwise", "row_wise"},
+                             {"twrw", "table_row_wise"},
+                             {"tablewise_columnwise", "table_column_wise"},
+                             {"grid", "grid_shard"},
+                             {"dp", "data_parallel"},
+                             {"data-paralel", "data_parallel"},
+                             {"ShardingType.ROW_WISE", "row_wise"}});
+  ExpectMeant<ComputeKernel>({{"uvm", "fused_uvm"},
+                              {"uvm_caching", "fused_uvm_caching"},
+                              {"FUSED", "fused"},
+                              {"batched_fused", "fused"},
+                              {"EmbeddingComputeKernel.KEY_VALUE", "key_value"},
+                              {"fusd", "fused"},
+                              {"ssd", "key_value"}});
+  ExpectMeant<Optimizer>({{"exact_sgd", "sgd"},
+                          {"EXACT_ROWWISE_ADAGRAD", "rowwise_adagrad"},
+                          {"row_wise_adagrad", "rowwise_adagrad"},
+                          {"Adam", "adam"},
+                          {"rowise_adagrad", "rowwise_adagrad"},
+                          {"adamw", "adam"},
+                          {"PARTIAL_ROW_WISE_ADAM", "partial_rowwise_adam"},
+                          {"lars", "lars_sgd"}});
+  ExpectMeant<PoolingMode>({{"average", "mean"}, {"SUM", "sum"}, {"PoolingType.MEAN", "mean"}});
+  ExpectMeant<TableKind>({{"EmbeddingBagCollection", "embedding_bag"}, {"unpooled", "embedding"}});
+  ExpectMeant<ComputeDevice>({{"gpu", "cuda"}, {"CUDA", "cuda"}, {"cdua", "cuda"}});
+  ExpectMeant<PipelineType>(
+      {{"TRAIN_SPARSE_DIST", "train_sparse_dist"}, {"sparse_dist", "train_sparse_dist"}});
+  ExpectMeant<MemoryRule>({{"TorchRec", "torchrec"}, {"weights", "weights_only"}});
 }
 
 }  // namespace

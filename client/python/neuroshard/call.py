@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import os
@@ -71,13 +72,36 @@ def replica_channel(address: str) -> Tuple[str, List[Tuple[str, Any]]]:
 
 def planner_address(address: Optional[str]) -> str:
     """`address`, else what the environment says, else where a planner listens unless told otherwise."""
+    origin = "address"
     if address is None:
-        return os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+        origin, address = ADDRESS_VARIABLE, os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     if not isinstance(address, str):
         raise TypeError(f"address: must be a text such as 'planner:50051', got {type(address).__name__}")
-    if not address:
-        raise ValueError("address: must not be empty")
+    fault = _address_fault(address)
+    if fault:
+        raise ValueError(f"{origin}: {fault}")
     return address
+
+
+def _address_fault(address: str) -> str:
+    """As the command line checks it (client/cli/option_check.cc): gRPC takes a missing port for 443, and any text for a name."""
+    parts = address.split(",")
+    for part in parts:
+        host, _, port = part.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not host or (":" in host and not bracketed) or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+            return f'must be HOST:PORT, got "{part}"'
+        if len(parts) == 1:
+            return ""
+        try:
+            version = ipaddress.ip_address(host.strip("[]")).version
+        except ValueError:
+            version = 0
+        if version != (6 if bracketed else 4) or bracketed != address.startswith("["):
+            return (
+                f'a list must be of IP addresses of one family, each with its port, got "{part}" (a name that resolves to several addresses needs no list)'
+            )
+    return ""
 
 
 def checked_credentials(credentials: Optional[grpc.ChannelCredentials]) -> Optional[grpc.ChannelCredentials]:

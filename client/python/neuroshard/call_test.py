@@ -1,11 +1,13 @@
 """The channel to replicas; the attempts of a call, on a clock of the test's own."""
 
 import json
+import os
 import unittest
+from unittest import mock
 
 import grpc
 
-from neuroshard.call import Attempts, planner_error, replica_channel
+from neuroshard.call import Attempts, planner_address, planner_error, replica_channel
 from neuroshard.errors import from_status
 
 
@@ -26,6 +28,24 @@ class ReplicaChannelTest(unittest.TestCase):
             self.assertEqual(found, target)
             self.assertEqual(json.loads(dict(options)["grpc.service_config"]).get("healthCheckConfig"), health)
             self.assertEqual(dict(options).get("grpc.default_authority"), authority)
+
+
+class AddressTest(unittest.TestCase):
+    def test_hosts_have_ports_and_lists_are_of_one_family(self):
+        for address in ("planner:1", "planner.example:65535", "10.0.0.1:1", "[::1]:50051", "10.0.0.1:1,10.0.0.2:2", "[::1]:1,[::2]:2"):
+            self.assertEqual(planner_address(address), address)
+        for address in ("localhost", "localhost:", ":50051", "planner:0", "planner:65536", "planner:http", "::1:50051", "dns:///planner:1", "", " "):
+            with self.assertRaises(ValueError) as caught:
+                planner_address(address)
+            self.assertEqual(str(caught.exception), f'address: must be HOST:PORT, got "{address}"')
+        for address in ("a:1,b:2", "10.0.0.1:1,[::1]:2", "[::1]:1,10.0.0.1:2", "10.0.0.1:1,300.0.0.1:2"):
+            with self.assertRaisesRegex(ValueError, "a list must be of IP addresses of one family, each with its port"):
+                planner_address(address)
+
+    def test_the_variable_is_named(self):
+        with mock.patch.dict(os.environ, {"NEUROSHARD_PLANNER": "localhost"}), self.assertRaises(ValueError) as caught:
+            planner_address(None)
+        self.assertEqual(str(caught.exception), 'NEUROSHARD_PLANNER: must be HOST:PORT, got "localhost"')
 
 
 class PlannerErrorTest(unittest.TestCase):

@@ -191,6 +191,18 @@ class ClientTests:
             self.assertIn("h100-sxm", [device.name for device in (await client.devices()).devices])
             self.assertTrue((await client.model()).summary.name)
 
+    async def test_words_of_other_projects_are_translated_by_the_planner(self):
+        table = {**REQUEST["tables"][0], "weight_dtype": "float32", "pooling_mode": "avg"}
+        rule = {"tables": [table["name"]], "sharding_types": ["colum_wise"], "compute_kernels": ["uvm"]}
+        request = {
+            **REQUEST, "tables": [table], "optimizer": "row_wise_adagrad", "constraints": {"tables": [rule]},
+            "topology": {"hosts": [{"num_devices": 2, "device": "NVIDIA H100"}]},
+        }
+        async with self.client() as client:
+            error = await self.assert_fails(neuroshard.InvalidRequest, client.plan(request))
+        for meant in ("fp32", "mean", "column_wise", "fused_uvm", "rowwise_adagrad", "h100-sxm"):
+            self.assertIn(f"did you mean {meant}?", str(error))
+
     async def test_devices_go_by_name(self):
         async with self.client() as client:
             named = {**REQUEST, "topology": {"hosts": [{"device": "h100-sxm", "num_devices": 2}]}}
@@ -288,15 +300,25 @@ class ClientTests:
             }
             error = await self.assert_fails(neuroshard.InvalidRequest, client.plan(bad))
             self.assertEqual([str(fault) for fault in error.violations], [
-                "tables[1].nmae: there is no such field; did you mean name?",
+                "tables[1].nmae: unknown field; did you mean name?",
                 "tables[1].embedding_dim: must be an integer of 64 bits, got 'wide'",
                 "tables[1].features: must be a list, got 'f'",
                 "tables[1].weighted: must be true or false, got 3",
                 "tables[2]: must be a mapping, got 7",
                 "global_batch_size: must be an integer of 64 bits, got 1180591620717411303424",
                 "topology.hosts[0].num_devices: must be an integer of 32 bits, got 1.5",
-                "serach: there is no such field; did you mean search?",
+                "serach: unknown field; did you mean search?",
             ])
+            for mapping, said in (
+                ({"search": {"steps": 9}}, "search.steps: unknown field; did you mean refine_steps?"),
+                ({"batch_size": 9}, "batch_size: unknown field; did you mean global_batch_size (of all ranks together)?"),
+                ({"topology": {"hosts": [{"hbm_cap": 9}]}}, "topology.hosts[0].hbm_cap: unknown field; did you mean memory_bytes (of one device)?"),
+                ({"tables": [{"embeddingDim": 9, "rows": 9}]}, "tables[0].rows: unknown field; did you mean num_embeddings?"),
+                ({"colour": 9}, "colour: unknown field; known: request_id, tables, topology, "),
+            ):
+                error = await self.assert_fails(neuroshard.InvalidRequest, client.plan(mapping))
+                self.assertEqual(len(error.violations), 1)
+                self.assertTrue(str(error.violations[0]).startswith(said), str(error))
             error = await self.assert_fails(neuroshard.InvalidRequest, client.evaluate(REQUEST, {"tables": [{"nam": 1}]}))
             self.assertEqual([fault.field for fault in error.violations], ["plan.tables[0].nam"])
             error = await self.assert_fails(neuroshard.InvalidRequest, client.plan({"tables": [{"x": 1}] * 1000}))
@@ -336,6 +358,12 @@ class ClientTests:
             error = await self.assert_fails(neuroshard.PlannerError, client.models())
         self.assertEqual(error.code, grpc.StatusCode.UNIMPLEMENTED)
 
+    async def test_a_port_of_metrics(self):
+        address = self.planner.metrics_address
+        async with self.client(address, retries=0) as client:
+            error = await self.assert_fails(neuroshard.Unavailable, client.models())
+        self.assertEqual(str(error), f"planner at {address}: what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps")
+
     async def test_tls_to_a_planner_without_it(self):
         async with self.client(credentials=grpc.ssl_channel_credentials(), retries=0) as client:
             await self.assert_fails(neuroshard.Unavailable, client.models())
@@ -369,7 +397,7 @@ class ClientTests:
         address = self.held_port().address
         async with self.client(address) as client:
             error = await self.assert_fails(neuroshard.Unavailable, client.plan(REQUEST))
-            self.assertIn(address, str(error))
+            self.assertEqual(str(error), f"planner at {address}: nothing listens there (Connection refused)")
             await self.assert_fails(neuroshard.Unavailable, collected(client.plan_stream(REQUEST)))
 
     async def test_only_unavailable_is_retried_with_growing_waits(self):

@@ -146,6 +146,23 @@ def _details(serialized: bytes) -> Dict[str, List[Any]]:
     return found
 
 
+def plainer(text: str) -> str:
+    """What gRPC says when there is no connection, in words for whoever has to mend it: those of the command line (client/stub/channel.cc)."""
+    for parts, words in (
+        (("http1.x server", "HTTP/1.1"), "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps"),
+        (("Connection refused",), "nothing listens there (Connection refused)"),
+        (
+            ("Socket closed", "Connection reset by peer", "Broken pipe"),
+            "the connection was closed: the server ended, or is a server with TLS, perhaps, which takes a certificate (credentials=)",
+        ),
+        (("backend unhealthy",), "no replica that answers is ready: each drains, or lacks its default model (ask one alone: models())"),
+        (("DNS resolution failed", "Domain name not found", "DNS query cancelled"), "there is no host of that name (DNS resolution failed)"),
+    ):
+        if any(part in text for part in parts):
+            return words
+    return "no answer within the time that the caller allowed" if text == "Deadline Exceeded" else text
+
+
 def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[Sequence[Tuple[str, Any]]], address: str) -> PlannerError:
     """The exception for a call's status and trailing metadata."""
     serialized = next((value for key, value in metadata or () if key == "grpc-status-details-bin"), b"")
@@ -162,7 +179,7 @@ def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[S
         if code is grpc.StatusCode.UNIMPLEMENTED:  # gRPC itself answers calls that a server does not know
             text = "what listens there does not know this call: no planner, or an older one"
     return kind(
-        text,
+        plainer(text),
         code=code,
         violations=violations,
         reason=reason,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from typing import Any, Dict, Iterator, List, Mapping, Type, TypeVar, Union
 
@@ -12,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from neuroshard.errors import FieldViolation, InvalidRequest
+from neuroshard.similar_word import did_you_mean
 
 M = TypeVar("M", bound=Message)
 
@@ -61,8 +61,9 @@ def _faults(kind: Type[Message], mapping: Dict[str, Any], path: str) -> Iterator
         place = f"{path}.{key}" if path else str(key)
         field = fields.get(key)
         if field is None:
-            similar = difflib.get_close_matches(str(key), [field.name for field in kind.DESCRIPTOR.fields], n=1)
-            yield FieldViolation(place, "there is no such field" + (f"; did you mean {similar[0]}?" if similar else ""))
+            names = [field.name for field in kind.DESCRIPTOR.fields]
+            # With the one that was meant, the others are noise.
+            yield FieldViolation(place, "unknown field" + (did_you_mean(str(key), names) or f"; known: {', '.join(names)}"))
         elif value is None:
             continue  # absent
         elif not _is_repeated(field):

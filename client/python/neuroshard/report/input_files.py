@@ -143,7 +143,7 @@ def _check_shape(value: Any, shape: Any, path: str, faults: List[Tuple[str, str]
             if key in shape:
                 _check_shape(item, shape[key], _join(path, key), faults)
             else:
-                faults.append((_join(path, key), "there is no such field"))
+                faults.append((_join(path, key), "unknown field"))
     elif isinstance(shape, list):
         if not isinstance(value, list):
             faults.append((path, f"must be a list, got {_shown(value)}"))

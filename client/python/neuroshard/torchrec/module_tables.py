@@ -18,6 +18,7 @@ from torchrec.modules.embedding_configs import DataType, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
+from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.row_positions import RowPositions
 
 TableKey = Tuple[str, str]
@@ -272,19 +273,30 @@ class TableEnumerator(EmbeddingEnumerator):
             )
         unknown = sorted(set(self._constraints or {}) - names)
         faults = [f"constraints for {', '.join(unknown)}: the module has no such table that the sharders shard"] if unknown else []
+        misspelt = list(self._unknown_words())
+        faults += misspelt
         strict, tables = [], []
         for owner in owners:
             faults += [f"{label((owner.path, name))}: two tables of the module have this name" for name in owner.doubles]
             for name, tensor in owner.parameters.items():
                 table = self._table(owner, name, tensor)
                 faults += [f"{table.label}: {fault}" for fault in self._faults(owner, table, topology)]
-                if not table.types:
+                if not table.types and not misspelt:  # which leave nothing
                     strict.append(f"{table.label}: {self._offers(owner, name)}")
                 tables.append(table)
         if faults or strict:
             raise PlannerError("; ".join(faults + strict), PlannerErrorType.INPUT_VALIDATION if faults else PlannerErrorType.STRICT_CONSTRAINTS)
         _keep_means_whole(tables)
         return tables
+
+    def _unknown_words(self) -> Iterator[str]:
+        """Of constraints, those that TorchRec has not, and so would pass over."""
+        for name, constraint in (self._constraints or {}).items():
+            for field, words in (("sharding_types", ShardingType), ("compute_kernels", EmbeddingComputeKernel)):
+                known = [each.value for each in words]
+                for word in getattr(constraint, field) or ():
+                    if word not in known:
+                        yield f"constraints for {name}: {field} has {str(word)!r}, which TorchRec does not have{did_you_mean(str(word), known)}"
 
     def _owners(self, module: nn.Module) -> Tuple[List[_Owner], List[str]]:
         """(modules with a sharder, paths of embedding collections without one)."""
