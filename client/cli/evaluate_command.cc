@@ -31,8 +31,9 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, const Te
   std::string text;
   if (response.has_cost()) {
     table += CostTable(response.cost(), style);
-    text += fmt::format("{}, model {} version {}\n", CostText(response.cost()),
-                        response.cost_model().name(), response.cost_model().version());
+    text += fmt::format("{}, model {} version {}{}\n", CostText(response.cost()),
+                        response.cost_model().name(), response.cost_model().version(),
+                        BatchText(response.global_batch_size(), response.cost().ranks_size()));
     text += HostMemoryLines(response.cost());
   }
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);

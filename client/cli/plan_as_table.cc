@@ -14,12 +14,13 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
   std::string text = fmt::format(
-      "{}, {}, strategy {}, search {:.1f} ms{}, model {} version {}, {} on {}\n",
+      "{}, {}, strategy {}, search {:.1f} ms{}, model {} version {}, {} on {}{}\n",
       CostText(response.cost()), count(response.search().splits(), "column split"),
       response.search().strategy(), response.search().search_ms(),
       response.search().time_limit_reached() ? " (cut by its time limit)" : "",
       response.cost_model().name(), response.cost_model().version(),
-      count(response.plan().tables_size(), "table"), count(response.plan().world_size(), "rank"));
+      count(response.plan().tables_size(), "table"), count(response.plan().world_size(), "rank"),
+      BatchText(response.global_batch_size(), response.plan().world_size()));
   text += ShardingLine(response.plan());
   text += HostMemoryLines(response.cost());
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);

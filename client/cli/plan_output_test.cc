@@ -353,6 +353,7 @@ cost:
      memory: {total_bytes: 1610612736, capacity_bytes: 1073741824}}
 search: {strategy: neuroshard, search_ms: 3.21, splits: 2}
 cost_model: {name: cpu, version: 3}
+global_batch_size: 4096
 warnings: [pooling assumed]
 lower_bound: {cost_ms: 12, kind: certified, scope: all plans, gap_percent: 4.17}
 migration: {moved_bytes: 3072, tables: [{table: a, bytes: 1024}, {table: b, bytes: 2048}]}
@@ -375,7 +376,7 @@ explanations:
             "   1       9.000    2.000    11.000    1.50 GiB  150.0%  !\n"
             "* the costliest rank; ! over its memory\n"
             "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu\n"
-            "  version 3, 2 tables on 2 ranks\n"
+            "  version 3, 2 tables on 2 ranks, batch 4096 (2048 a rank)\n"
             "sharding: 1 table_wise, 1 row_wise (2 shards)\n"
             "lower bound 12.000 ms, the plan costs 4.2% more (certified)\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
@@ -426,8 +427,8 @@ cost: {host_memory: [{host: 0, total_bytes: 1610612736, capacity_bytes: 42949672
 )");
   EXPECT_THAT(
       PlanAsTable(response),
-      HasSubstr("sharding: 2 table_wise, 4 row_wise; in host memory: 2 fused_uvm_caching, 1\n"
-                "  fused_uvm, 1 offload; on SSD: 1 key_value\n"
+      HasSubstr("sharding: 2 table_wise, 4 row_wise; in host memory: 2 fused_uvm_caching (c, d),\n"
+                "  1 fused_uvm (b), 1 offload (e); on SSD: 1 key_value (f)\n"
                 "host 0: 1.50 GiB of 4.00 GiB host memory\n"
                 "host 1: 0 B of 1.00 KiB host memory\n"
                 "host 1: 1.00 KiB of 2.00 KiB SSD\n"));

@@ -44,19 +44,29 @@ ImpossibleTypes ImpossibleForAll(
   return common;
 }
 
-// By kernel; empty where there are none.
+// By kernel, with names where they are few; empty where there are none.
 std::string CountsOf(std::initializer_list<ComputeKernel> kernels, const v1::Plan& plan) {
+  constexpr std::size_t kNamed = 3;
   std::vector<std::string> parts;
   for (const ComputeKernel kernel : kernels) {
-    const auto count = std::count_if(
-        plan.tables().begin(), plan.tables().end(),
-        [&](const v1::TablePlan& table) { return table.compute_kernel() == ToText(kernel); });
-    if (count > 0) parts.push_back(fmt::format("{} {}", count, ToText(kernel)));
+    std::vector<std::string_view> names;
+    for (const v1::TablePlan& table : plan.tables()) {
+      if (table.compute_kernel() == ToText(kernel)) names.push_back(table.name());
+    }
+    if (names.empty()) continue;
+    parts.push_back(fmt::format("{} {}", names.size(), ToText(kernel)));
+    if (names.size() <= kNamed) parts.back() += fmt::format(" ({})", fmt::join(names, ", "));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace
+
+std::string BatchText(std::int64_t global_batch_size, int num_ranks) {
+  if (global_batch_size == 0) return "";
+  return fmt::format(", batch {} ({:.10g} a rank)", global_batch_size,
+                     static_cast<double>(global_batch_size) / std::max(num_ranks, 1));
+}
 
 std::string ShardingLine(const v1::Plan& plan) {
   struct Count {

@@ -3,6 +3,7 @@
 
 #include <google/protobuf/repeated_ptr_field.h>
 
+#include <cstdint>
 #include <string>
 
 #include "client/cli/text_table.h"
@@ -13,9 +14,12 @@
 
 namespace neuroshard {
 
+// ", batch 65536 (4096 a rank)"; empty where the planner does not say it.
+std::string BatchText(std::int64_t global_batch_size, int num_ranks);
+
 // "sharding: 10 table_wise, 2 column_wise (5 shards)\n": tables of each type, and their shards
-// where those are more. Where tables are in host memory or on SSD, by kernel behind it: "; in host
-// memory: 12 fused_uvm_caching, 3 fused_uvm; on SSD: 2 key_value".
+// where those are more. Where tables are in host memory or on SSD, by kernel behind it, with
+// names where they are few: "; in host memory: 12 fused_uvm_caching, 2 fused_uvm (a, b)".
 std::string ShardingLine(const v1::Plan& plan);
 
 // "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables, and so for SSDs.

@@ -1,5 +1,6 @@
 #include "common/codec/request_codec.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <time.h>
@@ -9,6 +10,8 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "common/base/violations.h"
 #include "common/codec/fingerprint.h"
@@ -478,15 +481,44 @@ TEST(DecodePlanRequestTest, AssumptionsAreWarnedAboutOnceAKind) {
   EXPECT_EQ(request->tables[4].reuse_histogram, ReuseHistogram{});
 }
 
-TEST(DecodePlanRequestTest, ABandwidthInTorchRecsUnitIsWarnedAbout) {
-  v1::ShardPlanRequest message = GoodRequest();
-  v1::Bandwidths& bandwidths = *message.mutable_topology()->mutable_bandwidths();
-  bandwidths.set_device_memory_bytes_per_s(897.0 * (1 << 30) / 1000);
-  const auto request = Decode(message);
-  ASSERT_TRUE(request.ok()) << Message(request.status());
-  EXPECT_THAT(request->warnings, ElementsAre(HasSubstr("bytes per millisecond")));
-  bandwidths.set_device_memory_bytes_per_s(20e9);
-  EXPECT_THAT(Decode(message)->warnings, IsEmpty());
+TEST(DecodePlanRequestTest, ABandwidthInAnotherUnitIsWarnedAbout) {
+  // A thousandth of a real one, the real one, and a thousand times it.
+  const std::vector<std::pair<const char*, double>> real = {
+      {"device_memory_bytes_per_s", 3.35e12}, {"intra_host_bytes_per_s", 360e9},
+      {"inter_host_bytes_per_s", 12.5e9},     {"host_to_device_bytes_per_s", 32e9},
+      {"host_memory_bytes_per_s", 51e9},      {"ssd_bytes_per_s", 3.5e9}};
+  for (const auto& [name, bytes_per_s] : real) {
+    for (const double factor : {1e-3, 1.0, 1e3}) {
+      v1::ShardPlanRequest message = GoodRequest();
+      v1::Bandwidths& bandwidths = *message.mutable_topology()->mutable_bandwidths();
+      bandwidths.GetReflection()->SetDouble(
+          &bandwidths, bandwidths.GetDescriptor()->FindFieldByName(name), factor * bytes_per_s);
+      const auto request = Decode(message);
+      ASSERT_TRUE(request.ok()) << Message(request.status());
+      const auto warned = ElementsAre(testing::AllOf(
+          HasSubstr(fmt::format("topology.bandwidths.{} is ", name)),
+          HasSubstr("the unit is bytes per second, and that of TorchRec's Topology bytes per "
+                    "millisecond")));
+      if (factor == 1) {
+        EXPECT_THAT(request->warnings, IsEmpty()) << name;
+      } else {
+        EXPECT_THAT(request->warnings, warned) << name << " times " << factor;
+      }
+    }
+  }
+}
+
+TEST(DecodePlanRequestTest, NoPublishedBandwidthIsWarnedAbout) {
+  for (const PublishedDevice& device : PublishedDevices()) {
+    v1::ShardPlanRequest message = GoodRequest();
+    v1::Bandwidths& bandwidths = *message.mutable_topology()->mutable_bandwidths();
+    bandwidths.set_device_memory_bytes_per_s(device.memory_bytes_per_s);
+    if (device.fabric) {
+      bandwidths.set_intra_host_bytes_per_s(device.fabric->intra_host.bytes_per_s);
+      bandwidths.set_inter_host_bytes_per_s(device.fabric->inter_host.bytes_per_s);
+    }
+    EXPECT_THAT(Decode(message)->warnings, IsEmpty()) << device.name;
+  }
 }
 
 TEST(DecodePlanRequestTest, ZipfExponentBecomesAHistogram) {

@@ -21,8 +21,26 @@ constexpr double kMinBandwidth = 1e6;
 constexpr double kMaxBandwidth = 1e18;
 constexpr double kMinComputeSpeed = 1e-3;
 constexpr double kMaxComputeSpeed = 1e3;
-// Below every device's memory; TorchRec's numbers, which are bytes per ms, all are.
-constexpr double kSuspiciousMemoryBandwidth = 4e9;
+
+// The fastest there is of each bandwidth that a request may state: HBM3e and NVLink 5 of a B200, a
+// card of 800 Gb/s, NVLink-C2C of a GH200 to its host's memory, SSDs of PCIe 5. No device of
+// configs/devices.yaml has more.
+struct FastestBandwidth {
+  const char* field;
+  double bytes_per_s;
+};
+constexpr FastestBandwidth kFastest[] = {
+    {"device_memory_bytes_per_s", 8e12},
+    {"intra_host_bytes_per_s", 9e11},
+    {"inter_host_bytes_per_s", 1e11},
+    {"nic_bytes_per_s", 1e11},
+    {"host_to_device_bytes_per_s", 9e11},
+    {"host_memory_bytes_per_s", 1e12},
+    {"ssd_bytes_per_s", 5e10},
+};
+// What is next to come is not suspicious; what was written in another unit is off by a thousand.
+constexpr double kMostTimesFastest = 10;
+constexpr double kOtherUnit = 1000;
 
 std::int64_t HostCount(const v1::HostGroup& group) { return group.has_count() ? group.count() : 1; }
 
@@ -135,6 +153,27 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
 }
 
+// Of stated bandwidths that look like another unit's.
+std::vector<std::string> BandwidthWarnings(const v1::Bandwidths& message) {
+  std::vector<std::string> warnings;
+  for (const auto& [name, fastest] : kFastest) {
+    const auto* field = v1::Bandwidths::descriptor()->FindFieldByName(name);
+    if (!message.GetReflection()->HasField(message, field)) continue;
+    const double stated = message.GetReflection()->GetDouble(message, field);
+    const bool slow = stated * kOtherUnit <= fastest;
+    if (!slow && stated <= kMostTimesFastest * fastest) continue;
+    warnings.push_back(fmt::format(
+        "topology.bandwidths.{} is {:.3g}, {}; the unit is bytes per second, and that of "
+        "TorchRec's "
+        "Topology bytes per millisecond",
+        name, stated,
+        slow ? fmt::format("a thousandth of what the fastest have ({:.3g}) or less", fastest)
+             : fmt::format("{:.0f} times what the fastest have ({:.3g})", stated / fastest,
+                           fastest)));
+  }
+  return warnings;
+}
+
 // What makes hosts alike.
 struct HostShape {
   Device device = {};  // without host and memory
@@ -233,14 +272,7 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
 }
 
 std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Topology& topology) {
-  std::vector<std::string> warnings;
-  const Bandwidths& bandwidths = topology.bandwidths;
-  if (bandwidths.device_memory_bytes_per_s < kSuspiciousMemoryBandwidth) {
-    warnings.push_back(
-        fmt::format("topology.bandwidths.device_memory_bytes_per_s is {:.3g}, less than any device "
-                    "has; the unit is bytes per second, not TorchRec's bytes per millisecond",
-                    bandwidths.device_memory_bytes_per_s));
-  }
+  std::vector<std::string> warnings = BandwidthWarnings(message.bandwidths());
   const std::vector<std::string> names = DeviceNames(topology);
   if (names.empty()) return warnings;
   const bool some_unnamed = std::any_of(topology.devices.begin(), topology.devices.end(),

@@ -16,6 +16,7 @@
 #include "server/planner/budget_stop.h"
 #include "server/planner/condition_warnings.h"
 #include "server/planner/device_models.h"
+#include "server/planner/host_memory_warnings.h"
 #include "server/planner/migration_warnings.h"
 #include "server/planner/price_basis.h"
 
@@ -54,6 +55,9 @@ std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel
     warnings.push_back(std::move(warning));
   }
   for (std::string& warning : MigrationWarnings(request)) warnings.push_back(std::move(warning));
+  for (std::string& warning : HostMemoryWarnings(request, model.coverage.sharding_types, plan)) {
+    warnings.push_back(std::move(warning));
+  }
   return warnings;
 }
 

@@ -160,12 +160,15 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   response.set_seed(request.search.seed.value_or(0));
   for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   response.set_request_id(request.request_id);
+  response.set_global_batch_size(request.global_batch_size);
   EncodeReport(answer, answer.cost, response);
   return response;
 }
 
-v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer) {
+v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request,
+                                          const EvaluationAnswer& answer) {
   v1::EvaluatePlanResponse response;
+  response.set_global_batch_size(request.global_batch_size);
   response.set_legal(answer.violations.empty());
   for (const Violation& violation : answer.violations) {
     v1::PlanViolation& message = *response.add_violations();

@@ -18,7 +18,8 @@ std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer);
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint);
 
-v1::EvaluatePlanResponse EncodeEvaluation(const EvaluationAnswer& answer);
+v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request,
+                                          const EvaluationAnswer& answer);
 
 // All but the request_id.
 v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);

@@ -185,6 +185,7 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
                           {"strategy", answer->statistics.strategy},
                           {"tables", request->tables.size()},
                           {"ranks", request->topology.num_ranks()},
+                          {"global_batch_size", request->global_batch_size},
                           {"cost_ms", answer->cost.embedding_cost_ms},
                           {"search_ms", answer->search_ms},
                           {"time_limit_reached", answer->statistics.time_limit_reached},
@@ -245,7 +246,7 @@ StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
       .Info("plan_evaluated", {{"model", answer.model.name},
                                {"version", answer.model.version},
                                {"violations", answer.violations.size()}});
-  return EncodeEvaluation(answer);
+  return EncodeEvaluation(decoded.request, answer);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerContext* context,

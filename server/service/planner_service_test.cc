@@ -176,6 +176,8 @@ TEST_F(PlannerServiceTest, APlanComesWithItsModelSeedAndFingerprint) {
                           Evaluate(request, response.plan()));
   EXPECT_TRUE(evaluation.legal());
   EXPECT_DOUBLE_EQ(evaluation.cost().embedding_cost_ms(), response.cost().embedding_cost_ms());
+  EXPECT_EQ(response.global_batch_size(), 65536);  // the default
+  EXPECT_EQ(evaluation.global_batch_size(), 65536);
 }
 
 TEST_F(PlannerServiceTest, ARequestWithoutAnIdGetsOneAndItIsInTheLog) {
