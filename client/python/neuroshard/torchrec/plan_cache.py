@@ -21,6 +21,8 @@ class CachedPlan(NamedTuple):
     layout: Layout
     model: str
     """The cost model that priced it, "name/version"."""
+    cost_ms: Optional[float]
+    """None: a plan of before files had it."""
 
 
 def differences(before: Any, now: Any, path: str = "") -> List[str]:
@@ -59,14 +61,15 @@ class PlanCache:
             content = reader.content()
             layout = reader.layout(content["plan"])
             check(layout, path)
-            return CachedPlan(layout, str(content.get("cost_model", "")))
+            cost = content.get("embedding_cost_ms")
+            return CachedPlan(layout, str(content.get("cost_model", "")), float(cost) if isinstance(cost, (int, float)) else None)
         except PlannerError as fault:
             logger.warning("the cached plan is not used: %s", fault)
             return None
 
-    def add(self, fingerprint: str, summary: Dict[str, Any], plan: ShardingPlan, model: str) -> None:
+    def add(self, fingerprint: str, summary: Dict[str, Any], plan: ShardingPlan, model: str, cost_ms: float) -> None:
         """A directory that cannot be written is a warning: the plan is good without it."""
-        content = {"format": FORMAT, "cost_model": model, "planned_at": time.time(), "plan": layout_as_json(plan), "request": summary}
+        content = {"format": FORMAT, "cost_model": model, "embedding_cost_ms": cost_ms, "planned_at": time.time(), "plan": layout_as_json(plan), "request": summary}
         try:
             os.makedirs(self._directory, exist_ok=True)
             write_whole(self._path(fingerprint), json.dumps(content, indent=1) + "\n")

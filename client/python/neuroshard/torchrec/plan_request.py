@@ -15,6 +15,7 @@ from torchrec.distributed.planner.types import BasicCommsBandwidths, ParameterCo
 from torchrec.distributed.types import PipelineType
 
 from neuroshard import v1
+from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, to_message
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, OPTIMIZERS, ROW_WISE, ModuleTable
@@ -281,8 +282,9 @@ class DraftRequest:
             if not table.constrained and base.constraints.sharding_types:
                 types = [each for each in types if each in base.constraints.sharding_types]
                 if not types:
+                    meant = "".join(did_you_mean(each, table.types) for each in base.constraints.sharding_types)
                     raise PlannerError(
-                        f"{table.label}: its sharder allows {', '.join(table.types)}, of which request.constraints.sharding_types has none",
+                        f"{table.label}: its sharder allows {', '.join(table.types)}, of which request.constraints.sharding_types has none{meant}",
                         PlannerErrorType.STRICT_CONSTRAINTS,
                     )
             if previous is not None and keep_optimizer_state:
@@ -309,6 +311,12 @@ class DraftRequest:
         for members in towers.values():
             if len(members) > 1:
                 self._request.constraints.colocate.add(tables=[table.label for table in members], level="host")
+
+    @property
+    def device(self) -> str:
+        """What the ranks compute on: the devices that the request names, else the kind."""
+        names = dict.fromkeys(host.device for host in self._request.topology.hosts if host.device)
+        return " and ".join(names) or self._request.topology.compute_device
 
     def fingerprint(self) -> str:
         """SHA-256 of all that can change the plan, in hexadecimal; does not depend on the order of tables, nor on the request_id."""

@@ -31,7 +31,7 @@ from neuroshard import v1
 from neuroshard.mapping import as_message
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan
-from neuroshard.torchrec.module_tables import ModuleTable, TableEnumerator
+from neuroshard.torchrec.module_tables import HOST_KERNELS, ModuleTable, TableEnumerator, label
 from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_file import PathLike, read_layout
 from neuroshard.torchrec.plan_request import DraftRequest, check_base
@@ -39,6 +39,7 @@ from neuroshard.torchrec.plan_request import DraftRequest, check_base
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_S = 120.0
+MOST_NAMES = 5  # of tables in host memory, in a line
 SHARE_OF_GROUP_TIMEOUT = 0.5  # of a process group's timeout that rank 0 may wait for the service while the others wait for it
 
 _ERROR_TYPES = {  # by reason (proto/README.md); others are OTHER
@@ -143,11 +144,18 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._keep_optimizer_state = keep_optimizer_state
         self._options: List[ShardingOption] = []
         self._response: Optional[v1.ShardPlanResponse] = None
+        self._summary = ""
 
     @property
     def response(self) -> Optional[v1.ShardPlanResponse]:
         """The service's answer to the last `plan`: cost, bound, warnings. None if it came from the cache or the fallback, or on other ranks than 0."""
         return self._response
+
+    @property
+    def summary(self) -> str:
+        """The last plan in a line, as the log has it: tables, ranks, device, batch of a rank and in all, cost, cost model, whether the plan is from the
+        cache, and the tables in host memory. Empty on other ranks than 0, and after a failure."""
+        return self._summary
 
     def get_selected_options(self) -> List[ShardingOption]:
         """The last plan's options, with TorchRec's own estimates; empty on other ranks than 0, and after a failure."""
@@ -201,21 +209,33 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
         started = time.perf_counter()
-        self._options, self._response = [], None
+        self._options, self._response, self._summary = [], None, ""
         tables = self._enumerator.tables(module, sharders, self._topology)
         draft = self._draft(module, sharders, tables)
         layout, source = self._layout(draft, tables, timeout_s)
         if layout is None:
-            return self._fall_back(module, sharders, source)
+            plan = self._fall_back(module, sharders, source)
+            self._summarise(len(tables), draft.device, f"cost not known to the service, by {type(self._fallback).__name__}, the fallback")
+            return plan
         options = chosen_options(layout, tables, self._topology, self._batch_size)
         for callback in self._callbacks:
             options = callback(options)
         self._enumerator.populate_estimates(options)
         plan = to_sharding_plan(options, self._topology)
         self._options = options
-        logger.info("plan of %d tables by %s", len(tables), source)
+        self._summarise(len(tables), draft.device, source)
         self._log_stats(plan, sharders, time.perf_counter() - started)
         return plan
+
+    def _summarise(self, tables: int, device: str, source: str) -> None:
+        ranks, batch = self._topology.world_size, self._batch_size
+        text = f"plan of {tables} tables on {ranks} ranks ({device}), batch {batch} a rank and {batch * ranks} in all: {source}"
+        in_host_memory = [label((option.module[0], option.name)) for option in self._options if option.compute_kernel in HOST_KERNELS]
+        if in_host_memory:
+            names = ", ".join(in_host_memory[:MOST_NAMES]) + (", ..." if len(in_host_memory) > MOST_NAMES else "")
+            text += f"; {len(in_host_memory)} table{'s' * (len(in_host_memory) > 1)} in host memory: {names}"
+        self._summary = text
+        logger.info("%s", text)
 
     def _draft(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], tables: Sequence[ModuleTable]) -> DraftRequest:
         reserved = self._storage_reservation.reserve(
@@ -248,7 +268,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if self._cache is not None:
             cached = self._cache.find(fingerprint, lambda layout, path: check_layout(layout, tables, self._topology, f"{path}: the plan"))
             if cached is not None:
-                return cached.layout, f"the cache, priced by {cached.model}"
+                cost = "cost not stored" if cached.cost_ms is None else f"{cached.cost_ms:.3f} ms"
+                return cached.layout, f"{cost} by {_model_text(cached.model)}, from the cache"
             if self._on_change == "fail":
                 self._cache.fail_if_other_plans(draft.summary())
         try:
@@ -257,7 +278,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             no_answer = isinstance(fault, (neuroshard.Unavailable, neuroshard.DeadlineExceeded)) or fault.reason == "OVERLOADED"
             if self._fallback is not None and no_answer:
                 return None, str(fault)
-            raise PlannerError(str(fault), _ERROR_TYPES.get(fault.reason or "", PlannerErrorType.OTHER)) from fault
+            hint = self._hint() if no_answer else ""
+            raise PlannerError(f"{fault}{hint}", _ERROR_TYPES.get(fault.reason or "", PlannerErrorType.OTHER)) from fault
         for warning in response.warnings:
             logger.warning("%s", warning)
         layout = from_message(response.plan)
@@ -265,9 +287,14 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         model = f"{response.cost_model.name}/{response.cost_model.version}"
         if self._cache is not None:
             plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
-            self._cache.add(fingerprint, draft.summary(), plan, model)
+            self._cache.add(fingerprint, draft.summary(), plan, model, response.cost.embedding_cost_ms)
         self._response = response
-        return layout, f"{model}, {response.cost.embedding_cost_ms:.3f} ms"
+        return layout, f"{response.cost.embedding_cost_ms:.3f} ms by {_model_text(model)}, from the service"
+
+    def _hint(self) -> str:
+        """What keeps a job going without the service."""
+        cache = "cache_dir= keeps plans for later starts" if self._cache is None else "cache_dir has no plan for this request yet"
+        return f". {cache}; fallback= is a planner to ask where the service does not answer"
 
     def _ask(self, draft: DraftRequest, timeout_s: float) -> v1.ShardPlanResponse:
         deadline = time.monotonic() + timeout_s
@@ -301,6 +328,12 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                 debug=self._debug,
                 debug_stats=PlanDebugStats(planner_type=type(self).__name__, timeout_seconds=None),
             )
+
+
+def _model_text(model: str) -> str:
+    """Of "name/version"."""
+    name, _, version = model.rpartition("/")
+    return f"cost model {name} version {version}"
 
 
 def _group_timeout_s(pg: dist.ProcessGroup) -> float:

@@ -244,7 +244,7 @@ class ModulesTest(Case):
             make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "2 pooling_factors for 1 features"):
             make(constraints={"a": ParameterConstraints(pooling_factors=[1.0, 2.0])}).plan(small_model(), sharders)
-        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "leave nothing on cuda"):
+        with self.refused(kind, "constraints for a: sharding_types has 'no_such_type', which TorchRec does not have"):
             make(constraints={"a": ParameterConstraints(sharding_types=["no_such_type"])}).plan(small_model(), sharders)
         unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
         with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ec.s", "which unpooled tables cannot be"):
@@ -664,6 +664,58 @@ class PlansTest(Case):
             make(request={"search": {"beam_width": 1000}}).plan(small_model(), get_default_sharders())
         with self.refused(PlannerErrorType.OTHER, "no-such-model"):
             make(request={"cost_model": {"name": "no-such-model"}}).plan(small_model(), get_default_sharders())
+
+    def test_words_that_torchrec_does_not_have_are_named_with_those_that_were_meant(self):
+        for field, word, meant in (
+            ("sharding_types", "colum_wise", "column_wise"), ("sharding_types", "ShardingType.ROW_WISE", "row_wise"), ("sharding_types", "tw", "table_wise"),
+            ("compute_kernels", "uvm_caching", "fused_uvm_caching"), ("compute_kernels", "FUSED", "fused"),
+        ):  # fmt: skip
+            with self.refused(PlannerErrorType.INPUT_VALIDATION, f"constraints for a: {field} has {word!r}", f"did you mean {meant}?"):
+                make(constraints={"a": ParameterConstraints(**{field: [word]})}).plan(small_model(), get_default_sharders())
+        for request, meant in (
+            ({"search": {"steps": 9}}, "search.steps: unknown field; did you mean refine_steps?"),
+            ({"optimizer": "EXACT_SGD"}, "did you mean sgd?"),
+            ({"constraints": {"sharding_types": ["columwise"]}}, "did you mean column_wise?"),
+        ):
+            with self.assertRaisesRegex(Exception, re.escape(meant)):
+                make(request=request).plan(small_model(), get_default_sharders())
+        for address in ("localhost", "planner:http"):
+            with self.assertRaisesRegex(ValueError, "must be HOST:PORT"):
+                make(address)
+
+    def test_a_plan_says_in_a_line_what_was_asked_and_done(self):
+        def offload(response):
+            response.plan.tables[0].compute_kernel = "fused_uvm"
+
+        types = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}
+        with tempfile.TemporaryDirectory() as folder, relay(offload) as (address, service):
+            lines = []
+            for _ in range(2):
+                planner = make(address, constraints=types, cache_dir=folder)
+                self.assertEqual(planner.summary, "")
+                with self.assertLogs("neuroshard.torchrec", logging.INFO) as logged:
+                    planner.plan(small_model(), get_default_sharders())
+                self.assertIn(planner.summary, [record.getMessage() for record in logged.records])
+                lines.append(planner.summary)
+                cost = f"{planner.response.cost.embedding_cost_ms:.3f} ms" if planner.response else cost
+                model = planner.response.cost_model if planner.response else model
+            self.assertEqual(service.calls.count("ShardPlan"), 1)
+        moved = service.requests[0].tables[0].name  # the service answers in the request's order
+        for line, origin in zip(lines, ("from the service", "from the cache")):
+            self.assertEqual(
+                line,
+                f"plan of 3 tables on 4 ranks (cuda), batch 128 a rank and 512 in all: {cost} by cost model {model.name} version {model.version}, {origin}; "
+                f"1 table in host memory: ebc.{moved}",
+            )
+
+    def test_unreachable_planners_come_with_what_helps(self):
+        with nobody() as address:
+            with self.refused(PlannerErrorType.OTHER, "nothing listens there (Connection refused)", "cache_dir= keeps plans", "fallback= is a planner"):
+                make(address, retries=0).plan(small_model(), get_default_sharders())
+            with tempfile.TemporaryDirectory() as folder, self.refused(PlannerErrorType.OTHER, "cache_dir has no plan for this request yet"):
+                make(address, retries=0, cache_dir=folder).plan(small_model(), get_default_sharders())
+        with PlannerProcess(PLANNER) as planner, self.refused(PlannerErrorType.OTHER, "speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps"):
+            make(planner.metrics_address, retries=0).plan(small_model(), get_default_sharders())
 
     def test_unreachable_silent_and_draining_planners(self):
         with nobody() as address, self.refused(PlannerErrorType.OTHER, address):
