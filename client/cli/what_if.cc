@@ -306,6 +306,21 @@ double UsedShare(const v1::RankCost& rank) {
                                      : 0;
 }
 
+// TorchRec's planner has one rate for all bytes of an exchange (server/cost/analytic,
+// CommBandwidth).
+void AddHostsWarning(const v1::Topology& topology, v1::WhatIfRow& row) {
+  std::int64_t hosts = 0;
+  for (const v1::HostGroup& group : topology.hosts()) {
+    hosts += group.has_count() ? group.count() : 1;
+  }
+  const std::int64_t pod_size = topology.has_pod_size() ? topology.pod_size() : 1;
+  if (hosts <= pod_size || row.cost_model().name() != "analytic") return;
+  row.add_warnings(
+      "on more than one host, TorchRec's formulas send all that ranks exchange with all others at "
+      "the rate between hosts, also what stays on a host: a second host may look useless here and "
+      "help a trainer");
+}
+
 // two_dimensional.sync_ms is set.
 void TakeAnswer(v1::ShardPlanResponse answer, const v1::WhatIfTopology& topology,
                 v1::WhatIfRow& row) {
@@ -464,6 +479,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
     if (answer.ok() && asked.groups) failures[i] = PriceSync(asked, message, answer->plan(), row);
     if (failures[i].ok()) {
       TakeAnswer(*std::move(answer), topology, row);
+      AddHostsWarning(message.topology(), row);
     } else {
       row.set_failure(Reason(failures[i]));
     }
@@ -506,9 +522,9 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   columns.push_back({"cost_ms"});
   if (groups && wide) columns.push_back({"sync"});
   if (groups) columns.push_back({"sync_ms"});
-  for (const char* title : {"samples/s", "fullest", "gap"}) columns.push_back({title});
+  for (const char* title : {"samples/s", "max_memory", "over_bound"}) columns.push_back({title});
   columns.push_back({"basis", kLeft});
-  if (prices) columns.push_back({"price_per_M"});
+  if (prices) columns.push_back({"price/M_samples"});
   if (prices) columns.push_back({"", kLeft});
   TextTable table(std::move(columns));
   Remarks remarks;
@@ -547,9 +563,16 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
       remarks.Add(row.name(), "warning: " + warning);
   }
   std::string text = table.ToString(style);
+  text += Lines(
+      "max_memory is that of the fullest rank; over_bound is how far the plan is above the least "
+      "that any plan can cost (~: above an even spread, which a plan may be below)\n",
+      style);
   if (prices) {
-    text +=
-        Lines("* no other is as fast and as cheap a sample, and better in one of the two\n", style);
+    text += Lines(
+        "price/M_samples is what a million samples cost, in the currency of price_per_device_hour; "
+        "*: every topology here that is faster costs more a sample, and every one that costs less "
+        "is slower\n",
+        style);
   }
   if (groups) {
     text += Lines(

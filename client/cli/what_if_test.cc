@@ -79,13 +79,16 @@ class WhatIfTest : public CommandLineTest {
 
 TEST_F(WhatIfTest, EachTopologyIsARow) {
   ASSERT_EQ(Ask({"--seed", "7"}), 0) << err_;
-  EXPECT_THAT(
-      out_,
-      HasSubstr("topology  devices  cost_ms  samples/s  fullest   gap  basis      price_per_M\n"
-                "two             2    4.000     16.0 k      50%  2.5%  published        0.125  *\n"
-                "eight           8    4.000     64.0 k      50%  2.5%  published         0.25  *\n"
-                "free            4    2.000     32.0 k      50%  2.5%  published            -\n"
-                "none            1        -          -        -     -  no plan              -\n"));
+  EXPECT_THAT(out_, HasSubstr("topology  devices  cost_ms  samples/s  max_memory  over_bound  "
+                              "basis      price/M_samples\n"
+                              "two             2    4.000     16.0 k         50%        2.5%  "
+                              "published            0.125  *\n"
+                              "eight           8    4.000     64.0 k         50%        2.5%  "
+                              "published             0.25  *\n"
+                              "free            4    2.000     32.0 k         50%        2.5%  "
+                              "published                -\n"
+                              "none            1        -          -           -           -  no "
+                              "plan                  -\n"));
   EXPECT_THAT(out_, AllOf(HasSubstr("none: 90 bytes short\n"),
                           HasSubstr("two, eight, free: priced by figures")));
   for (const v1::ShardPlanRequest& request : planner_.requests()) {
@@ -96,6 +99,21 @@ TEST_F(WhatIfTest, EachTopologyIsARow) {
     }
   }
   EXPECT_EQ(planner_.requests().size(), 4u);
+}
+
+TEST_F(WhatIfTest, SaysWhatItsColumnsAreAndWhySeveralHostsLookSlow) {
+  ASSERT_EQ(Ask(), 0) << err_;
+  std::string text = out_;
+  for (std::size_t at; (at = text.find("\n  ")) != std::string::npos;) text.replace(at, 3, " ");
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("max_memory is that of the fullest rank; over_bound is how far the plan "
+                      "is above the least that any plan can cost"),
+            HasSubstr("*: every topology here that is faster costs more a sample, and every "
+                      "one that costs less is slower"),
+            HasSubstr(
+                "eight: warning: on more than one host, TorchRec's formulas send all that ranks "
+                "exchange with all others at the rate between hosts")));
 }
 
 TEST_F(WhatIfTest, WideHasBatchesAndBytes) {
@@ -248,17 +266,14 @@ class WhatIfGroupsTest : public WhatIfTest {
 TEST_F(WhatIfGroupsTest, EachSizeOfAGroupIsARowAndPaysForItsSync) {
   ASSERT_EQ(Ask(), 0) << err_;
   // Two replicas exchange 3200 bytes each: 0.8 ms on a host and 3.2 ms between hosts, half a batch.
-  EXPECT_THAT(
-      out_,
-      HasSubstr(
-          "topology                         devices  cost_ms  sync_ms  samples/s  fullest   gap  "
-          "basis      price_per_M\n"
-          "eight in groups of 4                   8    1.000    0.400     45.7 k      50%  2.5%  "
-          "published        0.175  *\n"
-          "eight in contiguous groups of 4        8    1.000    1.600     24.6 k      50%  2.5%  "
-          "published        0.325\n"
-          "eight in groups of 8                   8    3.000        -     21.3 k      50%  2.5%  "
-          "published        0.375\n"));
+  EXPECT_THAT(out_, HasSubstr("topology                         devices  cost_ms  sync_ms  "
+                              "samples/s  max_memory  over_bound  basis      price/M_samples\n"
+                              "eight in groups of 4                   8    1.000    0.400     45.7 "
+                              "k         50%        2.5%  published            0.175  *\n"
+                              "eight in contiguous groups of 4        8    1.000    1.600     24.6 "
+                              "k         50%        2.5%  published            0.325\n"
+                              "eight in groups of 8                   8    3.000        -     21.3 "
+                              "k         50%        2.5%  published            0.375\n"));
   EXPECT_THAT(out_, HasSubstr("eight in groups of 4: fastest groups of this topology\n"));
 }
 

@@ -69,9 +69,11 @@ bool StatesOwnFigures(const Topology& topology, const std::string& device) {
 std::string FormulasText(const Topology& topology, const std::vector<std::string>& devices) {
   const Bandwidths& bandwidths = topology.bandwidths;
   if (devices.empty()) {
-    return fmt::format("TorchRec's formulas with {}; nothing was measured",
-                       bandwidths == Bandwidths() ? "their default bandwidths of a V100-class host"
-                                                  : "the request's bandwidths");
+    return fmt::format(
+        "TorchRec's formulas with {}; nothing was measured: costs compare plans "
+        "but do not forecast times",
+        bandwidths == Bandwidths() ? "their default bandwidths of a V100-class host"
+                                   : "the request's bandwidths");
   }
   std::string figures =
       fmt::format("{:.0f} GB/s of memory", bandwidths.device_memory_bytes_per_s / 1e9);
@@ -85,8 +87,10 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
   if (devices.size() == 1 && StatesOwnFigures(topology, devices.front())) {
     figures += "; some of them the request's own";
   }
-  return fmt::format("published figures of {} ({}) in TorchRec's formulas; nothing was measured",
-                     fmt::join(devices, " and "), figures);
+  return fmt::format(
+      "published figures of {} ({}) in TorchRec's formulas; nothing was measured: costs "
+      "compare plans but do not forecast times",
+      fmt::join(devices, " and "), figures);
 }
 
 // Whether the request wants the distribution of ids priced, and the model has not measured it at
