@@ -25,8 +25,18 @@ class Answer:
     warnings: Sequence[str] = ()
     violations: Sequence[planner_pb2.PlanViolation] = ()
     basis: str = ""  # what the prices rest on; empty in answers of planners that do not say it
+    model: str = ""  # cost model and version
+    is_formula: bool = False  # nothing in the prices was measured
+    batch: int = 0  # samples of all ranks together; 0 in answers of planners that do not say it
+    strategy: str = ""
+    search_ms: float = 0
+    compared: Sequence[planner_pb2.ComparedPlan] = ()  # plans of other strategies for the same request
     # What it was made with: (name, value), for the end of the page.
     facts: List[Tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def num_ranks(self) -> int:
+        return len(self.ranks) or (self.plan.world_size if self.plan is not None else 0)
 
     @property
     def ranks(self) -> Sequence[cost_pb2.RankCost]:
@@ -46,8 +56,12 @@ def answer_of(message: Message) -> Answer:
         explanations=message.explanations,
         warnings=message.warnings,
         basis=message.price_basis.text,
+        is_formula=message.price_basis.kind == "published",
+        batch=message.global_batch_size,
     )
-    answer.facts.append(("cost model", f"{message.cost_model.name} version {message.cost_model.version}"))
+    if message.HasField("cost_model"):
+        answer.model = f"{message.cost_model.name} version {message.cost_model.version}"
+        answer.facts.append(("cost model", answer.model))
     if answer.cost is not None and not answer.basis:
         answer.facts.append(("measured with", _measured_with(answer.cost) or "nothing: formulas, or not stated"))
     if isinstance(message, planner_pb2.EvaluatePlanResponse):
@@ -55,6 +69,7 @@ def answer_of(message: Message) -> Answer:
         return answer
     answer.plan = message.plan if message.HasField("plan") else None
     search = message.search
+    answer.strategy, answer.search_ms, answer.compared = search.strategy, search.search_ms, message.comparison
     answer.facts += [
         ("search", f"{search.strategy}, {search.search_ms:,.1f} ms, {search.plans_evaluated:,} plans priced"
                    + (", cut by its time limit" if search.time_limit_reached else "")),

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import List, Optional, Sequence, Tuple
 
 from neuroshard.report.markup import Markup, tag
-from neuroshard.report.units import axis_step, number
+from neuroshard.report.page import details
+from neuroshard.report.units import axis_step, number, step_decimals
 
-MANY_ROWS = 24  # more of them scroll, below an overview
+MANY_ROWS = 24  # more of them are behind a summary, below an overview
 
 
 @dataclass
@@ -50,10 +51,10 @@ class BarChart:
         legend = tag("ul", keys, class_="legend") if keys else ""
         if not many:
             return Markup(legend + table)
-        return Markup(legend + self._overview(top) + tag("div", table, class_="scroll", tabindex="0"))
+        return Markup(legend + self._overview(top) + details(f"Each {self.what} as a bar", table))
 
     def _axis(self, top: float, step: float) -> List[Markup]:
-        decimals = max(0, -math.floor(math.log10(step) + 1e-9)) + (1 if str(step).rstrip("0").endswith("25") else 0)
+        decimals = step_decimals(step)
         labels = []
         for i in range(int(top / step) + 1):
             text = number(i * step, decimals if i else 0) + (f" {self.unit}" if i == 0 else "")

@@ -4,13 +4,13 @@ import math
 from typing import List, Optional, Tuple
 
 from neuroshard.report.answer import Answer, Placement, by_type, fill, placements
-from neuroshard.report.bars import MANY_ROWS
 from neuroshard.report.markup import Markup, printable, tag
-from neuroshard.report.page import section
+from neuroshard.report.page import listing, notes, section
 from neuroshard.report.units import UNKNOWN, change, decimals_for, number, number_ranges, percent, plural
 
 _MAX_CHANGED = 1000
 _MAX_NAME = 96
+_MAX_STRATEGIES = 50
 
 
 def summary(after: Answer, before: Tuple[str, Answer]) -> Markup:
@@ -44,6 +44,40 @@ def summary(after: Answer, before: Tuple[str, Answer]) -> Markup:
                    tag("table", tag("thead", head), tag("tbody", rows), class_="grid"))
 
 
+def strategies(answer: Answer) -> Optional[Markup]:
+    """The plans of other strategies for the same request (`neuroshard plan --compare`), priced by the same model."""
+    if not answer.compared or answer.cost is None:
+        return None
+    compared = answer.compared[:_MAX_STRATEGIES]
+    decimals = decimals_for([answer.cost.embedding_cost_ms])
+    with_mean = any(c.HasField("mean_of_max_ms") for c in compared)
+    own = tag("tr", tag("th", f"{printable(answer.strategy, 40)} (this plan)", scope="row"),
+              _cells(number(answer.cost.embedding_cost_ms, decimals),
+                     [number(answer.cost.mean_of_max_ms, decimals) if answer.cost.HasField("mean_of_max_ms") else UNKNOWN] if with_mean else [],
+                     "", number(answer.search_ms, 1), ""), class_="hot")
+    rows = []
+    for other in compared:
+        planned = not other.failure
+        notes_of = ["illegal"] * (planned and not other.legal) + ["constraints ignored"] * other.without_constraints + ["no plan"] * (not planned)
+        rows.append(tag("tr", tag("th", printable(other.strategy, 40), scope="row"),
+                        _cells(number(other.embedding_cost_ms, decimals) if planned else UNKNOWN,
+                               [number(other.mean_of_max_ms, decimals) if other.HasField("mean_of_max_ms") else UNKNOWN] if with_mean else [],
+                               change(other.cost_ratio) if other.HasField("cost_ratio") else UNKNOWN,
+                               number(other.search_ms, 1) if planned else UNKNOWN, ", ".join(notes_of))))
+    heads = ["cost, ms", *(["mean over batches, ms"] if with_mean else []), "against this plan", "search, ms"]
+    head = tag("tr", tag("th", "strategy", scope="col"), [tag("th", text, scope="col", class_="number") for text in heads], tag("th", "", scope="col"))
+    why = [f"{c.strategy}: no plan: {c.failure}" for c in compared if c.failure]
+    why += [f"{c.strategy}: breaks {plural(len(c.violations), 'rule')}: " + "; ".join(f"{v.field}: {v.description}" for v in c.violations[:3])
+            for c in compared if c.violations]
+    return section("Other strategies", tag("p", "What their plans for the same request cost, by the same prices."),
+                   listing(head, [own, *rows], "strategy", "labelled"), notes(why))
+
+
+def _cells(cost: str, mean: List[str], ratio: str, search: str, remark: str) -> List[Markup]:
+    labelled = [("cost, ms", cost), *(("mean, ms", text) for text in mean), ("against this plan", ratio), ("search, ms", search)]
+    return [*(tag("td", text, class_="number", data_of=of) for of, text in labelled), tag("td", remark, data_of="")]
+
+
 def _mean(values: List[float]) -> Optional[float]:
     return sum(values) / len(values) if values else None
 
@@ -62,15 +96,15 @@ def changed_tables(after: Answer, before: Tuple[str, Answer]) -> Optional[Markup
     if not changed:
         return section("What changed", tag("p", "Every table has the same type on the same ranks."))
     rows = [
-        tag("tr", tag("th", printable((new or prior).name, _MAX_NAME), scope="row"), tag("td", _place(prior)), tag("td", _place(new)))
+        tag("tr", tag("th", printable((new or prior).name, _MAX_NAME), scope="row"), tag("td", _place(prior), data_of="before"),
+            tag("td", _place(new), data_of="after"))
         for prior, new in changed[:_MAX_CHANGED]
     ]
     head = tag("tr", [tag("th", text, scope="col") for text in ("table", "before", "after")])
-    table = tag("table", tag("thead", head), tag("tbody", rows), class_="grid")
     left = len(changed) - len(rows)
     lead = f"{plural(len(changed), 'table')} of {len(names | was.keys()):,} have another type or other ranks; new types first, then the largest."
     return section("What changed", tag("p", lead),
-                   tag("div", table, class_="scroll", tabindex="0") if len(rows) > MANY_ROWS else table,
+                   listing(head, rows, "table", "labelled"),
                    tag("p", f"{left:,} more tables changed.", class_="soft") if left else None)
 
 

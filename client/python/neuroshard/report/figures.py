@@ -12,7 +12,8 @@ from neuroshard.report.model_directory import ModelReport, as_number
 from neuroshard.report.model_page import main_networks
 from neuroshard.report.plan_page import KIND_STYLE, MAX_RANKS, STAGE_STYLE
 
-_COLOURS = {"blue": "#0072b2", "sky": "#56b4e9", "orange": "#e69f00", "red": "#d55e00", "green": "#009e73", "grey": "#9a9da5"}
+_COLOURS = {"blue": "#0072b2", "sky": "#56b4e9", "orange": "#e69f00", "red": "#d55e00", "green": "#009e73", "grey": "#9a9da5",
+            "m1": "#41246f", "m2": "#7a55b3", "m3": "#a98ad6", "m4": "#cdb8ea", "m5": "#e6dbf5", "free": "#d9dbe0"}
 _GIB = 1 << 30
 
 
@@ -122,13 +123,13 @@ def _draw_memory(axes, ranks) -> None:
 
 def _draw_measured(axes, ranks) -> None:
     rows = [(f"{rank.get('rank')} {stage}", stage_of(rank, stage)) for stage, _ in STAGES for rank in ranks]
-    axes.barh(range(len(rows)), [_drawable(of.get("predicted_ms")) for _, of in rows], height=0.8, color=_COLOURS["sky"], label="predicted")
+    axes.barh(range(len(rows)), [_drawable(of.get("predicted_ms")) for _, of in rows], height=0.8, color=_COLOURS["grey"], label="predicted")
     for i, (_, of) in enumerate(rows):
         interval = of.get("interval") or {}
         if interval.get("low_ms") is not None and interval.get("high_ms") is not None:
             _draw_interval(axes, i, interval["low_ms"], interval["high_ms"])
     got = [(_drawable(of["measured_ms"]), i) for i, (_, of) in enumerate(rows) if of.get("measured_ms") is not None]
-    axes.scatter([v for v, _ in got], [i for _, i in got], color=_COLOURS["red"], zorder=3, label="measured")
+    axes.scatter([v for v, _ in got], [i for _, i in got], color="black", zorder=3, label="measured")
     _rows(axes, [label for label, _ in rows], "rank and stage")
     axes.set_xlabel("ms")
     _legend(axes)

@@ -21,7 +21,7 @@ def section_of(validation: Mapping[str, Any]) -> Markup:
     charts = [[tag("h3", title), _chart(ranks, stage, decimals).render()] for stage, title in STAGES
               if stage != "input_dist" or any(stage_of(r, stage) for r in ranks)]
     has_interval = any(stage_of(r, stage).get("interval") for r in ranks for stage, _ in STAGES)
-    keys = [tag("li", tag("i", class_="sky"), "predicted")]
+    keys = [tag("li", tag("i", class_="plain"), "predicted")]
     if has_interval:
         keys += [tag("li", tag("b", class_="interval"), "its interval"), tag("li", tag("b", class_="dot in"), "measured, inside"),
                  tag("li", tag("b", class_="dot"), "measured, outside")]
@@ -58,4 +58,4 @@ def _chart(ranks: List[Mapping[str, Any]], stage: str, decimals: int) -> BarChar
             interval=(interval["low_ms"], interval["high_ms"]) if interval.get("low_ms") is not None and interval.get("high_ms") is not None else None,
             marks=[("dot in" if of.get("inside") is not False else "dot", got)] if got is not None else (),
         ))
-    return BarChart(what="rank", columns=["error", "predicted, ms", "measured, ms"], series=[("sky", "")], rows=rows)
+    return BarChart(what="rank", columns=["error", "predicted, ms", "measured, ms"], series=[("plain", "")], rows=rows)

@@ -1,12 +1,13 @@
 """The report of a cost model: how far off it is on what it has not seen, by network, size, training samples and time."""
 
+import itertools
 import math
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from neuroshard.report.bars import BarChart, BarRow
 from neuroshard.report.markup import Markup, printable, tag
 from neuroshard.report.model_directory import ModelReport, as_number
-from neuroshard.report.page import facts, notes, page, section
+from neuroshard.report.page import details, facts, notes, page, section
 from neuroshard.report.units import UNKNOWN, count, number
 
 MAX_NETWORKS = 64
@@ -80,13 +81,14 @@ def _networks_section(model: ModelReport) -> Markup:
         ],
     )
     heads = ["network", "train", "held out", "MSE, ms²", "error, %", "R²", "Kendall tau", "in interval, %"][: len(model.networks[0]) if model.networks else 8]
-    rows = [tag("tr", tag("th", printable(row[0], 60), scope="row"), [tag("td", printable(cell, 16), class_="number") for cell in row[1:]])
+    rows = [tag("tr", tag("th", printable(row[0], 60), scope="row"),
+                [tag("td", printable(cell, 16), class_="number", data_of=head) for head, cell in itertools.zip_longest(heads[1:], row[1:], fillvalue="")])
             for row in model.networks[:400]]
     table = tag("table", tag("thead", tag("tr", [tag("th", h, scope="col", class_="number" if i else None) for i, h in enumerate(heads)])),
-                tag("tbody", rows), class_="grid")
+                tag("tbody", rows), class_="grid labelled")
     lead = "Mean of |predicted − measured| / measured (MAPE) on held-out samples."
     return section("Error", tag("p", lead), chart.render(),
-                   tag("details", tag("summary", "Every network and rank count in numbers"), tag("div", table, class_="sideways", tabindex="0")))
+                   details("Every network and rank count in numbers", tag("div", table, class_="sideways", tabindex="0"), printed=False))
 
 
 def _grouped(rows: Sequence[List[str]]) -> Dict[str, List[List[str]]]:

@@ -11,7 +11,7 @@ from neuroshard.report import comparison, measured
 from neuroshard.report.answer import MEMORY_KINDS, Answer, Placement, by_type, costliest, fill, input_dist_is_exposed, placements, stage_ms, stages_of
 from neuroshard.report.bars import MANY_ROWS, BarChart, BarRow
 from neuroshard.report.markup import Markup, printable, tag
-from neuroshard.report.page import facts, notes, page, section
+from neuroshard.report.page import details, facts, listing, notes, page, section
 from neuroshard.report.units import UNKNOWN, change, count, decimals_for, number, number_ranges, percent, plural, size, whole_percent
 from neuroshard.v1 import cost_pb2
 
@@ -20,19 +20,17 @@ MAX_TABLES = 4000
 MAX_NAME = 96
 _MAX_RUNS = 40
 _MAX_HOSTS = 32
+_MAX_NAMED = 5
 
 STAGE_STYLE = {
     "input_dist": ("green", "distribution of ids"), "compute": ("blue", "compute"), "forward_compute": ("sky", "forward compute"), "backward_compute": ("blue", "backward compute"),
     "forward_comm": ("orange", "forward communication"), "backward_comm": ("red", "backward communication"),
 }
 KIND_STYLE = {
-    "weights": ("blue", "weights"), "optimizer": ("sky", "optimizer state"), "input": ("orange", "ids"),
-    "output": ("green", "pooled vectors"), "reserve": ("grey", "kept free"), "cache_state": ("red", "cache state"),
+    "weights": ("m1", "weights"), "optimizer": ("m2", "optimizer state"), "cache_state": ("m3", "cache state"), "input": ("m4", "ids"),
+    "output": ("m5", "pooled vectors"), "reserve": ("free", "kept free"),
 }
-TYPE_COLOURS = {
-    "table_wise": "blue", "column_wise": "sky", "table_column_wise": "green", "row_wise": "red", "table_row_wise": "orange",
-    "grid_shard": "pink", "data_parallel": "grey", "row_wise_subset": "yellow",
-}
+_TYPES = ("table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise", "grid_shard", "data_parallel", "row_wise_subset")
 
 
 def plan_page(answer: Answer, name: str, before: Optional[Tuple[str, Answer]] = None,
@@ -43,8 +41,10 @@ def plan_page(answer: Answer, name: str, before: Optional[Tuple[str, Answer]] = 
         tag("p", printable(f"{answer.basis[:1].upper()}{answer.basis[1:]}.", 600)) if answer.basis else None,
         tag("p", _sentence(answer, before), class_="answer"),
         _particulars(answer, validation),
+        _asked(answer),
         notes([f"{v.field}: {v.description}" for v in answer.violations], is_bad=True),
         notes(list(answer.warnings)),
+        comparison.strategies(answer),
         comparison.summary(answer, before) if before else None,
         _cost_section(answer, before[1] if before else None) if answer.ranks else None,
         measured.section_of(validation) if validation else None,
@@ -59,9 +59,8 @@ def plan_page(answer: Answer, name: str, before: Optional[Tuple[str, Answer]] = 
 
 
 def _subject(answer: Answer) -> str:
-    ranks = len(answer.ranks) or (answer.plan.world_size if answer.plan is not None else 0)
     tables = f"{plural(len(answer.plan.tables), 'embedding table')} on " if answer.plan is not None else ""
-    return f"Sharding plan of {tables}{plural(ranks, 'rank')}"
+    return f"Sharding plan of {tables}{plural(answer.num_ranks, 'rank')}"
 
 
 def _sentence(answer: Answer, before: Optional[Tuple[str, Answer]]) -> str:
@@ -70,7 +69,7 @@ def _sentence(answer: Answer, before: Optional[Tuple[str, Answer]]) -> str:
             return f"The plan breaks {plural(len(answer.violations), 'rule')} and cannot be priced."
         return "A plan without costs; neuroshard evaluate prices it."
     cost = answer.cost.embedding_cost_ms
-    text = f"The embeddings of one iteration take {ms(cost, answer)}"
+    text = f"{'By formulas, the' if answer.is_formula else 'The'} embeddings of one iteration take {ms(cost, answer)}"
     if before and before[1].cost is not None and before[1].cost.embedding_cost_ms > 0:
         ratio = cost / before[1].cost.embedding_cost_ms
         text += f", {percent(abs(ratio - 1))} {'less' if ratio < 1 else 'more'} than before" if ratio != 1 else ", as before"
@@ -90,7 +89,8 @@ def _particulars(answer: Answer, validation: Optional[Mapping[str, Any]]) -> Opt
         parts.append(f"Measured {ms(measured_ms, answer)}: the prediction is off by {change(answer.cost.embedding_cost_ms / measured_ms)}.")
     if answer.bound is not None and answer.bound.HasField("gap_percent"):
         gap = answer.bound.gap_percent
-        what = "the least that any plan can cost" if answer.bound.kind == "certified" else "a perfectly even spread"
+        by = "by the same formulas" if answer.is_formula else "at the same prices"
+        what = f"the least that any plan can cost {by}" if answer.bound.kind == "certified" else f"a perfectly even spread {by}"
         if abs(gap) < 0.1:
             parts.append(f"Within 0.1 % of {what}.")
         else:
@@ -103,6 +103,23 @@ def _particulars(answer: Answer, validation: Optional[Mapping[str, Any]]) -> Opt
     fullest = max(answer.ranks, key=lambda r: fill(r) if math.isfinite(fill(r)) else -1, default=None)
     if fullest is not None and math.isfinite(fill(fullest)):
         parts.append(f"The fullest device is {whole_percent(fill(fullest))} full.")
+    return tag("p", " ".join(parts)) if parts else None
+
+
+def _asked(answer: Answer) -> Optional[Markup]:
+    """What was asked for and by whom it was priced, in a line."""
+    parts = []
+    if answer.batch > 0 and answer.num_ranks > 0:
+        of_rank = answer.batch / answer.num_ranks
+        parts.append(f"The batch is {answer.batch:,} in all, {number(of_rank, 0 if of_rank == int(of_rank) else 1)} a rank.")
+    if answer.model:
+        parts.append(f"Priced by cost model {printable(answer.model, 120)}.")
+    if answer.is_formula:
+        parts.append("Formulas compare plans and are no forecast of times.")
+    hosted = [table for table in (placements(answer.plan) if answer.plan is not None else []) if table.host_kernel]
+    if hosted:
+        named = ", ".join(printable(table.name, MAX_NAME) for table in hosted[:_MAX_NAMED])
+        parts.append(f"{plural(len(hosted), 'table')} in host memory or on SSD: {named}{', …' if len(hosted) > _MAX_NAMED else ''}.")
     return tag("p", " ".join(parts)) if parts else None
 
 
@@ -179,22 +196,19 @@ def _stage_numbers(answer: Answer, ranks: Sequence[cost_pb2.RankCost], stages: S
     for rank in ranks:
         cells = [tag("th", rank.rank, scope="row")]
         for stage in stages:
-            cells.append(tag("td", number(stage_ms(rank, stage), decimals), class_="number"))
+            cells.append(tag("td", number(stage_ms(rank, stage), decimals), class_="number", data_of=stage))
             if with_interval[stage]:
-                cells.append(tag("td", _interval(rank, stage, decimals), class_="number soft roomy"))
-        cells += [tag("td", number(rank.start_offset_ms, decimals), class_="number"), tag("td", count(rank.dim_sum), class_="number")]
+                cells.append(tag("td", _interval(rank, stage, decimals), class_="number soft roomy", data_of="within"))
+        cells += [tag("td", number(rank.start_offset_ms, decimals), class_="number", data_of="start offset"),
+                  tag("td", count(rank.dim_sum), class_="number", data_of="columns")]
         rows.append(tag("tr", cells))
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="grid")
-    return _details("Every stage in numbers", table, len(ranks))
+    return _numbers("Every stage in numbers", heads, rows)
 
 
-def _details(summary: str, table: Markup, rows: int) -> Markup:
+def _numbers(summary: str, heads: Sequence[Markup], rows: Sequence[Markup]) -> Markup:
     """Open in print where it is short."""
-    return tag("details", tag("summary", summary), _boxed(table, rows), class_="few" if rows <= MANY_ROWS else None)
-
-
-def _boxed(table: Markup, rows: int) -> Markup:
-    return tag("div", table, class_="scroll sideways" if rows > MANY_ROWS else "sideways", tabindex="0")
+    table = tag("table", tag("thead", tag("tr", list(heads))), tag("tbody", list(rows)), class_="grid labelled")
+    return details(summary, tag("div", table, class_="sideways", tabindex="0"), printed=len(rows) <= MANY_ROWS)
 
 
 def _memory_section(answer: Answer) -> Markup:
@@ -245,12 +259,12 @@ def _kind_numbers(ranks: Sequence[cost_pb2.RankCost], kinds: Sequence[str]) -> M
              *(tag("th", name, scope="col", class_="number") for name in ("in all", "capacity"))]
     rows = [
         tag("tr", tag("th", r.rank, scope="row"),
-            [tag("td", size(value), class_="number")
-             for value in (*(getattr(r.memory, f"{k}_bytes") for k in kinds), r.memory.total_bytes, r.memory.capacity_bytes)])
+            [tag("td", size(value), class_="number", data_of=of)
+             for of, value in (*((KIND_STYLE[k][1], getattr(r.memory, f"{k}_bytes")) for k in kinds), ("in all", r.memory.total_bytes),
+                               ("capacity", r.memory.capacity_bytes))])
         for r in ranks
     ]
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="grid")
-    return _details("Every kind in numbers", table, len(ranks))
+    return _numbers("Every kind in numbers", heads, rows)
 
 
 def _listed(ranks: Sequence[cost_pb2.RankCost], key) -> List[cost_pb2.RankCost]:
@@ -275,10 +289,10 @@ def _tables_section(answer: Answer) -> Markup:
         what="type",
         unit="%",
         columns=["tables", "shards"],
-        series=[(TYPE_COLOURS.get(kind, "grey"), "") for kind in list(types)[:12]],
+        series=[("plain", "")],
         rows=[
-            BarRow(printable(kind, 32), [0] * i + [100 * sum(t.values for t in of) / all_values], [f"{len(of):,}", f"{sum(t.num_shards for t in of):,}"])
-            for i, (kind, of) in enumerate(list(types.items())[:12])
+            BarRow(printable(kind, 32), [100 * sum(t.values for t in of) / all_values], [f"{len(of):,}", f"{sum(t.num_shards for t in of):,}"])
+            for kind, of in list(types.items())[:12]
         ],
     )
     shown = sorted(range(len(tables)), key=lambda i: -tables[i].values)[:MAX_TABLES]
@@ -291,7 +305,7 @@ def _tables_section(answer: Answer) -> Markup:
         table = tables[i]
         cells = [
             tag("th", printable(table.name, MAX_NAME), tag("span", printable(table.module, MAX_NAME), class_="module") if table.module else None, scope="row"),
-            tag("td", _swatch(table.sharding_type), printable(table.sharding_type, 32), class_="type"),
+            tag("td", printable(table.sharding_type, 32), class_="type"),
             tag("td", table.host_kernel) if kernels else None,
             tag("td", f"{count(table.rows)} × {count(table.cols)}", class_="number"),
             tag("td", percent(table.values / all_values), class_="number wide"),
@@ -302,17 +316,12 @@ def _tables_section(answer: Answer) -> Markup:
             cells.append(tag("td", alternatives.get(table.name, ""), class_="wide roomy"))
         rows.append(tag("tr", cells))
     head = tag("tr", [tag("th", h, scope="col", class_="number" if h in right else "roomy" if h.startswith("cheapest") else None) for h in heads])
-    listing = tag("table", tag("thead", head), tag("tbody", rows), class_="grid stack")
     left = len(tables) - len(shown)
     lead = (f"{plural(len(tables), 'table')} in {plural(sum(t.num_shards for t in tables), 'shard')}, the largest first; shares are of all rows × columns. "
             f"The strip shows which of the {plural(world, 'rank')} hold a part.")
     return section("Where the tables went", tag("p", lead), chart.render() if len(types) > 1 else None,
-                   tag("div", listing, class_="scroll", tabindex="0") if len(shown) > MANY_ROWS else listing,
+                   listing(head, rows, "table", "stack"),
                    tag("p", f"{left:,} smaller tables are not listed.", class_="soft") if left else None)
-
-
-def _swatch(kind: str) -> Markup:
-    return tag("i", class_=f"swatch {TYPE_COLOURS.get(kind, 'grey')}")
 
 
 def _runs(table: Placement, world: int) -> Optional[Markup]:
@@ -327,7 +336,7 @@ def _runs(table: Placement, world: int) -> Optional[Markup]:
             runs.append([rank, rank])
     least = world / 90  # a single rank stays visible
     path = "".join(f"M{first:g} 0h{max(last + 1 - first, least):.4g}v1H{first:g}z" for first, last in runs[:_MAX_RUNS])
-    return tag("svg", tag("path", d=path, class_=TYPE_COLOURS.get(table.sharding_type, "grey")), class_="runs",
+    return tag("svg", tag("path", d=path), class_="runs",
                viewBox=f"0 0 {world} 1", preserveAspectRatio="none", aria_hidden="true")
 
 
@@ -348,7 +357,7 @@ def _why_section(answer: Answer) -> Markup:
     cost = answer.cost.embedding_cost_ms if answer.cost is not None else math.nan
     explanations = answer.explanations[:256]
     used = {e.sharding_type for e in explanations} | {a.sharding_type for e in explanations for a in e.alternatives}
-    known = [t for t in TYPE_COLOURS if t in used] + sorted(used - set(TYPE_COLOURS))
+    known = [t for t in _TYPES if t in used] + sorted(used - set(_TYPES))
     possible = {e.sharding_type for e in explanations} | {a.sharding_type for e in explanations for a in e.alternatives if a.HasField("embedding_cost_ms")}
     types = [t for t in known if t in possible][:12]
     never: Dict[str, List[str]] = {}  # by reason
@@ -362,23 +371,23 @@ def _why_section(answer: Answer) -> Markup:
         for kind in types:
             other = others.get(kind)
             if kind == explanation.sharding_type:
-                cells.append(tag("td", _swatch(kind), tag("strong", "chosen"), class_="number"))
+                cells.append(tag("td", tag("strong", "chosen"), class_="number", data_of=printable(kind, 32)))
             elif other is None:
                 cells.append(tag("td", "", class_="number"))
             elif other.HasField("embedding_cost_ms"):
-                cells.append(tag("td", change(other.embedding_cost_ms / cost) if cost > 0 else UNKNOWN, class_="number"))
+                cells.append(tag("td", change(other.embedding_cost_ms / cost) if cost > 0 else UNKNOWN, class_="number", data_of=printable(kind, 32)))
             else:
                 note = reasons.setdefault(other.reason, len(reasons) + 1)
-                cells.append(tag("td", "no", tag("sup", f" {note}"), class_="number soft"))
+                cells.append(tag("td", "no", tag("sup", f" {note}"), class_="number soft", data_of=printable(kind, 32)))
         rows.append(tag("tr", cells))
     heads = [tag("th", "table", scope="col"), [tag("th", printable(kind, 32), scope="col", class_="number") for kind in types]]
-    table = tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="grid")
     footnotes = [tag("p", tag("sup", f"{n} "), printable(reason, 400) or "not possible", class_="soft") for reason, n in list(reasons.items())[:50]]
     footnotes += [tag("p", f"No table can be {', '.join(printable(kind, 32) for kind in kinds[:12])}: {printable(reason, 400)}.", class_="soft")
                   for reason, kinds in list(never.items())[:12]]
     lead = ("What the whole plan would cost more with this one table laid out otherwise, at the best place found for it while everything else stays. "
             f"{plural(len(explanations), 'table')} of the costliest ranks.")
-    return section("Why these types", tag("p", lead), _boxed(table, len(rows)), footnotes)
+    table = tag("div", listing(tag("tr", heads), rows, "table", "labelled"), class_="sideways", tabindex="0")
+    return section("Why these types", tag("p", lead), table, footnotes)
 
 
 def _migration_section(answer: Answer) -> Markup:

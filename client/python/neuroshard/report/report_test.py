@@ -21,7 +21,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from neuroshard import report
 from neuroshard.report import command, figures, markup, units
 from neuroshard.report.answer import MEMORY_KINDS
-from neuroshard.report.plan_page import KIND_STYLE
+from neuroshard.report.bars import BarChart, BarRow
+from neuroshard.report.plan_page import KIND_STYLE, STAGE_STYLE
 from neuroshard.v1 import planner_pb2
 
 ROOT = next(p for p in pathlib.Path(__file__).resolve().parents if (p / "configs").is_dir())
@@ -127,6 +128,13 @@ class HostMemory(unittest.TestCase):
         styles = [KIND_STYLE[kind] for kind in MEMORY_KINDS]
         self.assertEqual(len(set(styles)), len(MEMORY_KINDS))
         self.assertLessEqual({colour for colour, _ in styles}, set(figures._COLOURS))
+
+    def test_a_colour_means_one_thing(self):
+        self.assertEqual({colour for colour, _ in KIND_STYLE.values()} & {colour for colour, _ in STAGE_STYLE.values()}, set())
+        page = report.show(response(30, 4)).html
+        tables = page[page.index("Where the tables went"):page.index("What moves") if "What moves" in page else None]
+        coded = {colour for style in (KIND_STYLE, STAGE_STYLE) for colour, _ in style.values()}
+        self.assertEqual({css for classes in re.findall(r'class="([^"]*)"', tables) for css in classes.split()} & coded, set())
 
     def test_without_any_there_is_nothing_of_it(self):
         text = text_of(report.show(response(3, 2)).html)
@@ -260,6 +268,43 @@ class PlanTest(Files):
         self.assertIn("plan.tables[0]: is not in the request", text)
         self.assertIn("table_3", text_of(self.page(self.write_plan("bare.json", full.plan))))
 
+    def test_what_was_asked_and_done_is_said(self):
+        message = response(10, 4)
+        message.global_batch_size = 65536
+        message.cost_model.name, message.cost_model.version = "cpu-amd-epyc", 4
+        message.plan.tables[3].compute_kernel = "fused_uvm"
+        text = text_of(report.show(message).html)
+        for said in ("The batch is 65,536 in all, 16,384 a rank.", "Priced by cost model cpu-amd-epyc version 4.", "1 table in host memory or on SSD: table_3."):
+            self.assertIn(said, text)
+        evaluation = planner_pb2.EvaluatePlanResponse(cost=message.cost, cost_model=message.cost_model, global_batch_size=10)
+        self.assertIn("The batch is 10 in all, 2.5 a rank.", text_of(report.show(evaluation).html))
+
+    def test_formulas_are_no_forecast(self):
+        message = response(10, 2)
+        measured = text_of(report.show(message).html)
+        self.assertIn("\nThe embeddings of one iteration take 3.000 ms", measured)
+        self.assertIn("11.1 % above the least that any plan can cost at the same prices.", measured)
+        self.assertNotIn("formulas", measured)
+        message.price_basis.kind = "published"
+        published = text_of(report.show(message).html)
+        for said in ("\nBy formulas, the embeddings of one iteration take 3.000 ms", "above the least that any plan can cost by the same formulas.",
+                     "Formulas compare plans and are no forecast of times."):
+            self.assertIn(said, published)
+
+    def test_the_comparison_of_strategies_is_in_it(self):
+        message = response(4, 2)
+        message.search.strategy, message.search.search_ms = "refine", 12.5
+        message.comparison.add(strategy="size_greedy", embedding_cost_ms=6, cost_ratio=2, legal=True, search_ms=0.5)
+        message.comparison.add(strategy="hugectr_auto", embedding_cost_ms=4.5, cost_ratio=1.5, search_ms=0.25, without_constraints=True).violations.add(
+            field="constraints.tables[0]", description="wants rank 1")
+        message.comparison.add(strategy="random", failure="90 bytes short")
+        text = text_of(self.page(self.write_plan("p.json", message)))
+        section = re.sub(r"\n+", "|", text[text.index("Other strategies"):text.index("Cost of each rank")])
+        for said in ("refine (this plan)|3.000|12.5|", "size_greedy|6.000|+100.0 %|0.5|", "hugectr_auto|4.500|+50.0 %|0.2|illegal, constraints ignored|",
+                     "random|–|–|–|no plan|", "random: no plan: 90 bytes short", "hugectr_auto: breaks 1 rule: constraints.tables[0]: wants rank 1"):
+            self.assertIn(said, section)
+        self.assertNotIn("Other strategies", text_of(report.show(response(4, 2)).html))
+
     def test_measurements(self):
         stage = {"predicted_ms": 1.0, "measured_ms": 1.25, "relative_error": -0.2, "interval": {"low_ms": 0.9, "high_ms": 1.2}, "inside": False}
         validation = {"ranks": [{"rank": 0, "stages": {"total": stage}, "problem": ""}, {"rank": 1, "stages": {"total": {}}, "problem": "out of memory"}],
@@ -306,17 +351,17 @@ class BadInputTest(Files):
 
     def test_a_newer_format_is_refused_with_every_field(self):
         newer = self.write("newer.json", {"plan": {"world_size": 2, "zone": 3, "tables": [{"name": "a", "colour": 1}]}, "future": 1})
-        self.assertEqual(self.refused(newer), (
-            "error: 3 faults in the input\n"
-            f"  {newer}: plan.zone: there is no such field\n"
-            f"  {newer}: plan.tables[0].colour: there is no such field\n"
-            f"  {newer}: future: there is no such field\n"))
+        self.assertRegex(self.refused(newer), (
+            "^error: 3 faults in the input\n"
+            f"  {newer}: plan.zone: unknown field; known: world_size, .*\n"
+            f"  {newer}: plan.tables\\[0\\].colour: unknown field; known: name, .*\n"
+            f"  {newer}: future: unknown field; known: plan, .*\n$"))
 
     def test_faults_of_all_files_are_listed(self):
         plan, other, validation = (self.write(f"{n}.json", {n: 1}) for n in ("a", "b", "c"))
         errors = self.refused(plan, "--compare", other, "--measured", validation)
         for name in "abc":
-            self.assertIn(f"{name}.json: {name}: there is no such field", errors)
+            self.assertIn(f"{name}.json: {name}: unknown field", errors)
         self.assertIn("c.json: ranks: is required", errors)
 
     def test_values_of_a_validation_have_types(self):
@@ -369,6 +414,17 @@ class UnitsTest(unittest.TestCase):
         self.assertEqual(units.number_ranges(range(0, 40, 2), 3), "0, 2, 4 and 17 more runs")
         for top in (1e-9, 0.3, 1, 9.99, 1234.5, 1e300):
             self.assertTrue(3 <= top / units.axis_step(top) <= 7, top)
+
+    def test_labels_of_an_axis_are_exact(self):
+        for exponent in range(-9, 7):
+            for tenths in range(10, 100):
+                page = BarChart("rank", [], [("blue", "")], [BarRow("0", [tenths * 10.0**exponent])], unit="").render()
+                marks = [(float(text.replace(",", "")), float(left)) for left, text in re.findall(r'<span style="left:([0-9.]+)%">([0-9.,]+) ?</span>', page)]
+                self.assertGreaterEqual(len(marks), 4)
+                step = marks[1][0]
+                for i, (label, left) in enumerate(marks):
+                    self.assertTrue(math.isclose(label, i * step, rel_tol=1e-9), (tenths, exponent, marks))
+                    self.assertAlmostEqual(left, i * marks[-1][1] / (len(marks) - 1), delta=0.02)
 
     def test_long_names_are_cut_in_the_middle(self):
         self.assertEqual(markup.printable("a" * 50 + "z" * 50, 11), "aaaaa…zzzzz")

@@ -63,6 +63,11 @@ def number_ranges(numbers: Sequence[int], max_ranges: int = 6) -> str:
     return ", ".join(parts[:max_ranges]) + (f" and {left} more runs" if left > 0 else "")
 
 
+def step_decimals(step: float) -> int:
+    """With so many decimals every multiple of a round step is exact."""
+    return next((d for d in range(30) if math.isclose(step * 10**d, round(step * 10**d), rel_tol=1e-9)), 30)
+
+
 def axis_step(highest: float) -> float:
     """A round step that divides an axis from 0 to `highest` into three to seven parts."""
     if not (math.isfinite(highest) and highest > 0):
