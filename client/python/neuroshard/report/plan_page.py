@@ -114,8 +114,6 @@ def _asked(answer: Answer) -> Optional[Markup]:
         parts.append(f"The batch is {answer.batch:,} in all, {number(of_rank, 0 if of_rank == int(of_rank) else 1)} a rank.")
     if answer.model:
         parts.append(f"Priced by cost model {printable(answer.model, 120)}.")
-    if answer.is_formula:
-        parts.append("Formulas compare plans and are no forecast of times.")
     hosted = [table for table in (placements(answer.plan) if answer.plan is not None else []) if table.host_kernel]
     if hosted:
         named = ", ".join(printable(table.name, MAX_NAME) for table in hosted[:_MAX_NAMED])
