@@ -25,6 +25,7 @@ std::string Plainer(const std::string& message) {
   if (has("http1.x server")) {
     return "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps";
   }
+  if (has("Failed parsing HTTP/2")) return "what listens there does not speak gRPC";
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
   if (has("Socket closed") || has("Connection reset by peer") || has("Broken pipe")) {
     return "the connection was closed: the server ended, or is a server with TLS, perhaps, which "

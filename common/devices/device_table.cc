@@ -68,7 +68,7 @@ PublishedDevice ReadDevice(ConfigReader& reader, const std::map<std::string, Fab
 }
 
 // The device that is meant; empty: none is near. Of longer names ("NVIDIA H100 80GB PCIe") the one
-// whose family is in the name, with most of its other parts.
+// whose family is in the name, with most of its other parts, and of several the usual one.
 std::string SimilarDevice(std::string_view name, std::span<const std::string_view> devices) {
   std::string similar = SimilarWord(name, devices);
   if (!similar.empty()) return similar;
@@ -92,9 +92,10 @@ std::string SimilarDevice(std::string_view name, std::span<const std::string_vie
       common += is_given ? 1 : 0;
       begin = end + 1;
     }
-    if (common <= most) continue;
+    const std::string usual = SimilarWord(family, devices);
+    if (common == 0 || common < most || (common == most && device != usual)) continue;
     most = common;
-    similar = common == 1 ? SimilarWord(family, devices) : device;
+    similar = common == 1 ? usual : device;
   }
   return similar;
 }

@@ -122,6 +122,7 @@ TEST(DeviceTableTest, AFamilyIsTheModelOfItThatIsMeantMostOften) {
       {"a100", "a100-sxm-80gb"},
       {"A100-80GB", "a100-sxm-80gb"},
       {"a100 40gb pcie", "a100-pcie-40gb"},
+      {"nvidia-a100-80gb", "a100-sxm-80gb"},
       {"v100", "v100-sxm-32gb"},
       {"Tesla V100", "v100-sxm-32gb"},
       {"h200", "h200-sxm"},

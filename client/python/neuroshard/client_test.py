@@ -13,6 +13,7 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import time
 import types
 import unittest
@@ -141,6 +142,31 @@ def silent_port():
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def greeting_port(greeting):
+    """An address where every connection is greeted so and then closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def greet():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(greeting)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 12):
+                        pass
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 class ClientTests:
@@ -363,6 +389,13 @@ class ClientTests:
         async with self.client(address, retries=0) as client:
             error = await self.assert_fails(neuroshard.Unavailable, client.models())
         self.assertEqual(str(error), f"planner at {address}: what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps")
+
+    async def test_a_server_that_speaks_no_grpc(self):
+        for greeting in (b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.0 400 Bad request syntax\r\nConnection: close\r\n\r\n", b"-ERR unknown command\r\n" * 9):
+            with greeting_port(greeting) as address:
+                async with self.client(address, retries=0, timeout_s=20) as client:
+                    error = await self.assert_fails(neuroshard.Unavailable, client.models())
+                self.assertRegex(str(error), f"planner at {address}: (what listens there|the connection was closed)")
 
     async def test_tls_to_a_planner_without_it(self):
         async with self.client(credentials=grpc.ssl_channel_credentials(), retries=0) as client:

@@ -149,7 +149,8 @@ def _details(serialized: bytes) -> Dict[str, List[Any]]:
 def plainer(text: str) -> str:
     """What gRPC says when there is no connection, in words for whoever has to mend it: those of the command line (client/stub/channel.cc)."""
     for parts, words in (
-        (("http1.x server", "HTTP/1.1"), "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps"),
+        (("http1.x server",), "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps"),
+        (("Failed parsing HTTP/2",), "what listens there does not speak gRPC"),
         (("Connection refused",), "nothing listens there (Connection refused)"),
         (
             ("Socket closed", "Connection reset by peer", "Broken pipe"),
