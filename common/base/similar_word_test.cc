@@ -60,6 +60,8 @@ TEST(SimilarWordTest, SynonymsMeanWhatIsPossibleWhereTheyStand) {
   EXPECT_EQ(DidYouMean("batch_size", fields),
             "; did you mean global_batch_size (of all ranks together)?");
   EXPECT_EQ(DidYouMean("embedding_tables", fields), "; did you mean tables?");
+  EXPECT_EQ(DidYouMean("strategy", std::vector<std::string_view>{"tables", "search"}),
+            "; did you mean search (search.strategy)?");
 }
 
 TEST(SimilarWordTest, EverySynonymIsUsedAndNoneIsAWordItself) {
