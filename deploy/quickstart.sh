@@ -87,7 +87,7 @@ for _ in $(seq 100); do
 done
 show "$bin/neuroshard" models list --planner "$planner"
 
-step "Plans for public workloads: MLPerf DLRM-DCNv2, distributed-embeddings Tiny and Small, each on 8 devices of 80 GB"
+step "Plans for public workloads: MLPerf DLRM-DCNv2, distributed-embeddings Tiny and Small, each on 8 H100 of 80 GB, priced by the CPU's model"
 workloads=(mlperf_dlrm_dcnv2_8x80gb distributed_embeddings_tiny_8 distributed_embeddings_small_8)
 strategies=(neuroshard random size_greedy dim_greedy lookup_greedy size_lookup_greedy)
 for workload in "${workloads[@]}"; do

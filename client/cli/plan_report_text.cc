@@ -134,6 +134,10 @@ std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
   return line + fmt::format(" ({}: {})\n", bound.kind(), bound.scope());
 }
 
+std::string AnalyticLine(double cost_ms) {
+  return fmt::format("TorchRec's formulas (analytic) {:.3f} ms\n", cost_ms);
+}
+
 std::string MigrationLine(const v1::MigrationReport& report) {
   constexpr std::size_t kNamed = 5;
   if (report.moved_bytes() == 0) return "migration: nothing moves\n";

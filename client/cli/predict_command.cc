@@ -2,6 +2,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "client/cli/commands.h"
@@ -27,6 +28,20 @@ struct PredictOptions {
   Detail detail = Detail::kShort;
 };
 
+// The model that prices plans of the request, by a plan that places nothing. Empty: the input says
+// no more than the question.
+StatusOr<CostModelRef> ModelOfPlans(const PredictionInput& input, const PlannerClient& planner) {
+  const auto* request = std::get_if<v1::ShardPlanRequest>(&input);
+  if (request == nullptr || !request->cost_model().name().empty() ||
+      request->topology().hosts().empty()) {
+    return CostModelRef();
+  }
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = *request;
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse response, planner.EvaluatePlan(question));
+  return CostModelRef{response.cost_model().name(), response.cost_model().version()};
+}
+
 StatusOr<std::string> Predict(const PredictOptions& options, const Console& console) {
   NS_ASSIGN_OR_RETURN(const PredictionInput input, ReadPredictionFile(options.file));
   PredictionConditions conditions{options.batch_sizes, FromText<Optimizer>(options.optimizer)};
@@ -34,8 +49,13 @@ StatusOr<std::string> Predict(const PredictOptions& options, const Console& cons
       PredictionQuestion question,
       MakePredictionQuestion(input, options.together ? TableSets::kTogether : TableSets::kEachAlone,
                              conditions));
-  if (!options.model.empty()) question.request.cost_model = *ParseModelReference(options.model);
   const PlannerClient planner(options.planner.address, options.planner.policy());
+  if (!options.model.empty()) {
+    question.request.cost_model = *ParseModelReference(options.model);
+  } else {
+    NS_ASSIGN_OR_RETURN(const CostModelRef of_plans, ModelOfPlans(input, planner));
+    if (!of_plans.name.empty()) question.request.cost_model = of_plans;
+  }
   NS_ASSIGN_OR_RETURN(const v1::PredictComputeResponse response,
                       planner.PredictCompute(EncodePredictionRequest(question.request)));
   if (static_cast<std::size_t>(response.predictions_size()) != question.request.sets.size()) {

@@ -169,7 +169,8 @@ topology:
 # or torchrec (TorchRec's estimate). Besides, a share that is kept free.
 #memory: {{rule: full, reserve_fraction: 0.1}}
 
-# Default: the planner's own. `neuroshard models list` shows what there is.
+# Default: one that was measured on the hosts' device, else analytic, TorchRec's formulas. `neuroshard
+# models list` shows what there is. CPUs' answer where topology says `compute_device: cpu`.
 #cost_model: {{name: analytic}}
 
 # refine: a first plan in milliseconds, then local search. The same seed gives the same plan.

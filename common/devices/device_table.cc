@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,12 +16,19 @@
 #include "common/base/similar_word.h"
 #include "common/devices/device_texts.h"
 #include "common/devices/fabric_fields.h"
+#include "common/domain/backend_names.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {
 namespace {
 
 constexpr std::string_view kDevicesFormat = "neuroshard-devices/1";
+
+bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [text](std::string_view word) {
+    return text.find(word) != std::string_view::npos;
+  });
+}
 
 void RequireFormat(ConfigReader& reader, std::string_view expected) {
   std::string format;
@@ -151,6 +159,22 @@ bool IsEachOf(std::string_view reported, std::span<const std::string> names) {
   return device != nullptr &&
          std::all_of(names.begin(), names.end(),
                      [device](const std::string& name) { return name == device->name; });
+}
+
+std::optional<ComputeDevice> ComputeDeviceOf(const MeasuredWith& with) {
+  const std::string backend = BackendNameToday(with.backend);
+  if (backend == kNeuroshardCpu) return ComputeDevice::kCpu;
+  if (backend == kNeuroshardCuda || with.collective_backend.find(kNccl) != std::string::npos ||
+      FindDevice(with.device) != nullptr) {
+    return ComputeDevice::kCuda;
+  }
+  if (ContainsAny(with.device, {"NVIDIA", "Tesla", "Instinct", "Radeon", "GeForce", "RTX"})) {
+    return ComputeDevice::kCuda;
+  }
+  if (ContainsAny(with.device, {"EPYC", "Xeon", "Ryzen", "CPU", "Neoverse"})) {
+    return ComputeDevice::kCpu;
+  }
+  return std::nullopt;
 }
 
 std::string DescribeUnknownDevice(std::string_view name) {

@@ -13,6 +13,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/fabric.h"
+#include "common/domain/plan_cost.h"
 #include "common/domain/topology.h"
 
 namespace neuroshard {
@@ -44,6 +45,10 @@ const PublishedDevice* FindDevice(std::string_view name);
 
 // Whether what drivers call `reported` is each of the devices of these names.
 bool IsEachOf(std::string_view reported, std::span<const std::string> names);
+
+// What the devices are that a model was measured on: by the backend where it runs on one kind alone,
+// else by the device's name; none: neither tells.
+std::optional<ComputeDevice> ComputeDeviceOf(const MeasuredWith& with);
 
 // Why there is none, with the name that is nearest and all names, for an error.
 std::string DescribeUnknownDevice(std::string_view name);

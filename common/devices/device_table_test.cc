@@ -143,6 +143,20 @@ TEST(DeviceTableTest, WhatADriverReportsIsOneDevice) {
   EXPECT_FALSE(IsEachOf("AMD EPYC", std::vector<std::string>{"h200-sxm"}));
 }
 
+TEST(DeviceTableTest, AMeasurementsKindIsItsBackendsElseItsDevices) {
+  EXPECT_EQ(ComputeDeviceOf({"", "neuroshard-cpu", ""}), ComputeDevice::kCpu);
+  EXPECT_EQ(ComputeDeviceOf({"some card", "neuroshard-cuda", ""}), ComputeDevice::kCuda);
+  EXPECT_EQ(ComputeDeviceOf({"", "fbgemm", "nccl"}), ComputeDevice::kCuda);
+  EXPECT_EQ(ComputeDeviceOf({"Intel Xeon", "fbgemm", "torch-gloo"}), ComputeDevice::kCpu);
+  EXPECT_EQ(ComputeDeviceOf({"NVIDIA GeForce RTX 2080 Ti", "", ""}), ComputeDevice::kCuda);
+  for (const PublishedDevice& device : PublishedDevices()) {
+    for (const std::string& name : device.reported_as) {
+      EXPECT_EQ(ComputeDeviceOf({name, "", ""}), ComputeDevice::kCuda) << name;
+    }
+  }
+  EXPECT_EQ(ComputeDeviceOf({}), std::nullopt);
+}
+
 TEST(DeviceTableTest, NamesOfATopologyComeOnceInTheOrderOfRanks) {
   Topology topology;
   topology.devices = {{0, 1, "b"}, {0, 1, "b"}, {1, 1}, {2, 1, "a"}, {3, 1, "b"}};

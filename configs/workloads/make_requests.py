@@ -14,7 +14,9 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-GIB = 1 << 30
+# The device decides which cost model answers, and has its own memory and bandwidths.
+EIGHT_H100 = ["  hosts: [{num_devices: 8, device: h100-sxm}]"]
+TWO_CPUS = ["  compute_device: cpu", "  hosts: [{num_devices: 2, memory_bytes: 2GiB}]"]
 ZIPF_EXPONENT = 1.05
 HISTOGRAM_BINS = 17
 
@@ -88,7 +90,7 @@ def quickstart_tables():
     return lines
 
 
-def request(comment, devices, memory_bytes, batch, optimizer, tables):
+def request(comment, topology, batch, optimizer, tables):
     return "\n".join(
         [f"# {line}" for line in comment]
         + [
@@ -96,8 +98,9 @@ def request(comment, devices, memory_bytes, batch, optimizer, tables):
             f"global_batch_size: {batch}",
             f"optimizer: {optimizer}",
             "topology:",
-            "  hosts:",
-            f"    - {{num_devices: {devices}, memory_bytes: {memory_bytes}}}  # {memory_bytes // GIB} GiB each",
+        ]
+        + topology
+        + [
             "tables:",
         ]
         + tables
@@ -110,26 +113,26 @@ def requests():
     shared = "A table that several inputs share is looked up by the sum of their hotness."
     yield "mlperf_dlrm_dcnv2_8x80gb.yaml", request(
         [
-            "MLPerf Training DLRM-DCNv2 (Criteo 1TB, multi-hot) on 8 devices of 80 GB; see sources/mlperf_dlrm_dcnv2.yaml.",
+            "MLPerf Training DLRM-DCNv2 (Criteo 1TB, multi-hot) on 8 H100 of 80 GB; see sources/mlperf_dlrm_dcnv2.yaml.",
             power_law + ": the real ids are not public statistics.",
         ],
-        8, 80 * GIB, 65536, "adagrad", mlperf_tables(),
+        EIGHT_H100, 65536, "adagrad", mlperf_tables(),
     )
     for model in ("tiny", "small"):
         yield f"distributed_embeddings_{model}_8.yaml", request(
             [
-                f"NVIDIA Merlin distributed-embeddings' synthetic model {model.capitalize()} V3 on 8 devices of 80 GB; see",
+                f"NVIDIA Merlin distributed-embeddings' synthetic model {model.capitalize()} V3 on 8 H100 of 80 GB; see",
                 "sources/synthetic_models.yaml. " + shared,
                 power_law + ", as its generator draws them.",
             ],
-            8, 80 * GIB, 65536, "adagrad", synthetic_tables(model),
+            EIGHT_H100, 65536, "adagrad", synthetic_tables(model),
         )
     yield "quickstart_2x2gib.yaml", request(
         [
             "Twelve tables of the public DLRM 2021 trace on 2 devices of 2 GiB: a plan that two CPU workers can run.",
             "The reuse histograms are those of the trace at batch 65536.",
         ],
-        2, 2 * GIB, 1024, "sgd", quickstart_tables(),
+        TWO_CPUS, 1024, "sgd", quickstart_tables(),
     )
 
 

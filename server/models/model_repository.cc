@@ -216,19 +216,45 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
     const PlanRequest& request) const {
   const CostModelRef& ref = request.cost_model;
   const std::vector<std::string> devices = DeviceNames(request.topology);
+  const std::optional<ComputeDevice> kind = request.topology.compute_device;
   std::vector<std::shared_ptr<const CostModel>> found;
-  if (!ref.name.empty() || devices.empty()) {
+  if (!ref.name.empty() || (devices.empty() && !kind)) {
     const std::string& name = ref.name.empty() ? default_name_ : ref.name;
     const int version =
         ref.version == 0 && channels_.contains(name) ? ServingVersion(name, request) : ref.version;
     NS_ASSIGN_OR_RETURN(auto model, Find({ref.name, version}));
-    found.push_back(std::move(model));
-    return found;
+    // Whoever says nothing of devices has GPUs, as far as we know.
+    const bool is_asked_for = ref != CostModelRef() || request.topology.devices.empty() ||
+                              default_is_stated_ ||
+                              ComputeDeviceOf(model->info().measured_with) != ComputeDevice::kCpu;
+    if (is_asked_for) return {{std::move(model)}};
+  } else {
+    found = MeasuredOn(devices, kind, request);
   }
+  for (const auto& model : models_) {
+    if (model->info().kind == kAnalyticKind) found.push_back(model);
+  }
+  if (!found.empty()) return found;
+  return WithReason(
+      FailedPrecondition(
+          "no cost model was measured on {}; {}",
+          !devices.empty() ? fmt::format("{}", fmt::join(devices, " and "))
+                           : fmt::format("{} devices", ToText(kind.value_or(ComputeDevice::kCuda))),
+          DescribeAvailable(models_, "")),
+      FailureReason::kNoModel);
+}
+
+std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
+    const std::vector<std::string>& devices, std::optional<ComputeDevice> kind,
+    const PlanRequest& request) const {
+  const CostModelRef& ref = request.cost_model;
+  std::vector<std::shared_ptr<const CostModel>> found;
   std::string_view asked;  // `loaded_` is by name: one fingerprint of the request a name
   int serving = 0;
   for (const auto& model : loaded_) {
-    if (!IsEachOf(model->info().measured_with.device, devices)) continue;
+    const MeasuredWith& with = model->info().measured_with;
+    if (kind && ComputeDeviceOf(with) != kind) continue;
+    if (!devices.empty() && !IsEachOf(with.device, devices)) continue;
     const auto& [name, version] = std::tie(model->info().name, model->info().version);
     if (ref.version != 0 && version != ref.version) continue;
     if (ref.version == 0 && channels_.contains(name)) {
@@ -247,13 +273,12 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
   std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
     return rank(a->info()) < rank(b->info());
   });
-  for (const auto& model : models_) {
-    if (model->info().kind == kAnalyticKind) found.push_back(model);
+  // Models of one kind were measured on different devices: which of them the request's are, only
+  // the operator can tell.
+  if (devices.empty() && found.size() > 1) {
+    found.resize(found.front()->info().name == default_name_ ? 1 : 0);
   }
-  if (!found.empty()) return found;
-  return WithReason(FailedPrecondition("no cost model was measured on {}; {}",
-                                       fmt::join(devices, " and "), DescribeAvailable(models_, "")),
-                    FailureReason::kNoModel);
+  return found;
 }
 
 ModelRepository::ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
@@ -465,6 +490,7 @@ void ModelRepository::Publish() {
   for (const auto& model : options_.built_in) snapshot->channels_.erase(model->info().name);
   if (default_.version != 0) snapshot->channels_[default_.name] = {default_.version};
   snapshot->default_name_ = DefaultName(*snapshot);
+  snapshot->default_is_stated_ = !options_.default_model.empty();
   const MutexLock lock(snapshot_mutex_);
   snapshot_ = std::move(snapshot);
 }

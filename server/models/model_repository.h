@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,11 +57,14 @@ class ModelSnapshot {
   // matches.
   StatusOr<std::shared_ptr<const CostModel>> Find(const CostModelRef& ref) const;
 
-  // Models that may price a request, best first; never empty. For one that names a model, or no
-  // device: Find's alone. Otherwise those that were measured on the devices, a version of each name
-  // (the default first, then those whose communication was measured, then by name), then the
-  // formulas over published figures. Where no version is named, a staged one takes those requests
-  // whose place in its rollout is below its share; a question without tables is never staged.
+  // Models that may price a request, best first; never empty. For one that names a model, or has no
+  // topology: Find's alone. Otherwise a model answers only where it was measured on what the request
+  // is for, and the formulas come last. Devices that are named: a version of each name that was
+  // measured on them (the default first, then those whose communication was measured, then by name).
+  // compute_device alone: the default if it was measured on that kind, else the only name that was.
+  // Neither: the default, unless it was measured on CPUs and nobody stated it. Where no version is
+  // named, a staged one takes those requests whose place in its rollout is below its share; a
+  // question without tables is never staged.
   StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const PlanRequest& request) const;
 
   // All that are served of a name, ascending.
@@ -85,10 +89,15 @@ class ModelSnapshot {
   // The same for one request.
   int ServingVersion(const std::string& name, const PlanRequest& request) const;
   bool Serves(const std::string& name, int version) const;
+  // FindFor's without the formulas, of devices, or of a kind where no device is named.
+  std::vector<std::shared_ptr<const CostModel>> MeasuredOn(const std::vector<std::string>& devices,
+                                                           std::optional<ComputeDevice> kind,
+                                                           const PlanRequest& request) const;
 
   std::vector<RefusedModel> refused_;
   std::map<std::string, ModelChannel> channels_;  // in force, by name
   std::string default_name_;                      // empty: there is none
+  bool default_is_stated_ = false;                // by ModelRepositoryOptions::default_model
 };
 
 // Where a request stands in the rollout of a version, [0, 1), uniform over requests: the first 13

@@ -564,10 +564,12 @@ class ModelsForDevicesTest : public ModelRepositoryTest {
 
   static std::vector<std::string> Candidates(const ModelRepository& repository,
                                              const std::string& device,
-                                             const CostModelRef& ref = {}) {
+                                             const CostModelRef& ref = {},
+                                             std::optional<ComputeDevice> kind = std::nullopt) {
     PlanRequest request;
     request.cost_model = ref;
     request.topology.devices = {{0, 1, device}};
+    request.topology.compute_device = kind;
     request.tables.resize(1);
     const auto found = repository.Current()->FindFor(request);
     if (!found.ok()) return {Message(found.status())};
@@ -607,10 +609,66 @@ TEST_F(ModelsForDevicesTest, OneMeasuredOnSomethingElseIsTakenByNameAlone) {
   const auto repository = OpenWithFormulas("cpu");
   EXPECT_THAT(Candidates(*repository, "h100-sxm"), ElementsAre("analytic/1"));
   EXPECT_THAT(Candidates(*repository, "h100-sxm", {"cpu", 0}), ElementsAre("cpu/1"));
-  // What names no device is what it was.
+  // Its operator says what requests are that say nothing.
   EXPECT_THAT(Candidates(*repository, ""), ElementsAre("cpu/1"));
   EXPECT_THAT(Candidates(*Open("cpu"), "h100-sxm"),
               ElementsAre(HasSubstr("no cost model was measured on h100-sxm; there is cpu")));
+}
+
+TEST_F(ModelsForDevicesTest, ACpusModelAnswersCpusAlone) {
+  AddModelOf("cpu", 1, "AMD EPYC");
+  AddModelOf("cpu", 4, "AMD EPYC");
+  for (const std::string stated : {"", "cpu", "cpu/4"}) {
+    const auto repository = OpenWithFormulas(stated);
+    const auto answer = [&](const std::string& device, std::optional<ComputeDevice> kind) {
+      return Candidates(*repository, device, {}, kind).front();
+    };
+    EXPECT_EQ(answer("", ComputeDevice::kCpu), "cpu/4");
+    EXPECT_EQ(answer("", ComputeDevice::kCuda), "analytic/1");
+    EXPECT_EQ(answer("h100-sxm", std::nullopt), "analytic/1");
+    EXPECT_EQ(answer("h100-sxm", ComputeDevice::kCuda), "analytic/1");
+    EXPECT_EQ(answer("", std::nullopt), stated.empty() ? "analytic/1" : "cpu/4");
+    // By name, and by a version, which is the default's.
+    EXPECT_THAT(Candidates(*repository, "", {"cpu", 1}, ComputeDevice::kCuda),
+                ElementsAre("cpu/1"));
+    EXPECT_THAT(Candidates(*repository, "", {"", 1}), ElementsAre("cpu/1"));
+  }
+  // A question without a topology asks the model itself.
+  EXPECT_EQ((*OpenWithFormulas()->Current()->FindFor({})).front()->info().name, "cpu");
+}
+
+TEST_F(ModelsForDevicesTest, AModelOfGpusAnswersThoseThatHaveNoName) {
+  AddModelOf("b", 1, "NVIDIA H100 80GB HBM3");
+  const auto kind = [this](const ModelRepository& repository, ComputeDevice of) {
+    return Candidates(repository, "", {}, of);
+  };
+  const auto alone = OpenWithFormulas();
+  EXPECT_THAT(kind(*alone, ComputeDevice::kCuda), ElementsAre("b/1", "analytic/1"));
+  EXPECT_THAT(kind(*alone, ComputeDevice::kCpu), ElementsAre("analytic/1"));
+  EXPECT_THAT(Candidates(*alone, ""), ElementsAre("b/1"));
+  EXPECT_THAT(Candidates(*alone, "a100-sxm-80gb", {}, ComputeDevice::kCuda),
+              ElementsAre("analytic/1"));
+
+  AddModelOf("cpu", 1, "AMD EPYC");
+  const auto beside_a_cpu = OpenWithFormulas("cpu");
+  EXPECT_THAT(kind(*beside_a_cpu, ComputeDevice::kCuda), ElementsAre("b/1", "analytic/1"));
+  EXPECT_THAT(kind(*beside_a_cpu, ComputeDevice::kCpu), ElementsAre("cpu/1", "analytic/1"));
+
+  // Of several only the operator can tell which.
+  AddModelOf("a", 1, "NVIDIA A100-SXM4-80GB");
+  EXPECT_THAT(kind(*OpenWithFormulas("cpu"), ComputeDevice::kCuda), ElementsAre("analytic/1"));
+  EXPECT_THAT(kind(*OpenWithFormulas("b"), ComputeDevice::kCuda), ElementsAre("b/1", "analytic/1"));
+}
+
+// What a model does not state contradicts nobody who states nothing either.
+TEST_F(ModelsForDevicesTest, AModelThatDoesNotSayWhatItWasMeasuredOnAnswersWhoSaysNothing) {
+  AddModelOf("m", 1, "");
+  for (const std::string stated : {"", "m"}) {
+    const auto repository = OpenWithFormulas(stated);
+    EXPECT_THAT(Candidates(*repository, ""), ElementsAre("m/1"));
+    EXPECT_THAT(Candidates(*repository, "", {}, ComputeDevice::kCuda), ElementsAre("analytic/1"));
+    EXPECT_THAT(Candidates(*repository, "", {}, ComputeDevice::kCpu), ElementsAre("analytic/1"));
+  }
 }
 
 }  // namespace

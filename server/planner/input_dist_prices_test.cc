@@ -123,7 +123,9 @@ class InputDistPricesTest : public ::testing::Test {
     return Planner(
         [this](
             const PlanRequest& request) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
-          return std::vector{models_.at(request.cost_model.name)};
+          const auto found = models_.find(request.cost_model.name);
+          if (found == models_.end()) return FailedPrecondition("there is no such model");
+          return std::vector{found->second};
         },
         RunSearch, clock_);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/failure_reason.h"
+#include "common/devices/device_table.h"
 #include "server/cost/fabric/fabric_cost_model.h"
 #include "server/evaluate/batch_imbalance.h"
 #include "server/evaluate/check_plan.h"
@@ -140,6 +141,13 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
   if (HasRowsOffDevice(plan)) conditions.has_rows_off_device = true;
   Status unfit = FailedPrecondition("there is no cost model");
   std::string why_not_measured = "no cost model here was measured on the request's device";
+  if (DeviceNames(request.topology).empty()) {
+    why_not_measured = UnnamedDevices(request.topology);
+    if (const auto kind = request.topology.compute_device) {
+      why_not_measured +=
+          fmt::format(", and no cost model here answers for all {} devices", ToText(*kind));
+    }
+  }
   for (std::size_t i = 0; i < models.size(); ++i) {
     std::shared_ptr<const CostModel> model = WithLinksOf(request.topology, models[i]);
     StatusOr<BoundCostModel> bound = model->Bind(conditions);
@@ -195,6 +203,31 @@ void AddVersionHint(const PlanRequest& request, const Pricing& pricing, const Pl
   if (auto hint = VersionHint(request, plan, pricing.model->info(), answer.basis, with_links)) {
     answer.warnings.push_back(*std::move(hint));
   }
+}
+
+// The plan's cost by the formulas, where something else priced it. Whoever asks for a model of other
+// devices by name is told both: its plan may be dearer than any that the formulas would choose.
+template <typename Answer>
+Status AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
+                       const PlanCost& cost, const ModelFinder& find_model, Answer& answer) {
+  const CostModelInfo& model = pricing.model->info();
+  if (model.kind == kAnalyticKind && pricing.devices.empty()) return absl::OkStatus();
+  PlanRequest formulas;
+  formulas.cost_model.name = kAnalyticKind;
+  const auto models = find_model(formulas);
+  if (!models.ok()) return absl::OkStatus();  // a repository without them
+  NS_ASSIGN_OR_RETURN(const Pricing analytic, PriceBy(request, *models, plan));
+  NS_ASSIGN_OR_RETURN(const PlanCost by_formulas, PricePlan(request, plan, analytic.bound));
+  answer.analytic_cost_ms = by_formulas.embedding_cost_ms;
+  const std::string others = OtherDevices(request.topology, model);
+  if (others.empty() || !pricing.devices.empty()) return absl::OkStatus();
+  answer.warnings.push_back(fmt::format(
+      "cost model {} version {} was not measured on {}, which the request is for: the plan costs "
+      "{:.3f} ms by that model and {:.3f} ms by TorchRec's formulas with the request's figures, by "
+      "which another plan may be cheaper (cost_model: {{name: {}}})",
+      model.name, model.version, others, cost.embedding_cost_ms, *answer.analytic_cost_ms,
+      kAnalyticKind));
+  return absl::OkStatus();
 }
 
 bool AsksForMeanOfMax(const PlanRequest& request) {
@@ -260,6 +293,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
   NS_RETURN_IF_ERROR(
       AddMeanOfMax(request, final_answer.plan, bound, stop, final_answer.cost, final_answer));
+  NS_RETURN_IF_ERROR(AddAnalyticCost(request, pricing, final_answer.plan, final_answer.cost,
+                                     find_model_, final_answer));
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
@@ -287,6 +322,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     answer.cost->measured_with = model.measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
     NS_RETURN_IF_ERROR(AddMeanOfMax(request, plan, bound, NeverStop(), *answer.cost, answer));
+    NS_RETURN_IF_ERROR(AddAnalyticCost(request, pricing, plan, *answer.cost, find_model_, answer));
     answer.migration = ReportOn(request, plan);
     if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
     if (request.search.explain) {

@@ -39,6 +39,7 @@ struct PlanAnswer {
   // Of the final answer, if the request asks and the stop leaves time for it.
   std::vector<TableExplanation> explanations;
   std::optional<MigrationReport> migration;  // where the request has one
+  std::optional<double> analytic_cost_ms;    // of the final answer, unless the formulas priced it
 };
 
 // A plan made elsewhere: the rules that it breaks, and its cost.
@@ -52,6 +53,7 @@ struct EvaluationAnswer {
   std::optional<LowerBound> lower_bound;
   std::vector<TableExplanation> explanations;
   std::optional<MigrationReport> migration;
+  std::optional<double> analytic_cost_ms;
 };
 
 // Predictions of one model, which all sets share.

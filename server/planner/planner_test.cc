@@ -1,10 +1,12 @@
 #include "server/planner/planner.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,7 @@ class PlannerTest : public ::testing::Test {
         [this](
             const PlanRequest& request) -> StatusOr<std::vector<std::shared_ptr<const CostModel>>> {
           const CostModelRef& ref = request.cost_model;
+          if (ref.name == kAnalyticKind && formulas_ != nullptr) return {{formulas_}};
           if (ref.name != "" && ref.name != "fake") {
             return FailedPrecondition("no cost model {}; there is fake", ref.name);
           }
@@ -112,6 +115,7 @@ class PlannerTest : public ::testing::Test {
   FakeClock clock_;
   std::shared_ptr<const CostModel> model_ = std::make_shared<FakeCostModel>();
   std::vector<std::shared_ptr<const CostModel>> others_;  // that stand in for it
+  std::shared_ptr<const CostModel> formulas_;             // null: there are none
   NeverStop never_;
 };
 
@@ -475,6 +479,75 @@ TEST_F(PlannerTest, TheFirstModelThatCanPriceTheRequestDoesAndTheAnswerSaysWhy) 
 }
 
 // A model of compute alone prices clusters of the device by the links of its host.
+// The costs of a fake model are those of another, twice as much compute.
+class DearCostModel final : public FakeCostModel {
+ public:
+  using FakeCostModel::FakeCostModel;
+
+ protected:
+  std::shared_ptr<const ComputeModel> MakeCompute() const override {
+    class Twice final : public testing::FakeCompute {
+     public:
+      void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
+        FakeCompute::Costs(sums, out);
+        for (ComputeCost& cost : out) cost.total_ms *= 2;
+      }
+    };
+    return std::make_shared<const Twice>();
+  }
+};
+
+TEST_F(PlannerTest, AnswersHaveTheCostByTheFormulasBesidesThatOfTheModel) {
+  CostModelInfo formulas = FakeCostModel::Named("analytic");
+  formulas.kind = kAnalyticKind;
+  formulas_ = std::make_shared<DearCostModel>(formulas);
+  PlanRequest request = TwoTablesOnTwoRanks();
+  Recorder recorder;
+  const Planner planner = MakePlanner(Scripted({0, 1}));
+  const auto answer = planner.MakePlan(request, never_, &recorder);
+  ASSERT_THAT(answer, IsOk());
+  const auto price = [&](const CostModel& model) {
+    return PricePlan(request, answer->plan, testing::BoundTo(request, model))->embedding_cost_ms;
+  };
+  EXPECT_EQ(answer->analytic_cost_ms, price(*formulas_));
+  EXPECT_EQ(answer->cost.embedding_cost_ms, price(*model_));
+  EXPECT_GT(*answer->analytic_cost_ms, answer->cost.embedding_cost_ms);
+  EXPECT_EQ(recorder.answers[0].analytic_cost_ms, std::nullopt);
+  EXPECT_EQ(planner.EvaluatePlan(request, answer->plan)->analytic_cost_ms,
+            answer->analytic_cost_ms);
+  // What the formulas priced has no second figure.
+  model_ = formulas_;
+  EXPECT_EQ(planner.MakePlan(request, never_, nullptr)->analytic_cost_ms, std::nullopt);
+  EXPECT_EQ(planner.EvaluatePlan(request, answer->plan)->analytic_cost_ms, std::nullopt);
+}
+
+TEST_F(PlannerTest, AModelOfOtherDevicesWarnsWithBothFigures) {
+  CostModelInfo formulas = FakeCostModel::Named("analytic");
+  formulas.kind = kAnalyticKind;
+  formulas_ = std::make_shared<DearCostModel>(formulas);
+  CostModelInfo cpu = FakeCostModel::Named("fake");
+  cpu.measured_with.backend = "neuroshard-cpu";
+  model_ = std::make_shared<FakeCostModel>(cpu);
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.cost_model.name = "fake";
+  request.topology.compute_device = ComputeDevice::kCpu;
+  const Planner planner = MakePlanner(Scripted({0}));
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, IsEmpty());
+  const auto warns = [&](const std::string& devices) {
+    const auto answer = planner.MakePlan(request, never_, nullptr);
+    return Contains(AllOf(
+        HasSubstr("fake version 1 was not measured on " + devices),
+        HasSubstr(fmt::format("costs {:.3f} ms by that model", answer->cost.embedding_cost_ms)),
+        HasSubstr(fmt::format("and {:.3f} ms by TorchRec's formulas", *answer->analytic_cost_ms))));
+  };
+  request.topology.compute_device = ComputeDevice::kCuda;
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, warns("cuda devices"));
+  EXPECT_THAT(planner.EvaluatePlan(request, PlanWith(request, 0))->warnings, warns("cuda devices"));
+  request.topology.compute_device.reset();
+  for (Device& device : request.topology.devices) device.name = "h100-sxm";
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, warns("h100-sxm"));
+}
+
 TEST_F(PlannerTest, ModelsWithoutCommunicationGetTheLinksOfTheRequestsDevices) {
   PlanRequest request = TwoTablesOnTwoRanks();
   for (Device& device : request.topology.devices) device.name = "h100-sxm";

@@ -18,31 +18,6 @@
 namespace neuroshard {
 namespace {
 
-enum class Processor { kUnknown, kCpu, kGpu };
-
-bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [text](std::string_view word) {
-    return text.find(word) != std::string_view::npos;
-  });
-}
-
-// By the backend where it runs on one kind alone, else by the device's name.
-Processor ProcessorOf(const MeasuredWith& with) {
-  const std::string backend = BackendNameToday(with.backend);
-  if (backend == kNeuroshardCpu) return Processor::kCpu;
-  if (backend == kNeuroshardCuda || with.collective_backend.find(kNccl) != std::string::npos ||
-      FindDevice(with.device) != nullptr) {
-    return Processor::kGpu;
-  }
-  if (ContainsAny(with.device, {"NVIDIA", "Tesla", "Instinct", "Radeon", "GeForce", "RTX"})) {
-    return Processor::kGpu;
-  }
-  if (ContainsAny(with.device, {"EPYC", "Xeon", "Ryzen", "CPU", "Neoverse"})) {
-    return Processor::kCpu;
-  }
-  return Processor::kUnknown;
-}
-
 // "2026-11-22" of "2026-11-22T04:33:09Z"; empty where the model does not say.
 std::string MeasuredUntil(const CostModelInfo& model) {
   const auto found = model.details.find("provenance.measured_to");
@@ -51,10 +26,10 @@ std::string MeasuredUntil(const CostModelInfo& model) {
 }
 
 // "with neuroshard-cpu kernels on AMD EPYC (a CPU), until 2026-11-22".
-std::string MeasurementText(const CostModelInfo& model, Processor processor) {
+std::string MeasurementText(const CostModelInfo& model) {
   std::string text = MeasuredWithText(model.measured_with);
   text = text.empty() ? " on a device that the model does not state" : " with " + text;
-  if (processor == Processor::kCpu) text += " (a CPU)";
+  if (ComputeDeviceOf(model.measured_with) == ComputeDevice::kCpu) text += " (a CPU)";
   const std::string until = MeasuredUntil(model);
   return text + (until.empty() ? ", when is not stated" : ", until " + until);
 }
@@ -136,17 +111,16 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
     basis.text = "prices rest on " + formulas;
     return basis;
   }
-  const Processor processor = ProcessorOf(model.measured_with);
   basis.measured_until = MeasuredUntil(model);
   if (model.coverage.comm_fabric.empty() || !communicates) {
-    basis.text = "prices rest on measurements" + MeasurementText(model, processor);
+    basis.text = "prices rest on measurements" + MeasurementText(model);
     return basis;
   }
   basis.text = fmt::format(
       "prices rest on compute measured{}, and on published figures of the fabric {} for "
       "communication",
-      MeasurementText(model, processor), model.coverage.comm_fabric);
-  if (processor == Processor::kCpu) {
+      MeasurementText(model), model.coverage.comm_fabric);
+  if (ComputeDeviceOf(model.measured_with) == ComputeDevice::kCpu) {
     basis.text += ": a CPU's compute with the links of GPUs, which no machine has";
   }
   return basis;
@@ -282,6 +256,25 @@ void AddDevices(const PlanRequest& request, const CostModelInfo& comm, const Pla
 
 }  // namespace
 
+std::string UnnamedDevices(const Topology& topology) {
+  return topology.compute_device
+             ? "the request names no device (topology.hosts[].device)"
+             : "the request says nothing of its devices (topology.compute_device, "
+               "topology.hosts[].device)";
+}
+
+std::string OtherDevices(const Topology& topology, const CostModelInfo& model) {
+  const std::vector<std::string> devices = DeviceNames(topology);
+  if (!devices.empty()) {
+    return IsEachOf(model.measured_with.device, devices)
+               ? ""
+               : fmt::format("{}", fmt::join(devices, " and "));
+  }
+  const auto measured_on = ComputeDeviceOf(model.measured_with);
+  if (!topology.compute_device || !measured_on || measured_on == topology.compute_device) return "";
+  return fmt::format("{} devices", ToText(*topology.compute_device));
+}
+
 PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
                         const std::string& why_not_measured, const Plan& plan,
                         const std::vector<DeviceModel>& by_device) {
@@ -297,10 +290,10 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
   }
   std::vector<std::string> differences;
   if (model.kind == kAnalyticKind) {
-    if (devices.empty()) {
-      differences.push_back("the request names no device (topology.hosts[].device)");
-    } else if (!why_not_measured.empty()) {
+    if (!why_not_measured.empty()) {
       differences.push_back(why_not_measured);
+    } else if (devices.empty()) {
+      differences.push_back(UnnamedDevices(request.topology));
     }
     if (HasRowsOnSsd(plan)) {
       differences.push_back(fmt::format(
@@ -308,8 +301,11 @@ PriceBasis PriceBasisOf(const PlanRequest& request, const CostModelInfo& model,
           SsdBandwidthText(request.topology)));
     }
   } else {
-    if (!devices.empty() && !IsEachOf(model.measured_with.device, devices)) {
-      differences.push_back(fmt::format("the request is for {}", fmt::join(devices, " and ")));
+    if (const std::string others = OtherDevices(request.topology, model); !others.empty()) {
+      differences.push_back(fmt::format("the request is for {}", others));
+    } else if (request.cost_model.name.empty() && devices.empty() &&
+               request.topology.compute_device != ComputeDevice::kCpu) {
+      differences.push_back(UnnamedDevices(request.topology));
     }
     AddOutside(UnmeasuredConditions(request, model), differences);
     if (by_device.empty() && LacksInputDist(model, request)) {

@@ -13,6 +13,13 @@
 
 namespace neuroshard {
 
+// What a request says of its devices where it names none.
+std::string UnnamedDevices(const Topology& topology);
+
+// The request's devices, "h100-sxm" or "cuda devices", where the model, which is not of formulas,
+// was measured on something else. Empty: it was measured on them, or it is not known.
+std::string OtherDevices(const Topology& topology, const CostModelInfo& model);
+
 // Says what was measured, on what and until when, or whose published figures are used; whether a
 // CPU's compute is mixed with a fabric of GPUs; and how the request and `plan` differ: in devices,
 // where the request names any, in the conditions that the model was not measured at

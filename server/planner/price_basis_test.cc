@@ -79,6 +79,7 @@ TEST(PriceBasisTest, SaysInWhatTheRequestDiffers) {
 TEST(PriceBasisTest, FormulasBesideMeasurementsMakeItMixed) {
   const CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
   PlanRequest request = BasisRequest();
+  request.topology.compute_device = ComputeDevice::kCpu;
   Plan plan;
   plan.tables.resize(1);
   EXPECT_EQ(PriceBasisOf(request, info, "", plan).kind, BasisKind::kMeasured);
@@ -170,7 +171,7 @@ TEST(PriceBasisTest, FormulasSayWhoseFiguresTheyTake) {
   PlanRequest request = BasisRequest();
   EXPECT_THAT(PriceBasisOf(request, Formulas()).text,
               AllOf(HasSubstr("TorchRec's formulas with their default bandwidths of a V100-class"),
-                    HasSubstr("nothing was measured"), HasSubstr("names no device")));
+                    HasSubstr("nothing was measured"), HasSubstr("says nothing of its devices")));
   request.topology.bandwidths.intra_host_bytes_per_s = 4e11;
   EXPECT_THAT(PriceBasisOf(request, Formulas()).text, HasSubstr("the request's bandwidths"));
   request = BasisRequest("h100-sxm");
@@ -254,6 +255,30 @@ TEST(PriceBasisTest, PredictionsSayItToo) {
   set.shards[0].compute_kernel = ComputeKernel::kFusedUvm;
   EXPECT_THAT(KindsOf(PriceBasisOf(std::vector{set}, info)),
               ElementsAre(Pair(CostStage::kCompute, BasisKind::kMixed)));
+}
+
+// The rule by which a model was taken: what it was measured on, and what the request says.
+TEST(PriceBasisTest, SaysWhereTheRequestIsForOtherDevicesOrSaysNothingOfThem) {
+  const CostModelInfo cpu = MeasuredModel("AMD EPYC", "neuroshard-cpu");
+  const CostModelInfo gpu = MeasuredModel("NVIDIA H100 80GB HBM3", "neuroshard-cuda");
+  PlanRequest request = BasisRequest();
+  const auto differences = [&](const CostModelInfo& model) {
+    return PriceBasisOf(request, model).differences;
+  };
+  EXPECT_THAT(differences(cpu), ElementsAre(HasSubstr("says nothing of its devices")));
+  EXPECT_THAT(differences(gpu), ElementsAre(HasSubstr("says nothing of its devices")));
+  request.topology.compute_device = ComputeDevice::kCuda;
+  EXPECT_THAT(differences(cpu), ElementsAre("the request is for cuda devices"));
+  EXPECT_THAT(differences(gpu), ElementsAre(HasSubstr("names no device")));
+  request.topology.compute_device = ComputeDevice::kCpu;
+  EXPECT_THAT(differences(cpu), IsEmpty());
+  EXPECT_THAT(differences(gpu), ElementsAre("the request is for cpu devices"));
+  request.topology.compute_device.reset();
+  request.cost_model.name = "m";
+  EXPECT_THAT(differences(cpu), IsEmpty());
+  request = BasisRequest("h100-sxm");
+  EXPECT_THAT(differences(cpu), ElementsAre("the request is for h100-sxm"));
+  EXPECT_THAT(differences(gpu), IsEmpty());
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class UnmeasuredPlanningTest : public ::testing::Test {
     }
     request_.topology.devices.assign(2, {.host = 0, .memory_bytes = std::int64_t{1} << 33});
     request_.topology.bandwidths.host_to_device_bytes_per_s = 1e9;
+    request_.topology.compute_device = ComputeDevice::kCpu;
   }
 
   void Load(const std::string& version) {

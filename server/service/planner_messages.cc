@@ -120,6 +120,7 @@ void EncodeReport(const Answer& answer, const PlanCost& cost, Response& response
     *response.add_explanations() = EncodeExplanation(explanation);
   }
   if (answer.migration) *response.mutable_migration() = EncodeMigrationReport(*answer.migration);
+  if (answer.analytic_cost_ms) response.set_analytic_cost_ms(*answer.analytic_cost_ms);
 }
 
 v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {

@@ -102,6 +102,7 @@ class PlannerServiceTest : public ::testing::Test {
       table.set_pooling_factor(1.0 + i);
       table.set_zipf_exponent(1.0);
     }
+    request.mutable_topology()->set_compute_device("cpu");  // what the fixture was measured on
     v1::HostGroup& host = *request.mutable_topology()->add_hosts();
     host.set_num_devices(2);
     host.set_memory_bytes(std::int64_t{1} << 33);

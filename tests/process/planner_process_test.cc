@@ -36,6 +36,7 @@ tables:
   - {name: countries, num_embeddings: 200, embedding_dim: 16, pooling_factor: 1}
   - {name: queries, num_embeddings: 1000000, embedding_dim: 128, pooling_factor: 8}
 topology:
+  compute_device: cpu
   hosts: [{num_devices: 2, memory_bytes: 4294967296}]
 global_batch_size: 4096
 )";
