@@ -1,11 +1,13 @@
 #include "server/planner/version_hint.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "server/planner/condition_warnings.h"
@@ -36,6 +38,24 @@ struct Distance {
   std::size_t differences = 0;
 };
 
+// What is better of `nearer`: stages that rest on less formula, and what no longer differs.
+std::vector<std::string> Gains(const PriceBasis& basis, const PriceBasis& nearer) {
+  std::vector<std::string> gains;
+  for (std::size_t i = 0; i < basis.stages.size(); ++i) {
+    const auto [stage, before] = basis.stages[i];
+    const BasisKind after = nearer.stages[i].kind;
+    if (after == before) continue;
+    gains.push_back(
+        fmt::format("{} is {} there and {} here", ToText(stage), ToText(after), ToText(before)));
+  }
+  for (const std::string& difference : basis.differences) {
+    const auto& left = nearer.differences;
+    if (std::find(left.begin(), left.end(), difference) != left.end()) continue;
+    gains.push_back(fmt::format("not so there: {}", difference));
+  }
+  return gains;
+}
+
 // What a model does not state is no difference, so that it would seem to have measured everything.
 bool StatesConditions(const ModelCoverage& coverage) {
   const ConditionRanges& ranges = coverage.ranges;
@@ -48,26 +68,30 @@ bool StatesConditions(const ModelCoverage& coverage) {
 std::optional<std::string> VersionHint(const PlanRequest& request, const Plan& plan,
                                        const CostModelInfo& own, const PriceBasis& basis,
                                        const VersionFinder& versions_of) {
-  if (basis.differences.empty() || versions_of == nullptr) return std::nullopt;
+  if (request.cost_model.version == 0 || versions_of == nullptr) return std::nullopt;
+  if (basis.differences.empty()) return std::nullopt;
   PricingConditions conditions = ConditionsOf(request);
   if (HasRowsOffDevice(plan)) conditions.has_rows_off_device = true;
   Distance nearest(basis);
   std::shared_ptr<const CostModel> found;
+  PriceBasis found_basis;
   auto versions = versions_of(own.name);
   std::reverse(versions.begin(), versions.end());  // the newest of several first
   for (const std::shared_ptr<const CostModel>& model : versions) {
     const CostModelInfo& info = model->info();
     if (!info.unusable_reason.empty() || !StatesConditions(info.coverage)) continue;
-    const Distance distance(PriceBasisOf(request, info, "", plan));
+    PriceBasis its_basis = PriceBasisOf(request, info, "", plan);
+    const Distance distance(its_basis);
     if (!distance.IsNearerThan(nearest) || !model->Bind(conditions).ok()) continue;
     nearest = distance;
     found = model;
+    found_basis = std::move(its_basis);
   }
   if (found == nullptr) return std::nullopt;
   return fmt::format(
-      "cost model {} version {} was measured nearer to this request: {} of the {} differences of "
-      "version {} (price_basis) are left; cost_model.version asks for it",
-      own.name, found->info().version, nearest.differences, basis.differences.size(), own.version);
+      "the request names version {} of cost model {} (cost_model.version); version {} was measured "
+      "nearer to it: {}",
+      own.version, own.name, found->info().version, fmt::join(Gains(basis, found_basis), "; "));
 }
 
 }  // namespace neuroshard

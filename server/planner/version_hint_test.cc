@@ -21,6 +21,7 @@ class VersionHintTest : public ::testing::Test {
     plan_.tables.resize(1);
     plan_.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
     own_ = Version(4, {});
+    request_.cost_model = {"m", 4};
   }
 
   static CostModelInfo Version(int version, std::vector<std::string> kernels) {
@@ -52,10 +53,12 @@ TEST_F(VersionHintTest, NamesTheNewestOfThoseThatMeasuredMost) {
   const CostModelInfo older = Version(6, {"fused", "fused_uvm"});
   const CostModelInfo newer = Version(7, {"fused", "fused_uvm"});
   const CostModelInfo newest = Version(8, {});
-  EXPECT_THAT(Hint({own_, older, newer, newest}),
-              Optional(AllOf(HasSubstr("m version 7"), HasSubstr("0 of the 1 differences"),
-                             HasSubstr("version 4"))));
-  EXPECT_THAT(Hint({older, own_}), Optional(HasSubstr("m version 6")));
+  EXPECT_THAT(
+      Hint({own_, older, newer, newest}),
+      Optional(AllOf(HasSubstr("names version 4 of cost model m"), HasSubstr("version 7 was"),
+                     HasSubstr("nearer to it: compute is measured there and mixed here"),
+                     HasSubstr("not so there: rows in host memory were not measured"))));
+  EXPECT_THAT(Hint({older, own_}), Optional(HasSubstr("version 6 was")));
 }
 
 // What is not stated is no difference, and no measurement either.
@@ -67,7 +70,20 @@ TEST_F(VersionHintTest, AVersionThatDoesNotSayWhatItMeasuredIsNotNearer) {
   EXPECT_EQ(Hint({silent, own_}), std::nullopt);
   CostModelInfo wider = Version(5, {});
   wider.coverage.ranges.max_hosts = 2;
-  EXPECT_THAT(Hint({silent, own_, wider}), Optional(HasSubstr("m version 5")));
+  EXPECT_THAT(
+      Hint({silent, own_, wider}),
+      Optional(HasSubstr("version 5 was measured nearer to it: not so there: not measured at "
+                         "the request's number of hosts")));
+}
+
+// Whoever names no version can do nothing about it: it was the operator's choice.
+TEST_F(VersionHintTest, SaysNothingWhereTheRequestNamesNoVersion) {
+  const CostModelInfo nearer = Version(7, {"fused", "fused_uvm"});
+  ASSERT_NE(Hint({own_, nearer}), std::nullopt);
+  for (const CostModelRef& ref : {CostModelRef(), CostModelRef{"m", 0}}) {
+    request_.cost_model = ref;
+    EXPECT_EQ(Hint({own_, nearer}), std::nullopt);
+  }
 }
 
 TEST_F(VersionHintTest, AFabricsPublishedFiguresAreNotNearerThanMeasurements) {
