@@ -63,11 +63,12 @@ def _host(reserved: Topology, ranks: range, host_memory: bool, ssd: bool) -> v1.
     return host
 
 
-def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool) -> Tuple[v1.Topology, int]:
+def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool, device: str) -> Tuple[v1.Topology, int]:
     """(the service's topology, bytes that are kept free on every device).
 
     `reserved` is what TorchRec's StorageReservation left of `topology`. Hosts are TorchRec's intra groups (pod_size hosts, where it is given):
-    the ranks that table_row_wise and its like stay within. `host_memory`, `ssd`: whether tables may be there.
+    the ranks that table_row_wise and its like stay within. `host_memory`, `ssd`: whether tables may be there. `device`:
+    of all hosts, empty where it is not known.
     """
     faults = []
     local = topology.intra_group_size
@@ -96,7 +97,7 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool, 
     for first in range(0, topology.world_size, local):
         sizes = [after + reserve for after in left[first : first + local]]
         host = _host(reserved, range(first, first + local), host_memory, ssd)
-        host.num_devices = local
+        host.num_devices, host.device = local, device
         if len(set(sizes)) > 1:
             host.device_memory_bytes.extend(sizes)
         else:
@@ -249,6 +250,7 @@ class DraftRequest:
         row_proportion: str,
         previous: Optional[Layout],
         keep_optimizer_state: bool,
+        device: str,
     ) -> None:
         """`base` is not changed. PlannerError where something has no place in a request, with its name."""
         constraints = constraints or {}
@@ -259,7 +261,7 @@ class DraftRequest:
             set(HOST_KERNELS) & set(table.kernels) or table.key_value_params.l2_cache_size for table in tables
         )
         ssd = any(KEY_VALUE in table.kernels for table in tables)
-        message, reserve = topology_message(topology, reserved, host_memory, ssd)
+        message, reserve = topology_message(topology, reserved, host_memory, ssd, device)
         self._request.topology.CopyFrom(message)
         self._request.memory.reserve_bytes += reserve
         self._request.memory.rule = base.memory.rule or "torchrec"

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase, to_sharding_plan
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
@@ -57,6 +58,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     topology, batch_size, constraints, storage_reservation, stats, debug, callbacks
                   as in EmbeddingShardingPlanner, with its defaults and units (bandwidths in bytes per MILLISECOND; batch_size of one rank). Constraints of
                   tables that the module does not have are an error. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.
+    device        what the topology's devices are, a name that `neuroshard devices` lists: "h100-sxm". It decides which cost model answers, one measured on such
+                  devices, if the service has one; memory and bandwidths stay the topology's. None: the topology's compute_device decides alone.
     optimizer     "sgd", "lars_sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam" or "lamb". None: what apply_optimizer_in_backward or the sharders' fused_params say.
     statistics    of `neuroshard.torchrec.statistics(batches)`.
     hot_row_blocks
@@ -74,6 +77,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                   says what differs. For a directory with the plans of one job.
     fallback      another planner, which plans if the service cannot be reached, is overloaded or does not answer in time, with a warning. It is not
                   asked for requests that the service refuses. Its plans are not cached.
+    guard         another planner, TorchRec's EmbeddingShardingPlanner say, which plans too, each time that the service does; the plan is its own where
+                  TorchRec's estimators call that the cheaper one, with a warning. It takes the time that it takes. None: the service's plan counts,
+                  which TorchRec's estimators called no dearer wherever it was tried with formulas.
     previous      the plan of a checkpoint or a running job: a ShardingPlan, or the path of a file of `save_plan`. `request.migration` has the budget of
                   bytes that may move and their price.
     keep_optimizer_state
@@ -111,6 +117,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         enumerator: Optional[EmbeddingEnumerator] = None,
         hot_row_blocks: bool = False,
         row_proportion: str = "",
+        device: Optional[str] = None,
+        guard: Optional[ShardingPlanner] = None,
     ) -> None:
         super().__init__(
             topology=topology,
@@ -135,11 +143,13 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._statistics = statistics
         self._hot_row_blocks = hot_row_blocks
         self._row_proportion = row_proportion
+        self._device = device or ""
         self._base = v1.ShardPlanRequest() if request is None else as_message(v1.ShardPlanRequest, request)
         check_base(self._base)
         self._cache = None if cache_dir is None else PlanCache(os.fspath(cache_dir))
         self._on_change = on_change
         self._fallback = fallback
+        self._guard = guard
         self._previous = previous
         self._keep_optimizer_state = keep_optimizer_state
         self._options: List[ShardingOption] = []
@@ -212,7 +222,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._options, self._response, self._summary = [], None, ""
         tables = self._enumerator.tables(module, sharders, self._topology)
         draft = self._draft(module, sharders, tables)
-        layout, source = self._layout(draft, tables, timeout_s)
+        layout, source = self._layout(draft, tables, module, sharders, timeout_s)
         if layout is None:
             plan = self._fall_back(module, sharders, source)
             self._summarise(len(tables), draft.device, f"cost not known to the service, by {type(self._fallback).__name__}, the fallback")
@@ -260,9 +270,12 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             self._row_proportion,
             previous_layout,
             self._keep_optimizer_state,
+            self._device,
         )
 
-    def _layout(self, draft: DraftRequest, tables: Sequence[ModuleTable], timeout_s: float) -> Tuple[Optional[Layout], str]:
+    def _layout(
+        self, draft: DraftRequest, tables: Sequence[ModuleTable], module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float
+    ) -> Tuple[Optional[Layout], str]:
         """(a checked layout, who made it); (None, why) where the service cannot be reached and there is a fallback."""
         fingerprint = draft.fingerprint()
         if self._cache is not None:
@@ -285,21 +298,55 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         layout = from_message(response.plan)
         check_layout(layout, tables, self._topology, "the service's plan")
         model = f"{response.cost_model.name}/{response.cost_model.version}"
+        source = f"{response.cost.embedding_cost_ms:.3f} ms by {_model_text(model)}"
+        if response.HasField("analytic_cost_ms"):
+            source += f", {response.analytic_cost_ms:.3f} ms by TorchRec's formulas"
+        source += ", from the service"
+        if self._guard is not None:
+            cheaper = self._cheaper_plan(self._guard, layout, tables, module, sharders)
+            if cheaper is not None:
+                layout, model = cheaper, type(self._guard).__name__
+                source = f"by {model}, the guard"
         if self._cache is not None:
             plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
             self._cache.add(fingerprint, draft.summary(), plan, model, response.cost.embedding_cost_ms)
         self._response = response
-        return layout, f"{response.cost.embedding_cost_ms:.3f} ms by {_model_text(model)}, from the service"
+        return layout, source
 
     def _hint(self) -> str:
         """What keeps a job going without the service."""
         cache = "cache_dir= keeps plans for later starts" if self._cache is None else "cache_dir has no plan for this request yet"
         return f". {cache}; fallback= is a planner to ask where the service does not answer"
 
+    def _cheaper_plan(
+        self, guard: ShardingPlanner, layout: Layout, tables: Sequence[ModuleTable], module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]
+    ) -> Optional[Layout]:
+        """The guard's, where TorchRec's estimators call it cheaper than `layout`."""
+        name = type(guard).__name__
+        try:
+            other = from_sharding_plan(guard.plan(module, list(sharders)))
+            check_layout(other, tables, self._topology, f"{name}'s plan")
+        except PlannerError as fault:
+            logger.warning("%s has no plan to compare with the service's: %s", name, fault)
+            return None
+        own_ms, other_ms = self._estimate_ms(layout, tables), self._estimate_ms(other, tables)
+        if other_ms >= own_ms:
+            return None
+        logger.warning("THE PLAN IS %s'S, NOT THE SERVICE'S: by TorchRec's estimators it costs %.3f ms and the service's %.3f ms", name, other_ms, own_ms)
+        return other
+
+    def _estimate_ms(self, layout: Layout, tables: Sequence[ModuleTable]) -> float:
+        """What TorchRec's planner compares: the costliest rank of a plan."""
+        options = chosen_options(layout, tables, self._topology, self._batch_size)
+        self._enumerator.populate_estimates(options)
+        return float(NoopPerfModel(self._topology).rate(options))
+
     def _ask(self, draft: DraftRequest, timeout_s: float) -> v1.ShardPlanResponse:
         deadline = time.monotonic() + timeout_s
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments) as client:
-            model = client.model(self._base.cost_model.name, self._base.cost_model.version)
+            # Which model answers depends on the request's devices: the one that prices a plan which places nothing.
+            answers = client.evaluate(draft.complete(()), v1.Plan()).cost_model
+            model = client.model(answers.name, answers.version)
             return client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
 
     def _fall_back(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], reason: str) -> ShardingPlan:

@@ -94,6 +94,10 @@ class Relay(planner_pb2_grpc.PlannerServiceServicer):
             model.sharding_types[:] = self._model_types
         return model
 
+    def EvaluatePlan(self, request, context):
+        self.calls.append("EvaluatePlan")
+        return self._client.evaluate(request.request, request.plan)
+
     def ShardPlan(self, request, context):
         self.calls.append("ShardPlan")
         self.requests.append(request)
