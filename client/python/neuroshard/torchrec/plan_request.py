@@ -111,7 +111,9 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool, 
         last = host
     own_memory = topology.ddr_mem_bw if topology.compute_device == "cpu" else topology.hbm_mem_bw
     message.bandwidths.device_memory_bytes_per_s = own_memory * MILLISECONDS
-    message.bandwidths.intra_host_bytes_per_s = topology.intra_host_bw * MILLISECONDS
+    # TorchRec's estimators send everything between the hosts of a pod as between pods.
+    within = topology.intra_host_bw if local == topology.local_world_size else topology.inter_host_bw
+    message.bandwidths.intra_host_bytes_per_s = within * MILLISECONDS
     message.bandwidths.inter_host_bytes_per_s = topology.inter_host_bw * MILLISECONDS
     if host_memory:
         message.bandwidths.host_to_device_bytes_per_s = topology.hbm_to_ddr_mem_bw * MILLISECONDS

@@ -41,6 +41,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_S = 120.0
 MOST_NAMES = 5  # of tables in host memory, in a line
+ESTIMATES_DIFFER = 1e-3  # relative; where the formulas are the same, what they give is to 7 digits
 SHARE_OF_GROUP_TIMEOUT = 0.5  # of a process group's timeout that rank 0 may wait for the service while the others wait for it
 
 _ERROR_TYPES = {  # by reason (proto/README.md); others are OTHER
@@ -231,6 +232,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         for callback in self._callbacks:
             options = callback(options)
         self._enumerator.populate_estimates(options)
+        self._warn_of_other_estimates(options)
         plan = to_sharding_plan(options, self._topology)
         self._options = options
         self._summarise(len(tables), draft.device, source)
@@ -334,6 +336,19 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             return None
         logger.warning("THE PLAN IS %s'S, NOT THE SERVICE'S: by TorchRec's estimators it costs %.3f ms and the service's %.3f ms", name, other_ms, own_ms)
         return other
+
+    def _warn_of_other_estimates(self, options: List[ShardingOption]) -> None:
+        """Where the service searched by formulas that are not quite TorchRec's: what is least by them need not be by TorchRec's."""
+        if self._response is None or self._response.price_basis.kind != "published":
+            return
+        own_ms, estimate_ms = self._response.cost.embedding_cost_ms, float(NoopPerfModel(self._topology).rate(options))
+        if abs(own_ms - estimate_ms) > ESTIMATES_DIFFER * estimate_ms:
+            logger.warning(
+                "by the service's formulas the plan costs %.3f ms, by TorchRec's estimators %.3f ms, which count something here in another way:"
+                " TorchRec's planner may have a plan that they call cheaper; guard=EmbeddingShardingPlanner(...) takes it if so",
+                own_ms,
+                estimate_ms,
+            )
 
     def _estimate_ms(self, layout: Layout, tables: Sequence[ModuleTable]) -> float:
         """What TorchRec's planner compares: the costliest rank of a plan."""
