@@ -32,10 +32,7 @@ struct PredictOptions {
 // no more than the question.
 StatusOr<CostModelRef> ModelOfPlans(const PredictionInput& input, const PlannerClient& planner) {
   const auto* request = std::get_if<v1::ShardPlanRequest>(&input);
-  if (request == nullptr || !request->cost_model().name().empty() ||
-      request->topology().hosts().empty()) {
-    return CostModelRef();
-  }
+  if (request == nullptr || !request->cost_model().name().empty()) return CostModelRef();
   v1::EvaluatePlanRequest question;
   *question.mutable_request() = *request;
   NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse response, planner.EvaluatePlan(question));

@@ -72,6 +72,20 @@ TEST_F(PredictCommandTest, PricesEachTableOfARequestAlone) {
   EXPECT_THAT(out_, HasSubstr("forward_ms  backward_ms  total_ms"));
 }
 
+// Which one that is depends on the devices of the request.
+TEST_F(PredictCommandTest, AsksTheModelThatPricesPlansOfTheRequest) {
+  planner_.evaluation.mutable_cost_model()->set_name("h100");
+  planner_.evaluation.mutable_cost_model()->set_version(3);
+  ASSERT_EQ(Predict(request_), 0) << err_;
+  EXPECT_EQ(asked_.cost_model().name(), "h100");
+  EXPECT_EQ(asked_.cost_model().version(), 3);
+  ASSERT_EQ(planner_.requests().size(), 1U);
+  EXPECT_GT(planner_.requests()[0].topology().hosts_size(), 0);
+  ASSERT_EQ(Predict(request_, {"--model", "cpu/2"}), 0) << err_;
+  EXPECT_EQ(asked_.cost_model().name(), "cpu");
+  EXPECT_EQ(planner_.requests().size(), 1U) << "nobody is asked what is known";
+}
+
 TEST_F(PredictCommandTest, PricesThemTogetherAtOtherConditionsAndSaysWhich) {
   // A Zipf exponent is about the batch size asked for, not the request's; no topology is needed.
   const std::string tables = Write(
