@@ -145,7 +145,7 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
     why_not_measured = UnnamedDevices(request.topology);
     if (const auto kind = request.topology.compute_device) {
       why_not_measured +=
-          fmt::format(", and no cost model here answers for all {} devices", ToText(*kind));
+          fmt::format(", and no cost model here is the default for {} devices", ToText(*kind));
     }
   }
   for (std::size_t i = 0; i < models.size(); ++i) {
@@ -205,29 +205,31 @@ void AddVersionHint(const PlanRequest& request, const Pricing& pricing, const Pl
   }
 }
 
-// The plan's cost by the formulas, where something else priced it. Whoever asks for a model of other
-// devices by name is told both: its plan may be dearer than any that the formulas would choose.
+// The plan's cost by the formulas, where something else priced it and they can. Whoever asks for a
+// model of other devices by name is told both: its plan may be dearer than any that the formulas
+// would choose.
 template <typename Answer>
-Status AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
-                       const PlanCost& cost, const ModelFinder& find_model, Answer& answer) {
+void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
+                     const PlanCost& cost, const ModelFinder& find_model, Answer& answer) {
   const CostModelInfo& model = pricing.model->info();
-  if (model.kind == kAnalyticKind && pricing.devices.empty()) return absl::OkStatus();
+  if (model.kind == kAnalyticKind && pricing.devices.empty()) return;
   PlanRequest formulas;
   formulas.cost_model.name = kAnalyticKind;
   const auto models = find_model(formulas);
-  if (!models.ok()) return absl::OkStatus();  // a repository without them
-  NS_ASSIGN_OR_RETURN(const Pricing analytic, PriceBy(request, *models, plan));
-  NS_ASSIGN_OR_RETURN(const PlanCost by_formulas, PricePlan(request, plan, analytic.bound));
-  answer.analytic_cost_ms = by_formulas.embedding_cost_ms;
+  if (!models.ok()) return;  // a repository without them
+  const StatusOr<Pricing> analytic = PriceBy(request, *models, plan);
+  if (!analytic.ok()) return;
+  const StatusOr<PlanCost> by_formulas = PricePlan(request, plan, analytic->bound);
+  if (!by_formulas.ok()) return;
+  answer.analytic_cost_ms = by_formulas->embedding_cost_ms;
   const std::string others = OtherDevices(request.topology, model);
-  if (others.empty() || !pricing.devices.empty()) return absl::OkStatus();
+  if (others.empty() || !pricing.devices.empty()) return;
   answer.warnings.push_back(fmt::format(
       "cost model {} version {} was not measured on {}, which the request is for: the plan costs "
       "{:.3f} ms by that model and {:.3f} ms by TorchRec's formulas with the request's figures, by "
       "which another plan may be cheaper (cost_model: {{name: {}}})",
       model.name, model.version, others, cost.embedding_cost_ms, *answer.analytic_cost_ms,
       kAnalyticKind));
-  return absl::OkStatus();
 }
 
 bool AsksForMeanOfMax(const PlanRequest& request) {
@@ -293,8 +295,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
   NS_RETURN_IF_ERROR(
       AddMeanOfMax(request, final_answer.plan, bound, stop, final_answer.cost, final_answer));
-  NS_RETURN_IF_ERROR(AddAnalyticCost(request, pricing, final_answer.plan, final_answer.cost,
-                                     find_model_, final_answer));
+  AddAnalyticCost(request, pricing, final_answer.plan, final_answer.cost, find_model_,
+                  final_answer);
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
@@ -322,7 +324,7 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
     answer.cost->measured_with = model.measured_with;
     NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
     NS_RETURN_IF_ERROR(AddMeanOfMax(request, plan, bound, NeverStop(), *answer.cost, answer));
-    NS_RETURN_IF_ERROR(AddAnalyticCost(request, pricing, plan, *answer.cost, find_model_, answer));
+    AddAnalyticCost(request, pricing, plan, *answer.cost, find_model_, answer);
     answer.migration = ReportOn(request, plan);
     if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
     if (request.search.explain) {

@@ -184,7 +184,7 @@ tables:
   - {name: b, num_embeddings: 20000, embedding_dim: 16, pooling_factor: 9}
   - {name: c, num_embeddings: 500, embedding_dim: 64, pooling_factor: 1}
   - {name: d, num_embeddings: 8000, embedding_dim: 8, pooling_factor: 20}
-topology: {hosts: [{num_devices: 3, memory_bytes: 268435456}]}
+topology: {compute_device: cpu, hosts: [{num_devices: 3, memory_bytes: 268435456}]}
 global_batch_size: 96
 pipeline_type: none
 )");

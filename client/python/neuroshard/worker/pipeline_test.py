@@ -88,7 +88,7 @@ class PipelineTest(unittest.TestCase):
                   for i, row in enumerate(rows)]
         return json.dumps({"tables": tables, "global_batch_size": 512, "optimizer": "rowwise_adagrad",
                            "constraints": {"sharding_types": ["table_wise", "column_wise", "row_wise"], "column_rule": "torchrec", "min_column_width": 16},
-                           "topology": {"hosts": [{"num_devices": 2, "memory_bytes": 1 << 30}]}})
+                           "topology": {"compute_device": "cpu", "hosts": [{"num_devices": 2, "memory_bytes": 1 << 30}]}})
 
     def test_from_measurements_to_a_validated_plan(self) -> None:
         with open(TABLES, encoding="utf-8") as file:
