@@ -226,7 +226,7 @@ void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const P
   if (others.empty() || !pricing.devices.empty()) return;
   answer.warnings.push_back(fmt::format(
       "cost model {} version {} was not measured on {}, which the request is for: the plan costs "
-      "{:.3f} ms by that model and {:.3f} ms by TorchRec's formulas with the request's figures, by "
+      "{:.4g} ms by that model and {:.4g} ms by TorchRec's formulas with the request's figures, by "
       "which another plan may be cheaper (cost_model: {{name: {}}})",
       model.name, model.version, others, cost.embedding_cost_ms, *answer.analytic_cost_ms,
       kAnalyticKind));

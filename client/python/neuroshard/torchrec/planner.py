@@ -302,7 +302,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         model = f"{response.cost_model.name}/{response.cost_model.version}"
         source = f"{response.cost.embedding_cost_ms:.3f} ms by {_model_text(model)}"
         if response.HasField("analytic_cost_ms"):
-            source += f", {response.analytic_cost_ms:.3f} ms by TorchRec's formulas"
+            source += f", {response.analytic_cost_ms:.4g} ms by TorchRec's formulas"
         source += ", from the service"
         if self._guard is not None:
             cheaper = self._cheaper_plan(self._guard, layout, tables, module, sharders)
@@ -334,7 +334,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         own_ms, other_ms = self._estimate_ms(layout, tables), self._estimate_ms(other, tables)
         if other_ms >= own_ms:
             return None
-        logger.warning("THE PLAN IS %s'S, NOT THE SERVICE'S: by TorchRec's estimators it costs %.3f ms and the service's %.3f ms", name, other_ms, own_ms)
+        logger.warning("THE PLAN IS %s'S, NOT THE SERVICE'S: by TorchRec's estimators it costs %.4g ms and the service's %.4g ms", name, other_ms, own_ms)
         return other
 
     def _warn_of_other_estimates(self, options: List[ShardingOption]) -> None:
@@ -344,7 +344,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         own_ms, estimate_ms = self._response.cost.embedding_cost_ms, float(NoopPerfModel(self._topology).rate(options))
         if abs(own_ms - estimate_ms) > ESTIMATES_DIFFER * estimate_ms:
             logger.warning(
-                "by the service's formulas the plan costs %.3f ms, by TorchRec's estimators %.3f ms, which count something here in another way:"
+                "by the service's formulas the plan costs %.4g ms, by TorchRec's estimators %.4g ms, which count something here in another way:"
                 " TorchRec's planner may have a plan that they call cheaper; guard=EmbeddingShardingPlanner(...) takes it if so",
                 own_ms,
                 estimate_ms,
@@ -360,7 +360,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         deadline = time.monotonic() + timeout_s
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments) as client:
             # Which model answers depends on the request's devices: the one that prices a plan which places nothing.
-            answers = client.evaluate(draft.complete(()), v1.Plan()).cost_model
+            try:
+                answers = client.evaluate(draft.complete(()), v1.Plan()).cost_model
+            except neuroshard.InvalidRequest:
+                answers = self._base.cost_model  # the plan's own error names its fields
             model = client.model(answers.name, answers.version)
             return client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
 
