@@ -125,6 +125,8 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     later.Integer(path + "hot_row_blocks", int{table.hot_row_blocks}, 0);
     later.Integer(path + "max_l1_cache_bytes", table.max_l1_cache_bytes.value_or(-1), -1);
     later.Integer(path + "l2_cache_bytes", table.l2_cache_bytes, 0);
+    later.Integer(path + "allocated_rows", table.allocated_rows, 0);
+    later.Integer(path + "extra_bytes_per_row", table.extra_bytes_per_row, 0);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {

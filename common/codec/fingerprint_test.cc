@@ -201,6 +201,8 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.tables[0].max_l1_cache_bytes = 0; },
       [](PlanRequest& r) { r.tables[0].max_l1_cache_bytes = 5; },
       [](PlanRequest& r) { r.tables[0].l2_cache_bytes = 5; },
+      [](PlanRequest& r) { r.tables[0].allocated_rows = 1 << 20; },
+      [](PlanRequest& r) { r.tables[0].extra_bytes_per_row = 5; },
       [](PlanRequest& r) { r.topology.devices[0].max_host_memory_bytes = 5; },
       [](PlanRequest& r) { r.topology.bandwidths.host_to_device_bytes_per_s = 5; },
       [](PlanRequest& r) { r.topology.bandwidths.host_memory_bytes_per_s = 5; },

@@ -250,6 +250,13 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) { r.mutable_topology()->mutable_bandwidths()->set_ssd_bytes_per_s(5); }},
       {"tables[0].max_l1_cache_bytes", "must be at least 0, got -1",
        [](Request& r) { r.mutable_tables(0)->set_max_l1_cache_bytes(-1); }},
+      {"tables[0].allocated_rows", "must be at least 1000, got 999",
+       [](Request& r) {
+         r.mutable_tables(0)->set_num_embeddings(1000);
+         r.mutable_tables(0)->set_allocated_rows(999);
+       }},
+      {"tables[0].extra_bytes_per_row", "must be at most 65536, got 65537",
+       [](Request& r) { r.mutable_tables(0)->set_extra_bytes_per_row(65537); }},
       {"tables[0].l2_cache_bytes", "must be at least 0, got -1",
        [](Request& r) { r.mutable_tables(0)->set_l2_cache_bytes(-1); }},
       {"tables[0].l2_cache_bytes", "of the table, got 1125899906842624",
@@ -606,6 +613,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   message.mutable_topology()->mutable_bandwidths()->set_ssd_bytes_per_s(7e9);
   message.mutable_tables(0)->set_max_l1_cache_bytes(0);
   message.mutable_tables(0)->set_l2_cache_bytes(64);
+  message.mutable_tables(0)->set_allocated_rows(1 << 20);
+  message.mutable_tables(0)->set_extra_bytes_per_row(24);
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
   message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);
@@ -632,6 +641,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   EXPECT_EQ(request->topology.bandwidths.ssd_bytes_per_s, 7e9);
   EXPECT_EQ(request->tables[0].max_l1_cache_bytes, 0);
   EXPECT_EQ(request->tables[0].l2_cache_bytes, 64);
+  EXPECT_EQ(request->tables[0].allocated_rows, 1 << 20);
+  EXPECT_EQ(request->tables[0].extra_bytes_per_row, 24);
 
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 

@@ -16,6 +16,7 @@ namespace {
 constexpr double kMaxZipfExponent = 4;
 constexpr int kMaxBatches = 256;  // each is priced once an answer
 constexpr std::int64_t kMaxCacheBytes = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxExtraBytes = 65536;  // of a row
 // Between pooling_factor and the sum of pooling_factors, relative.
 constexpr double kPoolingTolerance = 1e-6;
 // Between pooling_factor and the mean of batch_pooling_factors, relative: samples of batches stray.
@@ -231,6 +232,12 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   DecodeBatches(message, check, table);
   table.hot_row_blocks = message.hot_row_blocks();
   DecodeCaches(message, check, table);
+  if (message.allocated_rows() != 0) {
+    check.InRange("allocated_rows", message.allocated_rows(), table.num_embeddings, kMaxExtent);
+  }
+  table.allocated_rows = message.allocated_rows();
+  check.InRange("extra_bytes_per_row", message.extra_bytes_per_row(), 0, kMaxExtraBytes);
+  table.extra_bytes_per_row = message.extra_bytes_per_row();
   check.IsText("module", message.module(), kMaxNameBytes);
   table.module = message.module();
   ++decoded_;
@@ -294,6 +301,8 @@ v1::Table EncodeTable(const Table& table) {
   message.set_hot_row_blocks(table.hot_row_blocks);
   if (table.max_l1_cache_bytes) message.set_max_l1_cache_bytes(*table.max_l1_cache_bytes);
   message.set_l2_cache_bytes(table.l2_cache_bytes);
+  message.set_allocated_rows(table.allocated_rows);
+  message.set_extra_bytes_per_row(table.extra_bytes_per_row);
   message.set_module(table.module);
   return message;
 }

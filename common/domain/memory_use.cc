@@ -78,6 +78,14 @@ double ShareOf(std::int64_t bytes, const Table& table, std::int64_t rows, std::i
   return std::min(1.0, static_cast<double>(bytes) / (static_cast<double>(rows) * row_bytes));
 }
 
+// Of a shard's rows: a hash table that is cut in rows has its spare ones everywhere.
+double AllocatedRows(const Table& table, std::int64_t rows) {
+  const double used = static_cast<double>(rows);
+  if (table.allocated_rows == 0) return used;
+  return used *
+         (static_cast<double>(table.allocated_rows) / static_cast<double>(table.num_embeddings));
+}
+
 // Batches whose ids are in memory at once (calculate_pipeline_io_cost of TorchRec 1.9.2).
 double BatchesInFlight(const PlanRequest& request) {
   if (request.pipeline_type == PipelineType::kTrainSparseDist) return 2;
@@ -119,11 +127,13 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   const double vectors = table.kind == TableKind::kEmbedding
                              ? ids
                              : (count.of_sample * batch + count.of_batch / ranks) * peers;
-  const double values = static_cast<double>(rows) * static_cast<double>(cols);
+  const double allocated = AllocatedRows(table, rows);
+  const double values = allocated * static_cast<double>(cols);
   const double multiplier =
       TorchRecOptimizerMultiplier(request.optimizer, static_cast<double>(table.embedding_dim));
   MemoryUse use;
-  use.weights_bytes = Saturate(values * element);
+  const double beside = allocated * static_cast<double>(table.extra_bytes_per_row);
+  use.weights_bytes = Saturate(values * element + beside);
   use.optimizer_bytes = Saturate(values * element * multiplier);
   if (IsInHostMemory(layout.kernel)) {
     use.host_weights_bytes = use.weights_bytes;
@@ -131,7 +141,7 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
     // The cache of the whole table, rounded to even, and the shard's part of it. Python divides
     // integers exactly.
     const double table_values =
-        static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim);
+        AllocatedRows(table, table.num_embeddings) * static_cast<double>(table.embedding_dim);
     const double cache = std::nearbyint(table_values * element * layout.cache_load_factor);
     const double cached =
         std::ceil(static_cast<double>(static_cast<long double>(cache) * values / table_values));
@@ -197,18 +207,20 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   constexpr double kIdBytes = 8;
   constexpr double kIdWeightBytes = 4;
   constexpr double kOutputBytes = 4;  // FBGEMM's lookups give floats unless told otherwise
-  const double r = static_cast<double>(rows);
+  const double r = AllocatedRows(table, rows);
   const double c = static_cast<double>(cols);
   double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
   weights += r * RowBytesBesides(table.weight_dtype);
+  const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
+  const double beside = r * static_cast<double>(table.extra_bytes_per_row);
   const bool in_host_memory = IsInHostMemory(layout.kernel);
   const bool on_ssd = TierOf(layout.kernel) == MemoryTier::kSsd;
   const double cached = CachedShare(table, layout, rows, cols);
   MemoryUse use;
-  use.weights_bytes = Saturate(in_host_memory || on_ssd ? cached * weights : weights);
-  if (in_host_memory) use.host_weights_bytes = Saturate(weights);
+  use.weights_bytes = Saturate(in_host_memory || on_ssd ? cached * weights : weights + beside);
+  if (in_host_memory) use.host_weights_bytes = Saturate(weights + beside);
   if (on_ssd) {
-    use.ssd_weights_bytes = Saturate(weights);
+    use.ssd_weights_bytes = Saturate(weights + beside);
     use.host_cache_bytes = Saturate(HostCachedShare(table, layout, rows, cols) * weights);
   }
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
@@ -217,7 +229,6 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   const double element_state = r * c * state.element_bytes;
   const double row_state = r * state.row_bytes;
   const bool updated_by_host = layout.kernel == ComputeKernel::kOffload;
-  const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
   use.optimizer_bytes =
       Saturate((updated_by_host ? 0 : row_state) + (in_host_memory ? 0 : element_state) + gradient);
   if (in_host_memory) {
@@ -233,7 +244,9 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
     bags /= request.topology.num_ranks();
   }
   double ids = batch * table.pooling_factor;
-  if (CutsRows(layout.type)) ids *= r / static_cast<double>(table.num_embeddings);
+  if (CutsRows(layout.type)) {
+    ids *= static_cast<double>(rows) / static_cast<double>(table.num_embeddings);
+  }
   use.input_bytes = Saturate(
       ids * ((kIdBytes + (table.weighted ? kIdWeightBytes : 0)) * BatchesInFlight(request) +
              kIdBytes * PrefetchBatches(request, layout)));

@@ -75,6 +75,8 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // given, of an unpooled table for each id that it reads. data_parallel reads and writes its rank's
 // share of the batch only.
 // kWeightsOnly: weights alone (NeuroShard).
+// Every rule: Table::allocated_rows for the rows of weights and state, of which a cut in rows has its
+// share, and extra_bytes_per_row of each in the weights' bytes, in the memory where the rows are.
 // kTorchRec: TorchRec 1.9.2's calculate_shard_storages, each kind rounded as there. weights: rows
 // x cols x dtype. optimizer: SGD 0, row-wise Adagrad 1 / embedding_dim of the table, Adam 2x
 // weights, any other 1x; no gradients. input: 8 B an id, weighted or not, of all ranks' samples,

@@ -32,6 +32,35 @@ TEST(ShardMemoryTest, CountsEveryKind) {
   EXPECT_EQ(use.total_bytes(), 128000 + 4000 + 20480 + 131072);
 }
 
+// Keys beside the rows, and rows rounded up: where the rows are, under every rule.
+TEST(ShardMemoryTest, HashTablesTakeSpareRowsAndBytesBesideThem) {
+  PlanRequest request = Request(Optimizer::kAdagrad);
+  Table table = SmallTable();
+  table.allocated_rows = 1024;
+  table.extra_bytes_per_row = 24;
+  const std::int64_t weights = 1024 * 32 * 4;
+  const std::int64_t beside = 1024 * 24;
+  for (const MemoryRule rule :
+       {MemoryRule::kFull, MemoryRule::kWeightsOnly, MemoryRule::kTorchRec}) {
+    request.memory.rule = rule;
+    const MemoryUse whole = ShardMemory(request, table, 1000, 32);
+    EXPECT_EQ(whole.weights_bytes, weights + beside);
+    EXPECT_EQ(whole.optimizer_bytes, rule == MemoryRule::kWeightsOnly ? 0 : weights);
+    const ShardLayout half = {.type = ShardingType::kRowWise, .row_shards = 2};
+    const MemoryUse cut = ShardMemory(request, table, half, 500, 32);
+    EXPECT_EQ(cut.weights_bytes, (weights + beside) / 2);
+    MemoryUse plain = ShardMemory(request, SmallTable(), half, 500, 32);
+    EXPECT_EQ(cut.input_bytes, plain.input_bytes);
+    EXPECT_EQ(cut.output_bytes, plain.output_bytes);
+    const ShardLayout uvm = {.kernel = ComputeKernel::kFusedUvm};
+    const MemoryUse far = ShardMemory(request, table, uvm, 1000, 32);
+    EXPECT_EQ(far.host_weights_bytes, weights + beside);
+    EXPECT_EQ(far.weights_bytes, 0);
+    const ShardLayout ssd = {.kernel = ComputeKernel::kKeyValue, .cache_load_factor = 0.5};
+    EXPECT_EQ(ShardMemory(request, table, ssd, 1000, 32).ssd_weights_bytes, weights + beside);
+  }
+}
+
 TEST(ShardMemoryTest, OptimizerStateFollowsTheOptimizer) {
   const auto bytes = [](Optimizer optimizer) {
     return ShardMemory(Request(optimizer), SmallTable(), 1000, 32).optimizer_bytes;

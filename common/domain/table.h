@@ -41,6 +41,10 @@ struct Table {
   // that on the device, none for no limit, and bytes of another one in host memory.
   std::optional<std::int64_t> max_l1_cache_bytes = {};
   std::int64_t l2_cache_bytes = 0;
+  // Of hash tables: rows that memory is taken for, at least num_embeddings (0: as many), and bytes
+  // of each beside its weights and optimizer state.
+  std::int64_t allocated_rows = 0;
+  std::int64_t extra_bytes_per_row = 0;
 
   bool operator==(const Table&) const = default;
 };
